@@ -1,0 +1,213 @@
+/**
+ * The import laws (AGENTS.md says them in words). Three of them carry the rest: arrows point at the domain and never out
+ * of it; an adapter is imported by app and by tests only; http touches neither drivers nor SQL nor JetStream.
+ *
+ * Tests beside the code (`*.test.ts`) may import what they need to set a scene, so most laws leave them out.
+ * `scripts/layers.mjs` runs this file and refuses a run that saw fewer modules than there are.
+ */
+const TEST = '\\.test\\.ts$';
+
+/** A law for one top-level folder of src: everything in src that is not named here is forbidden to it. */
+const folderMayImport = (folder, allowed, comment) => ({
+  name: `${folder}-imports`,
+  comment,
+  severity: 'error',
+  from: { path: `^src/${folder}/`, pathNot: TEST },
+  to: { path: '^src/', pathNot: [`^src/${folder}/`, ...allowed] },
+});
+
+const LIB = '^src/lib/';
+const DOMAIN = '^src/domain/';
+const STREAMS_PORT = '^src/streams/(?!jetstream/|memory/)';
+const DRIVER_PORTS = '^src/drivers/[^/]+/port\\.ts$';
+const QUERIES = '^src/projections/[^/]+/queries\\.ts$';
+const COMMANDS = '^src/commands/';
+const AUTH = '^src/auth/';
+
+/** @type {import('dependency-cruiser').IConfiguration} */
+module.exports = {
+  forbidden: [
+    {
+      name: 'domain-is-pure',
+      comment: 'The domain imports the domain and zod: no I/O, no node:*, no other folder.',
+      severity: 'error',
+      from: { path: DOMAIN, pathNot: TEST },
+      to: { pathNot: [DOMAIN, '(^|/)node_modules/zod/'] },
+    },
+    folderMayImport('lib', [], 'lib holds leaves: it imports nothing of ours.'),
+    folderMayImport('streams', [LIB], 'The log is generic: it knows no aggregate and no caller.'),
+    folderMayImport('drivers', [LIB, DOMAIN], 'Drivers know the domain types they carry, and nothing above them.'),
+    folderMayImport('auth', [LIB, DOMAIN, QUERIES], 'Auth looks callers up through a query port.'),
+    folderMayImport(
+      'commands',
+      [LIB, DOMAIN, STREAMS_PORT, DRIVER_PORTS, AUTH],
+      'The write side decides on folds: no projection, no engine, no http.',
+    ),
+    folderMayImport('projections', [LIB, DOMAIN, STREAMS_PORT], 'The read side reads the log and nothing else.'),
+    folderMayImport(
+      'engine',
+      [LIB, DOMAIN, STREAMS_PORT, DRIVER_PORTS, COMMANDS, QUERIES],
+      'The engine runs effects through ports; from the read side it takes candidate lists only.',
+    ),
+    folderMayImport(
+      'http',
+      [LIB, DOMAIN, STREAMS_PORT, AUTH, COMMANDS, QUERIES],
+      'http parses, calls and maps: no drivers, no SQL, no JetStream.',
+    ),
+    {
+      name: 'drivers-take-domain-types-only',
+      comment: 'A driver carries domain data; it never runs a domain decision.',
+      severity: 'error',
+      from: { path: '^src/drivers/', pathNot: TEST },
+      to: { path: DOMAIN, dependencyTypesNot: ['type-only'] },
+    },
+    {
+      name: 'http-takes-no-decisions',
+      comment:
+        'http may share schemas, error codes and types with the domain; deciding and folding go through commands.',
+      severity: 'error',
+      from: { path: '^src/http/', pathNot: TEST },
+      to: { path: '^src/domain/.*/(decide|state|evolve)[^/]*\\.ts$', dependencyTypesNot: ['type-only'] },
+    },
+    {
+      name: 'commands-take-auth-types-only',
+      comment: 'Who the caller is arrives in the command; authenticating is over by then.',
+      severity: 'error',
+      from: { path: '^src/commands/', pathNot: TEST },
+      to: { path: AUTH, dependencyTypesNot: ['type-only'] },
+    },
+    {
+      name: 'log-adapters-by-app-only',
+      comment: 'streams/jetstream and streams/memory are chosen by app; everybody else takes the port.',
+      severity: 'error',
+      from: { path: '^src/', pathNot: [TEST, '^src/app/', '^src/streams/(jetstream|memory)/'] },
+      to: { path: '^src/streams/(jetstream|memory)/' },
+    },
+    {
+      name: 'log-adapters-apart',
+      comment: 'One implementation of the log never leans on the other.',
+      severity: 'error',
+      from: { path: '^src/streams/(jetstream|memory)/', pathNot: TEST },
+      to: { path: '^src/streams/(jetstream|memory)/', pathNot: '^src/streams/$1/' },
+    },
+    {
+      name: 'driver-implementations-by-app-only',
+      comment: 'Outside its own folder a driver is known by its port.ts.',
+      severity: 'error',
+      from: { path: '^src/', pathNot: [TEST, '^src/app/', '^src/drivers/'] },
+      to: { path: '^src/drivers/', pathNot: DRIVER_PORTS },
+    },
+    {
+      name: 'drivers-apart',
+      comment: 'A driver sees another kind of driver by its port only.',
+      severity: 'error',
+      from: { path: '^src/drivers/([^/]+)/', pathNot: TEST },
+      to: { path: '^src/drivers/', pathNot: ['^src/drivers/$1/', DRIVER_PORTS] },
+    },
+    {
+      name: 'nats-in-jetstream-only',
+      comment: 'The NATS client is an implementation detail of streams/jetstream.',
+      severity: 'error',
+      from: { path: '^src/', pathNot: [TEST, '^src/streams/jetstream/'] },
+      to: { path: '(^|/)(node_modules/)?(@nats-io/|nats(/|$))' },
+    },
+    {
+      name: 'sql-in-projections-only',
+      comment: 'SQL lives in the read models, their store, and the embedded Postgres of app.',
+      severity: 'error',
+      from: {
+        path: '^src/',
+        pathNot: [
+          TEST,
+          '^src/projections/[^/]+/(queries|projection)\\.ts$',
+          '^src/projections/.*postgres[^/]*\\.ts$',
+          '^src/projections/read-store/',
+          '^src/app/embedded/postgres\\.ts$',
+        ],
+      },
+      to: { path: '(^|/)node_modules/(slonik|@slonik/[^/]+|pg|@electric-sql/pglite)/' },
+    },
+    {
+      name: 'fastify-in-http-only',
+      comment: 'The web framework stays at the edge.',
+      severity: 'error',
+      from: { path: '^src/', pathNot: [TEST, '^src/(http|app)/'] },
+      to: { path: '(^|/)node_modules/(fastify|@fastify/[^/]+|fastify-type-provider-zod)/' },
+    },
+    {
+      name: 'process-at-the-edge',
+      comment:
+        'Configuration is parsed once, in app; importing `process` would walk around the lint rule on process.env.',
+      severity: 'error',
+      from: { path: '^src/', pathNot: [TEST, '^src/main\\.ts$', '^src/app/'] },
+      to: { path: '^(node:)?process$' },
+    },
+    {
+      name: 'app-by-main-only',
+      comment: 'app is the composition root: only the entry files build on it.',
+      severity: 'error',
+      from: { path: '^src/', pathNot: [TEST, '^src/(main|index)\\.ts$', '^src/app/'] },
+      to: { path: '^src/(app/|main\\.ts$|index\\.ts$)' },
+    },
+    {
+      name: 'main-builds-app-only',
+      comment: 'The entry reads its environment, starts app and stops it.',
+      severity: 'error',
+      from: { path: '^src/(main|index)\\.ts$' },
+      to: { path: '^src/', pathNot: ['^src/app/', LIB] },
+    },
+    {
+      name: 'src-not-to-tests',
+      comment: 'What ships never needs what tests it.',
+      severity: 'error',
+      from: { path: '^src/', pathNot: TEST },
+      to: { path: ['^(test|bench|scripts)/', TEST] },
+    },
+    {
+      name: 'no-dev-dependencies-in-src',
+      comment: 'What ships may only need what is installed with it.',
+      severity: 'error',
+      from: { path: '^src/', pathNot: TEST },
+      to: { dependencyTypes: ['npm-dev'], dependencyTypesNot: ['type-only'] },
+    },
+    {
+      name: 'no-undeclared-dependencies',
+      comment: 'A package that is not in package.json works until somebody else stops needing it.',
+      severity: 'error',
+      from: {},
+      to: { dependencyTypes: ['npm-no-pkg', 'npm-unknown'] },
+    },
+    {
+      name: 'no-circular',
+      comment: 'A cycle is one module in two files.',
+      severity: 'error',
+      from: {},
+      to: { circular: true },
+    },
+    {
+      name: 'not-to-unresolvable',
+      comment: 'An import the checker cannot follow is an import no law was applied to.',
+      severity: 'error',
+      from: {},
+      to: { couldNotResolve: true },
+    },
+    {
+      name: 'no-orphans',
+      comment: 'A module nobody imports is dead, or its test is missing.',
+      severity: 'error',
+      from: { orphan: true, pathNot: ['^src/(main|index)\\.ts$', '^test/', '^bench/main\\.ts$', TEST, '\\.d\\.ts$'] },
+      to: {},
+    },
+  ],
+  options: {
+    parser: 'swc',
+    doNotFollow: { path: 'node_modules' },
+    tsPreCompilationDeps: true,
+    skipAnalysisNotInRules: true,
+    enhancedResolveOptions: {
+      extensions: ['.ts', '.mts', '.js', '.mjs', '.cjs', '.json'],
+      exportsFields: ['exports'],
+      conditionNames: ['import', 'node', 'types', 'default'],
+    },
+  },
+};

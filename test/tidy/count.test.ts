@@ -1,0 +1,67 @@
+import { spawnSync } from 'node:child_process';
+import { cpSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { afterAll, beforeAll, expect, test, vi } from 'vitest';
+import { ROOT } from './tree.ts';
+
+/** The last line of `npm test` is believed by people and machines, so it is counted here over a tree with known sins. */
+const IMPORT = "import { beforeAll, test } from 'vitest';\n";
+const FILES = {
+  'test/tidy/good.test.ts': `${IMPORT}test('a', () => {});\ntest('b', () => {});\n`,
+  'test/tidy/bad.test.ts': `${IMPORT}test('c', () => { throw new Error('c'); });\n`,
+  'test/tidy/absent.test.ts': "import './no-such-file.ts';\n",
+  'test/tidy/empty.test.ts': IMPORT,
+  'test/tidy/hook.test.ts': `${IMPORT}beforeAll(() => { throw new Error('hook'); });\ntest('d', () => {});\n`,
+  'test/e2e/killed.test.ts': `${IMPORT}test('e', () => { process.kill(process.pid, 'SIGKILL'); });\n`,
+  'test/integration/fine.test.ts': `${IMPORT}test('f', () => {});\n`,
+  'test/support/global-setup.ts': "export default function setup() { throw new Error('set-up'); }\n",
+  'test/chaos/loose.test.ts': `${IMPORT}test('g', () => { void Promise.reject(new Error('nobody waits')); });\n`,
+};
+
+/** Each case starts vitest again, up to three times, on a machine that is busy with the rest of the check. */
+vi.setConfig({ testTimeout: 60_000 });
+
+let root: string;
+
+function lastLine(...argv: string[]): { line: string | undefined; status: number | null } {
+  const run = spawnSync(process.execPath, [path.join(root, 'scripts/test.mjs'), '--no-check', ...argv], {
+    encoding: 'utf8',
+    env: { ...process.env, CI: 'true', NO_COLOR: '1' },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  return { line: run.stdout.trimEnd().split('\n').at(-1), status: run.status };
+}
+
+beforeAll(() => {
+  root = mkdtempSync(path.join(os.tmpdir(), 'agent-host-count-'));
+  for (const name of ['scripts', 'vitest.config.ts', 'package.json', 'tsconfig.json']) {
+    cpSync(path.join(ROOT, name), path.join(root, name), { recursive: true });
+  }
+  symlinkSync(path.join(ROOT, 'node_modules'), path.join(root, 'node_modules'));
+  for (const [file, text] of Object.entries(FILES)) {
+    mkdirSync(path.dirname(path.join(root, file)), { recursive: true });
+    writeFileSync(path.join(root, file), text);
+  }
+});
+
+afterAll(() => rmSync(root, { recursive: true, force: true }));
+
+// Failed: the bad test, the file that does not load, the empty one, the hook. The test behind the hook never ran.
+test('each kind of failing file counts', () => {
+  expect(lastLine('unit')).toEqual({ line: '2 passed, 4 failed, 1 skipped', status: 1 });
+});
+
+test('a good file alone passes', () => {
+  expect(lastLine('unit', 'test/tidy/good.test.ts')).toEqual({ line: '2 passed, 0 failed', status: 0 });
+});
+
+test('a killed worker, a failing set-up and a loose promise count', () => {
+  const { line, status } = lastLine('integration', 'e2e', 'chaos');
+  expect(line).toMatch(/^1 passed, 3 failed(, 1 skipped)?$/);
+  expect(status).toBe(1);
+});
+
+test('a run without a test fails', () => {
+  expect(lastLine('unit', 'no-such-file')).toEqual({ line: '0 passed, 0 failed', status: 1 });
+});

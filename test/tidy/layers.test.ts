@@ -1,0 +1,133 @@
+import { spawnSync } from 'node:child_process';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { ROOT } from './tree.ts';
+
+/**
+ * The import laws can fail: a tree that breaks each of them once is planted in a temporary directory and checked there.
+ * A law nobody has seen fail may be a pattern that matches nothing.
+ */
+const PACKAGES = ['zod', 'slonik', 'pg', 'fastify', '@nats-io/jetstream'];
+const DEV_PACKAGES = ['vitest'];
+
+/** file → what it imports → the law that must object. */
+const VIOLATIONS: readonly (readonly [file: string, specifier: string, law: string])[] = [
+  ['src/domain/session/a.ts', 'node:crypto', 'domain-is-pure'],
+  ['src/domain/session/b.ts', '../../lib/clock.ts', 'domain-is-pure'],
+  ['src/domain/session/c.ts', 'slonik', 'domain-is-pure'],
+  ['src/lib/a.ts', '../streams/event-store.ts', 'lib-imports'],
+  ['src/streams/a.ts', '../projections/sessions/queries.ts', 'streams-imports'],
+  ['src/drivers/model/a.ts', '../../streams/event-store.ts', 'drivers-imports'],
+  ['src/drivers/model/b.ts', '../../domain/session/decide.ts', 'drivers-take-domain-types-only'],
+  ['src/drivers/model/c.ts', '../objects/directory.ts', 'drivers-apart'],
+  ['src/auth/a.ts', '../commands/handle.ts', 'auth-imports'],
+  ['src/commands/a.ts', '../projections/sessions/queries.ts', 'commands-imports'],
+  ['src/commands/b.ts', '../auth/caller.ts', 'commands-take-auth-types-only'],
+  ['src/projections/a.ts', '../commands/handle.ts', 'projections-imports'],
+  ['src/projections/b.ts', 'slonik', 'sql-in-projections-only'],
+  ['src/engine/a.ts', '../projections/sessions/projection.ts', 'engine-imports'],
+  ['src/engine/b.ts', '../streams/jetstream/store.ts', 'log-adapters-by-app-only'],
+  ['src/engine/c.ts', '../drivers/objects/directory.ts', 'driver-implementations-by-app-only'],
+  ['src/http/a.ts', '../engine/worker.ts', 'http-imports'],
+  ['src/http/b.ts', '../drivers/objects/port.ts', 'http-imports'],
+  ['src/http/c.ts', 'pg', 'sql-in-projections-only'],
+  ['src/http/d.ts', '../streams/jetstream/store.ts', 'log-adapters-by-app-only'],
+  ['src/http/e.ts', '../domain/session/decide.ts', 'http-takes-no-decisions'],
+  ['src/http/f.ts', '@nats-io/jetstream', 'nats-in-jetstream-only'],
+  ['src/streams/memory/a.ts', '../jetstream/store.ts', 'log-adapters-apart'],
+  ['src/engine/d.ts', 'fastify', 'fastify-in-http-only'],
+  ['src/engine/e.ts', 'node:process', 'process-at-the-edge'],
+  ['src/http/g.ts', '../app/host.ts', 'app-by-main-only'],
+  ['src/main.ts', './engine/worker.ts', 'main-builds-app-only'],
+  ['src/app/a.ts', '../../test/support/x.ts', 'src-not-to-tests'],
+  ['src/app/b.ts', 'vitest', 'no-dev-dependencies-in-src'],
+  ['src/app/c.ts', 'not-in-package-json', 'no-undeclared-dependencies'],
+  ['src/app/d.ts', './no-such-file.ts', 'not-to-unresolvable'],
+  ['src/app/round.ts', './trip.ts', 'no-circular'],
+];
+
+/** Imports the laws allow; none of these files may be named in the report. */
+const ALLOWED: readonly (readonly [file: string, specifier: string])[] = [
+  ['src/domain/session/decide.ts', 'zod'],
+  ['src/lib/clock.ts', 'node:timers'],
+  ['src/streams/event-store.ts', '../lib/clock.ts'],
+  ['src/streams/jetstream/store.ts', '@nats-io/jetstream'],
+  ['src/drivers/objects/port.ts', '../../lib/clock.ts'],
+  ['src/drivers/objects/directory.ts', './port.ts'],
+  ['src/projections/sessions/queries.ts', 'slonik'],
+  ['src/projections/sessions/projection.ts', '../../streams/event-store.ts'],
+  ['src/auth/caller.ts', '../projections/sessions/queries.ts'],
+  ['src/commands/handle.ts', '../domain/session/decide.ts'],
+  ['src/engine/worker.ts', '../drivers/objects/port.ts'],
+  ['src/http/server.ts', 'fastify'],
+  ['src/app/host.ts', '../streams/jetstream/store.ts'],
+  ['src/app/trip.ts', './round.ts'],
+  ['src/domain/session/scene.test.ts', '../../lib/clock.ts'],
+];
+const CIRCLE = new Set(['src/app/trip.ts']);
+
+let root: string;
+
+const put = (file: string, text: string) => {
+  mkdirSync(path.dirname(path.join(root, file)), { recursive: true });
+  writeFileSync(path.join(root, file), text);
+};
+const putPackage = (name: string) => {
+  put(`node_modules/${name}/package.json`, JSON.stringify({ name, version: '1.0.0', main: 'index.js' }));
+  put(`node_modules/${name}/index.js`, 'module.exports = {};\n');
+};
+const versions = (names: readonly string[]) => Object.fromEntries(names.map((name) => [name, '1.0.0']));
+
+beforeAll(() => {
+  root = mkdtempSync(path.join(os.tmpdir(), 'agent-host-layers-'));
+  const manifest = { type: 'module', dependencies: versions(PACKAGES), devDependencies: versions(DEV_PACKAGES) };
+  put('package.json', JSON.stringify(manifest));
+  for (const name of [...PACKAGES, ...DEV_PACKAGES, 'not-in-package-json']) putPackage(name);
+  put('test/support/x.ts', 'export const x = 1;\n');
+  put('src/lib/alone.ts', 'export const alone = 1;\n');
+  put('src/http/types.ts', "import type { x } from '../domain/session/decide.ts';\nexport type X = typeof x;\n");
+  for (const [file, specifier] of [...ALLOWED, ...VIOLATIONS]) {
+    put(file, `import { x as y } from '${specifier}';\nexport const x = y;\n`);
+  }
+});
+
+afterAll(() => rmSync(root, { recursive: true, force: true }));
+
+describe('the import laws', () => {
+  let report = '';
+
+  beforeAll(() => {
+    const run = spawnSync(process.execPath, [path.join(ROOT, 'scripts/layers.mjs'), root], { encoding: 'utf8' });
+    report = run.stdout + run.stderr;
+    if (run.status !== 1 || !/^\d+ modules, \d+ violations$/m.test(report)) throw new Error(`no report:\n${report}`);
+  });
+
+  test.each(VIOLATIONS)('%s → %s breaks %s', (file, _specifier, law) => {
+    expect(report).toContain(`${law}: ${file}`);
+  });
+
+  test('a module that nobody imports breaks no-orphans', () => {
+    expect(report).toContain('no-orphans: src/lib/alone.ts');
+  });
+
+  test.each(ALLOWED.filter(([file]) => !CIRCLE.has(file)))('%s → %s is allowed', (file) => {
+    expect(report.split('\n').filter((line) => line.includes(`: ${file}`))).toEqual([]);
+  });
+
+  test('http may take types from what decides', () => {
+    expect(report).not.toContain(': src/http/types.ts');
+  });
+
+  test('the count guard has nothing to say about a tree that was seen', () => {
+    expect(report).not.toContain('count guard');
+  });
+});
+
+test('every law has been seen to fail here', async () => {
+  const config: unknown = await import(path.join(ROOT, '.dependency-cruiser.cjs'));
+  const { forbidden } = (config as { default: { forbidden: { name: string }[] } }).default;
+  const planted = new Set([...VIOLATIONS.map(([, , law]) => law), 'no-orphans']);
+  expect(forbidden.map(({ name }) => name).filter((name) => !planted.has(name))).toEqual([]);
+});

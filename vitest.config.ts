@@ -1,0 +1,34 @@
+import { defineConfig } from 'vitest/config';
+
+const SECOND = 1_000;
+
+/**
+ * Four projects, one after the other, so that tests which measure waiting never share the machine with a later kind.
+ * Nothing is retried: a test that fails once has found something.
+ */
+const project = (name: string, order: number, include: string[], seconds: number) => ({
+  name,
+  include,
+  environment: 'node' as const,
+  testTimeout: seconds * SECOND,
+  hookTimeout: seconds * SECOND,
+  retry: 0,
+  sequence: { groupOrder: order },
+});
+
+export default defineConfig({
+  test: {
+    projects: [
+      { test: { ...project('unit', 0, ['src/**/*.test.ts', 'test/tidy/**/*.test.ts'], 10) } },
+      {
+        test: {
+          ...project('integration', 1, ['test/integration/**/*.test.ts'], 60),
+          maxWorkers: 2,
+          globalSetup: ['test/support/global-setup.ts'],
+        },
+      },
+      { test: { ...project('e2e', 2, ['test/e2e/**/*.test.ts'], 180), maxWorkers: 2 } },
+      { test: { ...project('chaos', 3, ['test/chaos/**/*.test.ts'], 300), maxWorkers: 1 } },
+    ],
+  },
+});
