@@ -1,0 +1,32 @@
+/**
+ * Why a command is refused: the codes of the wire contract (section 1) that a decision can give.
+ * A refusal is data; only a bug throws. The HTTP status is assigned at the edge (http/problem.ts).
+ */
+export const REJECTION_CODES = [
+  'invalid_request',
+  'not_found',
+  'conflict',
+  'idempotency_conflict',
+  'session_busy',
+  'session_not_waiting',
+  'tenant_conflict',
+  'active_work',
+  'tenant_draining',
+  'limit_exceeded',
+  'sandbox_unavailable',
+] as const;
+
+export type RejectionCode = (typeof REJECTION_CODES)[number];
+
+export interface Rejection {
+  readonly kind: 'rejected';
+  readonly code: RejectionCode;
+  /** Tells the caller what to do. */
+  readonly message: string;
+  readonly details?: Readonly<Record<string, unknown>>;
+  readonly activeTurnId?: string;
+}
+
+export function reject(code: RejectionCode, message: string, extra: Pick<Rejection, 'details' | 'activeTurnId'> = {}): Rejection {
+  return { kind: 'rejected', code, message, ...extra };
+}

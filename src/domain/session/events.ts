@@ -1,0 +1,46 @@
+import { z } from 'zod';
+import { manifestSchema } from '../agent/manifest.ts';
+import { turnEventSchemas } from '../turn/events.ts';
+import type { TurnEvent } from '../turn/events.ts';
+
+export const partSchema = z.strictObject({ type: z.literal('text'), text: z.string() });
+
+const sessionOnly = {
+  'session.created': z.strictObject({
+    agentId: z.string(),
+    agentVersion: z.int(),
+    manifestHash: z.string(),
+    manifest: manifestSchema,
+    subject: z.string().nullable(),
+    info: z.record(z.string(), z.unknown()),
+    labels: z.record(z.string(), z.string()),
+    /** What a repeated PUT is compared with: SHA-256 of the canonical body without what may change. */
+    bodyHash: z.string(),
+  }),
+  'session.updated': z.strictObject({ labels: z.record(z.string(), z.string()) }),
+  'command.message': z.strictObject({
+    turnId: z.string(),
+    requestId: z.string(),
+    subject: z.string().optional(),
+    content: z.string().optional(),
+    parts: z.array(partSchema).optional(),
+    whenBusy: z.string().optional(),
+    manifest: manifestSchema.optional(),
+  }),
+  'command.cancel': z.strictObject({
+    /** The turn that it ended; null when there was nothing to cancel. */
+    turnId: z.string().nullable(),
+    requestId: z.string(),
+    subject: z.string().optional(),
+    /** The turn that the command named. */
+    namedTurnId: z.string().optional(),
+    reason: z.string().optional(),
+  }),
+} as const;
+
+export const sessionEventSchemas = { ...sessionOnly, ...turnEventSchemas } as const;
+
+type Schemas = typeof sessionOnly;
+export type SessionEvent =
+  | { [T in keyof Schemas]: { readonly type: T; readonly data: z.infer<Schemas[T]> } }[keyof Schemas]
+  | TurnEvent;

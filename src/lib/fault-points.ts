@@ -1,0 +1,41 @@
+/**
+ * Named instants at which a crash is dangerous. Production code awaits one where the order of two effects matters; a
+ * test decides what happens there (die, wait, throw). Without a handler it costs one map look-up.
+ */
+export type FaultPoint =
+  | 'append.acknowledged'
+  | 'command.appended'
+  | 'turn.claimed'
+  | 'model.called'
+  | 'model.answered'
+  | 'model.recorded'
+  | 'projection.applied'
+  | 'dispatcher.checkpointed';
+
+const handlers = new Map<FaultPoint, () => Promise<void> | void>();
+
+/** Reached in production code; runs the test's handler, if one is set. */
+export function faultPoint(name: FaultPoint): Promise<void> | void {
+  return handlers.get(name)?.();
+}
+
+/** Sets what happens at a point; returns the function that takes it away again. */
+export function onFaultPoint(name: FaultPoint, handler: () => Promise<void> | void): () => void {
+  handlers.set(name, handler);
+  return () => handlers.delete(name);
+}
+
+/**
+ * Arms points from a text such as `model.answered=kill` or `turn.claimed=kill@3` (at the third time); used by the
+ * child processes of the crash tests. `kill` is SIGKILL to this process, as if the machine had gone.
+ */
+export function armFaultPoints(text: string): void {
+  for (const entry of text.split(',').filter((part) => part !== '')) {
+    const match = /^([a-z.]+)=kill(?:@(\d+))?$/.exec(entry);
+    if (match === null) throw new Error(`not a fault point: ${entry}`);
+    let left = Number(match[2] ?? '1');
+    onFaultPoint(match[1] as FaultPoint, () => {
+      if (--left === 0) process.kill(process.pid, 'SIGKILL');
+    });
+  }
+}

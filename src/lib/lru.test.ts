@@ -1,0 +1,28 @@
+import { expect, test } from 'vitest';
+import { WeightedLru } from './lru.ts';
+
+test('forgets the least recently used entries when the weights pass the capacity', () => {
+  const lru = new WeightedLru<string>(10);
+  lru.set('a', 'A', 4);
+  lru.set('b', 'B', 4);
+  expect(lru.get('a')).toBe('A');
+  lru.set('c', 'C', 4);
+  expect(lru.peek('b')).toBeUndefined();
+  expect([lru.peek('a'), lru.peek('c'), lru.weight, lru.size]).toEqual(['A', 'C', 8, 2]);
+});
+
+test('keeps an entry that alone is heavier than the capacity, and nothing else', () => {
+  const lru = new WeightedLru<string>(10);
+  lru.set('a', 'A', 4);
+  lru.set('big', 'B', 50);
+  expect([lru.peek('a'), lru.peek('big')]).toEqual([undefined, 'B']);
+  lru.set('a', 'A', 4);
+  expect([lru.peek('a'), lru.peek('big'), lru.weight]).toEqual(['A', undefined, 4]);
+});
+
+test('replacing an entry replaces its weight', () => {
+  const lru = new WeightedLru<number>(10);
+  lru.set('a', 1, 9);
+  lru.set('a', 2, 3);
+  expect([lru.get('a'), lru.weight]).toEqual([2, 3]);
+});

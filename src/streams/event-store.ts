@@ -1,0 +1,100 @@
+import type { Commit, StoredCommit } from './commit.ts';
+import type { AggregateRef } from './subjects.ts';
+
+/**
+ * The log or one of its parts cannot be reached, or did not answer in time. Whether an append under way was stored is
+ * not known to the caller; sending the same command again with the same idempotency key is safe.
+ */
+export class LogUnavailableError extends Error {}
+
+/** `winner`: a commit of another writer stands directly after the expected position. */
+export type AppendResult = { readonly kind: 'appended'; readonly position: number } | { readonly kind: 'conflict' };
+
+export interface ReadRange {
+  /** Read what comes after this position; 0 = from the beginning. */
+  readonly after: number;
+  /** At most so many commits, 1 to 1000. */
+  readonly limit: number;
+  /**
+   * The result must reach this position if the log has it. Without it a read may be answered by a replica that is
+   * behind (measured: 59 of 500 reads right after the acknowledgement).
+   */
+  readonly atLeast?: number;
+}
+
+export interface CommitPage {
+  readonly commits: readonly StoredCommit[];
+  /** Whether more commits of the aggregate follow the last one. */
+  readonly more: boolean;
+}
+
+/**
+ * The log of the aggregates. Guarantees, checked by test/conformance/event-store.ts:
+ * - `append` stores the commit if and only if `expected` is the position of the aggregate's newest commit (0: it has
+ *   none), exactly once, also when acknowledgements are lost; of several writers with one expectation one wins.
+ * - Once it has returned `appended`, the commit is on disk and no crash takes it back.
+ * - Commits of one aggregate are read in the order of their positions, without gaps.
+ * Positions are opaque, rising numbers; they are not consecutive within an aggregate.
+ */
+export interface EventStore {
+  /** @throws LogUnavailableError when the outcome could not be found out within the store's deadline */
+  append(ref: AggregateRef, expected: number, commit: Commit): Promise<AppendResult>;
+  read(ref: AggregateRef, range: ReadRange): Promise<CommitPage>;
+  /** Position of the newest commit, from the leader, never stale; 0 when the aggregate has none. */
+  head(ref: AggregateRef): Promise<number>;
+  /** As `head` for many at once, but possibly stale; by `refKey`, absent where there is none. For reconciling tails. */
+  heads(refs: readonly AggregateRef[]): Promise<ReadonlyMap<string, number>>;
+  /** Number of the stream that holds the aggregate. */
+  shardOf(ref: AggregateRef): number;
+}
+
+/** A commit as the server republished it right after it was stored. At most once: a listener must expect gaps. */
+export interface LiveCommit {
+  readonly ref: AggregateRef;
+  readonly key: string;
+  readonly shard: number;
+  readonly position: number;
+  /** Position of the commit before it in the same aggregate; 0 = it is the first. A mismatch is a gap. */
+  readonly previous: number;
+  /** Decoded on first use, shared by all listeners. */
+  readonly stored: () => StoredCommit;
+}
+
+export interface LiveListener {
+  readonly onCommit: (commit: LiveCommit) => void;
+  /** Deliveries may have been missed (reconnect, slow consumer): look at the log for everything that matters. */
+  readonly onDisruption: () => void;
+}
+
+/** Everything that is stored, on this node, as it happens. One subscription, however many listeners. */
+export interface LiveFeed {
+  /** Returns the function that ends the listening. */
+  listen(listener: LiveListener): () => void;
+}
+
+export interface FollowOptions {
+  readonly shard: number;
+  readonly kinds: readonly AggregateRef['kind'][];
+  /** Start after this position. */
+  readonly after: number;
+  readonly signal: AbortSignal;
+  /** At most so many commits are read ahead. */
+  readonly buffer: number;
+}
+
+/** Follows a whole stream in order, from a position on, for ever. */
+export interface CommitSource {
+  /**
+   * Batches of commits in the order of their positions: one batch is what had arrived when the last one was taken, at
+   * most `buffer`. Ends when the signal aborts. A commit that cannot be decoded comes as `undecodable`.
+   */
+  follow(options: FollowOptions): AsyncIterable<readonly FollowedCommit[]>;
+  /** Position of the newest commit of these kinds in the stream; 0 when there is none. */
+  newest(shard: number, kinds: readonly AggregateRef['kind'][]): Promise<number>;
+  /** How many streams there are. */
+  readonly shards: number;
+}
+
+export type FollowedCommit =
+  | { readonly kind: 'commit'; readonly stored: StoredCommit }
+  | { readonly kind: 'undecodable'; readonly ref: AggregateRef; readonly shard: number; readonly position: number; readonly error: Error };

@@ -1,0 +1,91 @@
+import { connect } from '@nats-io/transport-node';
+import type { NatsConnection } from '@nats-io/transport-node';
+
+/** Older servers drop what they do not know without a word (measured: anchors/nats-event-store.md, section 9). */
+export const REQUIRED_SERVER = { major: 2, minor: 12 } as const;
+/** Least `max_payload` of the server, bytes: a command body of 1 MiB must fit with its envelope. */
+export const REQUIRED_PAYLOAD = 4 * 1024 * 1024;
+
+/**
+ * Appends, live tails and consumers have connections of their own: a slow tail must not delay an acknowledgement
+ * (anchors/nats-event-store.md, section 10).
+ */
+export interface NatsConnections {
+  readonly appends: NatsConnection;
+  readonly live: NatsConnection;
+  readonly consumers: NatsConnection;
+}
+
+/** The server cannot be used: a plain line that says what to do. */
+export class NatsSetupError extends Error {}
+
+/**
+ * Connects, and refuses a server that cannot hold the log. Once connected, each connection reconnects for ever.
+ * @throws NatsSetupError
+ */
+export async function connectNats(url: string, name: string): Promise<NatsConnections> {
+  const options = connectionOptions(url);
+  const open = async (part: string): Promise<NatsConnection> => {
+    try {
+      return await connect({ ...options, name: `${name} ${part}` });
+    } catch (cause) {
+      throw new NatsSetupError(`NATS cannot be reached or refuses the credentials of NATS_URL (${reasonOf(cause)}). Check NATS_URL and the server.`, { cause });
+    }
+  };
+  const appends = await open('appends');
+  try {
+    checkServer(appends);
+  } catch (error) {
+    await appends.close();
+    throw error;
+  }
+  return { appends, live: await open('live'), consumers: await open('consumers') };
+}
+
+export async function closeNats(connections: NatsConnections): Promise<void> {
+  const { live, consumers, appends } = connections;
+  await Promise.all([live.close(), consumers.close()]);
+  await appends.close();
+}
+
+function connectionOptions(url: string): Parameters<typeof connect>[0] {
+  let parsed: URL;
+  try {
+    parsed = new URL(url.includes('://') ? url : `nats://${url}`);
+  } catch (cause) {
+    throw new NatsSetupError('NATS_URL is no URL. Write nats://user:password@host:4222.', { cause });
+  }
+  // The credentials of the URL are passed on by name: a client that left them out would look like a refused server.
+  const user = decodeURIComponent(parsed.username);
+  const pass = decodeURIComponent(parsed.password);
+  return {
+    servers: `${parsed.hostname}:${parsed.port === '' ? '4222' : parsed.port}`,
+    ...(user === '' ? {} : pass === '' ? { token: user } : { user, pass }),
+    ...(parsed.protocol === 'tls:' ? { tls: {} } : {}),
+    maxReconnectAttempts: -1,
+    reconnectTimeWait: 100,
+    reconnectJitter: 100,
+    timeout: 5_000,
+    pingInterval: 5_000,
+    maxPingOut: 2,
+  };
+}
+
+function checkServer(connection: NatsConnection): void {
+  const info = connection.info;
+  const [major = 0, minor = 0] = (info?.version ?? '0.0').split('.').map(Number);
+  const { major: needMajor, minor: needMinor } = REQUIRED_SERVER;
+  if (major < needMajor || (major === needMajor && minor < needMinor)) {
+    throw new NatsSetupError(`nats-server ${info?.version ?? '?'} is too old: ${needMajor}.${needMinor} or newer is needed. Upgrade the server that NATS_URL names.`);
+  }
+  if (info?.jetstream !== true) {
+    throw new NatsSetupError('The nats-server runs without JetStream. Start it with JetStream on.');
+  }
+  if ((info.max_payload ?? 0) < REQUIRED_PAYLOAD) {
+    throw new NatsSetupError(`The nats-server takes messages of ${info.max_payload} bytes at most. Set max_payload to ${REQUIRED_PAYLOAD} or more (8 MiB is advised).`);
+  }
+}
+
+function reasonOf(cause: unknown): string {
+  return cause instanceof Error ? cause.message.toLowerCase() : 'unknown reason';
+}

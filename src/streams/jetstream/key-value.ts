@@ -1,0 +1,108 @@
+import { DeliverPolicy, jetstream } from '@nats-io/jetstream';
+import type { JetStreamClient, JsMsg } from '@nats-io/jetstream';
+import type { KV } from '@nats-io/kv';
+import type { NatsConnection } from '@nats-io/transport-node';
+import { LogUnavailableError } from '../event-store.ts';
+import type { KeyValue, KeyValueChange, KeyValueEntry } from '../key-value.ts';
+import { isWrongLastSequence } from './errors.ts';
+
+/** A JetStream bucket. */
+export class JetStreamKeyValue implements KeyValue {
+  readonly #js: JetStreamClient;
+  readonly #kv: KV;
+  readonly #bucket: string;
+  readonly #onRoundTrip: () => void;
+
+  constructor(connection: NatsConnection, bucket: { kv: KV; name: string; onRoundTrip?: () => void }) {
+    this.#js = jetstream(connection);
+    this.#kv = bucket.kv;
+    this.#bucket = bucket.name;
+    this.#onRoundTrip = bucket.onRoundTrip ?? ((): void => undefined);
+  }
+
+  async get(key: string): Promise<KeyValueEntry | null> {
+    this.#onRoundTrip();
+    const entry = await this.#reach(async () => await this.#kv.get(key));
+    if (entry === null || entry.operation !== 'PUT') return null;
+    return { key, value: entry.string(), revision: entry.revision };
+  }
+
+  async put(key: string, value: string): Promise<number> {
+    this.#onRoundTrip();
+    return await this.#reach(async () => await this.#kv.put(key, value));
+  }
+
+  /**
+   * A raw publish, because the bucket's `update` silently drops a time to live: the entry would never expire
+   * (anchors/nats-event-store.md, section 5). An entry that was removed or ran out leaves a marker with a revision of its
+   * own, which "there is none" must step over.
+   */
+  async swap(key: string, value: string, options: { expected: number; ttlMs?: number }): Promise<number | null> {
+    const written = await this.#publish(key, value, options);
+    if (written !== null || options.expected !== 0) return written;
+    const marker = await this.#reach(async () => await this.#kv.get(key));
+    if (marker === null || marker.operation === 'PUT') return null;
+    return await this.#publish(key, value, { ...options, expected: marker.revision });
+  }
+
+  async #publish(key: string, value: string, options: { expected: number; ttlMs?: number }): Promise<number | null> {
+    const ttl = options.ttlMs === undefined ? {} : { ttl: `${Math.max(1, Math.round(options.ttlMs / 1000))}s` };
+    this.#onRoundTrip();
+    try {
+      const expect = { lastSubjectSequence: options.expected };
+      const ack = await this.#js.publish(`$KV.${this.#bucket}.${key}`, value, { expect, timeout: 2_000, ...ttl });
+      return ack.seq;
+    } catch (cause) {
+      if (isWrongLastSequence(cause)) return null;
+      throw new LogUnavailableError('the key-value store cannot be reached', { cause });
+    }
+  }
+
+  async remove(key: string): Promise<void> {
+    this.#onRoundTrip();
+    await this.#reach(async () => {
+      await this.#kv.delete(key);
+    });
+  }
+
+  async watch(prefix: string, onChange: (change: KeyValueChange) => void, signal: AbortSignal): Promise<void> {
+    const subjects = `$KV.${this.#bucket}.`;
+    await this.#reach(async () => {
+      const consumer = await this.#js.consumers.getPushConsumer(`KV_${this.#bucket}`, {
+        filter_subjects: prefix === '' ? `${subjects}>` : `${subjects}${prefix}.>`,
+        deliver_policy: DeliverPolicy.LastPerSubject,
+      });
+      let pending = (await consumer.info(true)).num_pending;
+      await new Promise<void>((resolve, reject) => {
+        if (pending === 0) resolve();
+        const callback = (message: JsMsg): void => {
+          onChange(changeOf(message, subjects.length));
+          if (--pending === 0) resolve();
+        };
+        const begin = async (): Promise<void> => {
+          const messages = await consumer.consume({ callback });
+          const stop = (): void => messages.stop();
+          signal.addEventListener('abort', stop, { once: true });
+          if (signal.aborted) stop();
+        };
+        begin().catch(reject);
+      });
+    });
+  }
+
+  async #reach<T>(operation: () => Promise<T>): Promise<T> {
+    try {
+      return await operation();
+    } catch (cause) {
+      throw new LogUnavailableError('the key-value store cannot be reached', { cause });
+    }
+  }
+}
+
+function changeOf(message: JsMsg, prefixLength: number): KeyValueChange {
+  const key = message.subject.slice(prefixLength);
+  const revision = message.seq;
+  // Removals and expiries are messages with one of these headers and no body.
+  const removed = message.headers?.has('KV-Operation') === true || message.headers?.has('Nats-Marker-Reason') === true;
+  return removed ? { kind: 'removed', key, revision } : { kind: 'put', entry: { key, value: message.string(), revision } };
+}

@@ -1,0 +1,112 @@
+import { DiscardPolicy, jetstreamManager, RetentionPolicy, StorageType, StoreCompression } from '@nats-io/jetstream';
+import type { JetStreamManager, StreamConfig } from '@nats-io/jetstream';
+import { Kvm } from '@nats-io/kv';
+import type { KV } from '@nats-io/kv';
+import type { NatsConnection } from '@nats-io/transport-node';
+import { BUCKETS, streamName, streamOf } from '../subjects.ts';
+import { NatsSetupError } from './connection.ts';
+
+const NANOS_PER_MS = 1_000_000;
+
+export interface TopologyOptions {
+  /** Number of `EVT_k` streams; fixed when the installation is made. */
+  readonly shards: number;
+  readonly replicas: number;
+}
+
+export interface Buckets {
+  readonly directory: KV;
+  readonly snapshots: KV;
+  readonly leases: KV;
+}
+
+export interface Topology {
+  readonly manager: JetStreamManager;
+  readonly buckets: Buckets;
+}
+
+export const WORK_STREAM = 'WORK';
+export const WORK_CONSUMER = 'engine';
+/** A worker that took an item and died gives it up after so long. */
+export const WORK_ACK_WAIT_MS = 10_000;
+
+/** Creates or brings up to date every stream and bucket. Safe to run on many nodes at once. */
+export async function ensureTopology(connection: NatsConnection, options: TopologyOptions): Promise<Topology> {
+  const manager = await jetstreamManager(connection, { sendRequiredApiLevel: true });
+  await checkShards(manager, options.shards);
+  for (let shard = 0; shard < options.shards; shard++) await ensureStream(manager, eventStream(shard, options));
+  await ensureStream(manager, workStream(options.replicas));
+  await manager.consumers.add(WORK_STREAM, {
+    durable_name: WORK_CONSUMER,
+    ack_policy: 'explicit',
+    ack_wait: WORK_ACK_WAIT_MS * NANOS_PER_MS,
+    max_deliver: -1,
+    max_ack_pending: 10_000,
+  });
+  const kvm = new Kvm(connection);
+  const bucket = { replicas: options.replicas, history: 1, storage: StorageType.File } as const;
+  const [directory, snapshots, leases] = await Promise.all([
+    kvm.create('DIRECTORY', bucket),
+    kvm.create('SNAPSHOT', { ...bucket, compression: true }),
+    // Markers tell watchers that a lease ran out; without them an expired key would vanish in silence.
+    kvm.create('LEASE', { ...bucket, markerTTL: 60_000 }),
+  ]);
+  return { manager, buckets: { directory, snapshots, leases } };
+}
+
+/** The number of streams decides where a session's history lies: a start with another number would not find it. */
+async function checkShards(manager: JetStreamManager, shards: number): Promise<void> {
+  let found = 0;
+  for await (const name of manager.streams.names('evt.>')) if (name.startsWith('EVT_')) found++;
+  if (found !== 0 && found !== shards) {
+    throw new NatsSetupError(`This installation has ${found} log shards, AGENT_HOST_LOG_SHARDS says ${shards}. The number is fixed at the first start: set it to ${found}.`);
+  }
+}
+
+function eventStream(shard: number, { shards, replicas }: TopologyOptions): Partial<StreamConfig> & { name: string } {
+  const buckets = Array.from({ length: BUCKETS }, (_, bucket) => bucket).filter((bucket) => streamOf(bucket, shards) === shard);
+  return {
+    name: streamName(shard),
+    subjects: shards === 1 ? ['evt.>'] : buckets.map((bucket) => `evt.${bucket}.>`),
+    storage: StorageType.File,
+    retention: RetentionPolicy.Limits,
+    // With the default, `old`, a full stream would delete history to make room.
+    discard: DiscardPolicy.New,
+    compression: StoreCompression.S2,
+    num_replicas: replicas,
+    deny_delete: true,
+    allow_direct: true,
+    duplicate_window: 120_000 * NANOS_PER_MS,
+    // Unset means 1,000 since 2.15; projectors, dispatchers and audits need a handful per node.
+    max_consumers: 1_000,
+    republish: { src: 'evt.>', dest: 'live.>' },
+  };
+}
+
+function workStream(replicas: number): Partial<StreamConfig> & { name: string } {
+  return {
+    name: WORK_STREAM,
+    subjects: ['work.>'],
+    storage: StorageType.File,
+    retention: RetentionPolicy.Workqueue,
+    discard: DiscardPolicy.New,
+    discard_new_per_subject: true,
+    max_msgs_per_subject: 1,
+    num_replicas: replicas,
+    allow_direct: true,
+  };
+}
+
+async function ensureStream(manager: JetStreamManager, config: Partial<StreamConfig> & { name: string }): Promise<void> {
+  try {
+    const { config: present } = await manager.streams.info(config.name);
+    const same = Object.entries(config).every(([name, value]) => {
+      const was: unknown = Reflect.get(present, name);
+      return JSON.stringify(was) === JSON.stringify(value);
+    });
+    if (!same) await manager.streams.update(config.name, config);
+  } catch (error) {
+    if (!(error instanceof Error) || !('code' in error) || error.code !== 10_059) throw error;
+    await manager.streams.add(config);
+  }
+}

@@ -1,0 +1,78 @@
+import { jetstream } from '@nats-io/jetstream';
+import type { Consumer, JetStreamClient, JsMsg } from '@nats-io/jetstream';
+import type { NatsConnection } from '@nats-io/transport-node';
+import { backoffMs, delay } from '../../lib/backoff.ts';
+import { LogUnavailableError } from '../event-store.ts';
+import { refOfSubject, subjectOf } from '../subjects.ts';
+import type { AggregateRef } from '../subjects.ts';
+import type { WorkItem, WorkQueue } from '../work-queue.ts';
+import { ApiCode, apiCode } from './errors.ts';
+import { WORK_CONSUMER, WORK_STREAM } from './topology.ts';
+
+/** Longest wait of one request for an item, ms: also the time within which a stop is noticed by the server. */
+const EXPIRES_MS = 5_000;
+
+/** `WORK`: a work-queue stream with one item per session (a second one is refused by the server, not stored). */
+export class JetStreamWorkQueue implements WorkQueue {
+  readonly #connection: NatsConnection;
+  readonly #js: JetStreamClient;
+
+  constructor(connection: NatsConnection) {
+    this.#connection = connection;
+    this.#js = jetstream(connection);
+  }
+
+  async offer(ref: AggregateRef): Promise<void> {
+    try {
+      await this.#js.publish(`work${subjectOf(ref).slice('evt'.length)}`, '', { timeout: 2_000 });
+    } catch (cause) {
+      if (apiCode(cause) === ApiCode.maxMessagesPerSubject) return;
+      throw new LogUnavailableError('the work queue cannot be reached', { cause });
+    }
+  }
+
+  async take(
+    handle: (item: WorkItem) => void,
+    { hasRoom, signal }: { hasRoom: () => Promise<void>; signal: AbortSignal },
+  ): Promise<void> {
+    for (let failures = 0; !signal.aborted; ) {
+      try {
+        const consumer = await jetstream(this.#connection).consumers.get(WORK_STREAM, WORK_CONSUMER);
+        while (!signal.aborted) {
+          await hasRoom();
+          const message = await this.#next(consumer, signal);
+          failures = 0;
+          if (message !== null) handle(itemOf(message));
+        }
+      } catch {
+        // The server is away: what it still holds is delivered again after its acknowledgement wait.
+        await delay(backoffMs(failures++, { baseMs: 50, capMs: 2_000 }), signal);
+      }
+    }
+  }
+
+  async #next(consumer: Consumer, signal: AbortSignal): Promise<JsMsg | null> {
+    const messages = await consumer.fetch({ max_messages: 1, expires: EXPIRES_MS });
+    const stop = (): void => void messages.close();
+    signal.addEventListener('abort', stop, { once: true });
+    try {
+      for await (const message of messages) return message;
+      return null;
+    } finally {
+      signal.removeEventListener('abort', stop);
+    }
+  }
+}
+
+function itemOf(message: JsMsg): WorkItem {
+  return {
+    ref: refOfSubject(message.subject),
+    done: async () => {
+      await message.ackAck();
+    },
+    giveBack: async (afterMs) => {
+      message.nak(afterMs);
+      await Promise.resolve();
+    },
+  };
+}

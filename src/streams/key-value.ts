@@ -1,0 +1,28 @@
+/** One entry of a key-value bucket. */
+export interface KeyValueEntry {
+  readonly key: string;
+  readonly value: string;
+  readonly revision: number;
+}
+
+export type KeyValueChange =
+  | { readonly kind: 'put'; readonly entry: KeyValueEntry }
+  | { readonly kind: 'removed'; readonly key: string; readonly revision: number };
+
+/**
+ * A small replicated map. Keys are of letters, digits, `.`, `_`, `-`, `=`; values are texts.
+ * @throws LogUnavailableError from every operation while the server is out of reach
+ */
+export interface KeyValue {
+  get(key: string): Promise<KeyValueEntry | null>;
+  /** Writes whatever is there. Returns the revision. */
+  put(key: string, value: string): Promise<number>;
+  /**
+   * Writes only if the newest revision of the key is `expected` (0 = there is none). `ttlMs`, whole seconds, lets the
+   * entry vanish by itself; each write must say it again. Returns the revision, or null when another was first.
+   */
+  swap(key: string, value: string, options: { expected: number; ttlMs?: number }): Promise<number | null>;
+  remove(key: string): Promise<void>;
+  /** Resolves once everything that is there has been reported; then goes on until the signal aborts. */
+  watch(prefix: string, onChange: (change: KeyValueChange) => void, signal: AbortSignal): Promise<void>;
+}

@@ -1,0 +1,82 @@
+import { createHash } from 'node:crypto';
+
+/** What one subject of the log holds the history of. The aggregate is the whole subject: never the event type in it. */
+export const AGGREGATE_KINDS = [
+  'session',
+  'sandbox',
+  'artifact',
+  'agent',
+  'executor',
+  'vault',
+  'model',
+  'issuer',
+  'key',
+  'tenant',
+  'quota',
+] as const;
+
+export type AggregateKind = (typeof AGGREGATE_KINDS)[number];
+
+export interface AggregateRef {
+  readonly tenant: string;
+  readonly kind: AggregateKind;
+  readonly id: string;
+}
+
+/** Frozen: it is part of every stored subject. */
+export const BUCKETS = 64;
+
+/** Bucket of an aggregate, 0 to 63: the same on every node and for ever. */
+export function bucketOf(ref: AggregateRef): number {
+  const digest = createHash('sha1').update(`${ref.tenant}\0${ref.id}`).digest();
+  return (digest[0] ?? 0) % BUCKETS;
+}
+
+/** Stream that holds a bucket, of `shards` streams. */
+export function streamOf(bucket: number, shards: number): number {
+  return bucket % shards;
+}
+
+export function streamName(shard: number): string {
+  return `EVT_${shard}`;
+}
+
+export function shardOfStreamName(name: string): number {
+  return Number(name.slice('EVT_'.length));
+}
+
+/** Any text as one legal subject token: what is no letter, digit, `_` or `-` becomes `=` and the hex of its UTF-8 bytes. */
+export function escapeToken(text: string): string {
+  return text.replace(/[^A-Za-z0-9_-]/gu, (char) =>
+    [...Buffer.from(char)].map((byte) => `=${byte.toString(16).padStart(2, '0')}`).join(''),
+  );
+}
+
+export function unescapeToken(token: string): string {
+  if (!token.includes('=')) return token;
+  return decodeURIComponent(token.replaceAll('=', '%'));
+}
+
+export function subjectOf(ref: AggregateRef): string {
+  return `evt.${bucketOf(ref)}.${escapeToken(ref.tenant)}.${ref.kind}.${escapeToken(ref.id)}`;
+}
+
+/** The aggregate of a stored or republished subject (`evt.…` or `live.…`). */
+export function refOfSubject(subject: string): AggregateRef {
+  const [, , tenant = '', kind = '', id = ''] = subject.split('.');
+  return { tenant: unescapeToken(tenant), kind: kind as AggregateKind, id: unescapeToken(id) };
+}
+
+/** A key for maps and for key-value buckets: the subject without its first two tokens. */
+export function refKey(ref: AggregateRef): string {
+  return `${ref.kind}.${escapeToken(ref.tenant)}.${escapeToken(ref.id)}`;
+}
+
+/** The subject on which the server republishes what it stored on `evt.…`. */
+export function liveSubjectOf(eventSubject: string): string {
+  return `live${eventSubject.slice('evt'.length)}`;
+}
+
+export function eventSubjectOfLive(liveSubject: string): string {
+  return `evt${liveSubject.slice('live'.length)}`;
+}
