@@ -106,6 +106,19 @@ test('Postgres keeps its rows over a restart and refuses whoever has no password
   await expect(query(wrong.href, 'SELECT 1')).rejects.toThrow(/password/);
 });
 
+test('a lock file of a killed Postgres with a reused pid does not block', { timeout: BOUND_MS }, async () => {
+  const directory = await temporaryDirectory();
+  const first = keep(await startPostgres({ directory, report }));
+  const lockFile = join(directory, 'postgres', 'data', 'postmaster.pid');
+  const text = await readFile(lockFile, 'utf8');
+  process.kill(first.pid, 'SIGKILL');
+  await first.exited;
+  const stranger = keep(await startPostgres({ directory: await temporaryDirectory(), report }));
+  await writeFile(lockFile, text.replace(/^\d+/, String(stranger.pid)));
+  const second = keep(await startPostgres({ directory, report }));
+  expect(await query(second.url, 'SELECT 1 AS one')).toEqual([{ one: 1 }]);
+});
+
 test('both run twice at once in two directories', { timeout: BOUND_MS }, async () => {
   const directories = await Promise.all([temporaryDirectory(), temporaryDirectory()]);
   const [servers, databases] = await Promise.all([

@@ -12,6 +12,7 @@ import type { EmbeddedServer } from './nats-server.ts';
 import { choosePlace } from './postgres-account.ts';
 import type { PostgresPlace } from './postgres-account.ts';
 import { locatePostgres } from './postgres-binaries.ts';
+import { commandLine, isRunning } from './process-identity.ts';
 import { bareEnvironment, runCommand } from './run-command.ts';
 import { waitUntil } from './wait-until.ts';
 
@@ -28,6 +29,8 @@ const INITDB_MS = 120_000;
 /** Crash recovery replays at most `max_wal_size`. */
 const READY_MS = 120_000;
 const PROGRESS_EVERY_MS = 5_000;
+/** Above the highest pid of Linux (2^22) and macOS. */
+const NO_PID = 4_194_999;
 /** A port can be taken between its choice and its use, and a killed server's memory lives on for an instant. */
 const ATTEMPTS = 10;
 const TRANSIENT =
@@ -65,6 +68,7 @@ export async function startPostgres(options: PostgresOptions): Promise<EmbeddedS
   const dataDirectory = join(place.base, 'data');
   const pidFile = join(place.base, 'server.pid');
   await endPredecessor({ pidFile, mark: dataDirectory, name: 'Postgres', signal: 'SIGINT', report: options.report });
+  await disownReusedPid(dataDirectory);
   const password = await readOrCreateSecret(join(directory, 'postgres-password'), () =>
     randomBytes(24).toString('hex'),
   );
@@ -91,6 +95,19 @@ export async function startPostgres(options: PostgresOptions): Promise<EmbeddedS
       throw error;
     }
   }
+}
+
+/**
+ * After a crash Postgres refuses to start when the pid in its lock file is that of any living process of its account,
+ * which small pid numbers make likely in containers. The number alone is replaced, by one that no process can have: the
+ * rest lets Postgres check that no orphan of the old server still has its memory.
+ */
+async function disownReusedPid(dataDirectory: string): Promise<void> {
+  const path = join(dataDirectory, 'postmaster.pid');
+  const text = await readIfPresent(path);
+  const pid = Number(text?.split('\n')[0]);
+  if (text === undefined || !isRunning(pid) || commandLine(pid).includes(dataDirectory)) return;
+  await writeFile(path, text.replace(/^\d+/, String(NO_PID)));
 }
 
 interface StartSpec {
