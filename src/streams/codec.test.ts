@@ -14,7 +14,9 @@ const commit = (events: Commit['events']): Commit => ({
 
 test('a commit survives encoding, with every character JSON can carry', () => {
   const codec = createCodec({});
-  const written = commit([{ id: 'ev_1', type: 'note.taken', v: 1, data: { text: 'ä \u2028 " \\ 😀', list: [1, null] } }]);
+  const written = commit([
+    { id: 'ev_1', type: 'note.taken', v: 1, data: { text: 'ä \u2028 " \\ 😀', list: [1, null] } },
+  ]);
   expect(codec.decode(codec.encode(written))).toEqual(written);
 });
 

@@ -33,7 +33,9 @@ export function createCodec(upcasters: UpcasterTable): Codec {
     const target = versionOf(event.type);
     if (event.v === target) return event;
     if (event.v > target) {
-      throw new UndecodableCommitError(`event ${event.type} has version ${event.v}, this program knows up to ${target}`);
+      throw new UndecodableCommitError(
+        `event ${event.type} has version ${event.v}, this program knows up to ${target}`,
+      );
     }
     let { data } = event;
     for (let v = event.v; v < target; v++) {

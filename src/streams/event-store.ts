@@ -97,4 +97,10 @@ export interface CommitSource {
 
 export type FollowedCommit =
   | { readonly kind: 'commit'; readonly stored: StoredCommit }
-  | { readonly kind: 'undecodable'; readonly ref: AggregateRef; readonly shard: number; readonly position: number; readonly error: Error };
+  | {
+      readonly kind: 'undecodable';
+      readonly ref: AggregateRef;
+      readonly shard: number;
+      readonly position: number;
+      readonly error: Error;
+    };

@@ -32,6 +32,9 @@ test('a cursor comes back for its own session, and for no other', () => {
   );
 });
 
-test.each(['', 'x', '0', 'latest', '../../etc', 'A'.repeat(20), 'A'.repeat(500), 'ä'.repeat(20)])('%j is no cursor', (text) => {
-  expect(decodeCursor({ tenant: 'tn_a', kind: 'session', id: 's1' }, text)).toBeNull();
-});
+test.each(['', 'x', '0', 'latest', '../../etc', 'A'.repeat(20), 'A'.repeat(500), 'ä'.repeat(20)])(
+  '%j is no cursor',
+  (text) => {
+    expect(decodeCursor({ tenant: 'tn_a', kind: 'session', id: 's1' }, text)).toBeNull();
+  },
+);

@@ -3,7 +3,10 @@ import type { AggregateRef } from './subjects.ts';
 /** One session that wants a worker. */
 export interface WorkItem {
   readonly ref: AggregateRef;
-  /** The item is done with: another offer of the same session is a new item. */
+  /**
+   * The item is done with: another offer of the same session is a new item.
+   * @throws LogUnavailableError when that could not be said: the item may be delivered again
+   */
   done(): Promise<void>;
   /** Give it back, to be delivered again after `afterMs`, here or elsewhere. */
   giveBack(afterMs: number): Promise<void>;

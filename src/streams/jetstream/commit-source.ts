@@ -1,5 +1,5 @@
 import { DeliverPolicy, jetstream } from '@nats-io/jetstream';
-import type { ConsumerMessages, JetStreamManager, JsMsg } from '@nats-io/jetstream';
+import type { Consumer, JetStreamManager, JsMsg } from '@nats-io/jetstream';
 import type { NatsConnection } from '@nats-io/transport-node';
 import { backoffMs, delay } from '../../lib/backoff.ts';
 import type { Codec } from '../codec.ts';
@@ -7,12 +7,17 @@ import { LogUnavailableError } from '../event-store.ts';
 import type { CommitSource, FollowedCommit, FollowOptions } from '../event-store.ts';
 import { refOfSubject, streamName } from '../subjects.ts';
 import type { AggregateKind } from '../subjects.ts';
+import { within } from './direct-read.ts';
 
 /**
  * How long a consumer may stay silent before the stream is asked whether there is something to deliver. A pull consumer
  * can stay silent for good after a server restart while it looks healthy (anchors/user-pains.md, last paragraph).
  */
 const SILENCE_MS = 5_000;
+/** The longest that one request for messages stays open. */
+const FETCH_MS = 30_000;
+const FORGOTTEN_AFTER_MS = 30_000;
+const REMOVE_MS = 1_000;
 
 const filters = (kinds: readonly AggregateKind[]): string[] => kinds.map((kind) => `evt.*.*.${kind}.*`);
 
@@ -33,7 +38,9 @@ export class JetStreamCommitSource implements CommitSource {
   async newest(shard: number, kinds: readonly AggregateKind[]): Promise<number> {
     try {
       const heads = await Promise.all(
-        filters(kinds).map(async (filter) => await this.#manager.streams.getMessage(streamName(shard), { last_by_subj: filter })),
+        filters(kinds).map(
+          async (filter) => await this.#manager.streams.getMessage(streamName(shard), { last_by_subj: filter }),
+        ),
       );
       return Math.max(0, ...heads.map((head) => head?.seq ?? 0));
     } catch (cause) {
@@ -62,27 +69,30 @@ export class JetStreamCommitSource implements CommitSource {
       filter_subjects: filters(options.kinds),
       deliver_policy: DeliverPolicy.StartSequence,
       opt_start_seq: after + 1,
-      inactive_threshold: 30_000_000_000,
+      inactive_threshold: FORGOTTEN_AFTER_MS,
     });
     const inbox = new Inbox();
-    const messages = await consumer.consume({ max_messages: options.buffer, callback: (message) => inbox.push(message) });
+    const fetching = fill(inbox, consumer, options.buffer);
     const stop = (): void => inbox.end();
     options.signal.addEventListener('abort', stop, { once: true });
     let last = after;
     try {
       while (!options.signal.aborted) {
-        const arrived = await inbox.take(options.buffer, SILENCE_MS);
-        if (arrived === 'ended') return;
+        let arrived = await inbox.take(options.buffer, SILENCE_MS);
         if (arrived === 'silent') {
-          if ((await this.newest(options.shard, options.kinds)) > last && inbox.isEmpty) return;
-          continue;
+          const newest = await this.newest(options.shard, options.kinds);
+          arrived = newest > last && inbox.isEmpty ? 'ended' : [];
         }
+        if (arrived === 'ended') return;
+        if (arrived.length === 0) continue;
         last = arrived.at(-1)?.seq ?? last;
         yield arrived.map((message) => this.#decode(message, options.shard));
       }
     } finally {
       options.signal.removeEventListener('abort', stop);
-      await close(messages);
+      inbox.end();
+      await fetching;
+      await remove(consumer);
     }
   }
 
@@ -102,19 +112,37 @@ function positionOf(followed: FollowedCommit | undefined): number | undefined {
   return followed?.kind === 'commit' ? followed.stored.position : followed?.position;
 }
 
-async function close(messages: ConsumerMessages): Promise<void> {
+/**
+ * Asks for at most `buffer` messages whenever all of the last ones have been taken. The client's own `consume` asks again
+ * as soon as messages arrive, whether or not anybody takes them: a slow reader would have the whole log in its memory.
+ */
+async function fill(inbox: Inbox, consumer: Consumer, buffer: number): Promise<void> {
   try {
-    await messages.close();
+    while (await inbox.emptied()) {
+      const messages = await consumer.fetch({ max_messages: buffer, expires: FETCH_MS });
+      inbox.whenEnded(() => messages.stop());
+      for await (const message of messages) inbox.push(message);
+    }
   } catch {
-    // The connection is gone; the server forgets the consumer after its inactive threshold.
+    inbox.end();
   }
 }
 
-/** What has been delivered and not taken yet. The consumer's `max_messages` bounds it. */
+async function remove(consumer: Consumer): Promise<void> {
+  try {
+    await within(REMOVE_MS, consumer.delete());
+  } catch {
+    // The connection is gone; the server forgets the consumer by itself.
+  }
+}
+
+/** What has been delivered and not taken yet. */
 class Inbox {
   #messages: JsMsg[] = [];
   #ended = false;
-  #wake: (() => void) | null = null;
+  #wakeReader: (() => void) | null = null;
+  #wakeWriter: (() => void) | null = null;
+  #onEnd: (() => void) | null = null;
 
   get isEmpty(): boolean {
     return this.#messages.length === 0;
@@ -122,26 +150,46 @@ class Inbox {
 
   push(message: JsMsg): void {
     this.#messages.push(message);
-    this.#wake?.();
+    this.#wakeReader?.();
   }
 
   end(): void {
     this.#ended = true;
-    this.#wake?.();
+    this.#onEnd?.();
+    this.#wakeReader?.();
+    this.#wakeWriter?.();
+  }
+
+  whenEnded(stop: () => void): void {
+    this.#onEnd = stop;
+    if (this.#ended) stop();
+  }
+
+  /** Resolves when everything has been taken; false when no more is wanted. */
+  async emptied(): Promise<boolean> {
+    while (!this.isEmpty && !this.#ended) {
+      await new Promise<void>((resolve) => {
+        this.#wakeWriter = resolve;
+      });
+    }
+    return !this.#ended;
   }
 
   async take(most: number, silenceMs: number): Promise<JsMsg[] | 'ended' | 'silent'> {
     if (this.isEmpty && !this.#ended) {
       await new Promise<void>((resolve) => {
         const timer = setTimeout(resolve, silenceMs);
-        this.#wake = (): void => {
+        this.#wakeReader = (): void => {
           clearTimeout(timer);
           resolve();
         };
       });
-      this.#wake = null;
+      this.#wakeReader = null;
     }
     if (this.#ended) return 'ended';
-    return this.isEmpty ? 'silent' : this.#messages.splice(0, most);
+    if (this.isEmpty) return 'silent';
+    const taken = this.#messages.splice(0, most);
+    if (this.isEmpty) this.#wakeWriter?.();
+    return taken;
   }
 }

@@ -29,7 +29,10 @@ export async function connectNats(url: string, name: string): Promise<NatsConnec
     try {
       return await connect({ ...options, name: `${name} ${part}` });
     } catch (cause) {
-      throw new NatsSetupError(`NATS cannot be reached or refuses the credentials of NATS_URL (${reasonOf(cause)}). Check NATS_URL and the server.`, { cause });
+      throw new NatsSetupError(
+        `NATS cannot be reached or refuses the credentials of NATS_URL (${reasonOf(cause)}). Check NATS_URL and the server.`,
+        { cause },
+      );
     }
   };
   const appends = await open('appends');
@@ -76,13 +79,17 @@ function checkServer(connection: NatsConnection): void {
   const [major = 0, minor = 0] = (info?.version ?? '0.0').split('.').map(Number);
   const { major: needMajor, minor: needMinor } = REQUIRED_SERVER;
   if (major < needMajor || (major === needMajor && minor < needMinor)) {
-    throw new NatsSetupError(`nats-server ${info?.version ?? '?'} is too old: ${needMajor}.${needMinor} or newer is needed. Upgrade the server that NATS_URL names.`);
+    throw new NatsSetupError(
+      `nats-server ${info?.version ?? '?'} is too old: ${needMajor}.${needMinor} or newer is needed. Upgrade the server that NATS_URL names.`,
+    );
   }
   if (info?.jetstream !== true) {
     throw new NatsSetupError('The nats-server runs without JetStream. Start it with JetStream on.');
   }
   if ((info.max_payload ?? 0) < REQUIRED_PAYLOAD) {
-    throw new NatsSetupError(`The nats-server takes messages of ${info.max_payload} bytes at most. Set max_payload to ${REQUIRED_PAYLOAD} or more (8 MiB is advised).`);
+    throw new NatsSetupError(
+      `The nats-server takes messages of ${info.max_payload} bytes at most. Set max_payload to ${REQUIRED_PAYLOAD} or more (8 MiB is advised).`,
+    );
   }
 }
 

@@ -8,7 +8,9 @@ import { LogUnavailableError } from '../event-store.ts';
 import type { AppendResult, CommitPage, EventStore, ReadRange } from '../event-store.ts';
 import { bucketOf, refKey, refOfSubject, streamName, streamOf, subjectOf } from '../subjects.ts';
 import type { AggregateRef } from '../subjects.ts';
+import { errors } from '@nats-io/transport-node';
 import type { NatsConnection } from '@nats-io/transport-node';
+import { directBatch, lastOf, within } from './direct-read.ts';
 import { ApiCode, apiCode, isWrongLastSequence } from './errors.ts';
 
 export interface EventStoreOptions {
@@ -26,7 +28,9 @@ export interface EventStoreOptions {
   readonly onOutcome?: (outcome: 'appended' | 'conflict' | 'retried') => void;
 }
 
-const READ_TIMEOUT_MS = 5_000;
+/** How long a read is tried. A request that meets a disconnect is never answered, so each try is short. */
+const READ_DEADLINE_MS = 5_000;
+const READ_TRY_MS = 1_000;
 const STALE_READ_TRIES = 5;
 /** The server answers at most so many subjects at once. */
 const HEADS_PER_REQUEST = 1_000;
@@ -70,6 +74,7 @@ export class JetStreamEventStore implements EventStore {
     const bytes = this.#codec.encode(commit);
     const deadline = Date.now() + this.#appendDeadlineMs;
     for (let attempt = 0; ; attempt++) {
+      let cause: unknown;
       try {
         this.#onRoundTrip('append');
         const expect = { lastSubjectSequence: expected };
@@ -78,21 +83,34 @@ export class JetStreamEventStore implements EventStore {
         // A duplicate acknowledgement of an id that is still being stored carries no sequence (seen on 2.10).
         if (ack.seq > 0) return this.#appended(ack.seq);
       } catch (error) {
-        if (isWrongLastSequence(error)) {
-          const successor = await this.#successor(ref, expected, deadline);
-          if (successor !== null && successor.msgId === msgID) return this.#appended(successor.position);
-          if (successor !== null) {
-            this.#onOutcome('conflict');
-            return { kind: 'conflict' };
-          }
-        } else if (apiCode(error) !== null && !isPassing(error)) {
-          throw new LogUnavailableError(`the log refused an append (${String(apiCode(error))})`, { cause: error });
-        }
-        if (Date.now() >= deadline) throw new LogUnavailableError('the log did not confirm an append in time', { cause: error });
+        const result = await this.#afterFailure(error, { ref, expected, msgID });
+        if (result !== null) return result;
+        cause = error;
       }
+      if (Date.now() >= deadline) throw new LogUnavailableError('the log did not confirm an append in time', { cause });
       this.#onOutcome('retried');
       await delay(backoffMs(attempt, { baseMs: 20, capMs: 500 }));
     }
+  }
+
+  /** What a failed publish means; null: not known, the same has to be sent again. */
+  async #afterFailure(
+    error: unknown,
+    { ref, expected, msgID }: { ref: AggregateRef; expected: number; msgID: string },
+  ): Promise<AppendResult | null> {
+    // The client did not send it, and never will: it is larger than the server takes.
+    if (error instanceof errors.InvalidArgumentError) throw error;
+    if (isWrongLastSequence(error)) {
+      const successor = await this.#successor(ref, expected);
+      if (successor === null) return null;
+      if (successor.msgId === msgID) return this.#appended(successor.position);
+      this.#onOutcome('conflict');
+      return { kind: 'conflict' };
+    }
+    if (apiCode(error) !== null && !isPassing(error)) {
+      throw new LogUnavailableError(`the log refused an append (${String(apiCode(error))})`, { cause: error });
+    }
+    return null;
   }
 
   #appended(position: number): AppendResult {
@@ -100,18 +118,30 @@ export class JetStreamEventStore implements EventStore {
     return { kind: 'appended', position };
   }
 
-  async #successor(ref: AggregateRef, expected: number, deadline: number): Promise<{ position: number; msgId: string } | null> {
+  /** The commit directly after a position, from the leader. Fails only after the append itself could have been given up. */
+  async #successor(ref: AggregateRef, expected: number): Promise<{ position: number; msgId: string } | null> {
+    const request: NextMsgRequest = { seq: expected + 1, next_by_subj: subjectOf(ref) };
+    const message = await this.#tried(this.#appendDeadlineMs, async () => {
+      this.#onRoundTrip('successor');
+      // The client's type leaves this form out for the leader's read; the server answers it (run on 2.15.1).
+      // oxlint-disable-next-line typescript/no-unsafe-type-assertion
+      return await this.#manager.streams.getMessage(this.#streamOf(ref), request as unknown as MsgRequest);
+    });
+    return message === null ? null : { position: message.seq, msgId: message.header.get('Nats-Msg-Id') };
+  }
+
+  /**
+   * Reads until it is answered. What the client was to send while the connection was down is lost without a word, and
+   * would otherwise be waited for in vain long after the server is back.
+   */
+  async #tried<T>(deadlineMs: number, read: () => Promise<T>): Promise<T> {
+    const deadline = Date.now() + deadlineMs;
     for (let attempt = 0; ; attempt++) {
       try {
-        this.#onRoundTrip('successor');
-        const request: NextMsgRequest = { seq: expected + 1, next_by_subj: subjectOf(ref) };
-        // The client's type leaves this form out for the leader's read; the server answers it (run on 2.15.1).
-        // oxlint-disable-next-line typescript/no-unsafe-type-assertion
-        const message = await this.#manager.streams.getMessage(this.#streamOf(ref), request as unknown as MsgRequest);
-        return message === null ? null : { position: message.seq, msgId: message.header.get('Nats-Msg-Id') };
+        return await within(READ_TRY_MS, read());
       } catch (cause) {
         if (Date.now() >= deadline) throw new LogUnavailableError('the log did not answer a read in time', { cause });
-        await delay(backoffMs(attempt, { baseMs: 20, capMs: 500 }));
+        await delay(backoffMs(attempt, { baseMs: 20, capMs: 250 }));
       }
     }
   }
@@ -127,12 +157,11 @@ export class JetStreamEventStore implements EventStore {
   }
 
   async #readOnce(ref: AggregateRef, range: ReadRange): Promise<CommitPage> {
-    this.#onRoundTrip('read');
     const shard = this.shardOf(ref);
-    const messages = await this.#directBatch(streamName(shard), {
-      seq: range.after + 1,
-      next_by_subj: subjectOf(ref),
-      batch: range.limit,
+    const request = { seq: range.after + 1, next_by_subj: subjectOf(ref), batch: range.limit };
+    const messages = await this.#tried(READ_DEADLINE_MS, async () => {
+      this.#onRoundTrip('read');
+      return await directBatch(this.#manager, streamName(shard), request);
     });
     const commits = messages.map((message) => this.#stored(ref, shard, message));
     return { commits, more: (messages.at(-1)?.pending ?? 0) > 0 };
@@ -142,44 +171,12 @@ export class JetStreamEventStore implements EventStore {
     return { ref, shard, position: message.seq, commit: this.#codec.decode(message.data) };
   }
 
-  /** The callback form: the iterator form of the client keeps its subscription for five seconds (measured). */
-  async #directBatch(
-    stream: string,
-    request: { seq: number; next_by_subj: string; batch: number },
-  ): Promise<(StoredMsg & { pending: number })[]> {
-    return await new Promise((resolve, reject) => {
-      const messages: (StoredMsg & { pending: number })[] = [];
-      const timer = setTimeout(() => {
-        reject(new LogUnavailableError('the log did not answer a read in time'));
-      }, READ_TIMEOUT_MS);
-      const settle = (error: Error | undefined): void => {
-        clearTimeout(timer);
-        // 404 is how the server says that there is nothing after the given position.
-        if (error !== undefined && messages.length === 0 && !isNothingFound(error)) {
-          reject(new LogUnavailableError('the log did not answer a read', { cause: error }));
-        } else {
-          resolve(messages);
-        }
-      };
-      const callback = (done: { err?: Error } | null, message: StoredMsg & { pending: number }): void => {
-        if (done === null) messages.push(message);
-        else settle(done.err);
-      };
-      this.#manager.direct.getBatch(stream, { ...request, callback }).catch((cause: unknown) => {
-        clearTimeout(timer);
-        reject(new LogUnavailableError('the log cannot be read', { cause }));
-      });
-    });
-  }
-
   async head(ref: AggregateRef): Promise<number> {
-    this.#onRoundTrip('head');
-    try {
-      const message = await this.#manager.streams.getMessage(this.#streamOf(ref), { last_by_subj: subjectOf(ref) });
-      return message?.seq ?? 0;
-    } catch (cause) {
-      throw new LogUnavailableError('the log cannot be read', { cause });
-    }
+    const message = await this.#tried(READ_DEADLINE_MS, async () => {
+      this.#onRoundTrip('head');
+      return await this.#manager.streams.getMessage(this.#streamOf(ref), { last_by_subj: subjectOf(ref) });
+    });
+    return message?.seq ?? 0;
   }
 
   async heads(refs: readonly AggregateRef[]): Promise<ReadonlyMap<string, number>> {
@@ -188,21 +185,11 @@ export class JetStreamEventStore implements EventStore {
     for (const [stream, members] of byStream) {
       for (let i = 0; i < members.length; i += HEADS_PER_REQUEST) {
         const subjects = members.slice(i, i + HEADS_PER_REQUEST).map(subjectOf);
-        for (const { subject, seq } of await this.#lastOf(stream, subjects)) found.set(refKey(refOfSubject(subject)), seq);
+        const newest = await this.#tried(READ_DEADLINE_MS, async () => await lastOf(this.#manager, stream, subjects));
+        for (const { subject, seq } of newest) found.set(refKey(refOfSubject(subject)), seq);
       }
     }
     return found;
-  }
-
-  async #lastOf(stream: string, subjects: string[]): Promise<StoredMsg[]> {
-    try {
-      const messages: StoredMsg[] = [];
-      for await (const message of await this.#manager.direct.getLastMessagesFor(stream, { multi_last: subjects })) messages.push(message);
-      return messages;
-    } catch (cause) {
-      if (cause instanceof Error && isNothingFound(cause)) return [];
-      throw new LogUnavailableError('the log cannot be read', { cause });
-    }
   }
 
   #streamOf(ref: AggregateRef): string {
@@ -213,10 +200,7 @@ export class JetStreamEventStore implements EventStore {
 /** Refusals that a moment changes: no leader, the same id in flight, a server that is starting. */
 function isPassing(error: unknown): boolean {
   const code = apiCode(error);
-  return code === ApiCode.duplicateInProcess || code === 10_008 || code === 10_039 || code === 10_076 || code === 10_118;
+  return (
+    code === ApiCode.duplicateInProcess || code === 10_008 || code === 10_039 || code === 10_076 || code === 10_118
+  );
 }
-
-function isNothingFound(error: Error): boolean {
-  return 'code' in error && error.code === 404;
-}
-

@@ -72,18 +72,24 @@ export class JetStreamKeyValue implements KeyValue {
         filter_subjects: prefix === '' ? `${subjects}>` : `${subjects}${prefix}.>`,
         deliver_policy: DeliverPolicy.LastPerSubject,
       });
-      let pending = (await consumer.info(true)).num_pending;
+      const { num_pending } = await consumer.info(true);
       await new Promise<void>((resolve, reject) => {
-        if (pending === 0) resolve();
+        if (num_pending === 0) resolve();
+        signal.addEventListener('abort', () => resolve(), { once: true });
         const callback = (message: JsMsg): void => {
+          if (signal.aborted) return;
           onChange(changeOf(message, subjects.length));
-          if (--pending === 0) resolve();
+          // Not counted down from the first number: an entry may run out before it has been delivered.
+          if (message.info.pending === 0) resolve();
         };
         const begin = async (): Promise<void> => {
           const messages = await consumer.consume({ callback });
           const stop = (): void => messages.stop();
           signal.addEventListener('abort', stop, { once: true });
-          if (signal.aborted) stop();
+          if (signal.aborted) {
+            stop();
+            resolve();
+          }
         };
         begin().catch(reject);
       });
@@ -104,5 +110,7 @@ function changeOf(message: JsMsg, prefixLength: number): KeyValueChange {
   const revision = message.seq;
   // Removals and expiries are messages with one of these headers and no body.
   const removed = message.headers?.has('KV-Operation') === true || message.headers?.has('Nats-Marker-Reason') === true;
-  return removed ? { kind: 'removed', key, revision } : { kind: 'put', entry: { key, value: message.string(), revision } };
+  return removed
+    ? { kind: 'removed', key, revision }
+    : { kind: 'put', entry: { key, value: message.string(), revision } };
 }

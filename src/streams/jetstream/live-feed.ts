@@ -42,7 +42,14 @@ export class JetStreamLiveFeed implements LiveFeed {
 
   #deliver(message: Msg): void {
     const commit = this.#liveCommit(message);
-    for (const listener of this.#listeners) listener.onCommit(commit);
+    for (const listener of this.#listeners) {
+      try {
+        listener.onCommit(commit);
+      } catch {
+        // Thrown into the client it would end the connection, for everybody. The log says what it could not make of this.
+        listener.onDisruption();
+      }
+    }
   }
 
   #liveCommit(message: Msg): LiveCommit {

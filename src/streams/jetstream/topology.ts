@@ -59,12 +59,16 @@ async function checkShards(manager: JetStreamManager, shards: number): Promise<v
   let found = 0;
   for await (const name of manager.streams.names('evt.>')) if (name.startsWith('EVT_')) found++;
   if (found !== 0 && found !== shards) {
-    throw new NatsSetupError(`This installation has ${found} log shards, AGENT_HOST_LOG_SHARDS says ${shards}. The number is fixed at the first start: set it to ${found}.`);
+    throw new NatsSetupError(
+      `This installation has ${found} log shards, AGENT_HOST_LOG_SHARDS says ${shards}. The number is fixed at the first start: set it to ${found}.`,
+    );
   }
 }
 
 function eventStream(shard: number, { shards, replicas }: TopologyOptions): Partial<StreamConfig> & { name: string } {
-  const buckets = Array.from({ length: BUCKETS }, (_, bucket) => bucket).filter((bucket) => streamOf(bucket, shards) === shard);
+  const buckets = Array.from({ length: BUCKETS }, (_, bucket) => bucket).filter(
+    (bucket) => streamOf(bucket, shards) === shard,
+  );
   return {
     name: streamName(shard),
     subjects: shards === 1 ? ['evt.>'] : buckets.map((bucket) => `evt.${bucket}.>`),
@@ -97,7 +101,10 @@ function workStream(replicas: number): Partial<StreamConfig> & { name: string } 
   };
 }
 
-async function ensureStream(manager: JetStreamManager, config: Partial<StreamConfig> & { name: string }): Promise<void> {
+async function ensureStream(
+  manager: JetStreamManager,
+  config: Partial<StreamConfig> & { name: string },
+): Promise<void> {
   try {
     const { config: present } = await manager.streams.info(config.name);
     const same = Object.entries(config).every(([name, value]) => {

@@ -35,14 +35,14 @@ export class JetStreamWorkQueue implements WorkQueue {
     handle: (item: WorkItem) => void,
     { hasRoom, signal }: { hasRoom: () => Promise<void>; signal: AbortSignal },
   ): Promise<void> {
-    for (let failures = 0; !signal.aborted; ) {
+    for (let failures = 0; !signal.aborted;) {
       try {
         const consumer = await jetstream(this.#connection).consumers.get(WORK_STREAM, WORK_CONSUMER);
         while (!signal.aborted) {
           await hasRoom();
-          const message = await this.#next(consumer, signal);
+          const messages = await this.#next(consumer, signal);
           failures = 0;
-          if (message !== null) handle(itemOf(message));
+          messages.map(itemOf).forEach((item) => handle(item));
         }
       } catch {
         // The server is away: what it still holds is delivered again after its acknowledgement wait.
@@ -51,13 +51,14 @@ export class JetStreamWorkQueue implements WorkQueue {
     }
   }
 
-  async #next(consumer: Consumer, signal: AbortSignal): Promise<JsMsg | null> {
+  /** One item, or none when the request ran out. */
+  async #next(consumer: Consumer, signal: AbortSignal): Promise<JsMsg[]> {
     const messages = await consumer.fetch({ max_messages: 1, expires: EXPIRES_MS });
     const stop = (): void => void messages.close();
     signal.addEventListener('abort', stop, { once: true });
     try {
-      for await (const message of messages) return message;
-      return null;
+      for await (const message of messages) return [message];
+      return [];
     } finally {
       signal.removeEventListener('abort', stop);
     }
@@ -68,7 +69,11 @@ function itemOf(message: JsMsg): WorkItem {
   return {
     ref: refOfSubject(message.subject),
     done: async () => {
-      await message.ackAck();
+      try {
+        await message.ackAck();
+      } catch (cause) {
+        throw new LogUnavailableError('the work queue cannot be reached', { cause });
+      }
     },
     giveBack: async (afterMs) => {
       message.nak(afterMs);

@@ -1,0 +1,140 @@
+import { expect, test } from 'vitest';
+import type { CommitSource, EventStore, FollowedCommit, FollowOptions } from '#src/streams/event-store.ts';
+import type { AggregateRef } from '#src/streams/subjects.ts';
+import { appendAll, newCommit, newCommits, newRef } from '../support/commits.ts';
+
+interface Fixture {
+  readonly store: EventStore;
+  readonly source: CommitSource;
+  garbage(ref: AggregateRef): Promise<void>;
+}
+
+const BOUND_MS = 20_000;
+
+export const placeOf = (followed: FollowedCommit): number =>
+  followed.kind === 'commit' ? followed.stored.position : followed.position;
+
+/** Follows until the position has come, at most 20 s; the batches as they came. */
+export async function followTo(
+  source: CommitSource,
+  options: Omit<FollowOptions, 'signal' | 'buffer'> & { buffer?: number },
+  position: number,
+): Promise<(readonly FollowedCommit[])[]> {
+  const batches: (readonly FollowedCommit[])[] = [];
+  const signal = AbortSignal.timeout(BOUND_MS);
+  for await (const batch of source.follow({ buffer: 100, ...options, signal })) {
+    batches.push(batch);
+    if (batch.some((followed) => placeOf(followed) >= position)) break;
+  }
+  return batches;
+}
+
+/** An aggregate of the kind in the given shard. */
+function refIn(store: EventStore, shard: number, kind: AggregateRef['kind'] = 'session'): AggregateRef {
+  for (;;) {
+    const ref = newRef(kind);
+    if (store.shardOf(ref) === shard) return ref;
+  }
+}
+
+/** Part of `eventStoreConformance`. */
+export function commitSourceConformance(fixture: () => Fixture): void {
+  test('each stream gives its commits of the wanted kinds, in order, from the wanted position on', async () => {
+    const { store, source } = fixture();
+    for (const shard of new Set([0, source.shards - 1])) {
+      const [session, sandbox, agent] = [
+        refIn(store, shard),
+        refIn(store, shard, 'sandbox'),
+        refIn(store, shard, 'agent'),
+      ] as const;
+      const expected: { position: number; commitId: string }[] = [];
+      for (let n = 0; n < 30; n++) {
+        for (const ref of [session, sandbox, agent]) {
+          const commit = newCommit(n + 1);
+          const [position = 0] = await appendAll(store, ref, [commit]);
+          expected.push(...(ref === sandbox ? [] : [{ position, commitId: commit.commitId }]));
+        }
+      }
+      const [from, newest] = [expected[19], expected.at(-1)];
+      const options = { shard, kinds: ['session', 'agent'], after: from?.position ?? 0 } as const;
+      const batches = await followTo(source, options, newest?.position ?? 0);
+      const got = batches
+        .flat()
+        .map((followed) =>
+          followed.kind === 'commit'
+            ? { position: followed.stored.position, commitId: followed.stored.commit.commitId }
+            : followed,
+        );
+      expect(got).toEqual(expected.slice(20));
+      expect(await source.newest(shard, ['agent'])).toBe(newest?.position);
+      expect(await source.newest(shard, ['issuer'])).toBe(0);
+    }
+  });
+
+  test('what is stored while it follows comes too, in batches no larger than the buffer', async () => {
+    const { store, source } = fixture();
+    const ref = refIn(store, 0, 'vault');
+    const sizes: number[] = [];
+    const revs: number[] = [];
+    const signal = AbortSignal.timeout(BOUND_MS);
+    let writing: Promise<unknown> | null = null;
+    await appendAll(store, ref, newCommits(30));
+    for await (const batch of source.follow({ shard: 0, kinds: ['vault'], after: 0, buffer: 7, signal })) {
+      sizes.push(batch.length);
+      for (const followed of batch) if (followed.kind === 'commit') revs.push(followed.stored.commit.rev);
+      writing ??= appendAll(
+        store,
+        ref,
+        newCommits(40).map((commit, n) => ({ ...commit, rev: 31 + n })),
+      );
+      if (revs.length >= 70) break;
+    }
+    await writing;
+    expect(revs).toEqual(Array.from({ length: 70 }, (_, n) => n + 1));
+    expect(Math.max(...sizes)).toBeLessThanOrEqual(7);
+  });
+
+  test('what cannot be decoded is reported at its place, and the following goes on', async () => {
+    const { store, source } = fixture();
+    const ref = refIn(store, 0, 'quota');
+    const [before = 0] = await appendAll(store, ref, [newCommit(1)]);
+    await fixture().garbage(ref);
+    const garbled = await store.head(ref);
+    const after = await store.append(ref, garbled, newCommit(2));
+    if (after.kind !== 'appended') throw new Error('the garbage was not at the head');
+    const options = { shard: 0, kinds: ['quota'], after: before - 1 } as const;
+    const got = (await followTo(source, options, after.position)).flat();
+    expect(got.map((followed) => [followed.kind, placeOf(followed)])).toEqual([
+      ['commit', before],
+      ['undecodable', garbled],
+      ['commit', after.position],
+    ]);
+    const [, bad] = got;
+    expect(bad?.kind === 'undecodable' && bad.ref).toEqual(ref);
+  });
+
+  test('an aborted follower ends, whether it waits or not', async () => {
+    const { source } = fixture();
+    const aborted = AbortSignal.abort();
+    for await (const batch of source.follow({ shard: 0, kinds: ['issuer'], after: 0, buffer: 10, signal: aborted })) {
+      expect(batch).toEqual([]);
+    }
+    const end = new AbortController();
+    const waiting = (async () => {
+      const batches: unknown[] = [];
+      for await (const batch of source.follow({
+        shard: 0,
+        kinds: ['issuer'],
+        after: 0,
+        buffer: 10,
+        signal: end.signal,
+      })) {
+        batches.push(batch);
+      }
+      return batches;
+    })();
+    await source.newest(0, ['issuer']);
+    end.abort();
+    expect(await waiting).toEqual([]);
+  });
+}

@@ -1,0 +1,66 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { findNatsServer, startNatsServer } from '#src/app/embedded/nats-server.ts';
+import type { EmbeddedServer } from '#src/app/embedded/nats-server.ts';
+
+const report = (): void => undefined;
+
+/** A nats-server of its own for one test file, with its data in a temporary directory. */
+export class TestNats implements AsyncDisposable {
+  readonly directory: string;
+  #server: EmbeddedServer;
+
+  private constructor(directory: string, server: EmbeddedServer) {
+    this.directory = directory;
+    this.#server = server;
+  }
+
+  static async start(): Promise<TestNats> {
+    const directory = await mkdtemp(join(tmpdir(), 'agent-host-nats-'));
+    return new TestNats(directory, await run(directory));
+  }
+
+  /** With user and password in it. The same over restarts. */
+  get url(): string {
+    return this.#server.url;
+  }
+
+  get port(): number {
+    return Number(new URL(this.url).port);
+  }
+
+  /** The same server, but through another port: a proxy's. */
+  urlThrough(port: number): string {
+    const url = new URL(this.url);
+    url.port = String(port);
+    return url.href;
+  }
+
+  /** As if the machine's power switch had been used on the process: no flush, no goodbye. */
+  async kill(): Promise<void> {
+    process.kill(this.#server.pid, 'SIGKILL');
+    await this.#server.exited;
+  }
+
+  async stop(): Promise<void> {
+    await this.#server.stop();
+  }
+
+  /** Starts it again after `kill` or `stop`, on the same directory and port. */
+  async restart(): Promise<void> {
+    const { port } = this;
+    await this.#server.stop();
+    this.#server = await run(this.directory, port);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#server.stop();
+    await rm(this.directory, { recursive: true, force: true });
+  }
+}
+
+async function run(directory: string, port?: number): Promise<EmbeddedServer> {
+  const binary = await findNatsServer({ report });
+  return await startNatsServer({ binary, directory, report, ...(port === undefined ? {} : { port }) });
+}

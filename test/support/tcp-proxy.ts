@@ -1,0 +1,134 @@
+import { once } from 'node:events';
+import { connect, createServer } from 'node:net';
+import type { Server, Socket } from 'node:net';
+import { delay } from '#src/lib/backoff.ts';
+
+interface Pair {
+  readonly client: Socket;
+  readonly server: Socket;
+}
+
+/**
+ * Stands between a client and a server and takes the network away in parts. A connection that has lost bytes can only be
+ * cut afterwards: what follows a gap would make no sense to the reader.
+ */
+export class TcpProxy implements AsyncDisposable {
+  readonly #listener: Server;
+  readonly #pairs = new Set<Pair>();
+  /** Bytes that the server may still send before the rest is lost; Infinity: all of them. */
+  #replyBytesLeft = Infinity;
+  #dropsRequests = false;
+  #delayMs = 0;
+  #repliesLost = 0;
+
+  private constructor(listener: Server) {
+    this.#listener = listener;
+  }
+
+  static async start(target: number): Promise<TcpProxy> {
+    const listener = createServer();
+    const proxy = new TcpProxy(listener);
+    listener.on('connection', (client) => proxy.#join(client, target));
+    listener.listen(0, '127.0.0.1');
+    await once(listener, 'listening');
+    return proxy;
+  }
+
+  get port(): number {
+    const address = this.#listener.address();
+    if (address === null || typeof address === 'string') throw new Error('the proxy does not listen');
+    return address.port;
+  }
+
+  /** Bytes of the server that never reached a client. */
+  get repliesLost(): number {
+    return this.#repliesLost;
+  }
+
+  /** Everything goes through from now on. */
+  pass(): void {
+    this.#replyBytesLeft = Infinity;
+    this.#dropsRequests = false;
+    this.#delayMs = 0;
+  }
+
+  /** The server's bytes are lost from now on, or after so many more: it has stored what it was sent, nobody hears of it. */
+  dropReplies(afterBytes = 0): void {
+    this.#replyBytesLeft = afterBytes;
+  }
+
+  /** The client's bytes are lost from now on: the server never sees them. */
+  dropRequests(): void {
+    this.#dropsRequests = true;
+  }
+
+  /** Both directions are late by so much from now on. */
+  delayBy(ms: number): void {
+    this.#delayMs = ms;
+  }
+
+  /** Ends every connection; new ones are taken. */
+  cutAll(): void {
+    for (const { client, server } of this.#pairs) {
+      client.destroy();
+      server.destroy();
+    }
+    this.#pairs.clear();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.cutAll();
+    this.#listener.close();
+    if (this.#listener.listening) await once(this.#listener, 'close');
+  }
+
+  #join(client: Socket, target: number): void {
+    const server = connect({ host: '127.0.0.1', port: target, noDelay: true });
+    client.setNoDelay(true);
+    const pair = { client, server };
+    this.#pairs.add(pair);
+    const end = (): void => {
+      this.#pairs.delete(pair);
+      client.destroy();
+      server.destroy();
+    };
+    for (const socket of [client, server]) {
+      socket.on('error', end);
+      socket.on('close', end);
+    }
+    this.#pump(client, server, (chunk) => (this.#dropsRequests ? null : chunk));
+    this.#pump(server, client, (chunk) => this.#reply(chunk));
+  }
+
+  #pump(from: Socket, to: Socket, filter: (chunk: Buffer) => Buffer | null): void {
+    // A chain, so that a change of the delay cannot reorder bytes.
+    let before: Promise<void> = Promise.resolve();
+    let waiting = 0;
+    const write = (chunk: Buffer): void => {
+      if (!to.destroyed) to.write(chunk);
+    };
+    from.on('data', (received) => {
+      const chunk = filter(Buffer.isBuffer(received) ? received : Buffer.from(received));
+      if (chunk === null) return;
+      if (this.#delayMs === 0 && waiting === 0) {
+        write(chunk);
+        return;
+      }
+      waiting++;
+      const due = performance.now() + this.#delayMs;
+      before = before.then(async () => {
+        await delay(Math.max(0, due - performance.now()));
+        waiting--;
+        write(chunk);
+      });
+    });
+  }
+
+  #reply(chunk: Buffer): Buffer | null {
+    const through = Math.min(this.#replyBytesLeft, chunk.length);
+    this.#replyBytesLeft -= through;
+    this.#repliesLost += chunk.length - through;
+    if (through === 0) return null;
+    return chunk.subarray(0, through);
+  }
+}
