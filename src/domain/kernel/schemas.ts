@@ -7,7 +7,7 @@ function isStorable(value: string): boolean {
 
 const STORABLE = 'must not contain a NUL character or a lone surrogate';
 
-/** A text of `min` to `max` UTF-16 units that every store can hold. */
+/** A text of `min` to `max` characters (code points, as zod and JSON Schema count them) that every store can hold. */
 export function text(min: number, max: number) {
   return z.string().min(min).max(max).refine(isStorable, STORABLE);
 }

@@ -1,0 +1,109 @@
+import { describe, expect, test } from 'vitest';
+import {
+  CONVERSATION_CHARS_MAX,
+  CONVERSATION_MESSAGES_MAX,
+  emptyConversation,
+  evolveConversation,
+  messageText,
+} from './conversation.ts';
+import type { Conversation } from './conversation.ts';
+import type { SessionEvent } from './events.ts';
+
+const user = (text: string): SessionEvent => ({
+  type: 'command.message',
+  data: { turnId: 't', requestId: 'r', content: text },
+});
+const assistant = (text: string, callIds: string[] = []): SessionEvent => ({
+  type: 'message.assistant',
+  data: { turnId: 't', step: 0, text, toolCalls: callIds.map((callId) => ({ callId, name: 'n', input: {} })) },
+});
+const tool = (callId: string, output: unknown = 'ok'): SessionEvent => ({
+  type: 'tool.completed',
+  data: { turnId: 't', callId, name: 'n', outcome: { kind: 'completed', output } },
+});
+
+const fold = (events: readonly SessionEvent[], from: Conversation = emptyConversation): Conversation =>
+  events.reduce(evolveConversation, from);
+
+/** What is left of it in characters, computed anew. */
+function sizeOf(conversation: Conversation): number {
+  return fold(
+    conversation.messages.map((message) => {
+      if (message.role === 'user') return user(message.text);
+      if (message.role === 'tool') return tool(message.callId, message.output);
+      return assistant(
+        message.text,
+        message.toolCalls.map(({ callId }) => callId),
+      );
+    }),
+  ).chars;
+}
+
+test('shows messages, answers and tool results in their order, and nothing else', () => {
+  const failed: SessionEvent = {
+    type: 'tool.completed',
+    data: { turnId: 't', callId: 'c2', name: 'n', outcome: { kind: 'failed', code: 'tool_unknown', message: 'No.' } },
+  };
+  const cancelled: SessionEvent = { type: 'turn.cancelled', data: { turnId: 't' } };
+  const events = [user('a'), assistant('b', ['c1', 'c2']), tool('c1', { x: 1 }), failed, cancelled, assistant('c')];
+  expect(fold(events).messages).toEqual([
+    { role: 'user', text: 'a' },
+    {
+      role: 'assistant',
+      text: 'b',
+      toolCalls: [
+        { callId: 'c1', name: 'n', input: {} },
+        { callId: 'c2', name: 'n', input: {} },
+      ],
+    },
+    { role: 'tool', callId: 'c1', name: 'n', failed: false, output: { x: 1 } },
+    {
+      role: 'tool',
+      callId: 'c2',
+      name: 'n',
+      failed: true,
+      output: { error: { code: 'tool_unknown', message: 'No.' } },
+    },
+    { role: 'assistant', text: 'c', toolCalls: [] },
+  ]);
+});
+
+test('the text of a message: its content, or its parts', () => {
+  expect(messageText({ content: 'a' })).toBe('a');
+  expect(messageText({ parts: [{ text: 'a' }, { text: 'b' }] })).toBe('a\nb');
+  expect(messageText({})).toBe('');
+});
+
+describe('bounds', () => {
+  test('never more messages than the bound, whole turns only, the newest always there', () => {
+    let conversation = emptyConversation;
+    for (let n = 0; n < 3 * CONVERSATION_MESSAGES_MAX; n++) {
+      conversation = fold([user(`q${n}`), assistant(`a${n}`, ['c']), tool('c'), assistant(`b${n}`)], conversation);
+      expect(conversation.messages.length).toBeLessThanOrEqual(CONVERSATION_MESSAGES_MAX);
+      expect(conversation.messages[0]?.role).toBe('user');
+      expect(conversation.messages.at(-4)).toEqual({ role: 'user', text: `q${n}` });
+    }
+    expect(conversation.messages.length).toBeGreaterThan(CONVERSATION_MESSAGES_MAX / 2);
+    expect(conversation.chars).toBe(sizeOf(conversation));
+  });
+
+  test('never more characters than the bound, as long as one turn fits', () => {
+    let conversation = emptyConversation;
+    for (let n = 0; n < 40; n++) {
+      conversation = fold([user('x'.repeat(40_000)), assistant('y'.repeat(40_000))], conversation);
+      expect(conversation.chars).toBeLessThanOrEqual(CONVERSATION_CHARS_MAX);
+      expect(conversation.messages[0]?.role).toBe('user');
+    }
+    expect(conversation.chars).toBeGreaterThan(CONVERSATION_CHARS_MAX / 2);
+    expect(conversation.chars).toBe(sizeOf(conversation));
+  });
+
+  test('one turn that is larger than the bound is kept whole, the ones before it go', () => {
+    const big = 'x'.repeat(CONVERSATION_CHARS_MAX);
+    const conversation = fold([user('old'), assistant('old'), user(big), assistant('a', ['c']), tool('c', big)]);
+    expect(conversation.messages.map(({ role }) => role)).toEqual(['user', 'assistant', 'tool']);
+    const next = fold([assistant('done'), user('new')], conversation);
+    expect(next.messages).toEqual([{ role: 'user', text: 'new' }]);
+    expect(next.chars).toBe(sizeOf(next));
+  });
+});

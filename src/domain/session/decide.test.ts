@@ -1,0 +1,244 @@
+/* oxlint-disable vitest/expect-expect -- given … when … then is what expects here */
+import { describe, expect, test } from 'vitest';
+import { given, open, START_MS } from '../../../test/support/given.ts';
+import {
+  at,
+  cancellation,
+  created,
+  MANIFEST,
+  message,
+  openCommand,
+  TURN,
+  WORKER,
+} from '../../../test/support/sessions.ts';
+import { decideAnswer, decideCancel, decideMessage, decideOpenSession, decideTurn } from './decide.ts';
+import { initialSession } from './state.ts';
+
+const idle = given([created()]).state;
+const busy = given(idle)
+  .when((state) => decideMessage(state, message(), at(0)))
+  .thenTypes('command.message', 'turn.started', 'segment.claimed', 'model.requested');
+
+describe('opening', () => {
+  test('an absent session is created', () => {
+    const command = openCommand({ subject: 'ada', info: { a: 1 }, labels: { team: 'x' } });
+    const state = given([])
+      .when((absent) => decideOpenSession(absent, command))
+      .thenEvents([{ type: 'session.created', data: command }], null);
+    expect(open(state)).toMatchObject({ subject: 'ada', labels: { team: 'x' }, turn: null, createdPosition: 1 });
+  });
+
+  test('the same body again changes nothing', () => {
+    given([created({ labels: { a: '1' } })])
+      .when((state) => decideOpenSession(state, openCommand({ labels: { a: '1' } })))
+      .thenNothing(null);
+  });
+
+  test.each([
+    ['another value', { a: '2' }],
+    ['another name', { b: '1' }],
+    ['one more', { a: '1', b: '2' }],
+    ['one less', {}],
+  ])('labels may change: %s', (_, labels: Record<string, string>) => {
+    const state = given([created({ labels: { a: '1' } })])
+      .when((before) => decideOpenSession(before, openCommand({ labels })))
+      .thenEvents([{ type: 'session.updated', data: { labels } }]);
+    expect(open(state).labels).toEqual(labels);
+  });
+
+  test('another body is a conflict, and leaves the labels', () => {
+    given([created()])
+      .when((state) => decideOpenSession(state, openCommand({ bodyHash: 'other', labels: { a: '1' } })))
+      .rejects('conflict');
+  });
+
+  test('a foreign subject is told that there is none, the tenant itself is let in', () => {
+    const ofAda = [created({ subject: 'ada' })];
+    given(ofAda)
+      .when((state) => decideOpenSession(state, openCommand({ subject: 'bob' })))
+      .rejects('not_found');
+    given(ofAda)
+      .when((state) => decideOpenSession(state, openCommand({ subject: null })))
+      .thenNothing();
+    given([created()])
+      .when((state) => decideOpenSession(state, openCommand({ subject: 'bob' })))
+      .rejects('not_found');
+  });
+
+  test('while a turn runs', () => {
+    given(busy)
+      .when((state) => decideOpenSession(state, openCommand({ labels: { a: '1' } })))
+      .thenTypes('session.updated');
+  });
+});
+
+describe('a message', () => {
+  test('is refused where there is no session', () => {
+    given([])
+      .when((state) => decideMessage(state, message(), at(0)))
+      .rejects('not_found');
+  });
+
+  test('is refused while a turn runs, and names it', () => {
+    given(busy)
+      .when((state) => decideMessage(state, message(), at(1)))
+      .rejects('session_busy', { activeTurnId: TURN });
+  });
+
+  test('starts a turn, claims it and asks the model in one commit', () => {
+    const { events } = given(idle).when((state) =>
+      decideMessage(state, message({ subject: 'ada', whenBusy: 'reject' }), at(0)),
+    );
+    expect(events).toEqual([
+      {
+        type: 'command.message',
+        data: { turnId: TURN, requestId: 'r1', subject: 'ada', content: 'Hello', whenBusy: 'reject' },
+      },
+      {
+        type: 'turn.started',
+        data: {
+          turnId: TURN,
+          deadlineAt: new Date(START_MS + 1_800_000).toISOString(),
+          maxSteps: 50,
+          instructions: 'Be brief.',
+          model: MANIFEST.model,
+          manifest: null,
+        },
+      },
+      { type: 'segment.claimed', data: { turnId: TURN, epoch: 1, workerId: WORKER } },
+      {
+        type: 'model.requested',
+        data: {
+          turnId: TURN,
+          effectId: 'ef_01arz3ndektsv4rrffq69g5faw',
+          callId: 'mc_01arz3ndektsv4rrffq69g5faw',
+          step: 0,
+          attempt: 0,
+          provider: 'fixture',
+          model: 'echo',
+        },
+      },
+    ]);
+    expect(open(busy).turn).toMatchObject({ turnId: TURN, claim: { workerId: WORKER, epoch: 1 }, step: 0, calls: 1 });
+    expect(open(busy).conversation.messages).toEqual([{ role: 'user', text: 'Hello' }]);
+  });
+
+  test('without a worker here only starts it', () => {
+    const state = given(idle)
+      .when((before) => decideMessage(before, message(), at(0, { workerId: null })))
+      .thenTypes('command.message', 'turn.started');
+    expect(open(state).turn).toMatchObject({ claim: null, pending: null });
+  });
+
+  test('with parts and a manifest of its own, for this turn only', () => {
+    const manifest = {
+      instructions: 'Other.',
+      model: { provider: 'openai', model: 'm' } as const,
+      limits: { maxSteps: 3, maxTurnSeconds: 7 },
+    };
+    const parts = [
+      { type: 'text', text: 'a' },
+      { type: 'text', text: 'b' },
+    ] as const;
+    const state = given(idle)
+      .when((before) => decideMessage(before, { requestId: 'r', subject: null, parts, manifest }, at(0)))
+      .thenTypes('command.message', 'turn.started', 'segment.claimed', 'model.requested');
+    expect(open(state).turn).toMatchObject({
+      maxSteps: 3,
+      deadlineAt: new Date(START_MS + 7_000).toISOString(),
+      instructions: 'Other.',
+      model: manifest.model,
+      manifest,
+    });
+    expect(open(state).manifest).toEqual(MANIFEST);
+    expect(open(state).conversation.messages).toEqual([{ role: 'user', text: 'a\nb' }]);
+  });
+
+  test('without a model anywhere ends its turn as failed, with a claim or when one comes', () => {
+    const noModel = given([created({ manifest: { instructions: '' } })]);
+    const { events } = noModel.when((state) => decideMessage(state, message(), at(0)));
+    expect(events.map(({ type }) => type)).toEqual([
+      'command.message',
+      'turn.started',
+      'segment.claimed',
+      'turn.failed',
+    ]);
+    expect(events.at(-1)?.data).toMatchObject({ error: { code: 'model_not_configured' } });
+  });
+});
+
+describe('a cancel', () => {
+  test('is refused where there is no session', () => {
+    given([])
+      .when((state) => decideCancel(state, cancellation(), START_MS))
+      .rejects('not_found');
+  });
+
+  test('ends the running turn, and tells that its call is in doubt', () => {
+    const { events } = given(busy).when((state) =>
+      decideCancel(state, cancellation({ subject: 'ada', turnId: TURN, reason: 'enough' }), START_MS),
+    );
+    expect(events).toEqual([
+      {
+        type: 'command.cancel',
+        data: { turnId: TURN, requestId: 'r2', subject: 'ada', namedTurnId: TURN, reason: 'enough' },
+      },
+      {
+        type: 'effect.uncertain',
+        data: {
+          turnId: TURN,
+          effectId: 'ef_01arz3ndektsv4rrffq69g5faw',
+          kind: 'model',
+          reason: 'cancelled',
+          callId: 'mc_01arz3ndektsv4rrffq69g5faw',
+        },
+      },
+      { type: 'turn.cancelled', data: { turnId: TURN, reason: 'enough' } },
+    ]);
+  });
+
+  test('of whatever runs', () => {
+    const state = given(busy)
+      .when((before) => decideCancel(before, cancellation(), START_MS))
+      .thenTypes('command.cancel', 'effect.uncertain', 'turn.cancelled');
+    expect(open(state)).toMatchObject({ turn: null, lastTurn: { turnId: TURN, outcome: 'cancelled' } });
+  });
+
+  test('of another turn, or of none, is only written down', () => {
+    given(busy)
+      .when((state) => decideCancel(state, cancellation({ turnId: 'tu_other' }), START_MS))
+      .thenEvents([{ type: 'command.cancel', data: { turnId: null, requestId: 'r2', namedTurnId: 'tu_other' } }], {
+        turnId: null,
+      });
+    const state = given(idle)
+      .when((before) => decideCancel(before, cancellation(), START_MS))
+      .thenEvents([{ type: 'command.cancel', data: { turnId: null, requestId: 'r2' } }], { turnId: null });
+    expect(open(state)).toMatchObject({ turn: null, lastTurn: null });
+  });
+});
+
+test('answers are refused: no session waits for one', () => {
+  given([]).when(decideAnswer).rejects('not_found');
+  given(busy).when(decideAnswer).rejects('session_not_waiting');
+});
+
+test('a step that records nothing is no commit', () => {
+  given(busy)
+    .when((state) => decideTurn(state, START_MS, () => 'reply'))
+    .thenNothing('reply');
+});
+
+test('the next message comes after the end, and starts another turn', () => {
+  const cancelled = given(busy)
+    .when((state) => decideCancel(state, cancellation(), START_MS))
+    .thenTypes('command.cancel', 'effect.uncertain', 'turn.cancelled');
+  const next = given(cancelled)
+    .when((state) => decideMessage(state, message({ content: 'Again' }), at(5, { newTurnId: 'tu_2' })))
+    .thenTypes('command.message', 'turn.started', 'segment.claimed', 'model.requested');
+  expect(open(next).turn).toMatchObject({ turnId: 'tu_2', epoch: 1, calls: 1 });
+  expect(open(next).conversation.messages.map((each) => each.role === 'user' && each.text)).toEqual(['Hello', 'Again']);
+});
+
+test('an absent session stays absent whatever is folded into it', () => {
+  expect(given([{ type: 'turn.cancelled', data: { turnId: TURN } }]).state).toEqual(initialSession);
+});

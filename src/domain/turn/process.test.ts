@@ -1,0 +1,244 @@
+/* oxlint-disable vitest/expect-expect -- given … when … then is what expects here */
+import { describe, expect, test } from 'vitest';
+import { given, open, START_MS } from '../../../test/support/given.ts';
+import { OTHER_WORKER, TURN, usage, WORKER, created } from '../../../test/support/sessions.ts';
+import {
+  advancing,
+  answer,
+  call,
+  claiming,
+  effect,
+  failure,
+  settling,
+  started,
+  turnOf,
+} from '../../../test/support/turns.ts';
+import { RETRIES_MAX } from './process.ts';
+import type { ModelOutcome } from './process.ts';
+import { ZERO_TOTAL } from './usage.ts';
+
+describe('a claim', () => {
+  test('asks the model', () => {
+    const state = given(started({}, null))
+      .when(claiming(OTHER_WORKER))
+      .thenEvents([
+        { type: 'segment.claimed', data: { turnId: TURN, epoch: 1, workerId: OTHER_WORKER } },
+        {
+          type: 'model.requested',
+          data: {
+            turnId: TURN,
+            effectId: effect(1),
+            callId: call(1),
+            step: 0,
+            attempt: 0,
+            provider: 'fixture',
+            model: 'echo',
+          },
+        },
+      ]);
+    expect(turnOf(state)).toMatchObject({
+      claim: { workerId: OTHER_WORKER, epoch: 1 },
+      pending: { epoch: 1 },
+      calls: 1,
+    });
+  });
+
+  test('by another fences the worker before, whose call is lost and asked again under the same number', () => {
+    const before = started();
+    const state = given(before)
+      .when(claiming(OTHER_WORKER))
+      .thenTypes('segment.claimed', 'effect.uncertain', 'model.requested');
+    expect(turnOf(state)).toMatchObject({
+      epoch: 2,
+      calls: 2,
+      pending: { callId: call(2), step: 0, attempt: 0, epoch: 2 },
+    });
+    expect(turnOf(state).answered).toBe(turnOf(before).answered);
+    const { events } = given(before).when(claiming(OTHER_WORKER));
+    expect(events[1]).toEqual({
+      type: 'effect.uncertain',
+      data: { turnId: TURN, effectId: effect(1), kind: 'model', reason: 'lost', callId: call(1) },
+    });
+  });
+
+  test('of nothing changes nothing', () => {
+    given([created()]).when(claiming(WORKER)).thenNothing();
+    given([]).when(claiming(WORKER)).thenNothing();
+  });
+
+  test('after the deadline ends the turn', () => {
+    const { events } = given(started({ maxTurnSeconds: 1 })).when(claiming(OTHER_WORKER, 1_000));
+    expect(events.map(({ type }) => type)).toEqual(['segment.claimed', 'effect.uncertain', 'turn.failed']);
+    expect(events.at(-1)?.data).toMatchObject({ error: { code: 'turn_timeout' } });
+  });
+});
+
+describe('an answer', () => {
+  test('without tool calls completes the turn with its text and the usage of all steps', () => {
+    const state = given(started())
+      .when(settling(1, answer('Hi.'), { ms: 10 }))
+      .thenEvents([
+        { type: 'model.completed', data: { turnId: TURN, callId: call(1), step: 0, usage: usage() } },
+        { type: 'message.assistant', data: { turnId: TURN, step: 0, text: 'Hi.', toolCalls: [] } },
+        { type: 'turn.completed', data: { turnId: TURN, output: 'Hi.', usage: usage() } },
+      ]);
+    expect(open(state)).toMatchObject({ turn: null, lastTurn: { turnId: TURN, outcome: 'completed' }, usage: usage() });
+  });
+
+  test('with calls of tools that are not there gets a failed result for each, and the model is asked again', () => {
+    const state = given(started())
+      .when(settling(1, answer('', ['find', 'get'])))
+      .thenTypes('model.completed', 'message.assistant', 'tool.completed', 'tool.completed', 'model.requested');
+    expect(turnOf(state)).toMatchObject({ step: 1, answered: 1, calls: 2, openToolCalls: [], pending: { step: 1 } });
+    expect(open(state).conversation.messages.slice(-2)).toMatchObject([
+      { role: 'tool', callId: 't0', failed: true, output: { error: { code: 'tool_unknown' } } },
+      { role: 'tool', callId: 't1', name: 'get', failed: true },
+    ]);
+    const end = given(state)
+      .when(settling(2, answer('Done.')))
+      .thenTypes('model.completed', 'message.assistant', 'turn.completed');
+    expect(open(end).usage).toMatchObject({ inputTokens: 20, costUsd: 0.5 });
+  });
+
+  test('at the last step ends the turn when it wants another', () => {
+    const one = started({ maxSteps: 1 });
+    const { events } = given(one).when(settling(1, answer('', ['find'])));
+    expect(events.map(({ type }) => type)).toEqual([
+      'model.completed',
+      'message.assistant',
+      'tool.completed',
+      'turn.failed',
+    ]);
+    expect(events.at(-1)?.data).toMatchObject({ error: { code: 'max_steps_exceeded' } });
+    given(one)
+      .when(settling(1, answer('Done.')))
+      .thenTypes('model.completed', 'message.assistant', 'turn.completed');
+  });
+
+  test('after the deadline is recorded, then the turn ends as failed', () => {
+    const { events } = given(started({ maxTurnSeconds: 1 })).when(settling(1, answer('', ['find']), { ms: 1_000 }));
+    expect(events.map(({ type }) => type)).toEqual(['model.completed', 'message.assistant', 'turn.failed']);
+    expect(events.at(-1)?.data).toMatchObject({ error: { code: 'turn_timeout' } });
+  });
+
+  test('of a call that is not awaited changes nothing: a fenced worker, a second answer, an ended turn', () => {
+    const lost = given(started())
+      .when(claiming(OTHER_WORKER))
+      .thenTypes('segment.claimed', 'effect.uncertain', 'model.requested');
+    given(lost)
+      .when(settling(1, answer('Late.')))
+      .thenNothing();
+    given(lost)
+      .when(settling(1, failure(0)))
+      .thenNothing();
+    const ended = given(started())
+      .when(settling(1, answer('Hi.')))
+      .thenTypes('model.completed', 'message.assistant', 'turn.completed');
+    given(ended)
+      .when(settling(1, answer('Hi.')))
+      .thenNothing();
+    given(started({}, null))
+      .when(settling(1, answer('Hi.')))
+      .thenNothing();
+  });
+});
+
+describe('a failure', () => {
+  test('that is terminal fails the turn with the same error', () => {
+    given(started())
+      .when(settling(1, failure(null)))
+      .thenEvents([
+        {
+          type: 'model.failed',
+          data: {
+            turnId: TURN,
+            callId: call(1),
+            step: 0,
+            error: { code: 'overloaded', message: 'Busy.' },
+            usage: failure(null).usage,
+            retryAt: null,
+          },
+        },
+        { type: 'turn.failed', data: { turnId: TURN, error: { code: 'overloaded', message: 'Busy.' } } },
+      ]);
+  });
+
+  test('that is not waits, longer each time, and is tried three times more', () => {
+    let state = started();
+    let ms = 0;
+    const waits: number[] = [];
+    for (let n = 1; n <= RETRIES_MAX; n++) {
+      state = given(state)
+        .when(settling(n, failure(0), { ms }))
+        .thenTypes('model.failed');
+      const retryAt = Date.parse(turnOf(state).retryAt ?? '') - START_MS;
+      waits.push(retryAt - ms);
+      given(state)
+        .when(advancing(retryAt - 1))
+        .thenNothing();
+      ms = retryAt;
+      state = given(state).when(advancing(ms)).thenTypes('model.requested');
+      expect(turnOf(state)).toMatchObject({ pending: { callId: call(n + 1), step: 0, attempt: n }, retryAt: null });
+    }
+    expect(waits).toEqual([250, 500, 1_000]);
+    const end = given(state)
+      .when(settling(RETRIES_MAX + 1, failure(0), { ms }))
+      .thenTypes('model.failed', 'turn.failed');
+    expect(open(end).lastTurn?.outcome).toBe('failed');
+  });
+
+  test.each([
+    ['half of the backoff at least', 0, 0, 125],
+    ['all of it at most', 0, 1, 250],
+    ['what the provider asks for, when that is longer', 7_000, 0, 7_000],
+    ['the backoff, when that is longer', 130, 1, 250],
+  ])('waits %s', (_, retryAfterMs, jitter, waitMs) => {
+    const state = given(started())
+      .when(settling(1, failure(retryAfterMs), { jitter }))
+      .thenTypes('model.failed');
+    expect(Date.parse(turnOf(state).retryAt ?? '')).toBe(START_MS + waitMs);
+  });
+
+  test('is forgotten after an answer: the next step has all its tries', () => {
+    let state = given(started())
+      .when(settling(1, failure(0)))
+      .thenTypes('model.failed');
+    state = given(state).when(advancing(250)).thenTypes('model.requested');
+    state = given(state)
+      .when(settling(2, answer('', ['find'])))
+      .thenTypes('model.completed', 'message.assistant', 'tool.completed', 'model.requested');
+    expect(turnOf(state)).toMatchObject({ attempts: 0, pending: { step: 1, attempt: 0 }, answered: 2 });
+  });
+
+  test('counts only what the provider has reported', () => {
+    const silent = given(started())
+      .when(settling(1, failure(0)))
+      .thenTypes('model.failed');
+    expect(open(silent).usage).toEqual(ZERO_TOTAL);
+    const billed: ModelOutcome = {
+      kind: 'failed',
+      error: { code: 'c', message: 'm' },
+      retryAfterMs: 0,
+      usage: usage(),
+    };
+    const state = given(started()).when(settling(1, billed)).thenTypes('model.failed');
+    expect([open(state).usage, turnOf(state).usage]).toEqual([usage(), usage()]);
+  });
+
+  test('waits no longer than the turn may', () => {
+    const waiting = given(started({ maxTurnSeconds: 1 }))
+      .when(settling(1, failure(5_000)))
+      .thenTypes('model.failed');
+    given(waiting).when(advancing(999)).thenNothing();
+    given(waiting).when(advancing(1_000)).thenTypes('turn.failed');
+  });
+
+  test('a worker that takes over keeps waiting', () => {
+    const waiting = given(started())
+      .when(settling(1, failure(0)))
+      .thenTypes('model.failed');
+    const taken = given(waiting).when(claiming(OTHER_WORKER, 100)).thenTypes('segment.claimed');
+    expect(turnOf(taken)).toMatchObject({ epoch: 2, attempts: 1, pending: null });
+    given(taken).when(advancing(250)).thenTypes('model.requested');
+  });
+});
