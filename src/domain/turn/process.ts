@@ -91,10 +91,8 @@ function recordFailure(draft: SessionDraft, failure: Extract<ModelOutcome, { kin
 export function advance(draft: SessionDraft, clock: TurnClock, release = false): void {
   const turn = activeTurn(draft);
   if (turn === null || turn.claim === null || turn.pending !== null) return;
-  if (clock.nowMs >= Date.parse(turn.deadlineAt)) {
-    fail(draft, { code: 'turn_timeout', message: 'The turn took longer than its limits.maxTurnSeconds.' });
-    return;
-  }
+  expire(draft, clock);
+  if (activeTurn(draft) === null) return;
   if (turn.retryAt !== null && clock.nowMs < Date.parse(turn.retryAt)) {
     if (release) releaseSegment(draft);
     return;
@@ -160,6 +158,13 @@ function requestModel(draft: SessionDraft): void {
 function releaseSegment(draft: SessionDraft): void {
   const turn = activeTurn(draft);
   if (turn !== null) draft.add({ type: 'segment.released', data: { turnId: turn.turnId, epoch: turn.epoch } });
+}
+
+/** Ends a turn whose time is over, whatever it is doing. */
+export function expire(draft: SessionDraft, clock: TurnClock): void {
+  const turn = activeTurn(draft);
+  if (turn === null || clock.nowMs < Date.parse(turn.deadlineAt)) return;
+  fail(draft, { code: 'turn_timeout', message: 'The turn took longer than its limits.maxTurnSeconds.' });
 }
 
 /** The worker stops before its model call has answered: the call is given up and the turn handed back. */

@@ -1,0 +1,106 @@
+import { z } from 'zod';
+import { StartError } from './start-error.ts';
+
+export const ROLES = ['commands', 'reads', 'projector', 'engine'] as const;
+export type Role = (typeof ROLES)[number];
+
+const listen = z.string().regex(/^(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+):\d{1,5}$/, 'must be host:port');
+const whole = (min: number, max: number) => z.coerce.number().int().min(min).max(max);
+
+/** Everything that can be configured; docs/operations.md explains each. */
+const schema = z.object({
+  AGENT_HOST_LISTEN: listen.default('127.0.0.1:7070'),
+  AGENT_HOST_METRICS_LISTEN: listen.default('127.0.0.1:0'),
+  AGENT_HOST_DATA_DIR: z.string().min(1).default('./.data'),
+  AGENT_HOST_ADMIN_KEY: z.string().min(16, 'must have 16 characters or more').optional(),
+  AGENT_HOST_ROLES: z
+    .string()
+    .default(ROLES.join(','))
+    .transform((text) => text.split(',').map((role) => role.trim()))
+    .pipe(z.array(z.enum(ROLES)).min(1)),
+  NATS_URL: z.string().min(1).optional(),
+  DATABASE_URL: z.string().min(1).optional(),
+  AGENT_HOST_LOG_SHARDS: whole(1, 64).default(1),
+  AGENT_HOST_LOG_REPLICAS: whole(1, 5).default(1),
+  AGENT_HOST_FIXTURE_MODEL: z.enum(['0', '1']).default('0'),
+  AGENT_HOST_LOG_LEVEL: z.enum(['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent']).default('info'),
+  AGENT_HOST_BODY_BYTES: whole(1_024, 3_500_000).default(1_048_576),
+  AGENT_HOST_TURNS: whole(1, 10_000).default(256),
+  AGENT_HOST_STREAM_BUFFER_BYTES: whole(4_096, 67_108_864).default(262_144),
+  AGENT_HOST_STREAM_SLOW_SECONDS: whole(1, 600).default(30),
+  AGENT_HOST_CACHE_MIB: whole(8, 65_536).default(256),
+  /** For the crash tests: named instants at which the process kills itself (lib/fault-points.ts). */
+  AGENT_HOST_FAULT_POINTS: z.string().optional(),
+});
+
+export interface Address {
+  readonly host: string;
+  readonly port: number;
+}
+
+export interface Config {
+  readonly listen: Address;
+  readonly metricsListen: Address;
+  readonly dataDir: string;
+  readonly adminKey: string | undefined;
+  readonly roles: readonly Role[];
+  readonly natsUrl: string | undefined;
+  readonly databaseUrl: string | undefined;
+  readonly shards: number;
+  readonly replicas: number;
+  readonly fixtureModel: boolean;
+  readonly logLevel: string;
+  readonly bodyBytesMax: number;
+  readonly turns: number;
+  readonly stream: { readonly bufferBytes: number; readonly slowMs: number };
+  readonly cacheBytes: number;
+  readonly faultPoints: string | undefined;
+  /** What the embedded parts look up (NATS_SERVER_BIN, PATH, cache directories). */
+  readonly environment: Readonly<Record<string, string | undefined>>;
+}
+
+/** The environment as a frozen configuration; an empty variable counts as absent. @throws StartError */
+export function readConfig(environment: Readonly<Record<string, string | undefined>>): Config {
+  const present = Object.fromEntries(Object.entries(environment).filter(([, value]) => value !== undefined && value !== ''));
+  refuseUnsupported(present);
+  const parsed = schema.safeParse(present);
+  if (!parsed.success) {
+    const [issue] = parsed.error.issues;
+    throw new StartError(`${String(issue?.path[0] ?? 'the environment')} ${issue?.message ?? 'is invalid'}; correct it and start again`);
+  }
+  const env = parsed.data;
+  return Object.freeze({
+    listen: addressOf(env.AGENT_HOST_LISTEN),
+    metricsListen: addressOf(env.AGENT_HOST_METRICS_LISTEN),
+    dataDir: env.AGENT_HOST_DATA_DIR,
+    adminKey: env.AGENT_HOST_ADMIN_KEY,
+    roles: env.AGENT_HOST_ROLES,
+    natsUrl: env.NATS_URL,
+    databaseUrl: env.DATABASE_URL,
+    shards: env.AGENT_HOST_LOG_SHARDS,
+    replicas: env.AGENT_HOST_LOG_REPLICAS,
+    fixtureModel: env.AGENT_HOST_FIXTURE_MODEL === '1',
+    logLevel: env.AGENT_HOST_LOG_LEVEL,
+    bodyBytesMax: env.AGENT_HOST_BODY_BYTES,
+    turns: env.AGENT_HOST_TURNS,
+    stream: { bufferBytes: env.AGENT_HOST_STREAM_BUFFER_BYTES, slowMs: env.AGENT_HOST_STREAM_SLOW_SECONDS * 1000 },
+    cacheBytes: env.AGENT_HOST_CACHE_MIB * 1_048_576,
+    faultPoints: env.AGENT_HOST_FAULT_POINTS,
+    environment,
+  });
+}
+
+/** Better a refusal at the start than bytes that end up in another place than the operator believes. */
+function refuseUnsupported(present: Readonly<Record<string, unknown>>): void {
+  const name = Object.keys(present).find((variable) => variable.startsWith('S3_'));
+  if (name !== undefined) {
+    throw new StartError(`${name} is set, but this version keeps objects in the data directory only; unset the S3_ variables`);
+  }
+}
+
+function addressOf(text: string): Address {
+  const at = text.lastIndexOf(':');
+  const port = Number(text.slice(at + 1));
+  if (port > 65_535) throw new StartError(`${text} has no valid port; use one from 0 to 65535`);
+  return { host: text.slice(0, at).replace(/^\[|\]$/g, ''), port };
+}

@@ -1,0 +1,72 @@
+import type { CommandLoop } from '../commands/execute.ts';
+import type { Repository } from '../commands/repository.ts';
+import type { TurnRunner } from '../commands/session/turn-runner.ts';
+import type { SessionEvent } from '../domain/session/events.ts';
+import type { SessionState } from '../domain/session/state.ts';
+import type { ModelDrivers } from '../drivers/model/port.ts';
+import { Dispatcher } from '../engine/dispatcher.ts';
+import { WorkerLiveness } from '../engine/liveness.ts';
+import { Worker } from '../engine/worker.ts';
+import { systemClock } from '../lib/clock.ts';
+import { newId } from '../lib/ids.ts';
+import type { Logger } from '../lib/logger.ts';
+import type { LogParts } from './log.ts';
+
+export interface EngineOptions {
+  readonly log: LogParts;
+  readonly loop: CommandLoop;
+  readonly sessions: Repository<SessionState, SessionEvent>;
+  readonly models: ModelDrivers;
+  readonly nodeId: string;
+  readonly logger: Logger;
+  readonly turns: number;
+}
+
+/** The engine of a node: its worker and, for each stream, a dispatcher. On a node without the role, only the outlook. */
+export class Engine {
+  readonly #options: EngineOptions;
+  readonly #liveness: WorkerLiveness;
+  #worker: Worker | null = null;
+  #dispatchers: readonly Dispatcher[] = [];
+
+  constructor(options: EngineOptions) {
+    this.#options = options;
+    this.#liveness = new WorkerLiveness(options.log.leases, options.logger);
+  }
+
+  get active(): number {
+    return this.#worker?.active ?? 0;
+  }
+
+  get runner(): TurnRunner | null {
+    return this.#worker;
+  }
+
+  /** @throws when no living worker is known in the whole installation */
+  async check(): Promise<void> {
+    await Promise.resolve();
+    if (!this.#liveness.anyAlive) throw new Error('no worker is alive');
+  }
+
+  async start(withRole: boolean): Promise<void> {
+    const { log, loop, sessions, models, nodeId, logger, turns } = this.#options;
+    await this.#liveness.start();
+    if (!withRole) return;
+    const workerId = newId('wk');
+    await this.#liveness.announce(nodeId, workerId);
+    this.#worker = new Worker({ workerId, loop, sessions, work: log.work, liveness: this.#liveness, models, clock: systemClock, logger, concurrency: turns });
+    this.#worker.start();
+    this.#dispatchers = Array.from({ length: log.source.shards }, (_, shard) => {
+      const { source, work, leases, snapshots: checkpoints } = log;
+      return new Dispatcher({ shard, nodeId, source, work, leases, checkpoints, liveness: this.#liveness, clock: systemClock, logger });
+    });
+    for (const dispatcher of this.#dispatchers) dispatcher.start();
+  }
+
+  /** The worker hands its turns back first; only then does the lease go, so that nobody takes what is being handed back. */
+  async stop(): Promise<void> {
+    await this.#worker?.stop();
+    await Promise.all(this.#dispatchers.map(async (dispatcher) => await dispatcher.stop()));
+    await this.#liveness.stop(this.#worker === null ? null : this.#options.nodeId);
+  }
+}

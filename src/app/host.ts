@@ -1,0 +1,217 @@
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { FastifyInstance } from 'fastify';
+import type { DatabasePool } from 'slonik';
+import { Authenticator } from '../auth/authenticate.ts';
+import { reachesSession } from '../auth/caller.ts';
+import { agentType, sessionType, tenantType } from '../commands/aggregate.ts';
+import { CommandLoop } from '../commands/execute.ts';
+import { Repository } from '../commands/repository.ts';
+import { fixtureModel } from '../drivers/model/fixture.ts';
+import type { ModelDriver } from '../drivers/model/port.ts';
+import { directoryObjects } from '../drivers/objects/directory.ts';
+import { notFound } from '../http/problem.ts';
+import { createServer } from '../http/server.ts';
+import type { SessionAccess } from '../http/session-access.ts';
+import { EventStreams } from '../http/sse.ts';
+import { systemClock } from '../lib/clock.ts';
+import type { Logger } from '../lib/logger.ts';
+import { agentQueries } from '../projections/agents/queries.ts';
+import { Directory, DirectoryProjector } from '../projections/directory/directory.ts';
+import { ProjectionProgress } from '../projections/progress.ts';
+import { migrate, NewerSchemaError } from '../projections/read-store/migrate.ts';
+import { openReadStore } from '../projections/read-store/pool.ts';
+import { sessionQueries } from '../projections/sessions/queries.ts';
+import { tenantQueries } from '../projections/tenants/queries.ts';
+import { TailHub } from '../streams/tail-hub.ts';
+import { readiness } from './checks.ts';
+import type { Config } from './config.ts';
+import { Engine } from './engine.ts';
+import { openLog } from './log.ts';
+import type { LogParts } from './log.ts';
+import { Metrics, serveMetrics } from './metrics.ts';
+import { PROJECTIONS, startProjectors } from './projectors.ts';
+import { StartError } from './start-error.ts';
+import { Stack } from './stack.ts';
+
+export interface HostOptions {
+  readonly config: Config;
+  readonly natsUrl: string;
+  readonly databaseUrl: string;
+  readonly adminKey: string;
+  readonly nodeId: string;
+  /** Where objects are kept, absolute. */
+  readonly dataDir: string;
+  readonly logger: Logger;
+}
+
+export interface Host {
+  /** `host:port` that it listens on. */
+  readonly address: string;
+  readonly metricsAddress: string;
+  readonly stop: () => Promise<void>;
+}
+
+const SERVICE = 'agent-runtime-host';
+const READ_CONNECTIONS = 20;
+
+/** Builds a Host from its parts and starts them, the listener last; `stop` ends them in reverse order. */
+export async function startHost(options: HostOptions): Promise<Host> {
+  const stack = new Stack();
+  try {
+    return await assemble(options, stack);
+  } catch (error) {
+    await stack.unwind();
+    throw error;
+  }
+}
+
+async function assemble(options: HostOptions, stack: Stack): Promise<Host> {
+  const { config, logger, nodeId, adminKey } = options;
+  const metrics = new Metrics();
+  const log = await openLog({ url: options.natsUrl, name: nodeId, shards: config.shards, replicas: config.replicas, metrics, logger });
+  stack.defer('log', log.close);
+  const pool = await openPool(options, metrics);
+  stack.defer('read store', async () => await pool.end());
+  log.feed.start();
+  stack.defer('live feed', () => log.feed.stop());
+  const directory = new Directory(log.directory);
+  await directory.start();
+  stack.defer('directory', () => directory.stop());
+  const write = writeSide(log, config, logger);
+  const progress = new ProjectionProgress(pool);
+  stack.defer('progress', listenToProgress(log, progress));
+  if (config.roles.includes('projector')) {
+    const directoryProjector = new DirectoryProjector({ directory, bucket: log.directory, source: log.source, logger });
+    directoryProjector.start();
+    stack.defer('directory projector', async () => await directoryProjector.stop());
+    stack.defer('projectors', startProjectors({ pool, log, progress, metrics, logger }));
+  }
+  const engine = new Engine({ log, loop: write.loop, sessions: write.sessions, models: models(config), nodeId, logger, turns: config.turns });
+  await engine.start(config.roles.includes('engine'));
+  stack.defer('engine', async () => await engine.stop());
+  metrics.gauge('turns_active', 'Turns that this process runs.', () => engine.active);
+  const objects = await directoryObjects(join(options.dataDir, 'objects'));
+  const hub = new TailHub({ store: log.store, feed: log.feed, logger, slowMs: config.stream.slowMs });
+  const streams = new EventStreams(hub, { bufferBytes: config.stream.bufferBytes, keepaliveMs: 15_000 });
+  metrics.gauge('event_streams_open', 'Open event streams of this process.', () => streams.size);
+  const features = ['runtime-tenants', 'admin-status', 'studio-principal', 'subject-headers', ...(config.fixtureModel ? ['tenant-fixture-model'] : [])];
+  const queries = sessionQueries({ pool, store: log.store, progress });
+  const freshness = async (group: string, ref: Parameters<LogParts['store']['shardOf']>[0], position: number | null): Promise<void> => {
+    if (position !== null) await progress.reach(group, log.store.shardOf(ref), position);
+  };
+  const server = await createServer({
+    logger,
+    roles: { commands: config.roles.includes('commands'), reads: config.roles.includes('reads') },
+    gate: { authenticator: new Authenticator(directory, adminKey), features, bodyBytesMax: config.bodyBytesMax },
+    host: {
+      service: SERVICE,
+      version: await version(),
+      features,
+      checks: async () => await readiness({ pool, objects, streams: log.ping, engine: async () => await engine.check() }),
+    },
+    admin: {
+      create: { loop: write.loop, tenants: write.tenants, adminKey, publish: async (tenant, position) => await directory.publish(tenant, position) },
+      queries: tenantQueries(pool),
+      freshness,
+    },
+    agents: { loop: write.loop, agents: write.agents, queries: agentQueries(pool), freshness },
+    sessions: { loop: write.loop, agents: write.agents, sessions: write.sessions, queries, freshness },
+    commands: {
+      loop: write.loop,
+      sessions: write.sessions,
+      older: { find: async (ref, key, upTo) => await queries.findReceipt(ref, key, upTo) },
+      runner: engine.runner,
+      clock: systemClock,
+    },
+    history: { queries, access: streamAccess(write.sessions), streams },
+    onResponse: (request) => metrics.request(request),
+  });
+  const metricsServer = await listening(config.metricsListen.port, 'AGENT_HOST_METRICS_LISTEN', async () => await serveMetrics(metrics, config.metricsListen));
+  stack.defer('metrics', metricsServer.close);
+  const address = await listen(server, config);
+  stack.defer('listener', async () => {
+    hub.stop();
+    streams.stop();
+    await server.close();
+  });
+  return { address, metricsAddress: metricsServer.address, stop: async () => await stack.unwind((name, error) => logger.error({ err: error, part: name }, 'a part did not stop cleanly')) };
+}
+
+function writeSide(log: LogParts, config: Config, logger: Logger) {
+  const onSnapshotError = (error: unknown): void => logger.warn({ err: error }, 'a snapshot could not be written');
+  const small = Math.ceil(config.cacheBytes / 16);
+  const tenants = new Repository({ type: tenantType, store: log.store, cacheBytes: small });
+  const agents = new Repository({ type: agentType, store: log.store, cacheBytes: small });
+  const sessions = new Repository({ type: sessionType, store: log.store, snapshots: log.snapshots, cacheBytes: config.cacheBytes, onSnapshotError });
+  log.feed.listen({
+    onCommit: (commit) => {
+      if (commit.ref.kind === 'session') sessions.live(commit);
+      else if (commit.ref.kind === 'agent') agents.live(commit);
+      else if (commit.ref.kind === 'tenant') tenants.live(commit);
+    },
+    onDisruption: () => sessions.disrupted(),
+  });
+  return { loop: new CommandLoop(systemClock, log.codec.versionOf), tenants, agents, sessions };
+}
+
+function streamAccess(sessions: ReturnType<typeof writeSide>['sessions']): SessionAccess {
+  return async (ref, caller) => {
+    const { state, position } = await sessions.refresh(ref);
+    if (state.status === 'absent' || !reachesSession(caller, state)) throw notFound('session');
+    return { createdPosition: state.createdPosition, latest: () => ({ position, index: 65_535 }) };
+  };
+}
+
+function models(config: Config): ReadonlyMap<string, ModelDriver> {
+  return new Map(config.fixtureModel ? [['fixture', fixtureModel]] : []);
+}
+
+function listenToProgress(log: LogParts, progress: ProjectionProgress): () => void {
+  return log.signals.listen('progress.>', (topic, text) => {
+    const [, group = '', shard = ''] = topic.split('.');
+    progress.reached({ group, shard: Number(shard), position: Number(text) });
+  });
+}
+
+async function openPool({ databaseUrl, config }: HostOptions, metrics: Metrics): Promise<DatabasePool> {
+  try {
+    await migrate(databaseUrl);
+  } catch (cause) {
+    if (cause instanceof NewerSchemaError) throw new StartError(cause.message, { cause });
+    const reason = cause instanceof Error ? (cause.message.split('\n')[0] ?? '') : 'unknown reason';
+    throw new StartError(`the database of DATABASE_URL cannot be used (${reason}); check the address, the credentials and that it runs`, { cause });
+  }
+  return await openReadStore({
+    url: databaseUrl,
+    maximumConnections: READ_CONNECTIONS + PROJECTIONS.length * config.shards,
+    onStatement: () => metrics.statement(),
+  });
+}
+
+async function listen(server: FastifyInstance, { listen: { host, port } }: Config): Promise<string> {
+  return await listening(port, 'AGENT_HOST_LISTEN', async () => {
+    await server.listen({ host, port });
+    const [bound] = server.addresses();
+    const boundPort = typeof bound === 'object' ? bound.port : port;
+    return `${host.includes(':') ? `[${host}]` : host}:${boundPort}`;
+  });
+}
+
+async function listening<T>(port: number, variable: string, open: () => Promise<T>): Promise<T> {
+  try {
+    return await open();
+  } catch (cause) {
+    const code: unknown = cause instanceof Error && 'code' in cause ? cause.code : undefined;
+    if (code === 'EADDRINUSE') throw new StartError(`port ${port} is in use; stop what listens there or set ${variable} to another address`, { cause });
+    if (code === 'EACCES' || code === 'EADDRNOTAVAIL' || code === 'ENOTFOUND') throw new StartError(`${variable} cannot be listened on (${code}); set it to an address of this machine`, { cause });
+    throw cause;
+  }
+}
+
+/** The version in package.json is the only one there is. */
+export async function version(): Promise<string> {
+  const text = await readFile(new URL('../../package.json', import.meta.url), 'utf8');
+  const parsed: unknown = JSON.parse(text);
+  return typeof parsed === 'object' && parsed !== null && 'version' in parsed ? String(parsed.version) : '0';
+}

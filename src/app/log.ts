@@ -1,0 +1,84 @@
+import type { Logger } from '../lib/logger.ts';
+import { createCodec } from '../streams/codec.ts';
+import type { Codec } from '../streams/codec.ts';
+import type { CommitSource, EventStore } from '../streams/event-store.ts';
+import { JetStreamCommitSource } from '../streams/jetstream/commit-source.ts';
+import { closeNats, connectNats, NatsSetupError } from '../streams/jetstream/connection.ts';
+import { JetStreamEventStore } from '../streams/jetstream/event-store.ts';
+import { JetStreamKeyValue } from '../streams/jetstream/key-value.ts';
+import { JetStreamLiveFeed } from '../streams/jetstream/live-feed.ts';
+import { natsSignals } from '../streams/jetstream/signals.ts';
+import { ensureTopology } from '../streams/jetstream/topology.ts';
+import { JetStreamWorkQueue } from '../streams/jetstream/work-queue.ts';
+import type { KeyValue } from '../streams/key-value.ts';
+import type { Signals } from '../streams/signals.ts';
+import type { WorkQueue } from '../streams/work-queue.ts';
+import { UPCASTERS } from './events.ts';
+import type { Metrics } from './metrics.ts';
+import { StartError } from './start-error.ts';
+
+/** Everything of the log behind its ports. */
+export interface LogParts {
+  readonly codec: Codec;
+  readonly store: EventStore;
+  readonly feed: JetStreamLiveFeed;
+  readonly source: CommitSource;
+  readonly work: WorkQueue;
+  readonly signals: Signals;
+  readonly directory: KeyValue;
+  readonly snapshots: KeyValue;
+  readonly leases: KeyValue;
+  /** Resolves when the server answers on the connection of the appends. */
+  readonly ping: () => Promise<void>;
+  readonly close: () => Promise<void>;
+}
+
+export interface LogOptions {
+  readonly url: string;
+  readonly name: string;
+  readonly shards: number;
+  readonly replicas: number;
+  readonly metrics: Metrics;
+  readonly logger: Logger;
+}
+
+/** Connects to NATS and makes streams and buckets. @throws StartError */
+export async function openLog({ url, name, shards, replicas, metrics }: LogOptions): Promise<LogParts> {
+  const connections = await plainly(async () => await connectNats(url, name));
+  const { appends, live, consumers } = connections;
+  const { manager, buckets } = await plainly(async () => await ensureTopology(appends, { shards, replicas }));
+  const codec = createCodec(UPCASTERS);
+  const bucket = (kv: (typeof buckets)['leases'], bucketName: string): KeyValue =>
+    new JetStreamKeyValue(appends, { kv, name: bucketName, onRoundTrip: () => metrics.roundTrip(`kv.${bucketName}`) });
+  return {
+    codec,
+    store: new JetStreamEventStore({
+      connection: appends,
+      manager,
+      codec,
+      shards,
+      onRoundTrip: (operation) => metrics.roundTrip(operation),
+      onOutcome: (outcome) => metrics.append(outcome),
+    }),
+    feed: new JetStreamLiveFeed(live, codec),
+    source: new JetStreamCommitSource({ connection: consumers, manager, codec, shards }),
+    work: new JetStreamWorkQueue(consumers),
+    signals: natsSignals(consumers),
+    directory: bucket(buckets.directory, 'DIRECTORY'),
+    snapshots: bucket(buckets.snapshots, 'SNAPSHOT'),
+    leases: bucket(buckets.leases, 'LEASE'),
+    ping: async () => {
+      await manager.getAccountInfo();
+    },
+    close: async () => await closeNats(connections),
+  };
+}
+
+async function plainly<T>(open: () => Promise<T>): Promise<T> {
+  try {
+    return await open();
+  } catch (cause) {
+    if (cause instanceof NatsSetupError) throw new StartError(cause.message, { cause });
+    throw cause;
+  }
+}

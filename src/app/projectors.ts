@@ -1,0 +1,40 @@
+import type { DatabasePool } from 'slonik';
+import type { Logger } from '../lib/logger.ts';
+import { agentsProjection } from '../projections/agents/projection.ts';
+import type { ProjectionProgress } from '../projections/progress.ts';
+import type { ProjectionGroup } from '../projections/projection.ts';
+import { Projector } from '../projections/runner.ts';
+import { sessionsProjection } from '../projections/sessions/projection.ts';
+import { tenantsProjection } from '../projections/tenants/projection.ts';
+import type { LogParts } from './log.ts';
+import type { Metrics } from './metrics.ts';
+
+/** Every group of read models. */
+export const PROJECTIONS: readonly ProjectionGroup[] = [tenantsProjection, agentsProjection, sessionsProjection];
+
+export interface ProjectorsOptions {
+  readonly pool: DatabasePool;
+  readonly log: LogParts;
+  readonly progress: ProjectionProgress;
+  readonly metrics: Metrics;
+  readonly logger: Logger;
+}
+
+/** Starts a projector for each group and stream. Returns the function that stops them. */
+export function startProjectors({ pool, log, progress, metrics, logger }: ProjectorsOptions): () => Promise<void> {
+  const projectors = PROJECTIONS.flatMap((group) =>
+    Array.from({ length: log.source.shards }, (_, shard) => {
+      const onProgress = (reached: { group: string; shard: number; position: number }): void => {
+        progress.reached(reached);
+        metrics.projected(reached);
+        log.signals.send(`progress.${reached.group}.${reached.shard}`, String(reached.position));
+      };
+      const onParked = (): void => metrics.parked(group.name);
+      return new Projector({ group, shard, pool, source: log.source, logger, onProgress, onParked });
+    }),
+  );
+  for (const projector of projectors) projector.start();
+  return async () => {
+    await Promise.all(projectors.map(async (projector) => await projector.stop()));
+  };
+}

@@ -1,0 +1,73 @@
+import closeWithGrace from 'close-with-grace';
+import { armFaultPoints } from '../lib/fault-points.ts';
+import { createLogger } from '../lib/logger.ts';
+import type { Config } from './config.ts';
+import { startServers } from './embedded.ts';
+import { openDataDir } from './embedded/data-dir.ts';
+import { startHost } from './host.ts';
+import { Stack } from './stack.ts';
+
+/** Past it a graceful stop is given up, ms: the engine drains for up to 10 s, the servers end after it. */
+const STOP_MS = 25_000;
+
+/** Runs the Host until it is told to stop. Returns the exit code. */
+export async function runHost(config: Config): Promise<number> {
+  const begun = performance.now();
+  const report = (line: string): void => void process.stdout.write(`${line}\n`);
+  const logger = createLogger({ level: config.logLevel, pretty: process.stdout.isTTY });
+  const stack = new Stack();
+  if (config.faultPoints !== undefined) armFaultPoints(config.faultPoints);
+  try {
+    const dataDir = await openDataDir(config.dataDir);
+    stack.defer('data directory', async () => await dataDir.release());
+    const servers = await startServers(config, dataDir, report);
+    stack.defer('servers', servers.stop);
+    const adminKey = config.adminKey ?? (await dataDir.adminKey());
+    const { natsUrl, databaseUrl } = servers;
+    const host = await startHost({ config, natsUrl, databaseUrl, adminKey, nodeId: dataDir.nodeId, dataDir: dataDir.path, logger });
+    stack.defer('host', host.stop);
+    await dataDir.publish('listen', host.address);
+    stack.defer('listen file', async () => await dataDir.withdraw('listen'));
+    report(welcome(config, { ...host, dataDir: dataDir.path, seconds: (performance.now() - begun) / 1000 }));
+    const reason = await Promise.race([stopRequested(), servers.failed]);
+    report(`Stopping (${reason}): handing turns over, ending streams …`);
+    await stack.unwind((name, error) => logger.error({ err: error, part: name }, 'a part did not stop cleanly'));
+    report('Stopped.');
+    return 0;
+  } catch (error) {
+    await stack.unwind((name, cause) => logger.error({ err: cause, part: name }, 'a part did not stop cleanly'));
+    throw error;
+  }
+}
+
+/** Resolves at SIGTERM or SIGINT; a second signal, an uncaught error or a stop that hangs ends the process. */
+async function stopRequested(): Promise<string> {
+  return await new Promise<string>((resolve) => {
+    closeWithGrace({ delay: STOP_MS, logger: false }, async ({ signal, err }) => {
+      if (err !== undefined) throw err;
+      resolve(signal ?? 'asked to');
+      // The caller unwinds and exits; until then this keeps the library from exiting first.
+      await new Promise(() => undefined);
+    });
+  });
+}
+
+function welcome(config: Config, at: { address: string; metricsAddress: string; dataDir: string; seconds: number }): string {
+  const key = config.adminKey === undefined ? `$(cat '${at.dataDir}/admin-key')` : '$AGENT_HOST_ADMIN_KEY';
+  const lines = [
+    '',
+    `Ready in ${at.seconds.toFixed(1)} s.`,
+    `  Listening  http://${at.address}`,
+    `  Admin key  ${config.adminKey === undefined ? `${at.dataDir}/admin-key` : 'from AGENT_HOST_ADMIN_KEY'}`,
+    `  Metrics    http://${at.metricsAddress}/metrics`,
+    ...(config.fixtureModel ? ['  Models     fixture (plays scripts and echoes; no provider, no cost)'] : ['  Models     none; AGENT_HOST_FIXTURE_MODEL=1 turns the fixture model on']),
+    '',
+    'Try it in another terminal:',
+    '',
+    `curl -s -X POST http://${at.address}/v1/admin/tenants \\`,
+    `  -H "Authorization: Bearer ${key}" -H 'Svc-Protocol: 8' -H 'Content-Type: application/json' \\`,
+    `  -d '{"name":"My first tenant"}'`,
+    '',
+  ];
+  return lines.join('\n');
+}

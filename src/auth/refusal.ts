@@ -1,0 +1,20 @@
+/** Why a request is refused before it is looked at: codes of the wire contract, section 1. */
+export type AuthCode =
+  | 'invalid_request'
+  | 'credential_required'
+  | 'credential_invalid'
+  | 'key_role_mismatch'
+  | 'subject_invalid'
+  | 'subject_forbidden'
+  | 'scope_required';
+
+export interface AuthRefusal {
+  readonly kind: 'refused';
+  readonly code: AuthCode;
+  readonly message: string;
+  readonly details?: Readonly<Record<string, unknown>>;
+}
+
+export function refuse(code: AuthCode, message: string, details?: Readonly<Record<string, unknown>>): AuthRefusal {
+  return details === undefined ? { kind: 'refused', code, message } : { kind: 'refused', code, message, details };
+}

@@ -1,0 +1,42 @@
+import { decideArchiveAgent, decideSaveAgent } from '../../domain/agent/decide.ts';
+import type { SavedAgent } from '../../domain/agent/decide.ts';
+import type { AgentEvent } from '../../domain/agent/events.ts';
+import type { Manifest } from '../../domain/agent/manifest.ts';
+import type { AgentState } from '../../domain/agent/state.ts';
+import type { Rejection } from '../../domain/kernel/rejection.ts';
+import { canonicalJson } from '../../lib/canonical-json.ts';
+import { sha256Hex } from '../../lib/hash.ts';
+import type { AggregateRef } from '../../streams/subjects.ts';
+import type { CommandLoop, Executed } from '../execute.ts';
+import type { CommitMeta, Repository } from '../repository.ts';
+
+export interface AgentParts {
+  readonly loop: CommandLoop;
+  readonly agents: Repository<AgentState, AgentEvent>;
+}
+
+export interface SaveAgentInput extends CommitMeta {
+  readonly ref: AggregateRef;
+  readonly manifest: Manifest;
+  readonly implementationVersion: string | null;
+}
+
+/** Saves a definition; a version for each change (wire contract, section 5). */
+export async function saveAgent(parts: AgentParts, input: SaveAgentInput): Promise<Executed<SavedAgent> | Rejection> {
+  const { ref, manifest, implementationVersion, actor, causation } = input;
+  const manifestHash = sha256Hex(canonicalJson(manifest));
+  return await parts.loop.execute(parts.agents, ref, {
+    actor,
+    causation,
+    decide: (state) => decideSaveAgent(state, { agentId: ref.id, manifest, manifestHash, implementationVersion }),
+  });
+}
+
+/** Archives an agent: no new session, old ones go on. */
+export async function archiveAgent(
+  parts: AgentParts,
+  input: CommitMeta & { readonly ref: AggregateRef },
+): Promise<Executed<{ archived: true }> | Rejection> {
+  const { ref, actor, causation } = input;
+  return await parts.loop.execute(parts.agents, ref, { actor, causation, decide: decideArchiveAgent });
+}

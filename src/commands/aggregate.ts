@@ -1,0 +1,68 @@
+import type { z } from 'zod';
+import { agentEventSchemas } from '../domain/agent/events.ts';
+import type { AgentEvent } from '../domain/agent/events.ts';
+import { evolveAgent, initialAgent } from '../domain/agent/state.ts';
+import type { AgentState } from '../domain/agent/state.ts';
+import type { DomainEvent, Evolve } from '../domain/kernel/decision.ts';
+import { sessionEventSchemas } from '../domain/session/events.ts';
+import type { SessionEvent } from '../domain/session/events.ts';
+import { addReceipt } from '../domain/session/receipts.ts';
+import type { Receipt } from '../domain/session/receipts.ts';
+import { evolveSession, initialSession, SESSION_FOLD_VERSION } from '../domain/session/state.ts';
+import type { SessionState } from '../domain/session/state.ts';
+import { tenantEventSchemas } from '../domain/tenant/events.ts';
+import type { TenantEvent } from '../domain/tenant/events.ts';
+import { evolveTenant, initialTenant } from '../domain/tenant/state.ts';
+import type { TenantState } from '../domain/tenant/state.ts';
+import type { AggregateKind } from '../streams/subjects.ts';
+
+/** What the command loop needs to know of a kind of aggregate. */
+export interface AggregateType<S, E extends DomainEvent> {
+  readonly kind: AggregateKind;
+  readonly initial: S;
+  readonly evolve: Evolve<S, E>;
+  /** Checked before an append: an event that breaks its schema is a bug and must not reach the log. */
+  readonly schemas: Readonly<Record<string, z.ZodType>>;
+  /** How a stored receipt joins the state; absent where commands carry no idempotency key. */
+  readonly withReceipt?: (state: S, receipt: Receipt) => S;
+  /** Raised with the meaning of the folded state; null: the histories are short, no snapshots. */
+  readonly foldVersion: number | null;
+  /** Roughly how many bytes a folded state takes. */
+  readonly weigh: (state: S) => number;
+}
+
+export const tenantType: AggregateType<TenantState, TenantEvent> = {
+  kind: 'tenant',
+  initial: initialTenant,
+  evolve: evolveTenant,
+  schemas: tenantEventSchemas,
+  foldVersion: null,
+  weigh: () => 2_000,
+};
+
+export const agentType: AggregateType<AgentState, AgentEvent> = {
+  kind: 'agent',
+  initial: initialAgent,
+  evolve: evolveAgent,
+  schemas: agentEventSchemas,
+  foldVersion: null,
+  weigh: (state) => (state.status === 'absent' ? 200 : 1_000 + state.manifest.instructions.length),
+};
+
+const RECEIPT_BYTES = 300;
+
+export const sessionType: AggregateType<SessionState, SessionEvent> = {
+  kind: 'session',
+  initial: initialSession,
+  evolve: evolveSession,
+  schemas: sessionEventSchemas,
+  withReceipt: (state, receipt) =>
+    state.status === 'absent' ? state : { ...state, receipts: addReceipt(state.receipts, receipt) },
+  foldVersion: SESSION_FOLD_VERSION,
+  weigh: (state) => {
+    if (state.status === 'absent') return 200;
+    const { manifest, conversation, receipts } = state;
+    const kept = receipts.chunks.reduce((sum, chunk) => sum + chunk.length, 0);
+    return 2_000 + manifest.instructions.length + conversation.chars * 2 + kept * RECEIPT_BYTES + (receipts.evicted?.length ?? 0) * 8;
+  },
+};

@@ -1,0 +1,114 @@
+import type { Decision, DomainEvent } from '../domain/kernel/decision.ts';
+import type { Rejection } from '../domain/kernel/rejection.ts';
+import { backoffMs, delay } from '../lib/backoff.ts';
+import { timestamp } from '../lib/clock.ts';
+import type { Clock } from '../lib/clock.ts';
+import { faultPoint } from '../lib/fault-points.ts';
+import { newId } from '../lib/ids.ts';
+import { KeyedQueue } from '../lib/keyed-queue.ts';
+import type { Commit, CommitReceipt } from '../streams/commit.ts';
+import { LogUnavailableError } from '../streams/event-store.ts';
+import { refKey } from '../streams/subjects.ts';
+import type { AggregateRef } from '../streams/subjects.ts';
+import type { CommitMeta, Loaded, Repository } from './repository.ts';
+
+/** The outcome of a command that was not refused. `position`: where its commit stands; null: nothing was recorded. */
+export interface Executed<R> {
+  readonly kind: 'done';
+  readonly reply: R;
+  readonly position: number | null;
+}
+
+export interface ExecuteOptions<S, E extends DomainEvent, R> extends CommitMeta {
+  /** Pure; may be called several times, each time with a newer state. */
+  readonly decide: (state: S) => Decision<E, R>;
+  /** What a repeated command will be answered; made from the reply of the decision that is recorded. */
+  readonly receipt?: (reply: R) => CommitReceipt;
+}
+
+/** Conflicts in a row after which a command gives up: each one means that another writer got on. */
+const CONFLICTS_MAX = 100;
+/** Commands that may wait for one aggregate in this process. */
+const WAITING_MAX = 500;
+
+/**
+ * The one loop of the write side: load, fold, decide, append with the expected position, and on a conflict again from
+ * what the winner left. Use cases and the engine go through it alike.
+ */
+export class CommandLoop {
+  readonly #lanes = new KeyedQueue(WAITING_MAX);
+  readonly #clock: Clock;
+  readonly #versionOf: (type: string) => number;
+
+  /** @param versionOf the version that an event of a type is written with (streams/codec.ts) */
+  constructor(clock: Clock, versionOf: (type: string) => number) {
+    this.#clock = clock;
+    this.#versionOf = versionOf;
+  }
+
+  /**
+   * @throws LogUnavailableError when the log did not answer; whether the command was recorded is then not known, and
+   *   sending it again with the same idempotency key is safe
+   * @throws QueueFullError when too many commands wait for this aggregate
+   */
+  async execute<S, E extends DomainEvent, R>(
+    repository: Repository<S, E>,
+    ref: AggregateRef,
+    options: ExecuteOptions<S, E, R>,
+  ): Promise<Executed<R> | Rejection> {
+    return await this.#lanes.run(refKey(ref), async () => await this.#run(repository, ref, options));
+  }
+
+  async #run<S, E extends DomainEvent, R>(
+    repository: Repository<S, E>,
+    ref: AggregateRef,
+    options: ExecuteOptions<S, E, R>,
+  ): Promise<Executed<R> | Rejection> {
+    let { cached, ...loaded } = await repository.load(ref);
+    for (let conflicts = 0; conflicts < CONFLICTS_MAX; conflicts++) {
+      const decision = options.decide(loaded.state);
+      if (decision.kind === 'unchanged') return { kind: 'done', reply: decision.reply, position: null };
+      if (decision.kind === 'rejected') {
+        if (!cached) return decision;
+        // A refusal from a cached state may be out of date; an acceptance cannot, the append would tell.
+        const fresh: Loaded<S> = await repository.refresh(ref);
+        cached = false;
+        if (fresh.position === loaded.position) return decision;
+        loaded = fresh;
+        continue;
+      }
+      const receipt = options.receipt?.(decision.reply);
+      const commit = this.#commit(repository, loaded, { events: decision.events, meta: options, receipt });
+      const result = await repository.store.append(ref, loaded.position, commit);
+      if (result.kind === 'appended') {
+        const { position } = result;
+        repository.appended(ref, loaded, { ref, shard: repository.store.shardOf(ref), position, commit });
+        await faultPoint('command.appended');
+        return { kind: 'done', reply: decision.reply, position };
+      }
+      if (conflicts > 2) await delay(backoffMs(conflicts, { baseMs: 1, capMs: 50 }));
+      loaded = await repository.refresh(ref);
+      cached = false;
+    }
+    throw new LogUnavailableError('too many writers at once on one aggregate');
+  }
+
+  #commit<S, E extends DomainEvent>(
+    repository: Repository<S, E>,
+    loaded: Loaded<S>,
+    content: { events: readonly E[]; meta: CommitMeta; receipt: CommitReceipt | undefined },
+  ): Commit {
+    const { events, meta, receipt } = content;
+    for (const event of events) repository.type.schemas[event.type]?.parse(event.data);
+    return {
+      v: 1,
+      rev: loaded.rev + 1,
+      commitId: newId('co'),
+      at: timestamp(this.#clock()),
+      actor: meta.actor,
+      causation: meta.causation,
+      ...(receipt === undefined ? {} : { receipt }),
+      events: events.map(({ type, data }) => ({ id: newId('ev'), type, v: this.#versionOf(type), data: { ...data } })),
+    };
+  }
+}

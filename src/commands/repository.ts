@@ -1,0 +1,174 @@
+import type { DomainEvent } from '../domain/kernel/decision.ts';
+import { WeightedLru } from '../lib/lru.ts';
+import type { Commit, StoredCommit } from '../streams/commit.ts';
+import type { EventStore, LiveCommit } from '../streams/event-store.ts';
+import type { KeyValue } from '../streams/key-value.ts';
+import { refKey } from '../streams/subjects.ts';
+import type { AggregateRef } from '../streams/subjects.ts';
+import type { AggregateType } from './aggregate.ts';
+
+/** A fold of an aggregate's own subject up to a position. */
+export interface Loaded<S> {
+  readonly state: S;
+  /** Position of the newest commit in the fold; 0 = the aggregate is new. */
+  readonly position: number;
+  /** Number of the newest commit in the aggregate. */
+  readonly rev: number;
+}
+
+interface Entry<S> extends Loaded<S> {
+  /** Rev of the newest snapshot that this process knows of. */
+  readonly snapshotRev: number;
+}
+
+export interface RepositoryOptions<S, E extends DomainEvent> {
+  readonly type: AggregateType<S, E>;
+  readonly store: EventStore;
+  /** Absent: no snapshots are read or written. */
+  readonly snapshots?: KeyValue;
+  /** Bound of the cache of folded states, bytes by the type's estimate. */
+  readonly cacheBytes: number;
+  readonly onSnapshotError?: (error: unknown) => void;
+}
+
+/** Told the position of a commit that was just stored, or null when there may have been some that nobody reported. */
+export type Watcher = (position: number | null) => void;
+
+/** A cold load reads at most so many commits after its snapshot (design, section 3). */
+export const SNAPSHOT_EVERY = 200;
+const READ_LIMIT = 500;
+
+/**
+ * Folded states of one kind of aggregate, cached and brought up to date by what came after. The cache is a hint: a
+ * decision on an old fold is refused by the log, because every append names the position that it was decided on.
+ */
+export class Repository<S, E extends DomainEvent> {
+  readonly type: AggregateType<S, E>;
+  readonly store: EventStore;
+  readonly #snapshots: KeyValue | undefined;
+  readonly #cache: WeightedLru<Entry<S>>;
+  readonly #watchers = new Map<string, Set<Watcher>>();
+  readonly #onSnapshotError: (error: unknown) => void;
+
+  constructor(options: RepositoryOptions<S, E>) {
+    this.type = options.type;
+    this.store = options.store;
+    this.#snapshots = options.type.foldVersion === null ? undefined : options.snapshots;
+    this.#cache = new WeightedLru(options.cacheBytes);
+    this.#onSnapshotError = options.onSnapshotError ?? ((): void => undefined);
+  }
+
+  /** The cached fold, which another node may have moved on from, or a cold one. */
+  async load(ref: AggregateRef): Promise<Loaded<S> & { readonly cached: boolean }> {
+    const cached = this.#cache.get(refKey(ref));
+    if (cached !== undefined) return { ...cached, cached: true };
+    return { ...(await this.#readOn(ref, await this.#cold(ref), undefined)), cached: false };
+  }
+
+  /** The fold with everything that any node had acknowledged before this call. */
+  async refresh(ref: AggregateRef): Promise<Loaded<S>> {
+    const entry = this.#cache.get(refKey(ref)) ?? (await this.#cold(ref));
+    const head = await this.store.head(ref);
+    return head > entry.position ? await this.#readOn(ref, entry, head) : this.#remember(ref, entry);
+  }
+
+  /** Takes in a commit that this process has just appended. */
+  appended(ref: AggregateRef, before: Loaded<S>, stored: StoredCommit): Loaded<S> {
+    const entry = this.#cache.peek(refKey(ref));
+    // The live feed may have been faster than the acknowledgement, and may have seen later commits too.
+    if (entry !== undefined && entry.position >= stored.position) return entry;
+    const base = { ...before, snapshotRev: entry?.snapshotRev ?? 0 };
+    return this.#remember(ref, this.#fold(base, stored), true);
+  }
+
+  /** Keeps cached folds warm with what other nodes append; what does not fit is left to the next reader. */
+  live(commit: LiveCommit): void {
+    const entry = this.#cache.peek(commit.key);
+    if (entry !== undefined && entry.position === commit.previous) {
+      this.#remember(commit.ref, this.#fold(entry, commit.stored()));
+    }
+    this.#notify(commit.key, commit.position);
+  }
+
+  /** Calls back whenever the aggregate may have changed, on this node or elsewhere. Returns the function that ends it. */
+  watch(ref: AggregateRef, onChange: Watcher): () => void {
+    const key = refKey(ref);
+    const watchers = this.#watchers.get(key) ?? new Set();
+    watchers.add(onChange);
+    this.#watchers.set(key, watchers);
+    return () => {
+      watchers.delete(onChange);
+      if (watchers.size === 0) this.#watchers.delete(key);
+    };
+  }
+
+  /** After a disruption of the live feed: whoever watches must look again. */
+  disrupted(): void {
+    for (const key of this.#watchers.keys()) this.#notify(key, null);
+  }
+
+  #notify(key: string, position: number | null): void {
+    for (const watcher of this.#watchers.get(key) ?? []) watcher(position);
+  }
+
+  async #cold(ref: AggregateRef): Promise<Entry<S>> {
+    const snapshot = await this.#snapshots?.get(this.#snapshotKey(ref));
+    if (snapshot == null) return { state: this.type.initial, position: 0, rev: 0, snapshotRev: 0 };
+    // Written by `#saveSnapshot` of the same fold version.
+    // oxlint-disable-next-line typescript/no-unsafe-type-assertion
+    const { state, position, rev } = JSON.parse(snapshot.value) as Loaded<S>;
+    return { state, position, rev, snapshotRev: rev };
+  }
+
+  async #readOn(ref: AggregateRef, from: Entry<S>, atLeast: number | undefined): Promise<Entry<S>> {
+    let entry = from;
+    for (let more = true; more; ) {
+      const range = { after: entry.position, limit: READ_LIMIT, ...(atLeast === undefined ? {} : { atLeast }) };
+      const page = await this.store.read(ref, range);
+      for (const stored of page.commits) entry = this.#fold(entry, stored);
+      more = page.more;
+    }
+    return this.#remember(ref, entry);
+  }
+
+  #fold(entry: Entry<S>, { commit, position }: StoredCommit): Entry<S> {
+    let { state } = entry;
+    for (const [index, event] of commit.events.entries()) {
+      // Events of a subject were checked against their kind's schemas when they were appended.
+      // oxlint-disable-next-line typescript/no-unsafe-type-assertion
+      state = this.type.evolve(state, event as unknown as E, { at: commit.at, position, index });
+    }
+    if (commit.receipt !== undefined && this.type.withReceipt !== undefined) {
+      state = this.type.withReceipt(state, { ...commit.receipt, position, index: 0 });
+    }
+    return { state, position, rev: commit.rev, snapshotRev: entry.snapshotRev };
+  }
+
+  #remember(ref: AggregateRef, entry: Entry<S>, own = false): Entry<S> {
+    const key = refKey(ref);
+    const known = this.#cache.peek(key);
+    // Two readers may come back in either order: the newer fold stays.
+    if (known !== undefined && known.position > entry.position) return known;
+    const due = own && this.#snapshots !== undefined && entry.rev - entry.snapshotRev >= SNAPSHOT_EVERY;
+    const kept = due ? { ...entry, snapshotRev: entry.rev } : entry;
+    this.#cache.set(key, kept, this.type.weigh(kept.state));
+    if (due) void this.#saveSnapshot(ref, kept);
+    return kept;
+  }
+
+  async #saveSnapshot(ref: AggregateRef, { state, position, rev }: Loaded<S>): Promise<void> {
+    try {
+      await this.#snapshots?.put(this.#snapshotKey(ref), JSON.stringify({ state, position, rev }));
+    } catch (error) {
+      // A snapshot only saves reading; the next one is due after as many commits again.
+      this.#onSnapshotError(error);
+    }
+  }
+
+  #snapshotKey(ref: AggregateRef): string {
+    return `${refKey(ref)}.f${this.type.foldVersion}`;
+  }
+}
+
+/** What a commit consists of besides its place; the loop fills in the rest. */
+export type CommitMeta = Pick<Commit, 'actor' | 'causation'>;

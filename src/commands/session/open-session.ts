@@ -1,0 +1,50 @@
+import type { AgentEvent } from '../../domain/agent/events.ts';
+import type { AgentState } from '../../domain/agent/state.ts';
+import { reject } from '../../domain/kernel/rejection.ts';
+import type { Rejection } from '../../domain/kernel/rejection.ts';
+import { decideOpenSession } from '../../domain/session/decide.ts';
+import type { SessionEvent } from '../../domain/session/events.ts';
+import type { SessionState } from '../../domain/session/state.ts';
+import type { AggregateRef } from '../../streams/subjects.ts';
+import type { CommandLoop, Executed } from '../execute.ts';
+import type { Repository } from '../repository.ts';
+
+export interface OpenSessionInput {
+  readonly ref: AggregateRef;
+  readonly agentId: string;
+  readonly subject: string | null;
+  readonly info: Readonly<Record<string, unknown>>;
+  readonly labels: Readonly<Record<string, string>>;
+  /** SHA-256 of the canonical body without requestId, labels and vaultIds, which may change. */
+  readonly bodyHash: string;
+  readonly actor: string;
+  readonly requestId: string;
+}
+
+export interface OpenSessionParts {
+  readonly loop: CommandLoop;
+  readonly agents: Repository<AgentState, AgentEvent>;
+  readonly sessions: Repository<SessionState, SessionEvent>;
+}
+
+/** Opens a session on the agent's newest version, or answers with the one that is there. */
+export async function openSession(parts: OpenSessionParts, input: OpenSessionInput): Promise<Executed<null> | Rejection> {
+  const { ref, agentId, actor, requestId: causation, ...command } = input;
+  const existing = await parts.sessions.load(ref);
+  const agent = existing.state.status === 'absent' ? await savedAgent(parts, ref.tenant, agentId) : existing.state;
+  if (agent === null) return reject('not_found', `No agent ${agentId} that can open sessions. Save it with PUT /v1/agents first.`);
+  return await parts.loop.execute(parts.sessions, ref, {
+    actor,
+    causation,
+    decide: (state) => decideOpenSession(state, { ...command, ...agent, agentId }),
+  });
+}
+
+type AgentVersion = Pick<Extract<SessionState, { status: 'open' }>, 'agentVersion' | 'manifestHash' | 'manifest'>;
+
+/** The agent's fold with everything acknowledged anywhere: another node may have saved a version a moment ago. */
+async function savedAgent(parts: OpenSessionParts, tenant: string, agentId: string): Promise<AgentVersion | null> {
+  const { state } = await parts.agents.refresh({ tenant, kind: 'agent', id: agentId });
+  if (state.status !== 'saved') return null;
+  return { agentVersion: state.version, manifestHash: state.manifestHash, manifest: state.manifest };
+}

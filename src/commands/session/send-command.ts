@@ -1,0 +1,135 @@
+import type { Decision } from '../../domain/kernel/decision.ts';
+import { reject } from '../../domain/kernel/rejection.ts';
+import type { Rejection } from '../../domain/kernel/rejection.ts';
+import { decideAnswer, decideCancel, decideMessage } from '../../domain/session/decide.ts';
+import type { CancelCommand, CommandReply, MessageCommand } from '../../domain/session/decide.ts';
+import type { SessionEvent } from '../../domain/session/events.ts';
+import { findReceipt, mayBeEvicted, receiptKey } from '../../domain/session/receipts.ts';
+import type { Receipt } from '../../domain/session/receipts.ts';
+import type { SessionState } from '../../domain/session/state.ts';
+import type { Clock } from '../../lib/clock.ts';
+import { newId } from '../../lib/ids.ts';
+import { encodeCursor } from '../../streams/cursor.ts';
+import type { AggregateRef } from '../../streams/subjects.ts';
+import type { CommandLoop } from '../execute.ts';
+import type { Repository } from '../repository.ts';
+import type { TurnPlace, TurnRunner } from './turn-runner.ts';
+
+export type SessionCommand =
+  | ({ readonly type: 'message' } & MessageCommand)
+  | ({ readonly type: 'cancel' } & CancelCommand)
+  | { readonly type: 'approve' | 'respond'; readonly requestId: string; readonly subject: string | null };
+
+export interface SendCommandInput {
+  readonly ref: AggregateRef;
+  readonly command: SessionCommand;
+  readonly idempotencyKey: string;
+  /** SHA-256 of the canonical body without requestId. */
+  readonly bodyHash: string;
+  readonly actor: string;
+  /** Whether the session may be reached by the caller; its refusal is that of a session that is not there. */
+  readonly reaches: (session: { readonly subject: string | null }) => boolean;
+}
+
+export interface CommandAccepted {
+  readonly kind: 'done';
+  readonly turnId: string | null;
+  readonly cursor: string;
+  /** The first sender's, also when a repetition named another. */
+  readonly requestId: string;
+}
+
+/** Receipts that have left the folded state, from the read model. */
+export interface OlderReceipts {
+  /** @throws when the read model is away or has not reached `upTo`: whether the key was used cannot be told then */
+  find(ref: AggregateRef, key: string, upTo: number): Promise<Receipt | null>;
+}
+
+export interface SendCommandParts {
+  readonly loop: CommandLoop;
+  readonly sessions: Repository<SessionState, SessionEvent>;
+  readonly older: OlderReceipts;
+  readonly runner: TurnRunner | null;
+  readonly clock: Clock;
+}
+
+type Reply = CommandReply & { readonly first: Receipt | null };
+
+/** Accepts a command on a session: replays what was accepted before, else decides and records (wire contract, 6). */
+export async function sendCommand(parts: SendCommandParts, input: SendCommandInput): Promise<CommandAccepted | Rejection> {
+  const { ref, command, bodyHash } = input;
+  const key = receiptKey(command.subject, input.idempotencyKey);
+  const early = await findOlder(parts, input, key);
+  if (early !== null) return early.hash === bodyHash ? accepted(parts, ref, early) : used();
+  const place = command.type === 'message' ? (parts.runner?.reserve() ?? null) : null;
+  try {
+    const outcome = await parts.loop.execute<SessionState, SessionEvent, Reply>(parts.sessions, ref, {
+      actor: input.actor,
+      causation: command.requestId,
+      decide: (state) => decide(state, { parts, input, key, place }),
+      receipt: ({ turnId }) => ({ key, hash: bodyHash, requestId: command.requestId, turnId }),
+    });
+    if (outcome.kind === 'rejected') return outcome;
+    if (outcome.position === null) return accepted(parts, ref, outcome.reply.first);
+    place?.run(ref);
+    const receipt = { requestId: command.requestId, turnId: outcome.reply.turnId, position: outcome.position };
+    return accepted(parts, ref, receipt);
+  } finally {
+    place?.free();
+  }
+}
+
+interface DecideContext {
+  readonly parts: SendCommandParts;
+  readonly input: SendCommandInput;
+  readonly key: string;
+  readonly place: TurnPlace | null;
+}
+
+/** The order of the contract: existence, idempotent replay, state. */
+function decide(state: SessionState, { parts, input, key, place }: DecideContext): Decision<SessionEvent, Reply> {
+  const { command, bodyHash, reaches } = input;
+  if (state.status === 'absent' || !reaches(state)) return reject('not_found', 'No such session.');
+  const first = findReceipt(state.receipts, key);
+  if (first !== undefined) return first.hash === bodyHash ? { kind: 'unchanged', reply: { turnId: first.turnId, first } } : used();
+  const decision = decideNew(state, command, { nowMs: parts.clock(), workerId: place?.workerId ?? null });
+  return decision.kind === 'rejected' ? decision : { ...decision, reply: { ...decision.reply, first: null } };
+}
+
+function decideNew(
+  state: SessionState,
+  command: SessionCommand,
+  context: { nowMs: number; workerId: string | null },
+): Decision<SessionEvent, CommandReply> {
+  switch (command.type) {
+    case 'message':
+      return decideMessage(state, command, { ...context, newTurnId: newId('tu'), jitter: Math.random() });
+    case 'cancel':
+      return decideCancel(state, command, context.nowMs);
+    case 'approve':
+    case 'respond':
+      return decideAnswer(state);
+  }
+}
+
+/** Only a key that the session's filter does not rule out costs a look-up. */
+async function findOlder(parts: SendCommandParts, input: SendCommandInput, key: string): Promise<Receipt | null> {
+  const { state } = await parts.sessions.load(input.ref);
+  if (state.status === 'absent' || !input.reaches(state)) return null;
+  if (findReceipt(state.receipts, key) !== undefined || !mayBeEvicted(state.receipts, key)) return null;
+  return await parts.older.find(input.ref, key, state.receipts.evictedUpTo);
+}
+
+function accepted(
+  parts: SendCommandParts,
+  ref: AggregateRef,
+  receipt: Pick<Receipt, 'requestId' | 'turnId' | 'position'> | null,
+): CommandAccepted {
+  if (receipt === null) throw new Error('a command was neither recorded nor replayed');
+  const cursor = encodeCursor(ref, { shard: parts.sessions.store.shardOf(ref), position: receipt.position, index: 0 });
+  return { kind: 'done', turnId: receipt.turnId, cursor, requestId: receipt.requestId };
+}
+
+function used(): Rejection {
+  return reject('idempotency_conflict', 'This idempotencyKey was used with another body. Use a new key for a new command.');
+}

@@ -1,0 +1,16 @@
+import type { AggregateRef } from '../../streams/subjects.ts';
+
+/** A place for one turn on this node's engine, held while the command that starts the turn is being recorded. */
+export interface TurnPlace {
+  readonly workerId: string;
+  /** The claim is in the log: run the turn. */
+  run(ref: AggregateRef): void;
+  /** The command was refused or failed: the place is free again. */
+  free(): void;
+}
+
+/** The engine of this process as the command side sees it. */
+export interface TurnRunner {
+  /** A place, or null when there is none: then the turn is left to whoever takes it from the work queue. */
+  reserve(): TurnPlace | null;
+}

@@ -1,0 +1,80 @@
+import { createHmac, randomBytes } from 'node:crypto';
+import type { Rejection } from '../../domain/kernel/rejection.ts';
+import { decideCreateTenant } from '../../domain/tenant/decide.ts';
+import type { TenantEvent } from '../../domain/tenant/events.ts';
+import type { TenantState } from '../../domain/tenant/state.ts';
+import { canonicalJson } from '../../lib/canonical-json.ts';
+import { sha256Hex } from '../../lib/hash.ts';
+import { newId } from '../../lib/ids.ts';
+import type { CommandLoop } from '../execute.ts';
+import type { CommitMeta, Repository } from '../repository.ts';
+
+export interface CreateTenantBody {
+  readonly name: string;
+  readonly tenantId?: string | undefined;
+  readonly principalId: string;
+  readonly credentialHash?: string | undefined;
+  readonly studioCredentialHash?: string | undefined;
+}
+
+export interface CreateTenantInput extends CommitMeta {
+  readonly body: CreateTenantBody;
+  readonly idempotencyKey: string | null;
+}
+
+export interface CreateTenantParts {
+  readonly loop: CommandLoop;
+  readonly tenants: Repository<TenantState, TenantEvent>;
+  /** The Host admin key: studio keys are derived from it (wire contract, section 3). */
+  readonly adminKey: string;
+  /** Makes the tenant's credentials known to every node; called with the state that holds them. */
+  readonly publish: (tenant: TenantState, position: number) => Promise<void>;
+}
+
+export interface TenantCreated {
+  readonly kind: 'done';
+  readonly tenant: Exclude<TenantState, { status: 'absent' }>;
+  /** Shown this once; null on a repetition and when the client brought its own. */
+  readonly applicationKey: string | null;
+  readonly replayed: boolean;
+  readonly position: number;
+}
+
+const CROCKFORD = '0123456789abcdefghjkmnpqrstvwxyz';
+
+/**
+ * Creates a tenant with its first application key. Without a `tenantId` the id is derived from the idempotency key, so
+ * that repetitions on any node meet in the same aggregate and the log lets one of them win.
+ */
+export async function createTenant(parts: CreateTenantParts, input: CreateTenantInput): Promise<TenantCreated | Rejection> {
+  const { body, idempotencyKey, actor, causation } = input;
+  const tenantId = body.tenantId ?? (idempotencyKey === null ? newId('tn') : derivedTenantId(parts.adminKey, idempotencyKey));
+  const key = body.credentialHash === undefined ? `ak_${randomBytes(32).toString('base64url')}` : null;
+  const credentialHash = body.credentialHash ?? sha256Hex(key ?? '');
+  const studioCredentialHash = body.studioCredentialHash ?? sha256Hex(studioKey(parts.adminKey, tenantId));
+  const bodyHash = sha256Hex(canonicalJson(body));
+  const ref = { tenant: tenantId, kind: 'tenant', id: tenantId } as const;
+  const { name, principalId } = body;
+  const command = { tenantId, name, principalId, credentialHash, studioCredentialHash, bodyHash, idempotencyKey };
+  const outcome = await parts.loop.execute(parts.tenants, ref, {
+    actor,
+    causation,
+    decide: (state) => decideCreateTenant(state, command),
+  });
+  if (outcome.kind === 'rejected') return outcome;
+  const { state, position } = await parts.tenants.load(ref);
+  if (state.status === 'absent') throw new Error('a tenant vanished while it was being created');
+  await parts.publish(state, position);
+  const { replayed } = outcome.reply;
+  return { kind: 'done', tenant: state, applicationKey: replayed ? null : key, replayed, position };
+}
+
+/** The studio key of a tenant: hex HMAC-SHA256 of `studio`, NUL and the tenant id under the admin key's text. */
+export function studioKey(adminKey: string, tenantId: string): string {
+  return createHmac('sha256', adminKey).update(`studio\0${tenantId}`).digest('hex');
+}
+
+function derivedTenantId(adminKey: string, idempotencyKey: string): string {
+  const digest = createHmac('sha256', adminKey).update(`tenant\0${idempotencyKey}`).digest();
+  return `tn_${[...digest.subarray(0, 26)].map((byte) => CROCKFORD.charAt(byte & 31)).join('')}`;
+}

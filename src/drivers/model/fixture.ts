@@ -1,0 +1,78 @@
+import { z } from 'zod';
+import type { ConversationMessage } from '../../domain/session/conversation.ts';
+import type { ModelOutcome } from '../../domain/turn/process.ts';
+import { NO_USAGE } from '../../domain/turn/usage.ts';
+import type { Usage } from '../../domain/turn/usage.ts';
+import { delay } from '../../lib/backoff.ts';
+import type { ModelDriver, ModelRequest } from './port.ts';
+
+const step = z.strictObject({
+  text: z.string().optional(),
+  toolCalls: z.array(z.strictObject({ name: z.string(), input: z.unknown() })).max(100).optional(),
+  error: z.strictObject({ code: z.string(), message: z.string(), retryable: z.boolean().optional() }).optional(),
+  delayMs: z.int().min(0).max(3_600_000).optional(),
+  usage: z.strictObject({ inputTokens: z.int().min(0), outputTokens: z.int().min(0) }).optional(),
+});
+
+const script = z.strictObject({ fixture: z.array(step).max(1_000) });
+
+type Step = z.infer<typeof step>;
+
+/**
+ * The deterministic model of the wire contract, section 8: it plays the script in the newest user message, a step per
+ * call, and echoes where there is none. It is free, so its cost is known to be 0.
+ */
+export const fixtureModel: ModelDriver = {
+  async call(request, signal) {
+    const played = scriptOf(request)[request.answered];
+    if (played?.delayMs !== undefined) await delay(played.delayMs, signal);
+    if (signal.aborted) return cancelled();
+    return played === undefined ? echo(request) : play(played, request);
+  },
+};
+
+function scriptOf(request: ModelRequest): readonly Step[] {
+  const user = request.messages.findLast((message) => message.role === 'user');
+  if (user === undefined || !user.text.trimStart().startsWith('{')) return [];
+  try {
+    return script.parse(JSON.parse(user.text)).fixture;
+  } catch {
+    // Text that is no script is text.
+    return [];
+  }
+}
+
+function play(played: Step, request: ModelRequest): ModelOutcome {
+  const usage = usageOf(request, played.text ?? '', played.usage);
+  if (played.error !== undefined) {
+    const { code, message, retryable } = played.error;
+    return { kind: 'failed', error: { code, message }, retryAfterMs: retryable === true ? 0 : null, usage };
+  }
+  const calls = (played.toolCalls ?? []).map(({ name, input }, i) => ({ callId: `call_${request.callId.slice(3)}_${i}`, name, input }));
+  return { kind: 'completed', text: played.text ?? '', toolCalls: calls, usage };
+}
+
+function echo(request: ModelRequest): ModelOutcome {
+  const text = `echo: ${lastInput(request.messages)}`;
+  return { kind: 'completed', text, toolCalls: [], usage: usageOf(request, text, undefined) };
+}
+
+function lastInput(messages: readonly ConversationMessage[]): string {
+  const last = messages.findLast((message) => message.role !== 'assistant');
+  if (last === undefined) return '';
+  if (last.role === 'user') return last.text;
+  return typeof last.output === 'string' ? last.output : JSON.stringify(last.output ?? null);
+}
+
+/** Four characters a token, unless the script says otherwise. Only the newest input is counted: no cost that grows. */
+function usageOf(request: ModelRequest, output: string, said: Step['usage']): Usage {
+  const input = request.instructions.length + lastInput(request.messages).length;
+  const inputTokens = said?.inputTokens ?? Math.ceil(input / 4);
+  const outputTokens = said?.outputTokens ?? Math.ceil(output.length / 4);
+  const totalTokens = inputTokens + outputTokens;
+  return { ...NO_USAGE, inputTokens, outputTokens, totalTokens, tokensReported: true, costKnown: true };
+}
+
+function cancelled(): ModelOutcome {
+  return { kind: 'failed', error: { code: 'cancelled', message: 'The call was cancelled.' }, retryAfterMs: null, usage: NO_USAGE };
+}

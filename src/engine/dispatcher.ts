@@ -1,0 +1,240 @@
+import { delay } from '../lib/backoff.ts';
+import type { Clock } from '../lib/clock.ts';
+import { faultPoint } from '../lib/fault-points.ts';
+import type { Logger } from '../lib/logger.ts';
+import type { StoredCommit } from '../streams/commit.ts';
+import type { CommitSource, FollowedCommit } from '../streams/event-store.ts';
+import type { KeyValue } from '../streams/key-value.ts';
+import { refKey } from '../streams/subjects.ts';
+import type { AggregateRef } from '../streams/subjects.ts';
+import type { WorkQueue } from '../streams/work-queue.ts';
+import type { WorkerLiveness } from './liveness.ts';
+
+/** A turn that has begun and not ended, as far as the dispatcher has read. */
+interface OpenTurn {
+  readonly ref: AggregateRef;
+  readonly turnId: string;
+  /** Who claimed it last; null: nobody, or it was handed back. */
+  readonly workerId: string | null;
+}
+
+interface Watched extends OpenTurn {
+  /** When it was first seen without a living worker, ms; null: it has one. */
+  orphanedAt: number | null;
+  offeredAt: number | null;
+}
+
+interface Checkpoint {
+  readonly position: number;
+  readonly open: readonly OpenTurn[];
+}
+
+export interface DispatcherOptions {
+  readonly shard: number;
+  readonly nodeId: string;
+  readonly source: CommitSource;
+  readonly work: WorkQueue;
+  readonly liveness: WorkerLiveness;
+  /** Election: a lease per stream. */
+  readonly leases: KeyValue;
+  /** Where the checkpoint is kept. */
+  readonly checkpoints: KeyValue;
+  readonly clock: Clock;
+  readonly logger: Logger;
+}
+
+const TICK_MS = 250;
+const LEASE_TTL_MS = 4_000;
+const RENEW_MS = 1_000;
+/** A worker is announced through another bucket than the one that says who is alive: give the news this long. */
+const ORPHAN_GRACE_MS = 500;
+/** A turn that stays without a worker is offered again; the queue holds a session at most once. */
+const OFFER_AGAIN_MS = 3_000;
+const BUFFER = 500;
+
+/**
+ * Sees to it that every open turn has a living worker. It is a projection of the log (the open turns of one stream) and
+ * a comparison that takes no input: any turn without a living worker is offered to the work queue, however it got there.
+ * A turn that its accepting process runs itself (the common case) never enters the queue.
+ *
+ *   waiting (another node leads) → leading (follows the stream, compares four times a second) → waiting …
+ *
+ * Two leaders at once do no harm: an offer is a hint, the claim in the log is the lock. The checkpoint holds the position
+ * and the turns that were open there, so that a new leader reads on instead of reading everything.
+ */
+export class Dispatcher {
+  readonly #options: DispatcherOptions;
+  readonly #stop = new AbortController();
+  readonly #open = new Map<string, Watched>();
+  #position = 0;
+  #savedPosition = -1;
+  #checkpointRevision = 0;
+  #caughtUpTo = Number.POSITIVE_INFINITY;
+  #loop: Promise<void> = Promise.resolve();
+
+  constructor(options: DispatcherOptions) {
+    this.#options = options;
+  }
+
+  /** Open turns that this process knows of; 0 on a node that does not lead. */
+  get openTurns(): number {
+    return this.#open.size;
+  }
+
+  start(): void {
+    this.#loop = this.#run();
+  }
+
+  async stop(): Promise<void> {
+    this.#stop.abort();
+    await this.#loop;
+  }
+
+  async #run(): Promise<void> {
+    const { leases, nodeId, logger, shard } = this.#options;
+    const key = `dispatcher.${shard}`;
+    const stopped = this.#stop.signal;
+    while (!stopped.aborted) {
+      try {
+        const lease = await takeLease(leases, key, nodeId);
+        if (lease !== null) await this.#lead(key, lease);
+      } catch (error) {
+        if (!stopped.aborted) logger.warn({ err: error, shard }, 'the dispatcher starts again');
+      }
+      this.#open.clear();
+      await delay(RENEW_MS, stopped);
+    }
+  }
+
+  async #lead(key: string, revision: number): Promise<void> {
+    const { leases, nodeId, source, shard } = this.#options;
+    const leading = new AbortController();
+    const signal = AbortSignal.any([leading.signal, this.#stop.signal]);
+    await this.#loadCheckpoint();
+    this.#caughtUpTo = await source.newest(shard, ['session']);
+    const following = this.#follow(signal).finally(() => leading.abort());
+    try {
+      let held = revision;
+      for (let renewedAt = this.#options.clock(); !signal.aborted; ) {
+        await delay(TICK_MS, signal);
+        if (this.#options.clock() - renewedAt >= RENEW_MS) {
+          const renewed = await leases.swap(key, nodeId, { expected: held, ttlMs: LEASE_TTL_MS });
+          if (renewed === null) return;
+          held = renewed;
+          renewedAt = this.#options.clock();
+        }
+        await this.#compare();
+        await this.#saveCheckpoint();
+      }
+      await leases.remove(key);
+    } finally {
+      leading.abort();
+      await following;
+    }
+  }
+
+  async #follow(signal: AbortSignal): Promise<void> {
+    const { source, shard } = this.#options;
+    const options = { shard, kinds: ['session'] as const, after: this.#position, signal, buffer: BUFFER };
+    for await (const batch of source.follow(options)) {
+      const unclaimed = batch.map((followed) => this.#observe(followed)).some((wanted) => wanted);
+      // What waits for a worker since this batch is offered now, not at the next tick.
+      if (unclaimed) await this.#compare();
+    }
+  }
+
+  #observe(followed: FollowedCommit): boolean {
+    if (followed.kind === 'undecodable') {
+      this.#position = followed.position;
+      return false;
+    }
+    this.#position = followed.stored.position;
+    return this.#observeEvents(followed.stored);
+  }
+
+  /** Returns whether the commit left its turn without a claim. */
+  #observeEvents({ ref, commit }: StoredCommit): boolean {
+    const key = refKey(ref);
+    let unclaimed = false;
+    for (const { type, data } of commit.events) {
+      const turnId = String(data['turnId']);
+      if (type === 'turn.started') {
+        this.#watch(key, { ref, turnId, workerId: null });
+        unclaimed = true;
+      } else if (type === 'segment.claimed') {
+        this.#watch(key, { ref, turnId, workerId: String(data['workerId']) });
+        unclaimed = false;
+      } else if (type === 'segment.released') {
+        this.#watch(key, { ref, turnId, workerId: null });
+        unclaimed = true;
+      } else if (type === 'turn.completed' || type === 'turn.failed' || type === 'turn.cancelled') {
+        this.#open.delete(key);
+        unclaimed = false;
+      }
+    }
+    return unclaimed;
+  }
+
+  #watch(key: string, turn: OpenTurn): void {
+    this.#open.set(key, { ...turn, orphanedAt: turn.workerId === null ? 0 : null, offeredAt: null });
+  }
+
+  async #compare(): Promise<void> {
+    // While it still reads what happened before it led, most turns that look open have ended long ago.
+    if (this.#position < this.#caughtUpTo) return;
+    const { liveness, work, clock } = this.#options;
+    const now = clock();
+    for (const turn of this.#open.values()) {
+      if (turn.workerId !== null && liveness.isAlive(turn.workerId)) {
+        turn.orphanedAt = null;
+        continue;
+      }
+      turn.orphanedAt ??= now;
+      const due = turn.offeredAt === null || now - turn.offeredAt >= OFFER_AGAIN_MS;
+      if (!due || now - turn.orphanedAt < ORPHAN_GRACE_MS) continue;
+      turn.offeredAt = now;
+      await work.offer(turn.ref);
+    }
+  }
+
+  async #loadCheckpoint(): Promise<void> {
+    const entry = await this.#options.checkpoints.get(this.#checkpointKey);
+    this.#open.clear();
+    this.#position = 0;
+    this.#checkpointRevision = entry?.revision ?? 0;
+    if (entry === null) return;
+    // Written by `#saveCheckpoint`.
+    // oxlint-disable-next-line typescript/no-unsafe-type-assertion
+    const checkpoint = JSON.parse(entry.value) as Checkpoint;
+    this.#position = checkpoint.position;
+    this.#savedPosition = checkpoint.position;
+    for (const turn of checkpoint.open) this.#watch(refKey(turn.ref), turn);
+  }
+
+  async #saveCheckpoint(): Promise<void> {
+    if (this.#position === this.#savedPosition) return;
+    const position = this.#position;
+    const open = [...this.#open.values()].map(({ ref, turnId, workerId }) => ({ ref, turnId, workerId }));
+    const checkpoint: Checkpoint = { position, open };
+    const expected = this.#checkpointRevision;
+    const revision = await this.#options.checkpoints.swap(this.#checkpointKey, JSON.stringify(checkpoint), { expected });
+    if (revision === null) throw new Error('another dispatcher has written the checkpoint');
+    this.#checkpointRevision = revision;
+    this.#savedPosition = position;
+    await faultPoint('dispatcher.checkpointed');
+  }
+
+  get #checkpointKey(): string {
+    return `dispatcher.${this.#options.shard}`;
+  }
+}
+
+/**
+ * The lease, or null while another node holds it. A node that starts again takes its own over at once: a process that
+ * has the same node id cannot be running still (the data directory is locked).
+ */
+async function takeLease(leases: KeyValue, key: string, nodeId: string): Promise<number | null> {
+  const held = await leases.get(key);
+  if (held !== null && held.value !== nodeId) return null;
+  return await leases.swap(key, nodeId, { expected: held?.revision ?? 0, ttlMs: LEASE_TTL_MS });
+}

@@ -1,0 +1,77 @@
+import type { Logger } from '../lib/logger.ts';
+import type { KeyValue } from '../streams/key-value.ts';
+
+/** A worker that says nothing for so long is taken for dead. Whole seconds: the server's resolution. */
+const LEASE_TTL_MS = 4_000;
+const RENEW_MS = 1_000;
+const PREFIX = 'worker';
+
+/**
+ * Who is alive, by leases that run out. A hint that decides when to look, never who may write: a worker that is wrongly
+ * taken for dead finds itself fenced by the log.
+ * A lease is kept per node, with the id of the process as its value: a node that starts again ends the claims of its
+ * predecessor at once, without waiting for a lease to run out.
+ */
+export class WorkerLiveness {
+  readonly #leases: KeyValue;
+  readonly #logger: Logger;
+  readonly #alive = new Map<string, string>();
+  readonly #stop = new AbortController();
+  #timer: NodeJS.Timeout | null = null;
+  #revision = 0;
+
+  constructor(leases: KeyValue, logger: Logger) {
+    this.#leases = leases;
+    this.#logger = logger;
+  }
+
+  /** Resolves once the leases of all nodes are known. */
+  async start(): Promise<void> {
+    await this.#leases.watch(
+      PREFIX,
+      (change) => {
+        if (change.kind === 'put') this.#alive.set(change.entry.key, change.entry.value);
+        else this.#alive.delete(change.key);
+      },
+      this.#stop.signal,
+    );
+  }
+
+  isAlive(workerId: string): boolean {
+    return this.#alive.values().some((alive) => alive === workerId);
+  }
+
+  /** Whether there is a living worker at all. */
+  get anyAlive(): boolean {
+    return this.#alive.size > 0;
+  }
+
+  /** Announces this process as the node's worker and goes on saying so until `stop`. */
+  async announce(nodeId: string, workerId: string): Promise<void> {
+    const key = `${PREFIX}.${nodeId}`;
+    await this.#renew(key, workerId);
+    this.#timer = setInterval(() => {
+      this.#renew(key, workerId).catch((error: unknown) => {
+        this.#logger.warn({ err: error }, 'the worker lease could not be renewed');
+      });
+    }, RENEW_MS);
+  }
+
+  async #renew(key: string, workerId: string): Promise<void> {
+    const renewed = await this.#leases.swap(key, workerId, { expected: this.#revision, ttlMs: LEASE_TTL_MS });
+    if (renewed !== null) {
+      this.#revision = renewed;
+      return;
+    }
+    // Another process of this node wrote it (a predecessor), or it ran out: take it over from what is there.
+    this.#revision = (await this.#leases.get(key))?.revision ?? 0;
+    this.#revision = (await this.#leases.swap(key, workerId, { expected: this.#revision, ttlMs: LEASE_TTL_MS })) ?? 0;
+  }
+
+  /** Gives the lease back, so that others need not wait for it to run out. */
+  async stop(nodeId: string | null): Promise<void> {
+    if (this.#timer !== null) clearInterval(this.#timer);
+    this.#stop.abort();
+    if (nodeId !== null) await this.#leases.remove(`${PREFIX}.${nodeId}`);
+  }
+}

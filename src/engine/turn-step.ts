@@ -1,0 +1,33 @@
+import type { CommandLoop } from '../commands/execute.ts';
+import type { Repository } from '../commands/repository.ts';
+import { decideTurn } from '../domain/session/decide.ts';
+import type { SessionEvent } from '../domain/session/events.ts';
+import type { SessionState } from '../domain/session/state.ts';
+import type { SessionDraft, TurnClock } from '../domain/turn/process.ts';
+import type { Clock } from '../lib/clock.ts';
+import type { AggregateRef } from '../streams/subjects.ts';
+
+export interface TurnStepParts {
+  readonly workerId: string;
+  readonly loop: CommandLoop;
+  readonly sessions: Repository<SessionState, SessionEvent>;
+  readonly clock: Clock;
+}
+
+/** Runs one input of the turn process through the command loop and returns what `step` made of it. */
+export async function turnStep<R>(
+  parts: TurnStepParts,
+  input: { readonly ref: AggregateRef; readonly causation: string },
+  step: (draft: SessionDraft, clock: TurnClock) => R,
+): Promise<R> {
+  const outcome = await parts.loop.execute(parts.sessions, input.ref, {
+    actor: `worker:${parts.workerId}`,
+    causation: input.causation,
+    decide: (state: SessionState) => {
+      const nowMs = parts.clock();
+      return decideTurn(state, nowMs, (draft) => step(draft, { nowMs, jitter: Math.random() }));
+    },
+  });
+  if (outcome.kind === 'rejected') throw new Error(`a step of a turn was refused: ${outcome.code}`);
+  return outcome.reply;
+}

@@ -1,0 +1,72 @@
+import type { FastifyError, FastifyRequest } from 'fastify';
+import { hasZodFastifySchemaValidationErrors } from 'fastify-type-provider-zod';
+import { QueueFullError } from '../lib/keyed-queue.ts';
+import { ReadStoreUnavailableError } from '../projections/read-store/pool.ts';
+import { LogUnavailableError } from '../streams/event-store.ts';
+import { bodyTooLarge } from './gate.ts';
+import { ProblemError } from './problem.ts';
+import type { Problem } from './problem.ts';
+
+/** Seconds after which a client that was told "unavailable" should try again. */
+const RETRY_AFTER_SECONDS = '1';
+const ISSUES_MAX = 20;
+
+/** What the client is told of an error. Null: nothing of it, it is a bug and belongs in the log. */
+export function problemOf(error: unknown, bodyBytesMax: number): Problem | null {
+  if (error instanceof ProblemError) return error.problem;
+  if (error instanceof LogUnavailableError) return unavailable('streams');
+  if (error instanceof ReadStoreUnavailableError) return unavailable('database');
+  if (error instanceof QueueFullError) return busy();
+  if (hasZodFastifySchemaValidationErrors(error)) return invalid(error.validation, error.validationContext ?? 'body');
+  return frameworkProblem(error, bodyBytesMax);
+}
+
+function unavailable(dependency: string): Problem {
+  return {
+    code: 'unavailable',
+    message: 'A part of the Host cannot be reached. Send the request again, with the same idempotencyKey, in a moment.',
+    details: { dependency },
+    headers: { 'retry-after': RETRY_AFTER_SECONDS },
+  };
+}
+
+function busy(): Problem {
+  const message = 'Too many commands wait for this resource. Send the command again in a moment.';
+  return { code: 'rate_limited', message, headers: { 'retry-after': RETRY_AFTER_SECONDS } };
+}
+
+function invalid(validation: readonly { instancePath: string; message?: string; params?: unknown }[], where: string): Problem {
+  const issues = validation.slice(0, ISSUES_MAX).map(({ instancePath, message = 'is invalid' }) => ({
+    path: [where === 'body' ? '' : where, ...instancePath.split('/')].filter((part) => part !== '').join('.'),
+    message,
+  }));
+  const [first] = issues;
+  const message = `The request is invalid: ${first === undefined ? '' : `${first.path === '' ? where : first.path}: ${first.message}`}`;
+  return { code: 'invalid_request', message, details: { issues } };
+}
+
+function frameworkProblem(error: unknown, bodyBytesMax: number): Problem | null {
+  const { code, statusCode } = fastifyError(error);
+  if (code === 'FST_ERR_CTP_BODY_TOO_LARGE') return bodyTooLarge(bodyBytesMax).problem;
+  if (code === 'FST_ERR_CTP_INVALID_MEDIA_TYPE') {
+    return { code: 'unsupported_media_type', message: 'Send the body as application/json.' };
+  }
+  if (code === 'FST_ERR_BAD_URL') return invalid([{ instancePath: '', message: 'has a malformed percent-encoding' }], 'path');
+  if (code.startsWith('FST_ERR_CTP') || (error instanceof SyntaxError && statusCode === 400)) {
+    return invalid([{ instancePath: '', message: 'is no valid JSON' }], 'body');
+  }
+  return null;
+}
+
+function fastifyError(error: unknown): { code: string; statusCode: number } {
+  if (!(error instanceof Error)) return { code: '', statusCode: 500 };
+  // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- both members are looked at, not trusted
+  const { code, statusCode } = error as Partial<FastifyError>;
+  return { code: typeof code === 'string' ? code : '', statusCode: typeof statusCode === 'number' ? statusCode : 500 };
+}
+
+/** The internal error's answer: no detail leaks, the log line has the same request id. */
+export function internalProblem(error: unknown, request: FastifyRequest): Problem {
+  request.log.error({ err: error, requestId: request.id, route: request.routeOptions.url }, 'a request failed');
+  return { code: 'internal_error', message: 'The Host met an internal error. Report it with the requestId.' };
+}

@@ -1,0 +1,113 @@
+import type { FastifyRequest } from 'fastify';
+import type { Authenticator } from '../auth/authenticate.ts';
+import { authorize } from '../auth/authorize.ts';
+import type { Access } from '../auth/authorize.ts';
+import type { Caller } from '../auth/caller.ts';
+import { ProblemError } from './problem.ts';
+
+/** What a route says of itself; the gate refuses to let one start that says nothing. */
+export interface RouteRules {
+  /** Null: the route needs neither credential nor protocol header (health, readiness, the document). */
+  readonly access: Access | null;
+}
+
+declare module 'fastify' {
+  interface FastifyRequest {
+    caller: Caller | null;
+  }
+  interface FastifyContextConfig {
+    rules?: RouteRules;
+  }
+}
+
+/** Protocol versions served, both alike (wire contract, section 2). */
+export const PROTOCOL = { min: 2, max: 8 } as const;
+
+export interface GateOptions {
+  readonly authenticator: Authenticator;
+  readonly features: readonly string[];
+  /** Bodies longer than this are refused unread, bytes. */
+  readonly bodyBytesMax: number;
+}
+
+/**
+ * The first checks of every request, in the order of the wire contract, section 1: origin, media type, size, protocol,
+ * credential with tenant, subject headers, role and scope. Nothing of the body has been read when they are done.
+ */
+export function passGate(request: FastifyRequest, options: GateOptions): void {
+  refuseOrigin(request);
+  checkBody(request, options.bodyBytesMax);
+  const rules = request.routeOptions.config.rules;
+  if (rules === undefined) throw new Error(`route ${request.routeOptions.url ?? '?'} has no rules`);
+  if (rules.access === null) return;
+  checkProtocol(request, options.features);
+  request.caller = authenticated(request, options, rules.access);
+}
+
+export function refuseOrigin(request: FastifyRequest): void {
+  if (request.headers.origin === undefined) return;
+  const message = 'Requests from browsers are refused; call the Host from your server.';
+  throw new ProblemError({ code: 'origin_rejected', message });
+}
+
+/** A route or method that is not there says so only to someone who brings a credential at all. */
+export function passUnknown(request: FastifyRequest): void {
+  refuseOrigin(request);
+  if (request.headers.authorization === undefined) throw credentialRequired('Send the key as "Authorization: Bearer <key>".');
+}
+
+function credentialRequired(message: string): ProblemError {
+  return new ProblemError({ code: 'credential_required', message, headers: { 'www-authenticate': 'Bearer' } });
+}
+
+function checkBody(request: FastifyRequest, bytesMax: number): void {
+  const { 'content-length': length, 'transfer-encoding': chunked, 'content-type': type } = request.headers;
+  const hasBody = chunked !== undefined || (length !== undefined && length !== '0');
+  if (!hasBody) return;
+  if (!/^application\/json *(;|$)/i.test(type ?? '')) {
+    throw new ProblemError({ code: 'unsupported_media_type', message: 'Send the body as application/json.' });
+  }
+  if (Number(length ?? 0) > bytesMax) throw bodyTooLarge(bytesMax);
+}
+
+export function bodyTooLarge(limitBytes: number): ProblemError {
+  const message = `The body is longer than ${limitBytes} bytes.`;
+  return new ProblemError({ code: 'limit_exceeded', message, details: { limit: 'body', limitBytes } });
+}
+
+function checkProtocol(request: FastifyRequest, features: readonly string[]): void {
+  const header = request.headers['svc-protocol'];
+  const version = typeof header === 'string' && /^\d{1,4}$/.test(header) ? Number(header) : Number.NaN;
+  if (version >= PROTOCOL.min && version <= PROTOCOL.max) return;
+  const message = `Send Svc-Protocol with a number from ${PROTOCOL.min} to ${PROTOCOL.max}.`;
+  throw new ProblemError({ code: 'protocol_unsupported', message, extra: { protocol: { ...PROTOCOL, features } } });
+}
+
+function authenticated(request: FastifyRequest, { authenticator }: GateOptions, access: Access): Caller {
+  const caller = authenticator.authenticate(
+    {
+      authorization: request.headers.authorization,
+      tenant: single(request, 'svc-tenant'),
+      subject: single(request, 'svc-subject'),
+      scopes: single(request, 'svc-scopes'),
+    },
+    access.kinds.includes('admin') ? 'admin' : 'tenant',
+  );
+  const refusal = caller.kind === 'refused' ? caller : authorize(caller, access);
+  if (refusal?.code === 'credential_required') throw credentialRequired(refusal.message);
+  if (refusal !== null) throw new ProblemError(refusal);
+  if (caller.kind === 'refused') throw new Error('a refused caller has a refusal');
+  return caller;
+}
+
+/** Node joins repeated headers with a comma and a space, which no valid value of ours contains. */
+function single(request: FastifyRequest, name: string): string | undefined {
+  const value = request.headers[name];
+  return Array.isArray(value) ? value.join(', ') : value;
+}
+
+/** The caller of a request that has passed the gate. */
+export function callerOf(request: FastifyRequest): Caller {
+  if (request.caller === null) throw new Error('the request has not passed the gate');
+  return request.caller;
+}

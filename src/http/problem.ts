@@ -1,0 +1,92 @@
+import type { AuthCode } from '../auth/refusal.ts';
+import type { RejectionCode } from '../domain/kernel/rejection.ts';
+
+/** Codes that only the edge gives. */
+type EdgeCode =
+  | 'cursor_invalid'
+  | 'origin_rejected'
+  | 'unsupported_media_type'
+  | 'protocol_unsupported'
+  | 'rate_limited'
+  | 'internal_error'
+  | 'unavailable';
+
+export type ProblemCode = RejectionCode | AuthCode | EdgeCode;
+
+/** HTTP status of each code of the wire contract, section 1: the only place where the two meet. */
+export const STATUS_OF: Readonly<Record<ProblemCode, number>> = {
+  invalid_request: 400,
+  cursor_invalid: 400,
+  subject_invalid: 400,
+  credential_required: 401,
+  credential_invalid: 401,
+  origin_rejected: 403,
+  key_role_mismatch: 403,
+  scope_required: 403,
+  subject_forbidden: 403,
+  not_found: 404,
+  conflict: 409,
+  idempotency_conflict: 409,
+  session_busy: 409,
+  session_not_waiting: 409,
+  tenant_conflict: 409,
+  active_work: 409,
+  tenant_draining: 409,
+  sandbox_unavailable: 409,
+  limit_exceeded: 413,
+  unsupported_media_type: 415,
+  protocol_unsupported: 426,
+  rate_limited: 429,
+  internal_error: 500,
+  unavailable: 503,
+};
+
+/** What a refused request is answered, but for the ids that the response adds. */
+export interface Problem {
+  readonly code: ProblemCode;
+  readonly message: string;
+  readonly details?: Readonly<Record<string, unknown>> | undefined;
+  readonly activeTurnId?: string | undefined;
+  /** Members of the body beside the usual ones. */
+  readonly extra?: Readonly<Record<string, unknown>>;
+  readonly headers?: Readonly<Record<string, string>>;
+}
+
+/** Thrown by a handler that refuses; the error handler of the server turns it into the response. */
+export class ProblemError extends Error {
+  readonly problem: Problem;
+
+  constructor(problem: Problem, options?: ErrorOptions) {
+    super(problem.message, options);
+    this.problem = problem;
+  }
+}
+
+export function notFound(what: string): ProblemError {
+  return new ProblemError({ code: 'not_found', message: `No such ${what}.` });
+}
+
+/** Throws the refusal of a decision, returns anything else. */
+export function accepted<T extends { readonly kind: string }>(outcome: T | { readonly kind: 'rejected'; readonly code: RejectionCode; readonly message: string }): Exclude<T, { kind: 'rejected' }> {
+  if (outcome.kind !== 'rejected') {
+    // The other member of the union is excluded by its kind.
+    // oxlint-disable-next-line typescript/no-unsafe-type-assertion
+    return outcome as Exclude<T, { kind: 'rejected' }>;
+  }
+  const { kind: _, ...problem } = outcome as { readonly kind: 'rejected' } & Problem;
+  throw new ProblemError(problem);
+}
+
+/** The body of every refusal (wire contract, section 1). */
+export function problemBody(problem: Problem, requestId: string): Record<string, unknown> {
+  const { code, message, details, activeTurnId, extra } = problem;
+  return {
+    status: 'rejected',
+    code,
+    message,
+    requestId,
+    ...(details === undefined ? {} : { details }),
+    ...(activeTurnId === undefined ? {} : { activeTurnId }),
+    ...extra,
+  };
+}

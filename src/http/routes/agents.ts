@@ -1,0 +1,86 @@
+import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
+import { ACCESS } from '../../auth/authorize.ts';
+import { actorOf } from '../../auth/caller.ts';
+import { archiveAgent, saveAgent } from '../../commands/agent/save-agent.ts';
+import type { AgentParts } from '../../commands/agent/save-agent.ts';
+import type { AgentQueries } from '../../projections/agents/queries.ts';
+import { decodePageCursor, encodePageCursor } from '../../projections/page-cursor.ts';
+import type { Freshness } from '../freshness.ts';
+import { callerOf } from '../gate.ts';
+import { accepted, notFound } from '../problem.ts';
+import * as wire from '../wire/schemas.ts';
+import { invalidCursor } from './admin.ts';
+
+export interface AgentRouteParts extends AgentParts {
+  readonly queries: AgentQueries;
+  readonly freshness: Freshness;
+}
+
+/** Agent definitions (wire contract, section 5). */
+export function agentRoutes(parts: AgentRouteParts): FastifyPluginAsyncZod {
+  const { queries, freshness } = parts;
+  return async (app) => {
+    const read = { rules: { access: ACCESS.readAgents } };
+    const write = { rules: { access: ACCESS.writeAgents } };
+    app.put(
+      '/v1/agents/:agentId',
+      { config: write, schema: { params: wire.agentPath, body: wire.saveAgentBody, response: { 200: wire.agentSaved } } },
+      async (request) => {
+        const caller = callerOf(request);
+        const { manifest, implementationVersion = null, requestId = request.id } = request.body;
+        const ref = { tenant: caller.tenantId, kind: 'agent', id: request.params.agentId } as const;
+        const input = { ref, manifest, implementationVersion, actor: actorOf(caller), causation: requestId };
+        const outcome = accepted(await saveAgent(parts, input));
+        await freshness('agents', ref, outcome.position);
+        return outcome.reply;
+      },
+    );
+    app.delete(
+      '/v1/agents/:agentId',
+      { config: write, schema: { params: wire.agentPath, response: { 200: wire.agentArchived } } },
+      async (request) => {
+        const caller = callerOf(request);
+        const { agentId } = request.params;
+        const ref = { tenant: caller.tenantId, kind: 'agent', id: agentId } as const;
+        const outcome = accepted(await archiveAgent(parts, { ref, actor: actorOf(caller), causation: request.id }));
+        await freshness('agents', ref, outcome.position);
+        return { agentId, archived: true as const };
+      },
+    );
+    app.get(
+      '/v1/agents',
+      { config: read, schema: { querystring: wire.listQuery, response: { 200: wire.agentList } } },
+      async (request) => {
+        const { tenantId } = callerOf(request);
+        const { limit, cursor } = request.query;
+        const scope = `GET /v1/agents ${tenantId}`;
+        const after = cursor === undefined ? null : decodePageCursor(scope, cursor, 1);
+        if (cursor !== undefined && after === null) throw invalidCursor();
+        const found = await queries.list(tenantId, { limit: limit + 1, after: after?.[0] ?? null });
+        const page = found.slice(0, limit);
+        const last = page.at(-1);
+        const agents = page.map(({ manifest: _, ...summary }) => summary);
+        return { agents, nextCursor: found.length > limit && last !== undefined ? encodePageCursor(scope, [last.agentId]) : null };
+      },
+    );
+    app.get(
+      '/v1/agents/:agentId',
+      { config: read, schema: { params: wire.agentPath, response: { 200: wire.agent } } },
+      async (request) => {
+        const agent = await queries.get(callerOf(request).tenantId, request.params.agentId);
+        if (agent === null) throw notFound('agent');
+        return agent;
+      },
+    );
+    app.get(
+      '/v1/agents/:agentId/versions',
+      { config: read, schema: { params: wire.agentPath, response: { 200: wire.agentVersions } } },
+      async (request) => {
+        const versions = await queries.versions(callerOf(request).tenantId, request.params.agentId);
+        if (versions.length === 0) throw notFound('agent');
+        return { versions: [...versions] };
+      },
+    );
+    await Promise.resolve();
+  };
+}

@@ -1,0 +1,63 @@
+import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
+import { ACCESS } from '../../auth/authorize.ts';
+import { actorOf, reachesSession } from '../../auth/caller.ts';
+import { sendCommand } from '../../commands/session/send-command.ts';
+import type { SendCommandParts, SessionCommand } from '../../commands/session/send-command.ts';
+import { canonicalJson } from '../../lib/canonical-json.ts';
+import { sha256Hex } from '../../lib/hash.ts';
+import { callerOf } from '../gate.ts';
+import { accepted, notFound, ProblemError } from '../problem.ts';
+import * as wire from '../wire/schemas.ts';
+import type { CommandBody } from '../wire/schemas.ts';
+import { sessionRef } from './sessions.ts';
+
+/** Commands on a session: accepted means durable (wire contract, section 6). */
+export function commandRoutes(parts: SendCommandParts): FastifyPluginAsyncZod {
+  return async (app) => {
+    const config = { rules: { access: ACCESS.sessions } };
+    app.post(
+      '/v1/sessions/:sessionId/commands',
+      { config, schema: { params: wire.sessionPath, body: wire.commandBody, response: { 202: wire.commandAccepted } } },
+      async (request, reply) => {
+        const caller = callerOf(request);
+        const { requestId: _, ...hashed } = request.body;
+        const outcome = accepted(
+          await sendCommand(parts, {
+            ref: sessionRef(caller, request.params.sessionId),
+            command: toCommand(request.body, caller.subject),
+            idempotencyKey: request.body.idempotencyKey,
+            bodyHash: sha256Hex(canonicalJson(hashed)),
+            actor: actorOf(caller),
+            reaches: (session) => reachesSession(caller, session),
+          }),
+        );
+        const { turnId, cursor, requestId } = outcome;
+        return await reply.code(202).send({ status: 'accepted', turnId, cursor, requestId });
+      },
+    );
+    await Promise.resolve();
+  };
+}
+
+function toCommand(body: CommandBody, subject: string | null): SessionCommand {
+  switch (body.type) {
+    case 'message': {
+      const { idempotencyKey: _, parts, ...message } = body;
+      // A file part names an artifact version; none exists before the artifact routes do.
+      const texts = parts?.map((part) => {
+        if (part.type === 'file') throw notFound('artifact');
+        return part;
+      });
+      return { ...message, parts: texts, subject };
+    }
+    case 'cancel': {
+      const { idempotencyKey: _, ...cancel } = body;
+      return { ...cancel, subject };
+    }
+    case 'approve':
+    case 'respond':
+      return { type: body.type, requestId: body.requestId, subject };
+    case 'action_result':
+      throw new ProblemError({ code: 'key_role_mismatch', message: 'Only the executor credential of the agent may send action_result.' });
+  }
+}

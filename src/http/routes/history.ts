@@ -1,0 +1,111 @@
+import type { FastifyReply } from 'fastify';
+import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
+import { ACCESS } from '../../auth/authorize.ts';
+import { decodePageCursor, encodePageCursor } from '../../projections/page-cursor.ts';
+import type { SessionQueries } from '../../projections/sessions/queries.ts';
+import type { SessionView } from '../../projections/sessions/views.ts';
+import { decodeCursor, encodeCursor } from '../../streams/cursor.ts';
+import type { EventPlace } from '../../streams/cursor.ts';
+import type { AggregateRef } from '../../streams/subjects.ts';
+import { callerOf } from '../gate.ts';
+import { ProblemError } from '../problem.ts';
+import type { EventStreams } from '../sse.ts';
+import { recordText } from '../wire/records.ts';
+import * as wire from '../wire/schemas.ts';
+import { invalidCursor } from './admin.ts';
+import { reachableSession, sessionRef } from './sessions.ts';
+import type { SessionAccess } from '../session-access.ts';
+
+export interface HistoryRouteParts {
+  readonly queries: SessionQueries;
+  readonly access: SessionAccess;
+  readonly streams: EventStreams;
+}
+
+/** The canonical history as pages and as a live stream, and the ledger of model calls (wire contract, 7 and 8). */
+export function historyRoutes({ queries, access, streams }: HistoryRouteParts): FastifyPluginAsyncZod {
+  return async (app) => {
+    const config = { rules: { access: ACCESS.sessions } };
+    app.get(
+      '/v1/sessions/:sessionId/items',
+      { config, schema: { params: wire.sessionPath, querystring: wire.itemsQuery, response: { 200: wire.items } } },
+      async (request, reply) => {
+        const caller = callerOf(request);
+        const ref = sessionRef(caller, request.params.sessionId);
+        const { cursor, limit, agent = null, order } = request.query;
+        const view = await reachableSession(queries, ref, caller);
+        const from = cursor === undefined ? null : placeOf(ref, cursor, view.createdPosition);
+        const page = await queries.history(ref, { order, limit, from, agent });
+        const end = page.examined === null ? (cursor ?? null) : encodeCursor(ref, page.examined);
+        const items = page.records.map((record) => recordText(ref, record).text).join(',');
+        return await sendText(reply, `{"items":[${items}],"cursor":${JSON.stringify(end)},"hasMore":${String(page.hasMore)}}`);
+      },
+    );
+    app.get(
+      '/v1/sessions/:sessionId/events',
+      { config, schema: { params: wire.sessionPath, querystring: wire.eventsQuery } },
+      async (request, reply) => {
+        const caller = callerOf(request);
+        const ref = sessionRef(caller, request.params.sessionId);
+        const session = await access(ref, caller);
+        const { cursor = lastEventId(request.headers['last-event-id']), agent = null } = request.query;
+        const after = cursor === undefined ? null : cursor === 'latest' ? session.latest() : placeOf(ref, cursor, session.createdPosition);
+        streams.open(request, reply, { ref, after: after ?? { position: session.createdPosition, index: 65_535 }, agent });
+      },
+    );
+    app.get(
+      '/v1/sessions/:sessionId/calls/model',
+      {
+        config: { rules: { access: ACCESS.modelCalls } },
+        schema: { params: wire.sessionPath, querystring: wire.callsQuery, response: { 200: wire.calls } },
+      },
+      async (request) => {
+        const caller = callerOf(request);
+        const ref = sessionRef(caller, request.params.sessionId);
+        const { turnId = null, limit, cursor } = request.query;
+        const view = await reachableSession(queries, ref, caller);
+        const scope = `calls/model ${ref.tenant} ${ref.id} ${view.createdPosition} ${turnId ?? ''}`;
+        const found = await queries.calls(ref, { limit: limit + 1, turnId, after: callPlace(scope, cursor) });
+        const page = found.calls.slice(0, limit);
+        const last = page.at(-1);
+        const more = found.calls.length > limit && last !== undefined;
+        const nextCursor = more ? encodePageCursor(scope, [String(last.position), String(last.index)]) : null;
+        return { calls: page.map(shownCall), nextCursor, asOf: found.asOf };
+      },
+    );
+    await Promise.resolve();
+  };
+}
+
+/** The records are JSON text already: parsing them to write them again would be most of the work of a page. */
+async function sendText(reply: Pick<FastifyReply, 'type'>, text: string): Promise<FastifyReply> {
+  return await reply.type('application/json; charset=utf-8').send(text);
+}
+
+type ShownCall = Omit<Awaited<ReturnType<SessionQueries['calls']>>['calls'][number], 'position' | 'index' | 'outcome'> & {
+  readonly outcome: 'completed' | 'failed' | 'cancelled' | 'lost';
+};
+
+function shownCall({ position: _, index: __, outcome, ...call }: Awaited<ReturnType<SessionQueries['calls']>>['calls'][number]): ShownCall {
+  if (outcome === 'pending') throw new Error('the ledger shows calls that have ended only');
+  return { ...call, outcome };
+}
+
+function callPlace(scope: string, cursor: string | undefined): { position: number; index: number } | null {
+  if (cursor === undefined) return null;
+  const [position, index] = decodePageCursor(scope, cursor, 2) ?? [];
+  if (position === undefined || index === undefined) throw invalidCursor();
+  return { position: Number(position), index: Number(index) };
+}
+
+/** @throws ProblemError when the cursor is malformed, of another session, or of an earlier one with the same id */
+function placeOf(ref: AggregateRef, cursor: string, createdPosition: SessionView['createdPosition']): EventPlace {
+  const place = decodeCursor(ref, cursor);
+  if (place !== null && place.position >= createdPosition) return place;
+  const message = 'The cursor is not one of this session. Use a cursor from its items or events, or none.';
+  throw new ProblemError({ code: 'cursor_invalid', message });
+}
+
+function lastEventId(header: string | string[] | undefined): string | undefined {
+  return header === undefined || header === '' ? undefined : String(header);
+}

@@ -1,0 +1,150 @@
+import swagger from '@fastify/swagger';
+import { fastify, LogController } from 'fastify';
+import type { FastifyBaseLogger, FastifyError, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { jsonSchemaTransform, jsonSchemaTransformObject, validatorCompiler } from 'fastify-type-provider-zod';
+import type { ZodTypeProvider } from 'fastify-type-provider-zod';
+import { randomUUID } from 'node:crypto';
+import type { Logger } from '../lib/logger.ts';
+import { internalProblem, problemOf } from './errors.ts';
+import { passGate, passUnknown, refuseOrigin } from './gate.ts';
+import type { GateOptions } from './gate.ts';
+import { problemBody, STATUS_OF } from './problem.ts';
+import type { Problem } from './problem.ts';
+import { adminRoutes } from './routes/admin.ts';
+import type { AdminRouteParts } from './routes/admin.ts';
+import { agentRoutes } from './routes/agents.ts';
+import type { AgentRouteParts } from './routes/agents.ts';
+import { commandRoutes } from './routes/commands.ts';
+import { historyRoutes } from './routes/history.ts';
+import type { HistoryRouteParts } from './routes/history.ts';
+import { hostRoutes } from './routes/host.ts';
+import type { HostRouteParts } from './routes/host.ts';
+import { sessionRoutes } from './routes/sessions.ts';
+import type { SessionRouteParts } from './routes/sessions.ts';
+import type { SendCommandParts } from '../commands/session/send-command.ts';
+
+export interface ServerParts {
+  readonly logger: Logger;
+  /** A node serves the routes of its roles; the others are not there. */
+  readonly roles: { readonly commands: boolean; readonly reads: boolean };
+  readonly gate: GateOptions;
+  readonly host: HostRouteParts;
+  readonly admin: AdminRouteParts;
+  readonly agents: AgentRouteParts;
+  readonly sessions: SessionRouteParts;
+  readonly commands: SendCommandParts;
+  readonly history: HistoryRouteParts;
+  /** Told of every answered request, for the metrics. */
+  readonly onResponse: (request: { readonly route: string; readonly status: number; readonly ms: number }) => void;
+}
+
+/** Time for a client to send its headers, and its whole request, ms. */
+const HEADERS_TIMEOUT_MS = 15_000;
+const REQUEST_TIMEOUT_MS = 60_000;
+/** Longer than the idle time-outs of usual load balancers, so that it is not we who close under a request. */
+const KEEP_ALIVE_TIMEOUT_MS = 72_000;
+/** Ids are up to 200 characters, three times that when every one of them is escaped; longer ones are refused as invalid. */
+const PARAM_CHARS_MAX = 4_000;
+
+export type HttpServer = FastifyInstance<never, never, never, FastifyBaseLogger, ZodTypeProvider>;
+
+/** The HTTP edge: limits, the gate, the routes, and one form for every refusal. */
+export async function createServer(parts: ServerParts): Promise<FastifyInstance> {
+  const { gate, logger } = parts;
+  const app = fastify({
+    loggerInstance: logger as FastifyBaseLogger,
+    logController: new LogController({ disableRequestLogging: true }),
+    bodyLimit: gate.bodyBytesMax,
+    requestTimeout: REQUEST_TIMEOUT_MS,
+    keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
+    http: { headersTimeout: HEADERS_TIMEOUT_MS },
+    forceCloseConnections: true,
+    genReqId: ({ headers }) => requestIdOf(headers['x-request-id']),
+    routerOptions: { maxParamLength: PARAM_CHARS_MAX, caseSensitive: true, ignoreTrailingSlash: false },
+    frameworkErrors: (error, request, reply) => {
+      void refuseUnrouted(error, request, reply, gate);
+    },
+  });
+  app.setValidatorCompiler(validatorCompiler);
+  // Responses are made by our own code from checked parts; the tests hold them against the schemas of the document.
+  app.setSerializerCompiler(() => (data) => JSON.stringify(data));
+  app.decorateRequest('caller', null);
+  app.removeContentTypeParser('text/plain');
+  acceptEmptyJson(app);
+  addHooks(app, parts);
+  await addDocument(app, parts.host.version);
+  await app.register(hostRoutes(parts.host));
+  await app.register(adminRoutes(parts.admin));
+  await app.register(agentRoutes(parts.agents));
+  await app.register(sessionRoutes(parts.sessions));
+  if (parts.roles.commands) await app.register(commandRoutes(parts.commands));
+  if (parts.roles.reads) await app.register(historyRoutes(parts.history));
+  return app;
+}
+
+function addHooks(app: FastifyInstance, { gate, onResponse }: ServerParts): void {
+  app.addHook('onRequest', async (request, reply) => {
+    reply.header('x-request-id', request.id);
+    if (!request.is404) passGate(request, gate);
+    await Promise.resolve();
+  });
+  app.addHook('onResponse', async (request, reply) => {
+    onResponse({ route: request.routeOptions.url ?? 'unknown', status: reply.statusCode, ms: reply.elapsedTime });
+    await Promise.resolve();
+  });
+  app.setErrorHandler(async (error, request, reply) => {
+    const problem = problemOf(error, gate.bodyBytesMax) ?? internalProblem(error, request);
+    return await sendProblem(reply, problem, request.id);
+  });
+  app.setNotFoundHandler(async (request, reply) => {
+    passUnknown(request);
+    return await sendProblem(reply, { code: 'not_found', message: 'No such route.' }, request.id);
+  });
+}
+
+/** A URL that the router cannot read never reaches the hooks: the checks before it run here. */
+async function refuseUnrouted(error: FastifyError, request: FastifyRequest, reply: FastifyReply, gate: GateOptions): Promise<void> {
+  reply.header('x-request-id', request.id);
+  try {
+    refuseOrigin(request);
+    passUnknown(request);
+    throw error;
+  } catch (refusal) {
+    await sendProblem(reply, problemOf(refusal, gate.bodyBytesMax) ?? internalProblem(refusal, request), request.id);
+  }
+}
+
+async function sendProblem(reply: FastifyReply, problem: Problem, requestId: string): Promise<FastifyReply> {
+  return await reply
+    .code(STATUS_OF[problem.code])
+    .headers({ ...problem.headers })
+    .type('application/json; charset=utf-8')
+    .send(JSON.stringify(problemBody(problem, requestId)));
+}
+
+/** A DELETE with the JSON media type and no body is what many clients send. */
+function acceptEmptyJson(app: FastifyInstance): void {
+  const parse = app.getDefaultJsonParser('error', 'error');
+  app.addContentTypeParser('application/json', { parseAs: 'string' }, (request, body: string, done) => {
+    if (body === '' && request.method === 'DELETE') done(null, undefined);
+    else void parse(request, body, done);
+  });
+}
+
+function requestIdOf(header: string | string[] | undefined): string {
+  return typeof header === 'string' && /^[\x21-\x7e]{1,128}$/.test(header) ? header : randomUUID();
+}
+
+async function addDocument(app: FastifyInstance, version: string): Promise<void> {
+  await app.register(swagger, {
+    openapi: {
+      openapi: '3.1.0',
+      info: { title: 'Agent runtime Host', version },
+      components: { securitySchemes: { key: { type: 'http', scheme: 'bearer' } } },
+      security: [{ key: [] }],
+    },
+    transform: jsonSchemaTransform,
+    transformObject: jsonSchemaTransformObject,
+  });
+  app.get('/openapi.json', { config: { rules: { access: null } }, schema: { hide: true } }, () => app.swagger());
+}

@@ -1,0 +1,140 @@
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { TailHub, TailSink } from '../streams/tail-hub.ts';
+import type { StoredCommit } from '../streams/commit.ts';
+import type { AggregateRef } from '../streams/subjects.ts';
+import { frames } from './wire/records.ts';
+
+const HEADERS = { 'content-type': 'text/event-stream', 'cache-control': 'no-store', 'x-accel-buffering': 'no' };
+
+export interface StreamLimits {
+  /** Bytes that may wait in the socket of one reader before it counts as slow. */
+  readonly bufferBytes: number;
+  /** A comment line is sent after so much silence, ms. */
+  readonly keepaliveMs: number;
+}
+
+export interface StreamStart {
+  readonly ref: AggregateRef;
+  /** The last event that the reader has; null: from the beginning. */
+  readonly after: { readonly position: number; readonly index: number } | null;
+  /** Only events of this delegation or agent path. */
+  readonly agent: string | null;
+}
+
+/** All open event streams of this node: one timer keeps the silent ones alive. */
+export class EventStreams {
+  readonly #hub: TailHub;
+  readonly #limits: StreamLimits;
+  readonly #sinks = new Set<StreamSink>();
+  readonly #timer: NodeJS.Timeout;
+
+  constructor(hub: TailHub, limits: StreamLimits) {
+    this.#hub = hub;
+    this.#limits = limits;
+    this.#timer = setInterval(() => this.#keepAlive(), Math.max(50, limits.keepaliveMs / 5));
+  }
+
+  get size(): number {
+    return this.#sinks.size;
+  }
+
+  /** Answers with the stream. From here on the socket is the sink's. */
+  open(request: FastifyRequest, reply: FastifyReply, start: StreamStart): void {
+    reply.hijack();
+    const headers: Record<string, string> = { ...HEADERS, 'x-request-id': request.id, connection: 'keep-alive' };
+    reply.raw.writeHead(200, headers);
+    if (request.method === 'HEAD') {
+      reply.raw.end();
+      return;
+    }
+    const sink = new StreamSink(reply, start, this.#limits);
+    this.#sinks.add(sink);
+    sink.control('ready');
+    // The commit of the last event is read again: its later events may be missing at the reader.
+    const close = this.#hub.open(start.ref, start.after === null ? 0 : start.after.position - 1, sink);
+    reply.raw.on('close', () => {
+      close();
+      sink.gone();
+      this.#sinks.delete(sink);
+    });
+  }
+
+  stop(): void {
+    clearInterval(this.#timer);
+    for (const sink of this.#sinks) sink.end();
+  }
+
+  #keepAlive(): void {
+    const before = Date.now() - this.#limits.keepaliveMs;
+    for (const sink of this.#sinks) sink.keepAlive(before);
+  }
+}
+
+class StreamSink implements TailSink {
+  readonly #reply: FastifyReply;
+  readonly #start: StreamStart;
+  readonly #limits: StreamLimits;
+  #lastWrite = Date.now();
+  #waiting: (() => void)[] = [];
+  #ended = false;
+
+  constructor(reply: FastifyReply, start: StreamStart, limits: StreamLimits) {
+    this.#reply = reply;
+    this.#start = start;
+    this.#limits = limits;
+    reply.raw.on('drain', () => this.#wake());
+  }
+
+  control(event: 'ready'): void {
+    this.#send(`event: ${event}\ndata: {}\n\n`);
+  }
+
+  write(stored: StoredCommit): boolean {
+    const { after } = this.#start;
+    let text = '';
+    for (const frame of frames(stored)) {
+      if (after !== null && stored.position === after.position && frame.index <= after.index) continue;
+      if (this.#wants(frame)) text += frame.text;
+    }
+    if (text !== '') this.#send(text);
+    return this.#reply.raw.writableLength <= this.#limits.bufferBytes;
+  }
+
+  async drained(): Promise<void> {
+    if (this.#ended || this.#reply.raw.writableLength <= this.#limits.bufferBytes) return;
+    await new Promise<void>((resolve) => this.#waiting.push(resolve));
+  }
+
+  end(reason: 'slow' | 'stopped' | 'failed' = 'stopped'): void {
+    if (this.#ended) return;
+    this.#ended = true;
+    this.#wake();
+    // A reader that does not take what is there would not take the end either.
+    if (reason === 'slow') this.#reply.raw.destroy();
+    else this.#reply.raw.end();
+  }
+
+  gone(): void {
+    this.#ended = true;
+    this.#wake();
+  }
+
+  keepAlive(before: number): void {
+    if (this.#lastWrite <= before && this.#reply.raw.writableLength === 0) this.#send(': keepalive\n\n');
+  }
+
+  #wants({ agent }: { readonly agent: { readonly path?: unknown; readonly delegationId?: unknown } | null }): boolean {
+    const wanted = this.#start.agent;
+    return wanted === null || (agent !== null && (agent.path === wanted || agent.delegationId === wanted));
+  }
+
+  #send(text: string): void {
+    if (this.#ended) return;
+    this.#lastWrite = Date.now();
+    this.#reply.raw.write(text);
+  }
+
+  #wake(): void {
+    for (const resolve of this.#waiting.splice(0)) resolve();
+  }
+}

@@ -1,0 +1,50 @@
+import type { HistoryRecord } from '../../projections/sessions/queries.ts';
+import { toCanonical } from '../../domain/session/canonical.ts';
+import type { SessionEvent } from '../../domain/session/events.ts';
+import type { StoredCommit } from '../../streams/commit.ts';
+import { encodeCursor } from '../../streams/cursor.ts';
+import type { AggregateRef } from '../../streams/subjects.ts';
+
+/** A record of the canonical history as the text that pages and streams both send. */
+export function recordText(ref: AggregateRef, record: HistoryRecord): { readonly cursor: string; readonly text: string } {
+  const cursor = encodeCursor(ref, record);
+  const { eventId, turnId, at, type, payload } = record;
+  // The payload is JSON text already; everything else is ours and needs no more than quoting.
+  const text =
+    `{"eventId":"${eventId}","sessionId":${JSON.stringify(ref.id)},"turnId":${turnId === null ? 'null' : JSON.stringify(turnId)},` +
+    `"cursor":"${cursor}","createdAt":"${at}","type":"${type}","payload":${payload}}`;
+  return { cursor, text };
+}
+
+/** One event as an SSE frame, and where it stands. */
+export interface Frame {
+  readonly index: number;
+  readonly text: string;
+  /** The delegation that it belongs to, for the `agent` filter. */
+  readonly agent: { readonly path?: unknown; readonly delegationId?: unknown } | null;
+}
+
+const framesOf = new WeakMap<StoredCommit, readonly Frame[]>();
+
+/** The frames of a commit, made once for all readers of it: JSON text has no line breaks, so a record is one line. */
+export function frames(stored: StoredCommit): readonly Frame[] {
+  const known = framesOf.get(stored);
+  if (known !== undefined) return known;
+  const made = stored.commit.events.flatMap((event, index) => {
+    // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- checked against its schema when it was appended
+    const canonical = toCanonical(event as unknown as SessionEvent);
+    if (canonical === null) return [];
+    const { type, turnId, payload } = canonical;
+    const place = { shard: stored.shard, position: stored.position, index, at: stored.commit.at };
+    const record = { eventId: event.id, turnId, type, payload: JSON.stringify(payload), ...place };
+    const { cursor, text } = recordText(stored.ref, record);
+    return [{ index, text: `id: ${cursor}\nevent: ${type}\ndata: ${text}\n\n`, agent: agentOf(payload) }];
+  });
+  framesOf.set(stored, made);
+  return made;
+}
+
+function agentOf(payload: Readonly<Record<string, unknown>>): Frame['agent'] {
+  const agent = payload['agent'];
+  return typeof agent === 'object' && agent !== null ? agent : null;
+}

@@ -1,0 +1,231 @@
+import { z } from 'zod';
+import { agentIdSchema, manifestSchema } from '../../domain/agent/manifest.ts';
+import { clientId, jsonObject, jsonValue, labels, tenantId, text } from '../../domain/kernel/schemas.ts';
+import { usageSchema } from '../../domain/turn/usage.ts';
+import { SCOPES } from '../../auth/caller.ts';
+
+/** Shapes of requests and responses: they validate, and the OpenAPI document is made from them. */
+
+/** A number in a query, written in digits. */
+function count(min: number, max: number, byDefault: number) {
+  return z
+    .string()
+    .regex(/^\d{1,6}$/, 'must be a whole number')
+    .transform(Number)
+    .refine((value) => value >= min && value <= max, `must be from ${min} to ${max}`)
+    .default(byDefault)
+    .meta({ type: 'integer', minimum: min, maximum: max, default: byDefault });
+}
+
+const requestId = text(1, 256);
+const idempotencyKey = text(1, 256);
+const cursor = z.string().min(1).max(2_000);
+const sha256 = z.string().regex(/^[0-9a-f]{64}$/, 'must be 64 lower-case hex digits');
+const timestamp = z.iso.datetime();
+const nullableCursor = z.string().nullable();
+
+export const problem = z
+  .object({
+    status: z.literal('rejected'),
+    code: z.string(),
+    message: z.string(),
+    requestId: z.string().optional(),
+    details: z.record(z.string(), z.unknown()).optional(),
+    activeTurnId: z.string().optional(),
+  })
+  .meta({ id: 'Problem' });
+
+const protocol = z.object({ min: z.int(), max: z.int(), features: z.array(z.string()) });
+const check = z.object({ ok: z.boolean(), detail: z.string().optional() });
+
+export const health = z.object({ status: z.literal('ok'), service: z.string(), version: z.string(), protocol });
+export const ready = z.object({
+  status: z.enum(['ready', 'not_ready']),
+  checks: z.object({ database: check, engine: check, streams: check, objects: check }),
+});
+
+export const me = z.object({
+  subject: z.string().optional(),
+  scopes: z.array(z.enum(SCOPES)),
+  agents: z.union([z.literal('*'), z.array(z.string())]),
+  via: z.string(),
+});
+
+export const tenant = z
+  .object({ id: z.string(), name: z.string(), state: z.enum(['open', 'draining', 'deleting']), createdAt: timestamp, updatedAt: timestamp })
+  .meta({ id: 'Tenant' });
+
+export const createTenantBody = z.strictObject({
+  name: text(1, 200),
+  requestId: requestId.optional(),
+  idempotencyKey: idempotencyKey.optional(),
+  tenantId: tenantId.optional(),
+  principalId: clientId.refine((id) => id !== 'studio', 'the principal id "studio" is reserved').default('app'),
+  credentialHash: sha256.optional(),
+  studioCredentialHash: sha256.optional(),
+});
+export const tenantCreated = z.object({ tenant, applicationKey: z.string().nullable(), principalId: z.string() });
+export const tenantList = z.object({ tenants: z.array(tenant), nextCursor: nullableCursor });
+export const listQuery = z.strictObject({ limit: count(1, 200, 50), cursor: cursor.optional() });
+export const tenantPath = z.strictObject({ tenantId });
+export const tenantOnly = z.object({ tenant });
+
+export const agentPath = z.strictObject({ agentId: agentIdSchema });
+export const saveAgentBody = z.strictObject({
+  requestId: requestId.optional(),
+  manifest: manifestSchema,
+  implementationVersion: text(1, 200).optional(),
+});
+const agentVersion = z.object({
+  agentId: z.string(),
+  manifestHash: z.string(),
+  version: z.int(),
+  implementationVersion: z.string().nullable(),
+});
+export const agentSaved = agentVersion.meta({ id: 'AgentSaved' });
+const agentSummary = agentVersion.extend({
+  name: z.string().nullable(),
+  description: z.string().nullable(),
+  archived: z.boolean(),
+  createdAt: timestamp,
+  updatedAt: timestamp,
+});
+export const agent = agentSummary.extend({ manifest: manifestSchema }).meta({ id: 'Agent' });
+export const agentList = z.object({ agents: z.array(agentSummary), nextCursor: nullableCursor });
+export const agentVersions = z.object({ versions: z.array(agentVersion.extend({ createdAt: timestamp })) });
+export const agentArchived = z.object({ agentId: z.string(), archived: z.literal(true) });
+
+export const sessionPath = z.strictObject({ sessionId: clientId });
+export const openSessionBody = z.strictObject({
+  requestId: requestId.optional(),
+  agentId: agentIdSchema,
+  subject: z
+    .string()
+    .regex(/^[\x21-\x7e]{1,200}$/, 'must be 1 to 200 visible ASCII characters')
+    .refine((subject) => subject !== 'host' && subject !== 'studio', 'is reserved')
+    .optional(),
+  info: jsonObject.optional(),
+  labels: labels.optional(),
+  vaultIds: z.array(text(1, 200)).max(32).optional(),
+  sandbox: z
+    .union([
+      z.literal(false),
+      z.strictObject({ id: clientId }),
+      z.strictObject({ kind: z.enum(['virtual', 'pod']), spec: jsonObject.optional() }),
+    ])
+    .optional(),
+});
+
+const lastTurn = z.object({ turnId: z.string(), outcome: z.enum(['completed', 'failed', 'cancelled']), endedAt: timestamp });
+const status = z.enum(['idle', 'running', 'waiting', 'paused', 'uncertain']);
+export const session = z
+  .object({
+    id: z.string(),
+    agentId: z.string(),
+    agentVersion: z.int(),
+    manifestHash: z.string(),
+    subject: z.string().nullable(),
+    status,
+    activeTurnId: z.string().nullable(),
+    lastTurn: lastTurn.nullable(),
+    labels: z.record(z.string(), z.string()),
+    info: z.record(z.string(), z.unknown()),
+    vaultIds: z.array(z.string()),
+    sandboxId: z.string().nullable(),
+    waits: z.array(z.object({ kind: z.enum(['interaction', 'action', 'effect']), id: z.string(), turnId: z.string() })),
+    usage: usageSchema,
+    cursor: nullableCursor,
+    createdAt: timestamp,
+    updatedAt: timestamp,
+  })
+  .meta({ id: 'Session' });
+export const sessionList = z.object({ sessions: z.array(session), nextCursor: nullableCursor });
+export const sessionListQuery = z.strictObject({
+  agentId: agentIdSchema.optional(),
+  status: status.optional(),
+  label: z.string().regex(/^[^=]+=.*$/su, 'must be name=value').max(400).optional(),
+  subject: z.string().min(1).max(200).optional(),
+  limit: count(1, 200, 50),
+  cursor: cursor.optional(),
+});
+
+const command = { requestId, idempotencyKey };
+const content = text(1, 1_000_000);
+const part = z.discriminatedUnion('type', [
+  z.strictObject({ type: z.literal('text'), text: content }),
+  z.strictObject({ type: z.literal('file'), artifactId: text(1, 200), version: z.int().min(1).optional() }),
+]);
+const message = z
+  .strictObject({
+    type: z.literal('message'),
+    ...command,
+    content: content.optional(),
+    parts: z.array(part).min(1).max(32).optional(),
+    manifest: manifestSchema.optional(),
+    whenBusy: z.literal('refuse', { error: 'this Host version only knows "refuse"' }).optional(),
+  })
+  .refine(({ content: whole, parts }) => (whole === undefined) !== (parts === undefined), 'needs exactly one of content and parts');
+const approve = z.strictObject({ type: z.literal('approve'), ...command, interactionId: text(1, 200), approved: z.boolean(), reason: text(0, 2_000).optional() });
+const respond = z.strictObject({ type: z.literal('respond'), ...command, interactionId: text(1, 200), value: jsonValue });
+const cancel = z.strictObject({ type: z.literal('cancel'), ...command, turnId: text(1, 200).optional(), reason: text(0, 2_000).optional() });
+const actionResult = z.strictObject({
+  type: z.literal('action_result'),
+  ...command,
+  actionId: text(1, 200),
+  claimId: text(1, 200),
+  generation: z.int().min(1),
+  outcome: z.discriminatedUnion('kind', [
+    z.strictObject({ kind: z.literal('completed'), output: jsonValue }),
+    z.strictObject({ kind: z.literal('failed'), code: text(1, 200), message: text(0, 10_000) }),
+    z.strictObject({
+      kind: z.literal('ask'),
+      interaction: z.strictObject({ kind: z.enum(['question', 'approval']), prompt: text(1, 10_000), schema: jsonObject.optional() }),
+    }),
+  ]),
+});
+export const commandBody = z.discriminatedUnion('type', [message, approve, respond, cancel, actionResult]);
+export const commandAccepted = z.object({
+  status: z.literal('accepted'),
+  turnId: z.string().nullable(),
+  cursor: z.string().nullable(),
+  requestId: z.string(),
+});
+
+export const record = z
+  .object({
+    eventId: z.string(),
+    sessionId: z.string(),
+    turnId: z.string().nullable(),
+    cursor: z.string(),
+    createdAt: timestamp,
+    type: z.string(),
+    payload: z.unknown(),
+  })
+  .meta({ id: 'EventRecord' });
+export const itemsQuery = z.strictObject({
+  cursor: cursor.optional(),
+  limit: count(1, 1_000, 200),
+  agent: text(1, 400).optional(),
+  order: z.enum(['asc', 'desc']).default('asc'),
+});
+export const items = z.object({ items: z.array(record), cursor: nullableCursor, hasMore: z.boolean() });
+export const eventsQuery = z.strictObject({ cursor: cursor.optional(), agent: text(1, 400).optional() });
+
+export const callsQuery = z.strictObject({ turnId: text(1, 200).optional(), limit: count(1, 200, 50), cursor: cursor.optional() });
+const modelCall = z
+  .object({
+    id: z.string(),
+    sessionId: z.string(),
+    turnId: z.string(),
+    agentId: z.string(),
+    provider: z.string(),
+    model: z.string(),
+    at: timestamp,
+    outcome: z.enum(['completed', 'failed', 'cancelled', 'lost']),
+    usage: usageSchema,
+  })
+  .meta({ id: 'ModelCall' });
+export const calls = z.object({ calls: z.array(modelCall), nextCursor: nullableCursor, asOf: timestamp });
+
+export type OpenSessionBody = z.infer<typeof openSessionBody>;
+export type CommandBody = z.infer<typeof commandBody>;

@@ -1,0 +1,46 @@
+import { sql } from 'slonik';
+import type { DatabasePool } from 'slonik';
+import { z } from 'zod';
+import { reading } from '../read-store/pool.ts';
+import type { AgentView } from './projection.ts';
+
+/** One saved version of an agent. */
+export interface AgentVersionView {
+  readonly agentId: string;
+  readonly version: number;
+  readonly manifestHash: string;
+  readonly implementationVersion: string | null;
+  readonly createdAt: string;
+}
+
+const agentRow = z.object({ doc: z.custom<AgentView>() });
+const versionRow = z.object({ doc: z.custom<AgentVersionView>() });
+
+export interface AgentQueries {
+  /** By id; `after` is the last id seen. Archived ones are left out unless asked for. */
+  list(tenant: string, page: { limit: number; after: string | null }): Promise<readonly AgentView[]>;
+  get(tenant: string, id: string): Promise<AgentView | null>;
+  /** Oldest first. */
+  versions(tenant: string, id: string): Promise<readonly AgentVersionView[]>;
+}
+
+/** Saved versions that one request shows at most. */
+const VERSIONS_MAX = 1_000;
+
+export function agentQueries(pool: DatabasePool): AgentQueries {
+  return {
+    list: async (tenant, { limit, after }) =>
+      await reading(
+        async () => await pool.anyFirst(sql.type(agentRow)`
+          select doc from agents.agent where tenant = ${tenant} and id > ${after ?? ''} and (doc ->> 'archived')::boolean is not true
+          order by id limit ${limit}`),
+      ),
+    get: async (tenant, id) =>
+      await reading(async () => await pool.maybeOneFirst(sql.type(agentRow)`select doc from agents.agent where tenant = ${tenant} and id = ${id}`)),
+    versions: async (tenant, id) =>
+      await reading(
+        async () => await pool.anyFirst(sql.type(versionRow)`
+          select doc - 'manifest' as doc from agents.agent_version where tenant = ${tenant} and agent_id = ${id} order by version desc limit ${VERSIONS_MAX}`),
+      ).then((rows) => rows.toReversed()),
+  };
+}

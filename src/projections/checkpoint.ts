@@ -1,0 +1,35 @@
+import { sql } from 'slonik';
+import type { CommonQueryMethods } from 'slonik';
+import { z } from 'zod';
+
+/** Another projector has moved the checkpoint: this one must stop applying. */
+export class FencedError extends Error {}
+
+/** How far a group has read a stream; 0 before its first commit. */
+export async function readCheckpoint(connection: CommonQueryMethods, schema: string, shard: number): Promise<number> {
+  const row = z.object({ position: z.int() });
+  const found = await connection.maybeOneFirst(
+    sql.type(row)`select position from ${sql.identifier([schema, 'checkpoint'])} where shard = ${shard}`,
+  );
+  return found ?? 0;
+}
+
+/**
+ * Moves a checkpoint inside the transaction that writes the rows. The previous position is the fence: of two projectors
+ * that read the same commits, one finds it moved and loses its transaction.
+ * @throws FencedError
+ */
+export async function moveCheckpoint(
+  transaction: CommonQueryMethods,
+  schema: string,
+  move: { readonly shard: number; readonly from: number; readonly to: number },
+): Promise<void> {
+  const table = sql.identifier([schema, 'checkpoint']);
+  const { rowCount } = await transaction.query(
+    move.from === 0
+      ? sql.unsafe`insert into ${table} (shard, position) values (${move.shard}, ${move.to})
+          on conflict (shard) do update set position = excluded.position where ${table}.position = 0`
+      : sql.unsafe`update ${table} set position = ${move.to} where shard = ${move.shard} and position = ${move.from}`,
+  );
+  if (rowCount !== 1) throw new FencedError(`the checkpoint of ${schema} ${move.shard} is no longer at ${move.from}`);
+}

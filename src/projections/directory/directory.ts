@@ -1,0 +1,163 @@
+import type { TenantEvent } from '../../domain/tenant/events.ts';
+import { evolveTenant, initialTenant } from '../../domain/tenant/state.ts';
+import type { KeyRole, TenantState } from '../../domain/tenant/state.ts';
+import type { Logger } from '../../lib/logger.ts';
+import type { CommitSource, FollowedCommit } from '../../streams/event-store.ts';
+import type { KeyValue, KeyValueChange } from '../../streams/key-value.ts';
+
+/** A tenant with its credentials, as every node knows them. Hashes only. */
+export interface DirectoryTenant {
+  readonly id: string;
+  readonly name: string;
+  readonly state: 'open';
+  readonly keys: readonly { readonly id: string; readonly role: KeyRole; readonly hash: string }[];
+  /** Of the tenant's commit that this entry was made from. */
+  readonly position: number;
+}
+
+/** Whose key a hash is. */
+export interface Principal {
+  readonly tenantId: string;
+  readonly principalId: string;
+  readonly role: KeyRole;
+}
+
+const PREFIX = 'tenant';
+const SWAPS_MAX = 20;
+
+/**
+ * Tenants and credentials in the key-value bucket `DIRECTORY`, held in memory on every node by watching it:
+ * authentication never asks Postgres, and a change reaches all nodes at once.
+ */
+export class Directory {
+  readonly #bucket: KeyValue;
+  readonly #tenants = new Map<string, DirectoryTenant>();
+  readonly #principals = new Map<string, Principal>();
+  readonly #stop = new AbortController();
+
+  constructor(bucket: KeyValue) {
+    this.#bucket = bucket;
+  }
+
+  /** Resolves once everything that is in the bucket is known here. */
+  async start(): Promise<void> {
+    await this.#bucket.watch(
+      PREFIX,
+      (change) => {
+        this.#take(change);
+      },
+      this.#stop.signal,
+    );
+  }
+
+  stop(): void {
+    this.#stop.abort();
+  }
+
+  tenant(id: string): DirectoryTenant | undefined {
+    return this.#tenants.get(id);
+  }
+
+  /** The principal with this key hash, of any tenant. */
+  principal(hash: string): Principal | undefined {
+    return this.#principals.get(hash);
+  }
+
+  get tenants(): readonly DirectoryTenant[] {
+    return [...this.#tenants.values()];
+  }
+
+  /** Writes a tenant's entry unless the bucket has a newer one; this node knows it when the promise resolves. */
+  async publish(state: TenantState, position: number): Promise<void> {
+    if (state.status === 'absent') return;
+    const { id, name, status, keys } = state;
+    const shown = keys.map(({ id: principalId, role, hash }) => ({ id: principalId, role, hash }));
+    const entry: DirectoryTenant = { id, name, state: status, keys: shown, position };
+    for (let attempt = 0; attempt < SWAPS_MAX; attempt++) {
+      const present = await this.#bucket.get(`${PREFIX}.${id}`);
+      if (present !== null && parse(present.value).position >= position) break;
+      const value = JSON.stringify(entry);
+      if ((await this.#bucket.swap(`${PREFIX}.${id}`, value, { expected: present?.revision ?? 0 })) !== null) break;
+    }
+    this.#remember(entry);
+  }
+
+  #take(change: KeyValueChange): void {
+    if (change.kind === 'put') this.#remember(parse(change.entry.value));
+    else this.#forget(change.key.slice(PREFIX.length + 1));
+  }
+
+  #remember(entry: DirectoryTenant): void {
+    if ((this.#tenants.get(entry.id)?.position ?? -1) > entry.position) return;
+    this.#forget(entry.id);
+    this.#tenants.set(entry.id, entry);
+    for (const { id, role, hash } of entry.keys) {
+      this.#principals.set(hash, { tenantId: entry.id, principalId: id, role });
+    }
+  }
+
+  #forget(tenantId: string): void {
+    for (const { hash } of this.#tenants.get(tenantId)?.keys ?? []) this.#principals.delete(hash);
+    this.#tenants.delete(tenantId);
+  }
+}
+
+function parse(text: string): DirectoryTenant {
+  // Written by `publish`.
+  // oxlint-disable-next-line typescript/no-unsafe-type-assertion
+  return JSON.parse(text) as DirectoryTenant;
+}
+
+/**
+ * Feeds the directory from the log, for what a node that died could not publish itself. It may run on every node: an
+ * older entry never replaces a newer one. Its checkpoint lies in the bucket, so it needs no Postgres either.
+ */
+export class DirectoryProjector {
+  readonly #parts: { directory: Directory; bucket: KeyValue; source: CommitSource; logger: Logger };
+  readonly #stop = new AbortController();
+  #loops: Promise<void>[] = [];
+
+  constructor(parts: { directory: Directory; bucket: KeyValue; source: CommitSource; logger: Logger }) {
+    this.#parts = parts;
+  }
+
+  start(): void {
+    this.#loops = Array.from({ length: this.#parts.source.shards }, async (_, shard) => await this.#run(shard));
+  }
+
+  async stop(): Promise<void> {
+    this.#stop.abort();
+    await Promise.all(this.#loops);
+  }
+
+  async #run(shard: number): Promise<void> {
+    const { bucket, source, logger } = this.#parts;
+    const key = `checkpoint.${shard}`;
+    const after = Number((await bucket.get(key).catch(() => null))?.value ?? '0');
+    const states = new Map<string, TenantState>();
+    const options = { shard, kinds: ['tenant'] as const, after, signal: this.#stop.signal, buffer: 100 };
+    for await (const batch of source.follow(options)) {
+      try {
+        for (const followed of batch) await this.#apply(followed, states);
+        const last = batch.at(-1);
+        const position = last?.kind === 'commit' ? last.stored.position : last?.position;
+        if (position !== undefined) await bucket.put(key, String(position));
+      } catch (error) {
+        // The checkpoint stays where it was: the next start reads this batch again.
+        logger.warn({ err: error, shard }, 'the directory could not be brought up to date');
+      }
+    }
+  }
+
+  async #apply(followed: FollowedCommit, states: Map<string, TenantState>): Promise<void> {
+    if (followed.kind === 'undecodable') return;
+    const { ref, commit, position } = followed.stored;
+    let state = states.get(ref.id) ?? initialTenant;
+    for (const [index, event] of commit.events.entries()) {
+      // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- checked against its schema when it was appended
+      state = evolveTenant(state, event as unknown as TenantEvent, { at: commit.at, position, index });
+    }
+    states.set(ref.id, state);
+    await this.#parts.directory.publish(state, position);
+  }
+}

@@ -1,0 +1,107 @@
+import { sql } from 'slonik';
+import type { DatabaseTransactionConnection } from 'slonik';
+import { z } from 'zod';
+
+/** A row's identity within its table: the tenant and what the table's other key columns say. */
+export type DocumentKey = Readonly<Record<string, string>>;
+
+/**
+ * A table of documents: key columns, some columns taken out of the document for filters and order, and the document
+ * itself. Its evolve functions are pure; a batch of commits costs one read and one write, however long it is.
+ */
+export interface DocumentTable<V> {
+  readonly name: string;
+  readonly keyColumns: readonly string[];
+  /** Columns besides key and document, with their SQL types. */
+  readonly columns: Readonly<Record<string, 'text' | 'int' | 'bigint'>>;
+  readonly columnsOf: (view: V) => Readonly<Record<string, string | number | null>>;
+}
+
+/** Views of one batch: read once, changed in memory, written once. */
+export class DocumentBatch<V> {
+  readonly #table: DocumentTable<V>;
+  readonly #schema: string;
+  readonly #views = new Map<string, { key: DocumentKey; view: V | undefined; changed: boolean }>();
+
+  constructor(table: DocumentTable<V>, schema: string) {
+    this.#table = table;
+    this.#schema = schema;
+  }
+
+  /** Names a document that the batch may touch; call it for all of them before `load`. */
+  want(key: DocumentKey): void {
+    const id = idOf(this.#table, key);
+    if (!this.#views.has(id)) this.#views.set(id, { key, view: undefined, changed: false });
+  }
+
+  async load(transaction: DatabaseTransactionConnection): Promise<void> {
+    if (this.#views.size === 0) return;
+    const { keyColumns, name } = this.#table;
+    const keys = JSON.stringify([...this.#views.values()].map(({ key }) => key));
+    const columns = keyColumns.map((column) => sql.identifier([column]));
+    const definition = keyColumns.map((column) => sql.fragment`${sql.identifier([column])} text`);
+    const row = z.object({ doc: z.unknown() }).and(z.record(z.string(), z.unknown()));
+    const rows = await transaction.any(sql.type(row)`
+      select ${sql.join(columns, sql.fragment`, `)}, doc from ${sql.identifier([this.#schema, name])}
+      where (${sql.join(columns, sql.fragment`, `)}) in (
+        select ${sql.join(columns, sql.fragment`, `)} from json_to_recordset(${keys}) as wanted(${sql.join(definition, sql.fragment`, `)}))`);
+    for (const found of rows) {
+      const entry = this.#views.get(keyColumns.map((column) => String(found[column])).join('\0'));
+      // Written by `save` from the same type.
+      // oxlint-disable-next-line typescript/no-unsafe-type-assertion
+      if (entry !== undefined) entry.view = found.doc as V;
+    }
+  }
+
+  get(key: DocumentKey): V | undefined {
+    return this.#views.get(idOf(this.#table, key))?.view;
+  }
+
+  set(key: DocumentKey, view: V): void {
+    this.#views.set(idOf(this.#table, key), { key, view, changed: true });
+  }
+
+  async save(transaction: DatabaseTransactionConnection): Promise<void> {
+    const { name, keyColumns, columns, columnsOf } = this.#table;
+    const rows = [...this.#views.values()].flatMap(({ key, view, changed }) =>
+      changed && view !== undefined ? [{ ...key, ...columnsOf(view), doc: view }] : [],
+    );
+    await upsert(transaction, {
+      table: [this.#schema, name],
+      key: keyColumns,
+      columns: { ...Object.fromEntries(keyColumns.map((column) => [column, 'text'])), ...columns, doc: 'jsonb' },
+      rows,
+    });
+  }
+}
+
+function idOf<V>(table: DocumentTable<V>, key: DocumentKey): string {
+  return table.keyColumns.map((column) => key[column]).join('\0');
+}
+
+export interface Upsert {
+  readonly table: readonly [schema: string, name: string];
+  readonly key: readonly string[];
+  readonly columns: Readonly<Record<string, string>>;
+  readonly rows: readonly object[];
+}
+
+/** Writes rows set-based: one statement, whatever their number. A row that is there is replaced. */
+export async function upsert(transaction: DatabaseTransactionConnection, { table, key, columns, rows }: Upsert): Promise<void> {
+  if (rows.length === 0) return;
+  const names = Object.keys(columns);
+  const identifiers = sql.join(names.map((name) => sql.identifier([name])), sql.fragment`, `);
+  const definition = names.map((name) => sql.fragment`${sql.identifier([name])} ${sql.identifier([pgType(columns[name])])}`);
+  const others = names.filter((name) => !key.includes(name));
+  const changes = others.map((name) => sql.fragment`${sql.identifier([name])} = excluded.${sql.identifier([name])}`);
+  await transaction.query(sql.unsafe`
+    insert into ${sql.identifier([...table])} (${identifiers})
+    select ${identifiers} from json_to_recordset(${JSON.stringify(rows)}) as fresh(${sql.join(definition, sql.fragment`, `)})
+    on conflict (${sql.join(key.map((name) => sql.identifier([name])), sql.fragment`, `)})
+    do update set ${sql.join(changes, sql.fragment`, `)}`);
+}
+
+/** Type names as the catalogue spells them: a quoted alias such as "int" would not be found. */
+function pgType(type: string | undefined): string {
+  return type === 'int' ? 'int4' : type === 'bigint' ? 'int8' : (type ?? 'text');
+}

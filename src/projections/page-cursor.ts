@@ -1,0 +1,28 @@
+import { createHash } from 'node:crypto';
+
+/**
+ * A place in a list, bound to its route and filters by a check: the cursor of another list does not decode (wire
+ * contract, section 7). The key is what the list is ordered by.
+ */
+export function encodePageCursor(scope: string, key: readonly string[]): string {
+  const body = Buffer.from(JSON.stringify(key)).toString('base64url');
+  return `${check(scope)}${body}`;
+}
+
+/** The key, or null when the text is no cursor of this list. `parts` is how many texts the key has. */
+export function decodePageCursor(scope: string, cursor: string, parts: number): string[] | null {
+  if (cursor.length > 2_000 || !/^[A-Za-z0-9_-]+$/.test(cursor) || !cursor.startsWith(check(scope))) return null;
+  try {
+    const key: unknown = JSON.parse(Buffer.from(cursor.slice(CHECK_CHARS), 'base64url').toString());
+    const valid = Array.isArray(key) && key.length === parts && key.every((part): part is string => typeof part === 'string');
+    return valid ? key : null;
+  } catch {
+    return null;
+  }
+}
+
+const CHECK_CHARS = 8;
+
+function check(scope: string): string {
+  return createHash('sha256').update(scope).digest('base64url').slice(0, CHECK_CHARS);
+}

@@ -1,0 +1,64 @@
+import type { DatabasePool } from 'slonik';
+import { readCheckpoint } from './checkpoint.ts';
+import { reading } from './read-store/pool.ts';
+
+/** A freshness wait that is longer than this gives up (design, section 4). */
+export const FRESH_WITHIN_MS = 2_000;
+/** A missed announcement is made good by a look at the checkpoint, ms. */
+const LOOK_MS = 250;
+
+/** How far the read models of the whole installation have come, as their projectors announce it. */
+export class ProjectionProgress {
+  readonly #positions = new Map<string, number>();
+  readonly #waiting = new Set<{ key: string; position: number; resolve: () => void }>();
+  readonly #pool: DatabasePool;
+
+  constructor(pool: DatabasePool) {
+    this.#pool = pool;
+  }
+
+  /** An announcement, from this process or another. */
+  reached({ group, shard, position }: { group: string; shard: number; position: number }): void {
+    const key = `${group}.${shard}`;
+    if (position <= (this.#positions.get(key) ?? 0)) return;
+    this.#positions.set(key, position);
+    for (const waiter of this.#waiting) {
+      if (waiter.key === key && waiter.position <= position) waiter.resolve();
+    }
+  }
+
+  /** Resolves to whether the group's rows reach a position, within the bound at the latest; never throws. */
+  async reach(group: string, shard: number, position: number, withinMs = FRESH_WITHIN_MS): Promise<boolean> {
+    const key = `${group}.${shard}`;
+    const done = (): boolean => (this.#positions.get(key) ?? 0) >= position;
+    const deadline = Date.now() + withinMs;
+    while (!done() && Date.now() < deadline) {
+      await this.#announced(key, position, Math.min(LOOK_MS, deadline - Date.now()));
+      if (done()) return true;
+      try {
+        const seen = await reading(async () => await readCheckpoint(this.#pool, group, shard));
+        this.reached({ group, shard, position: seen });
+      } catch {
+        // The database is away: the caller's write is in the log all the same, only its reading back is late.
+        return false;
+      }
+    }
+    return done();
+  }
+
+  async #announced(key: string, position: number, withinMs: number): Promise<void> {
+    await new Promise<void>((resolve) => {
+      const waiter = {
+        key,
+        position,
+        resolve: (): void => {
+          clearTimeout(timer);
+          this.#waiting.delete(waiter);
+          resolve();
+        },
+      };
+      const timer = setTimeout(waiter.resolve, withinMs);
+      this.#waiting.add(waiter);
+    });
+  }
+}

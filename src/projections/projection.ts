@@ -1,0 +1,17 @@
+import type { DatabaseTransactionConnection } from 'slonik';
+import type { StoredCommit } from '../streams/commit.ts';
+import type { AggregateKind } from '../streams/subjects.ts';
+
+/** A group of read models that share a checkpoint: one schema, fed from one or several kinds of aggregates. */
+export interface ProjectionGroup {
+  /** Also the name of its schema. */
+  readonly name: string;
+  readonly kinds: readonly AggregateKind[];
+  /** Tables that a rebuild makes anew; an audit compares them row for row. */
+  readonly tables: readonly string[];
+  /**
+   * Applies commits in their order, in a constant number of statements. Applying the same commits again must leave the
+   * same rows.
+   */
+  readonly apply: (transaction: DatabaseTransactionConnection, schema: string, commits: readonly StoredCommit[]) => Promise<void>;
+}

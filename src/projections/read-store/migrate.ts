@@ -1,0 +1,49 @@
+import { readdir, readFile } from 'node:fs/promises';
+import { Client } from 'pg';
+
+const DIRECTORY = new URL('../../../migrations/', import.meta.url);
+const LOCK = 7_070_001;
+const CONNECT_MS = 5_000;
+
+/** The database was made by a newer version of this program. */
+export class NewerSchemaError extends Error {}
+
+/**
+ * Brings the schema up to date: numbered SQL files, forward only, each once and whole. Safe to run from many processes
+ * at once: they queue at an advisory lock, and all but the first find nothing to do.
+ * It uses the driver itself, because a file of several statements is no tagged template.
+ */
+export async function migrate(url: string): Promise<void> {
+  const client = new Client({ connectionString: url, connectionTimeoutMillis: CONNECT_MS });
+  await client.connect();
+  try {
+    await client.query('begin');
+    await client.query('select pg_advisory_xact_lock($1)', [LOCK]);
+    await client.query(`create table if not exists public.migration
+      (number int primary key, name text not null, applied_at timestamptz not null default now())`);
+    const { rows } = await client.query<{ number: number }>('select number from public.migration');
+    const applied = new Set(rows.map(({ number }) => number));
+    const files = (await readdir(DIRECTORY)).filter((name) => /^\d{4}-.*\.sql$/.test(name)).toSorted();
+    refuseNewer(applied, files);
+    for (const name of files) {
+      if (applied.has(numberOf(name))) continue;
+      await client.query(await readFile(new URL(name, DIRECTORY), 'utf8'));
+      await client.query('insert into public.migration (number, name) values ($1, $2)', [numberOf(name), name]);
+    }
+    await client.query('commit');
+  } finally {
+    // Without a commit, the end of the connection rolls everything back.
+    await client.end();
+  }
+}
+
+function refuseNewer(applied: ReadonlySet<number>, files: readonly string[]): void {
+  const newest = Math.max(0, ...files.map(numberOf));
+  const beyond = applied.values().find((number) => number > newest);
+  if (beyond === undefined) return;
+  throw new NewerSchemaError(`The database has migration ${beyond}, this version knows up to ${newest}. Start a newer version of the Host.`);
+}
+
+function numberOf(name: string): number {
+  return Number(name.slice(0, 4));
+}

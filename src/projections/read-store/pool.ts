@@ -1,0 +1,81 @@
+import { createPool, SchemaValidationError } from 'slonik';
+import type { DatabasePool, Interceptor } from 'slonik';
+
+/** Postgres cannot be reached, or refuses work because it starts or stops. Reads answer 503, writes go on. */
+export class ReadStoreUnavailableError extends Error {}
+
+export interface ReadStoreOptions {
+  readonly url: string;
+  readonly maximumConnections: number;
+  /** Counts statements, for the test that asserts their number. */
+  readonly onStatement?: () => void;
+}
+
+/** The only place that opens connections to Postgres. Every bound is written here. */
+export async function openReadStore(options: ReadStoreOptions): Promise<DatabasePool> {
+  const counting: Interceptor = {
+    name: 'count-statements',
+    beforeQueryExecution: () => {
+      options.onStatement?.();
+      return null;
+    },
+  };
+  return await createPool(options.url, {
+    // Positions are sequences of a stream: far below 2^53, and numbers everywhere else.
+    typeParsers: [{ name: 'int8', parse: Number }],
+    captureStackTrace: false,
+    connectionRetryLimit: 0,
+    connectionTimeout: 2_000,
+    idleTimeout: 30_000,
+    idleInTransactionSessionTimeout: 60_000,
+    maximumPoolSize: options.maximumConnections,
+    minimumPoolSize: 0,
+    queryRetryLimit: 0,
+    statementTimeout: 30_000,
+    transactionRetryLimit: 2,
+    interceptors: [counting, checkingRows],
+  });
+}
+
+/** Rows are held against the schema of their statement: a column that changed its type is found here, not further on. */
+const checkingRows: Interceptor = {
+  name: 'check-rows',
+  transformRow: ({ resultParser }, query, row) => {
+    const checked = resultParser?.['~standard'].validate(row);
+    if (checked === undefined) return row;
+    if (checked instanceof Promise) throw new Error('row schemas are synchronous');
+    if (checked.issues !== undefined) throw new SchemaValidationError(query, row, checked.issues);
+    // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- it has just been checked
+    return checked.value as typeof row;
+  },
+};
+
+/** Conditions of Postgres (SQLSTATE) that pass by themselves: connection, resources, operator intervention, retries. */
+const PASSING_CLASSES = ['08', '53', '57', '40', '55', '58'];
+
+/** Whether an error says that the database is out of reach, rather than that a statement or its data is wrong. */
+export function isUnavailable(error: unknown): boolean {
+  for (let cause: unknown = error; cause instanceof Error; cause = cause.cause) {
+    const code: unknown = 'code' in cause ? cause.code : undefined;
+    if (typeof code === 'string') {
+      if (/^[0-9A-Z]{5}$/.test(code)) return PASSING_CLASSES.includes(code.slice(0, 2));
+      if (/^E[A-Z]+$/.test(code)) return true;
+    }
+    if (['ConnectionError', 'BackendTerminatedError', 'BackendTerminatedUnexpectedlyError', 'StatementTimeoutError'].includes(cause.constructor.name)) return true;
+    if (/connection terminated|connection is closed|timeout exceeded when trying to connect|pool (is|has been) (end|shut)/i.test(cause.message)) return true;
+  }
+  return false;
+}
+
+/**
+ * Runs a read and names a database that is out of reach as such.
+ * @throws ReadStoreUnavailableError
+ */
+export async function reading<T>(read: () => Promise<T>): Promise<T> {
+  try {
+    return await read();
+  } catch (cause) {
+    if (isUnavailable(cause)) throw new ReadStoreUnavailableError('the database cannot be reached', { cause });
+    throw cause;
+  }
+}

@@ -1,0 +1,83 @@
+import { sql } from 'slonik';
+import type { DatabasePool, DatabasePoolConnection, DatabaseTransactionConnection } from 'slonik';
+import { z } from 'zod';
+import type { Logger } from '../lib/logger.ts';
+import type { CommitSource } from '../streams/event-store.ts';
+import { FencedError, readCheckpoint } from './checkpoint.ts';
+import type { ProjectionGroup } from './projection.ts';
+import { applyBatch, BATCH_MAX } from './runner.ts';
+
+export interface RebuildOptions {
+  readonly pool: DatabasePool;
+  readonly source: CommitSource;
+  readonly group: ProjectionGroup;
+  readonly logger: Logger;
+  /** Told how far each stream has been read, of how much. */
+  readonly onProgress: (progress: { group: string; shard: number; position: number; newest: number }) => void;
+}
+
+/**
+ * Builds a group's read models anew from the log in a schema beside the live one, and swaps the two by renaming. The
+ * live projector goes on meanwhile; it finds its checkpoint moved and reads on from the new one. Read models are
+ * rebuilt, never repaired.
+ */
+export async function rebuild(options: RebuildOptions): Promise<void> {
+  const { pool, source, group } = options;
+  const next = `${group.name}_next`;
+  await pool.connect(async (connection) => {
+    await makeBeside(connection, group, next);
+    for (let shard = 0; shard < source.shards; shard++) await fill(connection, { ...options, schema: next, shard });
+    await swap(connection, options, next);
+  });
+}
+
+/** An empty copy of the group's schema: same tables, same indexes. */
+export async function makeBeside(connection: DatabasePoolConnection, group: ProjectionGroup, schema: string): Promise<void> {
+  await connection.query(sql.unsafe`drop schema if exists ${sql.identifier([schema])} cascade`);
+  await connection.query(sql.unsafe`create schema ${sql.identifier([schema])}`);
+  for (const table of ['checkpoint', 'parked', ...group.tables]) {
+    await connection.query(sql.unsafe`
+      create table ${sql.identifier([schema, table])} (like ${sql.identifier([group.name, table])} including all)`);
+  }
+}
+
+/** Reads a stream into a schema, up to what was its newest commit when this began. */
+export async function fill(
+  connection: DatabasePoolConnection | DatabaseTransactionConnection,
+  options: RebuildOptions & { readonly schema: string; readonly shard: number },
+): Promise<void> {
+  const { source, group, schema, shard, onProgress } = options;
+  const newest = await source.newest(shard, group.kinds);
+  let position = await readCheckpoint(connection, schema, shard);
+  const done = new AbortController();
+  if (position >= newest) return;
+  const following = { shard, kinds: group.kinds, after: position, signal: done.signal, buffer: BATCH_MAX };
+  for await (const batch of source.follow(following)) {
+    position = await applyBatch(connection, { ...options, from: position, batch });
+    onProgress({ group: group.name, shard, position, newest });
+    if (position >= newest) break;
+  }
+  done.abort();
+}
+
+/**
+ * The lock keeps the live projector from committing, so the last stretch is read inside the same transaction: a reader
+ * never sees a checkpoint go back, and with it rows that it had been promised.
+ */
+async function swap(connection: DatabasePoolConnection, options: RebuildOptions, next: string): Promise<void> {
+  const live = options.group.name;
+  const old = `${live}_old`;
+  await connection.transaction(async (transaction) => {
+    await transaction.query(sql.unsafe`lock table ${sql.identifier([live, 'checkpoint'])} in access exclusive mode`);
+    for (let shard = 0; shard < options.source.shards; shard++) await fill(transaction, { ...options, schema: next, shard });
+    const row = z.object({ n: z.int() });
+    const parked = async (schema: string): Promise<number> =>
+      await transaction.oneFirst(sql.type(row)`select count(*)::int as n from ${sql.identifier([schema, 'parked'])}`);
+    if ((await parked(next)) > (await parked(live))) {
+      throw new FencedError(`the rebuild of ${live} parked more commits than the live read model: nothing was swapped`);
+    }
+    await transaction.query(sql.unsafe`alter schema ${sql.identifier([live])} rename to ${sql.identifier([old])}`);
+    await transaction.query(sql.unsafe`alter schema ${sql.identifier([next])} rename to ${sql.identifier([live])}`);
+    await transaction.query(sql.unsafe`drop schema ${sql.identifier([old])} cascade`);
+  });
+}

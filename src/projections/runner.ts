@@ -1,0 +1,179 @@
+import { sql } from 'slonik';
+import type { DatabasePool, DatabasePoolConnection, DatabaseTransactionConnection } from 'slonik';
+import { z } from 'zod';
+import { backoffMs, delay } from '../lib/backoff.ts';
+import { faultPoint } from '../lib/fault-points.ts';
+import type { Logger } from '../lib/logger.ts';
+import type { StoredCommit } from '../streams/commit.ts';
+import type { CommitSource, FollowedCommit } from '../streams/event-store.ts';
+import { subjectOf } from '../streams/subjects.ts';
+import { FencedError, moveCheckpoint, readCheckpoint } from './checkpoint.ts';
+import type { ProjectionGroup } from './projection.ts';
+import { isUnavailable } from './read-store/pool.ts';
+
+/** Commits of one transaction (design, section 4). */
+export const BATCH_MAX = 500;
+/** How often a standby asks whether the leading projector has gone. */
+const STANDBY_MS = 1_000;
+
+export interface ProjectorOptions {
+  readonly group: ProjectionGroup;
+  readonly shard: number;
+  readonly pool: DatabasePool;
+  readonly source: CommitSource;
+  readonly logger: Logger;
+  /** Told after each transaction how far the group's rows now reach. */
+  readonly onProgress: (progress: { group: string; shard: number; position: number }) => void;
+  readonly onParked?: () => void;
+}
+
+/**
+ * Feeds one group of read models from one stream.
+ *
+ *   standby (another process holds the advisory lock) → leading (reads on from the checkpoint, a transaction a batch)
+ *     → standby (database away, fenced, stopped) …
+ */
+export class Projector {
+  readonly #options: ProjectorOptions;
+  readonly #stop = new AbortController();
+  #position = 0;
+  #loop: Promise<void> = Promise.resolve();
+
+  constructor(options: ProjectorOptions) {
+    this.#options = options;
+  }
+
+  /** How far this process has applied the stream; 0 while it is on standby. */
+  get position(): number {
+    return this.#position;
+  }
+
+  start(): void {
+    this.#loop = this.#run();
+  }
+
+  async stop(): Promise<void> {
+    this.#stop.abort();
+    await this.#loop;
+  }
+
+  async #run(): Promise<void> {
+    const { group, shard, pool, logger } = this.#options;
+    for (let failures = 0; !this.#stop.signal.aborted; ) {
+      try {
+        await pool.connect(async (connection) => {
+          if (!(await lock(connection, `${group.name}.${shard}`))) return;
+          try {
+            await this.#lead(connection);
+          } finally {
+            await unlock(connection, `${group.name}.${shard}`);
+          }
+        });
+        failures = 0;
+      } catch (error) {
+        failures++;
+        const known = error instanceof FencedError || isUnavailable(error);
+        logger[known ? 'warn' : 'error']({ err: error, group: group.name, shard }, 'the projector starts again');
+      }
+      this.#position = 0;
+      await delay(failures === 0 ? STANDBY_MS : backoffMs(failures, { baseMs: 100, capMs: 2_000 }), this.#stop.signal);
+    }
+  }
+
+  async #lead(connection: DatabasePoolConnection): Promise<void> {
+    const { group, shard, source } = this.#options;
+    this.#position = await readCheckpoint(connection, group.name, shard);
+    const { signal } = this.#stop;
+    const options = { shard, kinds: group.kinds, after: this.#position, signal, buffer: BATCH_MAX };
+    this.#report();
+    for await (const batch of source.follow(options)) {
+      this.#position = await applyBatch(connection, { ...this.#options, schema: group.name, from: this.#position, batch });
+      this.#report();
+    }
+  }
+
+  #report(): void {
+    const { group, shard, onProgress } = this.#options;
+    onProgress({ group: group.name, shard, position: this.#position });
+  }
+}
+
+/** Inside a transaction, a batch is a savepoint. */
+type WriteConnection = DatabasePoolConnection | DatabaseTransactionConnection;
+
+export interface BatchOptions {
+  readonly group: ProjectionGroup;
+  readonly schema: string;
+  readonly shard: number;
+  readonly from: number;
+  readonly batch: readonly FollowedCommit[];
+  readonly logger: Logger;
+  readonly onParked?: () => void;
+}
+
+/**
+ * Applies a batch in one transaction. If its data cannot be applied, commit by commit, and the one that cannot is
+ * parked with an alarm: a poison event never stops the line. Returns the new position.
+ */
+export async function applyBatch(connection: WriteConnection, options: BatchOptions): Promise<number> {
+  const { batch, from } = options;
+  try {
+    return await applyTogether(connection, options);
+  } catch (error) {
+    if (error instanceof FencedError || isUnavailable(error)) throw error;
+    if (batch.length === 1) return await park(connection, options, error);
+    let position = from;
+    for (const followed of batch) position = await applyBatch(connection, { ...options, from: position, batch: [followed] });
+    return position;
+  }
+}
+
+async function applyTogether(connection: WriteConnection, options: BatchOptions): Promise<number> {
+  const { group, schema, shard, from, batch } = options;
+  const commits: StoredCommit[] = [];
+  for (const followed of batch) {
+    if (followed.kind === 'undecodable') throw followed.error;
+    commits.push(followed.stored);
+  }
+  const to = positionOf(batch.at(-1)) ?? from;
+  await connection.transaction(async (transaction) => {
+    await moveCheckpoint(transaction, schema, { shard, from, to });
+    await group.apply(transaction, schema, commits);
+  });
+  await faultPoint('projection.applied');
+  return to;
+}
+
+async function park(connection: WriteConnection, options: BatchOptions, error: unknown): Promise<number> {
+  const { schema, shard, from, batch, logger } = options;
+  const [followed] = batch;
+  const position = positionOf(followed) ?? from;
+  const subject = followed === undefined ? '' : subjectOf(followed.kind === 'commit' ? followed.stored.ref : followed.ref);
+  const reason = error instanceof Error ? error.message : String(error);
+  logger.error({ err: error, schema, shard, position, subject }, 'ALARM: a commit cannot be projected and is parked');
+  options.onParked?.();
+  await connection.transaction(async (transaction: DatabaseTransactionConnection) => {
+    await moveCheckpoint(transaction, schema, { shard, from, to: position });
+    await transaction.query(sql.unsafe`
+      insert into ${sql.identifier([schema, 'parked'])} (shard, position, subject, error)
+      values (${shard}, ${position}, ${subject}, ${reason.slice(0, 2_000)}) on conflict do nothing`);
+  });
+  return position;
+}
+
+function positionOf(followed: FollowedCommit | undefined): number | undefined {
+  return followed?.kind === 'commit' ? followed.stored.position : followed?.position;
+}
+
+async function lock(connection: DatabasePoolConnection, name: string): Promise<boolean> {
+  const row = z.object({ locked: z.boolean() });
+  return await connection.oneFirst(sql.type(row)`select pg_try_advisory_lock(hashtextextended(${`projector.${name}`}, 0)) as locked`);
+}
+
+async function unlock(connection: DatabasePoolConnection, name: string): Promise<void> {
+  try {
+    await connection.query(sql.unsafe`select pg_advisory_unlock(hashtextextended(${`projector.${name}`}, 0))`);
+  } catch {
+    // The connection is gone, and the lock with it.
+  }
+}

@@ -1,0 +1,145 @@
+import type { SessionEvent } from '../../domain/session/events.ts';
+import { toCanonical } from '../../domain/session/canonical.ts';
+import type { StoredCommit } from '../../streams/commit.ts';
+import { DocumentBatch, upsert } from '../documents.ts';
+import type { DocumentTable } from '../documents.ts';
+import type { ProjectionGroup } from '../projection.ts';
+import { callIdOf, eventsOf, evolveCallView, evolveSessionView, evolveTurnView } from './views.ts';
+import type { EventPlaceInTime, ModelCallView, SessionView, TurnView } from './views.ts';
+
+const sessionTable: DocumentTable<SessionView> = {
+  name: 'session',
+  keyColumns: ['tenant', 'id'],
+  columns: { agent_id: 'text', subject: 'text', status: 'text', created_at: 'text' },
+  columnsOf: ({ agentId, subject, status, createdAt }) => ({ agent_id: agentId, subject, status, created_at: createdAt }),
+};
+
+const turnTable: DocumentTable<TurnView> = { name: 'turn', keyColumns: ['tenant', 'session_id', 'id'], columns: {}, columnsOf: () => ({}) };
+
+const callTable: DocumentTable<ModelCallView> = {
+  name: 'model_call',
+  keyColumns: ['tenant', 'session_id', 'id'],
+  columns: { turn_id: 'text', position: 'bigint', index: 'int' },
+  columnsOf: ({ turnId, position, index }) => ({ turn_id: turnId, position, index }),
+};
+
+const HISTORY_COLUMNS = {
+  tenant: 'text',
+  session_id: 'text',
+  position: 'bigint',
+  index: 'int',
+  shard: 'int',
+  event_id: 'text',
+  turn_id: 'text',
+  type: 'text',
+  at: 'text',
+  payload: 'text',
+  delegation_id: 'text',
+  agent_path: 'text',
+} as const;
+
+/** Sessions, their canonical history, turns, model calls and receipts: one pass over the commits of sessions. */
+export const sessionsProjection: ProjectionGroup = {
+  name: 'sessions',
+  kinds: ['session'],
+  tables: ['session', 'history', 'turn', 'model_call', 'receipt'],
+  apply: async (transaction, schema, commits) => {
+    const batch = new SessionBatch(schema);
+    for (const commit of commits) batch.want(commit);
+    await batch.sessions.load(transaction);
+    await batch.turns.load(transaction);
+    await batch.calls.load(transaction);
+    for (const commit of commits) batch.apply(commit);
+    await batch.sessions.save(transaction);
+    await batch.turns.save(transaction);
+    await batch.calls.save(transaction);
+    const key = ['tenant', 'session_id', 'position', 'index'];
+    await upsert(transaction, { table: [schema, 'history'], key, columns: HISTORY_COLUMNS, rows: batch.history });
+    await upsert(transaction, {
+      table: [schema, 'receipt'],
+      key: ['tenant', 'session_id', 'id'],
+      columns: { tenant: 'text', session_id: 'text', id: 'text', doc: 'jsonb' },
+      rows: batch.receipts,
+    });
+  },
+};
+
+class SessionBatch {
+  readonly sessions: DocumentBatch<SessionView>;
+  readonly turns: DocumentBatch<TurnView>;
+  readonly calls: DocumentBatch<ModelCallView>;
+  readonly history: object[] = [];
+  readonly receipts: object[] = [];
+
+  constructor(schema: string) {
+    this.sessions = new DocumentBatch(sessionTable, schema);
+    this.turns = new DocumentBatch(turnTable, schema);
+    this.calls = new DocumentBatch(callTable, schema);
+  }
+
+  want(stored: StoredCommit): void {
+    const { tenant, id } = stored.ref;
+    this.sessions.want({ tenant, id });
+    for (const { event } of eventsOf(stored)) {
+      const turnId = turnIdOf(event);
+      if (turnId !== null) this.turns.want({ tenant, session_id: id, id: turnId });
+      const callId = callIdOf(event);
+      if (callId !== null) this.calls.want({ tenant, session_id: id, id: callId });
+    }
+  }
+
+  apply(stored: StoredCommit): void {
+    const { ref, commit, position } = stored;
+    for (const { event, place } of eventsOf(stored)) {
+      this.#applyEvent(stored, event, place);
+      this.#record(stored, event, place);
+    }
+    if (commit.receipt === undefined) return;
+    const doc = { ...commit.receipt, position, index: 0 };
+    this.receipts.push({ tenant: ref.tenant, session_id: ref.id, id: commit.receipt.key, doc });
+  }
+
+  #applyEvent({ ref }: StoredCommit, event: SessionEvent, place: EventPlaceInTime): void {
+    const { tenant, id } = ref;
+    const sessionKey = { tenant, id };
+    const session = evolveSessionView(this.sessions.get(sessionKey), event, { ...place, id });
+    if (session === undefined) return;
+    this.sessions.set(sessionKey, session);
+    const turnId = turnIdOf(event);
+    if (turnId !== null) {
+      const key = { tenant, session_id: id, id: turnId };
+      const turn = evolveTurnView(this.turns.get(key), event, place.at);
+      if (turn !== undefined) this.turns.set(key, turn);
+    }
+    const callId = callIdOf(event);
+    if (callId !== null) {
+      const key = { tenant, session_id: id, id: callId };
+      const context = { ...place, sessionId: id, agentId: session.agentId };
+      const call = evolveCallView(this.calls.get(key), event, context);
+      if (call !== undefined) this.calls.set(key, call);
+    }
+  }
+
+  #record({ ref, commit }: StoredCommit, event: SessionEvent, { at, shard, position, index }: EventPlaceInTime): void {
+    const canonical = toCanonical(event);
+    if (canonical === null) return;
+    this.history.push({
+      tenant: ref.tenant,
+      session_id: ref.id,
+      position,
+      index,
+      shard,
+      event_id: commit.events[index]?.id,
+      turn_id: canonical.turnId,
+      type: canonical.type,
+      at,
+      payload: JSON.stringify(canonical.payload),
+      delegation_id: null,
+      agent_path: null,
+    });
+  }
+}
+
+function turnIdOf(event: SessionEvent): string | null {
+  return 'turnId' in event.data ? event.data.turnId : null;
+}

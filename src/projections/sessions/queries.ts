@@ -1,0 +1,248 @@
+import { sql } from 'slonik';
+import type { DatabasePool, FragmentSqlToken } from 'slonik';
+import { z } from 'zod';
+import { toCanonical } from '../../domain/session/canonical.ts';
+import type { Receipt } from '../../domain/session/receipts.ts';
+import type { CommitPage, EventStore } from '../../streams/event-store.ts';
+import type { StoredCommit } from '../../streams/commit.ts';
+import type { AggregateRef } from '../../streams/subjects.ts';
+import { readCheckpoint } from '../checkpoint.ts';
+import type { ProjectionProgress } from '../progress.ts';
+import { ReadStoreUnavailableError, reading } from '../read-store/pool.ts';
+import { eventsOf, evolveSessionView } from './views.ts';
+import type { ModelCallView, SessionView } from './views.ts';
+
+/** One record of the canonical history; `payload` is JSON text. */
+export interface HistoryRecord {
+  readonly eventId: string;
+  readonly turnId: string | null;
+  readonly at: string;
+  readonly type: string;
+  readonly payload: string;
+  readonly shard: number;
+  readonly position: number;
+  readonly index: number;
+}
+
+export type HistoryPlace = Pick<HistoryRecord, 'shard' | 'position' | 'index'>;
+
+export interface HistoryRequest {
+  readonly order: 'asc' | 'desc';
+  readonly limit: number;
+  /** Exclusive; null: from the beginning, or with `desc` from the end. */
+  readonly from: { readonly position: number; readonly index: number } | null;
+  /** A delegation id or an agent path. */
+  readonly agent: string | null;
+}
+
+export interface HistoryPage {
+  readonly records: readonly HistoryRecord[];
+  /** The last record that was looked at, also when the filter dropped it; null when there was none. */
+  readonly examined: HistoryPlace | null;
+  readonly hasMore: boolean;
+}
+
+export interface SessionFilter {
+  readonly agentId?: string | undefined;
+  readonly status?: string | undefined;
+  readonly subject?: string | undefined;
+  readonly label?: { readonly name: string; readonly value: string } | undefined;
+}
+
+export interface SessionQueries {
+  /** With everything acknowledged before the call; null when there is no such session. */
+  get(ref: AggregateRef): Promise<SessionView | null>;
+  list(tenant: string, filter: SessionFilter, page: { limit: number; after: readonly string[] | null }): Promise<readonly SessionView[]>;
+  /** With everything acknowledged before the call. */
+  history(ref: AggregateRef, request: HistoryRequest): Promise<HistoryPage>;
+  /** Oldest first; `after` is the place of the last one seen. */
+  calls(
+    ref: AggregateRef,
+    page: { limit: number; turnId: string | null; after: { position: number; index: number } | null },
+  ): Promise<{ readonly calls: readonly ModelCallView[]; readonly asOf: string }>;
+  findReceipt(ref: AggregateRef, key: string, upTo: number): Promise<Receipt | null>;
+}
+
+const sessionRow = z.object({ doc: z.custom<SessionView>().nullable(), reached: z.int().nullable() });
+const listRow = z.object({ doc: z.custom<SessionView>() });
+const callRow = z.object({ doc: z.custom<ModelCallView>() });
+const receiptRow = z.object({ doc: z.custom<Receipt>() });
+const historyRow = z.object({
+  event_id: z.string(),
+  turn_id: z.string().nullable(),
+  at: z.string(),
+  type: z.string(),
+  payload: z.string(),
+  shard: z.int(),
+  position: z.int(),
+  index: z.int(),
+});
+
+/** Commits that a page tops itself up with at most; further behind, it waits for the projection instead. */
+const TOP_UP_MAX = 2_000;
+const TOP_UP_BATCH = 500;
+
+interface Parts {
+  readonly pool: DatabasePool;
+  readonly store: EventStore;
+  readonly progress: ProjectionProgress;
+}
+
+export function sessionQueries(parts: Parts): SessionQueries {
+  const { pool, store, progress } = parts;
+  return {
+    get: async (ref) => await getSession(parts, ref),
+    list: async (tenant, filter, page) => await listSessions(pool, tenant, { ...filter, ...page }),
+    history: async (ref, request) => await readHistory(parts, ref, request),
+    calls: async (ref, { limit, turnId, after }) => {
+      const shard = store.shardOf(ref);
+      const head = await store.head(ref);
+      const asOf = new Date().toISOString();
+      if (!(await progress.reach('sessions', shard, head))) throw new ReadStoreUnavailableError('the read models are behind the log');
+      const turn = turnId === null ? sql.fragment`true` : sql.fragment`turn_id = ${turnId}`;
+      const from = after === null ? sql.fragment`true` : sql.fragment`(position, index) > (${after.position}, ${after.index})`;
+      const calls = await reading(
+        async () => await pool.anyFirst(sql.type(callRow)`
+          select doc from sessions.model_call
+          where tenant = ${ref.tenant} and session_id = ${ref.id} and ${turn} and ${from} and doc ->> 'outcome' <> 'pending'
+          order by position, index limit ${limit}`),
+      );
+      return { calls, asOf };
+    },
+    findReceipt: async (ref, key, upTo) =>
+      await reading(async () => {
+        if ((await readCheckpoint(pool, 'sessions', store.shardOf(ref))) < upTo) {
+          throw new ReadStoreUnavailableError('the read models are behind the log');
+        }
+        return await pool.maybeOneFirst(sql.type(receiptRow)`
+          select doc from sessions.receipt where tenant = ${ref.tenant} and session_id = ${ref.id} and id = ${key}`);
+      }),
+  };
+}
+
+async function getSession({ pool, store, progress }: Parts, ref: AggregateRef): Promise<SessionView | null> {
+  const shard = store.shardOf(ref);
+  const head = await store.head(ref);
+  if (head === 0) return null;
+  const found = await reading(
+    async () => await pool.one(sql.type(sessionRow)`
+      select (select doc from sessions.session where tenant = ${ref.tenant} and id = ${ref.id}) as doc,
+             (select position from sessions.checkpoint where shard = ${shard}) as reached`),
+  );
+  progress.reached({ group: 'sessions', shard, position: found.reached ?? 0 });
+  let view = found.doc ?? undefined;
+  if ((found.reached ?? 0) >= head) return view ?? null;
+  for (const commit of await topUp(store, ref, { after: found.reached ?? 0, atLeast: head })) {
+    for (const { event, place } of eventsOf(commit)) view = evolveSessionView(view, event, { ...place, id: ref.id });
+  }
+  return view ?? null;
+}
+
+async function topUp(store: EventStore, ref: AggregateRef, range: { after: number; atLeast: number }): Promise<StoredCommit[]> {
+  const commits: StoredCommit[] = [];
+  let page: CommitPage;
+  let { after } = range;
+  do {
+    page = await store.read(ref, { after, limit: TOP_UP_BATCH, atLeast: range.atLeast });
+    commits.push(...page.commits);
+    after = page.commits.at(-1)?.position ?? after;
+    if (commits.length > TOP_UP_MAX) throw new ReadStoreUnavailableError('the read models are too far behind the log');
+  } while (page.more);
+  return commits;
+}
+
+async function listSessions(
+  pool: DatabasePool,
+  tenant: string,
+  { agentId, status, subject, label, limit, after }: SessionFilter & { limit: number; after: readonly string[] | null },
+): Promise<readonly SessionView[]> {
+  const conditions: FragmentSqlToken[] = [sql.fragment`tenant = ${tenant}`];
+  if (agentId !== undefined) conditions.push(sql.fragment`agent_id = ${agentId}`);
+  if (status !== undefined) conditions.push(sql.fragment`status = ${status}`);
+  if (subject !== undefined) conditions.push(sql.fragment`subject = ${subject}`);
+  if (label !== undefined) conditions.push(sql.fragment`doc -> 'labels' @> ${JSON.stringify({ [label.name]: label.value })}::jsonb`);
+  if (after !== null) conditions.push(sql.fragment`(created_at, id) < (${after[0] ?? ''}, ${after[1] ?? ''})`);
+  return await reading(
+    async () => await pool.anyFirst(sql.type(listRow)`
+      select doc from sessions.session where ${sql.join(conditions, sql.fragment` and `)}
+      order by created_at desc, id desc limit ${limit}`),
+  );
+}
+
+/**
+ * Rows up to the checkpoint from the read model, what came after it from the log: the page has every event that any
+ * node acknowledged before the read began, without waiting for the projection.
+ */
+async function readHistory({ pool, store, progress }: Parts, ref: AggregateRef, request: HistoryRequest): Promise<HistoryPage> {
+  const shard = store.shardOf(ref);
+  const head = await store.head(ref);
+  const reached = await reading(async () => await readCheckpoint(pool, 'sessions', shard));
+  progress.reached({ group: 'sessions', shard, position: reached });
+  const ahead = head > reached ? canonicalRecords(await topUp(store, ref, { after: reached, atLeast: head })) : [];
+  const fromLog = ahead.filter((record) => isWithin(record, request));
+  // One more than asked for tells whether there is more; one of the newest tells what a filter has dropped.
+  const wanted = request.limit + 1;
+  const newerFirst = request.order === 'desc';
+  const before = newerFirst ? fromLog.toReversed() : [];
+  const rows = before.length >= wanted ? [] : await historyRows(pool, ref, { ...request, limit: wanted - before.length, upTo: reached });
+  const records = newerFirst ? [...before, ...rows] : [...rows, ...fromLog];
+  if (request.agent !== null) return await filteredPage({ pool, ref, request, reached, ahead }, records);
+  const page = records.slice(0, request.limit);
+  return { records: page, examined: page.at(-1) ?? null, hasMore: records.length > request.limit };
+}
+
+/** With a filter, a page that came to the end has examined everything up to there, whatever it kept. */
+async function filteredPage(
+  context: { pool: DatabasePool; ref: AggregateRef; request: HistoryRequest; reached: number; ahead: readonly HistoryRecord[] },
+  records: readonly HistoryRecord[],
+): Promise<HistoryPage> {
+  const { pool, ref, request, reached, ahead } = context;
+  // No event of this version belongs to an agent used as a tool; the log's part is filtered like the rows.
+  const kept = records.filter((record) => !ahead.includes(record));
+  const page = kept.slice(0, request.limit);
+  if (kept.length > request.limit) return { records: page, examined: page.at(-1) ?? null, hasMore: true };
+  const whole = { ...request, agent: null, limit: 1, upTo: reached };
+  const [end] =
+    request.order === 'asc'
+      ? [ahead.at(-1) ?? (await historyRows(pool, ref, { ...whole, order: 'desc', from: null }))[0]]
+      : [(await historyRows(pool, ref, { ...whole, order: 'asc', from: null }))[0] ?? ahead[0]];
+  return { records: page, examined: end !== undefined && isWithin(end, request) ? end : (page.at(-1) ?? null), hasMore: false };
+}
+
+function canonicalRecords(commits: readonly StoredCommit[]): HistoryRecord[] {
+  return commits.flatMap((stored) =>
+    eventsOf(stored).flatMap(({ event, place }) => {
+      const canonical = toCanonical(event);
+      if (canonical === null) return [];
+      const { type, turnId, payload } = canonical;
+      const eventId = stored.commit.events[place.index]?.id ?? '';
+      return [{ eventId, turnId, type, payload: JSON.stringify(payload), ...place }];
+    }),
+  );
+}
+
+function isWithin(record: HistoryPlace, { from, order }: HistoryRequest): boolean {
+  if (from === null) return true;
+  const difference = record.position - from.position || record.index - from.index;
+  return order === 'asc' ? difference > 0 : difference < 0;
+}
+
+async function historyRows(
+  pool: DatabasePool,
+  ref: AggregateRef,
+  { order, limit, from, agent, upTo }: HistoryRequest & { readonly upTo: number },
+): Promise<HistoryRecord[]> {
+  const conditions = [sql.fragment`tenant = ${ref.tenant} and session_id = ${ref.id} and position <= ${upTo}`];
+  if (from !== null) {
+    const place = sql.fragment`(${from.position}, ${from.index})`;
+    conditions.push(order === 'asc' ? sql.fragment`(position, index) > ${place}` : sql.fragment`(position, index) < ${place}`);
+  }
+  if (agent !== null) conditions.push(sql.fragment`(delegation_id = ${agent} or agent_path = ${agent})`);
+  const direction = order === 'asc' ? sql.fragment`position, index` : sql.fragment`position desc, index desc`;
+  const rows = await reading(
+    async () => await pool.any(sql.type(historyRow)`
+      select event_id, turn_id, at, type, payload, shard, position, index from sessions.history
+      where ${sql.join(conditions, sql.fragment` and `)} order by ${direction} limit ${limit}`),
+  );
+  return rows.map(({ event_id: eventId, turn_id: turnId, ...row }) => ({ eventId, turnId, ...row }));
+}

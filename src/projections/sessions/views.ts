@@ -1,0 +1,174 @@
+import type { SessionEvent } from '../../domain/session/events.ts';
+import { totalAfter } from '../../domain/session/state.ts';
+import type { LastTurn } from '../../domain/session/state.ts';
+import type { TurnError, TurnEvent } from '../../domain/turn/events.ts';
+import { addUsage, NO_USAGE, ZERO_TOTAL } from '../../domain/turn/usage.ts';
+import type { Usage } from '../../domain/turn/usage.ts';
+import { toCanonical } from '../../domain/session/canonical.ts';
+import type { StoredCommit } from '../../streams/commit.ts';
+
+/** A session as its route shows it, but for the cursor, which needs the session's name. */
+export interface SessionView {
+  readonly id: string;
+  readonly agentId: string;
+  readonly agentVersion: number;
+  readonly manifestHash: string;
+  readonly subject: string | null;
+  readonly status: 'idle' | 'running';
+  readonly activeTurnId: string | null;
+  readonly lastTurn: LastTurn | null;
+  readonly labels: Readonly<Record<string, string>>;
+  readonly info: Readonly<Record<string, unknown>>;
+  readonly usage: Usage;
+  /** Where the newest record of the canonical history stands; null while it is empty. */
+  readonly last: { readonly shard: number; readonly position: number; readonly index: number } | null;
+  readonly createdPosition: number;
+  readonly createdAt: string;
+  readonly updatedAt: string;
+}
+
+/** One turn, for operators and audits. */
+export interface TurnView {
+  readonly turnId: string;
+  readonly status: 'running' | 'completed' | 'failed' | 'cancelled';
+  readonly startedAt: string;
+  readonly endedAt: string | null;
+  readonly segments: number;
+  readonly steps: number;
+  readonly error: TurnError | null;
+  readonly usage: Usage;
+}
+
+/** One model call (wire contract, section 8). */
+export interface ModelCallView {
+  readonly id: string;
+  readonly sessionId: string;
+  readonly turnId: string;
+  readonly agentId: string;
+  readonly provider: string;
+  readonly model: string;
+  readonly at: string;
+  readonly outcome: 'pending' | 'completed' | 'failed' | 'cancelled' | 'lost';
+  readonly usage: Usage;
+  readonly position: number;
+  readonly index: number;
+}
+
+/** Where and when an event stands. */
+export interface EventPlaceInTime {
+  readonly at: string;
+  readonly shard: number;
+  readonly position: number;
+  readonly index: number;
+}
+
+/** The events of a commit, with their places. */
+export function eventsOf({ commit, shard, position }: StoredCommit): { event: SessionEvent; place: EventPlaceInTime }[] {
+  return commit.events.map((stored, index) => ({
+    // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- checked against its schema when it was appended
+    event: stored as unknown as SessionEvent,
+    place: { at: commit.at, shard, position, index },
+  }));
+}
+
+/** Shared by the projection and by the top-up of a page that is ahead of it. */
+export function evolveSessionView(
+  view: SessionView | undefined,
+  event: SessionEvent,
+  context: EventPlaceInTime & { readonly id: string },
+): SessionView | undefined {
+  const { at, shard, position, index, id } = context;
+  if (event.type === 'session.created') {
+    const { agentId, agentVersion, manifestHash, subject, labels, info } = event.data;
+    const created = { id, agentId, agentVersion, manifestHash, subject, labels, info, createdPosition: position, createdAt: at, updatedAt: at };
+    return { ...created, status: 'idle', activeTurnId: null, lastTurn: null, usage: ZERO_TOTAL, last: null };
+  }
+  if (view === undefined) return undefined;
+  const last = toCanonical(event) === null ? view.last : { shard, position, index };
+  const next = { ...view, last, updatedAt: at, usage: totalAfter(view.usage, event) };
+  switch (event.type) {
+    case 'session.updated':
+      return { ...next, labels: event.data.labels };
+    case 'turn.started':
+      return { ...next, status: 'running', activeTurnId: event.data.turnId };
+    case 'turn.completed':
+    case 'turn.failed':
+    case 'turn.cancelled': {
+      const lastTurn = { turnId: event.data.turnId, outcome: outcomeOf(event.type), endedAt: at };
+      return { ...next, status: 'idle', activeTurnId: null, lastTurn };
+    }
+    default:
+      return next;
+  }
+}
+
+function outcomeOf(type: 'turn.completed' | 'turn.failed' | 'turn.cancelled'): 'completed' | 'failed' | 'cancelled' {
+  return type === 'turn.completed' ? 'completed' : type === 'turn.failed' ? 'failed' : 'cancelled';
+}
+
+export function evolveTurnView(view: TurnView | undefined, event: SessionEvent, at: string): TurnView | undefined {
+  if (event.type === 'turn.started') {
+    const { turnId } = event.data;
+    return { turnId, status: 'running', startedAt: at, endedAt: null, segments: 0, steps: 0, error: null, usage: ZERO_TOTAL };
+  }
+  if (view === undefined) return undefined;
+  switch (event.type) {
+    case 'segment.claimed':
+      return { ...view, segments: view.segments + 1 };
+    case 'model.completed':
+      return { ...view, steps: view.steps + 1, usage: addUsage(view.usage, event.data.usage) };
+    case 'model.reported':
+      return { ...view, usage: addUsage(view.usage, event.data.usage) };
+    case 'model.failed':
+      return { ...view, usage: totalAfter(view.usage, event) };
+    case 'turn.completed':
+    case 'turn.failed':
+    case 'turn.cancelled':
+      return { ...view, status: outcomeOf(event.type), endedAt: at, error: event.type === 'turn.failed' ? event.data.error : null };
+    default:
+      return view;
+  }
+}
+
+/** The call that an event is about; null for every other event. */
+export function callIdOf(event: SessionEvent): string | null {
+  switch (event.type) {
+    case 'model.requested':
+    case 'model.completed':
+    case 'model.failed':
+    case 'model.reported':
+    case 'effect.uncertain':
+      return event.data.callId;
+    default:
+      return null;
+  }
+}
+
+export function evolveCallView(
+  view: ModelCallView | undefined,
+  event: SessionEvent,
+  context: EventPlaceInTime & { readonly sessionId: string; readonly agentId: string },
+): ModelCallView | undefined {
+  if (event.type === 'model.requested') return requestedCall(event.data, context);
+  if (view === undefined) return undefined;
+  switch (event.type) {
+    case 'model.completed':
+      return { ...view, outcome: 'completed', usage: event.data.usage };
+    case 'model.failed':
+      return { ...view, outcome: 'failed', usage: event.data.usage };
+    case 'model.reported':
+      return { ...view, usage: event.data.usage };
+    case 'effect.uncertain':
+      return { ...view, outcome: event.data.reason };
+    default:
+      return view;
+  }
+}
+
+function requestedCall(
+  data: Extract<TurnEvent, { type: 'model.requested' }>['data'],
+  { at, position, index, sessionId, agentId }: EventPlaceInTime & { readonly sessionId: string; readonly agentId: string },
+): ModelCallView {
+  const { callId: id, turnId, provider, model } = data;
+  return { id, sessionId, turnId, agentId, provider, model, at, outcome: 'pending', usage: NO_USAGE, position, index };
+}

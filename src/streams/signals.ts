@@ -1,0 +1,9 @@
+/**
+ * Short notes from process to process, at most once and to whoever listens. Nothing may depend on one arriving: the
+ * listener of a note has another way to learn what it says.
+ */
+export interface Signals {
+  send(topic: string, text: string): void;
+  /** `topic` may end in `.>`. Returns the function that ends the listening. */
+  listen(topic: string, onSignal: (topic: string, text: string) => void): () => void;
+}

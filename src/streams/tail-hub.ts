@@ -1,0 +1,216 @@
+import { delay } from '../lib/backoff.ts';
+import type { Logger } from '../lib/logger.ts';
+import type { StoredCommit } from './commit.ts';
+import type { EventStore, LiveCommit, LiveFeed } from './event-store.ts';
+import { refKey } from './subjects.ts';
+import type { AggregateRef } from './subjects.ts';
+
+/** Where a tail's commits go. */
+export interface TailSink {
+  /** Takes a commit; false: the reader is slow, nothing more is to be pushed before `drained` resolves. */
+  write(commit: StoredCommit): boolean;
+  /** Resolves when the reader has taken what was written, or is gone. */
+  drained(): Promise<void>;
+  /** Called once, when the hub ends the tail: it stayed slow for too long, or the node stops. */
+  end(reason: 'slow' | 'stopped' | 'failed'): void;
+}
+
+export interface TailHubOptions {
+  readonly store: EventStore;
+  readonly feed: LiveFeed;
+  readonly logger: Logger;
+  /** How often the last positions of all watched aggregates are compared with the log, ms. */
+  readonly reconcileMs?: number;
+  /** A reader that has not drained for so long is cut off, ms. */
+  readonly slowMs?: number;
+}
+
+const RECONCILE_MS = 4_000;
+const SLOW_MS = 30_000;
+const PAGE = 200;
+const STALE_WAIT_MS = 20;
+const STALE_TRIES = 3;
+
+/**
+ * Live tails of any number of readers over one feed. Correctness does not rest on the feed: it is a hint that is
+ * checked by the chain of positions, and everything it may have missed is read from the log.
+ *
+ *   catching up (reads the log from its position) → live (takes what chains to its position) → catching up (a gap, a
+ *     slow reader that has drained, a disruption, a reconciliation that found it behind) → … → ended
+ */
+export class TailHub {
+  readonly #options: TailHubOptions;
+  readonly #tails = new Map<string, Set<Tail>>();
+  readonly #unlisten: () => void;
+  readonly #timer: NodeJS.Timeout;
+  #open = 0;
+
+  constructor(options: TailHubOptions) {
+    this.#options = options;
+    this.#unlisten = options.feed.listen({
+      onCommit: (commit) => {
+        for (const tail of this.#tails.get(commit.key) ?? []) tail.offer(commit);
+      },
+      onDisruption: () => {
+        for (const tail of this.#all()) tail.behind(Number.POSITIVE_INFINITY);
+      },
+    });
+    this.#timer = setInterval(() => void this.#reconcile(), options.reconcileMs ?? RECONCILE_MS);
+  }
+
+  /** Open tails on this node. */
+  get size(): number {
+    return this.#open;
+  }
+
+  /** Starts a tail after a position. Returns the function that ends it; the sink's `end` is not called for that. */
+  open(ref: AggregateRef, after: number, sink: TailSink): () => void {
+    const key = refKey(ref);
+    const { store, slowMs = SLOW_MS, logger } = this.#options;
+    const members = this.#tails.get(key) ?? new Set();
+    this.#tails.set(key, members);
+    const leave = (): void => {
+      if (!members.delete(tail)) return;
+      this.#open--;
+      if (members.size === 0 && this.#tails.get(key) === members) this.#tails.delete(key);
+    };
+    const tail = new Tail({ ref, store, slowMs, logger, sink, leave }, after);
+    // In the map before the first read: what is stored from here on is offered, so nothing can fall in between.
+    members.add(tail);
+    this.#open++;
+    tail.behind(0);
+    return () => tail.close();
+  }
+
+  /** Ends every tail; their readers resume on another node. */
+  stop(): void {
+    clearInterval(this.#timer);
+    this.#unlisten();
+    for (const tail of this.#all()) tail.end('stopped');
+  }
+
+  #all(): Tail[] {
+    return [...this.#tails.values()].flatMap((members) => [...members]);
+  }
+
+  async #reconcile(): Promise<void> {
+    try {
+      const watched = [...this.#tails.values()].flatMap(([first]) => (first === undefined ? [] : [first.ref]));
+      for (const [key, head] of await this.#options.store.heads(watched)) {
+        for (const tail of this.#tails.get(key) ?? []) tail.behind(head);
+      }
+    } catch (error) {
+      this.#options.logger.debug({ err: error }, 'tails could not be compared with the log');
+    }
+  }
+}
+
+interface TailParts {
+  readonly ref: AggregateRef;
+  readonly store: EventStore;
+  readonly slowMs: number;
+  readonly logger: Logger;
+  readonly sink: TailSink;
+  readonly leave: () => void;
+}
+
+class Tail {
+  readonly #parts: TailParts;
+  /** Position of the last commit that was written to the sink. */
+  #position: number;
+  /** The log has, or may have, commits up to here. */
+  #known = 0;
+  /** Something may have been missed since the read under way began: look once more after it. */
+  #again = false;
+  #state: 'live' | 'catching up' | 'ended' = 'live';
+
+  constructor(parts: TailParts, after: number) {
+    this.#parts = parts;
+    this.#position = after;
+  }
+
+  get ref(): AggregateRef {
+    return this.#parts.ref;
+  }
+
+  offer(commit: LiveCommit): void {
+    if (commit.position <= this.#position) return;
+    if (this.#state === 'live' && commit.previous === this.#position) {
+      this.#position = commit.position;
+      if (!this.#parts.sink.write(commit.stored())) this.#catchUp();
+      return;
+    }
+    this.behind(commit.position);
+  }
+
+  /** The log may reach `position`: read on if this tail does not. 0 asks for one look in any case. */
+  behind(position: number): void {
+    if (this.#state === 'ended') return;
+    this.#known = Math.max(this.#known, Number.isFinite(position) ? position : 0);
+    if (position !== 0 && position <= this.#position) return;
+    if (this.#state === 'live') this.#catchUp();
+    else this.#again = true;
+  }
+
+  close(): void {
+    this.#state = 'ended';
+    this.#parts.leave();
+  }
+
+  end(reason: 'slow' | 'stopped' | 'failed'): void {
+    if (this.#state === 'ended') return;
+    this.close();
+    this.#parts.sink.end(reason);
+  }
+
+  #catchUp(): void {
+    this.#state = 'catching up';
+    this.#read().catch((error: unknown) => {
+      // The reader resumes from its last event id, here or on another node, once the log answers again.
+      this.#parts.logger.debug({ err: error, session: this.ref.id }, 'a tail ends because the log cannot be read');
+      this.end('failed');
+    });
+  }
+
+  async #read(): Promise<void> {
+    for (let stale = 0; ;) {
+      if (!(await this.#drained())) {
+        this.end('slow');
+        return;
+      }
+      if (this.#state === 'ended') return;
+      this.#again = false;
+      const page = await this.#parts.store.read(this.ref, { after: this.#position, limit: PAGE });
+      if (!this.#write(page.commits)) continue;
+      if (page.more || this.#again) continue;
+      // Everything that was offered while this read has been read, or comes with the next one.
+      if (this.#position >= this.#known) break;
+      if (page.commits.length === 0 && ++stale > STALE_TRIES) await this.#askLeader();
+      else if (page.commits.length === 0) await delay(STALE_WAIT_MS);
+    }
+    if (this.#state === 'catching up') this.#state = 'live';
+  }
+
+  /** A replica is behind what the feed has shown, or there is nothing: the leader knows. */
+  async #askLeader(): Promise<void> {
+    this.#known = Math.min(this.#known, await this.#parts.store.head(this.ref));
+    await delay(STALE_WAIT_MS);
+  }
+
+  #write(commits: readonly StoredCommit[]): boolean {
+    for (const commit of commits) {
+      if (this.#state === 'ended') return true;
+      this.#position = commit.position;
+      if (!this.#parts.sink.write(commit)) return false;
+    }
+    return true;
+  }
+
+  async #drained(): Promise<boolean> {
+    const tooSlow = new AbortController();
+    const late = delay(this.#parts.slowMs, tooSlow.signal).then(() => false);
+    const drained = await Promise.race([this.#parts.sink.drained().then(() => true), late]);
+    tooSlow.abort();
+    return drained;
+  }
+}
