@@ -1,6 +1,6 @@
 /* oxlint-disable vitest/expect-expect -- given … when … then is what expects here */
 import { describe, expect, test } from 'vitest';
-import { given, open, START_MS } from '../../../test/support/given.ts';
+import { fold, given, open, START_MS } from '../../../test/support/given.ts';
 import {
   at,
   cancellation,
@@ -9,9 +9,11 @@ import {
   message,
   openCommand,
   TURN,
+  usage,
   WORKER,
 } from '../../../test/support/sessions.ts';
 import { decideAnswer, decideCancel, decideMessage, decideOpenSession, decideTurn } from './decide.ts';
+import type { SessionEvent } from './events.ts';
 import { initialSession } from './state.ts';
 
 const idle = given([created()]).state;
@@ -241,4 +243,26 @@ test('the next message comes after the end, and starts another turn', () => {
 
 test('an absent session stays absent whatever is folded into it', () => {
   expect(given([{ type: 'turn.cancelled', data: { turnId: TURN } }]).state).toEqual(initialSession);
+});
+
+const OF_ANOTHER: readonly SessionEvent[] = [
+  { type: 'segment.claimed', data: { turnId: 'tu_x', epoch: 9, workerId: 'wk_x' } },
+  { type: 'segment.released', data: { turnId: 'tu_x', epoch: 9 } },
+  { type: 'model.completed', data: { turnId: 'tu_x', callId: 'mc_x', step: 0, usage: usage() } },
+  {
+    type: 'effect.uncertain',
+    data: { turnId: 'tu_x', effectId: 'ef_x', kind: 'model', reason: 'lost', callId: 'mc_x' },
+  },
+  { type: 'turn.completed', data: { turnId: 'tu_x', output: '', usage: usage() } },
+  { type: 'turn.failed', data: { turnId: 'tu_x', error: { code: 'c', message: 'm' } } },
+  { type: 'turn.cancelled', data: { turnId: 'tu_x' } },
+];
+
+test.each(OF_ANOTHER)('$type of another turn leaves the running one alone', (event) => {
+  const { turn, lastTurn } = open(fold(busy, [event]));
+  expect([turn, lastTurn]).toEqual([open(busy).turn, null]);
+});
+
+test('a session is created once', () => {
+  expect(fold(busy, [created({ bodyHash: 'other' })])).toEqual(busy);
 });
