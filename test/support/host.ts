@@ -1,0 +1,216 @@
+import { spawn } from 'node:child_process';
+import type { ChildProcess } from 'node:child_process';
+import { glob, mkdtemp, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { commandLine } from '#src/app/embedded/process-identity.ts';
+import { until } from './wait-until.ts';
+
+const MAIN = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
+const START_MS = 30_000;
+/** The Host itself gives a graceful stop up after 25 s. */
+const STOP_MS = 40_000;
+const SERVERS_END_MS = 20_000;
+const OUTPUT_CHARS_MAX = 200_000;
+
+type Environment = Readonly<Record<string, string>>;
+
+export interface HostOptions {
+  /** Over the defaults of a test Host; goes on over restarts. */
+  readonly env?: Environment;
+  /** Default: a temporary one, removed with the Host. A directory that was given is never removed. */
+  readonly dataDir?: string;
+  /** Another Host whose NATS and Postgres this one uses, as a further node. It keeps its own data directory. */
+  readonly join?: Host;
+  readonly startMs?: number;
+}
+
+/** Starts the real program in a process of its own and waits until it listens. */
+export async function startHost(options: HostOptions = {}): Promise<Host> {
+  // Directly under the temporary directory, which any account may pass through: Postgres runs under another than root's.
+  const dataDir = options.dataDir ?? (await mkdtemp(join(tmpdir(), 'agent-host-test-')));
+  const env = { ...(options.join === undefined ? {} : await joining(options.join)), ...options.env };
+  const host = new Host({ env, dataDir, temporary: options.dataDir === undefined, startMs: options.startMs });
+  try {
+    await host.start();
+  } catch (error) {
+    await host[Symbol.asyncDispose]();
+    throw error;
+  }
+  return host;
+}
+
+async function joining(host: Host): Promise<Environment> {
+  const [natsUrl, databaseUrl, kek] = await Promise.all([
+    host.file('nats-url'),
+    host.file('database-url'),
+    host.file('kek').catch(() => null),
+  ]);
+  return {
+    NATS_URL: natsUrl,
+    DATABASE_URL: databaseUrl,
+    AGENT_HOST_ADMIN_KEY: host.adminKey,
+    ...(kek === null ? {} : { AGENT_HOST_KEK_FILE: join(host.dataDir, 'kek') }),
+  };
+}
+
+interface Place {
+  readonly env: Environment;
+  readonly dataDir: string;
+  readonly temporary: boolean;
+  readonly startMs?: number | undefined;
+}
+
+/** A Host in a process of its own. `url`, `metricsUrl` and `pid` are those of the newest start. */
+export class Host implements AsyncDisposable {
+  readonly dataDir: string;
+  readonly #temporary: boolean;
+  readonly #startMs: number;
+  #env: Environment;
+  #child: ChildProcess | undefined;
+  #output = '';
+  #url = '';
+  #metricsUrl = '';
+  #adminKey = '';
+
+  /** Not for tests: `startHost` makes one that runs. */
+  constructor({ env, dataDir, temporary, startMs = START_MS }: Place) {
+    this.#env = env;
+    this.dataDir = dataDir;
+    this.#temporary = temporary;
+    this.#startMs = startMs;
+  }
+
+  /** `http://127.0.0.1:<port>` */
+  get url(): string {
+    return this.#url;
+  }
+
+  /** With the path `/metrics`. */
+  get metricsUrl(): string {
+    return this.#metricsUrl;
+  }
+
+  get adminKey(): string {
+    return this.#adminKey;
+  }
+
+  get pid(): number {
+    return this.#child?.pid ?? 0;
+  }
+
+  /** What the newest start has written, both streams, the last 200,000 characters. */
+  output(): string {
+    return this.#output;
+  }
+
+  /** A file of the data directory, as text without white space around it. */
+  async file(name: string): Promise<string> {
+    return (await readFile(join(this.dataDir, name), 'utf8')).trim();
+  }
+
+  /** Of a Host that does not run; `restart` and `startHost` call it. */
+  async start(): Promise<void> {
+    // Left behind by a Host that was killed; its address is a dead one.
+    await rm(join(this.dataDir, 'listen'), { force: true });
+    this.#output = '';
+    const child = spawn(process.execPath, [MAIN], { env: this.#environment(), stdio: ['ignore', 'pipe', 'pipe'] });
+    this.#child = child;
+    for (const stream of [child.stdout, child.stderr]) {
+      stream.setEncoding('utf8').on('data', (text: string) => {
+        this.#output = (this.#output + text).slice(-OUTPUT_CHARS_MAX);
+      });
+    }
+    let failure = '';
+    child.once('error', (error) => (failure = error.message));
+    const what = `the Host on ${this.dataDir} listens`;
+    try {
+      await until(what, () => failure !== '' || ended(child) || this.#listening(), this.#startMs);
+    } catch (cause) {
+      await this.kill();
+      throw new Error(`${what}: not within ${this.#startMs} ms; its output ends with\n${this.#tail()}`, { cause });
+    }
+    if (failure !== '' || ended(child)) {
+      const how = failure === '' ? `ended with ${child.signalCode ?? child.exitCode}` : failure;
+      throw new Error(`the Host did not start: it ${how}; its output ends with\n${this.#tail()}`);
+    }
+    this.#adminKey = this.#env['AGENT_HOST_ADMIN_KEY'] ?? (await this.file('admin-key'));
+  }
+
+  /** The graceful stop. @throws when the process does not end, or ends with another code than 0 */
+  async stop(): Promise<void> {
+    const child = this.#child;
+    if (child === undefined || ended(child)) throw new Error(`the Host does not run; it said\n${this.#tail()}`);
+    child.kill('SIGTERM');
+    await until('the Host stops', () => ended(child), STOP_MS);
+    if (child.exitCode !== 0) {
+      throw new Error(`the Host stopped with ${child.signalCode ?? child.exitCode}; it said\n${this.#tail()}`);
+    }
+  }
+
+  /** As if the power of the process had been cut. Its embedded servers are ended by their own watchers, a moment later. */
+  async kill(): Promise<void> {
+    const child = this.#child;
+    if (child === undefined || child.pid === undefined || ended(child)) return;
+    child.kill('SIGKILL');
+    await until('the killed Host is gone', () => ended(child), STOP_MS);
+  }
+
+  /** The same data directory and environment again, `env` over it; a Host that still runs is stopped before. */
+  async restart(env: Environment = {}): Promise<void> {
+    if (this.#child !== undefined && !ended(this.#child)) await this.stop();
+    this.#env = { ...this.#env, ...env };
+    await this.start();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.kill();
+    await this.#serversEnd();
+    if (this.#temporary) await rm(this.dataDir, { recursive: true, force: true, maxRetries: 5 });
+  }
+
+  /** The welcome is written after the `listen` file, so whoever sees the one finds the other. */
+  #listening(): boolean {
+    const url = /^ *Listening +(http:\/\/\S+)$/m.exec(this.#output)?.[1];
+    const metricsUrl = /^ *Metrics +(http:\/\/\S+)$/m.exec(this.#output)?.[1];
+    if (url === undefined || metricsUrl === undefined) return false;
+    this.#url = url;
+    this.#metricsUrl = metricsUrl;
+    return true;
+  }
+
+  /** Nothing of the surrounding environment configures the Host by accident. */
+  #environment(): Record<string, string | undefined> {
+    const surrounding = Object.entries(process.env).filter(
+      ([name]) => !/^(AGENT_HOST_|S3_|VITEST|NATS_URL$|DATABASE_URL$|NODE_OPTIONS$|NODE_ENV$)/.test(name),
+    );
+    return {
+      ...Object.fromEntries(surrounding),
+      AGENT_HOST_LISTEN: '127.0.0.1:0',
+      AGENT_HOST_METRICS_LISTEN: '127.0.0.1:0',
+      AGENT_HOST_FIXTURE_MODEL: '1',
+      AGENT_HOST_LOG_LEVEL: 'warn',
+      AGENT_HOST_CACHE_MIB: '64',
+      ...this.#env,
+      AGENT_HOST_DATA_DIR: this.dataDir,
+    };
+  }
+
+  #tail(): string {
+    return this.#output.slice(-4_000);
+  }
+
+  /** The servers of a killed Host end by themselves; before that, their directory must not be taken away. */
+  async #serversEnd(): Promise<void> {
+    for await (const file of glob('{nats,postgres,postgres/*}/{nats-server,server}.pid', { cwd: this.dataDir })) {
+      const pid = Number(await readFile(join(this.dataDir, file), 'utf8').catch(() => ''));
+      if (!Number.isSafeInteger(pid) || pid <= 1) continue;
+      await until(`${file} has ended`, () => !commandLine(pid).includes(this.dataDir), SERVERS_END_MS);
+    }
+  }
+}
+
+function ended(child: ChildProcess): boolean {
+  return child.exitCode !== null || child.signalCode !== null;
+}
