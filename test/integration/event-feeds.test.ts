@@ -14,6 +14,8 @@ import { until } from '../support/wait-until.ts';
 const random = seededRandom('event-feeds');
 const disposables = new AsyncDisposableStack();
 let nats: TestNats;
+/** Sooner than a follower would notice by the silence of its consumer. */
+const RESUMED_MS = 4_000;
 let proxy: TcpProxy;
 let log: TestLog;
 let throughProxy: TestLog;
@@ -65,11 +67,11 @@ test('a follower loses and doubles nothing over two restarts of the server', asy
   await until(`${killAt} followed`, () => got.length >= killAt);
   await nats.kill();
   await nats.restart();
-  await until(`${restartAt} followed`, () => got.length >= restartAt, 30_000);
+  await until(`${restartAt} followed`, () => got.length >= restartAt, RESUMED_MS);
   await nats.stop();
   await nats.restart();
   const positions = (await Promise.all(writing)).flat().toSorted((a, b) => a - b);
-  await until('the newest is followed', () => placeOf(got.at(-1) as FollowedCommit) === positions.at(-1), 30_000);
+  await until('the newest is followed', () => placeOf(got.at(-1) as FollowedCommit) === positions.at(-1), RESUMED_MS);
   end.abort();
   await following;
   expect(got.map(placeOf)).toEqual(positions);

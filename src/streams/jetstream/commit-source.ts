@@ -17,7 +17,7 @@ const SILENCE_MS = 5_000;
 /** The longest that one request for messages stays open. */
 const FETCH_MS = 30_000;
 const FORGOTTEN_AFTER_MS = 30_000;
-const REMOVE_MS = 1_000;
+const ANSWER_MS = 1_000;
 
 const filters = (kinds: readonly AggregateKind[]): string[] => kinds.map((kind) => `evt.*.*.${kind}.*`);
 
@@ -27,12 +27,14 @@ export class JetStreamCommitSource implements CommitSource {
   readonly #connection: NatsConnection;
   readonly #manager: JetStreamManager;
   readonly #codec: Codec;
+  readonly #reconnected = new Set<() => void>();
 
   constructor(options: { connection: NatsConnection; manager: JetStreamManager; codec: Codec; shards: number }) {
     this.#connection = options.connection;
     this.#manager = options.manager;
     this.#codec = options.codec;
     this.shards = options.shards;
+    void this.#watchConnection();
   }
 
   async newest(shard: number, kinds: readonly AggregateKind[]): Promise<number> {
@@ -65,22 +67,26 @@ export class JetStreamCommitSource implements CommitSource {
   }
 
   async *#consume(options: FollowOptions, after: number): AsyncGenerator<readonly FollowedCommit[]> {
-    const consumer = await jetstream(this.#connection).consumers.get(streamName(options.shard), {
+    const making = jetstream(this.#connection).consumers.get(streamName(options.shard), {
       filter_subjects: filters(options.kinds),
       deliver_policy: DeliverPolicy.StartSequence,
       opt_start_seq: after + 1,
       inactive_threshold: FORGOTTEN_AFTER_MS,
     });
+    // What is asked for while the connection is down is never answered.
+    const consumer = await within(ANSWER_MS, making);
     const inbox = new Inbox();
-    const fetching = fill(inbox, consumer, options.buffer);
+    void fill(inbox, consumer, options.buffer);
     const stop = (): void => inbox.end();
     options.signal.addEventListener('abort', stop, { once: true });
+    // The server may have forgotten the consumer, and waiting for its silence would take seconds.
+    this.#reconnected.add(stop);
     let last = after;
     try {
       while (!options.signal.aborted) {
         let arrived = await inbox.take(options.buffer, SILENCE_MS);
         if (arrived === 'silent') {
-          const newest = await this.newest(options.shard, options.kinds);
+          const newest = await within(ANSWER_MS, this.newest(options.shard, options.kinds));
           arrived = newest > last && inbox.isEmpty ? 'ended' : [];
         }
         if (arrived === 'ended') return;
@@ -90,9 +96,15 @@ export class JetStreamCommitSource implements CommitSource {
       }
     } finally {
       options.signal.removeEventListener('abort', stop);
+      this.#reconnected.delete(stop);
       inbox.end();
-      await fetching;
       await remove(consumer);
+    }
+  }
+
+  async #watchConnection(): Promise<void> {
+    for await (const status of this.#connection.status()) {
+      if (status.type === 'reconnect') for (const renew of this.#reconnected) renew();
     }
   }
 
@@ -130,7 +142,7 @@ async function fill(inbox: Inbox, consumer: Consumer, buffer: number): Promise<v
 
 async function remove(consumer: Consumer): Promise<void> {
   try {
-    await within(REMOVE_MS, consumer.delete());
+    await within(ANSWER_MS, consumer.delete());
   } catch {
     // The connection is gone; the server forgets the consumer by itself.
   }

@@ -83,7 +83,7 @@ export class JetStreamEventStore implements EventStore {
         // A duplicate acknowledgement of an id that is still being stored carries no sequence (seen on 2.10).
         if (ack.seq > 0) return this.#appended(ack.seq);
       } catch (error) {
-        const result = await this.#afterFailure(error, { ref, expected, msgID });
+        const result = await this.#afterFailure(error, { ref, expected, msgID, deadline });
         if (result !== null) return result;
         cause = error;
       }
@@ -96,12 +96,12 @@ export class JetStreamEventStore implements EventStore {
   /** What a failed publish means; null: not known, the same has to be sent again. */
   async #afterFailure(
     error: unknown,
-    { ref, expected, msgID }: { ref: AggregateRef; expected: number; msgID: string },
+    { ref, expected, msgID, deadline }: { ref: AggregateRef; expected: number; msgID: string; deadline: number },
   ): Promise<AppendResult | null> {
     // The client did not send it, and never will: it is larger than the server takes.
     if (error instanceof errors.InvalidArgumentError) throw error;
     if (isWrongLastSequence(error)) {
-      const successor = await this.#successor(ref, expected);
+      const successor = await this.#successor(ref, expected, deadline);
       if (successor === null) return null;
       if (successor.msgId === msgID) return this.#appended(successor.position);
       this.#onOutcome('conflict');
@@ -118,10 +118,14 @@ export class JetStreamEventStore implements EventStore {
     return { kind: 'appended', position };
   }
 
-  /** The commit directly after a position, from the leader. Fails only after the append itself could have been given up. */
-  async #successor(ref: AggregateRef, expected: number): Promise<{ position: number; msgId: string } | null> {
+  /** The commit directly after a position, from the leader. */
+  async #successor(
+    ref: AggregateRef,
+    expected: number,
+    deadline: number,
+  ): Promise<{ position: number; msgId: string } | null> {
     const request: NextMsgRequest = { seq: expected + 1, next_by_subj: subjectOf(ref) };
-    const message = await this.#tried(this.#appendDeadlineMs, async () => {
+    const message = await this.#tried(deadline - Date.now(), async () => {
       this.#onRoundTrip('successor');
       // The client's type leaves this form out for the leader's read; the server answers it (run on 2.15.1).
       // oxlint-disable-next-line typescript/no-unsafe-type-assertion
