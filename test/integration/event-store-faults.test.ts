@@ -158,11 +158,11 @@ describe('lost acknowledgements', () => {
     const refs = Array.from({ length: 20 }, () => newRef());
     await appendAll(direct.store, ref, newCommits(50));
     for (const each of refs) await appendAll(direct.store, each, newCommits(1));
-    proxy.dropReplies(random.int(1_500, 4_000));
+    // Both answers are longer: something of the one or of both is lost, wherever the cut falls.
+    proxy.dropReplies(random.int(0, 4_000));
     const reads = await Promise.allSettled([
       faulty.store.read(ref, { after: 0, limit: 100 }),
       faulty.store.heads(refs),
-      faulty.store.head(ref),
     ]);
     await restored();
     for (const read of reads) {
