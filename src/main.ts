@@ -21,7 +21,12 @@ try {
   process.exit(await main(process.argv.slice(2)));
 } catch (error) {
   // What the operator can mend is one plain line; anything else is a defect and shows where it happened.
-  const text = error instanceof StartError ? error.message : error instanceof Error ? (error.stack ?? error.message) : String(error);
+  const text =
+    error instanceof StartError
+      ? error.message
+      : error instanceof Error
+        ? (error.stack ?? error.message)
+        : String(error);
   process.stderr.write(`agent-host: ${text}\n`);
   process.exit(1);
 }

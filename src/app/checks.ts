@@ -1,11 +1,11 @@
-import { sql } from 'slonik';
-import type { DatabasePool } from 'slonik';
 import { delay } from '../lib/backoff.ts';
+import { pingReadStore } from '../projections/read-store/pool.ts';
+import type { ReadStore } from '../projections/read-store/pool.ts';
 import type { ObjectStore } from '../drivers/objects/port.ts';
 import type { Check, Checks } from '../http/routes/host.ts';
 
 export interface CheckedParts {
-  readonly pool: DatabasePool;
+  readonly pool: ReadStore;
   readonly objects: ObjectStore;
   /** Resolves when the log answers. */
   readonly streams: () => Promise<void>;
@@ -18,7 +18,7 @@ const WITHIN_MS = 2_000;
 /** Readiness: each dependency is asked, within a bound. Details are our own words: never an address or a secret. */
 export async function readiness({ pool, objects, streams, engine }: CheckedParts): Promise<Checks> {
   const database = async (): Promise<void> => {
-    await pool.query(sql.unsafe`select 1`);
+    await pingReadStore(pool);
   };
   const [databaseCheck, engineCheck, streamsCheck, objectsCheck] = await Promise.all([
     check(database, 'the relational database does not answer'),

@@ -61,12 +61,16 @@ export interface Config {
 
 /** The environment as a frozen configuration; an empty variable counts as absent. @throws StartError */
 export function readConfig(environment: Readonly<Record<string, string | undefined>>): Config {
-  const present = Object.fromEntries(Object.entries(environment).filter(([, value]) => value !== undefined && value !== ''));
+  const present = Object.fromEntries(
+    Object.entries(environment).filter(([, value]) => value !== undefined && value !== ''),
+  );
   refuseUnsupported(present);
   const parsed = schema.safeParse(present);
   if (!parsed.success) {
     const [issue] = parsed.error.issues;
-    throw new StartError(`${String(issue?.path[0] ?? 'the environment')} ${issue?.message ?? 'is invalid'}; correct it and start again`);
+    throw new StartError(
+      `${String(issue?.path[0] ?? 'the environment')} ${issue?.message ?? 'is invalid'}; correct it and start again`,
+    );
   }
   const env = parsed.data;
   return Object.freeze({
@@ -94,7 +98,9 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
 function refuseUnsupported(present: Readonly<Record<string, unknown>>): void {
   const name = Object.keys(present).find((variable) => variable.startsWith('S3_'));
   if (name !== undefined) {
-    throw new StartError(`${name} is set, but this version keeps objects in the data directory only; unset the S3_ variables`);
+    throw new StartError(
+      `${name} is set, but this version keeps objects in the data directory only; unset the S3_ variables`,
+    );
   }
 }
 

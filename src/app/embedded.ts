@@ -26,7 +26,10 @@ export async function startServers(config: Config, dataDir: DataDir, report: (li
   if (postgres !== undefined) await dataDir.publish('database-url', databaseUrl);
   let stopping = false;
   const failed = new Promise<never>((_, reject) => {
-    for (const [name, server] of [['nats-server', nats], ['postgres', postgres]] as const) {
+    for (const [name, server] of [
+      ['nats-server', nats],
+      ['postgres', postgres],
+    ] as const) {
       void server?.exited.then(({ code, signal }) => {
         if (!stopping) reject(new Error(`the embedded ${name} ended unexpectedly (${signal ?? code})`));
       });
@@ -56,7 +59,7 @@ async function startNats(config: Config, dataDir: DataDir, report: (line: string
 async function settleAll(
   starts: readonly [Promise<EmbeddedServer> | undefined, Promise<EmbeddedServer> | undefined],
 ): Promise<[EmbeddedServer | undefined, EmbeddedServer | undefined]> {
-  const [nats, postgres] = await Promise.allSettled(starts);
+  const [nats, postgres] = await Promise.allSettled([Promise.resolve(starts[0]), Promise.resolve(starts[1])]);
   const failure = [nats, postgres].find((result) => result.status === 'rejected');
   if (failure === undefined) return [valueOf(nats), valueOf(postgres)];
   await valueOf(nats)?.stop();

@@ -54,11 +54,31 @@ export class Engine {
     if (!withRole) return;
     const workerId = newId('wk');
     await this.#liveness.announce(nodeId, workerId);
-    this.#worker = new Worker({ workerId, loop, sessions, work: log.work, liveness: this.#liveness, models, clock: systemClock, logger, concurrency: turns });
+    this.#worker = new Worker({
+      workerId,
+      loop,
+      sessions,
+      work: log.work,
+      liveness: this.#liveness,
+      models,
+      clock: systemClock,
+      logger,
+      concurrency: turns,
+    });
     this.#worker.start();
     this.#dispatchers = Array.from({ length: log.source.shards }, (_, shard) => {
       const { source, work, leases, snapshots: checkpoints } = log;
-      return new Dispatcher({ shard, nodeId, source, work, leases, checkpoints, liveness: this.#liveness, clock: systemClock, logger });
+      return new Dispatcher({
+        shard,
+        nodeId,
+        source,
+        work,
+        leases,
+        checkpoints,
+        liveness: this.#liveness,
+        clock: systemClock,
+        logger,
+      });
     });
     for (const dispatcher of this.#dispatchers) dispatcher.start();
   }

@@ -1,7 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { FastifyInstance } from 'fastify';
-import type { DatabasePool } from 'slonik';
 import { Authenticator } from '../auth/authenticate.ts';
 import { reachesSession } from '../auth/caller.ts';
 import { agentType, sessionType, tenantType } from '../commands/aggregate.ts';
@@ -12,6 +11,9 @@ import type { ModelDriver } from '../drivers/model/port.ts';
 import { directoryObjects } from '../drivers/objects/directory.ts';
 import { notFound } from '../http/problem.ts';
 import { createServer } from '../http/server.ts';
+import type { ServerParts } from '../http/server.ts';
+import type { Freshness } from '../http/freshness.ts';
+import type { CreateTenantParts } from '../commands/tenant/create-tenant.ts';
 import type { SessionAccess } from '../http/session-access.ts';
 import { EventStreams } from '../http/sse.ts';
 import { systemClock } from '../lib/clock.ts';
@@ -21,6 +23,7 @@ import { Directory, DirectoryProjector } from '../projections/directory/director
 import { ProjectionProgress } from '../projections/progress.ts';
 import { migrate, NewerSchemaError } from '../projections/read-store/migrate.ts';
 import { openReadStore } from '../projections/read-store/pool.ts';
+import type { ReadStore } from '../projections/read-store/pool.ts';
 import { sessionQueries } from '../projections/sessions/queries.ts';
 import { tenantQueries } from '../projections/tenants/queries.ts';
 import { TailHub } from '../streams/tail-hub.ts';
@@ -53,7 +56,9 @@ export interface Host {
 }
 
 const SERVICE = 'agent-runtime-host';
+const FEATURES = ['runtime-tenants', 'admin-status', 'studio-principal', 'subject-headers'];
 const READ_CONNECTIONS = 20;
+const KEEPALIVE_MS = 15_000;
 
 /** Builds a Host from its parts and starts them, the listener last; `stop` ends them in reverse order. */
 export async function startHost(options: HostOptions): Promise<Host> {
@@ -67,9 +72,10 @@ export async function startHost(options: HostOptions): Promise<Host> {
 }
 
 async function assemble(options: HostOptions, stack: Stack): Promise<Host> {
-  const { config, logger, nodeId, adminKey } = options;
+  const { config, logger, nodeId } = options;
   const metrics = new Metrics();
-  const log = await openLog({ url: options.natsUrl, name: nodeId, shards: config.shards, replicas: config.replicas, metrics, logger });
+  const { shards, replicas } = config;
+  const log = await openLog({ url: options.natsUrl, name: nodeId, shards, replicas, metrics, logger });
   stack.defer('log', log.close);
   const pool = await openPool(options, metrics);
   stack.defer('read store', async () => await pool.end());
@@ -78,56 +84,18 @@ async function assemble(options: HostOptions, stack: Stack): Promise<Host> {
   const directory = new Directory(log.directory);
   await directory.start();
   stack.defer('directory', () => directory.stop());
-  const write = writeSide(log, config, logger);
   const progress = new ProjectionProgress(pool);
   stack.defer('progress', listenToProgress(log, progress));
-  if (config.roles.includes('projector')) {
-    const directoryProjector = new DirectoryProjector({ directory, bucket: log.directory, source: log.source, logger });
-    directoryProjector.start();
-    stack.defer('directory projector', async () => await directoryProjector.stop());
-    stack.defer('projectors', startProjectors({ pool, log, progress, metrics, logger }));
-  }
-  const engine = new Engine({ log, loop: write.loop, sessions: write.sessions, models: models(config), nodeId, logger, turns: config.turns });
-  await engine.start(config.roles.includes('engine'));
-  stack.defer('engine', async () => await engine.stop());
-  metrics.gauge('turns_active', 'Turns that this process runs.', () => engine.active);
-  const objects = await directoryObjects(join(options.dataDir, 'objects'));
+  const parts: Built = { options, metrics, log, pool, directory, progress, write: writeSide(log, config, logger) };
+  if (config.roles.includes('projector')) startReadModels(parts, stack);
+  const engine = await startEngine(parts, stack);
   const hub = new TailHub({ store: log.store, feed: log.feed, logger, slowMs: config.stream.slowMs });
-  const streams = new EventStreams(hub, { bufferBytes: config.stream.bufferBytes, keepaliveMs: 15_000 });
+  const streams = new EventStreams(hub, { bufferBytes: config.stream.bufferBytes, keepaliveMs: KEEPALIVE_MS });
   metrics.gauge('event_streams_open', 'Open event streams of this process.', () => streams.size);
-  const features = ['runtime-tenants', 'admin-status', 'studio-principal', 'subject-headers', ...(config.fixtureModel ? ['tenant-fixture-model'] : [])];
-  const queries = sessionQueries({ pool, store: log.store, progress });
-  const freshness = async (group: string, ref: Parameters<LogParts['store']['shardOf']>[0], position: number | null): Promise<void> => {
-    if (position !== null) await progress.reach(group, log.store.shardOf(ref), position);
-  };
-  const server = await createServer({
-    logger,
-    roles: { commands: config.roles.includes('commands'), reads: config.roles.includes('reads') },
-    gate: { authenticator: new Authenticator(directory, adminKey), features, bodyBytesMax: config.bodyBytesMax },
-    host: {
-      service: SERVICE,
-      version: await version(),
-      features,
-      checks: async () => await readiness({ pool, objects, streams: log.ping, engine: async () => await engine.check() }),
-    },
-    admin: {
-      create: { loop: write.loop, tenants: write.tenants, adminKey, publish: async (tenant, position) => await directory.publish(tenant, position) },
-      queries: tenantQueries(pool),
-      freshness,
-    },
-    agents: { loop: write.loop, agents: write.agents, queries: agentQueries(pool), freshness },
-    sessions: { loop: write.loop, agents: write.agents, sessions: write.sessions, queries, freshness },
-    commands: {
-      loop: write.loop,
-      sessions: write.sessions,
-      older: { find: async (ref, key, upTo) => await queries.findReceipt(ref, key, upTo) },
-      runner: engine.runner,
-      clock: systemClock,
-    },
-    history: { queries, access: streamAccess(write.sessions), streams },
-    onResponse: (request) => metrics.request(request),
+  const server = await createServer(await serverParts(parts, engine, streams));
+  const metricsServer = await listening(config.metricsListen.port, 'AGENT_HOST_METRICS_LISTEN', async () => {
+    return await serveMetrics(metrics, config.metricsListen);
   });
-  const metricsServer = await listening(config.metricsListen.port, 'AGENT_HOST_METRICS_LISTEN', async () => await serveMetrics(metrics, config.metricsListen));
   stack.defer('metrics', metricsServer.close);
   const address = await listen(server, config);
   stack.defer('listener', async () => {
@@ -135,7 +103,73 @@ async function assemble(options: HostOptions, stack: Stack): Promise<Host> {
     streams.stop();
     await server.close();
   });
-  return { address, metricsAddress: metricsServer.address, stop: async () => await stack.unwind((name, error) => logger.error({ err: error, part: name }, 'a part did not stop cleanly')) };
+  const onError = (name: string, error: unknown): void =>
+    logger.error({ err: error, part: name }, 'a part did not stop cleanly');
+  return { address, metricsAddress: metricsServer.address, stop: async () => await stack.unwind(onError) };
+}
+
+interface Built {
+  readonly options: HostOptions;
+  readonly metrics: Metrics;
+  readonly log: LogParts;
+  readonly pool: ReadStore;
+  readonly directory: Directory;
+  readonly progress: ProjectionProgress;
+  readonly write: ReturnType<typeof writeSide>;
+}
+
+function startReadModels({ options: { logger }, log, pool, directory, progress, metrics }: Built, stack: Stack): void {
+  const directoryProjector = new DirectoryProjector({ directory, bucket: log.directory, source: log.source, logger });
+  directoryProjector.start();
+  stack.defer('directory projector', async () => await directoryProjector.stop());
+  stack.defer('projectors', startProjectors({ pool, log, progress, metrics, logger }));
+}
+
+async function startEngine({ options, log, write, metrics }: Built, stack: Stack): Promise<Engine> {
+  const { config, nodeId, logger } = options;
+  const { loop, sessions } = write;
+  const engine = new Engine({ log, loop, sessions, models: models(config), nodeId, logger, turns: config.turns });
+  await engine.start(config.roles.includes('engine'));
+  stack.defer('engine', async () => await engine.stop());
+  metrics.gauge('turns_active', 'Turns that this process runs.', () => engine.active);
+  return engine;
+}
+
+async function serverParts(built: Built, engine: Engine, streams: EventStreams): Promise<ServerParts> {
+  const { options, metrics, log, pool, directory, progress, write } = built;
+  const { config, adminKey, logger } = options;
+  const { loop, tenants, agents, sessions } = write;
+  const objects = await directoryObjects(join(options.dataDir, 'objects'));
+  const features = [...FEATURES, ...(config.fixtureModel ? ['tenant-fixture-model'] : [])];
+  const queries = sessionQueries({ pool, store: log.store, progress });
+  const freshness: Freshness = async (group, ref, position) => {
+    if (position !== null) await progress.reach(group, log.store.shardOf(ref), position);
+  };
+  const publish: CreateTenantParts['publish'] = async (tenant, position) => await directory.publish(tenant, position);
+  const engineCheck = async (): Promise<void> => await engine.check();
+  return {
+    logger,
+    roles: { commands: config.roles.includes('commands'), reads: config.roles.includes('reads') },
+    gate: { authenticator: new Authenticator(directory, adminKey), features, bodyBytesMax: config.bodyBytesMax },
+    host: {
+      service: SERVICE,
+      version: await version(),
+      features,
+      checks: async () => await readiness({ pool, objects, streams: log.ping, engine: engineCheck }),
+    },
+    admin: { create: { loop, tenants, adminKey, publish }, queries: tenantQueries(pool), freshness },
+    agents: { loop, agents, queries: agentQueries(pool), freshness },
+    sessions: { loop, agents, sessions, queries, freshness },
+    commands: {
+      loop,
+      sessions,
+      older: { find: async (ref, key, upTo) => await queries.findReceipt(ref, key, upTo) },
+      runner: engine.runner,
+      clock: systemClock,
+    },
+    history: { queries, access: streamAccess(sessions), streams },
+    onResponse: (request) => metrics.request(request),
+  };
 }
 
 function writeSide(log: LogParts, config: Config, logger: Logger) {
@@ -143,7 +177,13 @@ function writeSide(log: LogParts, config: Config, logger: Logger) {
   const small = Math.ceil(config.cacheBytes / 16);
   const tenants = new Repository({ type: tenantType, store: log.store, cacheBytes: small });
   const agents = new Repository({ type: agentType, store: log.store, cacheBytes: small });
-  const sessions = new Repository({ type: sessionType, store: log.store, snapshots: log.snapshots, cacheBytes: config.cacheBytes, onSnapshotError });
+  const sessions = new Repository({
+    type: sessionType,
+    store: log.store,
+    snapshots: log.snapshots,
+    cacheBytes: config.cacheBytes,
+    onSnapshotError,
+  });
   log.feed.listen({
     onCommit: (commit) => {
       if (commit.ref.kind === 'session') sessions.live(commit);
@@ -174,13 +214,16 @@ function listenToProgress(log: LogParts, progress: ProjectionProgress): () => vo
   });
 }
 
-async function openPool({ databaseUrl, config }: HostOptions, metrics: Metrics): Promise<DatabasePool> {
+async function openPool({ databaseUrl, config }: HostOptions, metrics: Metrics): Promise<ReadStore> {
   try {
     await migrate(databaseUrl);
   } catch (cause) {
     if (cause instanceof NewerSchemaError) throw new StartError(cause.message, { cause });
     const reason = cause instanceof Error ? (cause.message.split('\n')[0] ?? '') : 'unknown reason';
-    throw new StartError(`the database of DATABASE_URL cannot be used (${reason}); check the address, the credentials and that it runs`, { cause });
+    throw new StartError(
+      `the database of DATABASE_URL cannot be used (${reason}); check the address, the credentials and that it runs`,
+      { cause },
+    );
   }
   return await openReadStore({
     url: databaseUrl,
@@ -203,8 +246,14 @@ async function listening<T>(port: number, variable: string, open: () => Promise<
     return await open();
   } catch (cause) {
     const code: unknown = cause instanceof Error && 'code' in cause ? cause.code : undefined;
-    if (code === 'EADDRINUSE') throw new StartError(`port ${port} is in use; stop what listens there or set ${variable} to another address`, { cause });
-    if (code === 'EACCES' || code === 'EADDRNOTAVAIL' || code === 'ENOTFOUND') throw new StartError(`${variable} cannot be listened on (${code}); set it to an address of this machine`, { cause });
+    if (code === 'EADDRINUSE')
+      throw new StartError(`port ${port} is in use; stop what listens there or set ${variable} to another address`, {
+        cause,
+      });
+    if (code === 'EACCES' || code === 'EADDRNOTAVAIL' || code === 'ENOTFOUND')
+      throw new StartError(`${variable} cannot be listened on (${code}); set it to an address of this machine`, {
+        cause,
+      });
     throw cause;
   }
 }

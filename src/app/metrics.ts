@@ -23,21 +23,35 @@ export class Metrics {
       buckets: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5],
       registers,
     });
-    this.#appends = new Counter({ name: 'agent_host_log_appends_total', help: 'Appends to the log, by outcome.', labelNames: ['outcome'], registers });
+    this.#appends = new Counter({
+      name: 'agent_host_log_appends_total',
+      help: 'Appends to the log, by outcome.',
+      labelNames: ['outcome'],
+      registers,
+    });
     this.#roundTrips = new Counter({
       name: 'agent_host_log_round_trips_total',
       help: 'Requests to the log and its key-value buckets, by operation.',
       labelNames: ['operation'],
       registers,
     });
-    this.#statements = new Counter({ name: 'agent_host_sql_statements_total', help: 'SQL statements sent to the read store.', registers });
+    this.#statements = new Counter({
+      name: 'agent_host_sql_statements_total',
+      help: 'SQL statements sent to the read store.',
+      registers,
+    });
     this.#projected = new Gauge({
       name: 'agent_host_projection_position',
       help: 'How far a projection has read its stream.',
       labelNames: ['group', 'shard'],
       registers,
     });
-    this.#parked = new Counter({ name: 'agent_host_projection_parked_total', help: 'Commits that could not be projected.', labelNames: ['group'], registers });
+    this.#parked = new Counter({
+      name: 'agent_host_projection_parked_total',
+      help: 'Commits that could not be projected.',
+      labelNames: ['group'],
+      registers,
+    });
   }
 
   request({ route, status, ms }: { readonly route: string; readonly status: number; readonly ms: number }): void {
@@ -56,7 +70,15 @@ export class Metrics {
     this.#statements.inc();
   }
 
-  projected({ group, shard, position }: { readonly group: string; readonly shard: number; readonly position: number }): void {
+  projected({
+    group,
+    shard,
+    position,
+  }: {
+    readonly group: string;
+    readonly shard: number;
+    readonly position: number;
+  }): void {
     this.#projected.set({ group, shard: String(shard) }, position);
   }
 
@@ -76,7 +98,10 @@ export class Metrics {
 }
 
 /** Serves `GET /metrics` on a listener of its own, which has no credentials and belongs on loopback. */
-export async function serveMetrics(metrics: Metrics, { host, port }: Address): Promise<{ readonly address: string; readonly close: () => Promise<void> }> {
+export async function serveMetrics(
+  metrics: Metrics,
+  { host, port }: Address,
+): Promise<{ readonly address: string; readonly close: () => Promise<void> }> {
   const server: Server = createServer((request, response) => {
     if (request.method !== 'GET' || request.url !== '/metrics') {
       response.writeHead(404).end();

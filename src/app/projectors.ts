@@ -1,4 +1,3 @@
-import type { DatabasePool } from 'slonik';
 import type { Logger } from '../lib/logger.ts';
 import { agentsProjection } from '../projections/agents/projection.ts';
 import type { ProjectionProgress } from '../projections/progress.ts';
@@ -6,6 +5,7 @@ import type { ProjectionGroup } from '../projections/projection.ts';
 import { Projector } from '../projections/runner.ts';
 import { sessionsProjection } from '../projections/sessions/projection.ts';
 import { tenantsProjection } from '../projections/tenants/projection.ts';
+import type { ReadStore } from '../projections/read-store/pool.ts';
 import type { LogParts } from './log.ts';
 import type { Metrics } from './metrics.ts';
 
@@ -13,7 +13,7 @@ import type { Metrics } from './metrics.ts';
 export const PROJECTIONS: readonly ProjectionGroup[] = [tenantsProjection, agentsProjection, sessionsProjection];
 
 export interface ProjectorsOptions {
-  readonly pool: DatabasePool;
+  readonly pool: ReadStore;
   readonly log: LogParts;
   readonly progress: ProjectionProgress;
   readonly metrics: Metrics;

@@ -24,7 +24,15 @@ export async function runHost(config: Config): Promise<number> {
     stack.defer('servers', servers.stop);
     const adminKey = config.adminKey ?? (await dataDir.adminKey());
     const { natsUrl, databaseUrl } = servers;
-    const host = await startHost({ config, natsUrl, databaseUrl, adminKey, nodeId: dataDir.nodeId, dataDir: dataDir.path, logger });
+    const host = await startHost({
+      config,
+      natsUrl,
+      databaseUrl,
+      adminKey,
+      nodeId: dataDir.nodeId,
+      dataDir: dataDir.path,
+      logger,
+    });
     stack.defer('host', host.stop);
     await dataDir.publish('listen', host.address);
     stack.defer('listen file', async () => await dataDir.withdraw('listen'));
@@ -52,7 +60,10 @@ async function stopRequested(): Promise<string> {
   });
 }
 
-function welcome(config: Config, at: { address: string; metricsAddress: string; dataDir: string; seconds: number }): string {
+function welcome(
+  config: Config,
+  at: { address: string; metricsAddress: string; dataDir: string; seconds: number },
+): string {
   const key = config.adminKey === undefined ? `$(cat '${at.dataDir}/admin-key')` : '$AGENT_HOST_ADMIN_KEY';
   const lines = [
     '',
@@ -60,7 +71,9 @@ function welcome(config: Config, at: { address: string; metricsAddress: string; 
     `  Listening  http://${at.address}`,
     `  Admin key  ${config.adminKey === undefined ? `${at.dataDir}/admin-key` : 'from AGENT_HOST_ADMIN_KEY'}`,
     `  Metrics    http://${at.metricsAddress}/metrics`,
-    ...(config.fixtureModel ? ['  Models     fixture (plays scripts and echoes; no provider, no cost)'] : ['  Models     none; AGENT_HOST_FIXTURE_MODEL=1 turns the fixture model on']),
+    ...(config.fixtureModel
+      ? ['  Models     fixture (plays scripts and echoes; no provider, no cost)']
+      : ['  Models     none; AGENT_HOST_FIXTURE_MODEL=1 turns the fixture model on']),
     '',
     'Try it in another terminal:',
     '',

@@ -50,7 +50,8 @@ export class Authenticator {
       return { kind: 'admin', tenantId: '', principalId: 'admin', subject: null, scopes: [] };
     }
     const principal = this.#index.principal(hash);
-    if (realm === 'admin') return principal === undefined ? refuse('credential_invalid', INVALID) : this.#caller(principal, credentials);
+    if (realm === 'admin')
+      return principal === undefined ? refuse('credential_invalid', INVALID) : this.#caller(principal, credentials);
     if (credentials.tenant === undefined) return refuse('invalid_request', 'Name the tenant in the Svc-Tenant header.');
     if (principal?.tenantId !== credentials.tenant) return refuse('credential_invalid', INVALID);
     return this.#caller(principal, credentials);
@@ -72,7 +73,10 @@ export class Authenticator {
 const SUBJECT = /^[\x21-\x7e]{1,200}$/;
 const RESERVED_SUBJECTS = ['host', 'studio'];
 
-function readSubject(subject: string | undefined, scopes: string | undefined): { subject: string; scopes: Scope[] } | AuthRefusal {
+function readSubject(
+  subject: string | undefined,
+  scopes: string | undefined,
+): { subject: string; scopes: Scope[] } | AuthRefusal {
   if (subject === undefined) return refuse('subject_invalid', 'Svc-Scopes needs Svc-Subject.');
   if (scopes === undefined) return refuse('subject_invalid', 'Svc-Subject needs Svc-Scopes.');
   if (!SUBJECT.test(subject)) {

@@ -14,7 +14,10 @@ const APPLICATION_OR_MANAGEMENT = ['application', 'studio', 'management'] as con
 
 export const ACCESS = {
   admin: { kinds: ['admin'], scopes: [] },
-  me: { kinds: APPLICATION_OR_MANAGEMENT, scopes: ['agents:read', 'agents:write', 'sessions:own', 'sandboxes:write', 'vaults:own'] },
+  me: {
+    kinds: APPLICATION_OR_MANAGEMENT,
+    scopes: ['agents:read', 'agents:write', 'sessions:own', 'sandboxes:write', 'vaults:own'],
+  },
   readAgents: { kinds: APPLICATION_OR_MANAGEMENT, scopes: ['agents:read', 'agents:write'] },
   writeAgents: { kinds: APPLICATION_OR_MANAGEMENT, scopes: ['agents:write'] },
   sessions: { kinds: APPLICATION, scopes: ['sessions:own'] },
@@ -27,6 +30,9 @@ export function authorize(caller: Caller, access: Access): AuthRefusal | null {
     return refuse('key_role_mismatch', `This route takes a credential of another kind (${access.kinds.join(', ')}).`);
   }
   if (caller.subject === null || access.scopes.some((scope) => caller.scopes.includes(scope))) return null;
-  const hint = access.scopes.length === 0 ? 'No subject may use this route; send the request without Svc-Subject.' : 'The subject lacks a scope for this route.';
+  const hint =
+    access.scopes.length === 0
+      ? 'No subject may use this route; send the request without Svc-Subject.'
+      : 'The subject lacks a scope for this route.';
   return refuse('scope_required', hint, { scopes: access.scopes });
 }

@@ -63,6 +63,12 @@ export const sessionType: AggregateType<SessionState, SessionEvent> = {
     if (state.status === 'absent') return 200;
     const { manifest, conversation, receipts } = state;
     const kept = receipts.chunks.reduce((sum, chunk) => sum + chunk.length, 0);
-    return 2_000 + manifest.instructions.length + conversation.chars * 2 + kept * RECEIPT_BYTES + (receipts.evicted?.length ?? 0) * 8;
+    return (
+      2_000 +
+      manifest.instructions.length +
+      conversation.chars * 2 +
+      kept * RECEIPT_BYTES +
+      (receipts.evicted?.length ?? 0) * 8
+    );
   },
 };

@@ -1,5 +1,6 @@
 import type { DomainEvent } from '../domain/kernel/decision.ts';
 import { WeightedLru } from '../lib/lru.ts';
+import { eventsOf } from '../streams/commit.ts';
 import type { Commit, StoredCommit } from '../streams/commit.ts';
 import type { EventStore, LiveCommit } from '../streams/event-store.ts';
 import type { KeyValue } from '../streams/key-value.ts';
@@ -122,7 +123,7 @@ export class Repository<S, E extends DomainEvent> {
 
   async #readOn(ref: AggregateRef, from: Entry<S>, atLeast: number | undefined): Promise<Entry<S>> {
     let entry = from;
-    for (let more = true; more; ) {
+    for (let more = true; more;) {
       const range = { after: entry.position, limit: READ_LIMIT, ...(atLeast === undefined ? {} : { atLeast }) };
       const page = await this.store.read(ref, range);
       for (const stored of page.commits) entry = this.#fold(entry, stored);
@@ -133,10 +134,8 @@ export class Repository<S, E extends DomainEvent> {
 
   #fold(entry: Entry<S>, { commit, position }: StoredCommit): Entry<S> {
     let { state } = entry;
-    for (const [index, event] of commit.events.entries()) {
-      // Events of a subject were checked against their kind's schemas when they were appended.
-      // oxlint-disable-next-line typescript/no-unsafe-type-assertion
-      state = this.type.evolve(state, event as unknown as E, { at: commit.at, position, index });
+    for (const [index, event] of eventsOf<E>(commit).entries()) {
+      state = this.type.evolve(state, event, { at: commit.at, position, index });
     }
     if (commit.receipt !== undefined && this.type.withReceipt !== undefined) {
       state = this.type.withReceipt(state, { ...commit.receipt, position, index: 0 });

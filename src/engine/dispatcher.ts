@@ -114,19 +114,15 @@ export class Dispatcher {
     this.#caughtUpTo = await source.newest(shard, ['session']);
     const following = this.#follow(signal).finally(() => leading.abort());
     try {
-      let held = revision;
-      for (let renewedAt = this.#options.clock(); !signal.aborted; ) {
+      const renewEvery = RENEW_MS / TICK_MS;
+      let held: number | null = revision;
+      for (let tick = 1; held !== null && !signal.aborted; tick++) {
         await delay(TICK_MS, signal);
-        if (this.#options.clock() - renewedAt >= RENEW_MS) {
-          const renewed = await leases.swap(key, nodeId, { expected: held, ttlMs: LEASE_TTL_MS });
-          if (renewed === null) return;
-          held = renewed;
-          renewedAt = this.#options.clock();
-        }
+        if (tick % renewEvery === 0) held = await leases.swap(key, nodeId, { expected: held, ttlMs: LEASE_TTL_MS });
         await this.#compare();
         await this.#saveCheckpoint();
       }
-      await leases.remove(key);
+      if (held !== null) await leases.remove(key);
     } finally {
       leading.abort();
       await following;
@@ -217,7 +213,9 @@ export class Dispatcher {
     const open = [...this.#open.values()].map(({ ref, turnId, workerId }) => ({ ref, turnId, workerId }));
     const checkpoint: Checkpoint = { position, open };
     const expected = this.#checkpointRevision;
-    const revision = await this.#options.checkpoints.swap(this.#checkpointKey, JSON.stringify(checkpoint), { expected });
+    const revision = await this.#options.checkpoints.swap(this.#checkpointKey, JSON.stringify(checkpoint), {
+      expected,
+    });
     if (revision === null) throw new Error('another dispatcher has written the checkpoint');
     this.#checkpointRevision = revision;
     this.#savedPosition = position;

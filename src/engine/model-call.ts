@@ -3,16 +3,23 @@ import * as process from '../domain/turn/process.ts';
 import type { ModelOutcome } from '../domain/turn/process.ts';
 import type { PendingCall } from '../domain/turn/state.ts';
 import { NO_USAGE } from '../domain/turn/usage.ts';
+import type { ModelDrivers } from '../drivers/model/port.ts';
+import type { Logger } from '../lib/logger.ts';
 import { backoffMs, delay } from '../lib/backoff.ts';
 import { faultPoint } from '../lib/fault-points.ts';
 import { LogUnavailableError } from '../streams/event-store.ts';
 import type { AggregateRef } from '../streams/subjects.ts';
 import { turnStep } from './turn-step.ts';
-import type { WorkerOptions } from './worker.ts';
+import type { TurnStepParts } from './turn-step.ts';
 
 /** A provider that says nothing for so long counts as a retryable failure, ms. */
 const CALL_TIMEOUT_MS = 600_000;
 const TIMER_MAX_MS = 2_147_483_647;
+
+export interface ModelCallParts extends TurnStepParts {
+  readonly models: ModelDrivers;
+  readonly logger: Logger;
+}
 
 interface Signals {
   readonly stopping: AbortSignal;
@@ -21,10 +28,10 @@ interface Signals {
 
 /** Runs one model call as an effect: started is in the log already, this records how it ended. */
 export class ModelCaller {
-  readonly #options: WorkerOptions;
+  readonly #options: ModelCallParts;
   readonly #signals: Signals;
 
-  constructor(options: WorkerOptions, signals: Signals) {
+  constructor(options: ModelCallParts, signals: Signals) {
     this.#options = options;
     this.#signals = signals;
   }
@@ -102,7 +109,11 @@ export class ModelCaller {
   }
 
   /** The answer is paid for: it is kept until the log has it, or until another worker has taken the turn. */
-  async #record(ref: AggregateRef, session: OpenSession, call: { pending: PendingCall; outcome: ModelOutcome }): Promise<void> {
+  async #record(
+    ref: AggregateRef,
+    session: OpenSession,
+    call: { pending: PendingCall; outcome: ModelOutcome },
+  ): Promise<void> {
     const { callId } = call.pending;
     for (let attempt = 0; ; attempt++) {
       try {
@@ -123,7 +134,11 @@ export class ModelCaller {
   }
 
   /** Nobody waits for the answer any more, but somebody pays for it. */
-  async #reportLate(ref: AggregateRef, session: OpenSession, call: { pending: PendingCall; outcome: ModelOutcome }): Promise<void> {
+  async #reportLate(
+    ref: AggregateRef,
+    session: OpenSession,
+    call: { pending: PendingCall; outcome: ModelOutcome },
+  ): Promise<void> {
     const { usage } = call.outcome;
     const turnId = session.turn?.turnId ?? '';
     if (!usage.tokensReported) return;

@@ -1,31 +1,20 @@
-import type { CommandLoop } from '../commands/execute.ts';
-import type { Repository } from '../commands/repository.ts';
 import type { TurnPlace, TurnRunner } from '../commands/session/turn-runner.ts';
-import type { SessionEvent } from '../domain/session/events.ts';
 import type { SessionState } from '../domain/session/state.ts';
 import * as process from '../domain/turn/process.ts';
-import type { ModelDrivers } from '../drivers/model/port.ts';
 import { backoffMs, delay } from '../lib/backoff.ts';
-import type { Clock } from '../lib/clock.ts';
 import { faultPoint } from '../lib/fault-points.ts';
-import type { Logger } from '../lib/logger.ts';
 import { LogUnavailableError } from '../streams/event-store.ts';
 import { refKey } from '../streams/subjects.ts';
 import type { AggregateRef } from '../streams/subjects.ts';
 import type { WorkItem, WorkQueue } from '../streams/work-queue.ts';
 import type { WorkerLiveness } from './liveness.ts';
 import { ModelCaller } from './model-call.ts';
+import type { ModelCallParts } from './model-call.ts';
 import { turnStep } from './turn-step.ts';
 
-export interface WorkerOptions {
-  readonly workerId: string;
-  readonly loop: CommandLoop;
-  readonly sessions: Repository<SessionState, SessionEvent>;
+export interface WorkerOptions extends ModelCallParts {
   readonly work: WorkQueue;
   readonly liveness: WorkerLiveness;
-  readonly models: ModelDrivers;
-  readonly clock: Clock;
-  readonly logger: Logger;
   /** Turns that run at the same time in this process. */
   readonly concurrency: number;
 }
@@ -63,7 +52,10 @@ export class Worker implements TurnRunner {
 
   start(): void {
     const options = { hasRoom: async () => await this.#room(), signal: this.#stopping.signal };
-    this.#taking = this.#options.work.take((item) => this.#run(item.ref, async () => await this.#takeOver(item)), options);
+    this.#taking = this.#options.work.take(
+      (item) => this.#run(item.ref, async () => await this.#takeOver(item)),
+      options,
+    );
   }
 
   async stop(): Promise<void> {
@@ -105,10 +97,12 @@ export class Worker implements TurnRunner {
   #run(ref: AggregateRef, task: () => Promise<void>): void {
     const key = refKey(ref);
     const before = this.#running.get(key) ?? Promise.resolve();
-    const mine = before.then(async () => await this.#untilDone(ref, task)).finally(() => {
-      if (this.#running.get(key) === mine) this.#running.delete(key);
-      this.#roomWanted?.();
-    });
+    const mine = before
+      .then(async () => await this.#untilDone(ref, task))
+      .finally(() => {
+        if (this.#running.get(key) === mine) this.#running.delete(key);
+        this.#roomWanted?.();
+      });
     this.#running.set(key, mine);
   }
 
@@ -122,7 +116,10 @@ export class Worker implements TurnRunner {
         await (attempt === 0 ? task() : this.#drive(ref));
         return;
       } catch (error) {
-        this.#options.logger.error({ err: error, session: ref.id, tenant: ref.tenant }, 'a turn could not be driven on');
+        this.#options.logger.error(
+          { err: error, session: ref.id, tenant: ref.tenant },
+          'a turn could not be driven on',
+        );
         if (!(error instanceof LogUnavailableError)) await this.#failTurn(ref).catch(() => undefined);
         if (this.#stopping.signal.aborted) return;
         await delay(backoffMs(attempt, { baseMs: 100, capMs: 5_000 }), this.#stopping.signal);
@@ -132,7 +129,8 @@ export class Worker implements TurnRunner {
 
   async #failTurn(ref: AggregateRef): Promise<void> {
     await turnStep(this.#options, { ref, causation: 'worker failure' }, (draft) => {
-      if (this.#owns(draft.state)) process.fail(draft, { code: 'internal_error', message: 'The turn met an internal error.' });
+      if (this.#owns(draft.state))
+        process.fail(draft, { code: 'internal_error', message: 'The turn met an internal error.' });
     });
   }
 
@@ -145,7 +143,8 @@ export class Worker implements TurnRunner {
       await turnStep(this.#options, { ref, causation: 'take-over' }, (draft, clock) => {
         const turn = draft.state.status === 'open' ? draft.state.turn : null;
         // Somebody else was faster: the epoch has moved on, or the turn has ended.
-        if (turn?.turnId === seen.turnId && turn.epoch === seen.epoch) process.claim(draft, this.#options.workerId, clock);
+        if (turn?.turnId === seen.turnId && turn.epoch === seen.epoch)
+          process.claim(draft, this.#options.workerId, clock);
       });
       await faultPoint('turn.claimed');
     }

@@ -1,7 +1,7 @@
 import type { FastifyError, FastifyRequest } from 'fastify';
 import { hasZodFastifySchemaValidationErrors } from 'fastify-type-provider-zod';
 import { QueueFullError } from '../lib/keyed-queue.ts';
-import { ReadStoreUnavailableError } from '../projections/read-store/pool.ts';
+import { ReadStoreUnavailableError } from '../projections/unavailable.ts';
 import { LogUnavailableError } from '../streams/event-store.ts';
 import { bodyTooLarge } from './gate.ts';
 import { ProblemError } from './problem.ts';
@@ -35,7 +35,10 @@ function busy(): Problem {
   return { code: 'rate_limited', message, headers: { 'retry-after': RETRY_AFTER_SECONDS } };
 }
 
-function invalid(validation: readonly { instancePath: string; message?: string; params?: unknown }[], where: string): Problem {
+function invalid(
+  validation: readonly { instancePath: string; message?: string; params?: unknown }[],
+  where: string,
+): Problem {
   const issues = validation.slice(0, ISSUES_MAX).map(({ instancePath, message = 'is invalid' }) => ({
     path: [where === 'body' ? '' : where, ...instancePath.split('/')].filter((part) => part !== '').join('.'),
     message,
@@ -51,7 +54,8 @@ function frameworkProblem(error: unknown, bodyBytesMax: number): Problem | null 
   if (code === 'FST_ERR_CTP_INVALID_MEDIA_TYPE') {
     return { code: 'unsupported_media_type', message: 'Send the body as application/json.' };
   }
-  if (code === 'FST_ERR_BAD_URL') return invalid([{ instancePath: '', message: 'has a malformed percent-encoding' }], 'path');
+  if (code === 'FST_ERR_BAD_URL')
+    return invalid([{ instancePath: '', message: 'has a malformed percent-encoding' }], 'path');
   if (code.startsWith('FST_ERR_CTP') || (error instanceof SyntaxError && statusCode === 400)) {
     return invalid([{ instancePath: '', message: 'is no valid JSON' }], 'body');
   }
@@ -60,7 +64,6 @@ function frameworkProblem(error: unknown, bodyBytesMax: number): Problem | null 
 
 function fastifyError(error: unknown): { code: string; statusCode: number } {
   if (!(error instanceof Error)) return { code: '', statusCode: 500 };
-  // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- both members are looked at, not trusted
   const { code, statusCode } = error as Partial<FastifyError>;
   return { code: typeof code === 'string' ? code : '', statusCode: typeof statusCode === 'number' ? statusCode : 500 };
 }

@@ -53,7 +53,8 @@ export function refuseOrigin(request: FastifyRequest): void {
 /** A route or method that is not there says so only to someone who brings a credential at all. */
 export function passUnknown(request: FastifyRequest): void {
   refuseOrigin(request);
-  if (request.headers.authorization === undefined) throw credentialRequired('Send the key as "Authorization: Bearer <key>".');
+  if (request.headers.authorization === undefined)
+    throw credentialRequired('Send the key as "Authorization: Bearer <key>".');
 }
 
 function credentialRequired(message: string): ProblemError {

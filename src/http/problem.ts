@@ -1,5 +1,5 @@
 import type { AuthCode } from '../auth/refusal.ts';
-import type { RejectionCode } from '../domain/kernel/rejection.ts';
+import type { Rejection, RejectionCode } from '../domain/kernel/rejection.ts';
 
 /** Codes that only the edge gives. */
 type EdgeCode =
@@ -66,14 +66,10 @@ export function notFound(what: string): ProblemError {
   return new ProblemError({ code: 'not_found', message: `No such ${what}.` });
 }
 
-/** Throws the refusal of a decision, returns anything else. */
-export function accepted<T extends { readonly kind: string }>(outcome: T | { readonly kind: 'rejected'; readonly code: RejectionCode; readonly message: string }): Exclude<T, { kind: 'rejected' }> {
-  if (outcome.kind !== 'rejected') {
-    // The other member of the union is excluded by its kind.
-    // oxlint-disable-next-line typescript/no-unsafe-type-assertion
-    return outcome as Exclude<T, { kind: 'rejected' }>;
-  }
-  const { kind: _, ...problem } = outcome as { readonly kind: 'rejected' } & Problem;
+/** Throws the refusal of a use case, returns what was not refused. */
+export function accepted<T extends { readonly kind: 'done' }>(outcome: T | Rejection): T {
+  if (outcome.kind === 'done') return outcome;
+  const { kind: _, ...problem } = outcome;
   throw new ProblemError(problem);
 }
 

@@ -2,7 +2,6 @@ import swagger from '@fastify/swagger';
 import { fastify, LogController } from 'fastify';
 import type { FastifyBaseLogger, FastifyError, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { jsonSchemaTransform, jsonSchemaTransformObject, validatorCompiler } from 'fastify-type-provider-zod';
-import type { ZodTypeProvider } from 'fastify-type-provider-zod';
 import { randomUUID } from 'node:crypto';
 import type { Logger } from '../lib/logger.ts';
 import { internalProblem, problemOf } from './errors.ts';
@@ -21,6 +20,7 @@ import { hostRoutes } from './routes/host.ts';
 import type { HostRouteParts } from './routes/host.ts';
 import { sessionRoutes } from './routes/sessions.ts';
 import type { SessionRouteParts } from './routes/sessions.ts';
+import { problem } from './wire/schemas.ts';
 import type { SendCommandParts } from '../commands/session/send-command.ts';
 
 export interface ServerParts {
@@ -46,8 +46,6 @@ const KEEP_ALIVE_TIMEOUT_MS = 72_000;
 /** Ids are up to 200 characters, three times that when every one of them is escaped; longer ones are refused as invalid. */
 const PARAM_CHARS_MAX = 4_000;
 
-export type HttpServer = FastifyInstance<never, never, never, FastifyBaseLogger, ZodTypeProvider>;
-
 /** The HTTP edge: limits, the gate, the routes, and one form for every refusal. */
 export async function createServer(parts: ServerParts): Promise<FastifyInstance> {
   const { gate, logger } = parts;
@@ -71,6 +69,10 @@ export async function createServer(parts: ServerParts): Promise<FastifyInstance>
   app.decorateRequest('caller', null);
   app.removeContentTypeParser('text/plain');
   acceptEmptyJson(app);
+  // Every operation of the document says what a refusal looks like.
+  app.addHook('onRoute', (route) => {
+    route.schema = { ...route.schema, response: { ...Object(route.schema?.response), default: problem } };
+  });
   addHooks(app, parts);
   await addDocument(app, parts.host.version);
   await app.register(hostRoutes(parts.host));
@@ -103,7 +105,12 @@ function addHooks(app: FastifyInstance, { gate, onResponse }: ServerParts): void
 }
 
 /** A URL that the router cannot read never reaches the hooks: the checks before it run here. */
-async function refuseUnrouted(error: FastifyError, request: FastifyRequest, reply: FastifyReply, gate: GateOptions): Promise<void> {
+async function refuseUnrouted(
+  error: FastifyError,
+  request: FastifyRequest,
+  reply: FastifyReply,
+  gate: GateOptions,
+): Promise<void> {
   reply.header('x-request-id', request.id);
   try {
     refuseOrigin(request);

@@ -1,39 +1,21 @@
 import { randomBytes } from 'node:crypto';
+import { ulid } from 'ulid';
 
-/** Prefixes of the ids that the Host makes (wire contract, conventions). */
-export type IdPrefix = 'tn' | 'tu' | 'ev' | 'ac' | 'cl' | 'in' | 'ef' | 'af' | 'va' | 'cr' | 'mc' | 'dg' | 'co' | 'wk' | 'nd';
+/** Prefixes of the ids that the Host makes (wire contract, conventions), and of two that stay inside. */
+export type IdPrefix = 'tn' | 'tu' | 'ev' | 'co' | 'wk';
 
-const ALPHABET = '0123456789abcdefghjkmnpqrstvwxyz';
 const POOL_BYTES = 4096;
 
 let pool = Buffer.alloc(0);
 let used = 0;
 
-function randomChars(count: number): string {
-  if (used + count > pool.length) {
+/** Numbers from 0 to 1 out of a pool: one call of the kernel for hundreds of ids. */
+function pooledRandom(): number {
+  if (used === pool.length) {
     pool = randomBytes(POOL_BYTES);
     used = 0;
   }
-  let text = '';
-  for (let i = 0; i < count; i++) text += ALPHABET.charAt((pool[used + i] ?? 0) & 31);
-  used += count;
-  return text;
-}
-
-let timeMs = -1;
-let timeText = '';
-
-function timeChars(ms: number): string {
-  if (ms === timeMs) return timeText;
-  let text = '';
-  let rest = ms;
-  for (let i = 0; i < 10; i++) {
-    text = ALPHABET.charAt(rest % 32) + text;
-    rest = Math.floor(rest / 32);
-  }
-  timeMs = ms;
-  timeText = text;
-  return text;
+  return (pool[used++] ?? 0) / 256;
 }
 
 /**
@@ -42,5 +24,5 @@ function timeChars(ms: number): string {
  * counting up (`deriveId` in domain/kernel/ids.ts) and must not meet the id of another turn.
  */
 export function newId(prefix: IdPrefix): string {
-  return `${prefix}_${timeChars(Date.now())}${randomChars(16)}`;
+  return `${prefix}_${ulid(Date.now(), pooledRandom).toLowerCase()}`;
 }

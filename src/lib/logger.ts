@@ -7,10 +7,9 @@ export type Logger = PinoLogger;
  * Members that are never written, wherever they occur two levels deep. Log calls do not pass secrets in the first place;
  * this is the net below them.
  */
-const REDACTED = ['authorization', 'apiKey', 'token', 'credential', 'key', 'password', 'headers', 'url'].flatMap((name) => [
-  name,
-  `*.${name}`,
-]);
+const REDACTED = ['authorization', 'apiKey', 'token', 'credential', 'key', 'password', 'headers', 'url'].flatMap(
+  (name) => [name, `*.${name}`],
+);
 
 /** JSON lines on standard output, or readable ones on a terminal. */
 export function createLogger(options: { level: string; pretty: boolean }): Logger {

@@ -87,17 +87,28 @@ export interface Upsert {
 }
 
 /** Writes rows set-based: one statement, whatever their number. A row that is there is replaced. */
-export async function upsert(transaction: DatabaseTransactionConnection, { table, key, columns, rows }: Upsert): Promise<void> {
+export async function upsert(
+  transaction: DatabaseTransactionConnection,
+  { table, key, columns, rows }: Upsert,
+): Promise<void> {
   if (rows.length === 0) return;
   const names = Object.keys(columns);
-  const identifiers = sql.join(names.map((name) => sql.identifier([name])), sql.fragment`, `);
-  const definition = names.map((name) => sql.fragment`${sql.identifier([name])} ${sql.identifier([pgType(columns[name])])}`);
+  const identifiers = sql.join(
+    names.map((name) => sql.identifier([name])),
+    sql.fragment`, `,
+  );
+  const definition = names.map(
+    (name) => sql.fragment`${sql.identifier([name])} ${sql.identifier([pgType(columns[name])])}`,
+  );
   const others = names.filter((name) => !key.includes(name));
   const changes = others.map((name) => sql.fragment`${sql.identifier([name])} = excluded.${sql.identifier([name])}`);
   await transaction.query(sql.unsafe`
     insert into ${sql.identifier([...table])} (${identifiers})
     select ${identifiers} from json_to_recordset(${JSON.stringify(rows)}) as fresh(${sql.join(definition, sql.fragment`, `)})
-    on conflict (${sql.join(key.map((name) => sql.identifier([name])), sql.fragment`, `)})
+    on conflict (${sql.join(
+      key.map((name) => sql.identifier([name])),
+      sql.fragment`, `,
+    )})
     do update set ${sql.join(changes, sql.fragment`, `)}`);
 }
 

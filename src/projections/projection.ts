@@ -13,5 +13,9 @@ export interface ProjectionGroup {
    * Applies commits in their order, in a constant number of statements. Applying the same commits again must leave the
    * same rows.
    */
-  readonly apply: (transaction: DatabaseTransactionConnection, schema: string, commits: readonly StoredCommit[]) => Promise<void>;
+  readonly apply: (
+    transaction: DatabaseTransactionConnection,
+    schema: string,
+    commits: readonly StoredCommit[],
+  ) => Promise<void>;
 }

@@ -32,7 +32,11 @@ export async function rebuild(options: RebuildOptions): Promise<void> {
 }
 
 /** An empty copy of the group's schema: same tables, same indexes. */
-export async function makeBeside(connection: DatabasePoolConnection, group: ProjectionGroup, schema: string): Promise<void> {
+export async function makeBeside(
+  connection: DatabasePoolConnection,
+  group: ProjectionGroup,
+  schema: string,
+): Promise<void> {
   await connection.query(sql.unsafe`drop schema if exists ${sql.identifier([schema])} cascade`);
   await connection.query(sql.unsafe`create schema ${sql.identifier([schema])}`);
   for (const table of ['checkpoint', 'parked', ...group.tables]) {
@@ -69,7 +73,8 @@ async function swap(connection: DatabasePoolConnection, options: RebuildOptions,
   const old = `${live}_old`;
   await connection.transaction(async (transaction) => {
     await transaction.query(sql.unsafe`lock table ${sql.identifier([live, 'checkpoint'])} in access exclusive mode`);
-    for (let shard = 0; shard < options.source.shards; shard++) await fill(transaction, { ...options, schema: next, shard });
+    for (let shard = 0; shard < options.source.shards; shard++)
+      await fill(transaction, { ...options, schema: next, shard });
     const row = z.object({ n: z.int() });
     const parked = async (schema: string): Promise<number> =>
       await transaction.oneFirst(sql.type(row)`select count(*)::int as n from ${sql.identifier([schema, 'parked'])}`);

@@ -59,7 +59,7 @@ export class Projector {
 
   async #run(): Promise<void> {
     const { group, shard, pool, logger } = this.#options;
-    for (let failures = 0; !this.#stop.signal.aborted; ) {
+    for (let failures = 0; !this.#stop.signal.aborted;) {
       try {
         await pool.connect(async (connection) => {
           if (!(await lock(connection, `${group.name}.${shard}`))) return;
@@ -87,7 +87,12 @@ export class Projector {
     const options = { shard, kinds: group.kinds, after: this.#position, signal, buffer: BATCH_MAX };
     this.#report();
     for await (const batch of source.follow(options)) {
-      this.#position = await applyBatch(connection, { ...this.#options, schema: group.name, from: this.#position, batch });
+      this.#position = await applyBatch(connection, {
+        ...this.#options,
+        schema: group.name,
+        from: this.#position,
+        batch,
+      });
       this.#report();
     }
   }
@@ -123,7 +128,8 @@ export async function applyBatch(connection: WriteConnection, options: BatchOpti
     if (error instanceof FencedError || isUnavailable(error)) throw error;
     if (batch.length === 1) return await park(connection, options, error);
     let position = from;
-    for (const followed of batch) position = await applyBatch(connection, { ...options, from: position, batch: [followed] });
+    for (const followed of batch)
+      position = await applyBatch(connection, { ...options, from: position, batch: [followed] });
     return position;
   }
 }
@@ -148,7 +154,8 @@ async function park(connection: WriteConnection, options: BatchOptions, error: u
   const { schema, shard, from, batch, logger } = options;
   const [followed] = batch;
   const position = positionOf(followed) ?? from;
-  const subject = followed === undefined ? '' : subjectOf(followed.kind === 'commit' ? followed.stored.ref : followed.ref);
+  const subject =
+    followed === undefined ? '' : subjectOf(followed.kind === 'commit' ? followed.stored.ref : followed.ref);
   const reason = error instanceof Error ? error.message : String(error);
   logger.error({ err: error, schema, shard, position, subject }, 'ALARM: a commit cannot be projected and is parked');
   options.onParked?.();
@@ -167,7 +174,9 @@ function positionOf(followed: FollowedCommit | undefined): number | undefined {
 
 async function lock(connection: DatabasePoolConnection, name: string): Promise<boolean> {
   const row = z.object({ locked: z.boolean() });
-  return await connection.oneFirst(sql.type(row)`select pg_try_advisory_lock(hashtextextended(${`projector.${name}`}, 0)) as locked`);
+  return await connection.oneFirst(
+    sql.type(row)`select pg_try_advisory_lock(hashtextextended(${`projector.${name}`}, 0)) as locked`,
+  );
 }
 
 async function unlock(connection: DatabasePoolConnection, name: string): Promise<void> {

@@ -36,6 +36,15 @@ export interface CommitReceipt {
   readonly turnId: string | null;
 }
 
+/**
+ * The events of a commit in the type of their kind. The one place where the log's untyped events become typed ones: they
+ * were checked against their kind's schemas when they were appended, and upcast when they were read.
+ */
+export function eventsOf<E extends { readonly type: string; readonly data: object }>(commit: Commit): readonly E[] {
+  // oxlint-disable-next-line typescript/no-unsafe-type-assertion
+  return commit.events as unknown as readonly E[];
+}
+
 export interface StoredCommit {
   readonly ref: AggregateRef;
   /** Number of the stream that holds it. */

@@ -79,11 +79,7 @@ export function refKey(ref: AggregateRef): string {
   return `${ref.kind}.${escapeToken(ref.tenant)}.${escapeToken(ref.id)}`;
 }
 
-/** The subject on which the server republishes what it stored on `evt.…`. */
-export function liveSubjectOf(eventSubject: string): string {
-  return `live${eventSubject.slice('evt'.length)}`;
-}
-
+/** The stored subject (`evt.…`) of one on which the server republished it (`live.…`). */
 export function eventSubjectOfLive(liveSubject: string): string {
   return `evt${liveSubject.slice('live'.length)}`;
 }

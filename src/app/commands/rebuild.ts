@@ -16,7 +16,9 @@ import { StartError } from '../start-error.ts';
 export async function rebuildProjections(config: Config, name: string | undefined): Promise<number> {
   const groups = PROJECTIONS.filter((group) => name === undefined || group.name === name);
   if (groups.length === 0) {
-    throw new StartError(`there is no projection ${name ?? ''}; name one of ${PROJECTIONS.map((group) => group.name).join(', ')}, or none for all`);
+    throw new StartError(
+      `there is no projection ${name ?? ''}; name one of ${PROJECTIONS.map((group) => group.name).join(', ')}, or none for all`,
+    );
   }
   const natsUrl = config.natsUrl ?? (await published(config, 'nats-url', 'NATS_URL'));
   const databaseUrl = config.databaseUrl ?? (await published(config, 'database-url', 'DATABASE_URL'));
@@ -41,7 +43,17 @@ export async function rebuildProjections(config: Config, name: string | undefine
 
 let shownAt = 0;
 
-function showProgress({ group, shard, position, newest }: { group: string; shard: number; position: number; newest: number }): void {
+function showProgress({
+  group,
+  shard,
+  position,
+  newest,
+}: {
+  group: string;
+  shard: number;
+  position: number;
+  newest: number;
+}): void {
   if (performance.now() - shownAt < 500) return;
   shownAt = performance.now();
   process.stdout.write(`${group}: stream ${shard}, ${Math.floor((100 * position) / Math.max(1, newest))} %\n`);

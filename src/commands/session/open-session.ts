@@ -28,11 +28,15 @@ export interface OpenSessionParts {
 }
 
 /** Opens a session on the agent's newest version, or answers with the one that is there. */
-export async function openSession(parts: OpenSessionParts, input: OpenSessionInput): Promise<Executed<null> | Rejection> {
+export async function openSession(
+  parts: OpenSessionParts,
+  input: OpenSessionInput,
+): Promise<Executed<null> | Rejection> {
   const { ref, agentId, actor, requestId: causation, ...command } = input;
   const existing = await parts.sessions.load(ref);
   const agent = existing.state.status === 'absent' ? await savedAgent(parts, ref.tenant, agentId) : existing.state;
-  if (agent === null) return reject('not_found', `No agent ${agentId} that can open sessions. Save it with PUT /v1/agents first.`);
+  if (agent === null)
+    return reject('not_found', `No agent ${agentId} that can open sessions. Save it with PUT /v1/agents first.`);
   return await parts.loop.execute(parts.sessions, ref, {
     actor,
     causation,

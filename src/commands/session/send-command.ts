@@ -56,7 +56,10 @@ export interface SendCommandParts {
 type Reply = CommandReply & { readonly first: Receipt | null };
 
 /** Accepts a command on a session: replays what was accepted before, else decides and records (wire contract, 6). */
-export async function sendCommand(parts: SendCommandParts, input: SendCommandInput): Promise<CommandAccepted | Rejection> {
+export async function sendCommand(
+  parts: SendCommandParts,
+  input: SendCommandInput,
+): Promise<CommandAccepted | Rejection> {
   const { ref, command, bodyHash } = input;
   const key = receiptKey(command.subject, input.idempotencyKey);
   const early = await findOlder(parts, input, key);
@@ -91,7 +94,8 @@ function decide(state: SessionState, { parts, input, key, place }: DecideContext
   const { command, bodyHash, reaches } = input;
   if (state.status === 'absent' || !reaches(state)) return reject('not_found', 'No such session.');
   const first = findReceipt(state.receipts, key);
-  if (first !== undefined) return first.hash === bodyHash ? { kind: 'unchanged', reply: { turnId: first.turnId, first } } : used();
+  if (first !== undefined)
+    return first.hash === bodyHash ? { kind: 'unchanged', reply: { turnId: first.turnId, first } } : used();
   const decision = decideNew(state, command, { nowMs: parts.clock(), workerId: place?.workerId ?? null });
   return decision.kind === 'rejected' ? decision : { ...decision, reply: { ...decision.reply, first: null } };
 }
@@ -131,5 +135,8 @@ function accepted(
 }
 
 function used(): Rejection {
-  return reject('idempotency_conflict', 'This idempotencyKey was used with another body. Use a new key for a new command.');
+  return reject(
+    'idempotency_conflict',
+    'This idempotencyKey was used with another body. Use a new key for a new command.',
+  );
 }

@@ -46,9 +46,13 @@ const CROCKFORD = '0123456789abcdefghjkmnpqrstvwxyz';
  * Creates a tenant with its first application key. Without a `tenantId` the id is derived from the idempotency key, so
  * that repetitions on any node meet in the same aggregate and the log lets one of them win.
  */
-export async function createTenant(parts: CreateTenantParts, input: CreateTenantInput): Promise<TenantCreated | Rejection> {
+export async function createTenant(
+  parts: CreateTenantParts,
+  input: CreateTenantInput,
+): Promise<TenantCreated | Rejection> {
   const { body, idempotencyKey, actor, causation } = input;
-  const tenantId = body.tenantId ?? (idempotencyKey === null ? newId('tn') : derivedTenantId(parts.adminKey, idempotencyKey));
+  const tenantId =
+    body.tenantId ?? (idempotencyKey === null ? newId('tn') : derivedTenantId(parts.adminKey, idempotencyKey));
   const key = body.credentialHash === undefined ? `ak_${randomBytes(32).toString('base64url')}` : null;
   const credentialHash = body.credentialHash ?? sha256Hex(key ?? '');
   const studioCredentialHash = body.studioCredentialHash ?? sha256Hex(studioKey(parts.adminKey, tenantId));

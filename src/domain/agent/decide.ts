@@ -26,7 +26,8 @@ export function decideSaveAgent(state: AgentState, command: SaveAgent): Decision
     state.status === 'saved' &&
     state.manifestHash === manifestHash &&
     state.implementationVersion === implementationVersion;
-  if (same) return { kind: 'unchanged', reply: { agentId, manifestHash, version: state.version, implementationVersion } };
+  if (same)
+    return { kind: 'unchanged', reply: { agentId, manifestHash, version: state.version, implementationVersion } };
   const version = state.status === 'absent' ? 1 : nextVersion(state, command);
   return {
     kind: 'accepted',

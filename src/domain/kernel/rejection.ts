@@ -27,6 +27,10 @@ export interface Rejection {
   readonly activeTurnId?: string;
 }
 
-export function reject(code: RejectionCode, message: string, extra: Pick<Rejection, 'details' | 'activeTurnId'> = {}): Rejection {
+export function reject(
+  code: RejectionCode,
+  message: string,
+  extra: Pick<Rejection, 'details' | 'activeTurnId'> = {},
+): Rejection {
   return { kind: 'rejected', code, message, ...extra };
 }

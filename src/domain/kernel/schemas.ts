@@ -22,7 +22,9 @@ export const clientId = z
   .regex(CLIENT_ID, "must be segments split by '/', each a letter or digit, then letters, digits, '.', '_' or '-'");
 
 /** A tenant id that a client made: `tn_` and a lower-case ULID. */
-export const tenantId = z.string().regex(/^tn_[0-9a-hjkmnp-tv-z]{26}$/, "must be 'tn_' and 26 lower-case Crockford characters");
+export const tenantId = z
+  .string()
+  .regex(/^tn_[0-9a-hjkmnp-tv-z]{26}$/, "must be 'tn_' and 26 lower-case Crockford characters");
 
 const DEPTH_MAX = 64;
 

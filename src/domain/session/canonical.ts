@@ -19,7 +19,11 @@ export function toCanonical(event: SessionEvent): CanonicalEvent | null {
     }
     case 'command.cancel': {
       const { turnId, namedTurnId, ...payload } = event.data;
-      return { type: event.type, turnId, payload: { ...(namedTurnId === undefined ? {} : { turnId: namedTurnId }), ...payload } };
+      return {
+        type: event.type,
+        turnId,
+        payload: { ...(namedTurnId === undefined ? {} : { turnId: namedTurnId }), ...payload },
+      };
     }
     case 'message.assistant': {
       const { turnId, text, toolCalls } = event.data;

@@ -8,7 +8,13 @@ export type ConversationMessage =
       readonly text: string;
       readonly toolCalls: readonly { readonly callId: string; readonly name: string; readonly input: unknown }[];
     }
-  | { readonly role: 'tool'; readonly callId: string; readonly name: string; readonly failed: boolean; readonly output: unknown };
+  | {
+      readonly role: 'tool';
+      readonly callId: string;
+      readonly name: string;
+      readonly failed: boolean;
+      readonly output: unknown;
+    };
 
 export interface Conversation {
   readonly messages: readonly ConversationMessage[];
@@ -34,7 +40,8 @@ export function evolveConversation(conversation: Conversation, event: SessionEve
     case 'tool.completed': {
       const { callId, name, outcome } = event.data;
       const failed = outcome.kind === 'failed';
-      const output = outcome.kind === 'failed' ? { error: { code: outcome.code, message: outcome.message } } : outcome.output;
+      const output =
+        outcome.kind === 'failed' ? { error: { code: outcome.code, message: outcome.message } } : outcome.output;
       return append(conversation, { role: 'tool', callId, name, failed, output });
     }
     default:
@@ -43,7 +50,10 @@ export function evolveConversation(conversation: Conversation, event: SessionEve
 }
 
 /** The text of a message command: its content, or its text parts one under the other. */
-export function messageText(message: { content?: string | undefined; parts?: readonly { text: string }[] | undefined }): string {
+export function messageText(message: {
+  content?: string | undefined;
+  parts?: readonly { text: string }[] | undefined;
+}): string {
   return message.content ?? (message.parts ?? []).map((part) => part.text).join('\n');
 }
 

@@ -3,6 +3,7 @@ import type { Manifest } from '../agent/manifest.ts';
 import { Draft } from '../kernel/decision.ts';
 import type { Decision } from '../kernel/decision.ts';
 import { reject } from '../kernel/rejection.ts';
+import { toTimestamp } from '../kernel/time.ts';
 import * as process from '../turn/process.ts';
 import type { TurnClock } from '../turn/process.ts';
 import type { SessionEvent } from './events.ts';
@@ -28,7 +29,10 @@ export function decideOpenSession(state: SessionState, command: OpenSessionComma
   }
   if (state.subject !== command.subject && command.subject !== null) return reject('not_found', 'No such session.');
   if (state.bodyHash !== command.bodyHash) {
-    return reject('conflict', 'A session with this id exists with other content. Use another id, or send the same body.');
+    return reject(
+      'conflict',
+      'A session with this id exists with other content. Use another id, or send the same body.',
+    );
   }
   if (sameLabels(state.labels, command.labels)) return { kind: 'unchanged', reply: null };
   const events: SessionEvent[] = [{ type: 'session.updated', data: { labels: { ...command.labels } } }];
@@ -82,7 +86,7 @@ export function decideMessage(
       activeTurnId: state.turn.turnId,
     });
   }
-  const draft = new Draft<SessionState, SessionEvent>(state, evolveSession, new Date(context.nowMs).toISOString());
+  const draft = new Draft<SessionState, SessionEvent>(state, evolveSession, toTimestamp(context.nowMs));
   const turnId = context.newTurnId;
   draft.add({ type: 'command.message', data: messageData(command, turnId) });
   draft.add({ type: 'turn.started', data: turnData(state, command.manifest ?? null, context) });
@@ -90,7 +94,10 @@ export function decideMessage(
   return { kind: 'accepted', events: draft.events, reply: { turnId } };
 }
 
-function messageData(command: MessageCommand, turnId: string): Extract<SessionEvent, { type: 'command.message' }>['data'] {
+function messageData(
+  command: MessageCommand,
+  turnId: string,
+): Extract<SessionEvent, { type: 'command.message' }>['data'] {
   const { requestId, subject, content, parts, whenBusy, manifest } = command;
   return {
     turnId,
@@ -112,7 +119,7 @@ function turnData(
   const seconds = manifest.limits?.maxTurnSeconds ?? DEFAULT_MAX_TURN_SECONDS;
   return {
     turnId: context.newTurnId,
-    deadlineAt: new Date(context.nowMs + seconds * 1000).toISOString(),
+    deadlineAt: toTimestamp(context.nowMs + seconds * 1000),
     maxSteps: manifest.limits?.maxSteps ?? DEFAULT_MAX_STEPS,
     instructions: manifest.instructions,
     model: manifest.model ?? null,
@@ -121,11 +128,15 @@ function turnData(
 }
 
 /** A cancel is always accepted; with nothing to cancel, or a turn that is no longer active, only the command is written. */
-export function decideCancel(state: SessionState, command: CancelCommand, nowMs: number): Decision<SessionEvent, CommandReply> {
+export function decideCancel(
+  state: SessionState,
+  command: CancelCommand,
+  nowMs: number,
+): Decision<SessionEvent, CommandReply> {
   if (state.status === 'absent') return reject('not_found', 'No such session.');
   const hits = state.turn !== null && (command.turnId === undefined || command.turnId === state.turn.turnId);
   const turnId = hits ? (state.turn?.turnId ?? null) : null;
-  const draft = new Draft<SessionState, SessionEvent>(state, evolveSession, new Date(nowMs).toISOString());
+  const draft = new Draft<SessionState, SessionEvent>(state, evolveSession, toTimestamp(nowMs));
   draft.add({
     type: 'command.cancel',
     data: {
@@ -152,7 +163,7 @@ export function decideTurn<R>(
   nowMs: number,
   step: (draft: Draft<SessionState, SessionEvent>) => R,
 ): Decision<SessionEvent, R> {
-  const draft = new Draft<SessionState, SessionEvent>(state, evolveSession, new Date(nowMs).toISOString());
+  const draft = new Draft<SessionState, SessionEvent>(state, evolveSession, toTimestamp(nowMs));
   const reply = step(draft);
   return draft.events.length === 0 ? { kind: 'unchanged', reply } : { kind: 'accepted', events: draft.events, reply };
 }

@@ -58,7 +58,7 @@ export function addReceipt(book: ReceiptBook, receipt: Receipt): ReceiptBook {
   const chunks = [...book.chunks, [receipt]];
   if (chunks.length * CHUNK <= RECEIPTS_KEPT + CHUNK) return { ...book, chunks };
   const [oldest = [], ...kept] = chunks;
-  const words = [...(book.evicted ?? new Array<number>(BLOOM_WORDS).fill(0))];
+  const words = [...(book.evicted ?? Array.from({ length: BLOOM_WORDS }, () => 0))];
   for (const gone of oldest) {
     for (const bit of bits(gone.key)) words[bit >>> 5] = ((words[bit >>> 5] ?? 0) | (1 << (bit & 31))) >>> 0;
   }

@@ -27,7 +27,10 @@ export function decideCreateTenant(state: TenantState, command: CreateTenant): D
   }
   if (state.bodyHash === command.bodyHash) return { kind: 'unchanged', reply: { replayed: true } };
   if (command.idempotencyKey !== null && state.idempotencyKey === command.idempotencyKey) {
-    return reject('idempotency_conflict', 'This idempotencyKey was used with another body. Use a new key for a new tenant.');
+    return reject(
+      'idempotency_conflict',
+      'This idempotencyKey was used with another body. Use a new key for a new tenant.',
+    );
   }
   return reject('tenant_conflict', `Tenant ${command.tenantId} exists with other content. Choose another tenantId.`);
 }

@@ -70,6 +70,8 @@ export const turnEventSchemas = {
 } as const;
 
 type Schemas = typeof turnEventSchemas;
-export type TurnEvent = { [T in keyof Schemas]: { readonly type: T; readonly data: z.infer<Schemas[T]> } }[keyof Schemas];
+export type TurnEvent = {
+  [T in keyof Schemas]: { readonly type: T; readonly data: z.infer<Schemas[T]> };
+}[keyof Schemas];
 export type TurnError = z.infer<typeof errorSchema>;
 export type ToolCall = z.infer<typeof toolCallSchema>;

@@ -1,5 +1,6 @@
 import type { Draft } from '../kernel/decision.ts';
 import { deriveId } from '../kernel/ids.ts';
+import { toMs, toTimestamp } from '../kernel/time.ts';
 import type { SessionEvent } from '../session/events.ts';
 import type { SessionState } from '../session/state.ts';
 import type { ToolCall, TurnError } from './events.ts';
@@ -17,7 +18,12 @@ import type { Usage } from './usage.ts';
  *                          └────── cancel, deadline → effect.uncertain → turn.cancelled, turn.failed
  */
 export type ModelOutcome =
-  | { readonly kind: 'completed'; readonly text: string; readonly toolCalls: readonly ToolCall[]; readonly usage: Usage }
+  | {
+      readonly kind: 'completed';
+      readonly text: string;
+      readonly toolCalls: readonly ToolCall[];
+      readonly usage: Usage;
+    }
   | {
       readonly kind: 'failed';
       readonly error: TurnError;
@@ -72,13 +78,17 @@ export function settle(
   advance(draft, clock, call.release);
 }
 
-function recordFailure(draft: SessionDraft, failure: Extract<ModelOutcome, { kind: 'failed' }>, clock: TurnClock): void {
+function recordFailure(
+  draft: SessionDraft,
+  failure: Extract<ModelOutcome, { kind: 'failed' }>,
+  clock: TurnClock,
+): void {
   const turn = activeTurn(draft);
   if (turn?.pending == null) return;
   const { callId, step } = turn.pending;
   const retry = failure.retryAfterMs !== null && turn.attempts < RETRIES_MAX;
   const backoffMs = Math.min(RETRY_CAP_MS, RETRY_BASE_MS * 2 ** turn.attempts) * (0.5 + clock.jitter / 2);
-  const retryAt = retry ? new Date(clock.nowMs + Math.max(failure.retryAfterMs ?? 0, backoffMs)).toISOString() : null;
+  const retryAt = retry ? toTimestamp(clock.nowMs + Math.max(failure.retryAfterMs ?? 0, backoffMs)) : null;
   const { error, usage } = failure;
   draft.add({ type: 'model.failed', data: { turnId: turn.turnId, callId, step, error, usage, retryAt } });
   if (!retry) fail(draft, error);
@@ -93,7 +103,7 @@ export function advance(draft: SessionDraft, clock: TurnClock, release = false):
   if (turn === null || turn.claim === null || turn.pending !== null) return;
   expire(draft, clock);
   if (activeTurn(draft) === null) return;
-  if (turn.retryAt !== null && clock.nowMs < Date.parse(turn.retryAt)) {
+  if (turn.retryAt !== null && clock.nowMs < toMs(turn.retryAt)) {
     if (release) releaseSegment(draft);
     return;
   }
@@ -163,7 +173,7 @@ function releaseSegment(draft: SessionDraft): void {
 /** Ends a turn whose time is over, whatever it is doing. */
 export function expire(draft: SessionDraft, clock: TurnClock): void {
   const turn = activeTurn(draft);
-  if (turn === null || clock.nowMs < Date.parse(turn.deadlineAt)) return;
+  if (turn === null || clock.nowMs < toMs(turn.deadlineAt)) return;
   fail(draft, { code: 'turn_timeout', message: 'The turn took longer than its limits.maxTurnSeconds.' });
 }
 

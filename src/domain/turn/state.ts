@@ -90,7 +90,14 @@ function evolveCall(turn: ActiveTurn, event: CallEvent): ActiveTurn {
     case 'model.failed': {
       const usage = event.data.usage.tokensReported ? addUsage(turn.usage, event.data.usage) : turn.usage;
       const { attempts, answered } = turn;
-      return { ...turn, pending: null, answered: answered + 1, attempts: attempts + 1, retryAt: event.data.retryAt, usage };
+      return {
+        ...turn,
+        pending: null,
+        answered: answered + 1,
+        attempts: attempts + 1,
+        retryAt: event.data.retryAt,
+        usage,
+      };
     }
     case 'model.reported':
       return { ...turn, usage: addUsage(turn.usage, event.data.usage) };

@@ -16,13 +16,26 @@ const never = new AbortController().signal;
 
 test('echoes text, and text that looks like JSON but is no script', async () => {
   for (const text of ['hi', '{"fixture":', '{"fixture":[{"txt":"x"}]}', '{"other":1}']) {
-    expect(await fixtureModel.call(request(text), never)).toMatchObject({ kind: 'completed', text: `echo: ${text}`, toolCalls: [] });
+    expect(await fixtureModel.call(request(text), never)).toMatchObject({
+      kind: 'completed',
+      text: `echo: ${text}`,
+      toolCalls: [],
+    });
   }
 });
 
 test('plays a step per answered call and echoes the tool result past the last one', async () => {
   const text = JSON.stringify({
-    fixture: [{ text: 'looking', toolCalls: [{ name: 'a', input: { q: 1 } }, { name: 'b', input: null }] }, { text: 'done', usage: { inputTokens: 7, outputTokens: 2 } }],
+    fixture: [
+      {
+        text: 'looking',
+        toolCalls: [
+          { name: 'a', input: { q: 1 } },
+          { name: 'b', input: null },
+        ],
+      },
+      { text: 'done', usage: { inputTokens: 7, outputTokens: 2 } },
+    ],
   });
   const first = await fixtureModel.call(request(text), never);
   expect(first).toMatchObject({ text: 'looking', toolCalls: [{ name: 'a', input: { q: 1 } }, { name: 'b' }] });
@@ -31,20 +44,34 @@ test('plays a step per answered call and echoes the tool result past the last on
     usage: { inputTokens: 7, outputTokens: 2, totalTokens: 9, tokensReported: true, costUsd: 0, costKnown: true },
   });
   const tool = (output: unknown) => ({ role: 'tool', callId: 'c', name: 'a', failed: false, output }) as const;
-  const past = (output: unknown) => fixtureModel.call(request(text, { answered: 2, messages: [{ role: 'user', text }, tool(output)] }), never);
+  const past = (output: unknown) =>
+    fixtureModel.call(request(text, { answered: 2, messages: [{ role: 'user', text }, tool(output)] }), never);
   expect(await past('raw')).toMatchObject({ text: 'echo: raw' });
   expect(await past({ n: 1 })).toMatchObject({ text: 'echo: {"n":1}' });
 });
 
 test('errors are terminal unless they say otherwise', async () => {
-  const text = JSON.stringify({ fixture: [{ error: { code: 'x', message: 'm' } }, { error: { code: 'y', message: 'm', retryable: true } }] });
-  expect(await fixtureModel.call(request(text), never)).toMatchObject({ kind: 'failed', error: { code: 'x' }, retryAfterMs: null });
-  expect(await fixtureModel.call(request(text, { answered: 1 }), never)).toMatchObject({ kind: 'failed', error: { code: 'y' }, retryAfterMs: 0 });
+  const text = JSON.stringify({
+    fixture: [{ error: { code: 'x', message: 'm' } }, { error: { code: 'y', message: 'm', retryable: true } }],
+  });
+  expect(await fixtureModel.call(request(text), never)).toMatchObject({
+    kind: 'failed',
+    error: { code: 'x' },
+    retryAfterMs: null,
+  });
+  expect(await fixtureModel.call(request(text, { answered: 1 }), never)).toMatchObject({
+    kind: 'failed',
+    error: { code: 'y' },
+    retryAfterMs: 0,
+  });
 });
 
 test('an abort ends a delayed call at once', async () => {
   const abort = new AbortController();
-  const call = fixtureModel.call(request(JSON.stringify({ fixture: [{ text: 'late', delayMs: 3_600_000 }] })), abort.signal);
+  const call = fixtureModel.call(
+    request(JSON.stringify({ fixture: [{ text: 'late', delayMs: 3_600_000 }] })),
+    abort.signal,
+  );
   abort.abort();
   expect(await call).toMatchObject({ kind: 'failed', error: { code: 'cancelled' } });
 });

@@ -8,7 +8,10 @@ import type { ModelDriver, ModelRequest } from './port.ts';
 
 const step = z.strictObject({
   text: z.string().optional(),
-  toolCalls: z.array(z.strictObject({ name: z.string(), input: z.unknown() })).max(100).optional(),
+  toolCalls: z
+    .array(z.strictObject({ name: z.string(), input: z.unknown() }))
+    .max(100)
+    .optional(),
   error: z.strictObject({ code: z.string(), message: z.string(), retryable: z.boolean().optional() }).optional(),
   delayMs: z.int().min(0).max(3_600_000).optional(),
   usage: z.strictObject({ inputTokens: z.int().min(0), outputTokens: z.int().min(0) }).optional(),
@@ -48,7 +51,11 @@ function play(played: Step, request: ModelRequest): ModelOutcome {
     const { code, message, retryable } = played.error;
     return { kind: 'failed', error: { code, message }, retryAfterMs: retryable === true ? 0 : null, usage };
   }
-  const calls = (played.toolCalls ?? []).map(({ name, input }, i) => ({ callId: `call_${request.callId.slice(3)}_${i}`, name, input }));
+  const calls = (played.toolCalls ?? []).map(({ name, input }, i) => ({
+    callId: `call_${request.callId.slice(3)}_${i}`,
+    name,
+    input,
+  }));
   return { kind: 'completed', text: played.text ?? '', toolCalls: calls, usage };
 }
 
@@ -74,5 +81,10 @@ function usageOf(request: ModelRequest, output: string, said: Step['usage']): Us
 }
 
 function cancelled(): ModelOutcome {
-  return { kind: 'failed', error: { code: 'cancelled', message: 'The call was cancelled.' }, retryAfterMs: null, usage: NO_USAGE };
+  return {
+    kind: 'failed',
+    error: { code: 'cancelled', message: 'The call was cancelled.' },
+    retryAfterMs: null,
+    usage: NO_USAGE,
+  };
 }

@@ -3,13 +3,13 @@ import { ACCESS } from '../../auth/authorize.ts';
 import { actorOf } from '../../auth/caller.ts';
 import { archiveAgent, saveAgent } from '../../commands/agent/save-agent.ts';
 import type { AgentParts } from '../../commands/agent/save-agent.ts';
+import type { AgentView } from '../../projections/agents/views.ts';
 import type { AgentQueries } from '../../projections/agents/queries.ts';
-import { decodePageCursor, encodePageCursor } from '../../projections/page-cursor.ts';
 import type { Freshness } from '../freshness.ts';
 import { callerOf } from '../gate.ts';
+import { ListRequest } from '../list-request.ts';
 import { accepted, notFound } from '../problem.ts';
 import * as wire from '../wire/schemas.ts';
-import { invalidCursor } from './admin.ts';
 
 export interface AgentRouteParts extends AgentParts {
   readonly queries: AgentQueries;
@@ -24,7 +24,10 @@ export function agentRoutes(parts: AgentRouteParts): FastifyPluginAsyncZod {
     const write = { rules: { access: ACCESS.writeAgents } };
     app.put(
       '/v1/agents/:agentId',
-      { config: write, schema: { params: wire.agentPath, body: wire.saveAgentBody, response: { 200: wire.agentSaved } } },
+      {
+        config: write,
+        schema: { params: wire.agentPath, body: wire.saveAgentBody, response: { 200: wire.agentSaved } },
+      },
       async (request) => {
         const caller = callerOf(request);
         const { manifest, implementationVersion = null, requestId = request.id } = request.body;
@@ -52,15 +55,10 @@ export function agentRoutes(parts: AgentRouteParts): FastifyPluginAsyncZod {
       { config: read, schema: { querystring: wire.listQuery, response: { 200: wire.agentList } } },
       async (request) => {
         const { tenantId } = callerOf(request);
-        const { limit, cursor } = request.query;
-        const scope = `GET /v1/agents ${tenantId}`;
-        const after = cursor === undefined ? null : decodePageCursor(scope, cursor, 1);
-        if (cursor !== undefined && after === null) throw invalidCursor();
-        const found = await queries.list(tenantId, { limit: limit + 1, after: after?.[0] ?? null });
-        const page = found.slice(0, limit);
-        const last = page.at(-1);
-        const agents = page.map(({ manifest: _, ...summary }) => summary);
-        return { agents, nextCursor: found.length > limit && last !== undefined ? encodePageCursor(scope, [last.agentId]) : null };
+        const list = new ListRequest(`GET /v1/agents ${tenantId}`, request.query, 1);
+        const found = await queries.list(tenantId, { limit: list.wanted, after: list.after?.[0] ?? null });
+        const { entries, nextCursor } = list.page(found, ({ agentId }) => [agentId]);
+        return { agents: entries.map(summaryOf), nextCursor };
       },
     );
     app.get(
@@ -83,4 +81,8 @@ export function agentRoutes(parts: AgentRouteParts): FastifyPluginAsyncZod {
     );
     await Promise.resolve();
   };
+}
+
+function summaryOf({ manifest: _manifest, ...summary }: AgentView): Omit<AgentView, 'manifest'> {
+  return summary;
 }

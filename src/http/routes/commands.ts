@@ -58,6 +58,9 @@ function toCommand(body: CommandBody, subject: string | null): SessionCommand {
     case 'respond':
       return { type: body.type, requestId: body.requestId, subject };
     case 'action_result':
-      throw new ProblemError({ code: 'key_role_mismatch', message: 'Only the executor credential of the agent may send action_result.' });
+      throw new ProblemError({
+        code: 'key_role_mismatch',
+        message: 'Only the executor credential of the agent may send action_result.',
+      });
   }
 }

@@ -1,18 +1,17 @@
 import type { FastifyReply } from 'fastify';
 import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
 import { ACCESS } from '../../auth/authorize.ts';
-import { decodePageCursor, encodePageCursor } from '../../projections/page-cursor.ts';
 import type { SessionQueries } from '../../projections/sessions/queries.ts';
-import type { SessionView } from '../../projections/sessions/views.ts';
+import type { ModelCallView, SessionView } from '../../projections/sessions/views.ts';
 import { decodeCursor, encodeCursor } from '../../streams/cursor.ts';
 import type { EventPlace } from '../../streams/cursor.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
 import { callerOf } from '../gate.ts';
+import { ListRequest } from '../list-request.ts';
 import { ProblemError } from '../problem.ts';
 import type { EventStreams } from '../sse.ts';
 import { recordText } from '../wire/records.ts';
 import * as wire from '../wire/schemas.ts';
-import { invalidCursor } from './admin.ts';
 import { reachableSession, sessionRef } from './sessions.ts';
 import type { SessionAccess } from '../session-access.ts';
 
@@ -38,7 +37,10 @@ export function historyRoutes({ queries, access, streams }: HistoryRouteParts): 
         const page = await queries.history(ref, { order, limit, from, agent });
         const end = page.examined === null ? (cursor ?? null) : encodeCursor(ref, page.examined);
         const items = page.records.map((record) => recordText(ref, record).text).join(',');
-        return await sendText(reply, `{"items":[${items}],"cursor":${JSON.stringify(end)},"hasMore":${String(page.hasMore)}}`);
+        return await sendText(
+          reply,
+          `{"items":[${items}],"cursor":${JSON.stringify(end)},"hasMore":${String(page.hasMore)}}`,
+        );
       },
     );
     app.get(
@@ -49,8 +51,17 @@ export function historyRoutes({ queries, access, streams }: HistoryRouteParts): 
         const ref = sessionRef(caller, request.params.sessionId);
         const session = await access(ref, caller);
         const { cursor = lastEventId(request.headers['last-event-id']), agent = null } = request.query;
-        const after = cursor === undefined ? null : cursor === 'latest' ? session.latest() : placeOf(ref, cursor, session.createdPosition);
-        streams.open(request, reply, { ref, after: after ?? { position: session.createdPosition, index: 65_535 }, agent });
+        const after =
+          cursor === undefined
+            ? null
+            : cursor === 'latest'
+              ? session.latest()
+              : placeOf(ref, cursor, session.createdPosition);
+        streams.open(request, reply, {
+          ref,
+          after: after ?? { position: session.createdPosition, index: 65_535 },
+          agent,
+        });
       },
     );
     app.get(
@@ -62,15 +73,15 @@ export function historyRoutes({ queries, access, streams }: HistoryRouteParts): 
       async (request) => {
         const caller = callerOf(request);
         const ref = sessionRef(caller, request.params.sessionId);
-        const { turnId = null, limit, cursor } = request.query;
+        const { turnId = null } = request.query;
         const view = await reachableSession(queries, ref, caller);
         const scope = `calls/model ${ref.tenant} ${ref.id} ${view.createdPosition} ${turnId ?? ''}`;
-        const found = await queries.calls(ref, { limit: limit + 1, turnId, after: callPlace(scope, cursor) });
-        const page = found.calls.slice(0, limit);
-        const last = page.at(-1);
-        const more = found.calls.length > limit && last !== undefined;
-        const nextCursor = more ? encodePageCursor(scope, [String(last.position), String(last.index)]) : null;
-        return { calls: page.map(shownCall), nextCursor, asOf: found.asOf };
+        const list = new ListRequest(scope, request.query, 2);
+        const [position, index] = (list.after ?? []).map(Number);
+        const after = position === undefined || index === undefined ? null : { position, index };
+        const { calls, asOf } = await queries.calls(ref, { limit: list.wanted, turnId, after });
+        const { entries, nextCursor } = list.page(calls, (call) => [String(call.position), String(call.index)]);
+        return { calls: entries.map(shownCall), nextCursor, asOf };
       },
     );
     await Promise.resolve();
@@ -82,20 +93,13 @@ async function sendText(reply: Pick<FastifyReply, 'type'>, text: string): Promis
   return await reply.type('application/json; charset=utf-8').send(text);
 }
 
-type ShownCall = Omit<Awaited<ReturnType<SessionQueries['calls']>>['calls'][number], 'position' | 'index' | 'outcome'> & {
+type ShownCall = Omit<ModelCallView, 'position' | 'index' | 'outcome'> & {
   readonly outcome: 'completed' | 'failed' | 'cancelled' | 'lost';
 };
 
-function shownCall({ position: _, index: __, outcome, ...call }: Awaited<ReturnType<SessionQueries['calls']>>['calls'][number]): ShownCall {
+function shownCall({ position: _position, index: _index, outcome, ...call }: ModelCallView): ShownCall {
   if (outcome === 'pending') throw new Error('the ledger shows calls that have ended only');
   return { ...call, outcome };
-}
-
-function callPlace(scope: string, cursor: string | undefined): { position: number; index: number } | null {
-  if (cursor === undefined) return null;
-  const [position, index] = decodePageCursor(scope, cursor, 2) ?? [];
-  if (position === undefined || index === undefined) throw invalidCursor();
-  return { position: Number(position), index: Number(index) };
 }
 
 /** @throws ProblemError when the cursor is malformed, of another session, or of an earlier one with the same id */

@@ -31,22 +31,35 @@ export function hostRoutes({ service, version, features, checks }: HostRoutePart
     app.get('/health', { config: open, schema: { response: { 200: wire.health } } }, () => {
       return { status: 'ok' as const, service, version, protocol };
     });
-    app.get('/ready', { config: open, schema: { response: { 200: wire.ready, 503: wire.ready } } }, async (_request, reply) => {
-      const found = await checks();
-      const ok = Object.values(found).every((check: Check) => check.ok);
-      return await reply.code(ok ? 200 : 503).send({ status: ok ? 'ready' : 'not_ready', checks: found });
-    });
-    app.get('/v1/me', { config: { rules: { access: ACCESS.me } }, schema: { response: { 200: wire.me } } }, (request) => {
-      const { kind, principalId, subject, scopes } = callerOf(request);
-      const none = kind === 'management';
-      const via = kind === 'management' ? `management:${principalId}` : subject === null ? `application:${principalId}` : 'subject';
-      return {
-        ...(subject === null ? {} : { subject }),
-        scopes: none ? [] : [...scopes],
-        agents: none ? [] : ('*' as const),
-        via,
-      };
-    });
+    app.get(
+      '/ready',
+      { config: open, schema: { response: { 200: wire.ready, 503: wire.ready } } },
+      async (_request, reply) => {
+        const found = await checks();
+        const ok = Object.values(found).every((check: Check) => check.ok);
+        return await reply.code(ok ? 200 : 503).send({ status: ok ? 'ready' : 'not_ready', checks: found });
+      },
+    );
+    app.get(
+      '/v1/me',
+      { config: { rules: { access: ACCESS.me } }, schema: { response: { 200: wire.me } } },
+      (request) => {
+        const { kind, principalId, subject, scopes } = callerOf(request);
+        const none = kind === 'management';
+        const via =
+          kind === 'management'
+            ? `management:${principalId}`
+            : subject === null
+              ? `application:${principalId}`
+              : 'subject';
+        return {
+          ...(subject === null ? {} : { subject }),
+          scopes: none ? [] : [...scopes],
+          agents: none ? [] : ('*' as const),
+          via,
+        };
+      },
+    );
     await Promise.resolve();
   };
 }

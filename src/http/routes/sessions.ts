@@ -6,17 +6,16 @@ import { openSession } from '../../commands/session/open-session.ts';
 import type { OpenSessionParts } from '../../commands/session/open-session.ts';
 import { canonicalJson } from '../../lib/canonical-json.ts';
 import { sha256Hex } from '../../lib/hash.ts';
-import { decodePageCursor, encodePageCursor } from '../../projections/page-cursor.ts';
 import type { SessionQueries } from '../../projections/sessions/queries.ts';
 import type { SessionView } from '../../projections/sessions/views.ts';
 import { encodeCursor } from '../../streams/cursor.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
 import type { Freshness } from '../freshness.ts';
 import { callerOf } from '../gate.ts';
+import { ListRequest } from '../list-request.ts';
 import { accepted, notFound, ProblemError } from '../problem.ts';
 import * as wire from '../wire/schemas.ts';
 import type { OpenSessionBody } from '../wire/schemas.ts';
-import { invalidCursor } from './admin.ts';
 
 export interface SessionRouteParts extends OpenSessionParts {
   readonly queries: SessionQueries;
@@ -34,7 +33,9 @@ export function sessionRoutes(parts: SessionRouteParts): FastifyPluginAsyncZod {
       async (request) => {
         const caller = callerOf(request);
         const ref = sessionRef(caller, request.params.sessionId);
-        const outcome = accepted(await openSession(parts, openSessionInput(caller, ref, { body: request.body, requestId: request.id })));
+        const outcome = accepted(
+          await openSession(parts, openSessionInput(caller, ref, { body: request.body, requestId: request.id })),
+        );
         await freshness('sessions', ref, outcome.position);
         return await shownSession(queries, ref, caller);
       },
@@ -52,22 +53,19 @@ export function sessionRoutes(parts: SessionRouteParts): FastifyPluginAsyncZod {
       { config, schema: { querystring: wire.sessionListQuery, response: { 200: wire.sessionList } } },
       async (request) => {
         const caller = callerOf(request);
-        const { limit, cursor, label, ...filter } = request.query;
+        const { limit: _limit, cursor: _cursor, label, ...filter } = request.query;
         // A subject's list is its own, whatever it asks for; another's is as empty as one that is not there.
         if (caller.subject !== null && filter.subject !== undefined && filter.subject !== caller.subject) {
           return { sessions: [], nextCursor: null };
         }
-        const scope = `GET /v1/sessions ${caller.tenantId} ${caller.subject ?? ''} ${canonicalJson({ ...filter, label })}`;
-        const after = cursor === undefined ? null : decodePageCursor(scope, cursor, 2);
-        if (cursor !== undefined && after === null) throw invalidCursor();
-        const wanted = { ...filter, subject: caller.subject ?? filter.subject, label: label === undefined ? undefined : labelOf(label) };
-        const found = await queries.list(caller.tenantId, wanted, { limit: limit + 1, after });
-        const page = found.slice(0, limit);
-        const last = page.at(-1);
-        return {
-          sessions: page.map((view) => shown(sessionRef(caller, view.id), view)),
-          nextCursor: found.length > limit && last !== undefined ? encodePageCursor(scope, [last.createdAt, last.id]) : null,
-        };
+        const person = caller.subject ?? '';
+        const scope = `GET /v1/sessions ${caller.tenantId} ${person} ${canonicalJson({ ...filter, label })}`;
+        const list = new ListRequest(scope, request.query, 2);
+        const subject = caller.subject ?? filter.subject;
+        const wanted = { ...filter, subject, label: label === undefined ? undefined : labelOf(label) };
+        const found = await queries.list(caller.tenantId, wanted, { limit: list.wanted, after: list.after });
+        const { entries, nextCursor } = list.page(found, ({ createdAt, id }) => [createdAt, id]);
+        return { sessions: entries.map((view) => shown(sessionRef(caller, view.id), view)), nextCursor };
       },
     );
     await Promise.resolve();
@@ -83,17 +81,28 @@ function labelOf(text: string): { name: string; value: string } {
   return { name: text.slice(0, at), value: text.slice(at + 1) };
 }
 
-function openSessionInput(caller: Caller, ref: AggregateRef, request: { body: OpenSessionBody; requestId: string }): Parameters<typeof openSession>[1] {
+function openSessionInput(
+  caller: Caller,
+  ref: AggregateRef,
+  request: { body: OpenSessionBody; requestId: string },
+): Parameters<typeof openSession>[1] {
   const { requestId = request.requestId, labels = {}, vaultIds = [], ...fixed } = request.body;
   if (caller.subject !== null && fixed.subject !== undefined && fixed.subject !== caller.subject) {
     const issues = [{ path: 'subject', message: 'must be the subject that the request acts for' }];
-    throw new ProblemError({ code: 'invalid_request', message: 'The session would belong to another subject.', details: { issues } });
+    throw new ProblemError({
+      code: 'invalid_request',
+      message: 'The session would belong to another subject.',
+      details: { issues },
+    });
   }
   // Vaults and sandboxes come with their own routes; until then none exists that a session could name.
   if (vaultIds.length > 0) throw notFound('vault');
   if (typeof fixed.sandbox === 'object' && 'id' in fixed.sandbox) throw notFound('sandbox');
   if (typeof fixed.sandbox === 'object') {
-    throw new ProblemError({ code: 'sandbox_unavailable', message: 'This Host has no sandboxes; leave "sandbox" out.' });
+    throw new ProblemError({
+      code: 'sandbox_unavailable',
+      message: 'This Host has no sandboxes; leave "sandbox" out.',
+    });
   }
   const subject = caller.subject ?? fixed.subject ?? null;
   const { agentId, info = {} } = fixed;
@@ -102,13 +111,21 @@ function openSessionInput(caller: Caller, ref: AggregateRef, request: { body: Op
 }
 
 /** @throws ProblemError not_found, with the same bytes for a session that is not there and one out of reach */
-export async function reachableSession(queries: SessionQueries, ref: AggregateRef, caller: Caller): Promise<SessionView> {
+export async function reachableSession(
+  queries: SessionQueries,
+  ref: AggregateRef,
+  caller: Caller,
+): Promise<SessionView> {
   const view = await queries.get(ref);
   if (view === null || !reachesSession(caller, view)) throw notFound('session');
   return view;
 }
 
-async function shownSession(queries: SessionQueries, ref: AggregateRef, caller: Caller): Promise<ReturnType<typeof shown>> {
+async function shownSession(
+  queries: SessionQueries,
+  ref: AggregateRef,
+  caller: Caller,
+): Promise<ReturnType<typeof shown>> {
   return shown(ref, await reachableSession(queries, ref, caller));
 }
 

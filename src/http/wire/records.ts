@@ -1,12 +1,16 @@
 import type { HistoryRecord } from '../../projections/sessions/queries.ts';
 import { toCanonical } from '../../domain/session/canonical.ts';
 import type { SessionEvent } from '../../domain/session/events.ts';
+import { eventsOf } from '../../streams/commit.ts';
 import type { StoredCommit } from '../../streams/commit.ts';
 import { encodeCursor } from '../../streams/cursor.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
 
 /** A record of the canonical history as the text that pages and streams both send. */
-export function recordText(ref: AggregateRef, record: HistoryRecord): { readonly cursor: string; readonly text: string } {
+export function recordText(
+  ref: AggregateRef,
+  record: HistoryRecord,
+): { readonly cursor: string; readonly text: string } {
   const cursor = encodeCursor(ref, record);
   const { eventId, turnId, at, type, payload } = record;
   // The payload is JSON text already; everything else is ours and needs no more than quoting.
@@ -30,13 +34,18 @@ const framesOf = new WeakMap<StoredCommit, readonly Frame[]>();
 export function frames(stored: StoredCommit): readonly Frame[] {
   const known = framesOf.get(stored);
   if (known !== undefined) return known;
-  const made = stored.commit.events.flatMap((event, index) => {
-    // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- checked against its schema when it was appended
-    const canonical = toCanonical(event as unknown as SessionEvent);
+  const made = eventsOf<SessionEvent>(stored.commit).flatMap((event, index) => {
+    const canonical = toCanonical(event);
     if (canonical === null) return [];
     const { type, turnId, payload } = canonical;
     const place = { shard: stored.shard, position: stored.position, index, at: stored.commit.at };
-    const record = { eventId: event.id, turnId, type, payload: JSON.stringify(payload), ...place };
+    const record = {
+      eventId: stored.commit.events[index]?.id ?? '',
+      turnId,
+      type,
+      payload: JSON.stringify(payload),
+      ...place,
+    };
     const { cursor, text } = recordText(stored.ref, record);
     return [{ index, text: `id: ${cursor}\nevent: ${type}\ndata: ${text}\n\n`, agent: agentOf(payload) }];
   });

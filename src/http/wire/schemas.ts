@@ -52,7 +52,13 @@ export const me = z.object({
 });
 
 export const tenant = z
-  .object({ id: z.string(), name: z.string(), state: z.enum(['open', 'draining', 'deleting']), createdAt: timestamp, updatedAt: timestamp })
+  .object({
+    id: z.string(),
+    name: z.string(),
+    state: z.enum(['open', 'draining', 'deleting']),
+    createdAt: timestamp,
+    updatedAt: timestamp,
+  })
   .meta({ id: 'Tenant' });
 
 export const createTenantBody = z.strictObject({
@@ -116,7 +122,11 @@ export const openSessionBody = z.strictObject({
     .optional(),
 });
 
-const lastTurn = z.object({ turnId: z.string(), outcome: z.enum(['completed', 'failed', 'cancelled']), endedAt: timestamp });
+const lastTurn = z.object({
+  turnId: z.string(),
+  outcome: z.enum(['completed', 'failed', 'cancelled']),
+  endedAt: timestamp,
+});
 const status = z.enum(['idle', 'running', 'waiting', 'paused', 'uncertain']);
 export const session = z
   .object({
@@ -143,7 +153,11 @@ export const sessionList = z.object({ sessions: z.array(session), nextCursor: nu
 export const sessionListQuery = z.strictObject({
   agentId: agentIdSchema.optional(),
   status: status.optional(),
-  label: z.string().regex(/^[^=]+=.*$/su, 'must be name=value').max(400).optional(),
+  label: z
+    .string()
+    .regex(/^[^=]+=.*$/su, 'must be name=value')
+    .max(400)
+    .optional(),
   subject: z.string().min(1).max(200).optional(),
   limit: count(1, 200, 50),
   cursor: cursor.optional(),
@@ -164,10 +178,29 @@ const message = z
     manifest: manifestSchema.optional(),
     whenBusy: z.literal('refuse', { error: 'this Host version only knows "refuse"' }).optional(),
   })
-  .refine(({ content: whole, parts }) => (whole === undefined) !== (parts === undefined), 'needs exactly one of content and parts');
-const approve = z.strictObject({ type: z.literal('approve'), ...command, interactionId: text(1, 200), approved: z.boolean(), reason: text(0, 2_000).optional() });
-const respond = z.strictObject({ type: z.literal('respond'), ...command, interactionId: text(1, 200), value: jsonValue });
-const cancel = z.strictObject({ type: z.literal('cancel'), ...command, turnId: text(1, 200).optional(), reason: text(0, 2_000).optional() });
+  .refine(
+    ({ content: whole, parts }) => (whole === undefined) !== (parts === undefined),
+    'needs exactly one of content and parts',
+  );
+const approve = z.strictObject({
+  type: z.literal('approve'),
+  ...command,
+  interactionId: text(1, 200),
+  approved: z.boolean(),
+  reason: text(0, 2_000).optional(),
+});
+const respond = z.strictObject({
+  type: z.literal('respond'),
+  ...command,
+  interactionId: text(1, 200),
+  value: jsonValue,
+});
+const cancel = z.strictObject({
+  type: z.literal('cancel'),
+  ...command,
+  turnId: text(1, 200).optional(),
+  reason: text(0, 2_000).optional(),
+});
 const actionResult = z.strictObject({
   type: z.literal('action_result'),
   ...command,
@@ -179,7 +212,11 @@ const actionResult = z.strictObject({
     z.strictObject({ kind: z.literal('failed'), code: text(1, 200), message: text(0, 10_000) }),
     z.strictObject({
       kind: z.literal('ask'),
-      interaction: z.strictObject({ kind: z.enum(['question', 'approval']), prompt: text(1, 10_000), schema: jsonObject.optional() }),
+      interaction: z.strictObject({
+        kind: z.enum(['question', 'approval']),
+        prompt: text(1, 10_000),
+        schema: jsonObject.optional(),
+      }),
     }),
   ]),
 });
@@ -211,7 +248,11 @@ export const itemsQuery = z.strictObject({
 export const items = z.object({ items: z.array(record), cursor: nullableCursor, hasMore: z.boolean() });
 export const eventsQuery = z.strictObject({ cursor: cursor.optional(), agent: text(1, 400).optional() });
 
-export const callsQuery = z.strictObject({ turnId: text(1, 200).optional(), limit: count(1, 200, 50), cursor: cursor.optional() });
+export const callsQuery = z.strictObject({
+  turnId: text(1, 200).optional(),
+  limit: count(1, 200, 50),
+  cursor: cursor.optional(),
+});
 const modelCall = z
   .object({
     id: z.string(),

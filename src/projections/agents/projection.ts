@@ -1,38 +1,17 @@
 import type { AgentEvent } from '../../domain/agent/events.ts';
-import type { Manifest } from '../../domain/agent/manifest.ts';
+import { eventsOf } from '../../streams/commit.ts';
 import { DocumentBatch, upsert } from '../documents.ts';
 import type { DocumentTable } from '../documents.ts';
 import type { ProjectionGroup } from '../projection.ts';
+import { evolveAgentView } from './views.ts';
+import type { AgentView } from './views.ts';
 
-/** An agent definition as the routes show it. */
-export interface AgentView {
-  readonly agentId: string;
-  readonly version: number;
-  readonly manifestHash: string;
-  readonly implementationVersion: string | null;
-  readonly name: string | null;
-  readonly description: string | null;
-  readonly archived: boolean;
-  readonly createdAt: string;
-  readonly updatedAt: string;
-  readonly manifest: Manifest;
-}
-
-const table: DocumentTable<AgentView> = { name: 'agent', keyColumns: ['tenant', 'id'], columns: {}, columnsOf: () => ({}) };
-
-function evolveView(view: AgentView | undefined, event: AgentEvent, at: string): AgentView | undefined {
-  if (event.type === 'agent.archived') return view === undefined ? undefined : { ...view, archived: true, updatedAt: at };
-  const { manifest, ...saved } = event.data;
-  return {
-    ...saved,
-    name: manifest.name ?? null,
-    description: manifest.description ?? null,
-    archived: false,
-    createdAt: view?.createdAt ?? at,
-    updatedAt: at,
-    manifest,
-  };
-}
+const table: DocumentTable<AgentView> = {
+  name: 'agent',
+  keyColumns: ['tenant', 'id'],
+  columns: {},
+  columnsOf: () => ({}),
+};
 
 export const agentsProjection: ProjectionGroup = {
   name: 'agents',
@@ -45,10 +24,8 @@ export const agentsProjection: ProjectionGroup = {
     await agents.load(transaction);
     for (const { ref, commit } of commits) {
       const key = { tenant: ref.tenant, id: ref.id };
-      for (const stored of commit.events) {
-        // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- checked against its schema when it was appended
-        const event = stored as unknown as AgentEvent;
-        const view = evolveView(agents.get(key), event, commit.at);
+      for (const event of eventsOf<AgentEvent>(commit)) {
+        const view = evolveAgentView(agents.get(key), event, commit.at);
         if (view === undefined) continue;
         agents.set(key, view);
         if (event.type !== 'agent.saved') continue;

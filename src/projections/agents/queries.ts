@@ -2,7 +2,7 @@ import { sql } from 'slonik';
 import type { DatabasePool } from 'slonik';
 import { z } from 'zod';
 import { reading } from '../read-store/pool.ts';
-import type { AgentView } from './projection.ts';
+import type { AgentView } from './views.ts';
 
 /** One saved version of an agent. */
 export interface AgentVersionView {
@@ -31,15 +31,22 @@ export function agentQueries(pool: DatabasePool): AgentQueries {
   return {
     list: async (tenant, { limit, after }) =>
       await reading(
-        async () => await pool.anyFirst(sql.type(agentRow)`
+        async () =>
+          await pool.anyFirst(sql.type(agentRow)`
           select doc from agents.agent where tenant = ${tenant} and id > ${after ?? ''} and (doc ->> 'archived')::boolean is not true
           order by id limit ${limit}`),
       ),
     get: async (tenant, id) =>
-      await reading(async () => await pool.maybeOneFirst(sql.type(agentRow)`select doc from agents.agent where tenant = ${tenant} and id = ${id}`)),
+      await reading(
+        async () =>
+          await pool.maybeOneFirst(
+            sql.type(agentRow)`select doc from agents.agent where tenant = ${tenant} and id = ${id}`,
+          ),
+      ),
     versions: async (tenant, id) =>
       await reading(
-        async () => await pool.anyFirst(sql.type(versionRow)`
+        async () =>
+          await pool.anyFirst(sql.type(versionRow)`
           select doc - 'manifest' as doc from agents.agent_version where tenant = ${tenant} and agent_id = ${id} order by version desc limit ${VERSIONS_MAX}`),
       ).then((rows) => rows.toReversed()),
   };

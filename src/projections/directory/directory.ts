@@ -2,6 +2,7 @@ import type { TenantEvent } from '../../domain/tenant/events.ts';
 import { evolveTenant, initialTenant } from '../../domain/tenant/state.ts';
 import type { KeyRole, TenantState } from '../../domain/tenant/state.ts';
 import type { Logger } from '../../lib/logger.ts';
+import { eventsOf } from '../../streams/commit.ts';
 import type { CommitSource, FollowedCommit } from '../../streams/event-store.ts';
 import type { KeyValue, KeyValueChange } from '../../streams/key-value.ts';
 
@@ -153,9 +154,8 @@ export class DirectoryProjector {
     if (followed.kind === 'undecodable') return;
     const { ref, commit, position } = followed.stored;
     let state = states.get(ref.id) ?? initialTenant;
-    for (const [index, event] of commit.events.entries()) {
-      // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- checked against its schema when it was appended
-      state = evolveTenant(state, event as unknown as TenantEvent, { at: commit.at, position, index });
+    for (const [index, event] of eventsOf<TenantEvent>(commit).entries()) {
+      state = evolveTenant(state, event, { at: commit.at, position, index });
     }
     states.set(ref.id, state);
     await this.#parts.directory.publish(state, position);

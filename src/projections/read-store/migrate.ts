@@ -41,7 +41,9 @@ function refuseNewer(applied: ReadonlySet<number>, files: readonly string[]): vo
   const newest = Math.max(0, ...files.map(numberOf));
   const beyond = applied.values().find((number) => number > newest);
   if (beyond === undefined) return;
-  throw new NewerSchemaError(`The database has migration ${beyond}, this version knows up to ${newest}. Start a newer version of the Host.`);
+  throw new NewerSchemaError(
+    `The database has migration ${beyond}, this version knows up to ${newest}. Start a newer version of the Host.`,
+  );
 }
 
 function numberOf(name: string): number {

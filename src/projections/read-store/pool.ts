@@ -1,8 +1,9 @@
-import { createPool, SchemaValidationError } from 'slonik';
+import { createPool, SchemaValidationError, sql } from 'slonik';
 import type { DatabasePool, Interceptor } from 'slonik';
+import { ReadStoreUnavailableError } from '../unavailable.ts';
 
-/** Postgres cannot be reached, or refuses work because it starts or stops. Reads answer 503, writes go on. */
-export class ReadStoreUnavailableError extends Error {}
+/** The pool of connections, by its own name: only the read side knows which library gives it. */
+export type ReadStore = DatabasePool;
 
 export interface ReadStoreOptions {
   readonly url: string;
@@ -12,7 +13,7 @@ export interface ReadStoreOptions {
 }
 
 /** The only place that opens connections to Postgres. Every bound is written here. */
-export async function openReadStore(options: ReadStoreOptions): Promise<DatabasePool> {
+export async function openReadStore(options: ReadStoreOptions): Promise<ReadStore> {
   const counting: Interceptor = {
     name: 'count-statements',
     beforeQueryExecution: () => {
@@ -28,8 +29,8 @@ export async function openReadStore(options: ReadStoreOptions): Promise<Database
     connectionTimeout: 2_000,
     idleTimeout: 30_000,
     idleInTransactionSessionTimeout: 60_000,
-    maximumPoolSize: options.maximumConnections,
-    minimumPoolSize: 0,
+    maxPoolSize: options.maximumConnections,
+    minPoolSize: 0,
     queryRetryLimit: 0,
     statementTimeout: 30_000,
     transactionRetryLimit: 2,
@@ -61,8 +62,21 @@ export function isUnavailable(error: unknown): boolean {
       if (/^[0-9A-Z]{5}$/.test(code)) return PASSING_CLASSES.includes(code.slice(0, 2));
       if (/^E[A-Z]+$/.test(code)) return true;
     }
-    if (['ConnectionError', 'BackendTerminatedError', 'BackendTerminatedUnexpectedlyError', 'StatementTimeoutError'].includes(cause.constructor.name)) return true;
-    if (/connection terminated|connection is closed|timeout exceeded when trying to connect|pool (is|has been) (end|shut)/i.test(cause.message)) return true;
+    if (
+      [
+        'ConnectionError',
+        'BackendTerminatedError',
+        'BackendTerminatedUnexpectedlyError',
+        'StatementTimeoutError',
+      ].includes(cause.constructor.name)
+    )
+      return true;
+    if (
+      /connection terminated|connection is closed|timeout exceeded when trying to connect|pool (is|has been) (end|shut)/i.test(
+        cause.message,
+      )
+    )
+      return true;
   }
   return false;
 }
@@ -78,4 +92,9 @@ export async function reading<T>(read: () => Promise<T>): Promise<T> {
     if (isUnavailable(cause)) throw new ReadStoreUnavailableError('the database cannot be reached', { cause });
     throw cause;
   }
+}
+
+/** A round trip. @throws when the database does not answer */
+export async function pingReadStore(pool: ReadStore): Promise<void> {
+  await pool.query(sql.unsafe`select 1`);
 }

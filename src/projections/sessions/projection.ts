@@ -4,17 +4,27 @@ import type { StoredCommit } from '../../streams/commit.ts';
 import { DocumentBatch, upsert } from '../documents.ts';
 import type { DocumentTable } from '../documents.ts';
 import type { ProjectionGroup } from '../projection.ts';
-import { callIdOf, eventsOf, evolveCallView, evolveSessionView, evolveTurnView } from './views.ts';
+import { callIdOf, placedEvents, evolveCallView, evolveSessionView, evolveTurnView } from './views.ts';
 import type { EventPlaceInTime, ModelCallView, SessionView, TurnView } from './views.ts';
 
 const sessionTable: DocumentTable<SessionView> = {
   name: 'session',
   keyColumns: ['tenant', 'id'],
   columns: { agent_id: 'text', subject: 'text', status: 'text', created_at: 'text' },
-  columnsOf: ({ agentId, subject, status, createdAt }) => ({ agent_id: agentId, subject, status, created_at: createdAt }),
+  columnsOf: ({ agentId, subject, status, createdAt }) => ({
+    agent_id: agentId,
+    subject,
+    status,
+    created_at: createdAt,
+  }),
 };
 
-const turnTable: DocumentTable<TurnView> = { name: 'turn', keyColumns: ['tenant', 'session_id', 'id'], columns: {}, columnsOf: () => ({}) };
+const turnTable: DocumentTable<TurnView> = {
+  name: 'turn',
+  keyColumns: ['tenant', 'session_id', 'id'],
+  columns: {},
+  columnsOf: () => ({}),
+};
 
 const callTable: DocumentTable<ModelCallView> = {
   name: 'model_call',
@@ -80,7 +90,7 @@ class SessionBatch {
   want(stored: StoredCommit): void {
     const { tenant, id } = stored.ref;
     this.sessions.want({ tenant, id });
-    for (const { event } of eventsOf(stored)) {
+    for (const { event } of placedEvents(stored)) {
       const turnId = turnIdOf(event);
       if (turnId !== null) this.turns.want({ tenant, session_id: id, id: turnId });
       const callId = callIdOf(event);
@@ -90,7 +100,7 @@ class SessionBatch {
 
   apply(stored: StoredCommit): void {
     const { ref, commit, position } = stored;
-    for (const { event, place } of eventsOf(stored)) {
+    for (const { event, place } of placedEvents(stored)) {
       this.#applyEvent(stored, event, place);
       this.#record(stored, event, place);
     }

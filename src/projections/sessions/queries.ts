@@ -8,8 +8,9 @@ import type { StoredCommit } from '../../streams/commit.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
 import { readCheckpoint } from '../checkpoint.ts';
 import type { ProjectionProgress } from '../progress.ts';
-import { ReadStoreUnavailableError, reading } from '../read-store/pool.ts';
-import { eventsOf, evolveSessionView } from './views.ts';
+import { reading } from '../read-store/pool.ts';
+import { ReadStoreUnavailableError } from '../unavailable.ts';
+import { placedEvents, evolveSessionView } from './views.ts';
 import type { ModelCallView, SessionView } from './views.ts';
 
 /** One record of the canonical history; `payload` is JSON text. */
@@ -52,7 +53,11 @@ export interface SessionFilter {
 export interface SessionQueries {
   /** With everything acknowledged before the call; null when there is no such session. */
   get(ref: AggregateRef): Promise<SessionView | null>;
-  list(tenant: string, filter: SessionFilter, page: { limit: number; after: readonly string[] | null }): Promise<readonly SessionView[]>;
+  list(
+    tenant: string,
+    filter: SessionFilter,
+    page: { limit: number; after: readonly string[] | null },
+  ): Promise<readonly SessionView[]>;
   /** With everything acknowledged before the call. */
   history(ref: AggregateRef, request: HistoryRequest): Promise<HistoryPage>;
   /** Oldest first; `after` is the place of the last one seen. */
@@ -98,11 +103,14 @@ export function sessionQueries(parts: Parts): SessionQueries {
       const shard = store.shardOf(ref);
       const head = await store.head(ref);
       const asOf = new Date().toISOString();
-      if (!(await progress.reach('sessions', shard, head))) throw new ReadStoreUnavailableError('the read models are behind the log');
+      if (!(await progress.reach('sessions', shard, head)))
+        throw new ReadStoreUnavailableError('the read models are behind the log');
       const turn = turnId === null ? sql.fragment`true` : sql.fragment`turn_id = ${turnId}`;
-      const from = after === null ? sql.fragment`true` : sql.fragment`(position, index) > (${after.position}, ${after.index})`;
+      const from =
+        after === null ? sql.fragment`true` : sql.fragment`(position, index) > (${after.position}, ${after.index})`;
       const calls = await reading(
-        async () => await pool.anyFirst(sql.type(callRow)`
+        async () =>
+          await pool.anyFirst(sql.type(callRow)`
           select doc from sessions.model_call
           where tenant = ${ref.tenant} and session_id = ${ref.id} and ${turn} and ${from} and doc ->> 'outcome' <> 'pending'
           order by position, index limit ${limit}`),
@@ -125,7 +133,8 @@ async function getSession({ pool, store, progress }: Parts, ref: AggregateRef): 
   const head = await store.head(ref);
   if (head === 0) return null;
   const found = await reading(
-    async () => await pool.one(sql.type(sessionRow)`
+    async () =>
+      await pool.one(sql.type(sessionRow)`
       select (select doc from sessions.session where tenant = ${ref.tenant} and id = ${ref.id}) as doc,
              (select position from sessions.checkpoint where shard = ${shard}) as reached`),
   );
@@ -133,12 +142,17 @@ async function getSession({ pool, store, progress }: Parts, ref: AggregateRef): 
   let view = found.doc ?? undefined;
   if ((found.reached ?? 0) >= head) return view ?? null;
   for (const commit of await topUp(store, ref, { after: found.reached ?? 0, atLeast: head })) {
-    for (const { event, place } of eventsOf(commit)) view = evolveSessionView(view, event, { ...place, id: ref.id });
+    for (const { event, place } of placedEvents(commit))
+      view = evolveSessionView(view, event, { ...place, id: ref.id });
   }
   return view ?? null;
 }
 
-async function topUp(store: EventStore, ref: AggregateRef, range: { after: number; atLeast: number }): Promise<StoredCommit[]> {
+async function topUp(
+  store: EventStore,
+  ref: AggregateRef,
+  range: { after: number; atLeast: number },
+): Promise<StoredCommit[]> {
   const commits: StoredCommit[] = [];
   let page: CommitPage;
   let { after } = range;
@@ -160,10 +174,12 @@ async function listSessions(
   if (agentId !== undefined) conditions.push(sql.fragment`agent_id = ${agentId}`);
   if (status !== undefined) conditions.push(sql.fragment`status = ${status}`);
   if (subject !== undefined) conditions.push(sql.fragment`subject = ${subject}`);
-  if (label !== undefined) conditions.push(sql.fragment`doc -> 'labels' @> ${JSON.stringify({ [label.name]: label.value })}::jsonb`);
+  if (label !== undefined)
+    conditions.push(sql.fragment`doc -> 'labels' @> ${JSON.stringify({ [label.name]: label.value })}::jsonb`);
   if (after !== null) conditions.push(sql.fragment`(created_at, id) < (${after[0] ?? ''}, ${after[1] ?? ''})`);
   return await reading(
-    async () => await pool.anyFirst(sql.type(listRow)`
+    async () =>
+      await pool.anyFirst(sql.type(listRow)`
       select doc from sessions.session where ${sql.join(conditions, sql.fragment` and `)}
       order by created_at desc, id desc limit ${limit}`),
   );
@@ -173,7 +189,11 @@ async function listSessions(
  * Rows up to the checkpoint from the read model, what came after it from the log: the page has every event that any
  * node acknowledged before the read began, without waiting for the projection.
  */
-async function readHistory({ pool, store, progress }: Parts, ref: AggregateRef, request: HistoryRequest): Promise<HistoryPage> {
+async function readHistory(
+  { pool, store, progress }: Parts,
+  ref: AggregateRef,
+  request: HistoryRequest,
+): Promise<HistoryPage> {
   const shard = store.shardOf(ref);
   const head = await store.head(ref);
   const reached = await reading(async () => await readCheckpoint(pool, 'sessions', shard));
@@ -184,7 +204,10 @@ async function readHistory({ pool, store, progress }: Parts, ref: AggregateRef, 
   const wanted = request.limit + 1;
   const newerFirst = request.order === 'desc';
   const before = newerFirst ? fromLog.toReversed() : [];
-  const rows = before.length >= wanted ? [] : await historyRows(pool, ref, { ...request, limit: wanted - before.length, upTo: reached });
+  const rows =
+    before.length >= wanted
+      ? []
+      : await historyRows(pool, ref, { ...request, limit: wanted - before.length, upTo: reached });
   const records = newerFirst ? [...before, ...rows] : [...rows, ...fromLog];
   if (request.agent !== null) return await filteredPage({ pool, ref, request, reached, ahead }, records);
   const page = records.slice(0, request.limit);
@@ -193,7 +216,13 @@ async function readHistory({ pool, store, progress }: Parts, ref: AggregateRef, 
 
 /** With a filter, a page that came to the end has examined everything up to there, whatever it kept. */
 async function filteredPage(
-  context: { pool: DatabasePool; ref: AggregateRef; request: HistoryRequest; reached: number; ahead: readonly HistoryRecord[] },
+  context: {
+    pool: DatabasePool;
+    ref: AggregateRef;
+    request: HistoryRequest;
+    reached: number;
+    ahead: readonly HistoryRecord[];
+  },
   records: readonly HistoryRecord[],
 ): Promise<HistoryPage> {
   const { pool, ref, request, reached, ahead } = context;
@@ -206,12 +235,16 @@ async function filteredPage(
     request.order === 'asc'
       ? [ahead.at(-1) ?? (await historyRows(pool, ref, { ...whole, order: 'desc', from: null }))[0]]
       : [(await historyRows(pool, ref, { ...whole, order: 'asc', from: null }))[0] ?? ahead[0]];
-  return { records: page, examined: end !== undefined && isWithin(end, request) ? end : (page.at(-1) ?? null), hasMore: false };
+  return {
+    records: page,
+    examined: end !== undefined && isWithin(end, request) ? end : (page.at(-1) ?? null),
+    hasMore: false,
+  };
 }
 
 function canonicalRecords(commits: readonly StoredCommit[]): HistoryRecord[] {
   return commits.flatMap((stored) =>
-    eventsOf(stored).flatMap(({ event, place }) => {
+    placedEvents(stored).flatMap(({ event, place }) => {
       const canonical = toCanonical(event);
       if (canonical === null) return [];
       const { type, turnId, payload } = canonical;
@@ -235,12 +268,15 @@ async function historyRows(
   const conditions = [sql.fragment`tenant = ${ref.tenant} and session_id = ${ref.id} and position <= ${upTo}`];
   if (from !== null) {
     const place = sql.fragment`(${from.position}, ${from.index})`;
-    conditions.push(order === 'asc' ? sql.fragment`(position, index) > ${place}` : sql.fragment`(position, index) < ${place}`);
+    conditions.push(
+      order === 'asc' ? sql.fragment`(position, index) > ${place}` : sql.fragment`(position, index) < ${place}`,
+    );
   }
   if (agent !== null) conditions.push(sql.fragment`(delegation_id = ${agent} or agent_path = ${agent})`);
   const direction = order === 'asc' ? sql.fragment`position, index` : sql.fragment`position desc, index desc`;
   const rows = await reading(
-    async () => await pool.any(sql.type(historyRow)`
+    async () =>
+      await pool.any(sql.type(historyRow)`
       select event_id, turn_id, at, type, payload, shard, position, index from sessions.history
       where ${sql.join(conditions, sql.fragment` and `)} order by ${direction} limit ${limit}`),
   );

@@ -5,6 +5,7 @@ import type { TurnError, TurnEvent } from '../../domain/turn/events.ts';
 import { addUsage, NO_USAGE, ZERO_TOTAL } from '../../domain/turn/usage.ts';
 import type { Usage } from '../../domain/turn/usage.ts';
 import { toCanonical } from '../../domain/session/canonical.ts';
+import { eventsOf } from '../../streams/commit.ts';
 import type { StoredCommit } from '../../streams/commit.ts';
 
 /** A session as its route shows it, but for the cursor, which needs the session's name. */
@@ -62,11 +63,14 @@ export interface EventPlaceInTime {
   readonly index: number;
 }
 
-/** The events of a commit, with their places. */
-export function eventsOf({ commit, shard, position }: StoredCommit): { event: SessionEvent; place: EventPlaceInTime }[] {
-  return commit.events.map((stored, index) => ({
-    // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- checked against its schema when it was appended
-    event: stored as unknown as SessionEvent,
+/** The events of a session's commit, with their places. */
+export function placedEvents({
+  commit,
+  shard,
+  position,
+}: StoredCommit): { event: SessionEvent; place: EventPlaceInTime }[] {
+  return eventsOf<SessionEvent>(commit).map((event, index) => ({
+    event,
     place: { at: commit.at, shard, position, index },
   }));
 }
@@ -80,7 +84,18 @@ export function evolveSessionView(
   const { at, shard, position, index, id } = context;
   if (event.type === 'session.created') {
     const { agentId, agentVersion, manifestHash, subject, labels, info } = event.data;
-    const created = { id, agentId, agentVersion, manifestHash, subject, labels, info, createdPosition: position, createdAt: at, updatedAt: at };
+    const created = {
+      id,
+      agentId,
+      agentVersion,
+      manifestHash,
+      subject,
+      labels,
+      info,
+      createdPosition: position,
+      createdAt: at,
+      updatedAt: at,
+    };
     return { ...created, status: 'idle', activeTurnId: null, lastTurn: null, usage: ZERO_TOTAL, last: null };
   }
   if (view === undefined) return undefined;
@@ -109,7 +124,16 @@ function outcomeOf(type: 'turn.completed' | 'turn.failed' | 'turn.cancelled'): '
 export function evolveTurnView(view: TurnView | undefined, event: SessionEvent, at: string): TurnView | undefined {
   if (event.type === 'turn.started') {
     const { turnId } = event.data;
-    return { turnId, status: 'running', startedAt: at, endedAt: null, segments: 0, steps: 0, error: null, usage: ZERO_TOTAL };
+    return {
+      turnId,
+      status: 'running',
+      startedAt: at,
+      endedAt: null,
+      segments: 0,
+      steps: 0,
+      error: null,
+      usage: ZERO_TOTAL,
+    };
   }
   if (view === undefined) return undefined;
   switch (event.type) {
@@ -124,7 +148,12 @@ export function evolveTurnView(view: TurnView | undefined, event: SessionEvent, 
     case 'turn.completed':
     case 'turn.failed':
     case 'turn.cancelled':
-      return { ...view, status: outcomeOf(event.type), endedAt: at, error: event.type === 'turn.failed' ? event.data.error : null };
+      return {
+        ...view,
+        status: outcomeOf(event.type),
+        endedAt: at,
+        error: event.type === 'turn.failed' ? event.data.error : null,
+      };
     default:
       return view;
   }
@@ -167,7 +196,13 @@ export function evolveCallView(
 
 function requestedCall(
   data: Extract<TurnEvent, { type: 'model.requested' }>['data'],
-  { at, position, index, sessionId, agentId }: EventPlaceInTime & { readonly sessionId: string; readonly agentId: string },
+  {
+    at,
+    position,
+    index,
+    sessionId,
+    agentId,
+  }: EventPlaceInTime & { readonly sessionId: string; readonly agentId: string },
 ): ModelCallView {
   const { callId: id, turnId, provider, model } = data;
   return { id, sessionId, turnId, agentId, provider, model, at, outcome: 'pending', usage: NO_USAGE, position, index };

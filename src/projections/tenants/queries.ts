@@ -2,7 +2,7 @@ import { sql } from 'slonik';
 import type { DatabasePool } from 'slonik';
 import { z } from 'zod';
 import { reading } from '../read-store/pool.ts';
-import type { TenantView } from './projection.ts';
+import type { TenantView } from './views.ts';
 
 const row = z.object({ doc: z.custom<TenantView>() });
 
@@ -18,9 +18,18 @@ export function tenantQueries(pool: DatabasePool): TenantQueries {
       const [createdAt = '', id = ''] = after ?? [];
       const from = after === null ? sql.fragment`true` : sql.fragment`(created_at, id) < (${createdAt}, ${id})`;
       return await reading(
-        async () => await pool.anyFirst(sql.type(row)`select doc from tenants.tenant where ${from} order by created_at desc, id desc limit ${limit}`),
+        async () =>
+          await pool.anyFirst(
+            sql.type(
+              row,
+            )`select doc from tenants.tenant where ${from} order by created_at desc, id desc limit ${limit}`,
+          ),
       );
     },
-    get: async (id) => await reading(async () => await pool.maybeOneFirst(sql.type(row)`select doc from tenants.tenant where tenant = ${id} and id = ${id}`)),
+    get: async (id) =>
+      await reading(
+        async () =>
+          await pool.maybeOneFirst(sql.type(row)`select doc from tenants.tenant where tenant = ${id} and id = ${id}`),
+      ),
   };
 }

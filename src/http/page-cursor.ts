@@ -14,7 +14,8 @@ export function decodePageCursor(scope: string, cursor: string, parts: number): 
   if (cursor.length > 2_000 || !/^[A-Za-z0-9_-]+$/.test(cursor) || !cursor.startsWith(check(scope))) return null;
   try {
     const key: unknown = JSON.parse(Buffer.from(cursor.slice(CHECK_CHARS), 'base64url').toString());
-    const valid = Array.isArray(key) && key.length === parts && key.every((part): part is string => typeof part === 'string');
+    const valid =
+      Array.isArray(key) && key.length === parts && key.every((part): part is string => typeof part === 'string');
     return valid ? key : null;
   } catch {
     return null;
