@@ -232,13 +232,13 @@ async function findNode() {
  * group and npm passes it on once more, and a second one would mean "at once". Should this process be killed, the
  * reader of the extra pipe sees its end and asks the program to stop.
  */
-function run(node, args) {
+function run(node, args, env) {
   const guard =
     'self=$$; ( ( read -r line <&3 || kill -s TERM "$self" ) >/dev/null 2>&1 </dev/null & ); exec "$@" 3<&-';
   const isWindows = process.platform === 'win32';
   const [command, argv] = isWindows ? [node, args] : ['/bin/sh', ['-c', guard, 'guard', node, ...args]];
   const stdio = ['inherit', 'inherit', 'inherit', ...(isWindows ? [] : ['pipe'])];
-  const child = spawn(command, argv, { cwd: ROOT, stdio, detached: !isWindows });
+  const child = spawn(command, argv, { cwd: ROOT, env, stdio, detached: !isWindows });
   const pipe = child.stdio[3];
   pipe?.on('error', () => {});
   let last = 0;
@@ -257,8 +257,17 @@ function run(node, args) {
   });
 }
 
+/**
+ * `npm start` is the trial on one machine: a stranger who has no provider's key can watch a turn on the fixture model.
+ * Only here; the binary's own default stays off. As in the Host, an empty variable counts as absent.
+ */
+function environmentOf(program) {
+  const { AGENT_HOST_FIXTURE_MODEL: said } = process.env;
+  return program === 'start' ? { ...process.env, AGENT_HOST_FIXTURE_MODEL: said || '1' } : process.env;
+}
+
 const [name, ...rest] = process.argv.slice(2);
 const program = Object.hasOwn(PROGRAMS, name ?? '') ? PROGRAMS[name] : undefined;
 if (program === undefined) fail(`usage: node scripts/run.mjs <${Object.keys(PROGRAMS).join('|')}> [arguments]`);
 await install();
-run(await findNode(), [...program, ...rest]);
+run(await findNode(), [...program, ...rest], environmentOf(name));
