@@ -1,0 +1,102 @@
+import { cpus } from 'node:os';
+import { Client } from 'pg';
+import type { Measure, Row } from './row.ts';
+import { acceptanceLatency } from './rows/acceptance-latency.ts';
+import { acceptedCommands } from './rows/accepted-commands.ts';
+import { liveTails } from './rows/live-tails.ts';
+import { noopTurn } from './rows/noop-turn.ts';
+import { threeStepTurns } from './rows/three-step-turns.ts';
+import { natsBinary, Stage } from './stage.ts';
+
+/** The rows of design 8 that this version can measure. */
+const ROWS: Readonly<Record<string, Row>> = {
+  row1: acceptedCommands,
+  row2: acceptanceLatency,
+  row3: noopTurn,
+  row4: threeStepTurns,
+  row5: liveTails,
+};
+
+const USAGE = `npm run bench -- [${Object.keys(ROWS).join('|')} ...] [--quick] [--cpu-prof=<directory>]
+  Each row starts servers of its own and measures the Host and its baseline in turns; no row named: all of them.
+  --quick      short windows, for a look; the figures are rougher
+  --cpu-prof   each Host writes a processor profile there when it ends; its figures are then lower
+`;
+const QUICK = 0.25;
+/** A row that takes longer hangs. */
+const ROW_MS = 240_000;
+
+interface Choice {
+  readonly rows: readonly string[];
+  readonly scale: number;
+  readonly profiles: string | undefined;
+}
+
+function choose(args: readonly string[]): Choice | null {
+  const named = args.filter((arg) => !arg.startsWith('--'));
+  const flags = args.filter((arg) => arg.startsWith('--'));
+  const profiles = flags.find((flag) => flag.startsWith('--cpu-prof='))?.slice('--cpu-prof='.length);
+  const known = flags.every((flag) => flag === '--quick' || flag.startsWith('--cpu-prof='));
+  if (!known || named.some((name) => !Object.hasOwn(ROWS, name))) return null;
+  const rows = named.length === 0 ? Object.keys(ROWS) : Object.keys(ROWS).filter((name) => named.includes(name));
+  return { rows, scale: flags.includes('--quick') ? QUICK : 1, profiles };
+}
+
+async function main(args: readonly string[]): Promise<number> {
+  const choice = choose(args);
+  if (choice === null) {
+    process.stdout.write(USAGE);
+    return 2;
+  }
+  const report = (line: string): void => void process.stderr.write(`  ${line}\n`);
+  const interrupted = new Promise<never>((_, reject) => {
+    for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => reject(new Error(signal)));
+  });
+  interrupted.catch(() => undefined);
+  const binary = await natsBinary(report);
+  const measures: Measure[] = [];
+  let machine = '';
+  for (const name of choice.rows) {
+    process.stderr.write(`${name}\n`);
+    const stage = await Stage.open(binary, { report, profiles: choice.profiles });
+    const row = ROWS[name];
+    try {
+      if (machine === '') machine = await machineLine(stage.databaseUrl, binary.version);
+      if (row === undefined) continue;
+      const context = { stage, scale: choice.scale, report };
+      measures.push(...(await Promise.race([row(context), interrupted, late(name)])));
+    } finally {
+      await stage.close();
+    }
+  }
+  process.stdout.write(`\n${machine}\n\n${table(measures)}\n`);
+  return measures.every(({ met }) => met) ? 0 : 1;
+}
+
+async function late(name: string): Promise<never> {
+  return await new Promise((_, reject) => {
+    setTimeout(() => reject(new Error(`${name} did not end within ${ROW_MS / 1000} s`)), ROW_MS).unref();
+  });
+}
+
+async function machineLine(databaseUrl: string, nats: string): Promise<string> {
+  const client = new Client({ connectionString: databaseUrl });
+  await client.connect();
+  const { rows } = await client.query<{ server_version: string }>('show server_version');
+  await client.end();
+  const cores = cpus();
+  return `${cores.length} × ${cores[0]?.model ?? 'unknown processor'} · node ${process.versions.node} · nats-server ${nats} · Postgres ${rows[0]?.server_version ?? '?'}`;
+}
+
+function table(measures: readonly Measure[]): string {
+  const head = ['measure', 'Host', 'bare handler', 'ratio', 'target', 'met'];
+  const lines = measures.map((m) => [m.measure, m.subject, m.baseline, m.ratio, m.target, m.met ? 'yes' : 'NO']);
+  return [head, head.map(() => '---'), ...lines].map((cells) => `| ${cells.join(' | ')} |`).join('\n');
+}
+
+try {
+  process.exit(await main(process.argv.slice(2)));
+} catch (error) {
+  process.stderr.write(`bench: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}\n`);
+  process.exit(1);
+}

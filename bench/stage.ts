@@ -1,0 +1,186 @@
+import { randomBytes } from 'node:crypto';
+import { chmod, mkdir, mkdtemp, open, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { jetstreamManager } from '@nats-io/jetstream';
+import type { JetStreamManager } from '@nats-io/jetstream';
+import type { NatsConnection } from '@nats-io/transport-node';
+import { readIfPresent } from '#src/app/embedded/files.ts';
+import { spawnGuarded } from '#src/app/embedded/guarded-process.ts';
+import { findNatsServer, startNatsServer } from '#src/app/embedded/nats-server.ts';
+import type { NatsBinary } from '#src/app/embedded/nats-binary.ts';
+import { startPostgres } from '#src/app/embedded/postgres.ts';
+import { bareEnvironment } from '#src/app/embedded/run-command.ts';
+import { waitUntil } from '#src/app/embedded/wait-until.ts';
+import { Stack } from '#src/app/stack.ts';
+import { closeNats, connectNats } from '#src/streams/jetstream/connection.ts';
+
+const MAIN = fileURLToPath(new URL('../src/main.ts', import.meta.url));
+const BASELINE = fileURLToPath(new URL('baseline-server.ts', import.meta.url));
+const READY_MS = 30_000;
+
+/** A process under measurement. */
+export interface Node {
+  /** `host:port` that it listens on. */
+  readonly address: string;
+  readonly pid: number;
+  readonly stop: () => Promise<void>;
+}
+
+export interface StageOptions {
+  readonly report: (line: string) => void;
+  /** Where each Host writes a processor profile when it ends; absent: none is taken. */
+  readonly profiles: string | undefined;
+}
+
+/**
+ * The surroundings of one row: a nats-server and a Postgres of its own, started as the embedded Host starts them, in a
+ * temporary directory. Everything is gone after `close`, and ends by itself should this process be killed.
+ */
+export class Stage {
+  readonly adminKey = randomBytes(24).toString('hex');
+  readonly manager: JetStreamManager;
+  readonly connection: NatsConnection;
+  readonly #options: StageOptions & { readonly directory: string };
+  readonly #servers: { readonly natsUrl: string; readonly databaseUrl: string; readonly pids: readonly number[] };
+  readonly #stack: Stack;
+  #nodes = 0;
+
+  private constructor(parts: {
+    options: StageOptions & { readonly directory: string };
+    servers: { natsUrl: string; databaseUrl: string; pids: readonly number[] };
+    connection: NatsConnection;
+    manager: JetStreamManager;
+    stack: Stack;
+  }) {
+    this.#options = parts.options;
+    this.#servers = parts.servers;
+    this.connection = parts.connection;
+    this.manager = parts.manager;
+    this.#stack = parts.stack;
+  }
+
+  static async open(binary: NatsBinary, options: StageOptions): Promise<Stage> {
+    const stack = new Stack();
+    try {
+      const directory = await mkdtemp(join(tmpdir(), 'agent-host-bench-'));
+      stack.defer('directory', async () => await rm(directory, { recursive: true, force: true }));
+      // Postgres under root has an account of its own, which has to pass through.
+      await chmod(directory, 0o711);
+      const quiet = { report: (): void => undefined };
+      const nats = await startNatsServer({ binary, directory: join(directory, 'nats'), ...quiet });
+      stack.defer('nats', async () => await nats.stop());
+      const postgres = await startPostgres({ directory: join(directory, 'postgres'), ...quiet });
+      stack.defer('postgres', async () => await postgres.stop());
+      const connections = await connectNats(nats.url, 'bench');
+      stack.defer('connections', async () => await closeNats(connections));
+      const manager = await jetstreamManager(connections.consumers);
+      const servers = { natsUrl: nats.url, databaseUrl: postgres.url, pids: [nats.pid, postgres.pid] };
+      const { consumers: connection } = connections;
+      return new Stage({ options: { ...options, directory }, servers, connection, manager, stack });
+    } catch (error) {
+      await stack.unwind();
+      throw error;
+    }
+  }
+
+  get databaseUrl(): string {
+    return this.#servers.databaseUrl;
+  }
+
+  /** The servers' processes; a Host's own is added where the whole is counted. */
+  get serverPids(): readonly number[] {
+    return this.#servers.pids;
+  }
+
+  /** A Host with these roles, on these servers. */
+  async host(roles: string): Promise<Node> {
+    const profiles = this.#options.profiles;
+    const flags = profiles === undefined ? [] : ['--cpu-prof', `--cpu-prof-dir=${profiles}`];
+    const directory = join(this.#options.directory, `host-${this.#nodes}`);
+    await mkdir(directory);
+    await chmod(directory, 0o711);
+    return await this.#start([...flags, MAIN], join(directory, 'listen'), {
+      AGENT_HOST_LISTEN: '127.0.0.1:0',
+      AGENT_HOST_METRICS_LISTEN: '127.0.0.1:0',
+      AGENT_HOST_DATA_DIR: directory,
+      AGENT_HOST_ADMIN_KEY: this.adminKey,
+      AGENT_HOST_KEK_FILE: await this.#kek(),
+      AGENT_HOST_ROLES: roles,
+      AGENT_HOST_FIXTURE_MODEL: '1',
+      AGENT_HOST_LOG_LEVEL: 'warn',
+      NATS_URL: this.#servers.natsUrl,
+      DATABASE_URL: this.#servers.databaseUrl,
+    });
+  }
+
+  /**
+   * The bare handler, on a stream of its own with the configuration of the Host's (so a Host must have run before), and
+   * with the same nats-server.
+   */
+  async baseline(): Promise<Node> {
+    const { config } = await this.manager.streams.info('EVT_0');
+    const { metadata: _, ...settings } = config;
+    await this.manager.streams.add({
+      ...settings,
+      name: 'BARE',
+      subjects: ['bare.>'],
+      republish: { src: 'bare.>', dest: 'barelive.>' },
+    });
+    const listen = join(this.#options.directory, 'baseline-listen');
+    return await this.#start([BASELINE], listen, { NATS_URL: this.#servers.natsUrl, LISTEN_FILE: listen });
+  }
+
+  /** What a commit of the session looks like in the log: the newest one, or the one at a position. */
+  async commitOf(sessionId: string): Promise<string> {
+    const message = await this.manager.streams.getMessage('EVT_0', { last_by_subj: `evt.*.*.session.${sessionId}` });
+    if (message === null) throw new Error(`the log holds nothing of session ${sessionId}`);
+    return message.string();
+  }
+
+  async close(): Promise<void> {
+    await this.#stack.unwind((name, error) => this.#options.report(`${name} did not stop cleanly: ${String(error)}`));
+  }
+
+  async #kek(): Promise<string> {
+    const path = join(this.#options.directory, 'kek');
+    const file = await open(path, 'w', 0o600);
+    await file.writeFile(Buffer.alloc(32, 7).toString('base64'));
+    await file.close();
+    return path;
+  }
+
+  async #start(args: readonly string[], listenFile: string, env: Readonly<Record<string, string>>): Promise<Node> {
+    const name = `node-${this.#nodes++}`;
+    const logFile = join(this.#options.directory, `${name}.log`);
+    const log = await open(logFile, 'w', 0o600);
+    try {
+      const child = await spawnGuarded({
+        command: process.execPath,
+        args,
+        pidFile: join(this.#options.directory, `${name}.pid`),
+        logFd: log.fd,
+        env: { ...bareEnvironment(), ...env },
+        cwd: this.#options.directory,
+        signal: 'SIGTERM',
+        insist: 'SIGTERM',
+      });
+      this.#stack.defer(name, async () => await child.stop());
+      const listening = async (): Promise<string | undefined> =>
+        child.hasExited() ? '' : (await readIfPresent(listenFile))?.trim();
+      const address = await waitUntil(listening, { timeoutMs: READY_MS });
+      if (address === undefined || address === '') {
+        throw new Error(`a node did not start; its log ends with: ${(await readFile(logFile, 'utf8')).slice(-2_000)}`);
+      }
+      const stop = async (): Promise<void> => await child.stop();
+      return { address, pid: child.pid, stop };
+    } finally {
+      await log.close();
+    }
+  }
+}
+
+export async function natsBinary(report: (line: string) => void): Promise<NatsBinary> {
+  return await findNatsServer({ report });
+}

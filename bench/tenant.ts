@@ -1,0 +1,89 @@
+import { atMost, expectStatus } from './loops.ts';
+import type { Node } from './stage.ts';
+import { EventReader, Lines, request } from './wire.ts';
+
+/** A tenant with one agent, and requests written as its application would send them. */
+export class Tenant {
+  readonly #headers: string;
+  #keys = 0;
+
+  private constructor(tenantId: string, key: string) {
+    this.#headers = `Authorization: Bearer ${key}\r\nSvc-Tenant: ${tenantId}\r\nSvc-Protocol: 8\r\n`;
+  }
+
+  static async create(node: Node, adminKey: string): Promise<Tenant> {
+    const lines = new Lines(node.address);
+    try {
+      const headers = `Authorization: Bearer ${adminKey}\r\nSvc-Protocol: 8\r\n`;
+      const body = JSON.stringify({ name: 'bench' });
+      const created = await lines.send(request('POST', '/v1/admin/tenants', { headers, body }));
+      expectStatus(created, 201);
+      const { tenant, applicationKey } = JSON.parse(created.body) as { tenant: { id: string }; applicationKey: string };
+      const made = new Tenant(tenant.id, applicationKey);
+      const manifest = { instructions: 'Be brief.', model: { provider: 'fixture', model: 'echo' } };
+      expectStatus(await lines.send(made.#request('PUT', '/v1/agents/bench', { manifest })), 200);
+      return made;
+    } finally {
+      lines.close();
+    }
+  }
+
+  /** Opens sessions and waits until each can be read. */
+  async openSessions(node: Node, ids: readonly string[]): Promise<void> {
+    const lines = new Lines(node.address);
+    try {
+      await atMost(128, ids, async (id) => {
+        expectStatus(await lines.send(this.#request('PUT', `/v1/sessions/${id}`, { agentId: 'bench' })), 200);
+      });
+    } finally {
+      lines.close();
+    }
+  }
+
+  message(sessionId: string, content: string): string {
+    return this.#command(sessionId, { type: 'message', content });
+  }
+
+  cancel(sessionId: string, reason: string): string {
+    return this.#command(sessionId, { type: 'cancel', reason });
+  }
+
+  /** Follows a session from now on. */
+  async follow(node: Node, sessionId: string, onFrame: (frame: string) => void): Promise<EventReader> {
+    const head = request('GET', `/v1/sessions/${sessionId}/events?cursor=latest`, { headers: this.#headers });
+    return await EventReader.open(node.address, head, onFrame);
+  }
+
+  #command(sessionId: string, command: object): string {
+    const key = `k${String(this.#keys++).padStart(9, '0')}`;
+    return this.#request('POST', `/v1/sessions/${sessionId}/commands`, {
+      ...command,
+      requestId: key,
+      idempotencyKey: key,
+    });
+  }
+
+  #request(method: string, path: string, body: object): string {
+    return request(method, path, { headers: this.#headers, body: JSON.stringify(body) });
+  }
+}
+
+/** Names that are as long as one another, so that every request has as many bytes as the next. */
+export function names(prefix: string, count: number): readonly string[] {
+  return Array.from({ length: count }, (_, index) => `${prefix}-${String(index).padStart(6, '0')}`);
+}
+
+/** One name after the other, for ever. */
+export function rotation(list: readonly string[]): () => string {
+  let at = 0;
+  return () => list[at++ % list.length] ?? '';
+}
+
+/** The bare handler's requests. */
+export const bare = {
+  append: (id: string, commit: string): string => request('POST', `/append/${id}`, { body: commit }),
+  turn: (id: string, commits: readonly string[]): string =>
+    request('POST', `/turn/${id}`, { body: commits.join('\n') }),
+  follow: async (node: Node, id: string, onFrame: (frame: string) => void): Promise<EventReader> =>
+    await EventReader.open(node.address, request('GET', `/events/${id}`), onFrame),
+};
