@@ -14,7 +14,7 @@ const CHECK_BYTES = 5;
 /**
  * An opaque text for a place, bound to its aggregate: a cursor of another session does not decode. It is no secret and
  * no permission; the check only keeps mistakes from being read as a position.
- * Layout: version, shard, position (6 bytes), index (2 bytes), check (5 bytes) as base64url; it sorts by place.
+ * Layout: version, shard, position (6 bytes), index (2 bytes), check (5 bytes) as base64url.
  */
 export function encodeCursor(ref: AggregateRef, place: EventPlace): string {
   const bytes = Buffer.alloc(10 + CHECK_BYTES);
