@@ -39,10 +39,10 @@ export function median(values: readonly number[]): number {
 const MS_PER_TICK = 10;
 
 /**
- * Processor time of processes with all their children, ms: of the living from their own counters, of the dead from what
+ * Processor time of a process with all its children, ms: of the living from their own counters, of the dead from what
  * their parent has inherited.
  */
-export function cpuMs(pids: readonly number[]): number {
+export function cpuMs(root: number): number {
   const parents = new Map<number, { parent: number; own: number; inherited: number }>();
   for (const name of readdirSync('/proc')) {
     if (!/^\d+$/.test(name)) continue;
@@ -51,14 +51,14 @@ export function cpuMs(pids: readonly number[]): number {
   }
   let ticks = 0;
   for (const [pid, { own, inherited }] of parents) {
-    if (descends(pid, pids, parents)) ticks += own + inherited;
+    if (descends(pid, root, parents)) ticks += own + inherited;
   }
   return ticks * MS_PER_TICK;
 }
 
-function descends(pid: number, roots: readonly number[], parents: ReadonlyMap<number, { parent: number }>): boolean {
+function descends(pid: number, root: number, parents: ReadonlyMap<number, { parent: number }>): boolean {
   for (let at: number | undefined = pid; at !== undefined && at > 1; at = parents.get(at)?.parent) {
-    if (roots.includes(at)) return true;
+    if (at === root) return true;
   }
   return false;
 }

@@ -34,6 +34,11 @@ export interface StageOptions {
   readonly profiles: string | undefined;
 }
 
+export interface ServerPids {
+  readonly nats: number;
+  readonly postgres: number;
+}
+
 /**
  * The surroundings of one row: a nats-server and a Postgres of its own, started as the embedded Host starts them, in a
  * temporary directory. Everything is gone after `close`, and ends by itself should this process be killed.
@@ -43,13 +48,13 @@ export class Stage {
   readonly manager: JetStreamManager;
   readonly connection: NatsConnection;
   readonly #options: StageOptions & { readonly directory: string };
-  readonly #servers: { readonly natsUrl: string; readonly databaseUrl: string; readonly pids: readonly number[] };
+  readonly #servers: { readonly natsUrl: string; readonly databaseUrl: string; readonly pids: ServerPids };
   readonly #stack: Stack;
   #nodes = 0;
 
   private constructor(parts: {
     options: StageOptions & { readonly directory: string };
-    servers: { natsUrl: string; databaseUrl: string; pids: readonly number[] };
+    servers: { natsUrl: string; databaseUrl: string; pids: ServerPids };
     connection: NatsConnection;
     manager: JetStreamManager;
     stack: Stack;
@@ -76,7 +81,11 @@ export class Stage {
       const connections = await connectNats(nats.url, 'bench');
       stack.defer('connections', async () => await closeNats(connections));
       const manager = await jetstreamManager(connections.consumers);
-      const servers = { natsUrl: nats.url, databaseUrl: postgres.url, pids: [nats.pid, postgres.pid] };
+      const servers = {
+        natsUrl: nats.url,
+        databaseUrl: postgres.url,
+        pids: { nats: nats.pid, postgres: postgres.pid },
+      };
       const { consumers: connection } = connections;
       return new Stage({ options: { ...options, directory }, servers, connection, manager, stack });
     } catch (error) {
@@ -90,7 +99,7 @@ export class Stage {
   }
 
   /** The servers' processes; a Host's own is added where the whole is counted. */
-  get serverPids(): readonly number[] {
+  get serverPids(): ServerPids {
     return this.#servers.pids;
   }
 

@@ -23,7 +23,14 @@ const SCRIPT = JSON.stringify({
 interface Window {
   readonly turns: number;
   readonly elapsedMs: number;
-  readonly cpuMs: number;
+  /** Processor time of each part, ms. */
+  readonly cpuMs: Parts;
+}
+
+interface Parts {
+  readonly node: number;
+  readonly nats: number;
+  readonly postgres: number;
 }
 
 /** Whole turns with everything that belongs to them: the window ends when the read models have the last one. */
@@ -46,14 +53,14 @@ export const threeStepTurns: Row = async (context) => {
   for (let round = 0; round <= ROUNDS; round++) {
     // The first round warms both up.
     const part = round === 0 ? 0.5 : 1;
-    const forSubject = { forMs: SUBJECT_MS * scale * part, pids: [...stage.serverPids, host.pid] };
+    const forSubject = { forMs: SUBJECT_MS * scale * part, parts: parts(stage, host) };
     if (round === 1) latency = new Sample();
     const subject = await windowOf(forSubject, async (until) => {
       const turns = await slots.run(ourLines, until, latency);
       await progress.caughtUp();
       return turns;
     });
-    const forBaseline = { forMs: BASELINE_MS * scale * part, pids: [...stage.serverPids, baseline.pid] };
+    const forBaseline = { forMs: BASELINE_MS * scale * part, parts: parts(stage, baseline) };
     const bareWindow = await windowOf(forBaseline, async (until) => {
       const done = theirLines.map(async (line) => {
         let turns = 0;
@@ -79,12 +86,12 @@ function measure(
 ): Awaited<ReturnType<Row>>[number] {
   const [subject, baseline] = [total(windows.subject), total(windows.baseline)];
   const perSecond = (subject.turns * 1000) / subject.elapsedMs;
-  const cpu = subject.cpuMs / subject.turns;
+  const cpu = cpuEach(subject);
   return {
     measure: `4 three-step turns/s, ${IN_FLIGHT} in flight, projections included (bare: ${commits} appends)`,
     subject: `${describe(subject)}; turn ${latency.text}`,
     baseline: describe(baseline),
-    ratio: `${(perSecond / ((baseline.turns * 1000) / baseline.elapsedMs)).toFixed(2)}, CPU ${(cpu / (baseline.cpuMs / baseline.turns)).toFixed(2)}`,
+    ratio: `${(perSecond / ((baseline.turns * 1000) / baseline.elapsedMs)).toFixed(2)}, CPU ${(cpu / cpuEach(baseline)).toFixed(2)}`,
     target: `≥ ${PER_SECOND_MIN}/s, CPU ≤ ${ms(CPU_MAX_MS)} a turn`,
     met: perSecond >= PER_SECOND_MIN && cpu <= CPU_MAX_MS,
   };
@@ -92,20 +99,44 @@ function measure(
 
 function total(windows: readonly Window[]): Window {
   const sum = (of: (window: Window) => number): number => windows.reduce((all, window) => all + of(window), 0);
-  return { turns: sum(({ turns }) => turns), elapsedMs: sum((w) => w.elapsedMs), cpuMs: sum((w) => w.cpuMs) };
+  const cpu = {
+    node: sum((window) => window.cpuMs.node),
+    nats: sum((window) => window.cpuMs.nats),
+    postgres: sum((window) => window.cpuMs.postgres),
+  };
+  return { turns: sum((window) => window.turns), elapsedMs: sum((window) => window.elapsedMs), cpuMs: cpu };
 }
 
-function describe({ turns, elapsedMs, cpuMs: cpu }: Window): string {
-  return `${((turns * 1000) / elapsedMs).toFixed(0)}/s, CPU ${ms(cpu / turns)} a turn`;
+function cpuEach({ turns, cpuMs: { node, nats, postgres } }: Window): number {
+  return (node + nats + postgres) / turns;
+}
+
+function describe(window: Window): string {
+  const { turns, elapsedMs, cpuMs: cpu } = window;
+  const each = (value: number): string => (value / turns).toFixed(2);
+  const split = `node ${each(cpu.node)}, nats ${each(cpu.nats)}, postgres ${each(cpu.postgres)}`;
+  return `${((turns * 1000) / elapsedMs).toFixed(0)}/s, CPU ${ms(cpuEach(window))} a turn (${split})`;
+}
+
+/** Reads the processor time that each part has used so far. */
+function parts({ serverPids: { nats, postgres } }: Stage, { pid }: Node): () => Parts {
+  return () => ({ node: cpuMs(pid), nats: cpuMs(nats), postgres: cpuMs(postgres) });
 }
 
 async function windowOf(
-  { forMs, pids }: { forMs: number; pids: readonly number[] },
+  { forMs, parts: read }: { forMs: number; parts: () => Parts },
   run: (until: number) => Promise<number>,
 ): Promise<Window> {
-  const [cpuBefore, began] = [cpuMs(pids), performance.now()];
+  const [before, began] = [read(), performance.now()];
   const turns = await run(began + forMs);
-  return { turns, elapsedMs: performance.now() - began, cpuMs: cpuMs(pids) - cpuBefore };
+  const elapsedMs = performance.now() - began;
+  const after = read();
+  const cpu = {
+    node: after.node - before.node,
+    nats: after.nats - before.nats,
+    postgres: after.postgres - before.postgres,
+  };
+  return { turns, elapsedMs, cpuMs: cpu };
 }
 
 /** Runs turns on sessions that are followed from the start; a turn is over when its last event arrives. */
