@@ -1,6 +1,7 @@
 -- Read models. Each projection group has a schema of its own, so that a rebuild can fill a copy of it beside and swap
 -- the two by renaming. `checkpoint` says how far the group has read each stream; it changes in the same transaction as
--- the rows. `parked` lists commits that could not be applied and were stepped over with an alarm.
+-- the rows. `parked` lists commits that could not be applied and were stepped over with an alarm. `applied` is the position of the newest commit in
+-- a document, so that a commit that is applied again changes nothing.
 
 create schema tenants;
 create schema agents;
@@ -12,6 +13,7 @@ create table tenants.tenant (
   tenant text not null,
   id text not null,
   created_at text not null,
+  applied bigint not null,
   doc jsonb not null,
   primary key (tenant, id)
 );
@@ -22,6 +24,7 @@ create table agents.parked (like tenants.parked including all);
 create table agents.agent (
   tenant text not null,
   id text not null,
+  applied bigint not null,
   doc jsonb not null,
   primary key (tenant, id)
 );
@@ -43,6 +46,7 @@ create table sessions.session (
   subject text,
   status text not null,
   created_at text not null,
+  applied bigint not null,
   doc jsonb not null,
   primary key (tenant, id)
 );
@@ -55,6 +59,7 @@ create table sessions.turn (
   tenant text not null,
   session_id text not null,
   id text not null,
+  applied bigint not null,
   doc jsonb not null,
   primary key (tenant, session_id, id)
 );
@@ -65,6 +70,7 @@ create table sessions.model_call (
   turn_id text not null,
   position bigint not null,
   index int not null,
+  applied bigint not null,
   doc jsonb not null,
   primary key (tenant, session_id, id)
 );

@@ -30,6 +30,8 @@ export type Realm = 'admin' | 'tenant';
 
 /** The same words whether the key, the tenant or their pairing is unknown: nothing can be learnt from it. */
 const INVALID = 'The credential is not valid for this tenant. Check the key and the Svc-Tenant header.';
+const NO_SUBJECT =
+  'Only an application key may act for a subject. Send the request without Svc-Subject and Svc-Scopes.';
 const BEARER = /^Bearer +([\x21-\x7e]{1,16384}) *$/i;
 
 export class Authenticator {
@@ -47,6 +49,7 @@ export class Authenticator {
     if (token === undefined) return refuse('credential_required', 'Send the key as "Authorization: Bearer <key>".');
     const hash = sha256Hex(token);
     if (equalInConstantTime(hash, this.#adminHash)) {
+      if (actsForAnother(credentials)) return refuse('subject_forbidden', NO_SUBJECT);
       return { kind: 'admin', tenantId: '', principalId: 'admin', subject: null, scopes: [] };
     }
     const principal = this.#index.principal(hash);
@@ -61,13 +64,17 @@ export class Authenticator {
     const { role: kind, tenantId, principalId } = principal;
     const caller = { kind, tenantId, principalId };
     const { subject, scopes } = credentials;
-    if (subject === undefined && scopes === undefined) {
+    if (!actsForAnother(credentials)) {
       return { ...caller, subject: null, scopes: kind === 'management' ? [] : SCOPES };
     }
-    if (kind === 'management') return refuse('subject_forbidden', 'Only an application key may act for a subject.');
+    if (kind === 'management') return refuse('subject_forbidden', NO_SUBJECT);
     const person = readSubject(subject, scopes);
     return 'kind' in person ? person : { ...caller, ...person };
   }
+}
+
+function actsForAnother({ subject, scopes }: Credentials): boolean {
+  return subject !== undefined || scopes !== undefined;
 }
 
 const SUBJECT = /^[\x21-\x7e]{1,200}$/;

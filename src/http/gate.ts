@@ -53,7 +53,7 @@ export function refuseOrigin(request: FastifyRequest): void {
 /** A route or method that is not there says so only to someone who brings a credential at all. */
 export function passUnknown(request: FastifyRequest): void {
   refuseOrigin(request);
-  if (request.headers.authorization === undefined)
+  if (!/^Bearer +\S/i.test(request.headers.authorization ?? ''))
     throw credentialRequired('Send the key as "Authorization: Bearer <key>".');
 }
 

@@ -6,14 +6,15 @@ import { createHash } from 'node:crypto';
  */
 export function encodePageCursor(scope: string, key: readonly string[]): string {
   const body = Buffer.from(JSON.stringify(key)).toString('base64url');
-  return `${check(scope)}${body}`;
+  return `${check(scope, body)}${body}`;
 }
 
 /** The key, or null when the text is no cursor of this list. `parts` is how many texts the key has. */
 export function decodePageCursor(scope: string, cursor: string, parts: number): string[] | null {
-  if (cursor.length > 2_000 || !/^[A-Za-z0-9_-]+$/.test(cursor) || !cursor.startsWith(check(scope))) return null;
+  const body = cursor.slice(CHECK_CHARS);
+  if (cursor.length > 2_000 || !/^[A-Za-z0-9_-]+$/.test(cursor) || !cursor.startsWith(check(scope, body))) return null;
   try {
-    const key: unknown = JSON.parse(Buffer.from(cursor.slice(CHECK_CHARS), 'base64url').toString());
+    const key: unknown = JSON.parse(Buffer.from(body, 'base64url').toString());
     const valid =
       Array.isArray(key) && key.length === parts && key.every((part): part is string => typeof part === 'string');
     return valid ? key : null;
@@ -24,6 +25,7 @@ export function decodePageCursor(scope: string, cursor: string, parts: number): 
 
 const CHECK_CHARS = 8;
 
-function check(scope: string): string {
-  return createHash('sha256').update(scope).digest('base64url').slice(0, CHECK_CHARS);
+/** Over the key too: a cursor that was cut or mistyped is none, it must not become another place. */
+function check(scope: string, body: string): string {
+  return createHash('sha256').update(`${scope}\0${body}`).digest('base64url').slice(0, CHECK_CHARS);
 }

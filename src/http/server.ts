@@ -7,8 +7,8 @@ import type { Logger } from '../lib/logger.ts';
 import { internalProblem, problemOf } from './errors.ts';
 import { passGate, passUnknown, refuseOrigin } from './gate.ts';
 import type { GateOptions } from './gate.ts';
-import { problemBody, STATUS_OF } from './problem.ts';
-import type { Problem } from './problem.ts';
+import { notFound, problemBody, STATUS_OF } from './problem.ts';
+import type { Problem, ProblemError } from './problem.ts';
 import { adminRoutes } from './routes/admin.ts';
 import type { AdminRouteParts } from './routes/admin.ts';
 import { agentRoutes } from './routes/agents.ts';
@@ -20,7 +20,8 @@ import { hostRoutes } from './routes/host.ts';
 import type { HostRouteParts } from './routes/host.ts';
 import { sessionRoutes } from './routes/sessions.ts';
 import type { SessionRouteParts } from './routes/sessions.ts';
-import { problem } from './wire/schemas.ts';
+import { noQuery, problem } from './wire/schemas.ts';
+import { isMalformed, malformedUrl, refuseUnparsed, routableUrl } from './unreadable.ts';
 import type { SendCommandParts } from '../commands/session/send-command.ts';
 
 export interface ServerParts {
@@ -43,8 +44,8 @@ const HEADERS_TIMEOUT_MS = 15_000;
 const REQUEST_TIMEOUT_MS = 60_000;
 /** Longer than the idle time-outs of usual load balancers, so that it is not we who close under a request. */
 const KEEP_ALIVE_TIMEOUT_MS = 72_000;
-/** Ids are up to 200 characters, three times that when every one of them is escaped; longer ones are refused as invalid. */
-const PARAM_CHARS_MAX = 4_000;
+/** As long as all headers together may be: a parameter that is too long finds its route, and is refused there as invalid. */
+const PARAM_CHARS_MAX = 16_384;
 
 /** The HTTP edge: limits, the gate, the routes, and one form for every refusal. */
 export async function createServer(parts: ServerParts): Promise<FastifyInstance> {
@@ -59,6 +60,8 @@ export async function createServer(parts: ServerParts): Promise<FastifyInstance>
     forceCloseConnections: true,
     genReqId: ({ headers }) => requestIdOf(headers['x-request-id']),
     routerOptions: { maxParamLength: PARAM_CHARS_MAX, caseSensitive: true, ignoreTrailingSlash: false },
+    rewriteUrl: routableUrl,
+    clientErrorHandler: refuseUnparsed,
     frameworkErrors: (error, request, reply) => {
       void refuseUnrouted(error, request, reply, gate);
     },
@@ -72,6 +75,7 @@ export async function createServer(parts: ServerParts): Promise<FastifyInstance>
   // Every operation of the document says what a refusal looks like.
   app.addHook('onRoute', (route) => {
     route.schema = { ...route.schema, response: { ...Object(route.schema?.response), default: problem } };
+    if (route.config?.rules?.access) route.schema = { querystring: noQuery, ...route.schema };
   });
   addHooks(app, parts);
   await addDocument(app, parts.host.version);
@@ -87,7 +91,13 @@ export async function createServer(parts: ServerParts): Promise<FastifyInstance>
 function addHooks(app: FastifyInstance, { gate, onResponse }: ServerParts): void {
   app.addHook('onRequest', async (request, reply) => {
     reply.header('x-request-id', request.id);
-    if (!request.is404) passGate(request, gate);
+    // An empty parameter is a path with a slash too many, and that is another route.
+    if (request.is404 || Object.values(Object(request.params)).includes('')) throw unknownRoute(request);
+    passGate(request, gate);
+    await Promise.resolve();
+  });
+  app.addHook('preValidation', async (request) => {
+    if (isMalformed(request.raw)) throw malformedUrl();
     await Promise.resolve();
   });
   app.addHook('onResponse', async (request, reply) => {
@@ -96,15 +106,18 @@ function addHooks(app: FastifyInstance, { gate, onResponse }: ServerParts): void
   });
   app.setErrorHandler(async (error, request, reply) => {
     const problem = problemOf(error, gate.bodyBytesMax) ?? internalProblem(error, request);
+    if (problem.code === 'unavailable') request.log.warn({ err: error, requestId: request.id }, 'a dependency is away');
     return await sendProblem(reply, problem, request.id);
-  });
-  app.setNotFoundHandler(async (request, reply) => {
-    passUnknown(request);
-    return await sendProblem(reply, { code: 'not_found', message: 'No such route.' }, request.id);
   });
 }
 
-/** A URL that the router cannot read never reaches the hooks: the checks before it run here. */
+/** Before the body is read: nobody is told how to send something to a route that is not there. */
+function unknownRoute(request: FastifyRequest): ProblemError {
+  passUnknown(request);
+  return isMalformed(request.raw) ? malformedUrl() : notFound('route');
+}
+
+/** What the router itself gives up on never reaches the hooks: the checks before it run here. */
 async function refuseUnrouted(
   error: FastifyError,
   request: FastifyRequest,

@@ -33,3 +33,21 @@ export async function moveCheckpoint(
   );
   if (rowCount !== 1) throw new FencedError(`the checkpoint of ${schema} ${move.shard} is no longer at ${move.from}`);
 }
+
+/**
+ * Keeps projectors and the swap of a rebuild apart: a projector takes it shared as the first statement of its
+ * transaction, the swap takes it alone. It comes before any table is named, because a name that was looked up before a
+ * swap would write into the tables that are about to go.
+ */
+export async function holdGroup(
+  transaction: CommonQueryMethods,
+  group: string,
+  mode: 'shared' | 'alone',
+): Promise<void> {
+  const lock = sql.fragment`hashtextextended(${`swap.${group}`}, 0)`;
+  await transaction.query(
+    mode === 'shared'
+      ? sql.unsafe`select pg_advisory_xact_lock_shared(${lock})`
+      : sql.unsafe`select pg_advisory_xact_lock(${lock})`,
+  );
+}

@@ -17,11 +17,23 @@ export interface DocumentTable<V> {
   readonly columnsOf: (view: V) => Readonly<Record<string, string | number | null>>;
 }
 
-/** Views of one batch: read once, changed in memory, written once. */
+interface Entry<V> {
+  readonly key: DocumentKey;
+  view: V | undefined;
+  /** Position of the newest commit in the stored document; 0: there is none. */
+  stored: number;
+  /** The same with this batch; equal to `stored` while the batch has not touched it. */
+  applied: number;
+}
+
+/**
+ * Views of one batch: read once, changed in memory, written once. A document remembers the newest commit that it holds,
+ * so that applying a commit again changes nothing.
+ */
 export class DocumentBatch<V> {
   readonly #table: DocumentTable<V>;
   readonly #schema: string;
-  readonly #views = new Map<string, { key: DocumentKey; view: V | undefined; changed: boolean }>();
+  readonly #views = new Map<string, Entry<V>>();
 
   constructor(table: DocumentTable<V>, schema: string) {
     this.#table = table;
@@ -31,7 +43,7 @@ export class DocumentBatch<V> {
   /** Names a document that the batch may touch; call it for all of them before `load`. */
   want(key: DocumentKey): void {
     const id = idOf(this.#table, key);
-    if (!this.#views.has(id)) this.#views.set(id, { key, view: undefined, changed: false });
+    if (!this.#views.has(id)) this.#views.set(id, { key, view: undefined, stored: 0, applied: 0 });
   }
 
   async load(transaction: DatabaseTransactionConnection): Promise<void> {
@@ -40,16 +52,19 @@ export class DocumentBatch<V> {
     const keys = JSON.stringify([...this.#views.values()].map(({ key }) => key));
     const columns = keyColumns.map((column) => sql.identifier([column]));
     const definition = keyColumns.map((column) => sql.fragment`${sql.identifier([column])} text`);
-    const row = z.object({ doc: z.unknown() }).and(z.record(z.string(), z.unknown()));
+    const row = z.object({ doc: z.unknown(), applied: z.int() }).and(z.record(z.string(), z.unknown()));
     const rows = await transaction.any(sql.type(row)`
-      select ${sql.join(columns, sql.fragment`, `)}, doc from ${sql.identifier([this.#schema, name])}
+      select ${sql.join(columns, sql.fragment`, `)}, doc, applied from ${sql.identifier([this.#schema, name])}
       where (${sql.join(columns, sql.fragment`, `)}) in (
         select ${sql.join(columns, sql.fragment`, `)} from json_to_recordset(${keys}) as wanted(${sql.join(definition, sql.fragment`, `)}))`);
     for (const found of rows) {
       const entry = this.#views.get(keyColumns.map((column) => String(found[column])).join('\0'));
+      if (entry === undefined) continue;
       // Written by `save` from the same type.
       // oxlint-disable-next-line typescript/no-unsafe-type-assertion
-      if (entry !== undefined) entry.view = found.doc as V;
+      entry.view = found.doc as V;
+      entry.stored = found.applied;
+      entry.applied = found.applied;
     }
   }
 
@@ -57,19 +72,29 @@ export class DocumentBatch<V> {
     return this.#views.get(idOf(this.#table, key))?.view;
   }
 
-  set(key: DocumentKey, view: V): void {
-    this.#views.set(idOf(this.#table, key), { key, view, changed: true });
+  /** Takes in one event of the commit at `position`. Undefined from `evolve`: there is no such document. */
+  evolve(key: DocumentKey, position: number, evolve: (view: V | undefined) => V | undefined): void {
+    const entry = this.#views.get(idOf(this.#table, key));
+    if (entry === undefined) throw new Error(`a document of ${this.#table.name} was not asked for`);
+    if (position <= entry.stored) return;
+    entry.view = evolve(entry.view);
+    entry.applied = position;
   }
 
   async save(transaction: DatabaseTransactionConnection): Promise<void> {
     const { name, keyColumns, columns, columnsOf } = this.#table;
-    const rows = [...this.#views.values()].flatMap(({ key, view, changed }) =>
-      changed && view !== undefined ? [{ ...key, ...columnsOf(view), doc: view }] : [],
+    const rows = [...this.#views.values()].flatMap(({ key, view, stored, applied }) =>
+      applied > stored && view !== undefined ? [{ ...key, ...columnsOf(view), applied, doc: view }] : [],
     );
     await upsert(transaction, {
       table: [this.#schema, name],
       key: keyColumns,
-      columns: { ...Object.fromEntries(keyColumns.map((column) => [column, 'text'])), ...columns, doc: 'jsonb' },
+      columns: {
+        ...Object.fromEntries(keyColumns.map((column) => [column, 'text'])),
+        ...columns,
+        applied: 'bigint',
+        doc: 'jsonb',
+      },
       rows,
     });
   }

@@ -3,7 +3,7 @@ import type { DatabasePool, DatabasePoolConnection, DatabaseTransactionConnectio
 import { z } from 'zod';
 import type { Logger } from '../lib/logger.ts';
 import type { CommitSource } from '../streams/event-store.ts';
-import { FencedError, readCheckpoint } from './checkpoint.ts';
+import { FencedError, holdGroup, readCheckpoint } from './checkpoint.ts';
 import type { ProjectionGroup } from './projection.ts';
 import { applyBatch, BATCH_MAX } from './runner.ts';
 
@@ -65,14 +65,16 @@ export async function fill(
 }
 
 /**
- * The lock keeps the live projector from committing, so the last stretch is read inside the same transaction: a reader
- * never sees a checkpoint go back, and with it rows that it had been promised.
+ * With the projectors held off, the last stretch is read inside the same transaction: a reader never sees a checkpoint go
+ * back, and with it rows that it had been promised. Renaming locks no table, so readers are not held up; the old tables
+ * are dropped afterwards, one by one, so that no drop waits for a reader while it blocks another.
  */
 async function swap(connection: DatabasePoolConnection, options: RebuildOptions, next: string): Promise<void> {
-  const live = options.group.name;
+  const { name: live, tables } = options.group;
   const old = `${live}_old`;
+  await connection.query(sql.unsafe`drop schema if exists ${sql.identifier([old])} cascade`);
   await connection.transaction(async (transaction) => {
-    await transaction.query(sql.unsafe`lock table ${sql.identifier([live, 'checkpoint'])} in access exclusive mode`);
+    await holdGroup(transaction, live, 'alone');
     for (let shard = 0; shard < options.source.shards; shard++)
       await fill(transaction, { ...options, schema: next, shard });
     const row = z.object({ n: z.int() });
@@ -83,6 +85,9 @@ async function swap(connection: DatabasePoolConnection, options: RebuildOptions,
     }
     await transaction.query(sql.unsafe`alter schema ${sql.identifier([live])} rename to ${sql.identifier([old])}`);
     await transaction.query(sql.unsafe`alter schema ${sql.identifier([next])} rename to ${sql.identifier([live])}`);
-    await transaction.query(sql.unsafe`drop schema ${sql.identifier([old])} cascade`);
   });
+  for (const table of [...tables, 'parked', 'checkpoint']) {
+    await connection.query(sql.unsafe`drop table ${sql.identifier([old, table])}`);
+  }
+  await connection.query(sql.unsafe`drop schema ${sql.identifier([old])}`);
 }

@@ -7,7 +7,7 @@ import type { Logger } from '../lib/logger.ts';
 import type { StoredCommit } from '../streams/commit.ts';
 import type { CommitSource, FollowedCommit } from '../streams/event-store.ts';
 import { subjectOf } from '../streams/subjects.ts';
-import { FencedError, moveCheckpoint, readCheckpoint } from './checkpoint.ts';
+import { FencedError, holdGroup, moveCheckpoint, readCheckpoint } from './checkpoint.ts';
 import type { ProjectionGroup } from './projection.ts';
 import { isUnavailable } from './read-store/pool.ts';
 
@@ -143,6 +143,7 @@ async function applyTogether(connection: WriteConnection, options: BatchOptions)
   }
   const to = positionOf(batch.at(-1)) ?? from;
   await connection.transaction(async (transaction) => {
+    await holdGroup(transaction, schema, 'shared');
     await moveCheckpoint(transaction, schema, { shard, from, to });
     await group.apply(transaction, schema, commits);
   });
@@ -160,6 +161,7 @@ async function park(connection: WriteConnection, options: BatchOptions, error: u
   logger.error({ err: error, schema, shard, position, subject }, 'ALARM: a commit cannot be projected and is parked');
   options.onParked?.();
   await connection.transaction(async (transaction: DatabaseTransactionConnection) => {
+    await holdGroup(transaction, schema, 'shared');
     await moveCheckpoint(transaction, schema, { shard, from, to: position });
     await transaction.query(sql.unsafe`
       insert into ${sql.identifier([schema, 'parked'])} (shard, position, subject, error)

@@ -72,33 +72,37 @@ function isAlive(host: Host): boolean {
   }
 }
 
-test(`${KILLS} crashes at random instants under load: nothing lost, nothing doubled, every turn ends`, { timeout: 300_000 }, async () => {
-  const random = seededRandom('crashes');
-  const listen = `127.0.0.1:${await freePort()}`;
-  await using host = await startHost({ env: { AGENT_HOST_LISTEN: listen } });
-  const tenant = await new AdminClient(host).createTenant();
-  await tenant.saveAgent();
-  const clients = Array.from({ length: SESSIONS }, (_, i) => new SessionClient(tenant, `crash/${i}`, random));
-  for (const client of clients) await tenant.openSession(client.sessionId);
-  for (const client of clients) client.start();
+test(
+  `${KILLS} crashes at random instants under load: nothing lost, nothing doubled, every turn ends`,
+  { timeout: 300_000 },
+  async () => {
+    const random = seededRandom('crashes');
+    const listen = `127.0.0.1:${await freePort()}`;
+    await using host = await startHost({ env: { AGENT_HOST_LISTEN: listen } });
+    const tenant = await new AdminClient(host).createTenant();
+    await tenant.saveAgent();
+    const clients = Array.from({ length: SESSIONS }, (_, i) => new SessionClient(tenant, `crash/${i}`, random));
+    for (const client of clients) await tenant.openSession(client.sessionId);
+    for (const client of clients) client.start();
 
-  const kinds: Record<string, number> = {};
-  for (let kill = 0; kill < KILLS; kill++) {
-    const kind = await crash(host, random);
-    kinds[kind] = (kinds[kind] ?? 0) + 1;
-    const point = POINTS[random.int(0, POINTS.length - 1)] ?? '';
-    const armed = `${point}=kill@${random.int(1, 25)}`;
-    await restart(host, armed);
-  }
-  await host.kill();
-  await host.restart({ AGENT_HOST_FAULT_POINTS: '' });
-  for (const client of clients) await client.stopSending();
+    const kinds: Record<string, number> = {};
+    for (let kill = 0; kill < KILLS; kill++) {
+      const kind = await crash(host, random);
+      kinds[kind] = (kinds[kind] ?? 0) + 1;
+      const point = POINTS[random.int(0, POINTS.length - 1)] ?? '';
+      const armed = `${point}=kill@${random.int(1, 25)}`;
+      await restart(host, armed);
+    }
+    await host.kill();
+    await host.restart({ AGENT_HOST_FAULT_POINTS: '' });
+    for (const client of clients) await client.stopSending();
 
-  const sent = clients.reduce((sum, client) => sum + client.accepted.length, 0);
-  process.stdout.write(`crashes: ${JSON.stringify(kinds)}, ${sent} messages accepted\n`);
-  expect(sent).toBeGreaterThan(KILLS);
-  for (const client of clients) checkHistory(client, await client.settle());
-  for (const client of clients) {
-    expect(await tenant.session(client.sessionId)).toMatchObject({ status: 'idle', activeTurnId: null });
-  }
-});
+    const sent = clients.reduce((sum, client) => sum + client.accepted.length, 0);
+    process.stdout.write(`crashes: ${JSON.stringify(kinds)}, ${sent} messages accepted\n`);
+    expect(sent).toBeGreaterThan(KILLS);
+    for (const client of clients) checkHistory(client, await client.settle());
+    for (const client of clients) {
+      expect(await tenant.session(client.sessionId)).toMatchObject({ status: 'idle', activeTurnId: null });
+    }
+  },
+);

@@ -34,7 +34,8 @@ export async function openSession(
 ): Promise<Executed<null> | Rejection> {
   const { ref, agentId, actor, requestId: causation, ...command } = input;
   const existing = await parts.sessions.load(ref);
-  const agent = existing.state.status === 'absent' ? await savedAgent(parts, ref.tenant, agentId) : existing.state;
+  const agent =
+    existing.state.status === 'absent' ? await savedAgent(parts, ref.tenant, agentId) : versionOf(existing.state);
   if (agent === null)
     return reject('not_found', `No agent ${agentId} that can open sessions. Save it with PUT /v1/agents first.`);
   return await parts.loop.execute(parts.sessions, ref, {
@@ -45,6 +46,11 @@ export async function openSession(
 }
 
 type AgentVersion = Pick<Extract<SessionState, { status: 'open' }>, 'agentVersion' | 'manifestHash' | 'manifest'>;
+
+/** Nothing else of the session: the command is what is compared with it. */
+function versionOf({ agentVersion, manifestHash, manifest }: AgentVersion): AgentVersion {
+  return { agentVersion, manifestHash, manifest };
+}
 
 /** The agent's fold with everything acknowledged anywhere: another node may have saved a version a moment ago. */
 async function savedAgent(parts: OpenSessionParts, tenant: string, agentId: string): Promise<AgentVersion | null> {

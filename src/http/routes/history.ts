@@ -32,8 +32,9 @@ export function historyRoutes({ queries, access, streams }: HistoryRouteParts): 
         const caller = callerOf(request);
         const ref = sessionRef(caller, request.params.sessionId);
         const { cursor, limit, agent = null, order } = request.query;
+        const from = cursor === undefined ? null : placeOf(ref, cursor);
         const view = await reachableSession(queries, ref, caller);
-        const from = cursor === undefined ? null : placeOf(ref, cursor, view.createdPosition);
+        if (from !== null) refuseEarlier(from, view);
         const page = await queries.history(ref, { order, limit, from, agent });
         const end = page.examined === null ? (cursor ?? null) : encodeCursor(ref, page.examined);
         const items = page.records.map((record) => recordText(ref, record).text).join(',');
@@ -49,19 +50,13 @@ export function historyRoutes({ queries, access, streams }: HistoryRouteParts): 
       async (request, reply) => {
         const caller = callerOf(request);
         const ref = sessionRef(caller, request.params.sessionId);
-        const session = await access(ref, caller);
         const { cursor = lastEventId(request.headers['last-event-id']), agent = null } = request.query;
-        const after =
-          cursor === undefined
-            ? null
-            : cursor === 'latest'
-              ? session.latest()
-              : placeOf(ref, cursor, session.createdPosition);
-        streams.open(request, reply, {
-          ref,
-          after: after ?? { position: session.createdPosition, index: 65_535 },
-          agent,
-        });
+        const place = cursor === undefined || cursor === 'latest' ? null : placeOf(ref, cursor);
+        const session = await access(ref, caller);
+        if (place !== null) refuseEarlier(place, session);
+        const beginning = { position: session.createdPosition, index: 65_535 };
+        const after = cursor === 'latest' ? session.latest() : (place ?? beginning);
+        streams.open(request, reply, { ref, after, agent });
       },
     );
     app.get(
@@ -102,12 +97,21 @@ function shownCall({ position: _position, index: _index, outcome, ...call }: Mod
   return { ...call, outcome };
 }
 
-/** @throws ProblemError when the cursor is malformed, of another session, or of an earlier one with the same id */
-function placeOf(ref: AggregateRef, cursor: string, createdPosition: SessionView['createdPosition']): EventPlace {
+/** @throws ProblemError when the cursor is malformed or of another session */
+function placeOf(ref: AggregateRef, cursor: string): EventPlace {
   const place = decodeCursor(ref, cursor);
-  if (place !== null && place.position >= createdPosition) return place;
+  if (place === null) throw foreignCursor();
+  return place;
+}
+
+/** @throws ProblemError when the cursor is of an earlier session with the same id */
+function refuseEarlier(place: EventPlace, { createdPosition }: Pick<SessionView, 'createdPosition'>): void {
+  if (place.position < createdPosition) throw foreignCursor();
+}
+
+function foreignCursor(): ProblemError {
   const message = 'The cursor is not one of this session. Use a cursor from its items or events, or none.';
-  throw new ProblemError({ code: 'cursor_invalid', message });
+  return new ProblemError({ code: 'cursor_invalid', message });
 }
 
 function lastEventId(header: string | string[] | undefined): string | undefined {

@@ -19,7 +19,8 @@ function count(min: number, max: number, byDefault: number) {
 
 const requestId = text(1, 256);
 const idempotencyKey = text(1, 256);
-const cursor = z.string().min(1).max(2_000);
+/** Whatever is no cursor is refused as such where it is read. */
+const cursor = z.string();
 const sha256 = z.string().regex(/^[0-9a-f]{64}$/, 'must be 64 lower-case hex digits');
 const timestamp = z.iso.datetime();
 const nullableCursor = z.string().nullable();
@@ -72,6 +73,8 @@ export const createTenantBody = z.strictObject({
 });
 export const tenantCreated = z.object({ tenant, applicationKey: z.string().nullable(), principalId: z.string() });
 export const tenantList = z.object({ tenants: z.array(tenant), nextCursor: nullableCursor });
+/** Of routes that take no query. */
+export const noQuery = z.strictObject({});
 export const listQuery = z.strictObject({ limit: count(1, 200, 50), cursor: cursor.optional() });
 export const tenantPath = z.strictObject({ tenantId });
 export const tenantOnly = z.object({ tenant });
@@ -153,12 +156,10 @@ export const sessionList = z.object({ sessions: z.array(session), nextCursor: nu
 export const sessionListQuery = z.strictObject({
   agentId: agentIdSchema.optional(),
   status: status.optional(),
-  label: z
-    .string()
+  label: text(1, 400)
     .regex(/^[^=]+=.*$/su, 'must be name=value')
-    .max(400)
     .optional(),
-  subject: z.string().min(1).max(200).optional(),
+  subject: text(1, 200).optional(),
   limit: count(1, 200, 50),
   cursor: cursor.optional(),
 });

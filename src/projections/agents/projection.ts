@@ -22,12 +22,10 @@ export const agentsProjection: ProjectionGroup = {
     const versions = new Map<string, object>();
     for (const { ref } of commits) agents.want({ tenant: ref.tenant, id: ref.id });
     await agents.load(transaction);
-    for (const { ref, commit } of commits) {
-      const key = { tenant: ref.tenant, id: ref.id };
+    for (const { ref, commit, position } of commits) {
       for (const event of eventsOf<AgentEvent>(commit)) {
-        const view = evolveAgentView(agents.get(key), event, commit.at);
-        if (view === undefined) continue;
-        agents.set(key, view);
+        const key = { tenant: ref.tenant, id: ref.id };
+        agents.evolve(key, position, (view) => evolveAgentView(view, event, commit.at));
         if (event.type !== 'agent.saved') continue;
         const { version, manifestHash, implementationVersion, manifest } = event.data;
         const doc = { agentId: ref.id, version, manifestHash, implementationVersion, createdAt: commit.at, manifest };

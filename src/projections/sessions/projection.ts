@@ -109,24 +109,19 @@ class SessionBatch {
     this.receipts.push({ tenant: ref.tenant, session_id: ref.id, id: commit.receipt.key, doc });
   }
 
-  #applyEvent({ ref }: StoredCommit, event: SessionEvent, place: EventPlaceInTime): void {
+  #applyEvent({ ref, position }: StoredCommit, event: SessionEvent, place: EventPlaceInTime): void {
     const { tenant, id } = ref;
-    const sessionKey = { tenant, id };
-    const session = evolveSessionView(this.sessions.get(sessionKey), event, { ...place, id });
-    if (session === undefined) return;
-    this.sessions.set(sessionKey, session);
+    this.sessions.evolve({ tenant, id }, position, (view) => evolveSessionView(view, event, { ...place, id }));
     const turnId = turnIdOf(event);
     if (turnId !== null) {
       const key = { tenant, session_id: id, id: turnId };
-      const turn = evolveTurnView(this.turns.get(key), event, place.at);
-      if (turn !== undefined) this.turns.set(key, turn);
+      this.turns.evolve(key, position, (view) => evolveTurnView(view, event, place.at));
     }
     const callId = callIdOf(event);
     if (callId !== null) {
       const key = { tenant, session_id: id, id: callId };
-      const context = { ...place, sessionId: id, agentId: session.agentId };
-      const call = evolveCallView(this.calls.get(key), event, context);
-      if (call !== undefined) this.calls.set(key, call);
+      const agentId = this.sessions.get({ tenant, id })?.agentId ?? '';
+      this.calls.evolve(key, position, (view) => evolveCallView(view, event, { ...place, sessionId: id, agentId }));
     }
   }
 

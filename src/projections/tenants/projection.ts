@@ -20,10 +20,13 @@ export const tenantsProjection: ProjectionGroup = {
   tables: ['tenant'],
   apply: async (transaction, schema, commits) => {
     const batch = new DocumentBatch(table, schema);
+    for (const { ref } of commits) batch.want({ tenant: ref.tenant, id: ref.id });
+    await batch.load(transaction);
     for (const { ref, commit, position } of commits) {
       for (const [index, event] of eventsOf<TenantEvent>(commit).entries()) {
-        const view = tenantView(evolveTenant(initialTenant, event, { at: commit.at, position, index }));
-        if (view !== undefined) batch.set({ tenant: ref.tenant, id: ref.id }, view);
+        batch.evolve({ tenant: ref.tenant, id: ref.id }, position, () =>
+          tenantView(evolveTenant(initialTenant, event, { at: commit.at, position, index })),
+        );
       }
     }
     await batch.save(transaction);

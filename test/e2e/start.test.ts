@@ -1,0 +1,121 @@
+import { spawn } from 'node:child_process';
+import { chmod, mkdtemp, rm, stat, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { expect, test } from 'vitest';
+import { AdminClient } from '../support/client.ts';
+import { startHost } from '../support/host.ts';
+
+const MAIN = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
+
+/** Runs the program until it ends by itself. */
+async function run(
+  env: Record<string, string>,
+  args: string[] = [],
+): Promise<{ code: number | null; stderr: string; stdout: string }> {
+  const { PATH, HOME } = process.env;
+  const base = { ...(PATH === undefined ? {} : { PATH }), ...(HOME === undefined ? {} : { HOME }) };
+  const child = spawn(process.execPath, [MAIN, ...args], {
+    env: { ...base, ...env },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  let stderr = '';
+  let stdout = '';
+  child.stdout.on('data', (text: Buffer) => (stdout += text.toString()));
+  child.stderr.on('data', (text: Buffer) => (stderr += text.toString()));
+  const code = await new Promise<number | null>((resolve) => child.on('close', resolve));
+  return { code, stderr, stdout };
+}
+
+async function directory(): Promise<AsyncDisposable & { path: string }> {
+  const path = await mkdtemp(join(tmpdir(), 'agent-host-start-'));
+  return { path, [Symbol.asyncDispose]: async () => await rm(path, { recursive: true, force: true }) };
+}
+
+/** One plain line on standard error, no stack, exit code 1. */
+function expectPlain({ code, stderr }: { code: number | null; stderr: string }, says: RegExp): void {
+  expect(stderr).toMatch(says);
+  expect(stderr.trim().split('\n')).toHaveLength(1);
+  expect(code).toBe(1);
+}
+
+test('a port in use is one plain line, and the servers that were started are ended again', async () => {
+  await using data = await directory();
+  const server = createServer();
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const address = server.address();
+  const port = typeof address === 'object' && address !== null ? address.port : 0;
+  const outcome = await run({ AGENT_HOST_DATA_DIR: data.path, AGENT_HOST_LISTEN: `127.0.0.1:${port}` });
+  expectPlain(
+    outcome,
+    new RegExp(`^agent-host: port ${port} is in use; stop what listens there or set AGENT_HOST_LISTEN`),
+  );
+  await new Promise((resolve) => server.close(resolve));
+  const again = await startHost({ dataDir: data.path });
+  await again.stop();
+});
+
+test('the data directory of a running Host is refused; two directories do not disturb each other', async () => {
+  await using first = await startHost();
+  await using second = await startHost();
+  expect(first.url).not.toBe(second.url);
+  const outcome = await run({ AGENT_HOST_DATA_DIR: first.dataDir, AGENT_HOST_LISTEN: '127.0.0.1:0' });
+  expectPlain(
+    outcome,
+    new RegExp(`^agent-host: the data directory ${first.dataDir} is in use by the Host with pid ${first.pid};`),
+  );
+  const tenant = await new AdminClient(first).createTenant();
+  const elsewhere = await new AdminClient(second).request({ path: `/v1/admin/tenants/${tenant.tenantId}` });
+  expect(elsewhere.status).toBe(404);
+});
+
+test('a nats-server that is too old is refused by name and number', async () => {
+  await using data = await directory();
+  const fake = join(data.path, 'old-nats');
+  await writeFile(fake, '#!/bin/sh\necho "nats-server: v2.10.27"\n');
+  await chmod(fake, 0o755);
+  const outcome = await run({
+    AGENT_HOST_DATA_DIR: join(data.path, 'data'),
+    AGENT_HOST_LISTEN: '127.0.0.1:0',
+    NATS_SERVER_BIN: fake,
+  });
+  expectPlain(outcome, /^agent-host: .*2\.10\.27.*2\.12/);
+});
+
+test('an unreachable database or NATS server is one plain line that hides the password', async () => {
+  await using data = await directory();
+  const base = { AGENT_HOST_DATA_DIR: data.path, AGENT_HOST_LISTEN: '127.0.0.1:0' };
+  const database = await run({ ...base, DATABASE_URL: 'postgres://someone:hush-hush@127.0.0.1:9/nowhere' });
+  expectPlain(database, /^agent-host: the database of DATABASE_URL cannot be used/);
+  const nats = await run({ ...base, NATS_URL: 'nats://someone:hush-hush@127.0.0.1:9' });
+  expectPlain(nats, /^agent-host: NATS cannot be reached.*NATS_URL/);
+  for (const { stderr, stdout } of [database, nats]) expect(stderr + stdout).not.toContain('hush-hush');
+});
+
+test.each([
+  [{ AGENT_HOST_LISTEN: 'nowhere' }, /AGENT_HOST_LISTEN must be host:port/],
+  [{ AGENT_HOST_LISTEN: '127.0.0.1:99999' }, /no valid port/],
+  [{ AGENT_HOST_ROLES: 'commands,cook' }, /AGENT_HOST_ROLES/],
+  [{ AGENT_HOST_ADMIN_KEY: 'short' }, /AGENT_HOST_ADMIN_KEY must have 16 characters or more/],
+  [{ AGENT_HOST_FIXTURE_MODEL: 'yes' }, /AGENT_HOST_FIXTURE_MODEL/],
+  [{ S3_BUCKET: 'b' }, /S3_BUCKET is set/],
+])('the configuration %j is refused', async (env, says) => {
+  await using data = await directory();
+  expectPlain(await run({ AGENT_HOST_DATA_DIR: data.path, ...env }), says);
+});
+
+test('stops gracefully, keeps what it has, and goes on where it was', async () => {
+  await using host = await startHost();
+  const tenant = await new AdminClient(host).createTenant();
+  await tenant.saveAgent();
+  await tenant.openSession('kept');
+  const { turnId } = await tenant.message('kept', 'hello');
+  await tenant.turnEnd('kept', turnId);
+  expect((await stat(join(host.dataDir, 'admin-key'))).mode & 0o777).toBe(0o600);
+  await host.stop();
+  await host.restart();
+  const records = (await tenant.at(host).items('kept')).map(({ type }) => type);
+  expect(records).toEqual(['command.message', 'message.assistant', 'turn.completed']);
+});

@@ -1,0 +1,41 @@
+import { Client } from 'pg';
+import { PROJECTIONS } from '#src/app/projectors.ts';
+import type { TenantClient } from './client.ts';
+import type { Host } from './host.ts';
+import { until } from './wait-until.ts';
+
+/** Runs statements on a Host's database, in one connection. */
+async function withDatabase<T>(host: Host, work: (client: Client) => Promise<T>): Promise<T> {
+  const client = new Client({ connectionString: await host.file('database-url') });
+  client.on('error', () => undefined);
+  await client.connect();
+  try {
+    return await work(client);
+  } finally {
+    await client.end();
+  }
+}
+
+/** Every row of every read model as text, in a fixed order: what two databases must have in common to be equal. */
+export async function dumpReadModels(host: Host): Promise<Record<string, string[]>> {
+  return await withDatabase(host, async (client) => {
+    const dump: Record<string, string[]> = {};
+    for (const { name, tables } of PROJECTIONS) {
+      for (const table of [...tables, 'parked']) {
+        const { rows } = await client.query<{ row: string }>(
+          `select t::text as row from ${name}.${table} t order by 1`,
+        );
+        dump[`${name}.${table}`] = rows.map(({ row }) => row);
+      }
+    }
+    return dump;
+  });
+}
+
+/** Waits until the read models hold everything that the log holds of a session: its ledger is answered only then. */
+export async function settledReadModels(tenant: TenantClient, sessionId: string): Promise<void> {
+  await until('the projections have caught up', async () => {
+    const answer = await tenant.request({ path: `/v1/sessions/${encodeURIComponent(sessionId)}/calls/model` });
+    return answer.status === 200;
+  });
+}
