@@ -12,7 +12,10 @@ import type { Repository } from '../repository.ts';
 export interface OpenSessionInput {
   readonly ref: AggregateRef;
   readonly agentId: string;
+  /** Whose session it is to be. */
   readonly subject: string | null;
+  /** The person that the request acts for; null: the tenant itself. */
+  readonly actsFor: string | null;
   readonly info: Readonly<Record<string, unknown>>;
   readonly labels: Readonly<Record<string, string>>;
   /** SHA-256 of the canonical body without requestId, labels and vaultIds, which may change. */
@@ -32,7 +35,7 @@ export async function openSession(
   parts: OpenSessionParts,
   input: OpenSessionInput,
 ): Promise<Executed<null> | Rejection> {
-  const { ref, agentId, actor, requestId: causation, ...command } = input;
+  const { ref, agentId, actor, requestId: causation, actsFor, ...command } = input;
   const existing = await parts.sessions.load(ref);
   const agent =
     existing.state.status === 'absent' ? await savedAgent(parts, ref.tenant, agentId) : versionOf(existing.state);
@@ -41,7 +44,7 @@ export async function openSession(
   return await parts.loop.execute(parts.sessions, ref, {
     actor,
     causation,
-    decide: (state) => decideOpenSession(state, { ...command, ...agent, agentId }),
+    decide: (state) => decideOpenSession(state, { ...command, ...agent, agentId }, actsFor),
   });
 }
 

@@ -25,14 +25,14 @@ describe('opening', () => {
   test('an absent session is created', () => {
     const command = openCommand({ subject: 'ada', info: { a: 1 }, labels: { team: 'x' } });
     const state = given([])
-      .when((absent) => decideOpenSession(absent, command))
+      .when((absent) => decideOpenSession(absent, command, null))
       .thenEvents([{ type: 'session.created', data: command }], null);
     expect(open(state)).toMatchObject({ subject: 'ada', labels: { team: 'x' }, turn: null, createdPosition: 1 });
   });
 
   test('the same body again changes nothing', () => {
     given([created({ labels: { a: '1' } })])
-      .when((state) => decideOpenSession(state, openCommand({ labels: { a: '1' } })))
+      .when((state) => decideOpenSession(state, openCommand({ labels: { a: '1' } }), null))
       .thenNothing(null);
   });
 
@@ -43,33 +43,39 @@ describe('opening', () => {
     ['one less', {}],
   ])('labels may change: %s', (_, labels: Record<string, string>) => {
     const state = given([created({ labels: { a: '1' } })])
-      .when((before) => decideOpenSession(before, openCommand({ labels })))
+      .when((before) => decideOpenSession(before, openCommand({ labels }), null))
       .thenEvents([{ type: 'session.updated', data: { labels } }]);
     expect(open(state).labels).toEqual(labels);
   });
 
   test('another body is a conflict, and leaves the labels', () => {
     given([created()])
-      .when((state) => decideOpenSession(state, openCommand({ bodyHash: 'other', labels: { a: '1' } })))
+      .when((state) => decideOpenSession(state, openCommand({ bodyHash: 'other', labels: { a: '1' } }), null))
+      .rejects('conflict');
+  });
+
+  test('another subject named by the tenant itself is other content', () => {
+    given([created({ subject: 'ada' })])
+      .when((state) => decideOpenSession(state, openCommand({ subject: 'bob', bodyHash: 'other' }), null))
       .rejects('conflict');
   });
 
   test('a foreign subject is told that there is none, the tenant itself is let in', () => {
     const ofAda = [created({ subject: 'ada' })];
     given(ofAda)
-      .when((state) => decideOpenSession(state, openCommand({ subject: 'bob' })))
+      .when((state) => decideOpenSession(state, openCommand({ subject: 'bob' }), 'bob'))
       .rejects('not_found');
     given(ofAda)
-      .when((state) => decideOpenSession(state, openCommand({ subject: null })))
+      .when((state) => decideOpenSession(state, openCommand({ subject: null }), null))
       .thenNothing();
     given([created()])
-      .when((state) => decideOpenSession(state, openCommand({ subject: 'bob' })))
+      .when((state) => decideOpenSession(state, openCommand({ subject: 'bob' }), 'bob'))
       .rejects('not_found');
   });
 
   test('while a turn runs', () => {
     given(busy)
-      .when((state) => decideOpenSession(state, openCommand({ labels: { a: '1' } })))
+      .when((state) => decideOpenSession(state, openCommand({ labels: { a: '1' } }), null))
       .thenTypes('session.updated');
   });
 });

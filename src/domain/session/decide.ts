@@ -21,13 +21,20 @@ export interface OpenSessionCommand {
   readonly bodyHash: string;
 }
 
-/** PUT is repeatable: the same body is the same session, labels may change, other content is a conflict. */
-export function decideOpenSession(state: SessionState, command: OpenSessionCommand): Decision<SessionEvent, null> {
+/**
+ * PUT is repeatable: the same body is the same session, labels may change, other content is a conflict. Someone who acts
+ * for a person (`actsFor`) is told of that person's sessions only.
+ */
+export function decideOpenSession(
+  state: SessionState,
+  command: OpenSessionCommand,
+  actsFor: string | null,
+): Decision<SessionEvent, null> {
   if (state.status === 'absent') {
     const data = { ...command, info: { ...command.info }, labels: { ...command.labels } };
     return { kind: 'accepted', events: [{ type: 'session.created', data }], reply: null };
   }
-  if (state.subject !== command.subject && command.subject !== null) return reject('not_found', 'No such session.');
+  if (actsFor !== null && state.subject !== actsFor) return reject('not_found', 'No such session.');
   if (state.bodyHash !== command.bodyHash) {
     return reject(
       'conflict',

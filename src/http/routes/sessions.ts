@@ -107,7 +107,7 @@ function openSessionInput(
   const subject = caller.subject ?? fixed.subject ?? null;
   const { agentId, info = {} } = fixed;
   const bodyHash = sha256Hex(canonicalJson({ agentId, info, subject }));
-  return { ref, agentId, subject, info, labels, bodyHash, actor: actorOf(caller), requestId };
+  return { ref, agentId, subject, actsFor: caller.subject, info, labels, bodyHash, actor: actorOf(caller), requestId };
 }
 
 /** @throws ProblemError not_found, with the same bytes for a session that is not there and one out of reach */
