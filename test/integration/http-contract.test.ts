@@ -1,0 +1,42 @@
+import { afterAll, beforeAll, describe } from 'vitest';
+import { adminSuite } from '../conformance/http/admin.ts';
+import { agentSuite } from '../conformance/http/agents.ts';
+import { commandSuite } from '../conformance/http/commands.ts';
+import { historySuite } from '../conformance/http/history.ts';
+import { nodeSuite } from '../conformance/http/nodes.ts';
+import { openSuite } from '../conformance/http/open.ts';
+import { sessionSuite } from '../conformance/http/sessions.ts';
+import { streamSuite } from '../conformance/http/streams.ts';
+import type { HttpTarget } from '../conformance/http/target.ts';
+import { startHost } from '../support/host.ts';
+import type { Host } from '../support/host.ts';
+
+describe('the durable Host, two nodes on one log', () => {
+  let hosts: Host[] = [];
+  let target: HttpTarget;
+
+  beforeAll(async () => {
+    const first = await startHost();
+    hosts = [first];
+    const second = await startHost({ join: first });
+    hosts = [first, second];
+    target = { adminKey: first.adminKey, nodes: [first, second] };
+  });
+
+  afterAll(async () => {
+    for (const host of hosts.toReversed()) await host[Symbol.asyncDispose]();
+  });
+
+  for (const suite of [
+    openSuite,
+    adminSuite,
+    agentSuite,
+    sessionSuite,
+    commandSuite,
+    historySuite,
+    streamSuite,
+    nodeSuite,
+  ]) {
+    suite(() => target);
+  }
+});
