@@ -1,3 +1,4 @@
+#!/usr/bin/env node
 import { rebuildProjections } from './app/commands/rebuild.ts';
 import { runHost } from './app/run.ts';
 import { readConfig } from './app/config.ts';

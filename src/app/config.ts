@@ -5,7 +5,12 @@ export const ROLES = ['commands', 'reads', 'projector', 'engine'] as const;
 export type Role = (typeof ROLES)[number];
 
 const listen = z.string().regex(/^(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+):\d{1,5}$/, 'must be host:port');
-const whole = (min: number, max: number) => z.coerce.number().int().min(min).max(max);
+const whole = (min: number, max: number) => {
+  const error = `must be a whole number from ${min} to ${max}`;
+  return z.coerce.number({ error }).int({ error }).min(min, { error }).max(max, { error });
+};
+const oneOf = <const T extends readonly [string, ...string[]]>(values: T) =>
+  z.enum(values, { error: `must be one of ${values.join(', ')}` });
 
 /** Everything that can be configured; docs/operations.md explains each. */
 const schema = z.object({
@@ -17,13 +22,13 @@ const schema = z.object({
     .string()
     .default(ROLES.join(','))
     .transform((text) => text.split(',').map((role) => role.trim()))
-    .pipe(z.array(z.enum(ROLES)).min(1)),
+    .pipe(z.array(oneOf(ROLES)).min(1)),
   NATS_URL: z.string().min(1).optional(),
   DATABASE_URL: z.string().min(1).optional(),
   AGENT_HOST_LOG_SHARDS: whole(1, 64).default(1),
   AGENT_HOST_LOG_REPLICAS: whole(1, 5).default(1),
-  AGENT_HOST_FIXTURE_MODEL: z.enum(['0', '1']).default('0'),
-  AGENT_HOST_LOG_LEVEL: z.enum(['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent']).default('info'),
+  AGENT_HOST_FIXTURE_MODEL: oneOf(['0', '1']).default('0'),
+  AGENT_HOST_LOG_LEVEL: oneOf(['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent']).default('info'),
   AGENT_HOST_BODY_BYTES: whole(1_024, 3_500_000).default(1_048_576),
   AGENT_HOST_TURNS: whole(1, 10_000).default(256),
   AGENT_HOST_STREAM_BUFFER_BYTES: whole(4_096, 67_108_864).default(262_144),

@@ -4,6 +4,7 @@ import type { DataDir } from './embedded/data-dir.ts';
 import { findNatsServer, startNatsServer } from './embedded/nats-server.ts';
 import type { EmbeddedServer } from './embedded/nats-server.ts';
 import { startPostgres } from './embedded/postgres.ts';
+import { StartError } from './start-error.ts';
 
 /** The addresses of the log and the read store, and the servers that run as our children, if any. */
 export interface Servers {
@@ -31,7 +32,12 @@ export async function startServers(config: Config, dataDir: DataDir, report: (li
       ['postgres', postgres],
     ] as const) {
       void server?.exited.then(({ code, signal }) => {
-        if (!stopping) reject(new Error(`the embedded ${name} ended unexpectedly (${signal ?? code})`));
+        if (!stopping)
+          reject(
+            new StartError(
+              `the embedded ${name} ended unexpectedly (${signal ?? code}); see its log in ${dataDir.path} and start the Host again`,
+            ),
+          );
       });
     }
   });

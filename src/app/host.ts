@@ -150,7 +150,12 @@ async function serverParts(built: Built, engine: Engine, streams: EventStreams):
   return {
     logger,
     roles: { commands: config.roles.includes('commands'), reads: config.roles.includes('reads') },
-    gate: { authenticator: new Authenticator(directory, adminKey), features, bodyBytesMax: config.bodyBytesMax },
+    gate: {
+      authenticator: new Authenticator(directory, adminKey),
+      features,
+      logReachable: log.connected,
+      bodyBytesMax: config.bodyBytesMax,
+    },
     host: {
       service: SERVICE,
       version: await version(),

@@ -3,7 +3,7 @@ import { createCodec } from '../streams/codec.ts';
 import type { Codec } from '../streams/codec.ts';
 import type { CommitSource, EventStore } from '../streams/event-store.ts';
 import { JetStreamCommitSource } from '../streams/jetstream/commit-source.ts';
-import { closeNats, connectNats, NatsSetupError } from '../streams/jetstream/connection.ts';
+import { closeNats, connectNats, NatsSetupError, watchConnection } from '../streams/jetstream/connection.ts';
 import { JetStreamEventStore } from '../streams/jetstream/event-store.ts';
 import { JetStreamKeyValue } from '../streams/jetstream/key-value.ts';
 import { JetStreamLiveFeed } from '../streams/jetstream/live-feed.ts';
@@ -28,6 +28,8 @@ export interface LogParts {
   readonly directory: KeyValue;
   readonly snapshots: KeyValue;
   readonly leases: KeyValue;
+  /** False while the connection of the appends is down: a request then need not wait to find out. */
+  readonly connected: () => boolean;
   /** Resolves when the server answers on the connection of the appends. */
   readonly ping: () => Promise<void>;
   readonly close: () => Promise<void>;
@@ -67,6 +69,7 @@ export async function openLog({ url, name, shards, replicas, metrics }: LogOptio
     directory: bucket(buckets.directory, 'DIRECTORY'),
     snapshots: bucket(buckets.snapshots, 'SNAPSHOT'),
     leases: bucket(buckets.leases, 'LEASE'),
+    connected: watchConnection(appends),
     ping: async () => {
       await manager.getAccountInfo();
     },

@@ -30,6 +30,7 @@ export type Realm = 'admin' | 'tenant';
 
 /** The same words whether the key, the tenant or their pairing is unknown: nothing can be learnt from it. */
 const INVALID = 'The credential is not valid for this tenant. Check the key and the Svc-Tenant header.';
+const INVALID_ADMIN = 'The credential is not valid. Check the key.';
 const NO_SUBJECT =
   'Only an application key may act for a subject. Send the request without Svc-Subject and Svc-Scopes.';
 const BEARER = /^Bearer +([\x21-\x7e]{1,16384}) *$/i;
@@ -54,7 +55,9 @@ export class Authenticator {
     }
     const principal = this.#index.principal(hash);
     if (realm === 'admin')
-      return principal === undefined ? refuse('credential_invalid', INVALID) : this.#caller(principal, credentials);
+      return principal === undefined
+        ? refuse('credential_invalid', INVALID_ADMIN)
+        : this.#caller(principal, credentials);
     if (credentials.tenant === undefined) return refuse('invalid_request', 'Name the tenant in the Svc-Tenant header.');
     if (principal?.tenantId !== credentials.tenant) return refuse('credential_invalid', INVALID);
     return this.#caller(principal, credentials);

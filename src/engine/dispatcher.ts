@@ -2,6 +2,7 @@ import { delay } from '../lib/backoff.ts';
 import type { Clock } from '../lib/clock.ts';
 import { faultPoint } from '../lib/fault-points.ts';
 import type { Logger } from '../lib/logger.ts';
+import { OutageLog } from '../lib/outage-log.ts';
 import type { StoredCommit } from '../streams/commit.ts';
 import type { CommitSource, FollowedCommit } from '../streams/event-store.ts';
 import type { KeyValue } from '../streams/key-value.ts';
@@ -70,10 +71,12 @@ export class Dispatcher {
   #savedPosition = -1;
   #checkpointRevision = 0;
   #caughtUpTo = Number.POSITIVE_INFINITY;
+  readonly #outage: OutageLog;
   #loop: Promise<void> = Promise.resolve();
 
   constructor(options: DispatcherOptions) {
     this.#options = options;
+    this.#outage = new OutageLog(options.logger, `the dispatcher of stream ${options.shard}`);
   }
 
   /** Open turns that this process knows of; 0 on a node that does not lead. */
@@ -91,7 +94,7 @@ export class Dispatcher {
   }
 
   async #run(): Promise<void> {
-    const { leases, nodeId, logger, shard } = this.#options;
+    const { leases, nodeId, shard } = this.#options;
     const key = `dispatcher.${shard}`;
     const stopped = this.#stop.signal;
     while (!stopped.aborted) {
@@ -99,7 +102,7 @@ export class Dispatcher {
         const lease = await takeLease(leases, key, nodeId);
         if (lease !== null) await this.#lead(key, lease);
       } catch (error) {
-        if (!stopped.aborted) logger.warn({ err: error, shard }, 'the dispatcher starts again');
+        if (!stopped.aborted) this.#outage.failed(error);
       }
       this.#open.clear();
       await delay(RENEW_MS, stopped);
@@ -121,6 +124,7 @@ export class Dispatcher {
         if (tick % renewEvery === 0) held = await leases.swap(key, nodeId, { expected: held, ttlMs: LEASE_TTL_MS });
         await this.#compare();
         await this.#saveCheckpoint();
+        this.#outage.worked();
       }
       if (held !== null) await leases.remove(key);
     } finally {

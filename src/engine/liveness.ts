@@ -1,4 +1,5 @@
 import type { Logger } from '../lib/logger.ts';
+import { OutageLog } from '../lib/outage-log.ts';
 import type { KeyValue } from '../streams/key-value.ts';
 
 /** A worker that says nothing for so long is taken for dead. Whole seconds: the server's resolution. */
@@ -14,7 +15,7 @@ const PREFIX = 'worker';
  */
 export class WorkerLiveness {
   readonly #leases: KeyValue;
-  readonly #logger: Logger;
+  readonly #outage: OutageLog;
   readonly #alive = new Map<string, string>();
   readonly #stop = new AbortController();
   #timer: NodeJS.Timeout | null = null;
@@ -22,7 +23,7 @@ export class WorkerLiveness {
 
   constructor(leases: KeyValue, logger: Logger) {
     this.#leases = leases;
-    this.#logger = logger;
+    this.#outage = new OutageLog(logger, 'the worker lease');
   }
 
   /** Resolves once the leases of all nodes are known. */
@@ -51,9 +52,10 @@ export class WorkerLiveness {
     const key = `${PREFIX}.${nodeId}`;
     await this.#renew(key, workerId);
     this.#timer = setInterval(() => {
-      this.#renew(key, workerId).catch((error: unknown) => {
-        this.#logger.warn({ err: error }, 'the worker lease could not be renewed');
-      });
+      this.#renew(key, workerId).then(
+        () => this.#outage.worked(),
+        (error: unknown) => this.#outage.failed(error),
+      );
     }, RENEW_MS);
   }
 

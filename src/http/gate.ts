@@ -3,6 +3,7 @@ import type { Authenticator } from '../auth/authenticate.ts';
 import { authorize } from '../auth/authorize.ts';
 import type { Access } from '../auth/authorize.ts';
 import type { Caller } from '../auth/caller.ts';
+import { LogUnavailableError } from '../streams/event-store.ts';
 import { ProblemError } from './problem.ts';
 
 /** What a route says of itself; the gate refuses to let one start that says nothing. */
@@ -26,6 +27,8 @@ export const PROTOCOL = { min: 2, max: 8 } as const;
 export interface GateOptions {
   readonly authenticator: Authenticator;
   readonly features: readonly string[];
+  /** Whether the log can be reached: without it nothing is answered, so that nothing pretends (design, promise 5). */
+  readonly logReachable: () => boolean;
   /** Bodies longer than this are refused unread, bytes. */
   readonly bodyBytesMax: number;
 }
@@ -42,6 +45,7 @@ export function passGate(request: FastifyRequest, options: GateOptions): void {
   if (rules.access === null) return;
   checkProtocol(request, options.features);
   request.caller = authenticated(request, options, rules.access);
+  if (!options.logReachable()) throw new LogUnavailableError('the connection to the log is down');
 }
 
 export function refuseOrigin(request: FastifyRequest): void {

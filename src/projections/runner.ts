@@ -4,6 +4,7 @@ import { z } from 'zod';
 import { backoffMs, delay } from '../lib/backoff.ts';
 import { faultPoint } from '../lib/fault-points.ts';
 import type { Logger } from '../lib/logger.ts';
+import { OutageLog } from '../lib/outage-log.ts';
 import type { StoredCommit } from '../streams/commit.ts';
 import type { CommitSource, FollowedCommit } from '../streams/event-store.ts';
 import { subjectOf } from '../streams/subjects.ts';
@@ -36,11 +37,13 @@ export interface ProjectorOptions {
 export class Projector {
   readonly #options: ProjectorOptions;
   readonly #stop = new AbortController();
+  readonly #outage: OutageLog;
   #position = 0;
   #loop: Promise<void> = Promise.resolve();
 
   constructor(options: ProjectorOptions) {
     this.#options = options;
+    this.#outage = new OutageLog(options.logger, `the projector of ${options.group.name} ${options.shard}`);
   }
 
   /** How far this process has applied the stream; 0 while it is on standby. */
@@ -72,8 +75,8 @@ export class Projector {
         failures = 0;
       } catch (error) {
         failures++;
-        const known = error instanceof FencedError || isUnavailable(error);
-        logger[known ? 'warn' : 'error']({ err: error, group: group.name, shard }, 'the projector starts again');
+        if (error instanceof FencedError || isUnavailable(error)) this.#outage.failed(error);
+        else logger.error({ err: error, group: group.name, shard }, 'the projector starts again');
       }
       this.#position = 0;
       await delay(failures === 0 ? STANDBY_MS : backoffMs(failures, { baseMs: 100, capMs: 2_000 }), this.#stop.signal);
@@ -98,6 +101,7 @@ export class Projector {
   }
 
   #report(): void {
+    this.#outage.worked();
     const { group, shard, onProgress } = this.#options;
     onProgress({ group: group.name, shard, position: this.#position });
   }

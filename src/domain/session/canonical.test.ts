@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { MANIFEST, TURN, usage } from '../../../test/support/sessions.ts';
-import { toCanonical } from './canonical.ts';
+import { isCanonical, toCanonical } from './canonical.ts';
 import { sessionEventSchemas } from './events.ts';
 import type { SessionEvent } from './events.ts';
 
@@ -97,4 +97,12 @@ test('a cancel shows the turn that it named as its payload, and the one it ended
 test('members that are absent stay absent', () => {
   const bare: SessionEvent = { type: 'turn.cancelled', data: { turnId: TURN } };
   expect(toCanonical(bare)).toEqual({ type: 'turn.cancelled', turnId: TURN, payload: {} });
+});
+
+test('the short question and the long one agree on every type', () => {
+  for (const [type, data] of Object.entries(FULL)) {
+    // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- type and data come from one entry
+    const event = { type, data } as SessionEvent;
+    expect([type, isCanonical(event.type)]).toEqual([type, toCanonical(event) !== null]);
+  }
 });

@@ -7,6 +7,21 @@ export interface CanonicalEvent {
   readonly payload: Readonly<Record<string, unknown>>;
 }
 
+/** Whether the canonical history has the event; the same list as `toCanonical`, which a test holds it to. */
+export function isCanonical(type: SessionEvent['type']): boolean {
+  return CANONICAL.has(type);
+}
+
+const CANONICAL: ReadonlySet<string> = new Set([
+  'command.message',
+  'command.cancel',
+  'message.assistant',
+  'effect.uncertain',
+  'turn.completed',
+  'turn.failed',
+  'turn.cancelled',
+]);
+
 /**
  * The allow-list of the canonical history (wire contract, section 7). What is not named here is an internal observation
  * and never leaves the Host; members that only the engine needs are left out one by one.

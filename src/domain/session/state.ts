@@ -4,6 +4,7 @@ import { evolveTurn } from '../turn/state.ts';
 import type { ActiveTurn } from '../turn/state.ts';
 import { addUsage, ZERO_TOTAL } from '../turn/usage.ts';
 import type { Usage } from '../turn/usage.ts';
+import { isCanonical } from './canonical.ts';
 import { emptyConversation, evolveConversation } from './conversation.ts';
 import type { Conversation } from './conversation.ts';
 import type { SessionEvent } from './events.ts';
@@ -32,6 +33,8 @@ export interface OpenSession {
   readonly updatedAt: string;
   /** Position of the commit that opened it: cursors from before belong to an earlier session of the same id. */
   readonly createdPosition: number;
+  /** Where the newest event of the canonical history stands; null while it is empty. */
+  readonly last: { readonly position: number; readonly index: number } | null;
   readonly turn: ActiveTurn | null;
   readonly lastTurn: LastTurn | null;
   /** Total over all turns, bills of given-up calls included. */
@@ -55,7 +58,8 @@ export function evolveSession(state: SessionState, event: SessionEvent, meta: Ev
   }
   if (state.status === 'absent') return state;
   const conversation = evolveConversation(state.conversation, event);
-  const next = { ...state, conversation, updatedAt: meta.at };
+  const last = isCanonical(event.type) ? { position: meta.position, index: meta.index } : state.last;
+  const next = { ...state, conversation, last, updatedAt: meta.at };
   switch (event.type) {
     case 'session.updated':
       return { ...next, labels: event.data.labels };
@@ -92,6 +96,7 @@ function openSession(data: Extract<SessionEvent, { type: 'session.created' }>['d
     createdAt: meta.at,
     updatedAt: meta.at,
     createdPosition: meta.position,
+    last: null,
     turn: null,
     lastTurn: null,
     usage: ZERO_TOTAL,

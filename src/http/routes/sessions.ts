@@ -8,12 +8,12 @@ import { canonicalJson } from '../../lib/canonical-json.ts';
 import { sha256Hex } from '../../lib/hash.ts';
 import type { SessionQueries } from '../../projections/sessions/queries.ts';
 import type { SessionView } from '../../projections/sessions/views.ts';
-import { encodeCursor } from '../../streams/cursor.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
 import type { Freshness } from '../freshness.ts';
 import { callerOf } from '../gate.ts';
 import { ListRequest } from '../list-request.ts';
 import { accepted, notFound, ProblemError } from '../problem.ts';
+import { shownSession, shownState } from '../wire/session.ts';
 import * as wire from '../wire/schemas.ts';
 import type { OpenSessionBody } from '../wire/schemas.ts';
 
@@ -37,7 +37,9 @@ export function sessionRoutes(parts: SessionRouteParts): FastifyPluginAsyncZod {
           await openSession(parts, openSessionInput(caller, ref, { body: request.body, requestId: request.id })),
         );
         await freshness('sessions', ref, outcome.position);
-        return await shownSession(queries, ref, caller);
+        const { state } = await parts.sessions.load(ref);
+        if (state.status === 'absent') throw new Error('a session vanished while it was being opened');
+        return shownState(ref, parts.sessions.store.shardOf(ref), state);
       },
     );
     app.get(
@@ -45,7 +47,8 @@ export function sessionRoutes(parts: SessionRouteParts): FastifyPluginAsyncZod {
       { config, schema: { params: wire.sessionPath, response: { 200: wire.session } } },
       async (request) => {
         const caller = callerOf(request);
-        return await shownSession(queries, sessionRef(caller, request.params.sessionId), caller);
+        const ref = sessionRef(caller, request.params.sessionId);
+        return shownSession(ref, await reachableSession(queries, ref, caller));
       },
     );
     app.get(
@@ -65,7 +68,7 @@ export function sessionRoutes(parts: SessionRouteParts): FastifyPluginAsyncZod {
         const wanted = { ...filter, subject, label: label === undefined ? undefined : labelOf(label) };
         const found = await queries.list(caller.tenantId, wanted, { limit: list.wanted, after: list.after });
         const { entries, nextCursor } = list.page(found, ({ createdAt, id }) => [createdAt, id]);
-        return { sessions: entries.map((view) => shown(sessionRef(caller, view.id), view)), nextCursor };
+        return { sessions: entries.map((view) => shownSession(sessionRef(caller, view.id), view)), nextCursor };
       },
     );
     await Promise.resolve();
@@ -119,18 +122,4 @@ export async function reachableSession(
   const view = await queries.get(ref);
   if (view === null || !reachesSession(caller, view)) throw notFound('session');
   return view;
-}
-
-async function shownSession(
-  queries: SessionQueries,
-  ref: AggregateRef,
-  caller: Caller,
-): Promise<ReturnType<typeof shown>> {
-  return shown(ref, await reachableSession(queries, ref, caller));
-}
-
-function shown(ref: AggregateRef, view: SessionView) {
-  const { last, createdPosition: _, labels, info, ...rest } = view;
-  const cursor = last === null ? null : encodeCursor(ref, last);
-  return { ...rest, labels: { ...labels }, info: { ...info }, vaultIds: [], sandboxId: null, waits: [], cursor };
 }

@@ -51,6 +51,19 @@ export async function closeNats(connections: NatsConnections): Promise<void> {
   await appends.close();
 }
 
+/** Tells whether a connection is up, as far as its client knows. */
+export function watchConnection(connection: NatsConnection): () => boolean {
+  let connected = true;
+  const watch = async (): Promise<void> => {
+    for await (const { type } of connection.status()) {
+      if (type === 'disconnect') connected = false;
+      if (type === 'reconnect') connected = true;
+    }
+  };
+  void watch();
+  return () => connected;
+}
+
 function connectionOptions(url: string): Parameters<typeof connect>[0] {
   let parsed: URL;
   try {

@@ -1,0 +1,45 @@
+import type { z } from 'zod';
+import type { OpenSession } from '../../domain/session/state.ts';
+import type { SessionView } from '../../projections/sessions/views.ts';
+import { encodeCursor } from '../../streams/cursor.ts';
+import type { AggregateRef } from '../../streams/subjects.ts';
+import type { session } from './schemas.ts';
+
+type ShownSession = z.input<typeof session>;
+
+/** A session as its routes show it (wire contract, section 6), members in the order of the contract. */
+export function shownSession(ref: AggregateRef, view: Omit<SessionView, 'createdPosition'>): ShownSession {
+  const { id, agentId, agentVersion, manifestHash, subject, status, activeTurnId, lastTurn, usage, last } = view;
+  return {
+    id,
+    agentId,
+    agentVersion,
+    manifestHash,
+    subject,
+    status,
+    activeTurnId,
+    lastTurn,
+    labels: { ...view.labels },
+    info: { ...view.info },
+    // Vaults, sandboxes and things to wait for come with their own routes.
+    vaultIds: [],
+    sandboxId: null,
+    waits: [],
+    usage,
+    cursor: last === null ? null : encodeCursor(ref, last),
+    createdAt: view.createdAt,
+    updatedAt: view.updatedAt,
+  };
+}
+
+/** The same from the fold that a command was decided on: the answer of a write does not wait for a read model. */
+export function shownState(ref: AggregateRef, shard: number, state: OpenSession): ShownSession {
+  const { turn, last, ...rest } = state;
+  return shownSession(ref, {
+    ...rest,
+    id: ref.id,
+    status: turn === null ? 'idle' : 'running',
+    activeTurnId: turn?.turnId ?? null,
+    last: last === null ? null : { ...last, shard },
+  });
+}
