@@ -49,7 +49,7 @@ export function shaped<S extends z.ZodType>(answer: Answer, status: number, sche
 
 /** What no answer may ever tell: code, addresses, SQL, subjects of the log, or words of the libraries inside. */
 const INTERNAL =
-  /node_modules|\bat .*\.ts:\d+|file:\/\/|\/src\/|postgres|slonik|select .* from|jetstream|nats|evt\.\d|127\.0\.0\.1|FST_ERR|ZodError|undefined|\[object/i;
+  /node_modules|\bat .*\.ts:\d+|file:\/\/|\/src\/|postgres|slonik|select .* from|jetstream|nats|evt\.\d|127\.0\.0\.1|FST_ERR|ZodError|\[object/i;
 
 /** A refusal in the one form that all have (wire contract, section 1). */
 export function refused(answer: Answer, status: number, code: string): z.output<typeof problem> {

@@ -1,0 +1,47 @@
+import { afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { z } from 'zod';
+import { send } from '../../support/client.ts';
+import { bodies, noHttp } from './bad-bodies.ts';
+import { anyRoute, guarded } from './bad-headers.ts';
+import { cursors, parameters, queries } from './bad-queries.ts';
+import { Call, makeWorld } from './call.ts';
+import type { BadInputTarget, World } from './call.ts';
+import { CURSORS, ROUTES } from './routes.ts';
+
+/** Whatever is sent, the answer is the refusal of the contract, in its order of checks, and nothing is stored. */
+export function badInputSuite(target: () => BadInputTarget): void {
+  let world: World;
+  let before: unknown;
+
+  beforeAll(async () => {
+    world = await makeWorld(target());
+    before = await world.stored();
+  });
+
+  afterEach(async () => {
+    expect(await world.stored(), 'nothing is stored').toEqual(before);
+  });
+
+  test('the table has every operation of the document, and no other', async () => {
+    const { json } = await send(target().nodes[0].url, { path: '/openapi.json' });
+    const { paths } = z.object({ paths: z.record(z.string(), z.record(z.string(), z.unknown())) }).parse(json);
+    const operations = Object.entries(paths).flatMap(([path, methods]) =>
+      Object.keys(methods).map((method) => `${method.toUpperCase()} ${path}`),
+    );
+    expect(Object.keys(ROUTES).toSorted()).toEqual(operations.toSorted());
+  });
+
+  describe.each(Object.entries(ROUTES))('%s', (name, row) => {
+    const call = new Call(name, row, () => ({ target: target(), world }));
+    anyRoute(call);
+    if (row.realm !== 'open') guarded(call, () => world);
+    if (row.params !== undefined) parameters(call);
+    if (row.realm !== 'open') queries(call);
+    if (CURSORS[name] !== undefined) cursors(call, CURSORS[name], () => world);
+    if (row.bodies !== undefined) bodies(call, () => target().nodes[0].url);
+  });
+
+  describe('bytes that are no HTTP', () => {
+    noHttp(() => target().nodes[0].url);
+  });
+}

@@ -1,0 +1,99 @@
+import { createHmac } from 'node:crypto';
+import { z } from 'zod';
+import { send } from '../../support/client.ts';
+import type { Answer, RawRequest, TenantClient } from '../../support/client.ts';
+import type { RouteRow } from './routes.ts';
+import { adminOf, newTenant, refused } from './target.ts';
+import type { HttpTarget } from './target.ts';
+
+export interface BadInputTarget extends HttpTarget {
+  /** How many messages the log holds, where that can be looked at. */
+  readonly logMessages?: () => Promise<number>;
+}
+
+export const ROOM = 'room/1';
+/** Twice what a body may be, bytes. */
+export const TOO_MUCH = 2 * 1_048_576;
+export interface World {
+  readonly tenant: TenantClient;
+  readonly foreign: TenantClient;
+  readonly studioKey: string;
+  /** Everything that a bad request could have changed. */
+  readonly stored: () => Promise<unknown>;
+}
+
+export async function makeWorld(target: BadInputTarget): Promise<World> {
+  const [tenant, foreign] = [await newTenant(target), await newTenant(target)];
+  await tenant.openSession(ROOM);
+  await tenant.openSession('room/2');
+  for (const room of [ROOM, 'room/2']) {
+    const { turnId } = await tenant.play(room, [{ toolCalls: [{ name: 'absent', input: {} }] }, { text: 'b' }]);
+    await tenant.turnEnd(room, turnId);
+  }
+  const studioKey = createHmac('sha256', target.adminKey).update(`studio\0${tenant.tenantId}`).digest('hex');
+  const read = ['/v1/sessions', '/v1/sessions/room%2F1', '/v1/agents', '/v1/agents/agent', '/v1/agents/agent/versions'];
+  const stored = async (): Promise<unknown> => ({
+    items: await tenant.items(ROOM),
+    reads: await Promise.all(read.map(async (path) => (await tenant.request({ path })).json)),
+    foreign: (await foreign.request({ path: '/v1/sessions' })).json,
+    tenants: (await adminOf(target).request({ path: '/v1/admin/tenants?limit=200' })).json,
+    messages: await target.logMessages?.(),
+  });
+  return { tenant, foreign, studioKey, stored };
+}
+
+/** One route, called rightly but for what a case changes. */
+export class Call {
+  readonly name: string;
+  readonly row: RouteRow;
+  readonly method: string;
+  readonly template: string;
+  readonly #place: () => { readonly target: BadInputTarget; readonly world: World };
+
+  constructor(name: string, row: RouteRow, place: () => { readonly target: BadInputTarget; readonly world: World }) {
+    [this.method = 'GET', this.template = '/'] = name.split(' ');
+    this.name = name;
+    this.row = row;
+    this.#place = place;
+  }
+
+  /** With its parameters filled in; `over` as they are, not encoded. */
+  path(over: Readonly<Record<string, string>> = {}): string {
+    return this.template.replaceAll(
+      /\{(\w+)\}/g,
+      (_, name: string) => over[name] ?? encodeURIComponent(this.row.params?.[name] ?? ''),
+    );
+  }
+
+  get headers(): Record<string, string> {
+    const { target, world } = this.#place();
+    return this.row.realm === 'admin'
+      ? adminOf(target).headers
+      : this.row.realm === 'tenant'
+        ? world.tenant.headers
+        : {};
+  }
+
+  get adminKey(): string {
+    return this.#place().target.adminKey;
+  }
+
+  get hasBody(): boolean {
+    return this.row.bodies !== undefined;
+  }
+
+  /** A header of undefined is left out. */
+  async send({ headers = {}, ...raw }: Partial<RawRequest>): Promise<Answer> {
+    const all = Object.entries({ ...this.headers, ...headers }).filter(([, value]) => value !== undefined);
+    const { url } = this.#place().target.nodes[0];
+    return await send(url, { method: this.method, path: this.path(), ...raw, headers: Object.fromEntries(all) });
+  }
+}
+
+const issues = z.object({ issues: z.array(z.strictObject({ path: z.string(), message: z.string().min(1) })).min(1) });
+
+/** What a refusal of an invalid request says is wrong, as `path: message`. */
+export function invalid(answer: Answer): string[] {
+  const { details } = refused(answer, 400, 'invalid_request');
+  return issues.parse(details).issues.map(({ path, message }) => `${path}: ${message}`);
+}

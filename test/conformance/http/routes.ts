@@ -1,0 +1,259 @@
+/** How to call each route rightly; what is done wrong with it is bad-input.ts. */
+
+export type Json = Readonly<Record<string, unknown>>;
+
+export interface RouteRow {
+  readonly realm: 'open' | 'admin' | 'tenant';
+  /** Which scope lets a subject in; absent: none does. */
+  readonly scope?: string;
+  /** Path parameters with a value that is there. */
+  readonly params?: Readonly<Record<string, string>>;
+  /** Query parameters with values that are refused as invalid, percent-encoded; `limit` and `cursor` have theirs in common. */
+  readonly query?: Readonly<Record<string, readonly string[]>>;
+  readonly limitMax?: number;
+  readonly bodies?: readonly BodyRow[];
+}
+
+export interface BodyRow {
+  /** With every member that it may have, all of them right. */
+  readonly whole: Json;
+  /** Members that hold any JSON object: what is inside is not ours to type. */
+  readonly free?: readonly string[];
+  /** Members, dotted, without which the body is refused. */
+  readonly required: readonly string[];
+  /** More that is refused: members that replace those of `whole`; undefined takes one away. */
+  readonly wrong?: readonly Json[];
+}
+
+const LONG = 'x'.repeat(257);
+const ids = { requestId: 'rq', idempotencyKey: 'never-used' };
+const badIds: readonly Json[] = [
+  { requestId: '' },
+  { requestId: LONG },
+  { idempotencyKey: '' },
+  { idempotencyKey: LONG },
+];
+const badClientIds = ['', 'x'.repeat(201), '/a', 'a/', 'a//b', '.a', 'a b', 'ä', '-', 'a\u0000'];
+const BAD_QUERY_TEXT = ['', '%00', 'a%00b', 'x'.repeat(401)];
+
+const manifest = {
+  name: 'n',
+  description: 'd',
+  metadata: { any: [1, { thing: null }] },
+  instructions: 'i',
+  model: { provider: 'fixture', model: 'm', settings: { temperature: 1, maxOutputTokens: 10, reasoningEffort: 'low' } },
+  limits: { maxSteps: 3, maxTurnSeconds: 60 },
+};
+const badManifests: readonly Json[] = [
+  { ...manifest, model: { provider: 'nobody', model: 'm' } },
+  { ...manifest, model: { provider: 'fixture', model: '' } },
+  { ...manifest, limits: { maxSteps: 0 } },
+  { ...manifest, limits: { maxSteps: 1.5 } },
+  { ...manifest, limits: { maxTurnSeconds: 0 } },
+  { ...manifest, name: '' },
+  { ...manifest, tools: 'all' },
+  { ...manifest, mcpServers: {} },
+  { ...manifest, instructions: undefined },
+];
+
+const commands: readonly BodyRow[] = [
+  {
+    whole: { ...ids, type: 'message', content: 'c', manifest, whenBusy: 'refuse' },
+    free: ['manifest.metadata'],
+    required: ['requestId', 'idempotencyKey', 'type', 'manifest.instructions'],
+    wrong: [
+      ...badIds,
+      { type: 'shout' },
+      { content: '' },
+      { content: undefined },
+      { content: 'c', parts: [{ type: 'text', text: 't' }] },
+      { whenBusy: 'never' },
+      ...badManifests.map((wrong) => ({ manifest: wrong })),
+    ],
+  },
+  {
+    whole: {
+      ...ids,
+      type: 'message',
+      parts: [
+        { type: 'text', text: 't' },
+        { type: 'file', artifactId: 'af_1', version: 1 },
+      ],
+    },
+    required: ['parts', 'parts.0.type', 'parts.0.text', 'parts.1.artifactId'],
+    wrong: [
+      { parts: [] },
+      { parts: Array.from({ length: 33 }, () => ({ type: 'text', text: 't' })) },
+      { parts: [{ type: 'image', url: 'u' }] },
+      { parts: [{ type: 'text', text: '' }] },
+      { parts: [{ type: 'file', artifactId: 'af_1', version: 0 }] },
+    ],
+  },
+  {
+    whole: { ...ids, type: 'cancel', turnId: 'tu_1', reason: 'r' },
+    required: ['requestId', 'idempotencyKey', 'type'],
+    wrong: [...badIds, { turnId: '' }, { turnId: 'x'.repeat(201) }, { reason: 'x'.repeat(2_001) }],
+  },
+  {
+    whole: { ...ids, type: 'approve', interactionId: 'in_1', approved: true, reason: 'r' },
+    required: ['requestId', 'idempotencyKey', 'interactionId', 'approved'],
+    wrong: [...badIds, { interactionId: '' }],
+  },
+  {
+    whole: { ...ids, type: 'respond', interactionId: 'in_1', value: { any: 1 } },
+    free: ['value'],
+    required: ['requestId', 'idempotencyKey', 'interactionId'],
+    wrong: [...badIds, { interactionId: '' }],
+  },
+  {
+    whole: {
+      ...ids,
+      type: 'action_result',
+      actionId: 'ac_1',
+      claimId: 'cl_1',
+      generation: 1,
+      outcome: { kind: 'ask', interaction: { kind: 'question', prompt: 'p', schema: { any: 1 } } },
+    },
+    free: ['outcome.interaction.schema'],
+    required: ['actionId', 'claimId', 'generation', 'outcome', 'outcome.interaction.prompt'],
+    wrong: [...badIds, { generation: 0 }, { outcome: { kind: 'lost' } }, { outcome: { kind: 'failed', code: 'c' } }],
+  },
+];
+
+const agentId = { agentId: 'agent' };
+const sessionId = { sessionId: 'room/1' };
+
+/** One row for each operation of the document, by its method and path there. */
+export const ROUTES: Readonly<Record<string, RouteRow>> = {
+  'GET /health': { realm: 'open' },
+  'GET /ready': { realm: 'open' },
+  'GET /v1/me': { realm: 'tenant', scope: 'vaults:own' },
+  'POST /v1/admin/tenants': {
+    realm: 'admin',
+    bodies: [
+      {
+        whole: {
+          name: 'n',
+          ...ids,
+          tenantId: `tn_${'0'.repeat(26)}`,
+          principalId: 'p',
+          credentialHash: 'a'.repeat(64),
+          studioCredentialHash: 'b'.repeat(64),
+        },
+        required: ['name'],
+        wrong: [
+          ...badIds,
+          { name: '' },
+          { name: 'x'.repeat(201) },
+          ...['tn_1', `tn_${'I'.repeat(26)}`, `tn_${'u'.repeat(26)}`, ''].map((tenantId) => ({ tenantId })),
+          ...[...badClientIds, 'studio'].map((principalId) => ({ principalId })),
+          ...['', 'A'.repeat(64), 'a'.repeat(63)].map((credentialHash) => ({ credentialHash })),
+          { studioCredentialHash: 'g'.repeat(64) },
+        ],
+      },
+    ],
+  },
+  'GET /v1/admin/tenants': { realm: 'admin', limitMax: 200 },
+  'GET /v1/admin/tenants/{tenantId}': { realm: 'admin', params: { tenantId: `tn_${'0'.repeat(26)}` } },
+  'PUT /v1/agents/{agentId}': {
+    realm: 'tenant',
+    scope: 'agents:write',
+    params: agentId,
+    bodies: [
+      {
+        whole: { requestId: 'rq', manifest, implementationVersion: 'v' },
+        free: ['manifest.metadata'],
+        required: ['manifest', 'manifest.instructions', 'manifest.model.provider', 'manifest.model.model'],
+        wrong: [
+          { requestId: '' },
+          { requestId: LONG },
+          { implementationVersion: '' },
+          { implementationVersion: 'x'.repeat(201) },
+          ...badManifests.map((wrong) => ({ manifest: wrong })),
+        ],
+      },
+    ],
+  },
+  'DELETE /v1/agents/{agentId}': { realm: 'tenant', scope: 'agents:write', params: agentId },
+  'GET /v1/agents/{agentId}': { realm: 'tenant', scope: 'agents:read', params: agentId },
+  'GET /v1/agents': { realm: 'tenant', scope: 'agents:read', limitMax: 200 },
+  'GET /v1/agents/{agentId}/versions': { realm: 'tenant', scope: 'agents:read', params: agentId },
+  'PUT /v1/sessions/{sessionId}': {
+    realm: 'tenant',
+    scope: 'sessions:own',
+    params: sessionId,
+    bodies: [
+      {
+        whole: {
+          requestId: 'rq',
+          agentId: 'agent',
+          subject: 'ann',
+          info: { any: [1, { thing: null }] },
+          labels: { team: 'x' },
+          vaultIds: ['va_1'],
+          sandbox: { kind: 'virtual', spec: { any: 1 } },
+        },
+        free: ['info', 'labels', 'sandbox.spec'],
+        required: ['agentId'],
+        wrong: [
+          { requestId: '' },
+          { requestId: LONG },
+          ...badClientIds.map((id) => ({ agentId: id })),
+          ...['', 'host', 'studio', 'a b', 'ä', 'x'.repeat(201)].map((subject) => ({ subject })),
+          ...[{ '': 'x' }, { 'a b': 'x' }, { a: 1 }, { a: 'x'.repeat(257) }, { a: null }].map((labels) => ({ labels })),
+          { labels: Object.fromEntries(Array.from({ length: 65 }, (_, i) => [`l${i}`, ''])) },
+          { vaultIds: [''] },
+          { vaultIds: Array.from({ length: 33 }, () => 'va_1') },
+          ...[true, {}, { id: '' }, { id: 'a', kind: 'pod' }, { kind: 'cloud' }].map((sandbox) => ({ sandbox })),
+        ],
+      },
+    ],
+  },
+  'GET /v1/sessions/{sessionId}': { realm: 'tenant', scope: 'sessions:own', params: sessionId },
+  'GET /v1/sessions': {
+    realm: 'tenant',
+    scope: 'sessions:own',
+    limitMax: 200,
+    query: {
+      agentId: ['', '%00', 'a%20b', '%2Fa', 'x'.repeat(201)],
+      status: ['', 'done', 'IDLE', 'idle%00'],
+      label: [...BAD_QUERY_TEXT, 'team', '=x', 'team=x%00', 'team%00=x'],
+      subject: BAD_QUERY_TEXT,
+    },
+  },
+  'POST /v1/sessions/{sessionId}/commands': {
+    realm: 'tenant',
+    scope: 'sessions:own',
+    params: sessionId,
+    bodies: commands,
+  },
+  'GET /v1/sessions/{sessionId}/items': {
+    realm: 'tenant',
+    scope: 'sessions:own',
+    params: sessionId,
+    limitMax: 1_000,
+    query: { order: ['', 'up', 'ASC', 'asc%00'], agent: BAD_QUERY_TEXT },
+  },
+  'GET /v1/sessions/{sessionId}/events': {
+    realm: 'tenant',
+    scope: 'sessions:own',
+    params: sessionId,
+    query: { agent: BAD_QUERY_TEXT },
+  },
+  'GET /v1/sessions/{sessionId}/calls/model': {
+    realm: 'tenant',
+    params: sessionId,
+    limitMax: 200,
+    query: { turnId: ['', '%00', 'x'.repeat(201)] },
+  },
+};
+
+/** Operations with a `cursor`, and whether it is a place in the history of a session or in a list. */
+export const CURSORS: Readonly<Record<string, 'history' | 'list'>> = {
+  'GET /v1/admin/tenants': 'list',
+  'GET /v1/agents': 'list',
+  'GET /v1/sessions': 'list',
+  'GET /v1/sessions/{sessionId}/items': 'history',
+  'GET /v1/sessions/{sessionId}/events': 'history',
+  'GET /v1/sessions/{sessionId}/calls/model': 'list',
+};

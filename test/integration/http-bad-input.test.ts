@@ -1,0 +1,30 @@
+import { jetstreamManager } from '@nats-io/jetstream';
+import { connect } from '@nats-io/transport-node';
+import type { NatsConnection } from '@nats-io/transport-node';
+import { afterAll, beforeAll, describe } from 'vitest';
+import { badInputSuite } from '../conformance/http/bad-input.ts';
+import type { BadInputTarget } from '../conformance/http/call.ts';
+import { startHost } from '../support/host.ts';
+import type { Host } from '../support/host.ts';
+
+describe('bad input at the durable Host', () => {
+  let host: Host;
+  let nats: NatsConnection;
+  let target: BadInputTarget;
+
+  beforeAll(async () => {
+    host = await startHost();
+    const { host: servers, username, password } = new URL(await host.file('nats-url'));
+    nats = await connect({ servers, user: username, pass: password });
+    const manager = await jetstreamManager(nats);
+    const logMessages = async (): Promise<number> => (await manager.streams.info('EVT_0')).state.messages;
+    target = { adminKey: host.adminKey, nodes: [host, host], logMessages };
+  });
+
+  afterAll(async () => {
+    await nats.close();
+    await host[Symbol.asyncDispose]();
+  });
+
+  badInputSuite(() => target);
+});
