@@ -1,0 +1,107 @@
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import * as wire from '#src/http/wire/schemas.ts';
+import { AdminClient, send } from '../support/client.ts';
+import type { TenantClient } from '../support/client.ts';
+import { startHost } from '../support/host.ts';
+import type { Host } from '../support/host.ts';
+import { TcpProxy } from '../support/tcp-proxy.ts';
+import { until } from '../support/wait-until.ts';
+import { refused, shaped } from '../conformance/http/target.ts';
+
+const ROOM = '/v1/sessions/room';
+
+/** A node whose servers can be taken away from it, beside one that keeps them. */
+describe('while a server is away', () => {
+  let whole: Host;
+  let cut: Host;
+  let database: TcpProxy;
+  let log: TcpProxy;
+  let tenant: TenantClient;
+
+  beforeAll(async () => {
+    whole = await startHost();
+    const [natsUrl, databaseUrl] = [new URL(await whole.file('nats-url')), new URL(await whole.file('database-url'))];
+    log = await TcpProxy.start(Number(natsUrl.port));
+    database = await TcpProxy.start(Number(databaseUrl.port));
+    natsUrl.port = String(log.port);
+    databaseUrl.port = String(database.port);
+    cut = await startHost({ join: whole, env: { NATS_URL: natsUrl.href, DATABASE_URL: databaseUrl.href } });
+    const first = await new AdminClient(whole).createTenant();
+    await first.saveAgent();
+    await first.openSession('room');
+    tenant = first.at(cut);
+    await until(
+      'the other node knows the tenant',
+      async () => (await tenant.request({ path: '/v1/me' })).status === 200,
+    );
+  });
+
+  afterAll(async () => {
+    await cut[Symbol.asyncDispose]();
+    await database[Symbol.asyncDispose]();
+    await log[Symbol.asyncDispose]();
+    await whole[Symbol.asyncDispose]();
+  });
+
+  function takeAway(proxy: TcpProxy): AsyncDisposable {
+    proxy.dropRequests();
+    proxy.cutAll();
+    return {
+      [Symbol.asyncDispose]: async () => {
+        proxy.pass();
+        proxy.cutAll();
+        await until(
+          'the node is ready again',
+          async () => (await send(cut.url, { path: '/ready' })).status === 200,
+          30_000,
+        );
+      },
+    };
+  }
+
+  async function notReady(): Promise<string[]> {
+    const { status, checks } = await until('the node is not ready', async () => {
+      const answer = await send(cut.url, { path: '/ready' });
+      return answer.status === 503 ? shaped(answer, 503, wire.ready) : undefined;
+    });
+    expect(status).toBe('not_ready');
+    const failed = Object.entries(checks).filter(([, { ok }]) => !ok);
+    for (const [, { detail }] of failed) expect(detail).not.toMatch(/\d|@|:\/\//);
+    return failed.map(([name]) => name);
+  }
+
+  test('without the database commands and streams go on, pages say so', async () => {
+    const reader = await tenant.events('room');
+    {
+      await using _ = takeAway(database);
+      expect(await notReady()).toEqual(['database']);
+      const { turnId } = await tenant.message('room', 'still here');
+      const end = await reader.find(({ event }) => event === 'turn.completed');
+      expect(JSON.parse(end.data)).toMatchObject({ turnId, payload: { output: 'echo: still here' } });
+      for (const path of [`${ROOM}/items`, ROOM, '/v1/sessions', '/v1/agents', `${ROOM}/calls/model`]) {
+        const answer = await tenant.request({ path });
+        expect(refused(answer, 503, 'unavailable').details, path).toEqual({ dependency: 'database' });
+      }
+      const fresh = await tenant.events('room');
+      expect((await fresh.collect(3)).map(({ type }) => type)).toEqual(reader.records.map(({ type }) => type));
+      fresh.close();
+    }
+    reader.close();
+    expect((await tenant.items('room')).filter(({ type }) => type === 'turn.completed')).toHaveLength(1);
+    expect((await send(cut.url, { path: '/health' })).status).toBe(200);
+  });
+
+  test('without the log a command is refused or accepted for good, never both', async () => {
+    const before = (await tenant.items('room')).length;
+    const key = { idempotencyKey: 'over the outage', requestId: 'r' };
+    {
+      await using _ = takeAway(log);
+      expect(await notReady()).toContain('streams');
+      const answer = await tenant.command('room', { type: 'cancel' }, key);
+      expect(refused(answer, 503, 'unavailable').details).toEqual({ dependency: 'streams' });
+    }
+    const { cursor } = await tenant.cancel('room', {}, key);
+    const items = await tenant.items('room');
+    expect(items.slice(before).map((item) => item.cursor)).toEqual([cursor]);
+  });
+});
