@@ -82,6 +82,8 @@ function connectionOptions(url: string): Parameters<typeof connect>[0] {
     reconnectTimeWait: 100,
     reconnectJitter: 100,
     timeout: 5_000,
+    // Otherwise the client captures three stacks for each request, for errors that hardly ever happen.
+    noAsyncTraces: true,
     pingInterval: 5_000,
     maxPingOut: 2,
   };
