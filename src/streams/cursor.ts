@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import type { AggregateRef } from './subjects.ts';
 
 /** A place in an aggregate's history: the event at `index` of the commit at `position` in stream `shard`. */
@@ -41,7 +41,7 @@ let lastCheck = Buffer.alloc(CHECK_BYTES);
 function check(ref: AggregateRef): Buffer {
   const key = `${ref.tenant}\0${ref.kind}\0${ref.id}`;
   if (key !== lastKey) {
-    lastCheck = createHash('sha256').update(key).digest().subarray(0, CHECK_BYTES);
+    lastCheck = hash('sha256', key, 'buffer').subarray(0, CHECK_BYTES);
     lastKey = key;
   }
   return lastCheck;

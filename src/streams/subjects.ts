@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 
 /** What one subject of the log holds the history of. The aggregate is the whole subject: never the event type in it. */
 export const AGGREGATE_KINDS = [
@@ -28,7 +28,7 @@ export const BUCKETS = 64;
 
 /** Bucket of an aggregate, 0 to 63: the same on every node and for ever. */
 export function bucketOf(ref: AggregateRef): number {
-  const digest = createHash('sha1').update(`${ref.tenant}\0${ref.id}`).digest();
+  const digest = hash('sha1', `${ref.tenant}\0${ref.id}`, 'buffer');
   return (digest[0] ?? 0) % BUCKETS;
 }
 
@@ -45,8 +45,11 @@ export function shardOfStreamName(name: string): number {
   return Number(name.slice('EVT_'.length));
 }
 
+const NEEDS_ESCAPE = /[^A-Za-z0-9_-]/;
+
 /** Any text as one legal subject token: what is no letter, digit, `_` or `-` becomes `=` and the hex of its UTF-8 bytes. */
 export function escapeToken(text: string): string {
+  if (!NEEDS_ESCAPE.test(text)) return text;
   return text.replace(/[^A-Za-z0-9_-]/gu, (char) =>
     [...Buffer.from(char)].map((byte) => `=${byte.toString(16).padStart(2, '0')}`).join(''),
   );

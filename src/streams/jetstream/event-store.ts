@@ -58,7 +58,7 @@ export class JetStreamEventStore implements EventStore {
   }
 
   shardOf(ref: AggregateRef): number {
-    return streamOf(bucketOf(ref), this.#shards);
+    return this.#shards === 1 ? 0 : streamOf(bucketOf(ref), this.#shards);
   }
 
   /**
