@@ -108,6 +108,16 @@ export function streamSuite(target: () => HttpTarget): void {
       expect(answer.text).toBe('');
     });
 
+    test('a silent stream is kept alive by comments, which are no events', { timeout: 60_000 }, async () => {
+      const { tenant, id, items } = await played();
+      const reader = await tenant.events(id, { cursor: 'latest' });
+      expect(await reader.comment(20_000)).toBe('keepalive');
+      expect(reader.frames.map(({ event }) => event)).toEqual(['ready']);
+      const { cursor } = await tenant.cancel(id);
+      expect((await reading(reader, 1)).map((record) => record.cursor)).toEqual([cursor]);
+      expect(cursor).not.toBe(items.at(-1)?.cursor);
+    });
+
     test('20 readers at two nodes, some late, all see the same', async () => {
       const tenant = await newTenant(target());
       const id = await newSession(tenant);
