@@ -1,5 +1,4 @@
-import { jetstream } from '@nats-io/jetstream';
-import type { JetStreamClient, JetStreamManager, MsgRequest, NextMsgRequest, StoredMsg } from '@nats-io/jetstream';
+import type { JetStreamManager, MsgRequest, NextMsgRequest, StoredMsg } from '@nats-io/jetstream';
 import { backoffMs, delay } from '../../lib/backoff.ts';
 import { faultPoint } from '../../lib/fault-points.ts';
 import type { Codec } from '../codec.ts';
@@ -12,6 +11,7 @@ import { errors } from '@nats-io/transport-node';
 import type { NatsConnection } from '@nats-io/transport-node';
 import { directBatch, lastOf, within } from './direct-read.ts';
 import { ApiCode, apiCode, isWrongLastSequence } from './errors.ts';
+import { Publisher } from './publisher.ts';
 
 export interface EventStoreOptions {
   readonly connection: NatsConnection;
@@ -37,7 +37,7 @@ const HEADS_PER_REQUEST = 1_000;
 
 /** The log on JetStream streams `EVT_0 … EVT_{n-1}`. */
 export class JetStreamEventStore implements EventStore {
-  readonly #js: JetStreamClient;
+  readonly #publisher: Publisher;
   readonly #manager: JetStreamManager;
   readonly #codec: Codec;
   readonly #shards: number;
@@ -47,7 +47,7 @@ export class JetStreamEventStore implements EventStore {
   readonly #onOutcome: NonNullable<EventStoreOptions['onOutcome']>;
 
   constructor(options: EventStoreOptions) {
-    this.#js = jetstream(options.connection);
+    this.#publisher = new Publisher(options.connection);
     this.#manager = options.manager;
     this.#codec = options.codec;
     this.#shards = options.shards;
@@ -77,11 +77,11 @@ export class JetStreamEventStore implements EventStore {
       let cause: unknown;
       try {
         this.#onRoundTrip('append');
-        const expect = { lastSubjectSequence: expected };
-        const ack = await this.#js.publish(subject, bytes, { msgID, expect, timeout: this.#publishTimeoutMs });
+        const options = { msgId: msgID, expected, timeoutMs: this.#publishTimeoutMs };
+        const position = await this.#publisher.publish(subject, bytes, options);
         await faultPoint('append.acknowledged');
         // A duplicate acknowledgement of an id that is still being stored carries no sequence (seen on 2.10).
-        if (ack.seq > 0) return this.#appended(ack.seq);
+        if (position > 0) return this.#appended(position);
       } catch (error) {
         const result = await this.#afterFailure(error, { ref, expected, msgID, deadline });
         if (result !== null) return result;

@@ -1,0 +1,81 @@
+import { JetStreamApiError } from '@nats-io/jetstream';
+import { createInbox, headers } from '@nats-io/transport-node';
+import type { Msg, NatsConnection } from '@nats-io/transport-node';
+
+export interface PublishOptions {
+  readonly msgId: string;
+  /** Position of the subject's newest message; 0 = it has none. */
+  readonly expected: number;
+  readonly timeoutMs: number;
+}
+
+interface Waiting {
+  readonly resolve: (seq: number) => void;
+  readonly reject: (error: Error) => void;
+  readonly timer: NodeJS.Timeout;
+}
+
+/**
+ * Publishes to a stream and waits for its acknowledgement. The client's own `publish` does the same; for each message it
+ * also makes an error that nobody sees, a decoder and two further promises, which is half of what an append costs here.
+ */
+export class Publisher {
+  readonly #connection: NatsConnection;
+  readonly #inbox = createInbox();
+  readonly #waiting = new Map<string, Waiting>();
+  #count = 0;
+
+  constructor(connection: NatsConnection) {
+    this.#connection = connection;
+    connection.subscribe(`${this.#inbox}.*`, {
+      callback: (error, message) => {
+        if (error === null) this.#answered(message);
+      },
+    });
+  }
+
+  /**
+   * The position that was acknowledged; 0 when the server names none.
+   * @throws JetStreamApiError when the server refused the message; any other error leaves open whether it was stored
+   */
+  async publish(subject: string, bytes: Uint8Array, options: PublishOptions): Promise<number> {
+    const reply = `${this.#inbox}.${this.#count++}`;
+    const head = headers();
+    head.set('Nats-Msg-Id', options.msgId);
+    head.set('Nats-Expected-Last-Subject-Sequence', String(options.expected));
+    return await new Promise<number>((resolve, reject) => {
+      // First, for it throws when the message is too large or the connection has been closed.
+      this.#connection.publish(subject, bytes, { reply, headers: head });
+      const timer = setTimeout(() => {
+        this.#waiting.delete(reply);
+        reject(new Error('no acknowledgement in time'));
+      }, options.timeoutMs);
+      this.#waiting.set(reply, { resolve, reject, timer });
+    });
+  }
+
+  #answered(message: Msg): void {
+    const waiting = this.#waiting.get(message.subject);
+    if (waiting === undefined) return;
+    this.#waiting.delete(message.subject);
+    clearTimeout(waiting.timer);
+    try {
+      waiting.resolve(acknowledged(message));
+    } catch (error) {
+      waiting.reject(error instanceof Error ? error : new Error(String(error)));
+    }
+  }
+}
+
+function acknowledged(message: Msg): number {
+  // Without a body: the server says by a status that nobody serves the stream right now.
+  if (message.data.length === 0) throw new Error(`no stream answers (${message.headers?.code ?? 0})`);
+  // The form is the server's API (ADR-8); a member that is missing leaves the outcome open.
+  // oxlint-disable-next-line typescript/no-unsafe-type-assertion
+  const answer = JSON.parse(message.string()) as {
+    seq?: number;
+    error?: ConstructorParameters<typeof JetStreamApiError>[0];
+  };
+  if (answer.error !== undefined) throw new JetStreamApiError(answer.error);
+  return answer.seq ?? 0;
+}
