@@ -49,13 +49,16 @@ async function main(args: readonly string[]): Promise<number> {
     return 2;
   }
   const report = (line: string): void => void process.stderr.write(`  ${line}\n`);
+  const interruption = new AbortController();
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => interruption.abort());
   const interrupted = new Promise<never>((_, reject) => {
-    for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => reject(new Error(signal)));
+    interruption.signal.addEventListener('abort', () => reject(new Error('interrupted')));
   });
   interrupted.catch(() => undefined);
   const binary = await natsBinary(report);
   const measures: Measure[] = [];
   let machine = '';
+  let failed = false;
   for (const name of choice.rows) {
     process.stderr.write(`${name}\n`);
     const stage = await Stage.open(binary, { report, profiles: choice.profiles });
@@ -65,12 +68,17 @@ async function main(args: readonly string[]): Promise<number> {
       if (row === undefined) continue;
       const context = { stage, scale: choice.scale, report };
       measures.push(...(await Promise.race([row(context), interrupted, late(name)])));
+    } catch (error) {
+      // What the other rows have measured is worth having all the same.
+      failed = true;
+      report(`${name} failed: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}`);
     } finally {
       await stage.close();
     }
+    if (interruption.signal.aborted) break;
   }
   process.stdout.write(`\n${machine}\n\n${table(measures)}\n`);
-  return measures.every(({ met }) => met) ? 0 : 1;
+  return !failed && measures.every(({ met }) => met) ? 0 : 1;
 }
 
 async function late(name: string): Promise<never> {
