@@ -129,12 +129,24 @@ export async function upsert(
   const changes = others.map((name) => sql.fragment`${sql.identifier([name])} = excluded.${sql.identifier([name])}`);
   await transaction.query(sql.unsafe`
     insert into ${sql.identifier([...table])} (${identifiers})
-    select ${identifiers} from json_to_recordset(${JSON.stringify(rows)}) as fresh(${sql.join(definition, sql.fragment`, `)})
+    select ${identifiers} from json_to_recordset(${storableJson(rows)}) as fresh(${sql.join(definition, sql.fragment`, `)})
     on conflict (${sql.join(
       key.map((name) => sql.identifier([name])),
       sql.fragment`, `,
     )})
     do update set ${sql.join(changes, sql.fragment`, `)}`);
+}
+
+/** As text that Postgres can hold: what a model or a provider says may have a NUL or half a surrogate pair in it. */
+export function storableText(text: string): string {
+  return text.toWellFormed().replaceAll('\0', '\ufffd');
+}
+
+/** Refused by the database, one such character would park its whole commit, and with it the end of a turn. */
+function storableJson(rows: readonly object[]): string {
+  const json = JSON.stringify(rows);
+  if (!/\\u(?:0000|d[89a-f])/.test(json)) return json;
+  return JSON.stringify(rows, (_, value: unknown) => (typeof value === 'string' ? storableText(value) : value));
 }
 
 /** Type names as the catalogue spells them: a quoted alias such as "int" would not be found. */

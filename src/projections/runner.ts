@@ -8,6 +8,7 @@ import { OutageLog } from '../lib/outage-log.ts';
 import type { StoredCommit } from '../streams/commit.ts';
 import type { CommitSource, FollowedCommit } from '../streams/event-store.ts';
 import { subjectOf } from '../streams/subjects.ts';
+import { storableText } from './documents.ts';
 import { FencedError, holdGroup, moveCheckpoint, readCheckpoint } from './checkpoint.ts';
 import type { ProjectionGroup } from './projection.ts';
 import { isUnavailable } from './read-store/pool.ts';
@@ -71,11 +72,12 @@ export class Projector {
   async #run(): Promise<void> {
     const { group, shard, pool, logger } = this.#options;
     for (let failures = 0; !this.#stop.signal.aborted;) {
+      const leading = new AbortController();
       try {
         await pool.connect(async (connection) => {
           if (!(await lock(connection, `${group.name}.${shard}`))) return;
           try {
-            await this.#lead(connection);
+            await this.#lead(connection, AbortSignal.any([leading.signal, this.#stop.signal]));
           } finally {
             await unlock(connection, `${group.name}.${shard}`);
           }
@@ -85,16 +87,18 @@ export class Projector {
         failures++;
         if (error instanceof FencedError || isUnavailable(error)) this.#outage.failed(error);
         else logger.error({ err: error, group: group.name, shard }, 'the projector starts again');
+      } finally {
+        // When its connection dies, `connect` rejects and leaves the work that it was given where it is: waiting for commits.
+        leading.abort();
       }
       this.#position = 0;
       await delay(failures === 0 ? STANDBY_MS : backoffMs(failures, { baseMs: 100, capMs: 2_000 }), this.#stop.signal);
     }
   }
 
-  async #lead(connection: DatabasePoolConnection): Promise<void> {
+  async #lead(connection: DatabasePoolConnection, signal: AbortSignal): Promise<void> {
     const { group, shard, source } = this.#options;
     this.#position = await readCheckpoint(connection, group.name, shard);
-    const { signal } = this.#stop;
     const options = { shard, kinds: group.kinds, after: this.#position, signal, buffer: BATCH_MAX };
     this.#report();
     for await (const batch of source.follow(options)) {
@@ -171,15 +175,16 @@ async function park(connection: WriteConnection, options: BatchOptions, error: u
   const subject =
     followed === undefined ? '' : subjectOf(followed.kind === 'commit' ? followed.stored.ref : followed.ref);
   const reason = error instanceof Error ? error.message : String(error);
-  logger.error({ err: error, schema, shard, position, subject }, 'ALARM: a commit cannot be projected and is parked');
-  options.onParked?.();
   await connection.transaction(async (transaction: DatabaseTransactionConnection) => {
     await holdGroup(transaction, schema, 'shared');
     await moveCheckpoint(transaction, schema, { shard, from, to: position });
     await transaction.query(sql.unsafe`
       insert into ${sql.identifier([schema, 'parked'])} (shard, position, subject, error)
-      values (${shard}, ${position}, ${subject}, ${reason.slice(0, 2_000)}) on conflict do nothing`);
+      values (${shard}, ${position}, ${subject}, ${storableText(reason.slice(0, 2_000))}) on conflict do nothing`);
   });
+  // Not before: the transaction may find that another projector has applied this commit, and then nothing is wrong with it.
+  logger.error({ err: error, schema, shard, position, subject }, 'ALARM: a commit cannot be projected and is parked');
+  options.onParked?.();
   return position;
 }
 

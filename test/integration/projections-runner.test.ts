@@ -1,0 +1,231 @@
+import { readdir } from 'node:fs/promises';
+import { jetstream } from '@nats-io/jetstream';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { PROJECTIONS } from '#src/app/projectors.ts';
+import { onFaultPoint } from '#src/lib/fault-points.ts';
+import { newId } from '#src/lib/ids.ts';
+import { migrate, NewerSchemaError } from '#src/projections/read-store/migrate.ts';
+import { Projector } from '#src/projections/runner.ts';
+import type { StoredCommit } from '#src/streams/commit.ts';
+import { subjectOf } from '#src/streams/subjects.ts';
+import { newCommit, newRef } from '../support/commits.ts';
+import { openLog } from '../support/jetstream.ts';
+import type { TestLog } from '../support/jetstream.ts';
+import { capturedLog } from '../support/logger.ts';
+import { TestNats } from '../support/nats.ts';
+import { TestDatabase, TestPostgres } from '../support/postgres.ts';
+import { seededRandom } from '../support/random.ts';
+import { randomHistory } from '../support/random-sessions.ts';
+import { followed, groupOf, project } from '../support/read-side.ts';
+import { until } from '../support/wait-until.ts';
+
+const random = seededRandom('projections-runner');
+const disposables = new AsyncDisposableStack();
+const sessions = groupOf('sessions');
+let nats: TestNats;
+let log: TestLog;
+let postgres: TestPostgres;
+
+beforeAll(async () => {
+  [nats, postgres] = await Promise.all([TestNats.start(), TestPostgres.start()]);
+  disposables.use(nats);
+  disposables.use(postgres);
+  log = disposables.use(await openLog(nats.url));
+});
+
+afterAll(async () => {
+  await disposables.disposeAsync();
+});
+
+/** Everything that the file has stored: each database here projects the whole stream. */
+const stored: StoredCommit[] = [];
+
+/** Appends random commits of new sessions, and tells where the newest stands. */
+async function append(count: number, onEach?: (position: number) => Promise<void>): Promise<number> {
+  const { commits } = randomHistory(random, { sessions: 4, commits: count, tenant: newId('tn') });
+  const heads = new Map<string, number>();
+  for (const { ref, commit } of commits) {
+    const result = await log.store.append(ref, heads.get(ref.id) ?? 0, commit);
+    if (result.kind !== 'appended') throw new Error('a conflict with nobody');
+    heads.set(ref.id, result.position);
+    stored.push({ ref, commit, shard: 0, position: result.position });
+    await onEach?.(result.position);
+  }
+  return stored.at(-1)?.position ?? 0;
+}
+
+interface Running extends AsyncDisposable {
+  readonly projector: Projector;
+  readonly errors: () => readonly string[];
+  readonly progress: number[];
+  parked: number;
+}
+
+async function running(database: TestDatabase): Promise<Running> {
+  const { logger, lines } = capturedLog();
+  const progress: number[] = [];
+  const made: Running = {
+    progress,
+    parked: 0,
+    errors: () => lines.filter(({ level }) => level >= 50).map(({ msg }) => msg),
+    projector: new Projector({
+      group: sessions,
+      shard: 0,
+      pool: await database.pool(),
+      source: log.source,
+      logger,
+      onProgress: ({ position }) => void progress.push(position),
+      onParked: () => void made.parked++,
+    }),
+    [Symbol.asyncDispose]: async () => await made.projector.stop(),
+  };
+  made.projector.start();
+  return made;
+}
+
+/** The rows that a projector makes which nobody disturbs. */
+async function undisturbed() {
+  await using database = await postgres.migrated();
+  await project(await database.pool(), sessions, { from: 0, commits: stored.map(followed) });
+  return await database.rows('sessions', [...sessions.tables, 'checkpoint', 'parked']);
+}
+
+const rowsOf = async (database: TestDatabase) =>
+  await database.rows('sessions', [...sessions.tables, 'checkpoint', 'parked']);
+
+const leads = (one: Running): boolean => one.projector.position > 0;
+
+test('of two projectors one leads; when its connection is killed the standby goes on, and nothing is doubled', async () => {
+  await using database = await postgres.migrated();
+  let last = await append(20);
+  await using first = await running(database);
+  await using second = await running(database);
+  await until('one of them has caught up', () => [first, second].some(({ projector }) => projector.position >= last));
+  for (let round = 0; round < 4; round++) {
+    const [leader, standby] = leads(first) ? [first, second] : [second, first];
+    expect(leads(standby)).toBe(false);
+    const before = standby.progress.length;
+    // The one that lost its connection tries again too; after some losses the other is faster.
+    await until('the standby leads', async () => {
+      if (!leads(standby)) await database.terminate('lock holders');
+      return leads(standby);
+    });
+    expect(standby.progress.length).toBeGreaterThan(before);
+    last = await append(10);
+    await until('the standby has caught up', () => standby.projector.position >= last);
+    expect(leads(leader)).toBe(false);
+  }
+  expect(await rowsOf(database)).toEqual(await undisturbed());
+  expect([...first.errors(), ...second.errors()]).toEqual([]);
+});
+
+test('one that lost its connection leaves no consumer behind', async () => {
+  await using database = await postgres.migrated();
+  await append(5);
+  const consumers = async (): Promise<number> => {
+    const names = [];
+    for await (const { name } of log.topology.manager.consumers.list('EVT_0')) names.push(name);
+    return names.length;
+  };
+  const before = await consumers();
+  await using one = await running(database);
+  for (let round = 1; round <= 3; round++) {
+    await until('it leads', () => leads(one));
+    await until('its consumer is there', async () => (await consumers()) === before + 1);
+    const reports = one.progress.length;
+    await database.terminate('lock holders');
+    await until('it leads again', () => one.progress.length > reports);
+  }
+  await until('the others are gone', async () => (await consumers()) <= before + 1);
+  expect(await consumers()).toBe(before + 1);
+});
+
+test('connections that are killed again and again, and a crash of the server, cost no row and double none', async () => {
+  await using database = await postgres.migrated();
+  await using one = await running(database);
+  let left = 0;
+  const last = await append(150, async () => {
+    if (left-- > 0) return;
+    left = random.int(5, 40);
+    if (random.int(0, 3) === 0) await database.crash();
+    else await database.terminate('all').catch(() => 0);
+  });
+  await until('it has caught up', () => one.projector.position >= last, 30_000);
+  await until('Postgres answers', async () => await database.query('select 1').catch(() => false));
+  expect(await rowsOf(database)).toEqual(await undisturbed());
+  expect(one.parked).toBe(0);
+  expect(one.errors()).toEqual([]);
+});
+
+test('one that fails right after a commit reads on from the checkpoint, and parks nothing', async () => {
+  await using database = await postgres.migrated();
+  let failures = 0;
+  const calm = onFaultPoint('projection.applied', () => {
+    if (random.int(0, 1) === 0) return;
+    failures++;
+    throw new Error('the process had died here');
+  });
+  await using one = await running(database);
+  let last = 0;
+  while (failures < 3) last = await append(10);
+  calm();
+  await until('it has caught up', () => one.projector.position >= last, 20_000);
+  expect(await rowsOf(database)).toEqual(await undisturbed());
+  expect(one.parked).toBe(0);
+});
+
+test('what cannot be read is parked with an alarm, and the line goes on', async () => {
+  await using database = await postgres.migrated();
+  await using one = await running(database);
+  const js = jetstream(log.connections.appends);
+  const bad = [newRef(), newRef()];
+  const positions: number[] = [];
+  for (const ref of bad) {
+    await append(5);
+    positions.push((await js.publish(subjectOf(ref), ref === bad[0] ? 'no commit' : '{"v":2}')).seq);
+  }
+  const broken = { ...newCommit(1), events: [{ id: 'ev', type: 'command.cancel', v: 1, data: null }] };
+  const nonsense = newRef();
+  positions.push((await js.publish(subjectOf(nonsense), JSON.stringify(broken))).seq);
+  const last = await append(5);
+  await until('it has caught up', () => one.projector.position >= last);
+  const parked = await database.query('select position::int, subject from sessions.parked order by position');
+  expect(parked).toEqual([...bad, nonsense].map((ref, n) => ({ position: positions[n], subject: subjectOf(ref) })));
+  expect(one.parked).toBe(3);
+  expect(one.errors().filter((text) => text.startsWith('ALARM'))).toHaveLength(3);
+  const { parked: _, ...rows } = await rowsOf(database);
+  expect(rows).toEqual(expect.objectContaining({ history: (await undisturbed())['history'] }));
+});
+
+test('twenty migrators at once on an empty database: one migrates, the others find nothing to do', async () => {
+  const url = await postgres.empty();
+  await Promise.all(Array.from({ length: 20 }, async () => await migrate(url)));
+  await using database = new TestDatabase(url);
+  const applied = await database.query<{ number: number; name: string }>('select * from public.migration order by 1');
+  const files = (await readdir(new URL('../../migrations/', import.meta.url))).filter((name) => name.endsWith('.sql'));
+  expect(applied.map(({ name }) => name)).toEqual(files.toSorted());
+  for (const { name, tables } of PROJECTIONS) {
+    expect(Object.values(await database.rows(name, [...tables, 'checkpoint', 'parked'])).flat()).toEqual([]);
+  }
+  await migrate(url);
+  expect(await database.query('select * from public.migration order by 1')).toEqual(applied);
+});
+
+test('a migration that fails leaves nothing of it, and the next start tries it again', async () => {
+  const url = await postgres.empty();
+  await using database = new TestDatabase(url);
+  // In the way of the first file's last tables.
+  await database.query('create schema sessions');
+  await expect(migrate(url)).rejects.toThrow('already exists');
+  expect(await database.query(`select nspname from pg_namespace where nspname in ('tenants', 'agents')`)).toEqual([]);
+  await database.query('drop schema sessions');
+  await migrate(url);
+  expect((await database.query('select 1 from public.migration')).length).toBeGreaterThan(0);
+});
+
+test('a database of a newer version is refused, and left as it is', async () => {
+  const database = await postgres.migrated();
+  await database.query(`insert into public.migration (number, name) values (9999, '9999-later.sql')`);
+  await expect(migrate(database.url)).rejects.toThrow(NewerSchemaError);
+  await expect(migrate(database.url)).rejects.toThrow(/9999.*Start a newer version/);
+});

@@ -1,0 +1,60 @@
+import { sql } from 'slonik';
+import { PROJECTIONS } from '#src/app/projectors.ts';
+import { makeBeside } from '#src/projections/rebuild.ts';
+import type { ProjectionGroup } from '#src/projections/projection.ts';
+import { applyBatch } from '#src/projections/runner.ts';
+import type { ReadStore } from '#src/projections/read-store/pool.ts';
+import type { Commit, StoredCommit } from '#src/streams/commit.ts';
+import type { FollowedCommit } from '#src/streams/event-store.ts';
+import type { AggregateRef } from '#src/streams/subjects.ts';
+import { capturedLog } from './logger.ts';
+
+export function groupOf(name: 'tenants' | 'agents' | 'sessions'): ProjectionGroup {
+  const group = PROJECTIONS.find((one) => one.name === name);
+  if (group === undefined) throw new Error(`no projection group ${name}`);
+  return group;
+}
+
+/** Commits as they would be stored in one stream, where others lie between them. */
+export function storedAt(commits: readonly { ref: AggregateRef; commit: Commit }[]): StoredCommit[] {
+  return commits.map(({ ref, commit }, n) => ({ ref, commit, shard: 0, position: 7 + 3 * n }));
+}
+
+export const followed = (stored: StoredCommit): FollowedCommit => ({ kind: 'commit', stored });
+
+/** Applies commits as one batch, as a projector does; `from` is where it believes the checkpoint to be. */
+export async function project(
+  pool: ReadStore,
+  group: ProjectionGroup,
+  batch: { from: number; commits: readonly FollowedCommit[]; schema?: string; onParked?: () => void },
+): Promise<number> {
+  const { from, commits, schema = group.name, onParked = () => undefined } = batch;
+  const { logger } = capturedLog();
+  return await pool.connect(
+    async (connection) =>
+      await applyBatch(connection, { group, schema, shard: 0, from, batch: commits, logger, onParked }),
+  );
+}
+
+/** Applies commits to rows without looking at a checkpoint: what a batch that is delivered again does. */
+export async function applyRows(
+  pool: ReadStore,
+  group: ProjectionGroup,
+  { schema, batches }: { schema: string; batches: readonly (readonly StoredCommit[])[] },
+): Promise<void> {
+  await pool.connect(async (connection) => {
+    for (const commits of batches) {
+      await connection.transaction(async (transaction) => await group.apply(transaction, schema, commits));
+    }
+  });
+}
+
+/** An empty copy of a group's schema. */
+export async function schemaBeside(pool: ReadStore, group: ProjectionGroup, schema: string): Promise<void> {
+  await pool.connect(async (connection) => await makeBeside(connection, group, schema));
+}
+
+export async function emptied(pool: ReadStore, group: ProjectionGroup, schema: string): Promise<void> {
+  const tables = group.tables.map((table) => sql.identifier([schema, table]));
+  await pool.query(sql.unsafe`truncate ${sql.join(tables, sql.fragment`, `)}`);
+}
