@@ -44,6 +44,7 @@ export class TailHub {
   readonly #unlisten: () => void;
   readonly #timer: NodeJS.Timeout;
   #open = 0;
+  #stopped = false;
 
   constructor(options: TailHubOptions) {
     this.#options = options;
@@ -78,12 +79,14 @@ export class TailHub {
     // In the map before the first read: what is stored from here on is offered, so nothing can fall in between.
     members.add(tail);
     this.#open++;
-    tail.behind(0);
+    if (this.#stopped) tail.end('stopped');
+    else tail.behind(0);
     return () => tail.close();
   }
 
-  /** Ends every tail; their readers resume on another node. */
+  /** Ends every tail, later ones at once; their readers resume on another node. */
   stop(): void {
+    this.#stopped = true;
     clearInterval(this.#timer);
     this.#unlisten();
     for (const tail of this.#all()) tail.end('stopped');
@@ -136,8 +139,10 @@ class Tail {
   offer(commit: LiveCommit): void {
     if (commit.position <= this.#position) return;
     if (this.#state === 'live' && commit.previous === this.#position) {
+      // First, because it throws for what cannot be decoded: no reader may step over that.
+      const stored = commit.stored();
       this.#position = commit.position;
-      if (!this.#parts.sink.write(commit.stored())) this.#catchUp();
+      if (!this.#parts.sink.write(stored)) this.#catchUp();
       return;
     }
     this.behind(commit.position);
