@@ -33,6 +33,10 @@ const schema = z.object({
   AGENT_HOST_TURNS: whole(1, 10_000).default(256),
   AGENT_HOST_STREAM_BUFFER_BYTES: whole(4_096, 67_108_864).default(262_144),
   AGENT_HOST_STREAM_SLOW_SECONDS: whole(1, 600).default(30),
+  AGENT_HOST_STREAMS_PER_TENANT: whole(1, 1_000_000).default(20_000),
+  AGENT_HOST_RATE_PER_CREDENTIAL: whole(1, 1_000_000).default(5_000),
+  AGENT_HOST_RATE_PER_TENANT: whole(1, 1_000_000).default(10_000),
+  AGENT_HOST_FAILED_AUTH_PER_SECOND: whole(1, 100_000).default(20),
   AGENT_HOST_CACHE_MIB: whole(8, 65_536).default(256),
   /** For the crash tests: named instants at which the process kills itself (lib/fault-points.ts). */
   AGENT_HOST_FAULT_POINTS: z.string().optional(),
@@ -57,7 +61,12 @@ export interface Config {
   readonly logLevel: string;
   readonly bodyBytesMax: number;
   readonly turns: number;
-  readonly stream: { readonly bufferBytes: number; readonly slowMs: number };
+  readonly stream: { readonly bufferBytes: number; readonly slowMs: number; readonly perTenantMax: number };
+  readonly fairness: {
+    readonly credentialPerSecond: number;
+    readonly tenantPerSecond: number;
+    readonly failuresPerSecond: number;
+  };
   readonly cacheBytes: number;
   readonly faultPoints: string | undefined;
   /** What the embedded parts look up (NATS_SERVER_BIN, PATH, cache directories). */
@@ -92,7 +101,16 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     logLevel: env.AGENT_HOST_LOG_LEVEL,
     bodyBytesMax: env.AGENT_HOST_BODY_BYTES,
     turns: env.AGENT_HOST_TURNS,
-    stream: { bufferBytes: env.AGENT_HOST_STREAM_BUFFER_BYTES, slowMs: env.AGENT_HOST_STREAM_SLOW_SECONDS * 1000 },
+    stream: {
+      bufferBytes: env.AGENT_HOST_STREAM_BUFFER_BYTES,
+      slowMs: env.AGENT_HOST_STREAM_SLOW_SECONDS * 1000,
+      perTenantMax: env.AGENT_HOST_STREAMS_PER_TENANT,
+    },
+    fairness: {
+      credentialPerSecond: env.AGENT_HOST_RATE_PER_CREDENTIAL,
+      tenantPerSecond: env.AGENT_HOST_RATE_PER_TENANT,
+      failuresPerSecond: env.AGENT_HOST_FAILED_AUTH_PER_SECOND,
+    },
     cacheBytes: env.AGENT_HOST_CACHE_MIB * 1_048_576,
     faultPoints: env.AGENT_HOST_FAULT_POINTS,
     environment,

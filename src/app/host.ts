@@ -2,17 +2,20 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { FastifyInstance } from 'fastify';
 import { Authenticator } from '../auth/authenticate.ts';
-import { reachesSession } from '../auth/caller.ts';
+import { TokenVerifier } from '../auth/issuers.ts';
 import { agentType, sessionType, tenantType } from '../commands/aggregate.ts';
 import { CommandLoop } from '../commands/execute.ts';
 import { Repository } from '../commands/repository.ts';
+import type { ModelSelection } from '../domain/agent/manifest.ts';
 import { fixtureModel } from '../drivers/model/fixture.ts';
 import type { ModelDriver } from '../drivers/model/port.ts';
 import { directoryObjects } from '../drivers/objects/directory.ts';
-import { notFound } from '../http/problem.ts';
+import { Fairness } from '../http/fairness.ts';
+import { withinReach } from '../http/problem.ts';
 import { createServer } from '../http/server.ts';
 import type { ServerParts } from '../http/server.ts';
 import type { Freshness } from '../http/freshness.ts';
+import type { Checks } from '../http/routes/host.ts';
 import type { CreateTenantParts } from '../commands/tenant/create-tenant.ts';
 import type { SessionAccess } from '../http/session-access.ts';
 import { EventStreams } from '../http/sse.ts';
@@ -57,6 +60,8 @@ export interface Host {
 
 const SERVICE = 'agent-runtime-host';
 const FEATURES = ['runtime-tenants', 'admin-status', 'studio-principal', 'subject-headers'];
+/** What a seed with `fixtureModel` selects. */
+const FIXTURE: ModelSelection = { provider: 'fixture', model: 'fixture' };
 const READ_CONNECTIONS = 20;
 const KEEPALIVE_MS = 15_000;
 
@@ -90,7 +95,9 @@ async function assemble(options: HostOptions, stack: Stack): Promise<Host> {
   if (config.roles.includes('projector')) startReadModels(parts, stack);
   const engine = await startEngine(parts, stack);
   const hub = new TailHub({ store: log.store, feed: log.feed, logger, slowMs: config.stream.slowMs });
-  const streams = new EventStreams(hub, { bufferBytes: config.stream.bufferBytes, keepaliveMs: KEEPALIVE_MS });
+  const { bufferBytes, perTenantMax } = config.stream;
+  const streams = new EventStreams(hub, { bufferBytes, keepaliveMs: KEEPALIVE_MS, perTenantMax });
+  stack.defer('revocations', endRevokedStreams(directory, streams));
   metrics.gauge('event_streams_open', 'Open event streams of this process.', () => streams.size);
   const server = await createServer(await serverParts(parts, engine, streams));
   const metricsServer = await listening(config.metricsListen.port, 'AGENT_HOST_METRICS_LISTEN', async () => {
@@ -146,12 +153,19 @@ async function serverParts(built: Built, engine: Engine, streams: EventStreams):
     if (position !== null) await progress.reach(group, log.store.shardOf(ref), position);
   };
   const publish: CreateTenantParts['publish'] = async (tenant, position) => await directory.publish(tenant, position);
-  const engineCheck = async (): Promise<void> => await engine.check();
+  const checks = async (): Promise<Checks> =>
+    await readiness({ pool, objects, streams: log.ping, engine: async () => await engine.check() });
+  const tenantReads = tenantQueries(pool);
+  const idOf = (idempotencyKey: string): string | undefined =>
+    directory.tenants.find((tenant) => tenant.idempotencyKey === idempotencyKey)?.id;
+  const tenantModel = (tenantId: string): ModelSelection | null =>
+    config.fixtureModel && directory.tenant(tenantId)?.fixtureModel === true ? FIXTURE : null;
   return {
     logger,
     roles: { commands: config.roles.includes('commands'), reads: config.roles.includes('reads') },
     gate: {
-      authenticator: new Authenticator(directory, adminKey),
+      authenticator: new Authenticator({ index: directory, tokens: new TokenVerifier(directory), adminKey }),
+      fairness: new Fairness(config.fairness, systemClock),
       features,
       logReachable: log.connected,
       bodyBytesMax: config.bodyBytesMax,
@@ -160,15 +174,26 @@ async function serverParts(built: Built, engine: Engine, streams: EventStreams):
       service: SERVICE,
       version: await version(),
       features,
-      checks: async () => await readiness({ pool, objects, streams: log.ping, engine: engineCheck }),
+      checks,
     },
-    admin: { create: { loop, tenants, adminKey, publish }, queries: tenantQueries(pool), freshness },
+    admin: { create: { loop, tenants, adminKey, publish, idOf }, queries: tenantReads, freshness },
+    tenant: {
+      loop,
+      tenants,
+      publish,
+      queries: tenantReads,
+      freshness,
+      checks,
+      limits: { bodyBytes: config.bodyBytesMax, streams: config.stream.perTenantMax },
+      fixtureModel: config.fixtureModel,
+    },
     agents: { loop, agents, queries: agentQueries(pool), freshness },
     sessions: { loop, agents, sessions, queries, freshness },
     commands: {
       loop,
       sessions,
       older: { find: async (ref, key, upTo) => await queries.findReceipt(ref, key, upTo) },
+      tenantModel,
       runner: engine.runner,
       clock: systemClock,
     },
@@ -203,13 +228,24 @@ function writeSide(log: LogParts, config: Config, logger: Logger) {
 function streamAccess(sessions: ReturnType<typeof writeSide>['sessions']): SessionAccess {
   return async (ref, caller) => {
     const { state, position } = await sessions.refresh(ref);
-    if (state.status === 'absent' || !reachesSession(caller, state)) throw notFound('session');
-    return { createdPosition: state.createdPosition, latest: () => ({ position, index: 65_535 }) };
+    const session = withinReach(caller, state.status === 'absent' ? null : state);
+    return { createdPosition: session.createdPosition, latest: () => ({ position, index: 65_535 }) };
   };
 }
 
 function models(config: Config): ReadonlyMap<string, ModelDriver> {
   return new Map(config.fixtureModel ? [['fixture', fixtureModel]] : []);
+}
+
+/** A stream ends with the credential that opened it, on every node, as soon as the directory says so. */
+function endRevokedStreams(directory: Directory, streams: EventStreams): () => void {
+  return directory.onChange((tenantId) => {
+    streams.revoke(tenantId, (caller) =>
+      caller.kind === 'issuer'
+        ? directory.issuers(tenantId)[caller.principalId] !== undefined
+        : directory.principals(caller.credential).some((principal) => principal.tenantId === tenantId),
+    );
+  });
 }
 
 function listenToProgress(log: LogParts, progress: ProjectionProgress): () => void {

@@ -1,19 +1,23 @@
 import { equalInConstantTime, sha256Hex } from '../lib/hash.ts';
 import { SCOPES } from './caller.ts';
 import type { Caller, CallerKind, Scope } from './caller.ts';
+import { looksLikeToken } from './issuers.ts';
+import type { TokenVerifier } from './issuers.ts';
 import { refuse } from './refusal.ts';
 import type { AuthRefusal } from './refusal.ts';
+import { hasSubjectForm, isSubject } from './subject.ts';
 
 /** Whose key a hash is. */
 export interface Principal {
   readonly tenantId: string;
   readonly principalId: string;
-  readonly role: Exclude<CallerKind, 'admin'>;
+  readonly role: Exclude<CallerKind, 'admin' | 'issuer'>;
 }
 
 /** The credentials of all tenants, as this node knows them; answers at once, without asking a store. */
 export interface CredentialIndex {
-  principal(hash: string): Principal | undefined;
+  /** Of every tenant that has registered a key with this hash. */
+  principals(hash: string): readonly Principal[];
 }
 
 export interface Credentials {
@@ -33,55 +37,74 @@ const INVALID = 'The credential is not valid for this tenant. Check the key and 
 const INVALID_ADMIN = 'The credential is not valid. Check the key.';
 const NO_SUBJECT =
   'Only an application key may act for a subject. Send the request without Svc-Subject and Svc-Scopes.';
-const BEARER = /^Bearer +([\x21-\x7e]{1,16384}) *$/i;
+const BEARER = /^Bearer +([\x21-\x7e]+) *$/i;
 
 export class Authenticator {
   readonly #index: CredentialIndex;
+  readonly #tokens: TokenVerifier;
   readonly #adminHash: string;
 
-  constructor(index: CredentialIndex, adminKey: string) {
-    this.#index = index;
-    this.#adminHash = sha256Hex(adminKey);
+  constructor(parts: { readonly index: CredentialIndex; readonly tokens: TokenVerifier; readonly adminKey: string }) {
+    this.#index = parts.index;
+    this.#tokens = parts.tokens;
+    this.#adminHash = sha256Hex(parts.adminKey);
   }
 
   /** Finds out who calls. What the caller may do is `authorize`'s question. */
-  authenticate(credentials: Credentials, realm: Realm): Caller | AuthRefusal {
-    const token = BEARER.exec(credentials.authorization ?? '')?.[1];
-    if (token === undefined) return refuse('credential_required', 'Send the key as "Authorization: Bearer <key>".');
-    const hash = sha256Hex(token);
-    if (equalInConstantTime(hash, this.#adminHash)) {
-      if (actsForAnother(credentials)) return refuse('subject_forbidden', NO_SUBJECT);
-      return { kind: 'admin', tenantId: '', principalId: 'admin', subject: null, scopes: [] };
-    }
-    const principal = this.#index.principal(hash);
-    if (realm === 'admin')
+  async authenticate(credentials: Credentials, realm: Realm): Promise<Caller | AuthRefusal> {
+    const secret = BEARER.exec(credentials.authorization ?? '')?.[1];
+    if (secret === undefined) return refuse('credential_required', 'Send the key as "Authorization: Bearer <key>".');
+    const hash = sha256Hex(secret);
+    if (equalInConstantTime(hash, this.#adminHash)) return admin(credentials, hash);
+    const principals = this.#index.principals(hash);
+    if (realm === 'admin') {
+      const [principal] = principals;
       return principal === undefined
         ? refuse('credential_invalid', INVALID_ADMIN)
-        : this.#caller(principal, credentials);
-    if (credentials.tenant === undefined) return refuse('invalid_request', 'Name the tenant in the Svc-Tenant header.');
-    if (principal?.tenantId !== credentials.tenant) return refuse('credential_invalid', INVALID);
-    return this.#caller(principal, credentials);
+        : withKey(principal, credentials, hash);
+    }
+    const { tenant } = credentials;
+    if (tenant === undefined) return refuse('invalid_request', 'Name the tenant in the Svc-Tenant header.');
+    const principal = principals.find(({ tenantId }) => tenantId === tenant);
+    if (principal !== undefined) return withKey(principal, credentials, hash);
+    if (principals.length > 0 || !looksLikeToken(secret)) return refuse('credential_invalid', INVALID);
+    return await this.#withToken(secret, credentials, { tenant, hash });
   }
 
-  #caller(principal: Principal, credentials: Credentials): Caller | AuthRefusal {
-    const { role: kind, tenantId, principalId } = principal;
-    const caller = { kind, tenantId, principalId };
-    const { subject, scopes } = credentials;
-    if (!actsForAnother(credentials)) {
-      return { ...caller, subject: null, scopes: kind === 'management' ? [] : SCOPES };
-    }
-    if (kind === 'management') return refuse('subject_forbidden', NO_SUBJECT);
-    const person = readSubject(subject, scopes);
-    return 'kind' in person ? person : { ...caller, ...person };
+  async #withToken(
+    token: string,
+    credentials: Credentials,
+    { tenant, hash }: { readonly tenant: string; readonly hash: string },
+  ): Promise<Caller | AuthRefusal> {
+    const verified = await this.#tokens.verify(tenant, token);
+    if (verified === 'expired') return refuse('token_expired', 'The token is past its time. Get a new one.');
+    if (verified === 'invalid') return refuse('credential_invalid', INVALID);
+    if (actsForAnother(credentials)) return refuse('subject_forbidden', NO_SUBJECT);
+    const { issuer: principalId, ...grants } = verified;
+    return { kind: 'issuer', tenantId: tenant, principalId, ...grants, credential: hash };
   }
+}
+
+function admin(credentials: Credentials, credential: string): Caller | AuthRefusal {
+  if (actsForAnother(credentials)) return refuse('subject_forbidden', NO_SUBJECT);
+  const nothing = { subject: null, scopes: [], agents: null, sandboxes: null };
+  return { kind: 'admin', tenantId: '', principalId: 'admin', ...nothing, credential };
+}
+
+function withKey(principal: Principal, credentials: Credentials, credential: string): Caller | AuthRefusal {
+  const { role: kind, tenantId, principalId } = principal;
+  const caller = { kind, tenantId, principalId, agents: null, sandboxes: null, credential };
+  if (!actsForAnother(credentials)) {
+    return { ...caller, subject: null, scopes: kind === 'management' ? [] : SCOPES };
+  }
+  if (kind === 'management') return refuse('subject_forbidden', NO_SUBJECT);
+  const person = readSubject(credentials.subject, credentials.scopes);
+  return 'kind' in person ? person : { ...caller, ...person };
 }
 
 function actsForAnother({ subject, scopes }: Credentials): boolean {
   return subject !== undefined || scopes !== undefined;
 }
-
-const SUBJECT = /^[\x21-\x7e]{1,200}$/;
-const RESERVED_SUBJECTS = ['host', 'studio'];
 
 function readSubject(
   subject: string | undefined,
@@ -89,10 +112,10 @@ function readSubject(
 ): { subject: string; scopes: Scope[] } | AuthRefusal {
   if (subject === undefined) return refuse('subject_invalid', 'Svc-Scopes needs Svc-Subject.');
   if (scopes === undefined) return refuse('subject_invalid', 'Svc-Subject needs Svc-Scopes.');
-  if (!SUBJECT.test(subject)) {
+  if (!hasSubjectForm(subject)) {
     return refuse('subject_invalid', 'Svc-Subject must be sent once, with 1 to 200 visible ASCII characters.');
   }
-  if (RESERVED_SUBJECTS.includes(subject)) return refuse('subject_invalid', `The subject "${subject}" is reserved.`);
+  if (!isSubject(subject)) return refuse('subject_invalid', `The subject "${subject}" is reserved.`);
   const named = scopes.split(' ').filter((scope) => scope !== '');
   const known = SCOPES.filter((scope) => named.includes(scope));
   const unknown = named.filter((scope) => !known.some((one) => one === scope));

@@ -5,34 +5,38 @@ import type { AuthRefusal } from './refusal.ts';
 /** Who may use a route (wire contract, sections 3 and 4). Every route names one of these; there is no default. */
 export interface Access {
   readonly kinds: readonly CallerKind[];
-  /** Any one of them lets a subject in; empty: no subject may use the route. */
-  readonly scopes: readonly Scope[];
+  /** Any one of them lets a subject in; empty: no subject may use the route; `any`: every subject may. */
+  readonly scopes: readonly Scope[] | 'any';
 }
 
-const APPLICATION = ['application', 'studio'] as const;
-const APPLICATION_OR_MANAGEMENT = ['application', 'studio', 'management'] as const;
+/** A token acts for its subject only, so the scopes of a route keep it out where they keep every subject out. */
+const APPLICATION = ['application', 'studio', 'issuer'] as const;
+const APPLICATION_OR_MANAGEMENT = ['application', 'studio', 'management', 'issuer'] as const;
+const MANAGEMENT = ['studio', 'management', 'issuer'] as const;
 
 export const ACCESS = {
   admin: { kinds: ['admin'], scopes: [] },
-  me: {
-    kinds: APPLICATION_OR_MANAGEMENT,
-    scopes: ['agents:read', 'agents:write', 'sessions:own', 'sandboxes:write', 'vaults:own'],
-  },
+  me: { kinds: APPLICATION_OR_MANAGEMENT, scopes: 'any' },
   readAgents: { kinds: APPLICATION_OR_MANAGEMENT, scopes: ['agents:read', 'agents:write'] },
   writeAgents: { kinds: APPLICATION_OR_MANAGEMENT, scopes: ['agents:write'] },
   sessions: { kinds: APPLICATION, scopes: ['sessions:own'] },
   modelCalls: { kinds: APPLICATION, scopes: [] },
+  tenant: { kinds: APPLICATION_OR_MANAGEMENT, scopes: [] },
+  audit: { kinds: MANAGEMENT, scopes: [] },
 } as const satisfies Readonly<Record<string, Access>>;
 
 /** Pure: the whole matrix can be tested without a server. */
 export function authorize(caller: Caller, access: Access): AuthRefusal | null {
   if (!access.kinds.includes(caller.kind)) {
-    return refuse('key_role_mismatch', `This route takes a credential of another kind (${access.kinds.join(', ')}).`);
+    const takes = access.kinds.filter((kind) => kind !== 'issuer' || access.scopes.length > 0).join(', ');
+    return refuse('key_role_mismatch', `This route takes a credential of another kind (${takes}).`);
   }
-  if (caller.subject === null || access.scopes.some((scope) => caller.scopes.includes(scope))) return null;
+  const { scopes } = access;
+  if (caller.subject === null || scopes === 'any') return null;
+  if (scopes.some((scope) => caller.scopes.includes(scope))) return null;
   const hint =
-    access.scopes.length === 0
-      ? 'No subject may use this route; send the request without Svc-Subject.'
+    scopes.length === 0
+      ? 'No subject may use this route; use an application key without Svc-Subject.'
       : 'The subject lacks a scope for this route.';
-  return refuse('scope_required', hint, { scopes: access.scopes });
+  return refuse('scope_required', hint, { scopes });
 }

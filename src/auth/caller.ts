@@ -1,19 +1,30 @@
+import { reject } from '../domain/kernel/rejection.ts';
+import type { Rejection } from '../domain/kernel/rejection.ts';
+
 /** Scopes that a subject can be given (wire contract, section 3). */
 export const SCOPES = ['agents:read', 'agents:write', 'sessions:own', 'sandboxes:write', 'vaults:own'] as const;
 export type Scope = (typeof SCOPES)[number];
 
-export type CallerKind = 'admin' | 'application' | 'studio' | 'management';
+export const CALLER_KINDS = ['admin', 'application', 'studio', 'management', 'issuer'] as const;
+export type CallerKind = (typeof CALLER_KINDS)[number];
 
 /** Who sends a request, once its credential has been recognised. Never holds the credential. */
 export interface Caller {
   readonly kind: CallerKind;
   /** Empty for the Host admin. */
   readonly tenantId: string;
+  /** The key's id, or the issuer's name. */
   readonly principalId: string;
-  /** The person that an application key acts for; null: for nobody. */
+  /** The person that the request is made for; null: for nobody. A token is always its subject's. */
   readonly subject: string | null;
   /** Of the subject; an application key alone has them all. */
   readonly scopes: readonly Scope[];
+  /** Agents that a token's grants reach; null: no grant limits the caller. */
+  readonly agents: readonly string[] | null;
+  /** Sandboxes that a token's grants reach; null: no grant limits the caller. */
+  readonly sandboxes: readonly string[] | null;
+  /** SHA-256 of the credential, hex: names it for limits and for streams that must end with it. */
+  readonly credential: string;
 }
 
 /** As commits name who caused them. */
@@ -23,6 +34,28 @@ export function actorOf(caller: Caller): string {
 }
 
 /** Whether a session is within the caller's reach: a subject sees its own only (wire contract, section 3). */
-export function reachesSession(caller: Caller, session: { readonly subject: string | null }): boolean {
+function reachesSession(caller: Caller, session: { readonly subject: string | null }): boolean {
   return caller.subject === null || session.subject === caller.subject;
+}
+
+/**
+ * Why a session is out of the caller's reach; null: it is not. Another subject's session is refused with the words for one
+ * that is not there.
+ */
+export function outOfReach(
+  caller: Caller,
+  session: { readonly subject: string | null; readonly agentId: string },
+): Rejection | null {
+  if (!reachesSession(caller, session)) return reject('not_found', 'No such session.');
+  return reachesAgent(caller, session.agentId) ? null : notGranted();
+}
+
+/** The refusal of a token whose grants do not reach an agent, whether the agent exists or not. */
+export function notGranted(): Rejection {
+  return reject('not_granted', "The token's grants do not reach this agent.");
+}
+
+/** Whether a token's grants reach an agent; every other credential reaches all of them. */
+export function reachesAgent(caller: Caller, agentId: string): boolean {
+  return caller.agents === null || caller.agents.includes(agentId);
 }

@@ -3,6 +3,7 @@ export type AuthCode =
   | 'invalid_request'
   | 'credential_required'
   | 'credential_invalid'
+  | 'token_expired'
   | 'key_role_mismatch'
   | 'subject_invalid'
   | 'subject_forbidden'

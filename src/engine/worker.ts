@@ -17,9 +17,11 @@ export interface WorkerOptions extends ModelCallParts {
   readonly liveness: WorkerLiveness;
   /** Turns that run at the same time in this process. */
   readonly concurrency: number;
+  /** Past it a stopping worker gives up the calls that are still under way, ms. */
+  readonly drainMs?: number;
 }
 
-/** Past it a stopping worker gives up the calls that are still under way, ms (design, section 5: within 10 s). */
+/** Design, section 5: within 10 s. */
 const DRAIN_MS = 8_000;
 
 /**
@@ -61,7 +63,7 @@ export class Worker implements TurnRunner {
   async stop(): Promise<void> {
     this.#stopping.abort();
     this.#roomWanted?.();
-    const timer = setTimeout(() => this.#givingUp.abort(), DRAIN_MS);
+    const timer = setTimeout(() => this.#givingUp.abort(), this.#options.drainMs ?? DRAIN_MS);
     await this.#taking;
     await Promise.all(this.#running.values());
     clearTimeout(timer);

@@ -1,5 +1,6 @@
 import type { FastifyError, FastifyRequest } from 'fastify';
 import { hasZodFastifySchemaValidationErrors } from 'fastify-type-provider-zod';
+import { IssuerUnavailableError } from '../auth/issuers.ts';
 import { QueueFullError } from '../lib/keyed-queue.ts';
 import { ReadStoreUnavailableError } from '../projections/unavailable.ts';
 import { LogUnavailableError } from '../streams/event-store.ts';
@@ -16,6 +17,7 @@ export function problemOf(error: unknown, bodyBytesMax: number): Problem | null 
   if (error instanceof ProblemError) return error.problem;
   if (error instanceof LogUnavailableError) return unavailable('streams');
   if (error instanceof ReadStoreUnavailableError) return unavailable('database');
+  if (error instanceof IssuerUnavailableError) return unavailable('issuer');
   if (error instanceof QueueFullError) return busy();
   if (hasZodFastifySchemaValidationErrors(error)) return invalid(error.validation, error.validationContext ?? 'body');
   return frameworkProblem(error, bodyBytesMax);

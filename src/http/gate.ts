@@ -4,6 +4,7 @@ import { authorize } from '../auth/authorize.ts';
 import type { Access } from '../auth/authorize.ts';
 import type { Caller } from '../auth/caller.ts';
 import { LogUnavailableError } from '../streams/event-store.ts';
+import type { Fairness } from './fairness.ts';
 import { ProblemError } from './problem.ts';
 
 /** What a route says of itself; the gate refuses to let one start that says nothing. */
@@ -26,6 +27,7 @@ export const PROTOCOL = { min: 2, max: 8 } as const;
 
 export interface GateOptions {
   readonly authenticator: Authenticator;
+  readonly fairness: Fairness;
   readonly features: readonly string[];
   /** Whether the log can be reached: without it nothing is answered, so that nothing pretends (design, promise 5). */
   readonly logReachable: () => boolean;
@@ -37,14 +39,15 @@ export interface GateOptions {
  * The first checks of every request, in the order of the wire contract, section 1: origin, media type, size, protocol,
  * credential with tenant, subject headers, role and scope. Nothing of the body has been read when they are done.
  */
-export function passGate(request: FastifyRequest, options: GateOptions): void {
+export async function passGate(request: FastifyRequest, options: GateOptions): Promise<void> {
   refuseOrigin(request);
   checkBody(request, options.bodyBytesMax);
   const rules = request.routeOptions.config.rules;
   if (rules === undefined) throw new Error(`route ${request.routeOptions.url ?? '?'} has no rules`);
   if (rules.access === null) return;
   checkProtocol(request, options.features);
-  request.caller = authenticated(request, options, rules.access);
+  request.caller = await authenticated(request, options, rules.access);
+  options.fairness.admit(request.caller);
   if (!options.logReachable()) throw new LogUnavailableError('the connection to the log is down');
 }
 
@@ -88,8 +91,12 @@ function checkProtocol(request: FastifyRequest, features: readonly string[]): vo
   throw new ProblemError({ code: 'protocol_unsupported', message, extra: { protocol: { ...PROTOCOL, features } } });
 }
 
-function authenticated(request: FastifyRequest, { authenticator }: GateOptions, access: Access): Caller {
-  const caller = authenticator.authenticate(
+async function authenticated(
+  request: FastifyRequest,
+  { authenticator, fairness }: GateOptions,
+  access: Access,
+): Promise<Caller> {
+  const caller = await authenticator.authenticate(
     {
       authorization: request.headers.authorization,
       tenant: single(request, 'svc-tenant'),
@@ -98,6 +105,7 @@ function authenticated(request: FastifyRequest, { authenticator }: GateOptions, 
     },
     access.kinds.includes('admin') ? 'admin' : 'tenant',
   );
+  if (caller.kind === 'refused' && caller.code === 'credential_invalid') await fairness.refused(request.ip);
   const refusal = caller.kind === 'refused' ? caller : authorize(caller, access);
   if (refusal?.code === 'credential_required') throw credentialRequired(refusal.message);
   if (refusal !== null) throw new ProblemError(refusal);

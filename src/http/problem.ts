@@ -1,3 +1,5 @@
+import { notGranted, outOfReach, reachesAgent } from '../auth/caller.ts';
+import type { Caller } from '../auth/caller.ts';
 import type { AuthCode } from '../auth/refusal.ts';
 import type { Rejection, RejectionCode } from '../domain/kernel/rejection.ts';
 
@@ -20,10 +22,12 @@ export const STATUS_OF: Readonly<Record<ProblemCode, number>> = {
   subject_invalid: 400,
   credential_required: 401,
   credential_invalid: 401,
+  token_expired: 401,
   origin_rejected: 403,
   key_role_mismatch: 403,
   scope_required: 403,
   subject_forbidden: 403,
+  not_granted: 403,
   not_found: 404,
   conflict: 409,
   idempotency_conflict: 409,
@@ -40,6 +44,14 @@ export const STATUS_OF: Readonly<Record<ProblemCode, number>> = {
   internal_error: 500,
   unavailable: 503,
 };
+
+/** A limit of a count, not of a size, is a conflict with what is there (wire contract, section 1). */
+const COUNT_LIMITS = ['keys', 'issuers'];
+
+export function statusOf({ code, details }: Problem): number {
+  const counted = code === 'limit_exceeded' && COUNT_LIMITS.some((limit) => limit === details?.['limit']);
+  return counted ? 409 : STATUS_OF[code];
+}
 
 /** What a refused request is answered, but for the ids that the response adds. */
 export interface Problem {
@@ -66,11 +78,35 @@ export function notFound(what: string): ProblemError {
   return new ProblemError({ code: 'not_found', message: `No such ${what}.` });
 }
 
+/** @throws ProblemError not_granted when a token's grants do not reach the agent, whether it exists or not */
+export function requireAgent(caller: Caller, agentId: string): void {
+  if (reachesAgent(caller, agentId)) return;
+  throw refused(notGranted());
+}
+
 /** Throws the refusal of a use case, returns what was not refused. */
 export function accepted<T extends { readonly kind: 'done' }>(outcome: T | Rejection): T {
   if (outcome.kind === 'done') return outcome;
-  const { kind: _, ...problem } = outcome;
-  throw new ProblemError(problem);
+  throw refused(outcome);
+}
+
+/** The refusal of a decision as a handler throws it. */
+export function refused({ kind: _kind, ...problem }: Rejection): ProblemError {
+  return new ProblemError(problem);
+}
+
+/**
+ * A session that was found, if the caller may see it.
+ * @throws ProblemError not_found, the same for one that is not there and one of another subject; not_granted
+ */
+export function withinReach<T extends { readonly subject: string | null; readonly agentId: string }>(
+  caller: Caller,
+  session: T | null,
+): T {
+  if (session === null) throw notFound('session');
+  const refusal = outOfReach(caller, session);
+  if (refusal !== null) throw refused(refusal);
+  return session;
 }
 
 /** The body of every refusal (wire contract, section 1). */

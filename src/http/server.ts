@@ -7,7 +7,7 @@ import type { Logger } from '../lib/logger.ts';
 import { internalProblem, problemOf } from './errors.ts';
 import { passGate, passUnknown, refuseOrigin } from './gate.ts';
 import type { GateOptions } from './gate.ts';
-import { notFound, problemBody, STATUS_OF } from './problem.ts';
+import { notFound, problemBody, statusOf } from './problem.ts';
 import type { Problem, ProblemError } from './problem.ts';
 import { adminRoutes } from './routes/admin.ts';
 import type { AdminRouteParts } from './routes/admin.ts';
@@ -18,7 +18,11 @@ import { historyRoutes } from './routes/history.ts';
 import type { HistoryRouteParts } from './routes/history.ts';
 import { hostRoutes } from './routes/host.ts';
 import type { HostRouteParts } from './routes/host.ts';
+import { issuerRoutes } from './routes/issuers.ts';
+import { keyRoutes } from './routes/keys.ts';
 import { sessionRoutes } from './routes/sessions.ts';
+import { tenantRoutes } from './routes/tenant.ts';
+import type { TenantRouteParts } from './routes/tenant.ts';
 import type { SessionRouteParts } from './routes/sessions.ts';
 import { noQuery, problem } from './wire/schemas.ts';
 import { isMalformed, malformedUrl, refuseUnparsed, routableUrl } from './unreadable.ts';
@@ -31,6 +35,7 @@ export interface ServerParts {
   readonly gate: GateOptions;
   readonly host: HostRouteParts;
   readonly admin: AdminRouteParts;
+  readonly tenant: TenantRouteParts;
   readonly agents: AgentRouteParts;
   readonly sessions: SessionRouteParts;
   readonly commands: SendCommandParts;
@@ -81,6 +86,9 @@ export async function createServer(parts: ServerParts): Promise<FastifyInstance>
   await addDocument(app, parts.host.version);
   await app.register(hostRoutes(parts.host));
   await app.register(adminRoutes(parts.admin));
+  await app.register(tenantRoutes(parts.tenant));
+  await app.register(keyRoutes(parts.tenant));
+  await app.register(issuerRoutes(parts.tenant));
   await app.register(agentRoutes(parts.agents));
   await app.register(sessionRoutes(parts.sessions));
   if (parts.roles.commands) await app.register(commandRoutes(parts.commands));
@@ -93,8 +101,7 @@ function addHooks(app: FastifyInstance, { gate, onResponse }: ServerParts): void
     reply.header('x-request-id', request.id);
     // An empty parameter is a path with a slash too many, and that is another route.
     if (request.is404 || Object.values(Object(request.params)).includes('')) throw unknownRoute(request);
-    passGate(request, gate);
-    await Promise.resolve();
+    await passGate(request, gate);
   });
   app.addHook('preValidation', async (request) => {
     if (isMalformed(request.raw)) throw malformedUrl();
@@ -136,7 +143,7 @@ async function refuseUnrouted(
 
 async function sendProblem(reply: FastifyReply, problem: Problem, requestId: string): Promise<FastifyReply> {
   return await reply
-    .code(STATUS_OF[problem.code])
+    .code(statusOf(problem))
     .headers({ ...problem.headers })
     .type('application/json; charset=utf-8')
     .send(JSON.stringify(problemBody(problem, requestId)));

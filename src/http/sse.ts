@@ -2,6 +2,8 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { TailHub, TailSink } from '../streams/tail-hub.ts';
 import type { StoredCommit } from '../streams/commit.ts';
 import type { AggregateRef } from '../streams/subjects.ts';
+import type { Caller } from '../auth/caller.ts';
+import { ProblemError } from './problem.ts';
 import { frames } from './wire/records.ts';
 
 const HEADERS = { 'content-type': 'text/event-stream', 'cache-control': 'no-store', 'x-accel-buffering': 'no' };
@@ -11,9 +13,13 @@ export interface StreamLimits {
   readonly bufferBytes: number;
   /** A comment line is sent after so much silence, ms. */
   readonly keepaliveMs: number;
+  /** Streams of one tenant that may be open on this node. */
+  readonly perTenantMax: number;
 }
 
 export interface StreamStart {
+  /** Whose stream it is: it ends with the credential. */
+  readonly caller: Caller;
   readonly ref: AggregateRef;
   /** The last event that the reader has; null: from the beginning. */
   readonly after: { readonly position: number; readonly index: number } | null;
@@ -26,6 +32,7 @@ export class EventStreams {
   readonly #hub: TailHub;
   readonly #limits: StreamLimits;
   readonly #sinks = new Set<StreamSink>();
+  readonly #perTenant = new Map<string, number>();
   readonly #timer: NodeJS.Timeout;
 
   constructor(hub: TailHub, limits: StreamLimits) {
@@ -38,8 +45,14 @@ export class EventStreams {
     return this.#sinks.size;
   }
 
-  /** Answers with the stream. From here on the socket is the sink's. */
+  /**
+   * Answers with the stream. From here on the socket is the sink's.
+   * @throws ProblemError rate_limited when the tenant has too many streams open
+   */
   open(request: FastifyRequest, reply: FastifyReply, start: StreamStart): void {
+    const { tenantId } = start.caller;
+    const open = this.#perTenant.get(tenantId) ?? 0;
+    if (open >= this.#limits.perTenantMax) throw tooManyStreams(this.#limits.perTenantMax);
     reply.hijack();
     const headers: Record<string, string> = { ...HEADERS, 'x-request-id': request.id, connection: 'keep-alive' };
     reply.raw.writeHead(200, headers);
@@ -49,6 +62,7 @@ export class EventStreams {
     }
     const sink = new StreamSink(reply, start, this.#limits);
     this.#sinks.add(sink);
+    this.#perTenant.set(tenantId, open + 1);
     sink.control('ready');
     // The commit of the last event is read again: its later events may be missing at the reader.
     const close = this.#hub.open(start.ref, start.after === null ? 0 : start.after.position - 1, sink);
@@ -56,7 +70,21 @@ export class EventStreams {
       close();
       sink.gone();
       this.#sinks.delete(sink);
+      this.#left(tenantId);
     });
+  }
+
+  /** Ends the streams of a tenant whose credential is no longer good. */
+  revoke(tenantId: string, isGood: (caller: Caller) => boolean): void {
+    for (const sink of this.#sinks) {
+      if (sink.caller.tenantId === tenantId && !isGood(sink.caller)) sink.end();
+    }
+  }
+
+  #left(tenantId: string): void {
+    const left = (this.#perTenant.get(tenantId) ?? 1) - 1;
+    if (left === 0) this.#perTenant.delete(tenantId);
+    else this.#perTenant.set(tenantId, left);
   }
 
   stop(): void {
@@ -68,6 +96,11 @@ export class EventStreams {
     const before = Date.now() - this.#limits.keepaliveMs;
     for (const sink of this.#sinks) sink.keepAlive(before);
   }
+}
+
+function tooManyStreams(limit: number): ProblemError {
+  const message = `The tenant has ${limit} streams open on this node. Close one, or ask another node.`;
+  return new ProblemError({ code: 'rate_limited', message, headers: { 'retry-after': '5' } });
 }
 
 class StreamSink implements TailSink {
@@ -83,6 +116,10 @@ class StreamSink implements TailSink {
     this.#start = start;
     this.#limits = limits;
     reply.raw.on('drain', () => this.#wake());
+  }
+
+  get caller(): Caller {
+    return this.#start.caller;
   }
 
   control(event: 'ready'): void {

@@ -40,7 +40,7 @@ export function cancellation(change: Partial<CancelCommand> = {}): CancelCommand
 }
 
 export function at(ms: number, change: Partial<MessageContext> = {}): MessageContext {
-  return { nowMs: START_MS + ms, jitter: 1, newTurnId: TURN, workerId: WORKER, ...change };
+  return { nowMs: START_MS + ms, jitter: 1, newTurnId: TURN, workerId: WORKER, tenantModel: null, ...change };
 }
 
 export function usage(change: Partial<Usage> = {}): Usage {

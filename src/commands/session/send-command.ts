@@ -1,3 +1,4 @@
+import type { ModelSelection } from '../../domain/agent/manifest.ts';
 import type { Decision } from '../../domain/kernel/decision.ts';
 import { reject } from '../../domain/kernel/rejection.ts';
 import type { Rejection } from '../../domain/kernel/rejection.ts';
@@ -27,8 +28,8 @@ export interface SendCommandInput {
   /** SHA-256 of the canonical body without requestId. */
   readonly bodyHash: string;
   readonly actor: string;
-  /** Whether the session may be reached by the caller; its refusal is that of a session that is not there. */
-  readonly reaches: (session: { readonly subject: string | null }) => boolean;
+  /** Why the session is out of the caller's reach; null: it is not. */
+  readonly outOfReach: (session: { readonly subject: string | null; readonly agentId: string }) => Rejection | null;
 }
 
 export interface CommandAccepted {
@@ -49,6 +50,8 @@ export interface SendCommandParts {
   readonly loop: CommandLoop;
   readonly sessions: Repository<SessionState, SessionEvent>;
   readonly older: OlderReceipts;
+  /** The tenant's selection, for turns whose manifest names no model; null: there is none. */
+  readonly tenantModel: (tenantId: string) => ModelSelection | null;
   readonly runner: TurnRunner | null;
   readonly clock: Clock;
 }
@@ -91,19 +94,25 @@ interface DecideContext {
 
 /** The order of the contract: existence, idempotent replay, state. */
 function decide(state: SessionState, { parts, input, key, place }: DecideContext): Decision<SessionEvent, Reply> {
-  const { command, bodyHash, reaches } = input;
-  if (state.status === 'absent' || !reaches(state)) return reject('not_found', 'No such session.');
+  const { command, bodyHash, outOfReach } = input;
+  if (state.status === 'absent') return reject('not_found', 'No such session.');
+  const refusal = outOfReach(state);
+  if (refusal !== null) return refusal;
   const first = findReceipt(state.receipts, key);
   if (first !== undefined)
     return first.hash === bodyHash ? { kind: 'unchanged', reply: { turnId: first.turnId, first } } : used();
-  const decision = decideNew(state, command, { nowMs: parts.clock(), workerId: place?.workerId ?? null });
+  const decision = decideNew(state, command, {
+    nowMs: parts.clock(),
+    workerId: place?.workerId ?? null,
+    tenantModel: parts.tenantModel(input.ref.tenant),
+  });
   return decision.kind === 'rejected' ? decision : { ...decision, reply: { ...decision.reply, first: null } };
 }
 
 function decideNew(
   state: SessionState,
   command: SessionCommand,
-  context: { nowMs: number; workerId: string | null },
+  context: { nowMs: number; workerId: string | null; tenantModel: ModelSelection | null },
 ): Decision<SessionEvent, CommandReply> {
   switch (command.type) {
     case 'message':
@@ -119,7 +128,7 @@ function decideNew(
 /** Only a key that the session's filter does not rule out costs a look-up. */
 async function findOlder(parts: SendCommandParts, input: SendCommandInput, key: string): Promise<Receipt | null> {
   const { state } = await parts.sessions.load(input.ref);
-  if (state.status === 'absent' || !input.reaches(state)) return null;
+  if (state.status === 'absent' || input.outOfReach(state) !== null) return null;
   if (findReceipt(state.receipts, key) !== undefined || !mayBeEvicted(state.receipts, key)) return null;
   return await parts.older.find(input.ref, key, state.receipts.evictedUpTo);
 }

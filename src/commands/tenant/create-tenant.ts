@@ -1,4 +1,5 @@
 import { createHmac, randomBytes } from 'node:crypto';
+import { reject } from '../../domain/kernel/rejection.ts';
 import type { Rejection } from '../../domain/kernel/rejection.ts';
 import { decideCreateTenant } from '../../domain/tenant/decide.ts';
 import type { TenantEvent } from '../../domain/tenant/events.ts';
@@ -27,6 +28,8 @@ export interface CreateTenantParts {
   readonly tenants: Repository<TenantState, TenantEvent>;
   /** The Host admin key: studio keys are derived from it (wire contract, section 3). */
   readonly adminKey: string;
+  /** The tenant that was created with this idempotency key, as far as this node knows. */
+  readonly idOf: (idempotencyKey: string) => string | undefined;
   /** Makes the tenant's credentials known to every node; called with the state that holds them. */
   readonly publish: (tenant: TenantState, position: number) => Promise<void>;
 }
@@ -51,8 +54,12 @@ export async function createTenant(
   input: CreateTenantInput,
 ): Promise<TenantCreated | Rejection> {
   const { body, idempotencyKey, actor, causation } = input;
+  const earlier = idempotencyKey === null ? undefined : parts.idOf(idempotencyKey);
+  if (earlier !== undefined && body.tenantId !== undefined && earlier !== body.tenantId) return usedKey();
   const tenantId =
-    body.tenantId ?? (idempotencyKey === null ? newId('tn') : derivedTenantId(parts.adminKey, idempotencyKey));
+    body.tenantId ??
+    earlier ??
+    (idempotencyKey === null ? newId('tn') : derivedTenantId(parts.adminKey, idempotencyKey));
   const key = body.credentialHash === undefined ? `ak_${randomBytes(32).toString('base64url')}` : null;
   const credentialHash = body.credentialHash ?? sha256Hex(key ?? '');
   const studioCredentialHash = body.studioCredentialHash ?? sha256Hex(studioKey(parts.adminKey, tenantId));
@@ -81,4 +88,11 @@ export function studioKey(adminKey: string, tenantId: string): string {
 function derivedTenantId(adminKey: string, idempotencyKey: string): string {
   const digest = createHmac('sha256', adminKey).update(`tenant\0${idempotencyKey}`).digest();
   return `tn_${[...digest.subarray(0, 26)].map((byte) => CROCKFORD.charAt(byte & 31)).join('')}`;
+}
+
+function usedKey(): Rejection {
+  return reject(
+    'idempotency_conflict',
+    'This idempotencyKey was used with another body. Use a new key for a new tenant.',
+  );
 }

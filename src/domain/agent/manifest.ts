@@ -2,7 +2,8 @@ import { z } from 'zod';
 import { clientId, jsonObject, text } from '../kernel/schemas.ts';
 
 /** Wire contract, section 5. A manifest is strict: what is not understood is refused, not ignored. */
-const notYet = (what: string) =>
+/** A member of the contract that this version does not serve: said plainly, rather than taken and forgotten. */
+export const notYet = (what: string) =>
   z.undefined({ error: `this Host version does not run ${what} yet; leave the member out` }).optional();
 
 export const modelSettings = z.strictObject({

@@ -4,6 +4,7 @@
  */
 export const REJECTION_CODES = [
   'invalid_request',
+  'not_granted',
   'not_found',
   'conflict',
   'idempotency_conflict',

@@ -101,7 +101,6 @@ test('members that are absent stay absent', () => {
 
 test('the short question and the long one agree on every type', () => {
   for (const [type, data] of Object.entries(FULL)) {
-    // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- type and data come from one entry
     const event = { type, data } as SessionEvent;
     expect([type, isCanonical(event.type)]).toEqual([type, toCanonical(event) !== null]);
   }

@@ -1,4 +1,3 @@
-/* oxlint-disable vitest/expect-expect -- given … when … then is what expects here */
 import { describe, expect, test } from 'vitest';
 import { fold, given, open, START_MS } from '../../../test/support/given.ts';
 import {

@@ -1,5 +1,5 @@
 import { DEFAULT_MAX_STEPS, DEFAULT_MAX_TURN_SECONDS } from '../agent/manifest.ts';
-import type { Manifest } from '../agent/manifest.ts';
+import type { Manifest, ModelSelection } from '../agent/manifest.ts';
 import { Draft } from '../kernel/decision.ts';
 import type { Decision } from '../kernel/decision.ts';
 import { reject } from '../kernel/rejection.ts';
@@ -71,6 +71,8 @@ export interface CancelCommand {
 export interface MessageContext extends TurnClock {
   readonly newTurnId: string;
   readonly workerId: string | null;
+  /** The tenant's selection; null: there is none. */
+  readonly tenantModel: ModelSelection | null;
 }
 
 /** The id of the turn that a command is about; its own event is the first of the commit. */
@@ -129,7 +131,7 @@ function turnData(
     deadlineAt: toTimestamp(context.nowMs + seconds * 1000),
     maxSteps: manifest.limits?.maxSteps ?? DEFAULT_MAX_STEPS,
     instructions: manifest.instructions,
-    model: manifest.model ?? null,
+    model: manifest.model ?? context.tenantModel,
     manifest: override,
   };
 }

@@ -1,6 +1,7 @@
 import type { Decision } from '../kernel/decision.ts';
 import { reject } from '../kernel/rejection.ts';
-import type { TenantEvent } from './events.ts';
+import type { Issuer, TenantEvent } from './events.ts';
+import { ISSUERS_MAX, KEYS_MAX } from './limits.ts';
 import type { TenantState } from './state.ts';
 
 export interface CreateTenant {
@@ -33,4 +34,82 @@ export function decideCreateTenant(state: TenantState, command: CreateTenant): D
     );
   }
   return reject('tenant_conflict', `Tenant ${command.tenantId} exists with other content. Choose another tenantId.`);
+}
+
+export interface SaveKey {
+  readonly keyId: string;
+  readonly role: 'application' | 'management';
+  readonly hash: string;
+}
+
+export interface SavedKey {
+  readonly rotated: boolean;
+}
+
+/** A new key, or a new secret or role for the one with this id; the old secret is dead with the commit. */
+export function decideSaveKey(state: TenantState, command: SaveKey): Decision<TenantEvent, SavedKey> {
+  if (state.status === 'absent') return reject('not_found', 'No such tenant.');
+  const present = state.keys.find((key) => key.id === command.keyId);
+  if (present !== undefined && present.hash === command.hash && present.role === command.role) {
+    return { kind: 'unchanged', reply: { rotated: false } };
+  }
+  if (present === undefined && state.keys.length >= KEYS_MAX) return tooMany('keys', KEYS_MAX);
+  const takesLast =
+    present?.role === 'application' && command.role !== 'application' && isLastApplicationKey(state, present.id);
+  if (takesLast) return lastKey();
+  const rotated = present !== undefined;
+  return { kind: 'accepted', events: [{ type: 'key.saved', data: { ...command, rotated } }], reply: { rotated } };
+}
+
+export function decideDeleteKey(state: TenantState, keyId: string): Decision<TenantEvent, null> {
+  const key = state.status === 'absent' ? undefined : state.keys.find(({ id }) => id === keyId);
+  if (state.status === 'absent' || key === undefined || key.role === 'studio')
+    return reject('not_found', 'No such key.');
+  if (isLastApplicationKey(state, keyId)) return lastKey();
+  return { kind: 'accepted', events: [{ type: 'key.deleted', data: { keyId } }], reply: null };
+}
+
+function isLastApplicationKey(state: Exclude<TenantState, { status: 'absent' }>, keyId: string): boolean {
+  const applications = state.keys.filter(({ role }) => role === 'application');
+  return applications.length === 1 && applications[0]?.id === keyId;
+}
+
+function lastKey() {
+  return reject(
+    'conflict',
+    'This is the last application key; without one nobody could use the tenant. Save another first.',
+  );
+}
+
+function tooMany(what: string, limit: number) {
+  return {
+    ...reject('limit_exceeded', `A tenant has at most ${limit} ${what}. Delete one first.`, {
+      details: { limit: what },
+    }),
+  };
+}
+
+export function decideSaveIssuer(state: TenantState, name: string, issuer: Issuer): Decision<TenantEvent, null> {
+  if (state.status === 'absent') return reject('not_found', 'No such tenant.');
+  const present = state.issuers[name];
+  if (present === undefined && Object.keys(state.issuers).length >= ISSUERS_MAX) return tooMany('issuers', ISSUERS_MAX);
+  const taken = Object.entries(state.issuers).find(
+    ([other, { issuer: iss }]) => other !== name && iss === issuer.issuer,
+  );
+  if (taken !== undefined)
+    return reject('conflict', `The issuer ${issuer.issuer} is registered under the name ${taken[0]}.`);
+  return { kind: 'accepted', events: [{ type: 'issuer.saved', data: { name, issuer } }], reply: null };
+}
+
+export function decideDeleteIssuer(state: TenantState, name: string): Decision<TenantEvent, null> {
+  if (state.status === 'absent' || state.issuers[name] === undefined) return reject('not_found', 'No such issuer.');
+  return { kind: 'accepted', events: [{ type: 'issuer.deleted', data: { name } }], reply: null };
+}
+
+/** Writes only what is absent (wire contract, section 12). */
+export function decideSeed(state: TenantState): Decision<TenantEvent, { applied: string[]; kept: string[] }> {
+  if (state.status === 'absent') return reject('not_found', 'No such tenant.');
+  if (state.fixtureModel) return { kind: 'unchanged', reply: { applied: [], kept: ['fixtureModel'] } };
+  const reply = { applied: ['fixtureModel'], kept: [] };
+  return { kind: 'accepted', events: [{ type: 'tenant.seeded', data: { fixtureModel: true } }], reply };
 }

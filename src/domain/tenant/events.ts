@@ -2,18 +2,48 @@ import { z } from 'zod';
 
 const sha256 = z.string().regex(/^[0-9a-f]{64}$/);
 
-const created = z.strictObject({
-  tenantId: z.string(),
-  name: z.string(),
-  /** The first application key: only its SHA-256 is ever recorded. */
-  principalId: z.string(),
-  credentialHash: sha256,
-  studioCredentialHash: sha256,
-  /** What a repeated creation is compared with. */
-  bodyHash: sha256,
-  idempotencyKey: z.string().nullable(),
+/** A registered issuer of tokens, with the defaults filled in (wire contract, section 3). Public keys only. */
+export const issuerSchema = z.strictObject({
+  issuer: z.string(),
+  audience: z.string(),
+  jwksUrl: z.string().optional(),
+  jwks: z.strictObject({ keys: z.array(z.record(z.string(), z.unknown())) }).optional(),
+  subjectClaim: z.string(),
+  scopesClaim: z.string(),
+  allowedScopes: z.array(z.string()),
+  agentsClaim: z.string().optional(),
+  sandboxesClaim: z.string().optional(),
+  maxLifetimeSeconds: z.int(),
 });
 
-export const tenantEventSchemas = { 'tenant.created': created } as const;
+export const tenantEventSchemas = {
+  'tenant.created': z.strictObject({
+    tenantId: z.string(),
+    name: z.string(),
+    /** The first application key: only its SHA-256 is ever recorded. */
+    principalId: z.string(),
+    credentialHash: sha256,
+    studioCredentialHash: sha256,
+    /** What a repeated creation is compared with. */
+    bodyHash: sha256,
+    idempotencyKey: z.string().nullable(),
+  }),
+  'key.saved': z.strictObject({
+    keyId: z.string(),
+    role: z.enum(['application', 'management']),
+    hash: sha256,
+    /** Whether it replaces an earlier key with the same id, which is dead from here on. */
+    rotated: z.boolean(),
+  }),
+  'key.deleted': z.strictObject({ keyId: z.string() }),
+  'issuer.saved': z.strictObject({ name: z.string(), issuer: issuerSchema }),
+  'issuer.deleted': z.strictObject({ name: z.string() }),
+  /** What a seed wrote because it was absent. */
+  'tenant.seeded': z.strictObject({ fixtureModel: z.literal(true) }),
+} as const;
 
-export type TenantEvent = { readonly type: 'tenant.created'; readonly data: z.infer<typeof created> };
+type Schemas = typeof tenantEventSchemas;
+export type TenantEvent = {
+  [T in keyof Schemas]: { readonly type: T; readonly data: z.infer<Schemas[T]> };
+}[keyof Schemas];
+export type Issuer = z.infer<typeof issuerSchema>;

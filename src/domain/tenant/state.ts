@@ -1,5 +1,5 @@
 import type { EventMeta } from '../kernel/decision.ts';
-import type { TenantEvent } from './events.ts';
+import type { Issuer, TenantEvent } from './events.ts';
 
 export type KeyRole = 'application' | 'management' | 'studio';
 
@@ -11,35 +11,63 @@ export interface TenantKey {
   readonly createdAt: string;
 }
 
+export interface OpenTenant {
+  readonly status: 'open';
+  readonly id: string;
+  readonly name: string;
+  readonly keys: readonly TenantKey[];
+  readonly issuers: Readonly<Record<string, Issuer>>;
+  /** Whether a seed made the fixture model the tenant's selection. */
+  readonly fixtureModel: boolean;
+  readonly bodyHash: string;
+  readonly idempotencyKey: string | null;
+  readonly createdAt: string;
+  readonly updatedAt: string;
+}
+
 /** absent → open. Draining and deleting join with the tenant's deletion. */
-export type TenantState =
-  | { readonly status: 'absent' }
-  | {
-      readonly status: 'open';
-      readonly id: string;
-      readonly name: string;
-      readonly keys: readonly TenantKey[];
-      readonly bodyHash: string;
-      readonly idempotencyKey: string | null;
-      readonly createdAt: string;
-      readonly updatedAt: string;
-    };
+export type TenantState = { readonly status: 'absent' } | OpenTenant;
 
 export const initialTenant: TenantState = { status: 'absent' };
 
-export function evolveTenant(_state: TenantState, event: TenantEvent, meta: EventMeta): TenantState {
-  const { data } = event;
+export function evolveTenant(state: TenantState, event: TenantEvent, meta: EventMeta): TenantState {
+  if (event.type === 'tenant.created') return state.status === 'absent' ? created(event.data, meta.at) : state;
+  if (state.status === 'absent') return state;
+  const next = { ...state, updatedAt: meta.at };
+  switch (event.type) {
+    case 'key.saved': {
+      const { keyId: id, role, hash } = event.data;
+      const others = state.keys.filter((key) => key.id !== id);
+      const createdAt = state.keys.find((key) => key.id === id)?.createdAt ?? meta.at;
+      return { ...next, keys: [...others, { id, role, hash, createdAt }] };
+    }
+    case 'key.deleted':
+      return { ...next, keys: state.keys.filter((key) => key.id !== event.data.keyId) };
+    case 'issuer.saved':
+      return { ...next, issuers: { ...state.issuers, [event.data.name]: event.data.issuer } };
+    case 'issuer.deleted': {
+      const { [event.data.name]: _gone, ...issuers } = state.issuers;
+      return { ...next, issuers };
+    }
+    case 'tenant.seeded':
+      return { ...next, fixtureModel: true };
+  }
+}
+
+function created(data: Extract<TenantEvent, { type: 'tenant.created' }>['data'], at: string): OpenTenant {
   return {
     status: 'open',
     id: data.tenantId,
     name: data.name,
     keys: [
-      { id: data.principalId, role: 'application', hash: data.credentialHash, createdAt: meta.at },
-      { id: 'studio', role: 'studio', hash: data.studioCredentialHash, createdAt: meta.at },
+      { id: data.principalId, role: 'application', hash: data.credentialHash, createdAt: at },
+      { id: 'studio', role: 'studio', hash: data.studioCredentialHash, createdAt: at },
     ],
+    issuers: {},
+    fixtureModel: false,
     bodyHash: data.bodyHash,
     idempotencyKey: data.idempotencyKey,
-    createdAt: meta.at,
-    updatedAt: meta.at,
+    createdAt: at,
+    updatedAt: at,
   };
 }

@@ -1,4 +1,3 @@
-/* oxlint-disable vitest/expect-expect -- given … when … then is what expects here */
 import { describe, expect, test } from 'vitest';
 import { given, open, START_MS } from '../../../test/support/given.ts';
 import { at, cancellation, OTHER_WORKER, TURN, usage, WORKER } from '../../../test/support/sessions.ts';

@@ -1,4 +1,3 @@
-/* oxlint-disable vitest/expect-expect -- given … when … then is what expects here */
 import { describe, expect, test } from 'vitest';
 import { given, open, START_MS } from '../../../test/support/given.ts';
 import { OTHER_WORKER, TURN, usage, WORKER, created } from '../../../test/support/sessions.ts';

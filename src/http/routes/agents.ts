@@ -1,14 +1,16 @@
 import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
 import { ACCESS } from '../../auth/authorize.ts';
 import { actorOf } from '../../auth/caller.ts';
+import type { Caller } from '../../auth/caller.ts';
 import { archiveAgent, saveAgent } from '../../commands/agent/save-agent.ts';
 import type { AgentParts } from '../../commands/agent/save-agent.ts';
 import type { AgentView } from '../../projections/agents/views.ts';
 import type { AgentQueries } from '../../projections/agents/queries.ts';
+import type { AggregateRef } from '../../streams/subjects.ts';
 import type { Freshness } from '../freshness.ts';
 import { callerOf } from '../gate.ts';
 import { ListRequest } from '../list-request.ts';
-import { accepted, notFound } from '../problem.ts';
+import { accepted, notFound, requireAgent } from '../problem.ts';
 import * as wire from '../wire/schemas.ts';
 
 export interface AgentRouteParts extends AgentParts {
@@ -31,7 +33,7 @@ export function agentRoutes(parts: AgentRouteParts): FastifyPluginAsyncZod {
       async (request) => {
         const caller = callerOf(request);
         const { manifest, implementationVersion = null, requestId = request.id } = request.body;
-        const ref = { tenant: caller.tenantId, kind: 'agent', id: request.params.agentId } as const;
+        const ref = agentRef(caller, request.params.agentId);
         const input = { ref, manifest, implementationVersion, actor: actorOf(caller), causation: requestId };
         const outcome = accepted(await saveAgent(parts, input));
         await freshness('agents', ref, outcome.position);
@@ -44,7 +46,7 @@ export function agentRoutes(parts: AgentRouteParts): FastifyPluginAsyncZod {
       async (request) => {
         const caller = callerOf(request);
         const { agentId } = request.params;
-        const ref = { tenant: caller.tenantId, kind: 'agent', id: agentId } as const;
+        const ref = agentRef(caller, agentId);
         const outcome = accepted(await archiveAgent(parts, { ref, actor: actorOf(caller), causation: request.id }));
         await freshness('agents', ref, outcome.position);
         return { agentId, archived: true as const };
@@ -54,9 +56,9 @@ export function agentRoutes(parts: AgentRouteParts): FastifyPluginAsyncZod {
       '/v1/agents',
       { config: read, schema: { querystring: wire.listQuery, response: { 200: wire.agentList } } },
       async (request) => {
-        const { tenantId } = callerOf(request);
+        const { tenantId, agents } = callerOf(request);
         const list = new ListRequest(`GET /v1/agents ${tenantId}`, request.query, 1);
-        const found = await queries.list(tenantId, { limit: list.wanted, after: list.after?.[0] ?? null });
+        const found = await queries.list(tenantId, { limit: list.wanted, after: list.after?.[0] ?? null, agents });
         const { entries, nextCursor } = list.page(found, ({ agentId }) => [agentId]);
         return { agents: entries.map(summaryOf), nextCursor };
       },
@@ -65,7 +67,8 @@ export function agentRoutes(parts: AgentRouteParts): FastifyPluginAsyncZod {
       '/v1/agents/:agentId',
       { config: read, schema: { params: wire.agentPath, response: { 200: wire.agent } } },
       async (request) => {
-        const agent = await queries.get(callerOf(request).tenantId, request.params.agentId);
+        const ref = agentRef(callerOf(request), request.params.agentId);
+        const agent = await queries.get(ref.tenant, ref.id);
         if (agent === null) throw notFound('agent');
         return agent;
       },
@@ -74,13 +77,20 @@ export function agentRoutes(parts: AgentRouteParts): FastifyPluginAsyncZod {
       '/v1/agents/:agentId/versions',
       { config: read, schema: { params: wire.agentPath, response: { 200: wire.agentVersions } } },
       async (request) => {
-        const versions = await queries.versions(callerOf(request).tenantId, request.params.agentId);
+        const ref = agentRef(callerOf(request), request.params.agentId);
+        const versions = await queries.versions(ref.tenant, ref.id);
         if (versions.length === 0) throw notFound('agent');
         return { versions: [...versions] };
       },
     );
     await Promise.resolve();
   };
+}
+
+/** @throws ProblemError not_granted */
+function agentRef(caller: Caller, id: string): AggregateRef {
+  requireAgent(caller, id);
+  return { tenant: caller.tenantId, kind: 'agent', id };
 }
 
 function summaryOf({ manifest: _manifest, ...summary }: AgentView): Omit<AgentView, 'manifest'> {

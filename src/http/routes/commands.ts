@@ -1,6 +1,6 @@
 import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
 import { ACCESS } from '../../auth/authorize.ts';
-import { actorOf, reachesSession } from '../../auth/caller.ts';
+import { actorOf, outOfReach } from '../../auth/caller.ts';
 import { sendCommand } from '../../commands/session/send-command.ts';
 import type { SendCommandParts, SessionCommand } from '../../commands/session/send-command.ts';
 import { canonicalJson } from '../../lib/canonical-json.ts';
@@ -28,7 +28,7 @@ export function commandRoutes(parts: SendCommandParts): FastifyPluginAsyncZod {
             idempotencyKey: request.body.idempotencyKey,
             bodyHash: sha256Hex(canonicalJson(hashed)),
             actor: actorOf(caller),
-            reaches: (session) => reachesSession(caller, session),
+            outOfReach: (session) => outOfReach(caller, session),
           }),
         );
         const { turnId, cursor, requestId } = outcome;

@@ -56,7 +56,7 @@ export function historyRoutes({ queries, access, streams }: HistoryRouteParts): 
         if (place !== null) refuseEarlier(place, session);
         const beginning = { position: session.createdPosition, index: 65_535 };
         const after = cursor === 'latest' ? session.latest() : (place ?? beginning);
-        streams.open(request, reply, { ref, after, agent });
+        streams.open(request, reply, { caller, ref, after, agent });
       },
     );
     app.get(

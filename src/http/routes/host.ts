@@ -1,5 +1,6 @@
 import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
 import { ACCESS } from '../../auth/authorize.ts';
+import type { Caller } from '../../auth/caller.ts';
 import { callerOf, PROTOCOL } from '../gate.ts';
 import * as wire from '../wire/schemas.ts';
 
@@ -44,22 +45,22 @@ export function hostRoutes({ service, version, features, checks }: HostRoutePart
       '/v1/me',
       { config: { rules: { access: ACCESS.me } }, schema: { response: { 200: wire.me } } },
       (request) => {
-        const { kind, principalId, subject, scopes } = callerOf(request);
-        const none = kind === 'management';
-        const via =
-          kind === 'management'
-            ? `management:${principalId}`
-            : subject === null
-              ? `application:${principalId}`
-              : 'subject';
+        const caller = callerOf(request);
+        const { kind, subject, scopes, agents, sandboxes } = caller;
         return {
           ...(subject === null ? {} : { subject }),
-          scopes: none ? [] : [...scopes],
-          agents: none ? [] : ('*' as const),
-          via,
+          scopes: [...scopes],
+          agents: kind === 'management' ? [] : agents === null ? ('*' as const) : [...agents],
+          ...(sandboxes === null ? {} : { sandboxes: [...sandboxes] }),
+          via: viaOf(caller),
         };
       },
     );
     await Promise.resolve();
   };
+}
+
+function viaOf({ kind, principalId, subject }: Caller): string {
+  if (kind === 'management' || kind === 'issuer') return `${kind}:${principalId}`;
+  return subject === null ? `application:${principalId}` : 'subject';
 }

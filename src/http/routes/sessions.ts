@@ -1,6 +1,6 @@
 import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
 import { ACCESS } from '../../auth/authorize.ts';
-import { actorOf, reachesSession } from '../../auth/caller.ts';
+import { actorOf } from '../../auth/caller.ts';
 import type { Caller } from '../../auth/caller.ts';
 import { openSession } from '../../commands/session/open-session.ts';
 import type { OpenSessionParts } from '../../commands/session/open-session.ts';
@@ -12,7 +12,7 @@ import type { AggregateRef } from '../../streams/subjects.ts';
 import type { Freshness } from '../freshness.ts';
 import { callerOf } from '../gate.ts';
 import { ListRequest } from '../list-request.ts';
-import { accepted, notFound, ProblemError } from '../problem.ts';
+import { accepted, notFound, ProblemError, requireAgent, withinReach } from '../problem.ts';
 import { shownSession, shownState } from '../wire/session.ts';
 import * as wire from '../wire/schemas.ts';
 import type { OpenSessionBody } from '../wire/schemas.ts';
@@ -65,7 +65,12 @@ export function sessionRoutes(parts: SessionRouteParts): FastifyPluginAsyncZod {
         const scope = `GET /v1/sessions ${caller.tenantId} ${person} ${canonicalJson({ ...filter, label })}`;
         const list = new ListRequest(scope, request.query, 2);
         const subject = caller.subject ?? filter.subject;
-        const wanted = { ...filter, subject, label: label === undefined ? undefined : labelOf(label) };
+        const wanted = {
+          ...filter,
+          subject,
+          agents: caller.agents,
+          label: label === undefined ? undefined : labelOf(label),
+        };
         const found = await queries.list(caller.tenantId, wanted, { limit: list.wanted, after: list.after });
         const { entries, nextCursor } = list.page(found, ({ createdAt, id }) => [createdAt, id]);
         return { sessions: entries.map((view) => shownSession(sessionRef(caller, view.id), view)), nextCursor };
@@ -109,6 +114,7 @@ function openSessionInput(
   }
   const subject = caller.subject ?? fixed.subject ?? null;
   const { agentId, info = {} } = fixed;
+  requireAgent(caller, agentId);
   const bodyHash = sha256Hex(canonicalJson({ agentId, info, subject }));
   return { ref, agentId, subject, actsFor: caller.subject, info, labels, bodyHash, actor: actorOf(caller), requestId };
 }
@@ -119,7 +125,6 @@ export async function reachableSession(
   ref: AggregateRef,
   caller: Caller,
 ): Promise<SessionView> {
-  const view = await queries.get(ref);
-  if (view === null || !reachesSession(caller, view)) throw notFound('session');
-  return view;
+  const view = await queries.get(ref, caller.subject);
+  return withinReach(caller, view);
 }

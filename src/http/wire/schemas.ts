@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { agentIdSchema, manifestSchema } from '../../domain/agent/manifest.ts';
+import { agentIdSchema, manifestSchema, notYet } from '../../domain/agent/manifest.ts';
 import { clientId, jsonObject, jsonValue, labels, tenantId, text } from '../../domain/kernel/schemas.ts';
 import { usageSchema } from '../../domain/turn/usage.ts';
 import { SCOPES } from '../../auth/caller.ts';
@@ -49,6 +49,7 @@ export const me = z.object({
   subject: z.string().optional(),
   scopes: z.array(z.enum(SCOPES)),
   agents: z.union([z.literal('*'), z.array(z.string())]),
+  sandboxes: z.array(z.string()).optional(),
   via: z.string(),
 });
 
@@ -78,6 +79,92 @@ export const noQuery = z.strictObject({});
 export const listQuery = z.strictObject({ limit: count(1, 200, 50), cursor: cursor.optional() });
 export const tenantPath = z.strictObject({ tenantId });
 export const tenantOnly = z.object({ tenant });
+
+export const keyPath = z.strictObject({
+  keyId: clientId.refine((id) => id !== 'studio', 'the key id "studio" is reserved'),
+});
+export const saveKeyBody = z.strictObject({
+  requestId: requestId.optional(),
+  role: z.enum(['application', 'management']).default('application'),
+  credentialHash: sha256.optional(),
+});
+const keyRole = z.enum(['application', 'management']);
+const tenantKey = z.object({ id: z.string(), role: keyRole, createdAt: timestamp }).meta({ id: 'TenantKey' });
+export const keySaved = tenantKey.extend({ key: z.string().nullable(), rotated: z.boolean() });
+export const keyList = z.object({ keys: z.array(tenantKey) });
+export const deleted = z.object({ id: z.string(), deleted: z.literal(true) });
+
+const claim = text(1, 100);
+/** Public keys only: a private member would be a secret in an event. */
+const publicKey = z
+  .record(z.string().max(100), z.unknown())
+  .refine((key) => typeof key['kty'] === 'string', 'must be a JSON Web Key')
+  .refine(
+    (key) => ['d', 'p', 'q', 'dp', 'dq', 'qi', 'k', 'oth'].every((name) => !(name in key)),
+    'must be a public key',
+  );
+const jwksUrl = z
+  .url()
+  .max(2_000)
+  .refine((url) => isKeyAddress(url), 'must be https, or http on loopback, without credentials');
+const issuerFields = {
+  issuer: text(1, 500),
+  audience: text(1, 500),
+  jwksUrl: jwksUrl.optional(),
+  jwks: z.strictObject({ keys: z.array(publicKey).min(1).max(20) }).optional(),
+  subjectClaim: claim.default('sub'),
+  scopesClaim: claim.default('scope'),
+  allowedScopes: z.array(z.enum(SCOPES)).max(SCOPES.length),
+  agentsClaim: claim.optional(),
+  sandboxesClaim: claim.optional(),
+  maxLifetimeSeconds: z.int().min(60).max(86_400).default(3_600),
+};
+export const issuerPath = z.strictObject({ name: clientId });
+export const saveIssuerBody = z
+  .strictObject({ requestId: requestId.optional(), ...issuerFields })
+  .refine(
+    ({ jwksUrl: url, jwks }) => (url === undefined) !== (jwks === undefined),
+    'needs exactly one of jwksUrl and jwks',
+  );
+export const issuer = z
+  .object({ name: z.string(), ...issuerFields, allowedScopes: z.array(z.string()) })
+  .meta({ id: 'Issuer' });
+export const issuerList = z.object({ issuers: z.array(issuer) });
+
+function isKeyAddress(text: string): boolean {
+  if (!URL.canParse(text)) return false;
+  const { protocol, hostname, username, password } = new URL(text);
+  const loopback = hostname === 'localhost' || hostname === '[::1]' || /^127(\.\d{1,3}){3}$/.test(hostname);
+  return username === '' && password === '' && (protocol === 'https:' || (protocol === 'http:' && loopback));
+}
+
+export const seedBody = z.strictObject({
+  requestId,
+  fixtureModel: z.literal(true).optional(),
+  model: notYet('seeds of a model'),
+  sandbox: notYet('seeds of a sandbox'),
+});
+export const seeded = z.object({ applied: z.array(z.string()), kept: z.array(z.string()) });
+
+export const tenantStatus = z.object({
+  tenant,
+  checks: z.object({ store: check, execution: check, streams: check, objects: check }),
+  model: z.object({ configured: z.boolean(), provider: z.string().optional(), model: z.string().optional() }),
+  counts: z.object({ agents: z.int(), sessions: z.int(), activeTurns: z.int(), keys: z.int(), issuers: z.int() }),
+  limits: z.object({ bodyBytes: z.int(), keys: z.int(), issuers: z.int(), streams: z.int() }),
+});
+
+const auditEntry = z
+  .object({
+    at: timestamp,
+    actor: z.string(),
+    requestId: z.string(),
+    action: z.string(),
+    resource: z.string(),
+    details: z.record(z.string(), z.unknown()),
+  })
+  .meta({ id: 'AuditEntry' });
+export const auditTrail = z.object({ entries: z.array(auditEntry), nextCursor: nullableCursor });
 
 export const agentPath = z.strictObject({ agentId: agentIdSchema });
 export const saveAgentBody = z.strictObject({

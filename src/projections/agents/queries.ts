@@ -17,8 +17,11 @@ const agentRow = z.object({ doc: z.custom<AgentView>() });
 const versionRow = z.object({ doc: z.custom<AgentVersionView>() });
 
 export interface AgentQueries {
-  /** By id; `after` is the last id seen. Archived ones are left out unless asked for. */
-  list(tenant: string, page: { limit: number; after: string | null }): Promise<readonly AgentView[]>;
+  /** By id; `after` is the last id seen; `agents` names those within reach, null: all. Archived ones are left out. */
+  list(
+    tenant: string,
+    page: { limit: number; after: string | null; agents: readonly string[] | null },
+  ): Promise<readonly AgentView[]>;
   get(tenant: string, id: string): Promise<AgentView | null>;
   /** Oldest first. */
   versions(tenant: string, id: string): Promise<readonly AgentVersionView[]>;
@@ -29,11 +32,12 @@ const VERSIONS_MAX = 1_000;
 
 export function agentQueries(pool: DatabasePool): AgentQueries {
   return {
-    list: async (tenant, { limit, after }) =>
+    list: async (tenant, { limit, after, agents }) =>
       await reading(
         async () =>
           await pool.anyFirst(sql.type(agentRow)`
           select doc from agents.agent where tenant = ${tenant} and id > ${after ?? ''} and (doc ->> 'archived')::boolean is not true
+            and ${agents === null ? sql.fragment`true` : sql.fragment`id = any(${sql.array([...agents], 'text')})`}
           order by id limit ${limit}`),
       ),
     get: async (tenant, id) =>

@@ -1,4 +1,4 @@
-import type { TenantEvent } from '../../domain/tenant/events.ts';
+import type { Issuer, TenantEvent } from '../../domain/tenant/events.ts';
 import { evolveTenant, initialTenant } from '../../domain/tenant/state.ts';
 import type { KeyRole, TenantState } from '../../domain/tenant/state.ts';
 import type { Logger } from '../../lib/logger.ts';
@@ -12,6 +12,11 @@ export interface DirectoryTenant {
   readonly name: string;
   readonly state: 'open';
   readonly keys: readonly { readonly id: string; readonly role: KeyRole; readonly hash: string }[];
+  readonly issuers: Readonly<Record<string, Issuer>>;
+  /** Whether turns without a model of their own use the fixture model. */
+  readonly fixtureModel: boolean;
+  /** Of the request that created it. */
+  readonly idempotencyKey: string | null;
   /** Of the tenant's commit that this entry was made from. */
   readonly position: number;
 }
@@ -33,7 +38,8 @@ const SWAPS_MAX = 20;
 export class Directory {
   readonly #bucket: KeyValue;
   readonly #tenants = new Map<string, DirectoryTenant>();
-  readonly #principals = new Map<string, Principal>();
+  readonly #principals = new Map<string, readonly Principal[]>();
+  readonly #listeners = new Set<(tenantId: string) => void>();
   readonly #stop = new AbortController();
 
   constructor(bucket: KeyValue) {
@@ -59,9 +65,19 @@ export class Directory {
     return this.#tenants.get(id);
   }
 
-  /** The principal with this key hash, of any tenant. */
-  principal(hash: string): Principal | undefined {
-    return this.#principals.get(hash);
+  /** The principals with this key hash, one for each tenant that has registered it. */
+  principals(hash: string): readonly Principal[] {
+    return this.#principals.get(hash) ?? [];
+  }
+
+  issuers(tenantId: string): Readonly<Record<string, Issuer>> {
+    return this.#tenants.get(tenantId)?.issuers ?? {};
+  }
+
+  /** Calls back when a tenant's entry has changed or gone on this node. Returns the function that ends it. */
+  onChange(listener: (tenantId: string) => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
   }
 
   get tenants(): readonly DirectoryTenant[] {
@@ -71,9 +87,18 @@ export class Directory {
   /** Writes a tenant's entry unless the bucket has a newer one; this node knows it when the promise resolves. */
   async publish(state: TenantState, position: number): Promise<void> {
     if (state.status === 'absent') return;
-    const { id, name, status, keys } = state;
+    const { id, name, status, keys, issuers, fixtureModel, idempotencyKey } = state;
     const shown = keys.map(({ id: principalId, role, hash }) => ({ id: principalId, role, hash }));
-    const entry: DirectoryTenant = { id, name, state: status, keys: shown, position };
+    const entry: DirectoryTenant = {
+      id,
+      name,
+      state: status,
+      keys: shown,
+      issuers,
+      fixtureModel,
+      idempotencyKey,
+      position,
+    };
     for (let attempt = 0; attempt < SWAPS_MAX; attempt++) {
       const present = await this.#bucket.get(`${PREFIX}.${id}`);
       if (present !== null && parse(present.value).position >= position) break;
@@ -90,16 +115,30 @@ export class Directory {
 
   #remember(entry: DirectoryTenant): void {
     if ((this.#tenants.get(entry.id)?.position ?? -1) > entry.position) return;
-    this.#forget(entry.id);
+    this.#index(entry.id, null);
     this.#tenants.set(entry.id, entry);
-    for (const { id, role, hash } of entry.keys) {
-      this.#principals.set(hash, { tenantId: entry.id, principalId: id, role });
-    }
+    this.#index(entry.id, entry);
+    this.#changed(entry.id);
   }
 
   #forget(tenantId: string): void {
-    for (const { hash } of this.#tenants.get(tenantId)?.keys ?? []) this.#principals.delete(hash);
+    this.#index(tenantId, null);
     this.#tenants.delete(tenantId);
+    this.#changed(tenantId);
+  }
+
+  /** Takes the keys of the tenant's present entry out of the index, or those of a new one in. */
+  #index(tenantId: string, entry: DirectoryTenant | null): void {
+    for (const { id, role, hash } of (entry ?? this.#tenants.get(tenantId))?.keys ?? []) {
+      const others = this.principals(hash).filter((principal) => principal.tenantId !== tenantId);
+      const all = entry === null ? others : [...others, { tenantId, principalId: id, role }];
+      if (all.length === 0) this.#principals.delete(hash);
+      else this.#principals.set(hash, all);
+    }
+  }
+
+  #changed(tenantId: string): void {
+    for (const listener of this.#listeners) listener(tenantId);
   }
 }
 

@@ -47,12 +47,17 @@ export interface SessionFilter {
   readonly agentId?: string | undefined;
   readonly status?: string | undefined;
   readonly subject?: string | undefined;
+  /** Agents whose sessions are within reach; null: all. */
+  readonly agents: readonly string[] | null;
   readonly label?: { readonly name: string; readonly value: string } | undefined;
 }
 
 export interface SessionQueries {
-  /** With everything acknowledged before the call; null when there is no such session. */
-  get(ref: AggregateRef): Promise<SessionView | null>;
+  /**
+   * With everything acknowledged before the call; null when there is no such session, or it is not the subject's.
+   * Subject null: of any.
+   */
+  get(ref: AggregateRef, subject: string | null): Promise<SessionView | null>;
   list(
     tenant: string,
     filter: SessionFilter,
@@ -96,7 +101,7 @@ interface Parts {
 export function sessionQueries(parts: Parts): SessionQueries {
   const { pool, store, progress } = parts;
   return {
-    get: async (ref) => await getSession(parts, ref),
+    get: async (ref, subject) => await getSession(parts, ref, subject),
     list: async (tenant, filter, page) => await listSessions(pool, tenant, { ...filter, ...page }),
     history: async (ref, request) => await readHistory(parts, ref, request),
     calls: async (ref, { limit, turnId, after }) => {
@@ -128,14 +133,19 @@ export function sessionQueries(parts: Parts): SessionQueries {
   };
 }
 
-async function getSession({ pool, store, progress }: Parts, ref: AggregateRef): Promise<SessionView | null> {
+async function getSession(
+  { pool, store, progress }: Parts,
+  ref: AggregateRef,
+  subject: string | null,
+): Promise<SessionView | null> {
   const shard = store.shardOf(ref);
   const head = await store.head(ref);
   if (head === 0) return null;
+  const whose = subject === null ? sql.fragment`true` : sql.fragment`subject = ${subject}`;
   const found = await reading(
     async () =>
       await pool.one(sql.type(sessionRow)`
-      select (select doc from sessions.session where tenant = ${ref.tenant} and id = ${ref.id}) as doc,
+      select (select doc from sessions.session where tenant = ${ref.tenant} and id = ${ref.id} and ${whose}) as doc,
              (select position from sessions.checkpoint where shard = ${shard}) as reached`),
   );
   progress.reached({ group: 'sessions', shard, position: found.reached ?? 0 });
@@ -168,10 +178,19 @@ async function topUp(
 async function listSessions(
   pool: DatabasePool,
   tenant: string,
-  { agentId, status, subject, label, limit, after }: SessionFilter & { limit: number; after: readonly string[] | null },
+  {
+    agentId,
+    status,
+    subject,
+    agents,
+    label,
+    limit,
+    after,
+  }: SessionFilter & { limit: number; after: readonly string[] | null },
 ): Promise<readonly SessionView[]> {
   const conditions: FragmentSqlToken[] = [sql.fragment`tenant = ${tenant}`];
   if (agentId !== undefined) conditions.push(sql.fragment`agent_id = ${agentId}`);
+  if (agents !== null) conditions.push(sql.fragment`agent_id = any(${sql.array([...agents], 'text')})`);
   if (status !== undefined) conditions.push(sql.fragment`status = ${status}`);
   if (subject !== undefined) conditions.push(sql.fragment`subject = ${subject}`);
   if (label !== undefined)

@@ -1,10 +1,10 @@
-import { evolveTenant, initialTenant } from '../../domain/tenant/state.ts';
 import type { TenantEvent } from '../../domain/tenant/events.ts';
 import { eventsOf } from '../../streams/commit.ts';
-import { DocumentBatch } from '../documents.ts';
+import { DocumentBatch, upsert } from '../documents.ts';
 import type { DocumentTable } from '../documents.ts';
 import type { ProjectionGroup } from '../projection.ts';
-import { tenantView } from './views.ts';
+import { auditEntries } from './audit.ts';
+import { evolveTenantView } from './views.ts';
 import type { TenantView } from './views.ts';
 
 const table: DocumentTable<TenantView> = {
@@ -14,21 +14,34 @@ const table: DocumentTable<TenantView> = {
   columnsOf: (view) => ({ created_at: view.createdAt }),
 };
 
+/** Tenants and their audit trails. */
 export const tenantsProjection: ProjectionGroup = {
   name: 'tenants',
   kinds: ['tenant'],
-  tables: ['tenant'],
+  tables: ['tenant', 'audit'],
   apply: async (transaction, schema, commits) => {
-    const batch = new DocumentBatch(table, schema);
-    for (const { ref } of commits) batch.want({ tenant: ref.tenant, id: ref.id });
-    await batch.load(transaction);
+    const tenants = new DocumentBatch(table, schema);
+    for (const { ref } of commits) tenants.want({ tenant: ref.tenant, id: ref.id });
+    await tenants.load(transaction);
     for (const { ref, commit, position } of commits) {
-      for (const [index, event] of eventsOf<TenantEvent>(commit).entries()) {
-        batch.evolve({ tenant: ref.tenant, id: ref.id }, position, () =>
-          tenantView(evolveTenant(initialTenant, event, { at: commit.at, position, index })),
-        );
+      for (const event of eventsOf<TenantEvent>(commit)) {
+        const key = { tenant: ref.tenant, id: ref.id };
+        tenants.evolve(key, position, (view) => evolveTenantView(view, event, commit.at));
       }
     }
-    await batch.save(transaction);
+    await tenants.save(transaction);
+    await upsert(transaction, {
+      table: [schema, 'audit'],
+      key: ['tenant', 'position', 'index'],
+      columns: { tenant: 'text', position: 'bigint', index: 'int', doc: 'jsonb' },
+      rows: commits.flatMap((stored) =>
+        auditEntries(stored).map((doc, index) => ({
+          tenant: stored.ref.tenant,
+          position: stored.position,
+          index,
+          doc,
+        })),
+      ),
+    });
   },
 };

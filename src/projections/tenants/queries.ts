@@ -2,14 +2,37 @@ import { sql } from 'slonik';
 import type { DatabasePool } from 'slonik';
 import { z } from 'zod';
 import { reading } from '../read-store/pool.ts';
+import type { AuditEntry } from './audit.ts';
 import type { TenantView } from './views.ts';
 
 const row = z.object({ doc: z.custom<TenantView>() });
+
+const countsRow = z.object({ agents: z.int(), sessions: z.int(), activeTurns: z.int() });
+const auditRow = z.object({ position: z.int(), index: z.int(), doc: z.custom<AuditEntry>() });
 
 export interface TenantQueries {
   /** Newest first; `after` is the creation time and id of the last one seen. */
   list(page: { limit: number; after: readonly string[] | null }): Promise<readonly TenantView[]>;
   get(id: string): Promise<TenantView | null>;
+  /** Of the other read models; a little behind the log at most. */
+  counts(tenant: string): Promise<TenantCounts>;
+  /** Newest first; `after` is the place of the last one seen. */
+  audit(
+    tenant: string,
+    page: { limit: number; after: { readonly position: number; readonly index: number } | null },
+  ): Promise<readonly PlacedAuditEntry[]>;
+}
+
+export interface TenantCounts {
+  readonly agents: number;
+  readonly sessions: number;
+  readonly activeTurns: number;
+}
+
+export interface PlacedAuditEntry {
+  readonly position: number;
+  readonly index: number;
+  readonly entry: AuditEntry;
 }
 
 export function tenantQueries(pool: DatabasePool): TenantQueries {
@@ -31,5 +54,24 @@ export function tenantQueries(pool: DatabasePool): TenantQueries {
         async () =>
           await pool.maybeOneFirst(sql.type(row)`select doc from tenants.tenant where tenant = ${id} and id = ${id}`),
       ),
+    counts: async (tenant) =>
+      await reading(
+        async () =>
+          await pool.one(sql.type(countsRow)`
+            select (select count(*)::int from agents.agent where tenant = ${tenant}) as agents,
+                   (select count(*)::int from sessions.session where tenant = ${tenant}) as sessions,
+                   (select count(*)::int from sessions.session where tenant = ${tenant} and status <> 'idle') as "activeTurns"`),
+      ),
+    audit: async (tenant, { limit, after }) => {
+      const from =
+        after === null ? sql.fragment`true` : sql.fragment`(position, index) < (${after.position}, ${after.index})`;
+      const rows = await reading(
+        async () =>
+          await pool.any(sql.type(auditRow)`
+            select position, index, doc from tenants.audit where tenant = ${tenant} and ${from}
+            order by position desc, index desc limit ${limit}`),
+      );
+      return rows.map(({ position, index, doc }) => ({ position, index, entry: doc }));
+    },
   };
 }

@@ -1,4 +1,4 @@
-import type { TenantState } from '../../domain/tenant/state.ts';
+import type { TenantEvent } from '../../domain/tenant/events.ts';
 
 /** A tenant as Admin routes show it, and nothing of its keys. */
 export interface TenantView {
@@ -9,8 +9,10 @@ export interface TenantView {
   readonly updatedAt: string;
 }
 
-export function tenantView(state: TenantState): TenantView | undefined {
-  if (state.status === 'absent') return undefined;
-  const { id, name, status, createdAt, updatedAt } = state;
-  return { id, name, state: status, createdAt, updatedAt };
+export function evolveTenantView(view: TenantView | undefined, event: TenantEvent, at: string): TenantView | undefined {
+  if (event.type === 'tenant.created') {
+    const { tenantId: id, name } = event.data;
+    return { id, name, state: 'open', createdAt: at, updatedAt: at };
+  }
+  return view === undefined ? undefined : { ...view, updatedAt: at };
 }

@@ -1,0 +1,8 @@
+-- The audit trail of each tenant: who changed what, newest first by key.
+create table tenants.audit (
+  tenant text not null,
+  position bigint not null,
+  index int not null,
+  doc jsonb not null,
+  primary key (tenant, position, index)
+);

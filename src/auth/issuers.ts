@@ -1,0 +1,171 @@
+import {
+  createLocalJWKSet,
+  createRemoteJWKSet,
+  customFetch,
+  decodeJwt,
+  decodeProtectedHeader,
+  errors,
+  jwtVerify,
+} from 'jose';
+import type { JSONWebKeySet, JWTPayload, JWTVerifyGetKey } from 'jose';
+import type { Issuer } from '../domain/tenant/events.ts';
+import { SCOPES } from './caller.ts';
+import type { Scope } from './caller.ts';
+import { isSubject } from './subject.ts';
+
+/** The issuers that a tenant trusts, by name, as this node knows them. */
+export interface IssuerIndex {
+  issuers(tenantId: string): Readonly<Record<string, Issuer>>;
+}
+
+/** What a valid token says. */
+export interface VerifiedToken {
+  /** The name under which the issuer is registered. */
+  readonly issuer: string;
+  readonly subject: string;
+  readonly scopes: readonly Scope[];
+  readonly agents: readonly string[] | null;
+  readonly sandboxes: readonly string[] | null;
+}
+
+/** The issuer's keys cannot be fetched just now: nothing can be said about the token. */
+export class IssuerUnavailableError extends Error {}
+
+/** Wire contract, section 3. */
+const TOKEN_CHARS_MAX = 16_384;
+const ALGORITHMS = ['RS256', 'ES256', 'EdDSA'];
+const TOLERANCE_SECONDS = 30;
+/** A header that brings or points at a key would let the token vouch for itself. */
+const REFUSED_HEADERS = ['jku', 'jwk', 'x5u', 'x5c', 'crit'];
+const JWKS_BYTES_MAX = 262_144;
+const JWKS_TIMEOUT_MS = 3_000;
+/** A fetched key set is used for so long; an unknown key id fetches it again, at most once in the cool-down. */
+const JWKS_AGE_MS = 600_000;
+const JWKS_COOLDOWN_MS = 10_000;
+const KEY_SETS_MAX = 1_000;
+
+/** Whether a bearer has the form of a compact JWS; keys of the Host never contain a dot. */
+export function looksLikeToken(secret: string): boolean {
+  return secret.length <= TOKEN_CHARS_MAX && /^[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*$/.test(secret);
+}
+
+/** Verifies tokens of the issuers that tenants have registered. */
+export class TokenVerifier {
+  readonly #index: IssuerIndex;
+  readonly #keySets = new Map<string, JWTVerifyGetKey>();
+
+  constructor(index: IssuerIndex) {
+    this.#index = index;
+  }
+
+  /** @throws IssuerUnavailableError */
+  async verify(tenantId: string, token: string): Promise<VerifiedToken | 'invalid' | 'expired'> {
+    const registered = this.#registered(tenantId, token);
+    if (registered === null) return 'invalid';
+    const { name, issuer } = registered;
+    try {
+      const { payload } = await jwtVerify(token, this.#keys(tenantId, name, issuer), {
+        issuer: issuer.issuer,
+        audience: issuer.audience,
+        algorithms: ALGORITHMS,
+        clockTolerance: TOLERANCE_SECONDS,
+        requiredClaims: ['exp', 'iat'],
+        maxTokenAge: issuer.maxLifetimeSeconds,
+      });
+      return readClaims(payload, name, issuer);
+    } catch (error) {
+      if (error instanceof errors.JWTExpired) return 'expired';
+      if (error instanceof errors.JWKSTimeout || isFetchFailure(error)) {
+        throw new IssuerUnavailableError(`the keys of the issuer ${name} cannot be fetched`, { cause: error });
+      }
+      if (error instanceof errors.JOSEError) return 'invalid';
+      throw error;
+    }
+  }
+
+  /** The issuer that the token names, if the tenant trusts it and the header is one that may be looked at. */
+  #registered(tenantId: string, token: string): { name: string; issuer: Issuer } | null {
+    try {
+      const header = decodeProtectedHeader(token);
+      if (REFUSED_HEADERS.some((name) => name in header) || !ALGORITHMS.includes(header.alg ?? '')) return null;
+      const { iss } = decodeJwt(token);
+      const found = Object.entries(this.#index.issuers(tenantId)).find(([, { issuer }]) => issuer === iss);
+      return found === undefined ? null : { name: found[0], issuer: found[1] };
+    } catch {
+      // No JSON where JSON must be: no token.
+      return null;
+    }
+  }
+
+  #keys(tenantId: string, name: string, issuer: Issuer): JWTVerifyGetKey {
+    // Named by its content too: a changed registration uses its own keys at once.
+    const id = JSON.stringify([tenantId, name, issuer.jwksUrl ?? issuer.jwks]);
+    const known = this.#keySets.get(id);
+    if (known !== undefined) return known;
+    const made = keySet(issuer);
+    if (this.#keySets.size >= KEY_SETS_MAX) this.#keySets.clear();
+    this.#keySets.set(id, made);
+    return made;
+  }
+}
+
+function keySet(issuer: Issuer): JWTVerifyGetKey {
+  if (issuer.jwksUrl === undefined) {
+    // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- checked when the issuer was registered
+    return createLocalJWKSet((issuer.jwks ?? { keys: [] }) as unknown as JSONWebKeySet);
+  }
+  return createRemoteJWKSet(new URL(issuer.jwksUrl), {
+    timeoutDuration: JWKS_TIMEOUT_MS,
+    cacheMaxAge: JWKS_AGE_MS,
+    cooldownDuration: JWKS_COOLDOWN_MS,
+    [customFetch]: fetchKeys,
+  });
+}
+
+/** A bounded fetch: no redirects (the registered address is the one that was checked), no long bodies. */
+async function fetchKeys(url: string, options: RequestInit): Promise<Response> {
+  const response = await fetch(url, { ...options, redirect: 'error' });
+  const length = Number(response.headers.get('content-length') ?? 0);
+  if (length > JWKS_BYTES_MAX || response.body === null) throw new IssuerUnavailableError('the key set is too long');
+  const parts: Uint8Array[] = [];
+  let bytes = 0;
+  for await (const part of response.body) {
+    bytes += part.byteLength;
+    if (bytes > JWKS_BYTES_MAX) throw new IssuerUnavailableError('the key set is too long');
+    parts.push(part);
+  }
+  return new Response(Buffer.concat(parts), { status: response.status, headers: response.headers });
+}
+
+function isFetchFailure(error: unknown): boolean {
+  if (error instanceof IssuerUnavailableError || error instanceof TypeError) return true;
+  // What jose says of an answer other than 200, or one that is no key set.
+  return error instanceof errors.JOSEError && error.code === 'ERR_JOSE_GENERIC';
+}
+
+function readClaims(payload: JWTPayload, name: string, issuer: Issuer): VerifiedToken | 'invalid' {
+  const { exp = 0, iat = 0 } = payload;
+  if (exp - iat > issuer.maxLifetimeSeconds) return 'invalid';
+  const subject = payload[issuer.subjectClaim];
+  if (typeof subject !== 'string' || !isSubject(subject)) return 'invalid';
+  const claimed = listOf(payload[issuer.scopesClaim]) ?? [];
+  const scopes = SCOPES.filter((scope) => claimed.includes(scope) && issuer.allowedScopes.includes(scope));
+  const agents = grants(payload, issuer.agentsClaim);
+  const sandboxes = grants(payload, issuer.sandboxesClaim);
+  if (agents === 'invalid' || sandboxes === 'invalid') return 'invalid';
+  return { issuer: name, subject, scopes, agents, sandboxes };
+}
+
+/** Null: nothing limits the caller. A configured claim that is missing grants nothing, `*` grants all. */
+function grants(payload: JWTPayload, claim: string | undefined): readonly string[] | null | 'invalid' {
+  if (claim === undefined) return null;
+  const value = payload[claim];
+  if (value === '*') return null;
+  return value === undefined ? [] : (listOf(value) ?? 'invalid');
+}
+
+/** A space-separated text or a list of texts; null when it is neither. */
+function listOf(value: unknown): string[] | null {
+  if (typeof value === 'string') return value.split(' ').filter((part) => part !== '');
+  return Array.isArray(value) && value.every((part) => typeof part === 'string') ? value : null;
+}

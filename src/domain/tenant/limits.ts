@@ -1,0 +1,3 @@
+/** Keys and issuers of one tenant at most: every node holds them all in memory. */
+export const KEYS_MAX = 200;
+export const ISSUERS_MAX = 20;

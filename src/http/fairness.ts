@@ -1,0 +1,62 @@
+import { delay } from '../lib/backoff.ts';
+import type { Clock } from '../lib/clock.ts';
+import { TokenBuckets } from '../lib/token-buckets.ts';
+import type { Caller } from '../auth/caller.ts';
+import { ProblemError } from './problem.ts';
+
+export interface FairnessLimits {
+  /** Requests a second of one credential, and of all credentials of one tenant, on this node. */
+  readonly credentialPerSecond: number;
+  readonly tenantPerSecond: number;
+  /** Failed authentications a second of one address; past it the answer waits. */
+  readonly failuresPerSecond: number;
+}
+
+const BURST_SECONDS = 2;
+const NAMES_MAX = 50_000;
+/** Longest that the answer to a failed authentication is held back, and how many may be held at the same time. */
+const DELAY_MAX_MS = 2_000;
+const DELAYED_MAX = 1_000;
+
+/** Keeps one caller from taking a node away from the others. Counted per process: a limit times the number of nodes. */
+export class Fairness {
+  readonly #credentials: TokenBuckets;
+  readonly #tenants: TokenBuckets;
+  readonly #failures: TokenBuckets;
+  #delayed = 0;
+
+  constructor(limits: FairnessLimits, clock: Clock) {
+    const buckets = (perSecond: number): TokenBuckets =>
+      new TokenBuckets({ perSecond, burst: perSecond * BURST_SECONDS }, { clock, namesMax: NAMES_MAX });
+    this.#credentials = buckets(limits.credentialPerSecond);
+    this.#tenants = buckets(limits.tenantPerSecond);
+    this.#failures = buckets(limits.failuresPerSecond);
+  }
+
+  /** @throws ProblemError rate_limited, with `Retry-After` */
+  admit(caller: Caller): void {
+    const waitMs =
+      this.#credentials.take(caller.credential) || (caller.tenantId === '' ? 0 : this.#tenants.take(caller.tenantId));
+    if (waitMs > 0) throw tooFast(waitMs);
+  }
+
+  /** A credential from this address was refused: whoever tries many has to wait for each answer. */
+  async refused(address: string): Promise<void> {
+    const waitMs = Math.min(DELAY_MAX_MS, this.#failures.take(address));
+    if (waitMs === 0) return;
+    // Held answers take memory too: past the bound the guesser is told to go away instead.
+    if (this.#delayed >= DELAYED_MAX) throw tooFast(DELAY_MAX_MS);
+    this.#delayed++;
+    await delay(waitMs);
+    this.#delayed--;
+  }
+}
+
+function tooFast(waitMs: number): ProblemError {
+  const seconds = Math.max(1, Math.ceil(waitMs / 1000));
+  return new ProblemError({
+    code: 'rate_limited',
+    message: `Too many requests. Send the next one after ${seconds} s.`,
+    headers: { 'retry-after': String(seconds) },
+  });
+}

@@ -1,0 +1,69 @@
+import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
+import { ACCESS } from '../../auth/authorize.ts';
+import { deleteIssuer, readTenant, saveIssuer } from '../../commands/tenant/manage-tenant.ts';
+import type { OpenTenant } from '../../domain/tenant/state.ts';
+import { callerOf } from '../gate.ts';
+import { accepted, notFound } from '../problem.ts';
+import { manageInput } from '../tenant-input.ts';
+import * as wire from '../wire/schemas.ts';
+import type { KeyRouteParts } from './keys.ts';
+
+/** Issuers of tokens that a tenant trusts (wire contract, section 3). */
+export function issuerRoutes(parts: KeyRouteParts): FastifyPluginAsyncZod {
+  return async (app) => {
+    const config = { rules: { access: ACCESS.tenant } };
+    app.put(
+      '/v1/tenant/issuers/:name',
+      { config, schema: { params: wire.issuerPath, body: wire.saveIssuerBody, response: { 200: wire.issuer } } },
+      async (request) => {
+        const { name } = request.params;
+        const { requestId, ...issuer } = request.body;
+        const input = { ...manageInput(request, requestId), name, issuer: withoutAbsent(issuer) };
+        const { tenant, position } = accepted(await saveIssuer(parts, input));
+        await parts.freshness('tenants', { tenant: tenant.id, kind: 'tenant', id: tenant.id }, position);
+        return shownIssuer(tenant, name);
+      },
+    );
+    app.get('/v1/tenant/issuers', { config, schema: { response: { 200: wire.issuerList } } }, async (request) => {
+      const tenant = await openTenant(parts, callerOf(request).tenantId);
+      return { issuers: Object.keys(tenant.issuers).map((name) => shownIssuer(tenant, name)) };
+    });
+    app.get(
+      '/v1/tenant/issuers/:name',
+      { config, schema: { params: wire.issuerPath, response: { 200: wire.issuer } } },
+      async (request) => shownIssuer(await openTenant(parts, callerOf(request).tenantId), request.params.name),
+    );
+    app.delete(
+      '/v1/tenant/issuers/:name',
+      { config, schema: { params: wire.issuerPath, response: { 200: wire.deleted } } },
+      async (request) => {
+        const { name } = request.params;
+        const { tenant, position } = accepted(await deleteIssuer(parts, { ...manageInput(request, undefined), name }));
+        await parts.freshness('tenants', { tenant: tenant.id, kind: 'tenant', id: tenant.id }, position);
+        return { id: name, deleted: true as const };
+      },
+    );
+    await Promise.resolve();
+  };
+}
+
+async function openTenant(parts: KeyRouteParts, tenantId: string): Promise<OpenTenant> {
+  const tenant = await readTenant(parts, tenantId);
+  if (tenant === null) throw notFound('tenant');
+  return tenant;
+}
+
+/** @throws ProblemError not_found */
+function shownIssuer({ issuers }: OpenTenant, name: string) {
+  const issuer = issuers[name];
+  if (issuer === undefined) throw notFound('issuer');
+  return { name, ...issuer };
+}
+
+/** Members that were not sent are left out, not recorded as undefined. */
+function withoutAbsent<T extends object>(value: T): { [K in keyof T]: Exclude<T[K], undefined> } {
+  // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- exactly what the filter leaves
+  return Object.fromEntries(Object.entries(value).filter(([, member]) => member !== undefined)) as {
+    [K in keyof T]: Exclude<T[K], undefined>;
+  };
+}

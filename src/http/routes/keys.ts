@@ -1,0 +1,56 @@
+import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
+import { ACCESS } from '../../auth/authorize.ts';
+import { deleteKey, readTenant, saveKey } from '../../commands/tenant/manage-tenant.ts';
+import type { ManageTenantParts } from '../../commands/tenant/manage-tenant.ts';
+import type { OpenTenant } from '../../domain/tenant/state.ts';
+import type { Freshness } from '../freshness.ts';
+import { callerOf } from '../gate.ts';
+import { accepted, notFound } from '../problem.ts';
+import { manageInput } from '../tenant-input.ts';
+import * as wire from '../wire/schemas.ts';
+
+export interface KeyRouteParts extends ManageTenantParts {
+  readonly freshness: Freshness;
+}
+
+/** Application and management keys of a tenant (wire contract, sections 3 and 12). */
+export function keyRoutes(parts: KeyRouteParts): FastifyPluginAsyncZod {
+  return async (app) => {
+    const config = { rules: { access: ACCESS.tenant } };
+    app.put(
+      '/v1/tenant/keys/:keyId',
+      { config, schema: { params: wire.keyPath, body: wire.saveKeyBody, response: { 200: wire.keySaved } } },
+      async (request) => {
+        const { keyId } = request.params;
+        const { role, credentialHash = null, requestId } = request.body;
+        const input = { ...manageInput(request, requestId), keyId, role, credentialHash };
+        const { reply, tenant, position } = accepted(await saveKey(parts, input));
+        await parts.freshness('tenants', { tenant: tenant.id, kind: 'tenant', id: tenant.id }, position);
+        const saved = shownKeys(tenant).find(({ id }) => id === keyId);
+        if (saved === undefined) throw new Error('a key vanished while it was being saved');
+        return { ...saved, ...reply };
+      },
+    );
+    app.get('/v1/tenant/keys', { config, schema: { response: { 200: wire.keyList } } }, async (request) => {
+      const tenant = await readTenant(parts, callerOf(request).tenantId);
+      if (tenant === null) throw notFound('tenant');
+      return { keys: shownKeys(tenant) };
+    });
+    app.delete(
+      '/v1/tenant/keys/:keyId',
+      { config, schema: { params: wire.keyPath, response: { 200: wire.deleted } } },
+      async (request) => {
+        const { keyId } = request.params;
+        const { tenant, position } = accepted(await deleteKey(parts, { ...manageInput(request, undefined), keyId }));
+        await parts.freshness('tenants', { tenant: tenant.id, kind: 'tenant', id: tenant.id }, position);
+        return { id: keyId, deleted: true as const };
+      },
+    );
+    await Promise.resolve();
+  };
+}
+
+/** What is shown of keys: never a hash. The studio key is the Host's own and is not among them. */
+function shownKeys({ keys }: OpenTenant): { id: string; role: 'application' | 'management'; createdAt: string }[] {
+  return keys.flatMap(({ id, role, createdAt }) => (role === 'studio' ? [] : [{ id, role, createdAt }]));
+}

@@ -1,0 +1,92 @@
+import { expect, test } from 'vitest';
+import { AdminClient } from '../support/client.ts';
+import type { TenantClient } from '../support/client.ts';
+import { startHost } from '../support/host.ts';
+import { until } from '../support/wait-until.ts';
+
+/** Round trips of a node by operation, its leases and checkpoints left out: those go by the clock, not by the command. */
+async function counted(metricsUrl: string): Promise<Record<string, number>> {
+  const text = await (await fetch(metricsUrl)).text();
+  const trips = [...text.matchAll(/^agent_host_log_round_trips_total\{operation="([^"]+)"\} (\d+)$/gm)];
+  const counts = Object.fromEntries(trips.map(([, name = '', value]) => [name, Number(value)]));
+  const statements = /^agent_host_sql_statements_total (\d+)$/m.exec(text)?.[1];
+  const { append = 0, read = 0, head = 0, successor = 0 } = counts;
+  return { append, read, head, successor, sql: Number(statements) };
+}
+
+async function costOf(metricsUrl: string, work: () => Promise<void>): Promise<Record<string, number>> {
+  const before = await counted(metricsUrl);
+  await work();
+  const after = await counted(metricsUrl);
+  return Object.fromEntries(Object.entries(after).map(([name, value]) => [name, value - (before[name] ?? 0)]));
+}
+
+const THREE_STEPS = [
+  { text: '1', toolCalls: [{ name: 'none', input: {} }] },
+  { text: '2', toolCalls: [{ name: 'none', input: {} }] },
+  { text: '3' },
+];
+const TURNS = 20;
+
+/** Sends messages one after the other, each as soon as the turn before it has ended. */
+async function turns(client: TenantClient, sessionId: string, count: number, content: string): Promise<void> {
+  for (let i = 0; i < count; i++) {
+    await until('the session takes the next message', async () => {
+      const { status, text } = await client.command(sessionId, { type: 'message', content });
+      if (status !== 202 && status !== 409) throw new Error(text);
+      return status === 202;
+    });
+  }
+}
+
+/**
+ * Promise 6: what a command and a turn cost does not depend on how long the session is. Counted on a node that accepts
+ * and runs, while another node projects: there, one no-op turn is two appends and one of three steps four, no reads, no
+ * SQL, at the tenth event and at the five thousandth.
+ */
+test(
+  'round trips per command and per turn are fixed numbers, at 10 events and at 5,000',
+  { timeout: 180_000 },
+  async () => {
+    await using reader = await startHost({ env: { AGENT_HOST_ROLES: 'projector,reads' } });
+    await using node = await startHost({ join: reader, env: { AGENT_HOST_ROLES: 'commands,engine' } });
+    const tenant = await new AdminClient(reader).createTenant();
+    await tenant.saveAgent();
+    const client = tenant.at(node);
+    const ended = async (session: string): Promise<void> => {
+      await until('the last turn has ended', async () => (await tenant.session(session)).status === 'idle');
+    };
+    const measure = async (session: string): Promise<Record<string, Record<string, number>>> => {
+      const noOp = await costOf(node.metricsUrl, async () => {
+        for (let i = 0; i < TURNS; i++) {
+          await client.message(session, 'hello');
+          await ended(session);
+        }
+      });
+      const three = await costOf(node.metricsUrl, async () => {
+        for (let i = 0; i < TURNS; i++) {
+          await client.play(session, THREE_STEPS);
+          await ended(session);
+        }
+      });
+      const cancel = await costOf(node.metricsUrl, async () => {
+        for (let i = 0; i < TURNS; i++) await client.cancel(session);
+      });
+      return { noOp, three, cancel };
+    };
+    const expected = (appends: number) => ({ append: appends * TURNS, read: 0, head: 0, successor: 0, sql: 0 });
+    const fixed = { noOp: expected(2), three: expected(4), cancel: expected(1) };
+
+    await client.openSession('short');
+    await turns(client, 'short', 3, 'warm');
+    await ended('short');
+    expect((await tenant.items('short')).length).toBeLessThan(12);
+    expect(await measure('short')).toEqual(fixed);
+
+    await client.openSession('long');
+    await turns(client, 'long', 1_700, 'fill');
+    await ended('long');
+    expect((await tenant.items('long')).length).toBeGreaterThan(5_000);
+    expect(await measure('long')).toEqual(fixed);
+  },
+);
