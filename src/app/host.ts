@@ -23,6 +23,7 @@ import { systemClock } from '../lib/clock.ts';
 import type { Logger } from '../lib/logger.ts';
 import { agentQueries } from '../projections/agents/queries.ts';
 import { Directory, DirectoryProjector } from '../projections/directory/directory.ts';
+import { projectionLag } from '../projections/lag.ts';
 import { ProjectionProgress } from '../projections/progress.ts';
 import { migrate, NewerSchemaError } from '../projections/read-store/migrate.ts';
 import { openReadStore } from '../projections/read-store/pool.ts';
@@ -35,6 +36,7 @@ import type { Config } from './config.ts';
 import { Engine } from './engine.ts';
 import { openLog } from './log.ts';
 import type { LogParts } from './log.ts';
+import { NodeRegistry } from './node-registry.ts';
 import { Metrics, serveMetrics } from './metrics.ts';
 import { PROJECTIONS, startProjectors } from './projectors.ts';
 import { StartError } from './start-error.ts';
@@ -49,6 +51,8 @@ export interface HostOptions {
   /** Where objects are kept, absolute. */
   readonly dataDir: string;
   readonly logger: Logger;
+  /** Asks the process to stop gracefully. */
+  readonly shutDown: () => void;
 }
 
 export interface Host {
@@ -91,7 +95,11 @@ async function assemble(options: HostOptions, stack: Stack): Promise<Host> {
   stack.defer('directory', () => directory.stop());
   const progress = new ProjectionProgress(pool);
   stack.defer('progress', listenToProgress(log, progress));
-  const parts: Built = { options, metrics, log, pool, directory, progress, write: writeSide(log, config, logger) };
+  const registry = new NodeRegistry({ leases: log.leases, clock: systemClock, logger });
+  await registry.start({ nodeId, roles: config.roles, version: await version() });
+  stack.defer('node registry', async () => await registry.stop());
+  const write = writeSide(log, config, logger);
+  const parts: Built = { options, metrics, log, pool, directory, progress, registry, write };
   if (config.roles.includes('projector')) startReadModels(parts, stack);
   const engine = await startEngine(parts, stack);
   const hub = new TailHub({ store: log.store, feed: log.feed, logger, slowMs: config.stream.slowMs });
@@ -122,6 +130,7 @@ interface Built {
   readonly pool: ReadStore;
   readonly directory: Directory;
   readonly progress: ProjectionProgress;
+  readonly registry: NodeRegistry;
   readonly write: ReturnType<typeof writeSide>;
 }
 
@@ -175,6 +184,10 @@ async function serverParts(built: Built, engine: Engine, streams: EventStreams):
       version: await version(),
       features,
       checks,
+      nodes: () => built.registry.nodes,
+      totals: async () => await tenantReads.totals(),
+      projections: async () => await projectionLag({ pool, source: log.source, now: systemClock() }, PROJECTIONS),
+      shutDown: options.shutDown,
     },
     admin: { create: { loop, tenants, adminKey, publish, idOf }, queries: tenantReads, freshness },
     tenant: {

@@ -24,7 +24,10 @@ export async function runHost(config: Config): Promise<number> {
     stack.defer('servers', servers.stop);
     const adminKey = config.adminKey ?? (await dataDir.adminKey());
     const { natsUrl, databaseUrl } = servers;
+    const asked = Promise.withResolvers<string>();
+    const shutDown = (): void => asked.resolve('asked by the Admin API');
     const host = await startHost({
+      shutDown,
       config,
       natsUrl,
       databaseUrl,
@@ -37,7 +40,7 @@ export async function runHost(config: Config): Promise<number> {
     await dataDir.publish('listen', host.address);
     stack.defer('listen file', async () => await dataDir.withdraw('listen'));
     report(welcome(config, { ...host, dataDir: dataDir.path, seconds: (performance.now() - begun) / 1000 }));
-    const reason = await Promise.race([stopRequested(), servers.failed]);
+    const reason = await Promise.race([stopRequested(), asked.promise, servers.failed]);
     report(`Stopping (${reason}): handing turns over, ending streams …`);
     await stack.unwind((name, error) => logger.error({ err: error, part: name }, 'a part did not stop cleanly'));
     report('Stopped.');

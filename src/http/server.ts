@@ -17,9 +17,10 @@ import { commandRoutes } from './routes/commands.ts';
 import { historyRoutes } from './routes/history.ts';
 import type { HistoryRouteParts } from './routes/history.ts';
 import { hostRoutes } from './routes/host.ts';
-import type { HostRouteParts } from './routes/host.ts';
 import { issuerRoutes } from './routes/issuers.ts';
 import { keyRoutes } from './routes/keys.ts';
+import { statusRoutes } from './routes/status.ts';
+import type { StatusRouteParts } from './routes/status.ts';
 import { sessionRoutes } from './routes/sessions.ts';
 import { tenantRoutes } from './routes/tenant.ts';
 import type { TenantRouteParts } from './routes/tenant.ts';
@@ -33,7 +34,7 @@ export interface ServerParts {
   /** A node serves the routes of its roles; the others are not there. */
   readonly roles: { readonly commands: boolean; readonly reads: boolean };
   readonly gate: GateOptions;
-  readonly host: HostRouteParts;
+  readonly host: StatusRouteParts;
   readonly admin: AdminRouteParts;
   readonly tenant: TenantRouteParts;
   readonly agents: AgentRouteParts;
@@ -85,6 +86,7 @@ export async function createServer(parts: ServerParts): Promise<FastifyInstance>
   addHooks(app, parts);
   await addDocument(app, parts.host.version);
   await app.register(hostRoutes(parts.host));
+  await app.register(statusRoutes(parts.host));
   await app.register(adminRoutes(parts.admin));
   await app.register(tenantRoutes(parts.tenant));
   await app.register(keyRoutes(parts.tenant));

@@ -118,7 +118,7 @@ export class RandomSession {
   #message(draft: Draft<SessionState, SessionEvent>, state: OpenSession): CommitReceipt {
     const newTurnId = newId('tu');
     const workerId = this.#pick([null, 'wk_a', 'wk_b']);
-    const context = { nowMs: this.#ms, jitter: 1, newTurnId, workerId };
+    const context = { nowMs: this.#ms, jitter: 1, newTurnId, workerId, tenantModel: null };
     const requestId = `r-${this.#rev}`;
     const content = this.#pick(TEXTS);
     const decision = decideMessage(state, { requestId, subject: state.subject, content }, context);

@@ -91,8 +91,8 @@ function tooMany(what: string, limit: number) {
 
 export function decideSaveIssuer(state: TenantState, name: string, issuer: Issuer): Decision<TenantEvent, null> {
   if (state.status === 'absent') return reject('not_found', 'No such tenant.');
-  const present = state.issuers[name];
-  if (present === undefined && Object.keys(state.issuers).length >= ISSUERS_MAX) return tooMany('issuers', ISSUERS_MAX);
+  if (!Object.hasOwn(state.issuers, name) && Object.keys(state.issuers).length >= ISSUERS_MAX)
+    return tooMany('issuers', ISSUERS_MAX);
   const taken = Object.entries(state.issuers).find(
     ([other, { issuer: iss }]) => other !== name && iss === issuer.issuer,
   );
@@ -102,7 +102,7 @@ export function decideSaveIssuer(state: TenantState, name: string, issuer: Issue
 }
 
 export function decideDeleteIssuer(state: TenantState, name: string): Decision<TenantEvent, null> {
-  if (state.status === 'absent' || state.issuers[name] === undefined) return reject('not_found', 'No such issuer.');
+  if (state.status === 'absent' || !Object.hasOwn(state.issuers, name)) return reject('not_found', 'No such issuer.');
   return { kind: 'accepted', events: [{ type: 'issuer.deleted', data: { name } }], reply: null };
 }
 

@@ -49,11 +49,13 @@ export function adminRoutes({ create, queries, freshness }: AdminRouteParts): Fa
     );
     app.get(
       '/v1/admin/tenants/:tenantId',
-      { config, schema: { params: wire.tenantPath, response: { 200: wire.tenantOnly } } },
+      { config, schema: { params: wire.tenantPath, response: { 200: wire.tenantInspected } } },
       async ({ params: { tenantId } }) => {
         const tenant = await queries.get(tenantId);
         if (tenant === null) throw notFound('tenant');
-        return { tenant };
+        const { sessions, activeTurns } = await queries.counts(tenantId);
+        // Actions, sandboxes and artifacts come with their own routes; until then there are none.
+        return { tenant, counts: { sessions, activeTurns, pendingActions: 0, sandboxes: 0, artifactBytes: 0 } };
       },
     );
     await Promise.resolve();

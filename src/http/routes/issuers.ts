@@ -55,7 +55,8 @@ async function openTenant(parts: KeyRouteParts, tenantId: string): Promise<OpenT
 
 /** @throws ProblemError not_found */
 function shownIssuer({ issuers }: OpenTenant, name: string) {
-  const issuer = issuers[name];
+  // A client may choose a name that every object has, `constructor` for one.
+  const issuer = Object.hasOwn(issuers, name) ? issuers[name] : undefined;
   if (issuer === undefined) throw notFound('issuer');
   return { name, ...issuer };
 }

@@ -78,7 +78,39 @@ export const tenantList = z.object({ tenants: z.array(tenant), nextCursor: nulla
 export const noQuery = z.strictObject({});
 export const listQuery = z.strictObject({ limit: count(1, 200, 50), cursor: cursor.optional() });
 export const tenantPath = z.strictObject({ tenantId });
-export const tenantOnly = z.object({ tenant });
+export const tenantInspected = z.object({
+  tenant,
+  counts: z.object({
+    sessions: z.int(),
+    activeTurns: z.int(),
+    pendingActions: z.int(),
+    sandboxes: z.int(),
+    artifactBytes: z.int(),
+  }),
+});
+export const hostStatus = z.object({
+  service: z.string(),
+  version: z.string(),
+  protocol,
+  ready: z.boolean(),
+  checks: ready.shape.checks,
+  nodes: z.array(
+    z.object({
+      nodeId: z.string(),
+      roles: z.array(z.string()),
+      version: z.string(),
+      startedAt: timestamp,
+      lastSeenAt: timestamp,
+    }),
+  ),
+  tenants: z.object({ total: z.int(), open: z.int(), draining: z.int(), deleting: z.int() }),
+  activeTurns: z.int(),
+  pendingActions: z.int(),
+  projections: z.array(
+    z.object({ name: z.string(), shard: z.int(), position: z.int(), lagEvents: z.int(), lagMs: z.int() }),
+  ),
+});
+export const shuttingDown = z.object({ status: z.literal('shutting_down') });
 
 export const keyPath = z.strictObject({
   keyId: clientId.refine((id) => id !== 'studio', 'the key id "studio" is reserved'),
@@ -96,8 +128,7 @@ export const deleted = z.object({ id: z.string(), deleted: z.literal(true) });
 
 const claim = text(1, 100);
 /** Public keys only: a private member would be a secret in an event. */
-const publicKey = z
-  .record(z.string().max(100), z.unknown())
+const publicKey = jsonObject
   .refine((key) => typeof key['kty'] === 'string', 'must be a JSON Web Key')
   .refine(
     (key) => ['d', 'p', 'q', 'dp', 'dq', 'qi', 'k', 'oth'].every((name) => !(name in key)),

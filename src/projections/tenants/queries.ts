@@ -8,6 +8,7 @@ import type { TenantView } from './views.ts';
 const row = z.object({ doc: z.custom<TenantView>() });
 
 const countsRow = z.object({ agents: z.int(), sessions: z.int(), activeTurns: z.int() });
+const totalsRow = z.object({ tenants: z.int(), activeTurns: z.int() });
 const auditRow = z.object({ position: z.int(), index: z.int(), doc: z.custom<AuditEntry>() });
 
 export interface TenantQueries {
@@ -16,6 +17,8 @@ export interface TenantQueries {
   get(id: string): Promise<TenantView | null>;
   /** Of the other read models; a little behind the log at most. */
   counts(tenant: string): Promise<TenantCounts>;
+  /** Over all tenants. */
+  totals(): Promise<HostTotals>;
   /** Newest first; `after` is the place of the last one seen. */
   audit(
     tenant: string,
@@ -26,6 +29,11 @@ export interface TenantQueries {
 export interface TenantCounts {
   readonly agents: number;
   readonly sessions: number;
+  readonly activeTurns: number;
+}
+
+export interface HostTotals {
+  readonly tenants: number;
   readonly activeTurns: number;
 }
 
@@ -61,6 +69,13 @@ export function tenantQueries(pool: DatabasePool): TenantQueries {
             select (select count(*)::int from agents.agent where tenant = ${tenant}) as agents,
                    (select count(*)::int from sessions.session where tenant = ${tenant}) as sessions,
                    (select count(*)::int from sessions.session where tenant = ${tenant} and status <> 'idle') as "activeTurns"`),
+      ),
+    totals: async () =>
+      await reading(
+        async () =>
+          await pool.one(sql.type(totalsRow)`
+            select (select count(*)::int from tenants.tenant) as tenants,
+                   (select count(*)::int from sessions.session where status <> 'idle') as "activeTurns"`),
       ),
     audit: async (tenant, { limit, after }) => {
       const from =

@@ -8,6 +8,7 @@ import type { CommitSource, FollowedCommit, FollowOptions } from '../event-store
 import { refOfSubject, streamName } from '../subjects.ts';
 import type { AggregateKind } from '../subjects.ts';
 import { within } from './direct-read.ts';
+import { nextMessage } from './leader-read.ts';
 
 /**
  * How long a consumer may stay silent before the stream is asked whether there is something to deliver. A pull consumer
@@ -45,6 +46,20 @@ export class JetStreamCommitSource implements CommitSource {
         ),
       );
       return Math.max(0, ...heads.map((head) => head?.seq ?? 0));
+    } catch (cause) {
+      throw new LogUnavailableError('the log cannot be read', { cause });
+    }
+  }
+
+  async timeAfter(shard: number, kinds: readonly AggregateKind[], position: number): Promise<number | null> {
+    try {
+      const found = await Promise.all(
+        filters(kinds).map(
+          async (subject) => await nextMessage(this.#manager, streamName(shard), { seq: position + 1, subject }),
+        ),
+      );
+      const times = found.flatMap((message) => (message === null ? [] : [message.time.getTime()]));
+      return times.length === 0 ? null : Math.min(...times);
     } catch (cause) {
       throw new LogUnavailableError('the log cannot be read', { cause });
     }

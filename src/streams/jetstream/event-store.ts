@@ -1,4 +1,4 @@
-import type { JetStreamManager, MsgRequest, NextMsgRequest, StoredMsg } from '@nats-io/jetstream';
+import type { JetStreamManager, StoredMsg } from '@nats-io/jetstream';
 import { backoffMs, delay } from '../../lib/backoff.ts';
 import { faultPoint } from '../../lib/fault-points.ts';
 import type { Codec } from '../codec.ts';
@@ -9,6 +9,7 @@ import { bucketOf, refKey, refOfSubject, streamName, streamOf, subjectOf } from 
 import type { AggregateRef } from '../subjects.ts';
 import { errors } from '@nats-io/transport-node';
 import type { NatsConnection } from '@nats-io/transport-node';
+import { nextMessage } from './leader-read.ts';
 import { directBatch, lastOf, within } from './direct-read.ts';
 import { ApiCode, apiCode, isWrongLastSequence } from './errors.ts';
 import { Publisher } from './publisher.ts';
@@ -124,12 +125,9 @@ export class JetStreamEventStore implements EventStore {
     expected: number,
     deadline: number,
   ): Promise<{ position: number; msgId: string } | null> {
-    const request: NextMsgRequest = { seq: expected + 1, next_by_subj: subjectOf(ref) };
     const message = await this.#tried(deadline - Date.now(), async () => {
       this.#onRoundTrip('successor');
-      // The client's type leaves this form out for the leader's read; the server answers it (run on 2.15.1).
-      // oxlint-disable-next-line typescript/no-unsafe-type-assertion
-      return await this.#manager.streams.getMessage(this.#streamOf(ref), request as unknown as MsgRequest);
+      return await nextMessage(this.#manager, this.#streamOf(ref), { seq: expected + 1, subject: subjectOf(ref) });
     });
     return message === null ? null : { position: message.seq, msgId: message.header.get('Nats-Msg-Id') };
   }

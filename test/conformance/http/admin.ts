@@ -92,7 +92,7 @@ export function adminSuite(target: () => HttpTarget): void {
       const found = shaped(
         await adminOf(target(), 1).request({ path: `/v1/admin/tenants/${tenant.id}` }),
         200,
-        wire.tenantOnly,
+        wire.tenantInspected,
       );
       expect(found.tenant).toEqual(tenant);
       refused(await adminOf(target()).request({ path: `/v1/admin/tenants/${newId('tn')}` }), 404, 'not_found');

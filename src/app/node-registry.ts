@@ -1,0 +1,76 @@
+import { timestamp } from '../lib/clock.ts';
+import type { Clock } from '../lib/clock.ts';
+import type { Logger } from '../lib/logger.ts';
+import { OutageLog } from '../lib/outage-log.ts';
+import type { KeyValue } from '../streams/key-value.ts';
+
+/** One process of the installation, as the Admin status shows it. */
+export interface NodeEntry {
+  readonly nodeId: string;
+  readonly roles: readonly string[];
+  readonly version: string;
+  readonly startedAt: string;
+  readonly lastSeenAt: string;
+}
+
+const PREFIX = 'node';
+/** A node that says nothing for so long is no longer listed. Whole seconds: the server's resolution. */
+const TTL_MS = 10_000;
+const RENEW_MS = 3_000;
+
+/** The processes of the installation, by entries that run out. For people; nothing is decided on it. */
+export class NodeRegistry {
+  readonly #leases: KeyValue;
+  readonly #clock: Clock;
+  readonly #outage: OutageLog;
+  readonly #nodes = new Map<string, NodeEntry>();
+  readonly #stop = new AbortController();
+  #timer: NodeJS.Timeout | null = null;
+  #own: Omit<NodeEntry, 'lastSeenAt'> | null = null;
+
+  constructor(parts: { readonly leases: KeyValue; readonly clock: Clock; readonly logger: Logger }) {
+    this.#leases = parts.leases;
+    this.#clock = parts.clock;
+    this.#outage = new OutageLog(parts.logger, 'the entry of this node');
+  }
+
+  get nodes(): readonly NodeEntry[] {
+    return [...this.#nodes.values()].toSorted((a, b) => a.startedAt.localeCompare(b.startedAt));
+  }
+
+  /** Lists this node and learns of the others. */
+  async start(own: Omit<NodeEntry, 'startedAt' | 'lastSeenAt'>): Promise<void> {
+    this.#own = { ...own, startedAt: timestamp(this.#clock()) };
+    await this.#renew();
+    await this.#leases.watch(
+      PREFIX,
+      (change) => {
+        if (change.kind === 'removed') this.#nodes.delete(change.key);
+        // Written by `#renew` of some node.
+        // oxlint-disable-next-line typescript/no-unsafe-type-assertion
+        else this.#nodes.set(change.entry.key, JSON.parse(change.entry.value) as NodeEntry);
+      },
+      this.#stop.signal,
+    );
+    this.#timer = setInterval(() => {
+      this.#renew().then(
+        () => this.#outage.worked(),
+        (error: unknown) => this.#outage.failed(error),
+      );
+    }, RENEW_MS);
+  }
+
+  async stop(): Promise<void> {
+    if (this.#timer !== null) clearInterval(this.#timer);
+    this.#stop.abort();
+    if (this.#own !== null) await this.#leases.remove(`${PREFIX}.${this.#own.nodeId}`);
+  }
+
+  async #renew(): Promise<void> {
+    if (this.#own === null) return;
+    const key = `${PREFIX}.${this.#own.nodeId}`;
+    const value = JSON.stringify({ ...this.#own, lastSeenAt: timestamp(this.#clock()) });
+    const expected = (await this.#leases.get(key))?.revision ?? 0;
+    await this.#leases.swap(key, value, { expected, ttlMs: TTL_MS });
+  }
+}

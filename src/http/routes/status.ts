@@ -1,0 +1,75 @@
+import type { FastifyRequest } from 'fastify';
+import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
+import { ACCESS } from '../../auth/authorize.ts';
+import type { HostTotals } from '../../projections/tenants/queries.ts';
+import { PROTOCOL } from '../gate.ts';
+import { notFound } from '../problem.ts';
+import * as wire from '../wire/schemas.ts';
+import type { Check, HostRouteParts } from './host.ts';
+
+/** One process of the installation. */
+export interface NodeStatus {
+  readonly nodeId: string;
+  readonly roles: readonly string[];
+  readonly version: string;
+  readonly startedAt: string;
+  readonly lastSeenAt: string;
+}
+
+/** How far a group of read models is behind one stream. */
+export interface ProjectionStatus {
+  readonly name: string;
+  readonly shard: number;
+  readonly position: number;
+  readonly lagEvents: number;
+  readonly lagMs: number;
+}
+
+export interface StatusRouteParts extends HostRouteParts {
+  readonly nodes: () => readonly NodeStatus[];
+  readonly totals: () => Promise<HostTotals>;
+  readonly projections: () => Promise<readonly ProjectionStatus[]>;
+  /** Asks the process to stop gracefully, as SIGTERM does. */
+  readonly shutDown: () => void;
+}
+
+/** The Host's own status, and its end (wire contract, section 4). */
+export function statusRoutes(parts: StatusRouteParts): FastifyPluginAsyncZod {
+  const { service, version, features, checks, nodes, totals, projections, shutDown } = parts;
+  return async (app) => {
+    const config = { rules: { access: ACCESS.admin } };
+    app.get('/v1/admin/status', { config, schema: { response: { 200: wire.hostStatus } } }, async () => {
+      const [found, total, lags] = await Promise.all([checks(), totals(), projections()]);
+      return {
+        service,
+        version,
+        protocol: { ...PROTOCOL, features: [...features] },
+        ready: Object.values(found).every((check: Check) => check.ok),
+        checks: found,
+        nodes: nodes().map((node) => ({ ...node, roles: [...node.roles] })),
+        tenants: { total: total.tenants, open: total.tenants, draining: 0, deleting: 0 },
+        activeTurns: total.activeTurns,
+        pendingActions: 0,
+        projections: [...lags],
+      };
+    });
+    app.post(
+      '/v1/admin/host/shutdown',
+      { config, schema: { response: { 202: wire.shuttingDown } } },
+      async (request, reply) => {
+        if (!isLoopback(request)) throw notFound('route');
+        // After the answer has left: the stop closes every connection.
+        reply.raw.once('finish', shutDown);
+        return await reply.code(202).send({ status: 'shutting_down' });
+      },
+    );
+    await Promise.resolve();
+  };
+}
+
+/** Whether both ends of the connection are this machine's loopback. */
+function isLoopback({ socket }: FastifyRequest): boolean {
+  return [socket.localAddress, socket.remoteAddress].every(
+    (address) => address !== undefined && /^(::1|(::ffff:)?127\.\d+\.\d+\.\d+)$/.test(address),
+  );
+}

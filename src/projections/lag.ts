@@ -1,0 +1,33 @@
+import type { CommitSource } from '../streams/event-store.ts';
+import { readCheckpoint } from './checkpoint.ts';
+import type { ProjectionGroup } from './projection.ts';
+import { reading } from './read-store/pool.ts';
+import type { ReadStore } from './read-store/pool.ts';
+
+/** How far a group of read models is behind one stream. */
+export interface ProjectionLag {
+  readonly name: string;
+  readonly shard: number;
+  readonly position: number;
+  /** Messages of the stream between the checkpoint and the newest commit of the group's kinds; at most that many commits. */
+  readonly lagEvents: number;
+  /** Age of the oldest commit that has not been applied; 0 when all have. */
+  readonly lagMs: number;
+}
+
+export async function projectionLag(
+  parts: { readonly pool: ReadStore; readonly source: CommitSource; readonly now: number },
+  groups: readonly ProjectionGroup[],
+): Promise<ProjectionLag[]> {
+  const { pool, source, now } = parts;
+  const pairs = groups.flatMap((group) => Array.from({ length: source.shards }, (_, shard) => ({ group, shard })));
+  return await Promise.all(
+    pairs.map(async ({ group: { name, kinds }, shard }) => {
+      const position = await reading(async () => await readCheckpoint(pool, name, shard));
+      const newest = await source.newest(shard, kinds);
+      const oldest = newest > position ? await source.timeAfter(shard, kinds, position) : null;
+      const lagMs = oldest === null ? 0 : Math.max(0, now - oldest);
+      return { name, shard, position, lagEvents: Math.max(0, newest - position), lagMs };
+    }),
+  );
+}
