@@ -3,10 +3,13 @@ import { adminSuite } from '../conformance/http/admin.ts';
 import { agentSuite } from '../conformance/http/agents.ts';
 import { commandSuite } from '../conformance/http/commands.ts';
 import { historySuite } from '../conformance/http/history.ts';
+import { issuerSuite } from '../conformance/http/issuers.ts';
+import { keySuite } from '../conformance/http/keys.ts';
 import { nodeSuite } from '../conformance/http/nodes.ts';
 import { openSuite } from '../conformance/http/open.ts';
 import { sessionSuite } from '../conformance/http/sessions.ts';
 import { streamSuite } from '../conformance/http/streams.ts';
+import { tenantSuite } from '../conformance/http/tenant.ts';
 import type { HttpTarget } from '../conformance/http/target.ts';
 import { startHost } from '../support/host.ts';
 import type { Host } from '../support/host.ts';
@@ -30,6 +33,9 @@ describe('the durable Host, two nodes on one log', () => {
   for (const suite of [
     openSuite,
     adminSuite,
+    keySuite,
+    issuerSuite,
+    tenantSuite,
     agentSuite,
     sessionSuite,
     commandSuite,

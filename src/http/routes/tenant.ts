@@ -38,7 +38,10 @@ export function tenantRoutes(parts: TenantRouteParts): FastifyPluginAsyncZod {
       async (request) => {
         if (request.body.fixtureModel === undefined) return { applied: [], kept: [] };
         if (!fixtureModel) throw fixtureIsOff();
-        return accepted(await seedTenant(parts, manageInput(request, request.body.requestId))).reply;
+        const outcome = accepted(await seedTenant(parts, manageInput(request, request.body.requestId)));
+        const { reply, tenant, position } = outcome;
+        await parts.freshness('tenants', { tenant: tenant.id, kind: 'tenant', id: tenant.id }, position);
+        return reply;
       },
     );
     app.get(

@@ -38,7 +38,7 @@ export function guarded(call: Call, world: () => World): void {
   const { realm, scope } = call.row;
   /** Wrong in all that is checked later: path, query and body. */
   const rest = (): Partial<RawRequest> => ({
-    path: `${call.row.params === undefined ? call.path() : call.path({ sessionId: '%zz', agentId: '%zz', tenantId: '%zz' })}?nope=1`,
+    path: `${call.path(Object.fromEntries(Object.keys(call.row.params ?? {}).map((name) => [name, '%zz'])))}?nope=1`,
     ...(call.hasBody ? { body: '{' } : {}),
   });
 
@@ -109,7 +109,10 @@ export function guarded(call: Call, world: () => World): void {
 
   test('a right credential of the wrong kind, and a subject without the scope', async () => {
     const { tenant, studioKey } = world();
-    const others = realm === 'admin' ? [tenant.credentials.key, studioKey] : [call.adminKey];
+    const others =
+      realm === 'admin'
+        ? [tenant.credentials.key, studioKey]
+        : [call.adminKey, ...(call.row.credential === 'studio' ? [tenant.credentials.key] : [])];
     for (const key of others) {
       const headers = { authorization: `Bearer ${key}` };
       refused(await call.send({ ...rest(), headers }), 403, 'key_role_mismatch');

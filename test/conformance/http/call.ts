@@ -31,7 +31,10 @@ export async function makeWorld(target: BadInputTarget): Promise<World> {
     await tenant.turnEnd(room, turnId);
   }
   const studioKey = createHmac('sha256', target.adminKey).update(`studio\0${tenant.tenantId}`).digest('hex');
-  const read = ['/v1/sessions', '/v1/sessions/room%2F1', '/v1/agents', '/v1/agents/agent', '/v1/agents/agent/versions'];
+  const read = [
+    ...['/v1/sessions', '/v1/sessions/room%2F1', '/v1/agents', '/v1/agents/agent', '/v1/agents/agent/versions'],
+    ...['/v1/tenant', '/v1/tenant/keys', '/v1/tenant/issuers'],
+  ];
   const stored = async (): Promise<unknown> => ({
     items: await tenant.items(ROOM),
     reads: await Promise.all(read.map(async (path) => (await tenant.request({ path })).json)),
@@ -70,7 +73,7 @@ export class Call {
     return this.row.realm === 'admin'
       ? adminOf(target).headers
       : this.row.realm === 'tenant'
-        ? world.tenant.headers
+        ? { ...world.tenant.headers, ...(this.row.credential === 'studio' ? bearer(world.studioKey) : {}) }
         : {};
   }
 
@@ -88,6 +91,10 @@ export class Call {
     const { url } = this.#place().target.nodes[0];
     return await send(url, { method: this.method, path: this.path(), ...raw, headers: Object.fromEntries(all) });
   }
+}
+
+function bearer(key: string): Record<string, string> {
+  return { authorization: `Bearer ${key}` };
 }
 
 const issues = z.object({ issues: z.array(z.strictObject({ path: z.string(), message: z.string().min(1) })).min(1) });

@@ -4,6 +4,8 @@ export type Json = Readonly<Record<string, unknown>>;
 
 export interface RouteRow {
   readonly realm: 'open' | 'admin' | 'tenant';
+  /** Called with this credential; absent: with an application key. */
+  readonly credential?: 'studio';
   /** Which scope lets a subject in; absent: none does. */
   readonly scope?: string;
   /** Path parameters with a value that is there. */
@@ -120,7 +122,73 @@ const commands: readonly BodyRow[] = [
   },
 ];
 
+const publicKey = { kty: 'OKP', crv: 'Ed25519', x: '11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo', kid: 'k' };
+const issuer = {
+  requestId: 'rq',
+  issuer: 'https://issuer.example',
+  audience: 'host',
+  subjectClaim: 'sub',
+  scopesClaim: 'scope',
+  allowedScopes: ['sessions:own', 'agents:read'],
+  agentsClaim: 'agents',
+  sandboxesClaim: 'sandboxes',
+  maxLifetimeSeconds: 3_600,
+};
+const badIssuers: readonly Json[] = [
+  { requestId: '' },
+  { requestId: LONG },
+  ...['issuer', 'audience'].flatMap((name) => [{ [name]: '' }, { [name]: 'x'.repeat(501) }]),
+  ...['subjectClaim', 'scopesClaim', 'agentsClaim', 'sandboxesClaim'].flatMap((name) => [
+    { [name]: '' },
+    { [name]: 'x'.repeat(101) },
+  ]),
+  ...[['root'], [''], ['SESSIONS:OWN'], ['sessions:own agents:read']].map((allowedScopes) => ({ allowedScopes })),
+  ...[0, 59, 86_401, 60.5].map((maxLifetimeSeconds) => ({ maxLifetimeSeconds })),
+];
+const issuers: readonly BodyRow[] = [
+  {
+    whole: { ...issuer, jwks: { keys: [publicKey] } },
+    free: ['jwks.keys.0'],
+    required: ['issuer', 'audience', 'allowedScopes', 'jwks', 'jwks.keys', 'jwks.keys.0.kty'],
+    wrong: [
+      ...badIssuers,
+      { jwksUrl: 'https://issuer.example/keys' },
+      { jwks: { keys: [] } },
+      { jwks: { keys: Array.from({ length: 21 }, () => publicKey) } },
+      ...['d', 'p', 'q', 'dp', 'dq', 'qi', 'k', 'oth'].map((name) => ({
+        jwks: { keys: [publicKey, { ...publicKey, [name]: 'AQAB' }] },
+      })),
+      { jwks: { keys: [{ ...publicKey, x5c: ['a\u0000b'] }] } },
+      { jwks: { keys: [{ ...publicKey, note: { deep: '\ud800' } }] } },
+    ],
+  },
+  {
+    whole: { ...issuer, jwksUrl: 'https://issuer.example/keys' },
+    required: ['jwksUrl'],
+    wrong: [
+      '',
+      'keys',
+      '/keys',
+      'issuer.example/keys',
+      'ftp://issuer.example/keys',
+      'file:///etc/passwd',
+      'data:application/json,{}',
+      'http://issuer.example/keys',
+      'http://127.0.0.1.issuer.example/keys',
+      'http://localhost.issuer.example/keys',
+      'http://10.0.0.1/keys',
+      'http://0.0.0.0/keys',
+      'http://[::2]/keys',
+      'https://name:word@issuer.example/keys',
+      'https://name@issuer.example/keys',
+      `https://issuer.example/${'x'.repeat(2_000)}`,
+    ].map((jwksUrl) => ({ jwksUrl })),
+  },
+];
+
 const agentId = { agentId: 'agent' };
+const keyId = { keyId: 'app' };
+const name = { name: 'people' };
 const sessionId = { sessionId: 'room/1' };
 
 /** One row for each operation of the document, by its method and path there. */
@@ -155,6 +223,50 @@ export const ROUTES: Readonly<Record<string, RouteRow>> = {
   },
   'GET /v1/admin/tenants': { realm: 'admin', limitMax: 200 },
   'GET /v1/admin/tenants/{tenantId}': { realm: 'admin', params: { tenantId: `tn_${'0'.repeat(26)}` } },
+  'GET /v1/admin/status': { realm: 'admin' },
+  'POST /v1/admin/host/shutdown': { realm: 'admin' },
+  'GET /v1/tenant': { realm: 'tenant' },
+  'PUT /v1/tenant/config/seed': {
+    realm: 'tenant',
+    bodies: [
+      {
+        whole: { requestId: 'rq', fixtureModel: true },
+        required: ['requestId'],
+        wrong: [
+          { requestId: '' },
+          { requestId: LONG },
+          { fixtureModel: false },
+          { model: { provider: 'fixture', model: 'm' } },
+          { sandbox: false },
+        ],
+      },
+    ],
+  },
+  'GET /v1/tenant/audit': { realm: 'tenant', credential: 'studio', limitMax: 200 },
+  'GET /v1/tenant/keys': { realm: 'tenant' },
+  'PUT /v1/tenant/keys/{keyId}': {
+    realm: 'tenant',
+    params: keyId,
+    bodies: [
+      {
+        whole: { requestId: 'rq', role: 'management', credentialHash: 'a'.repeat(64) },
+        required: [],
+        wrong: [
+          { requestId: '' },
+          { requestId: LONG },
+          ...['', 'studio', 'admin', 'executor', 'APPLICATION'].map((role) => ({ role })),
+          ...['', 'A'.repeat(64), 'a'.repeat(63), 'a'.repeat(65), 'g'.repeat(64)].map((credentialHash) => ({
+            credentialHash,
+          })),
+        ],
+      },
+    ],
+  },
+  'DELETE /v1/tenant/keys/{keyId}': { realm: 'tenant', params: keyId },
+  'GET /v1/tenant/issuers': { realm: 'tenant' },
+  'PUT /v1/tenant/issuers/{name}': { realm: 'tenant', params: name, bodies: issuers },
+  'GET /v1/tenant/issuers/{name}': { realm: 'tenant', params: name },
+  'DELETE /v1/tenant/issuers/{name}': { realm: 'tenant', params: name },
   'PUT /v1/agents/{agentId}': {
     realm: 'tenant',
     scope: 'agents:write',
@@ -251,6 +363,7 @@ export const ROUTES: Readonly<Record<string, RouteRow>> = {
 /** Operations with a `cursor`, and whether it is a place in the history of a session or in a list. */
 export const CURSORS: Readonly<Record<string, 'history' | 'list'>> = {
   'GET /v1/admin/tenants': 'list',
+  'GET /v1/tenant/audit': 'list',
   'GET /v1/agents': 'list',
   'GET /v1/sessions': 'list',
   'GET /v1/sessions/{sessionId}/items': 'history',
