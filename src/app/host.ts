@@ -16,6 +16,7 @@ import { createServer } from '../http/server.ts';
 import type { ServerParts } from '../http/server.ts';
 import type { Freshness } from '../http/freshness.ts';
 import type { Checks } from '../http/routes/host.ts';
+import type { SendCommandParts } from '../commands/session/send-command.ts';
 import type { CreateTenantParts } from '../commands/tenant/create-tenant.ts';
 import type { SessionAccess } from '../http/session-access.ts';
 import { EventStreams } from '../http/sse.ts';
@@ -40,6 +41,7 @@ import { NodeRegistry } from './node-registry.ts';
 import { Metrics, serveMetrics } from './metrics.ts';
 import { PROJECTIONS, startProjectors } from './projectors.ts';
 import { StartError } from './start-error.ts';
+import { tenantDeletion } from './tenant-deletion.ts';
 import { Stack } from './stack.ts';
 
 export interface HostOptions {
@@ -99,6 +101,7 @@ async function assemble(options: HostOptions, stack: Stack): Promise<Host> {
   await registry.start({ nodeId, roles: config.roles, version: await version() });
   stack.defer('node registry', async () => await registry.stop());
   const write = writeSide(log, config, logger);
+  stack.defer('erased tenants', forgetErased(directory, write));
   const parts: Built = { options, metrics, log, pool, directory, progress, registry, write };
   if (config.roles.includes('projector')) startReadModels(parts, stack);
   const engine = await startEngine(parts, stack);
@@ -107,7 +110,7 @@ async function assemble(options: HostOptions, stack: Stack): Promise<Host> {
   const streams = new EventStreams(hub, { bufferBytes, keepaliveMs: KEEPALIVE_MS, perTenantMax });
   stack.defer('revocations', endRevokedStreams(directory, streams));
   metrics.gauge('event_streams_open', 'Open event streams of this process.', () => streams.size);
-  const server = await createServer(await serverParts(parts, engine, streams));
+  const server = await createServer(await serverParts(parts, { engine, streams, stack }));
   const metricsServer = await listening(config.metricsListen.port, 'AGENT_HOST_METRICS_LISTEN', async () => {
     return await serveMetrics(metrics, config.metricsListen);
   });
@@ -134,8 +137,16 @@ interface Built {
   readonly write: ReturnType<typeof writeSide>;
 }
 
-function startReadModels({ options: { logger }, log, pool, directory, progress, metrics }: Built, stack: Stack): void {
-  const directoryProjector = new DirectoryProjector({ directory, bucket: log.directory, source: log.source, logger });
+function startReadModels(built: Built, stack: Stack): void {
+  const { log, pool, directory, progress, metrics, write } = built;
+  const { logger } = built.options;
+  const directoryProjector = new DirectoryProjector({
+    directory,
+    bucket: log.directory,
+    source: log.source,
+    load: async (id) => await write.tenants.refresh({ tenant: id, kind: 'tenant', id }),
+    logger,
+  });
   directoryProjector.start();
   stack.defer('directory projector', async () => await directoryProjector.stop());
   stack.defer('projectors', startProjectors({ pool, log, progress, metrics, logger }));
@@ -151,7 +162,11 @@ async function startEngine({ options, log, write, metrics }: Built, stack: Stack
   return engine;
 }
 
-async function serverParts(built: Built, engine: Engine, streams: EventStreams): Promise<ServerParts> {
+async function serverParts(
+  built: Built,
+  running: { readonly engine: Engine; readonly streams: EventStreams; readonly stack: Stack },
+): Promise<ServerParts> {
+  const { engine, streams, stack } = running;
   const { options, metrics, log, pool, directory, progress, write } = built;
   const { config, adminKey, logger } = options;
   const { loop, tenants, agents, sessions } = write;
@@ -161,14 +176,13 @@ async function serverParts(built: Built, engine: Engine, streams: EventStreams):
   const freshness: Freshness = async (group, ref, position) => {
     if (position !== null) await progress.reach(group, log.store.shardOf(ref), position);
   };
-  const publish: CreateTenantParts['publish'] = async (tenant, position) => await directory.publish(tenant, position);
+  const { deletion, remove } = tenantDeletion({ log, pool, directory, progress, queries, logger, ...write });
+  if (config.roles.includes('projector')) deletion.start();
+  stack.defer('tenant deletion', async () => await deletion.stop());
+  const { publish, idOf, isDraining, tenantModel } = answersOf(directory, config);
   const checks = async (): Promise<Checks> =>
     await readiness({ pool, objects, streams: log.ping, engine: async () => await engine.check() });
   const tenantReads = tenantQueries(pool);
-  const idOf = (idempotencyKey: string): string | undefined =>
-    directory.tenants.find((tenant) => tenant.idempotencyKey === idempotencyKey)?.id;
-  const tenantModel = (tenantId: string): ModelSelection | null =>
-    config.fixtureModel && directory.tenant(tenantId)?.fixtureModel === true ? FIXTURE : null;
   return {
     logger,
     roles: { commands: config.roles.includes('commands'), reads: config.roles.includes('reads') },
@@ -189,7 +203,7 @@ async function serverParts(built: Built, engine: Engine, streams: EventStreams):
       projections: async () => await projectionLag({ pool, source: log.source, now: systemClock() }, PROJECTIONS),
       shutDown: options.shutDown,
     },
-    admin: { create: { loop, tenants, adminKey, publish, idOf }, queries: tenantReads, freshness },
+    admin: { create: { loop, tenants, adminKey, publish, idOf }, remove, queries: tenantReads, freshness },
     tenant: {
       loop,
       tenants,
@@ -206,6 +220,7 @@ async function serverParts(built: Built, engine: Engine, streams: EventStreams):
       loop,
       sessions,
       older: { find: async (ref, key, upTo) => await queries.findReceipt(ref, key, upTo) },
+      isDraining,
       tenantModel,
       runner: engine.runner,
       clock: systemClock,
@@ -248,6 +263,28 @@ function streamAccess(sessions: ReturnType<typeof writeSide>['sessions']): Sessi
 
 function models(config: Config): ReadonlyMap<string, ModelDriver> {
   return new Map(config.fixtureModel ? [['fixture', fixtureModel]] : []);
+}
+
+/** When a tenant has gone from the directory, nothing of it may be answered from memory. */
+function forgetErased(directory: Directory, { tenants, agents, sessions }: ReturnType<typeof writeSide>): () => void {
+  return directory.onChange((tenantId) => {
+    if (directory.tenant(tenantId) !== undefined) return;
+    for (const repository of [tenants, agents, sessions]) repository.forget(tenantId);
+  });
+}
+
+/** What use cases ask the directory; each answer is at hand on every node. */
+function answersOf(
+  directory: Directory,
+  config: Config,
+): Pick<CreateTenantParts, 'publish' | 'idOf'> & Pick<SendCommandParts, 'isDraining' | 'tenantModel'> {
+  return {
+    publish: async (tenant, position) => await directory.publish(tenant, position),
+    idOf: (key) => directory.tenants.find((tenant) => tenant.idempotencyKey === key)?.id,
+    isDraining: (tenantId) => directory.tenant(tenantId)?.state !== 'open',
+    tenantModel: (tenantId) =>
+      config.fixtureModel && directory.tenant(tenantId)?.fixtureModel === true ? FIXTURE : null,
+  };
 }
 
 /** A stream ends with the credential that opened it, on every node, as soon as the directory says so. */

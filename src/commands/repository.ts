@@ -4,7 +4,7 @@ import { eventsOf } from '../streams/commit.ts';
 import type { Commit, StoredCommit } from '../streams/commit.ts';
 import type { EventStore, LiveCommit } from '../streams/event-store.ts';
 import type { KeyValue } from '../streams/key-value.ts';
-import { refKey } from '../streams/subjects.ts';
+import { escapeToken, refKey } from '../streams/subjects.ts';
 import type { AggregateRef } from '../streams/subjects.ts';
 import type { AggregateType } from './aggregate.ts';
 
@@ -70,6 +70,11 @@ export class Repository<S, E extends DomainEvent> {
   async refresh(ref: AggregateRef): Promise<Loaded<S>> {
     const entry = this.#cache.get(refKey(ref)) ?? (await this.#cold(ref));
     const head = await this.store.head(ref);
+    if (head < entry.position) {
+      // What was folded has been erased since: the aggregate begins anew, or is not there any more.
+      this.#cache.delete(refKey(ref));
+      return await this.#readOn(ref, { state: this.type.initial, position: 0, rev: 0, snapshotRev: 0 }, head);
+    }
     return head > entry.position ? await this.#readOn(ref, entry, head) : this.#remember(ref, entry);
   }
 
@@ -101,6 +106,12 @@ export class Repository<S, E extends DomainEvent> {
       watchers.delete(onChange);
       if (watchers.size === 0) this.#watchers.delete(key);
     };
+  }
+
+  /** Forgets every fold of a tenant: what they were folded from has been erased. */
+  forget(tenant: string): void {
+    const prefix = `${this.type.kind}.${escapeToken(tenant)}.`;
+    this.#cache.deleteWhere((key) => key.startsWith(prefix));
   }
 
   /** After a disruption of the live feed: whoever watches must look again. */

@@ -50,8 +50,10 @@ const HEADERS_TIMEOUT_MS = 15_000;
 const REQUEST_TIMEOUT_MS = 60_000;
 /** Longer than the idle time-outs of usual load balancers, so that it is not we who close under a request. */
 const KEEP_ALIVE_TIMEOUT_MS = 72_000;
-/** As long as all headers together may be: a parameter that is too long finds its route, and is refused there as invalid. */
-const PARAM_CHARS_MAX = 16_384;
+/** All headers together with the request line: a token of 16 KiB (wire contract, section 3) and as much beside it. */
+const HEADER_BYTES_MAX = 32_768;
+/** A parameter that is too long finds its route, and is refused there as invalid. */
+const PARAM_CHARS_MAX = HEADER_BYTES_MAX;
 
 /** The HTTP edge: limits, the gate, the routes, and one form for every refusal. */
 export async function createServer(parts: ServerParts): Promise<FastifyInstance> {
@@ -62,7 +64,7 @@ export async function createServer(parts: ServerParts): Promise<FastifyInstance>
     bodyLimit: gate.bodyBytesMax,
     requestTimeout: REQUEST_TIMEOUT_MS,
     keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
-    http: { headersTimeout: HEADERS_TIMEOUT_MS },
+    http: { headersTimeout: HEADERS_TIMEOUT_MS, maxHeaderSize: HEADER_BYTES_MAX },
     forceCloseConnections: true,
     genReqId: ({ headers }) => requestIdOf(headers['x-request-id']),
     routerOptions: { maxParamLength: PARAM_CHARS_MAX, caseSensitive: true, ignoreTrailingSlash: false },

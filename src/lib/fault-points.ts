@@ -10,7 +10,11 @@ export type FaultPoint =
   | 'model.answered'
   | 'model.recorded'
   | 'projection.applied'
-  | 'dispatcher.checkpointed';
+  | 'dispatcher.checkpointed'
+  | 'deletion.quiet'
+  | 'deletion.log-erased'
+  | 'deletion.rows-erased'
+  | 'deletion.tenant-erased';
 
 const handlers = new Map<FaultPoint, () => Promise<void> | void>();
 
@@ -31,7 +35,7 @@ export function onFaultPoint(name: FaultPoint, handler: () => Promise<void> | vo
  */
 export function armFaultPoints(text: string): void {
   for (const entry of text.split(',').filter((part) => part !== '')) {
-    const match = /^([a-z.]+)=kill(?:@(\d+))?$/.exec(entry);
+    const match = /^([a-z.-]+)=kill(?:@(\d+))?$/.exec(entry);
     if (match === null) throw new Error(`not a fault point: ${entry}`);
     let left = Number(match[2] ?? '1');
     // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- a name that is no point is never reached

@@ -20,6 +20,13 @@ test('keeps an entry that alone is heavier than the capacity, and nothing else',
   expect([lru.peek('a'), lru.peek('big'), lru.weight]).toEqual(['A', undefined, 4]);
 });
 
+test('forgets what a test names, and its weight', () => {
+  const lru = new WeightedLru<number>(100);
+  for (const key of ['a.1', 'a.2', 'b.1']) lru.set(key, 1, 10);
+  lru.deleteWhere((key) => key.startsWith('a.'));
+  expect([lru.peek('a.1'), lru.peek('a.2'), lru.peek('b.1'), lru.weight]).toEqual([undefined, undefined, 1, 10]);
+});
+
 test('replacing an entry replaces its weight', () => {
   const lru = new WeightedLru<number>(10);
   lru.set('a', 1, 9);

@@ -47,8 +47,8 @@ export class WeightedLru<V> {
     this.#weight -= entry.weight;
   }
 
-  clear(): void {
-    this.#entries.clear();
-    this.#weight = 0;
+  /** Forgets every entry whose key the test accepts. */
+  deleteWhere(test: (key: string) => boolean): void {
+    for (const key of this.#entries.keys()) if (test(key)) this.delete(key);
   }
 }

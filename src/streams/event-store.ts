@@ -46,6 +46,11 @@ export interface EventStore {
   heads(refs: readonly AggregateRef[]): Promise<ReadonlyMap<string, number>>;
   /** Number of the stream that holds the aggregate. */
   shardOf(ref: AggregateRef): number;
+  /**
+   * Removes every commit of a tenant's aggregates of these kinds, for good. Appends meanwhile are the caller's to keep
+   * out. An aggregate that is gone begins anew with expectation 0.
+   */
+  erase(tenant: string, kinds: readonly AggregateRef['kind'][]): Promise<void>;
 }
 
 /** A commit as the server republished it right after it was stored. At most once: a listener must expect gaps. */

@@ -50,6 +50,8 @@ export interface SendCommandParts {
   readonly loop: CommandLoop;
   readonly sessions: Repository<SessionState, SessionEvent>;
   readonly older: OlderReceipts;
+  /** Whether the tenant takes no new message because it is about to be deleted. */
+  readonly isDraining: (tenantId: string) => boolean;
   /** The tenant's selection, for turns whose manifest names no model; null: there is none. */
   readonly tenantModel: (tenantId: string) => ModelSelection | null;
   readonly runner: TurnRunner | null;
@@ -101,6 +103,7 @@ function decide(state: SessionState, { parts, input, key, place }: DecideContext
   const first = findReceipt(state.receipts, key);
   if (first !== undefined)
     return first.hash === bodyHash ? { kind: 'unchanged', reply: { turnId: first.turnId, first } } : used();
+  if (command.type === 'message' && parts.isDraining(input.ref.tenant)) return draining();
   const decision = decideNew(state, command, {
     nowMs: parts.clock(),
     workerId: place?.workerId ?? null,
@@ -141,6 +144,10 @@ function accepted(
   if (receipt === null) throw new Error('a command was neither recorded nor replayed');
   const cursor = encodeCursor(ref, { shard: parts.sessions.store.shardOf(ref), position: receipt.position, index: 0 });
   return { kind: 'done', turnId: receipt.turnId, cursor, requestId: receipt.requestId };
+}
+
+function draining(): Rejection {
+  return reject('tenant_draining', 'The tenant is about to be deleted and takes no new message.');
 }
 
 function used(): Rejection {

@@ -9,7 +9,7 @@ import {
   decideSeed,
 } from '../../domain/tenant/decide.ts';
 import type { Issuer, TenantEvent } from '../../domain/tenant/events.ts';
-import type { OpenTenant, TenantState } from '../../domain/tenant/state.ts';
+import type { KnownTenant, TenantState } from '../../domain/tenant/state.ts';
 import { sha256Hex } from '../../lib/hash.ts';
 import type { CommandLoop } from '../execute.ts';
 import type { CommitMeta, Repository } from '../repository.ts';
@@ -29,7 +29,7 @@ export interface ManageInput extends CommitMeta {
 export interface Changed<R> {
   readonly kind: 'done';
   readonly reply: R;
-  readonly tenant: OpenTenant;
+  readonly tenant: KnownTenant;
   readonly position: number | null;
 }
 
@@ -86,7 +86,7 @@ export async function seedTenant(
 }
 
 /** The tenant as this node folds it. */
-export async function readTenant(parts: ManageTenantParts, tenantId: string): Promise<OpenTenant | null> {
+export async function readTenant(parts: ManageTenantParts, tenantId: string): Promise<KnownTenant | null> {
   const { state } = await parts.tenants.refresh({ tenant: tenantId, kind: 'tenant', id: tenantId });
   return state.status === 'absent' ? null : state;
 }

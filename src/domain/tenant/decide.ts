@@ -1,6 +1,6 @@
 import type { Decision } from '../kernel/decision.ts';
 import { reject } from '../kernel/rejection.ts';
-import type { Issuer, TenantEvent } from './events.ts';
+import type { ActiveWork, Issuer, TenantEvent } from './events.ts';
 import { ISSUERS_MAX, KEYS_MAX } from './limits.ts';
 import type { TenantState } from './state.ts';
 
@@ -26,6 +26,8 @@ export function decideCreateTenant(state: TenantState, command: CreateTenant): D
   if (state.status === 'absent') {
     return { kind: 'accepted', events: [{ type: 'tenant.created', data: command }], reply: { replayed: false } };
   }
+  if (state.status === 'deleting')
+    return reject('tenant_conflict', `Tenant ${command.tenantId} is being deleted. Try again later.`);
   if (state.bodyHash === command.bodyHash) return { kind: 'unchanged', reply: { replayed: true } };
   if (command.idempotencyKey !== null && state.idempotencyKey === command.idempotencyKey) {
     return reject(
@@ -112,4 +114,23 @@ export function decideSeed(state: TenantState): Decision<TenantEvent, { applied:
   if (state.fixtureModel) return { kind: 'unchanged', reply: { applied: [], kept: ['fixtureModel'] } };
   const reply = { applied: ['fixtureModel'], kept: [] };
   return { kind: 'accepted', events: [{ type: 'tenant.seeded', data: { fixtureModel: true } }], reply };
+}
+
+/** Before anything is deleted, and whatever the policy: no new work may begin while the running one is counted. */
+export function decideDrain(state: TenantState, activeWork: ActiveWork): Decision<TenantEvent, { deleting: boolean }> {
+  if (state.status === 'absent') return reject('not_found', 'No such tenant.');
+  if (state.status !== 'open') return { kind: 'unchanged', reply: { deleting: state.status === 'deleting' } };
+  return { kind: 'accepted', events: [{ type: 'tenant.drained', data: { activeWork } }], reply: { deleting: false } };
+}
+
+/** Work was still active: the tenant is open again, as if nothing had been asked. */
+export function decideReopen(state: TenantState, activeTurns: number): Decision<TenantEvent, null> {
+  if (state.status !== 'draining') return { kind: 'unchanged', reply: null };
+  return { kind: 'accepted', events: [{ type: 'tenant.reopened', data: { activeTurns } }], reply: null };
+}
+
+export function decideDelete(state: TenantState, activeWork: ActiveWork): Decision<TenantEvent, null> {
+  if (state.status === 'absent') return reject('not_found', 'No such tenant.');
+  if (state.status === 'deleting') return { kind: 'unchanged', reply: null };
+  return { kind: 'accepted', events: [{ type: 'tenant.deleting', data: { activeWork } }], reply: null };
 }

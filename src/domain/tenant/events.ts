@@ -2,6 +2,11 @@ import { z } from 'zod';
 
 const sha256 = z.string().regex(/^[0-9a-f]{64}$/);
 
+/** What a deletion does with turns that run (wire contract, section 4). */
+export const ACTIVE_WORK = ['refuse', 'drain', 'cancel'] as const;
+export type ActiveWork = (typeof ACTIVE_WORK)[number];
+const activeWork = z.enum(ACTIVE_WORK);
+
 /** A registered issuer of tokens, with the defaults filled in (wire contract, section 3). Public keys only. */
 export const issuerSchema = z.strictObject({
   issuer: z.string(),
@@ -38,6 +43,12 @@ export const tenantEventSchemas = {
   'key.deleted': z.strictObject({ keyId: z.string() }),
   'issuer.saved': z.strictObject({ name: z.string(), issuer: issuerSchema }),
   'issuer.deleted': z.strictObject({ name: z.string() }),
+  /** No new message is accepted; running turns may end. */
+  'tenant.drained': z.strictObject({ activeWork }),
+  /** The deletion was given up before it began: work was still active. */
+  'tenant.reopened': z.strictObject({ activeTurns: z.int() }),
+  /** From here on there is no way back: the keys are dead, and what the tenant has goes step by step. */
+  'tenant.deleting': z.strictObject({ activeWork }),
   /** What a seed wrote because it was absent. */
   'tenant.seeded': z.strictObject({ fixtureModel: z.literal(true) }),
 } as const;

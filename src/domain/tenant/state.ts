@@ -11,8 +11,8 @@ export interface TenantKey {
   readonly createdAt: string;
 }
 
-export interface OpenTenant {
-  readonly status: 'open';
+export interface KnownTenant {
+  readonly status: 'open' | 'draining' | 'deleting';
   readonly id: string;
   readonly name: string;
   readonly keys: readonly TenantKey[];
@@ -25,8 +25,8 @@ export interface OpenTenant {
   readonly updatedAt: string;
 }
 
-/** absent → open. Draining and deleting join with the tenant's deletion. */
-export type TenantState = { readonly status: 'absent' } | OpenTenant;
+/** absent → open ⇄ draining → deleting → absent (its history is gone). A deleting tenant never opens again. */
+export type TenantState = { readonly status: 'absent' } | KnownTenant;
 
 export const initialTenant: TenantState = { status: 'absent' };
 
@@ -51,10 +51,16 @@ export function evolveTenant(state: TenantState, event: TenantEvent, meta: Event
     }
     case 'tenant.seeded':
       return { ...next, fixtureModel: true };
+    case 'tenant.drained':
+      return state.status === 'open' ? { ...next, status: 'draining' } : state;
+    case 'tenant.reopened':
+      return state.status === 'draining' ? { ...next, status: 'open' } : state;
+    case 'tenant.deleting':
+      return { ...next, status: 'deleting' };
   }
 }
 
-function created(data: Extract<TenantEvent, { type: 'tenant.created' }>['data'], at: string): OpenTenant {
+function created(data: Extract<TenantEvent, { type: 'tenant.created' }>['data'], at: string): KnownTenant {
   return {
     status: 'open',
     id: data.tenantId,

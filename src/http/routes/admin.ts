@@ -2,6 +2,8 @@ import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
 import { ACCESS } from '../../auth/authorize.ts';
 import { createTenant } from '../../commands/tenant/create-tenant.ts';
 import type { CreateTenantParts } from '../../commands/tenant/create-tenant.ts';
+import { deleteTenant } from '../../commands/tenant/delete-tenant.ts';
+import type { DeleteTenantParts } from '../../commands/tenant/delete-tenant.ts';
 import type { TenantQueries } from '../../projections/tenants/queries.ts';
 import { ListRequest } from '../list-request.ts';
 import { accepted, notFound } from '../problem.ts';
@@ -10,12 +12,13 @@ import * as wire from '../wire/schemas.ts';
 
 export interface AdminRouteParts {
   readonly create: CreateTenantParts;
+  readonly remove: DeleteTenantParts;
   readonly queries: TenantQueries;
   readonly freshness: Freshness;
 }
 
 /** Tenants, for the Host admin. */
-export function adminRoutes({ create, queries, freshness }: AdminRouteParts): FastifyPluginAsyncZod {
+export function adminRoutes({ create, remove, queries, freshness }: AdminRouteParts): FastifyPluginAsyncZod {
   return async (app) => {
     const config = { rules: { access: ACCESS.admin } };
     app.post(
@@ -56,6 +59,20 @@ export function adminRoutes({ create, queries, freshness }: AdminRouteParts): Fa
         const { sessions, activeTurns } = await queries.counts(tenantId);
         // Actions, sandboxes and artifacts come with their own routes; until then there are none.
         return { tenant, counts: { sessions, activeTurns, pendingActions: 0, sandboxes: 0, artifactBytes: 0 } };
+      },
+    );
+    app.delete(
+      '/v1/admin/tenants/:tenantId',
+      {
+        config,
+        schema: { params: wire.tenantPath, querystring: wire.deleteTenantQuery, response: { 200: wire.tenantDeleted } },
+      },
+      async (request) => {
+        const { tenantId } = request.params;
+        const { activeWork, timeoutSeconds } = request.query;
+        const policy = { activeWork, timeoutMs: timeoutSeconds * 1000 };
+        accepted(await deleteTenant(remove, { tenantId, ...policy, actor: 'admin', causation: request.id }));
+        return { tenantId, deleted: true as const };
       },
     );
     await Promise.resolve();

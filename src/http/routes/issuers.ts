@@ -1,7 +1,7 @@
 import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
 import { ACCESS } from '../../auth/authorize.ts';
 import { deleteIssuer, readTenant, saveIssuer } from '../../commands/tenant/manage-tenant.ts';
-import type { OpenTenant } from '../../domain/tenant/state.ts';
+import type { KnownTenant } from '../../domain/tenant/state.ts';
 import { callerOf } from '../gate.ts';
 import { accepted, notFound } from '../problem.ts';
 import { manageInput } from '../tenant-input.ts';
@@ -47,14 +47,14 @@ export function issuerRoutes(parts: KeyRouteParts): FastifyPluginAsyncZod {
   };
 }
 
-async function openTenant(parts: KeyRouteParts, tenantId: string): Promise<OpenTenant> {
+async function openTenant(parts: KeyRouteParts, tenantId: string): Promise<KnownTenant> {
   const tenant = await readTenant(parts, tenantId);
   if (tenant === null) throw notFound('tenant');
   return tenant;
 }
 
 /** @throws ProblemError not_found */
-function shownIssuer({ issuers }: OpenTenant, name: string) {
+function shownIssuer({ issuers }: KnownTenant, name: string) {
   // A client may choose a name that every object has, `constructor` for one.
   const issuer = Object.hasOwn(issuers, name) ? issuers[name] : undefined;
   if (issuer === undefined) throw notFound('issuer');

@@ -2,7 +2,7 @@ import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
 import { ACCESS } from '../../auth/authorize.ts';
 import { deleteKey, readTenant, saveKey } from '../../commands/tenant/manage-tenant.ts';
 import type { ManageTenantParts } from '../../commands/tenant/manage-tenant.ts';
-import type { OpenTenant } from '../../domain/tenant/state.ts';
+import type { KnownTenant } from '../../domain/tenant/state.ts';
 import type { Freshness } from '../freshness.ts';
 import { callerOf } from '../gate.ts';
 import { accepted, notFound } from '../problem.ts';
@@ -51,6 +51,6 @@ export function keyRoutes(parts: KeyRouteParts): FastifyPluginAsyncZod {
 }
 
 /** What is shown of keys: never a hash. The studio key is the Host's own and is not among them. */
-function shownKeys({ keys }: OpenTenant): { id: string; role: 'application' | 'management'; createdAt: string }[] {
+function shownKeys({ keys }: KnownTenant): { id: string; role: 'application' | 'management'; createdAt: string }[] {
   return keys.flatMap(({ id, role, createdAt }) => (role === 'studio' ? [] : [{ id, role, createdAt }]));
 }

@@ -39,7 +39,11 @@ export function statusRoutes(parts: StatusRouteParts): FastifyPluginAsyncZod {
   return async (app) => {
     const config = { rules: { access: ACCESS.admin } };
     app.get('/v1/admin/status', { config, schema: { response: { 200: wire.hostStatus } } }, async () => {
-      const [found, total, lags] = await Promise.all([checks(), totals(), projections()]);
+      const [found, { open, draining, deleting, activeTurns }, lags] = await Promise.all([
+        checks(),
+        totals(),
+        projections(),
+      ]);
       return {
         service,
         version,
@@ -47,8 +51,8 @@ export function statusRoutes(parts: StatusRouteParts): FastifyPluginAsyncZod {
         ready: Object.values(found).every((check: Check) => check.ok),
         checks: found,
         nodes: nodes().map((node) => ({ ...node, roles: [...node.roles] })),
-        tenants: { total: total.tenants, open: total.tenants, draining: 0, deleting: 0 },
-        activeTurns: total.activeTurns,
+        tenants: { total: open + draining + deleting, open, draining, deleting },
+        activeTurns,
         pendingActions: 0,
         projections: [...lags],
       };

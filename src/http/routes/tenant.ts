@@ -3,7 +3,7 @@ import { ACCESS } from '../../auth/authorize.ts';
 import { readTenant, seedTenant } from '../../commands/tenant/manage-tenant.ts';
 import type { ManageTenantParts } from '../../commands/tenant/manage-tenant.ts';
 import { ISSUERS_MAX, KEYS_MAX } from '../../domain/tenant/limits.ts';
-import type { OpenTenant } from '../../domain/tenant/state.ts';
+import type { KnownTenant } from '../../domain/tenant/state.ts';
 import type { TenantQueries } from '../../projections/tenants/queries.ts';
 import type { Freshness } from '../freshness.ts';
 import { callerOf } from '../gate.ts';
@@ -67,7 +67,7 @@ export function tenantRoutes(parts: TenantRouteParts): FastifyPluginAsyncZod {
   };
 }
 
-async function statusOfTenant({ queries, checks, limits, fixtureModel }: TenantRouteParts, tenant: OpenTenant) {
+async function statusOfTenant({ queries, checks, limits, fixtureModel }: TenantRouteParts, tenant: KnownTenant) {
   const { id, name, status: state, createdAt, updatedAt, keys, issuers } = tenant;
   const { database, engine, streams, objects } = await checks();
   const configured = tenant.fixtureModel && fixtureModel;

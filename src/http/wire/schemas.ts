@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { agentIdSchema, manifestSchema, notYet } from '../../domain/agent/manifest.ts';
 import { clientId, jsonObject, jsonValue, labels, tenantId, text } from '../../domain/kernel/schemas.ts';
+import { ACTIVE_WORK } from '../../domain/tenant/events.ts';
 import { usageSchema } from '../../domain/turn/usage.ts';
 import { SCOPES } from '../../auth/caller.ts';
 
@@ -77,6 +78,11 @@ export const tenantList = z.object({ tenants: z.array(tenant), nextCursor: nulla
 /** Of routes that take no query. */
 export const noQuery = z.strictObject({});
 export const listQuery = z.strictObject({ limit: count(1, 200, 50), cursor: cursor.optional() });
+export const deleteTenantQuery = z.strictObject({
+  activeWork: z.enum(ACTIVE_WORK).default('refuse'),
+  timeoutSeconds: count(1, 600, 30),
+});
+export const tenantDeleted = z.object({ tenantId: z.string(), deleted: z.literal(true) });
 export const tenantPath = z.strictObject({ tenantId });
 export const tenantInspected = z.object({
   tenant,

@@ -1,8 +1,6 @@
-import type { Issuer, TenantEvent } from '../../domain/tenant/events.ts';
-import { evolveTenant, initialTenant } from '../../domain/tenant/state.ts';
+import type { Issuer } from '../../domain/tenant/events.ts';
 import type { KeyRole, TenantState } from '../../domain/tenant/state.ts';
 import type { Logger } from '../../lib/logger.ts';
-import { eventsOf } from '../../streams/commit.ts';
 import type { CommitSource, FollowedCommit } from '../../streams/event-store.ts';
 import type { KeyValue, KeyValueChange } from '../../streams/key-value.ts';
 
@@ -10,7 +8,7 @@ import type { KeyValue, KeyValueChange } from '../../streams/key-value.ts';
 export interface DirectoryTenant {
   readonly id: string;
   readonly name: string;
-  readonly state: 'open';
+  readonly state: 'open' | 'draining' | 'deleting';
   readonly keys: readonly { readonly id: string; readonly role: KeyRole; readonly hash: string }[];
   readonly issuers: Readonly<Record<string, Issuer>>;
   /** Whether turns without a model of their own use the fixture model. */
@@ -71,7 +69,8 @@ export class Directory {
   }
 
   issuers(tenantId: string): Readonly<Record<string, Issuer>> {
-    return this.#tenants.get(tenantId)?.issuers ?? {};
+    const tenant = this.#tenants.get(tenantId);
+    return tenant === undefined || tenant.state === 'deleting' ? {} : tenant.issuers;
   }
 
   /** Calls back when a tenant's entry has changed or gone on this node. Returns the function that ends it. */
@@ -108,6 +107,12 @@ export class Directory {
     this.#remember(entry);
   }
 
+  /** Takes a tenant out of the bucket, when nothing else of it is left. Other nodes forget it by the marker that stays. */
+  async remove(tenantId: string): Promise<void> {
+    await this.#bucket.remove(`${PREFIX}.${tenantId}`);
+    this.#forget(tenantId);
+  }
+
   #take(change: KeyValueChange): void {
     if (change.kind === 'put') this.#remember(parse(change.entry.value));
     else this.#forget(change.key.slice(PREFIX.length + 1));
@@ -129,6 +134,8 @@ export class Directory {
 
   /** Takes the keys of the tenant's present entry out of the index, or those of a new one in. */
   #index(tenantId: string, entry: DirectoryTenant | null): void {
+    // A tenant that is being deleted has no keys any more: they answer as if they had never been.
+    if (entry?.state === 'deleting') return;
     for (const { id, role, hash } of (entry ?? this.#tenants.get(tenantId))?.keys ?? []) {
       const others = this.principals(hash).filter((principal) => principal.tenantId !== tenantId);
       const all = entry === null ? others : [...others, { tenantId, principalId: id, role }];
@@ -148,16 +155,25 @@ function parse(text: string): DirectoryTenant {
   return JSON.parse(text) as DirectoryTenant;
 }
 
+export interface DirectoryProjectorParts {
+  readonly directory: Directory;
+  readonly bucket: KeyValue;
+  readonly source: CommitSource;
+  /** The tenant's fold with everything that is in the log now. */
+  readonly load: (tenantId: string) => Promise<{ readonly state: TenantState; readonly position: number }>;
+  readonly logger: Logger;
+}
+
 /**
  * Feeds the directory from the log, for what a node that died could not publish itself. It may run on every node: an
  * older entry never replaces a newer one. Its checkpoint lies in the bucket, so it needs no Postgres either.
  */
 export class DirectoryProjector {
-  readonly #parts: { directory: Directory; bucket: KeyValue; source: CommitSource; logger: Logger };
+  readonly #parts: DirectoryProjectorParts;
   readonly #stop = new AbortController();
   #loops: Promise<void>[] = [];
 
-  constructor(parts: { directory: Directory; bucket: KeyValue; source: CommitSource; logger: Logger }) {
+  constructor(parts: DirectoryProjectorParts) {
     this.#parts = parts;
   }
 
@@ -174,11 +190,10 @@ export class DirectoryProjector {
     const { bucket, source, logger } = this.#parts;
     const key = `checkpoint.${shard}`;
     const after = Number((await bucket.get(key).catch(() => null))?.value ?? '0');
-    const states = new Map<string, TenantState>();
     const options = { shard, kinds: ['tenant'] as const, after, signal: this.#stop.signal, buffer: 100 };
     for await (const batch of source.follow(options)) {
       try {
-        for (const followed of batch) await this.#apply(followed, states);
+        await this.#publish(batch);
         const last = batch.at(-1);
         const position = last?.kind === 'commit' ? last.stored.position : last?.position;
         if (position !== undefined) await bucket.put(key, String(position));
@@ -189,14 +204,14 @@ export class DirectoryProjector {
     }
   }
 
-  async #apply(followed: FollowedCommit, states: Map<string, TenantState>): Promise<void> {
-    if (followed.kind === 'undecodable') return;
-    const { ref, commit, position } = followed.stored;
-    let state = states.get(ref.id) ?? initialTenant;
-    for (const [index, event] of eventsOf<TenantEvent>(commit).entries()) {
-      state = evolveTenant(state, event, { at: commit.at, position, index });
+  /** A commit only says which tenant to look at: what there is to publish is the tenant's whole fold. */
+  async #publish(batch: readonly FollowedCommit[]): Promise<void> {
+    const tenants = new Set(
+      batch.map((followed) => (followed.kind === 'commit' ? followed.stored.ref.id : followed.ref.id)),
+    );
+    for (const tenantId of tenants) {
+      const { state, position } = await this.#parts.load(tenantId);
+      await this.#parts.directory.publish(state, position);
     }
-    states.set(ref.id, state);
-    await this.#parts.directory.publish(state, position);
   }
 }

@@ -70,12 +70,15 @@ export interface SessionQueries {
     ref: AggregateRef,
     page: { limit: number; turnId: string | null; after: { position: number; index: number } | null },
   ): Promise<{ readonly calls: readonly ModelCallView[]; readonly asOf: string }>;
+  /** Sessions of a tenant that have a turn; at most 1,000. As fresh as the rows are. */
+  active(tenant: string): Promise<readonly string[]>;
   findReceipt(ref: AggregateRef, key: string, upTo: number): Promise<Receipt | null>;
 }
 
 const sessionRow = z.object({ doc: z.custom<SessionView>().nullable(), reached: z.int().nullable() });
 const listRow = z.object({ doc: z.custom<SessionView>() });
 const callRow = z.object({ doc: z.custom<ModelCallView>() });
+const idRow = z.object({ id: z.string() });
 const receiptRow = z.object({ doc: z.custom<Receipt>() });
 const historyRow = z.object({
   event_id: z.string(),
@@ -122,6 +125,12 @@ export function sessionQueries(parts: Parts): SessionQueries {
       );
       return { calls, asOf };
     },
+    active: async (tenant) =>
+      await reading(
+        async () =>
+          await pool.anyFirst(sql.type(idRow)`
+            select id from sessions.session where tenant = ${tenant} and status <> 'idle' order by id limit 1000`),
+      ),
     findReceipt: async (ref, key, upTo) =>
       await reading(async () => {
         if ((await readCheckpoint(pool, 'sessions', store.shardOf(ref))) < upTo) {

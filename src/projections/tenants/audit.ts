@@ -44,6 +44,10 @@ function subjectOf(event: TenantEvent): Pick<AuditEntry, 'resource' | 'details'>
     }
     case 'issuer.deleted':
       return { resource: `issuer:${event.data.name}`, details: {} };
+    case 'tenant.drained':
+    case 'tenant.reopened':
+    case 'tenant.deleting':
+      return { resource: 'tenant', details: event.data };
     case 'tenant.seeded':
       return { resource: 'config:seed', details: event.data };
   }

@@ -8,7 +8,7 @@ import type { TenantView } from './views.ts';
 const row = z.object({ doc: z.custom<TenantView>() });
 
 const countsRow = z.object({ agents: z.int(), sessions: z.int(), activeTurns: z.int() });
-const totalsRow = z.object({ tenants: z.int(), activeTurns: z.int() });
+const totalsRow = z.object({ open: z.int(), draining: z.int(), deleting: z.int(), activeTurns: z.int() });
 const auditRow = z.object({ position: z.int(), index: z.int(), doc: z.custom<AuditEntry>() });
 
 export interface TenantQueries {
@@ -33,7 +33,9 @@ export interface TenantCounts {
 }
 
 export interface HostTotals {
-  readonly tenants: number;
+  readonly open: number;
+  readonly draining: number;
+  readonly deleting: number;
   readonly activeTurns: number;
 }
 
@@ -74,7 +76,9 @@ export function tenantQueries(pool: DatabasePool): TenantQueries {
       await reading(
         async () =>
           await pool.one(sql.type(totalsRow)`
-            select (select count(*)::int from tenants.tenant) as tenants,
+            select (select count(*)::int from tenants.tenant where doc ->> 'state' = 'open') as open,
+                   (select count(*)::int from tenants.tenant where doc ->> 'state' = 'draining') as draining,
+                   (select count(*)::int from tenants.tenant where doc ->> 'state' = 'deleting') as deleting,
                    (select count(*)::int from sessions.session where status <> 'idle') as "activeTurns"`),
       ),
     audit: async (tenant, { limit, after }) => {

@@ -4,7 +4,7 @@ import type { TenantEvent } from '../../domain/tenant/events.ts';
 export interface TenantView {
   readonly id: string;
   readonly name: string;
-  readonly state: 'open';
+  readonly state: 'open' | 'draining' | 'deleting';
   readonly createdAt: string;
   readonly updatedAt: string;
 }
@@ -14,5 +14,16 @@ export function evolveTenantView(view: TenantView | undefined, event: TenantEven
     const { tenantId: id, name } = event.data;
     return { id, name, state: 'open', createdAt: at, updatedAt: at };
   }
-  return view === undefined ? undefined : { ...view, updatedAt: at };
+  if (view === undefined) return undefined;
+  const next = { ...view, updatedAt: at };
+  switch (event.type) {
+    case 'tenant.drained':
+      return { ...next, state: 'draining' };
+    case 'tenant.reopened':
+      return { ...next, state: 'open' };
+    case 'tenant.deleting':
+      return { ...next, state: 'deleting' };
+    default:
+      return next;
+  }
 }

@@ -5,8 +5,8 @@ import type { Codec } from '../codec.ts';
 import type { Commit, StoredCommit } from '../commit.ts';
 import { LogUnavailableError } from '../event-store.ts';
 import type { AppendResult, CommitPage, EventStore, ReadRange } from '../event-store.ts';
-import { bucketOf, refKey, refOfSubject, streamName, streamOf, subjectOf } from '../subjects.ts';
-import type { AggregateRef } from '../subjects.ts';
+import { bucketOf, refKey, refOfSubject, streamName, streamOf, subjectOf, escapeToken } from '../subjects.ts';
+import type { AggregateKind, AggregateRef } from '../subjects.ts';
 import { errors } from '@nats-io/transport-node';
 import type { NatsConnection } from '@nats-io/transport-node';
 import { nextMessage } from './leader-read.ts';
@@ -103,7 +103,8 @@ export class JetStreamEventStore implements EventStore {
     if (error instanceof errors.InvalidArgumentError) throw error;
     if (isWrongLastSequence(error)) {
       const successor = await this.#successor(ref, expected, deadline);
-      if (successor === null) return null;
+      // Nothing follows: somebody's append is in flight, or the aggregate has been erased under this writer.
+      if (successor === null) return (await this.#isErased(ref, expected)) ? { kind: 'conflict' } : null;
       if (successor.msgId === msgID) return this.#appended(successor.position);
       this.#onOutcome('conflict');
       return { kind: 'conflict' };
@@ -117,6 +118,14 @@ export class JetStreamEventStore implements EventStore {
   #appended(position: number): AppendResult {
     this.#onOutcome('appended');
     return { kind: 'appended', position };
+  }
+
+  async #isErased(ref: AggregateRef, expected: number): Promise<boolean> {
+    try {
+      return (await this.head(ref)) < expected;
+    } catch {
+      return false;
+    }
   }
 
   /** The commit directly after a position, from the leader. */
@@ -192,6 +201,18 @@ export class JetStreamEventStore implements EventStore {
       }
     }
     return found;
+  }
+
+  async erase(tenant: string, kinds: readonly AggregateKind[]): Promise<void> {
+    try {
+      for (let shard = 0; shard < this.#shards; shard++) {
+        for (const kind of kinds) {
+          await this.#manager.streams.purge(streamName(shard), { filter: `evt.*.${escapeToken(tenant)}.${kind}.*` });
+        }
+      }
+    } catch (cause) {
+      throw new LogUnavailableError('the log did not erase what it was asked to', { cause });
+    }
   }
 
   #streamOf(ref: AggregateRef): string {

@@ -65,6 +65,14 @@ export class JetStreamKeyValue implements KeyValue {
     });
   }
 
+  async erase(prefix: string): Promise<void> {
+    this.#onRoundTrip();
+    await this.#reach(async () => {
+      const manager = await this.#js.jetstreamManager(false);
+      await manager.streams.purge(`KV_${this.#bucket}`, { filter: `$KV.${this.#bucket}.${prefix}.>` });
+    });
+  }
+
   async watch(prefix: string, onChange: (change: KeyValueChange) => void, signal: AbortSignal): Promise<void> {
     const subjects = `$KV.${this.#bucket}.`;
     await this.#reach(async () => {

@@ -1,0 +1,86 @@
+import type { CommandLoop } from '../commands/execute.ts';
+import type { Repository } from '../commands/repository.ts';
+import type { DeleteTenantParts } from '../commands/tenant/delete-tenant.ts';
+import { decideCancel } from '../domain/session/decide.ts';
+import type { SessionEvent } from '../domain/session/events.ts';
+import type { SessionState } from '../domain/session/state.ts';
+import type { TenantEvent } from '../domain/tenant/events.ts';
+import type { TenantState } from '../domain/tenant/state.ts';
+import { TenantDeletion } from '../engine/tenant-deletion.ts';
+import { systemClock } from '../lib/clock.ts';
+import type { Logger } from '../lib/logger.ts';
+import type { Directory } from '../projections/directory/directory.ts';
+import { eraseRows } from '../projections/erase.ts';
+import type { ProjectionProgress } from '../projections/progress.ts';
+import type { ReadStore } from '../projections/read-store/pool.ts';
+import type { SessionQueries } from '../projections/sessions/queries.ts';
+import { ReadStoreUnavailableError } from '../projections/unavailable.ts';
+import type { LogParts } from './log.ts';
+import { PROJECTIONS } from './projectors.ts';
+
+export interface DeletionParts {
+  readonly log: LogParts;
+  readonly pool: ReadStore;
+  readonly directory: Directory;
+  readonly progress: ProjectionProgress;
+  readonly queries: SessionQueries;
+  readonly loop: CommandLoop;
+  readonly tenants: Repository<TenantState, TenantEvent>;
+  readonly sessions: Repository<SessionState, SessionEvent>;
+  readonly logger: Logger;
+}
+
+const CAUGHT_UP_WITHIN_MS = 30_000;
+
+/** What takes tenants away, and what the Admin route needs to ask for it. */
+export function tenantDeletion(parts: DeletionParts): {
+  readonly deletion: TenantDeletion;
+  readonly remove: DeleteTenantParts;
+} {
+  const { log, pool, directory, queries, loop, tenants, sessions, logger } = parts;
+  const deletion = new TenantDeletion({
+    store: log.store,
+    snapshots: log.snapshots,
+    directory: {
+      deleting: () => directory.tenants.flatMap(({ id, state }) => (state === 'deleting' ? [id] : [])),
+      remove: async (tenantId) => await directory.remove(tenantId),
+    },
+    caughtUp: async () => await caughtUp(parts),
+    eraseRows: async (tenantId) => await eraseRows(pool, PROJECTIONS, tenantId),
+    logger,
+  });
+  const remove: DeleteTenantParts = {
+    loop,
+    tenants,
+    publish: async (tenant, position) => await directory.publish(tenant, position),
+    activeSessions: async (tenantId) => {
+      await caughtUp(parts);
+      return await queries.active(tenantId);
+    },
+    cancelTurn: async (tenant, id, { actor, causation }) => {
+      const command = { requestId: causation, subject: null, reason: 'the tenant is being deleted' };
+      await loop.execute(
+        sessions,
+        { tenant, kind: 'session', id },
+        {
+          actor,
+          causation,
+          decide: (state) => decideCancel(state, command, systemClock()),
+        },
+      );
+    },
+    erase: async (tenantId) => await deletion.erase(tenantId),
+  };
+  return { deletion, remove };
+}
+
+async function caughtUp({ log, progress }: DeletionParts): Promise<void> {
+  for (const { name, kinds } of PROJECTIONS) {
+    for (let shard = 0; shard < log.source.shards; shard++) {
+      const newest = await log.source.newest(shard, kinds);
+      if (newest > 0 && !(await progress.reach(name, shard, newest, CAUGHT_UP_WITHIN_MS))) {
+        throw new ReadStoreUnavailableError('the read models do not catch up with the log');
+      }
+    }
+  }
+}

@@ -1,0 +1,90 @@
+import type { Decision } from '../../domain/kernel/decision.ts';
+import { reject } from '../../domain/kernel/rejection.ts';
+import type { Rejection } from '../../domain/kernel/rejection.ts';
+import { decideDelete, decideDrain, decideReopen } from '../../domain/tenant/decide.ts';
+import type { ActiveWork, TenantEvent } from '../../domain/tenant/events.ts';
+import type { TenantState } from '../../domain/tenant/state.ts';
+import { delay } from '../../lib/backoff.ts';
+import type { CommandLoop, Executed } from '../execute.ts';
+import type { CommitMeta, Repository } from '../repository.ts';
+
+export interface DeleteTenantParts {
+  readonly loop: CommandLoop;
+  readonly tenants: Repository<TenantState, TenantEvent>;
+  readonly publish: (tenant: TenantState, position: number) => Promise<void>;
+  /** Sessions of the tenant that have a turn, with everything that was acknowledged before the call. */
+  readonly activeSessions: (tenantId: string) => Promise<readonly string[]>;
+  /** Cancels whatever turn a session has. */
+  readonly cancelTurn: (tenantId: string, sessionId: string, meta: CommitMeta) => Promise<void>;
+  /** Removes everything of a tenant that is being deleted; safe to repeat. Resolves when nothing is left. */
+  readonly erase: (tenantId: string) => Promise<void>;
+}
+
+export interface DeleteTenantInput extends CommitMeta {
+  readonly tenantId: string;
+  readonly activeWork: ActiveWork;
+  /** How long running turns may take to end (drain), or to be cancelled, ms. */
+  readonly timeoutMs: number;
+}
+
+/** Between two looks at what still runs. */
+const LOOK_MS = 200;
+
+/**
+ * Deletes a tenant (wire contract, section 4). Whatever the policy, it drains first: only when no message can come in any
+ * more does "nothing is active" stay true. Once `tenant.deleting` is recorded there is no way back, and whoever finds the
+ * tenant in that state, now or after a crash, goes on (engine/tenant-deletion.ts).
+ */
+export async function deleteTenant(
+  parts: DeleteTenantParts,
+  input: DeleteTenantInput,
+): Promise<{ readonly kind: 'done' } | Rejection> {
+  const { tenantId, activeWork } = input;
+  // A fold from before an earlier deletion would take the tenant for one that is still going.
+  await parts.tenants.refresh({ tenant: tenantId, kind: 'tenant', id: tenantId });
+  const drained = await step(parts, input, (state) => decideDrain(state, activeWork));
+  if (drained.kind === 'rejected') return drained;
+  if (!drained.reply.deleting) {
+    const active = await settle(parts, input);
+    if (active.length > 0) return await giveUp(parts, input, active.length);
+    const deleting = await step(parts, input, (state) => decideDelete(state, activeWork));
+    if (deleting.kind === 'rejected') return deleting;
+  }
+  await parts.erase(tenantId);
+  return { kind: 'done' };
+}
+
+/** Waits as long as the policy allows. Returns the sessions that are still active. */
+async function settle(parts: DeleteTenantParts, input: DeleteTenantInput): Promise<readonly string[]> {
+  const { tenantId, activeWork, timeoutMs, actor, causation } = input;
+  const deadline = Date.now() + (activeWork === 'refuse' ? 0 : timeoutMs);
+  for (;;) {
+    const active = await parts.activeSessions(tenantId);
+    if (active.length === 0) return active;
+    if (activeWork === 'cancel') {
+      for (const sessionId of active) await parts.cancelTurn(tenantId, sessionId, { actor, causation });
+    }
+    if (Date.now() >= deadline) return active;
+    await delay(LOOK_MS);
+  }
+}
+
+async function giveUp(parts: DeleteTenantParts, input: DeleteTenantInput, activeTurns: number): Promise<Rejection> {
+  const reopened = await step(parts, input, (state) => decideReopen(state, activeTurns));
+  if (reopened.kind === 'rejected') return reopened;
+  const message = `${activeTurns} turns are active; the tenant is open again. Wait for them, or send activeWork=drain or cancel.`;
+  return reject('active_work', message, { details: { activeTurns } });
+}
+
+async function step<R>(
+  parts: DeleteTenantParts,
+  { tenantId, actor, causation }: DeleteTenantInput,
+  decide: (state: TenantState) => Decision<TenantEvent, R>,
+): Promise<Executed<R> | Rejection> {
+  const ref = { tenant: tenantId, kind: 'tenant', id: tenantId } as const;
+  const outcome = await parts.loop.execute(parts.tenants, ref, { actor, causation, decide });
+  if (outcome.kind === 'rejected') return outcome;
+  const { state, position } = await parts.tenants.load(ref);
+  await parts.publish(state, position);
+  return outcome;
+}

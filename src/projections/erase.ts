@@ -1,0 +1,25 @@
+import { sql } from 'slonik';
+import { holdGroup } from './checkpoint.ts';
+import type { ProjectionGroup } from './projection.ts';
+import { reading } from './read-store/pool.ts';
+import type { ReadStore } from './read-store/pool.ts';
+
+/**
+ * Removes a tenant's rows from every read model. Its commits are gone from the log, so a rebuild gives the same; the
+ * group is held meanwhile, so that no projector or swap works on the same rows.
+ */
+export async function eraseRows(pool: ReadStore, groups: readonly ProjectionGroup[], tenant: string): Promise<void> {
+  for (const group of groups) {
+    await reading(
+      async () =>
+        await pool.transaction(async (transaction) => {
+          await holdGroup(transaction, group.name, 'alone');
+          for (const table of group.tables) {
+            await transaction.query(
+              sql.unsafe`delete from ${sql.identifier([group.name, table])} where tenant = ${tenant}`,
+            );
+          }
+        }),
+    );
+  }
+}

@@ -1,0 +1,134 @@
+import { jetstreamManager } from '@nats-io/jetstream';
+import { expect, test } from 'vitest';
+import { Client } from 'pg';
+import { PROJECTIONS } from '#src/app/projectors.ts';
+import { closeNats, connectNats } from '#src/streams/jetstream/connection.ts';
+import { AdminClient } from '../support/client.ts';
+import type { TenantClient } from '../support/client.ts';
+import { startHost } from '../support/host.ts';
+import type { Host } from '../support/host.ts';
+import { until } from '../support/wait-until.ts';
+
+const SLOW = [{ text: 'slow', delayMs: 2_000 }];
+const HANGING = [{ text: 'never', delayMs: 3_600_000 }];
+
+async function tenantWithHistory(admin: AdminClient): Promise<TenantClient> {
+  const tenant = await admin.createTenant();
+  await tenant.saveAgent();
+  await tenant.request({ method: 'PUT', path: '/v1/tenant/keys/ops', body: { role: 'management' } });
+  for (const session of ['one', 'two']) {
+    await tenant.openSession(session);
+    const { turnId } = await tenant.message(session, 'hello');
+    await tenant.turnEnd(session, turnId);
+  }
+  return tenant;
+}
+
+async function remove(admin: AdminClient, { tenantId }: TenantClient, query = '') {
+  return await admin.request({ method: 'DELETE', path: `/v1/admin/tenants/${tenantId}${query}`, timeoutMs: 60_000 });
+}
+
+/** Everything in the stores that names the tenant: subjects of the log and the buckets, rows of the read models. */
+async function traces(host: Host, tenantId: string): Promise<string[]> {
+  const found: string[] = [];
+  const connections = await connectNats(await host.file('nats-url'), 'test');
+  try {
+    const manager = await jetstreamManager(connections.appends);
+    for await (const name of manager.streams.names()) {
+      const { state } = await manager.streams.info(name, { subjects_filter: '>' });
+      found.push(...Object.keys(state.subjects ?? {}).filter((subject) => subject.includes(tenantId)));
+    }
+  } finally {
+    await closeNats(connections);
+  }
+  const client = new Client({ connectionString: await host.file('database-url') });
+  await client.connect();
+  for (const { name, tables } of PROJECTIONS) {
+    for (const table of tables) {
+      const { rows } = await client.query(`select 1 from ${name}.${table} where tenant = $1`, [tenantId]);
+      found.push(...rows.map(() => `${name}.${table}`));
+    }
+  }
+  await client.end();
+  return found;
+}
+
+test('refuse, drain and cancel do with running turns what they say, and leave nothing of the tenant', async () => {
+  await using host = await startHost();
+  const admin = new AdminClient(host);
+  const tenant = await tenantWithHistory(admin);
+  const { turnId } = await tenant.play('one', HANGING);
+
+  const refused = await remove(admin, tenant);
+  expect([refused.status, refused.json]).toMatchObject([409, { code: 'active_work', details: { activeTurns: 1 } }]);
+  const late = await remove(admin, tenant, '?activeWork=drain&timeoutSeconds=1');
+  expect([late.status, late.json]).toMatchObject([409, { code: 'active_work' }]);
+  expect((await tenant.session('one')).activeTurnId).toBe(turnId);
+  const { turnId: second } = await tenant.message('two', 'open again');
+  await tenant.turnEnd('two', second);
+
+  const stream = await tenant.events('one');
+  const cancelled = await remove(admin, tenant, '?activeWork=cancel');
+  expect([cancelled.status, cancelled.json]).toEqual([200, { tenantId: tenant.tenantId, deleted: true }]);
+  await stream.end();
+  expect(stream.records.at(-1)?.type).toBe('turn.cancelled');
+  expect((await tenant.request({ path: '/v1/me' })).status).toBe(401);
+  expect((await remove(admin, tenant)).status).toBe(404);
+  await until('nothing names the tenant any more', async () =>
+    (await traces(host, tenant.tenantId)).every((trace) => trace.startsWith('$KV.DIRECTORY')),
+  );
+
+  // Its id may be used again, and starts empty.
+  const again = await admin.createTenant({ tenantId: tenant.tenantId });
+  await again.saveAgent();
+  await again.openSession('one');
+  expect(await again.items('one')).toEqual([]);
+});
+
+test('a drained tenant takes no new message, lets running turns end, and is gone', async () => {
+  await using first = await startHost();
+  await using second = await startHost({ join: first });
+  const admin = new AdminClient(first);
+  const tenant = await tenantWithHistory(admin);
+  const { turnId } = await tenant.play('one', SLOW);
+  const stream = await tenant.events('one', { cursor: 'latest' });
+  const removing = remove(admin, tenant, '?activeWork=drain&timeoutSeconds=20');
+  const other = tenant.at(second);
+  await until('the other node takes no message either', async () => {
+    const { status, json } = await other.command('two', { type: 'message', content: 'more' });
+    return status === 409 && (json as { code: string }).code === 'tenant_draining';
+  });
+  expect((await stream.find(({ event }) => event.startsWith('turn.'))).data).toContain(turnId);
+  expect((await removing).status).toBe(200);
+  await until(
+    'its keys are dead on the other node',
+    async () => (await other.request({ path: '/v1/me' })).status === 401,
+  );
+});
+
+test.each(['deletion.quiet', 'deletion.log-erased', 'deletion.rows-erased', 'deletion.tenant-erased'])(
+  'killed at %s, the deletion is finished after the next start',
+  async (point) => {
+    await using host = await startHost({ env: { AGENT_HOST_FAULT_POINTS: `${point}=kill` } });
+    const admin = new AdminClient(host);
+    const doomed = await tenantWithHistory(admin);
+    const bystander = await tenantWithHistory(admin);
+    const before = await bystander.items('one');
+    await remove(admin, doomed).catch(() => null);
+    await host.kill();
+    await host.restart({ AGENT_HOST_FAULT_POINTS: '' });
+    const status = new AdminClient(host);
+    await until(
+      'the tenant is gone',
+      async () => (await status.request({ path: `/v1/admin/tenants/${doomed.tenantId}` })).status === 404,
+      30_000,
+    );
+    await until(
+      'nothing names it any more',
+      async () => (await traces(host, doomed.tenantId)).every((trace) => trace.startsWith('$KV.DIRECTORY')),
+      20_000,
+    );
+    expect((await doomed.at(host).request({ path: '/v1/me' })).status).toBe(401);
+    expect(await bystander.at(host).items('one')).toEqual(before);
+  },
+);
