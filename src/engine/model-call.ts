@@ -48,6 +48,8 @@ export class ModelCaller {
       await faultPoint('model.called');
       const signal = AbortSignal.any([unwanted.signal, this.#signals.givingUp]);
       const outcome = await this.#call(session, pending, signal);
+      // From here on the log decides whether the answer still counts; our own commit needs no looking at.
+      unwatch();
       await faultPoint('model.answered');
       if (this.#signals.givingUp.aborted && !unwanted.signal.aborted) await this.#handBack(ref);
       else await this.#record(ref, session, { pending, outcome });
