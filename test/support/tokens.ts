@@ -11,6 +11,8 @@ export class SigningKey {
   readonly #private: KeyObject;
   /** As it stands in a key set. */
   readonly jwk: Claims;
+  /** The public key as text. */
+  readonly pem: string;
 
   constructor(kid: string, algorithm: Algorithm = 'ES256') {
     this.kid = kid;
@@ -18,6 +20,7 @@ export class SigningKey {
     const { privateKey, publicKey } = pairOf(algorithm);
     this.#private = privateKey;
     this.jwk = { ...publicKey.export({ format: 'jwk' }), kid, alg: algorithm };
+    this.pem = publicKey.export({ format: 'pem', type: 'spki' }).toString();
   }
 
   /** Header members of undefined are left out. */

@@ -223,6 +223,14 @@ export const ROUTES: Readonly<Record<string, RouteRow>> = {
   },
   'GET /v1/admin/tenants': { realm: 'admin', limitMax: 200 },
   'GET /v1/admin/tenants/{tenantId}': { realm: 'admin', params: { tenantId: `tn_${'0'.repeat(26)}` } },
+  'DELETE /v1/admin/tenants/{tenantId}': {
+    realm: 'admin',
+    params: { tenantId: `tn_${'0'.repeat(26)}` },
+    query: {
+      activeWork: ['', 'REFUSE', 'kill', 'refuse%00', 'drain,cancel'],
+      timeoutSeconds: ['', '0', '-1', '601', '1.5', 'x', '1e2', '%201', '9999999999999999999999'],
+    },
+  },
   'GET /v1/admin/status': { realm: 'admin' },
   'POST /v1/admin/host/shutdown': { realm: 'admin' },
   'GET /v1/tenant': { realm: 'tenant' },

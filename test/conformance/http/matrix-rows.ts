@@ -1,0 +1,62 @@
+import type { Json } from './routes.ts';
+
+/** Who may use each route, written down from the wire contract, sections 3, 4 and 12, and from nothing else. */
+
+export type Kind = 'admin' | 'application' | 'studio' | 'management' | 'token';
+export const SCOPES = ['agents:read', 'agents:write', 'sessions:own', 'sandboxes:write', 'vaults:own'] as const;
+export type Scope = (typeof SCOPES)[number];
+
+export interface MatrixRow {
+  readonly realm: 'open' | 'admin' | 'tenant';
+  /** Kinds of credential that get past the question of the role. */
+  readonly kinds: readonly Kind[];
+  /** Any one of them lets a subject in; empty: no subject may use the route; `any`: every subject may. */
+  readonly scopes: readonly Scope[] | 'any';
+  /** What of an agent or a session the path or the body names: a token's grants must reach it. */
+  readonly reaches?: 'agent' | 'session';
+  /** Called with this instead of what the table of bad input has. */
+  readonly body?: Json;
+}
+
+const open: MatrixRow = { realm: 'open', kinds: [], scopes: 'any' };
+const admin: MatrixRow = { realm: 'admin', kinds: ['admin'], scopes: [] };
+const everyKey = ['application', 'studio', 'management', 'token'] as const;
+const tenant: MatrixRow = { realm: 'tenant', kinds: everyKey, scopes: [] };
+const readAgents: MatrixRow = { realm: 'tenant', kinds: everyKey, scopes: ['agents:read', 'agents:write'] };
+const writeAgents: MatrixRow = { realm: 'tenant', kinds: everyKey, scopes: ['agents:write'] };
+const sessions: MatrixRow = { realm: 'tenant', kinds: ['application', 'studio', 'token'], scopes: ['sessions:own'] };
+const oneSession: MatrixRow = { ...sessions, reaches: 'session' };
+
+export const MATRIX: Readonly<Record<string, MatrixRow>> = {
+  'GET /health': open,
+  'GET /ready': open,
+  'GET /v1/me': { ...tenant, scopes: 'any' },
+  'POST /v1/admin/tenants': admin,
+  'GET /v1/admin/tenants': admin,
+  'GET /v1/admin/tenants/{tenantId}': admin,
+  'DELETE /v1/admin/tenants/{tenantId}': admin,
+  'GET /v1/admin/status': admin,
+  'POST /v1/admin/host/shutdown': admin,
+  'GET /v1/tenant': tenant,
+  'PUT /v1/tenant/config/seed': tenant,
+  'GET /v1/tenant/audit': { ...tenant, kinds: ['studio', 'management', 'token'] },
+  'GET /v1/tenant/keys': tenant,
+  'PUT /v1/tenant/keys/{keyId}': tenant,
+  'DELETE /v1/tenant/keys/{keyId}': tenant,
+  'GET /v1/tenant/issuers': tenant,
+  'PUT /v1/tenant/issuers/{name}': tenant,
+  'GET /v1/tenant/issuers/{name}': tenant,
+  'DELETE /v1/tenant/issuers/{name}': tenant,
+  'PUT /v1/agents/{agentId}': { ...writeAgents, reaches: 'agent' },
+  'DELETE /v1/agents/{agentId}': { ...writeAgents, reaches: 'agent' },
+  'GET /v1/agents/{agentId}': { ...readAgents, reaches: 'agent' },
+  'GET /v1/agents': readAgents,
+  'GET /v1/agents/{agentId}/versions': { ...readAgents, reaches: 'agent' },
+  'PUT /v1/sessions/{sessionId}': { ...oneSession, body: { agentId: 'agent' } },
+  'GET /v1/sessions/{sessionId}': oneSession,
+  'GET /v1/sessions': sessions,
+  'POST /v1/sessions/{sessionId}/commands': oneSession,
+  'GET /v1/sessions/{sessionId}/items': oneSession,
+  'GET /v1/sessions/{sessionId}/events': oneSession,
+  'GET /v1/sessions/{sessionId}/calls/model': { ...sessions, scopes: [] },
+};
