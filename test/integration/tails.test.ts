@@ -50,6 +50,7 @@ function observedStore(onRead: (range: ReadRange, page: CommitPage) => Promise<v
     head: async (ref) => await store.head(ref),
     heads: async (refs) => await store.heads(refs),
     shardOf: (ref) => store.shardOf(ref),
+    erase: async (...args) => await store.erase(...args),
     read: async (ref, range) => {
       const page = await store.read(ref, range);
       await onRead(range, page);

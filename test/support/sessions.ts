@@ -1,5 +1,6 @@
 import type { Manifest } from '#src/domain/agent/manifest.ts';
-import type { CancelCommand, MessageCommand, MessageContext, OpenSessionCommand } from '#src/domain/session/decide.ts';
+import type { CancelCommand, MessageCommand, MessageContext } from '#src/domain/session/decide.ts';
+import type { SessionOpening } from '#src/domain/session/state.ts';
 import type { SessionEvent } from '#src/domain/session/events.ts';
 import { NO_USAGE } from '#src/domain/turn/usage.ts';
 import type { Usage } from '#src/domain/turn/usage.ts';
@@ -12,7 +13,7 @@ export const OTHER_WORKER = 'wk_b';
 
 export const MANIFEST: Manifest = { instructions: 'Be brief.', model: { provider: 'fixture', model: 'echo' } };
 
-export function openCommand(change: Partial<OpenSessionCommand> = {}): OpenSessionCommand {
+export function openCommand(change: Partial<SessionOpening> = {}): SessionOpening {
   return {
     agentId: 'agents/a',
     agentVersion: 1,
@@ -26,7 +27,7 @@ export function openCommand(change: Partial<OpenSessionCommand> = {}): OpenSessi
   };
 }
 
-export function created(change: Partial<OpenSessionCommand> = {}): SessionEvent {
+export function created(change: Partial<SessionOpening> = {}): SessionEvent {
   const command = openCommand(change);
   return { type: 'session.created', data: { ...command, info: { ...command.info }, labels: { ...command.labels } } };
 }

@@ -1,17 +1,13 @@
-import type { Decision } from '../../domain/kernel/decision.ts';
 import { reject } from '../../domain/kernel/rejection.ts';
 import type { Rejection } from '../../domain/kernel/rejection.ts';
 import { decideDelete, decideDrain, decideReopen } from '../../domain/tenant/decide.ts';
-import type { ActiveWork, TenantEvent } from '../../domain/tenant/events.ts';
-import type { TenantState } from '../../domain/tenant/state.ts';
+import type { ActiveWork } from '../../domain/tenant/events.ts';
 import { delay } from '../../lib/backoff.ts';
-import type { CommandLoop, Executed } from '../execute.ts';
-import type { CommitMeta, Repository } from '../repository.ts';
+import type { CommitMeta } from '../repository.ts';
+import { changeTenant } from './change-tenant.ts';
+import type { ChangeTenantInput, ChangeTenantParts } from './change-tenant.ts';
 
-export interface DeleteTenantParts {
-  readonly loop: CommandLoop;
-  readonly tenants: Repository<TenantState, TenantEvent>;
-  readonly publish: (tenant: TenantState, position: number) => Promise<void>;
+export interface DeleteTenantParts extends ChangeTenantParts {
   /** Sessions of the tenant that have a turn, with everything that was acknowledged before the call. */
   readonly activeSessions: (tenantId: string) => Promise<readonly string[]>;
   /** Cancels whatever turn a session has. */
@@ -20,8 +16,7 @@ export interface DeleteTenantParts {
   readonly erase: (tenantId: string) => Promise<void>;
 }
 
-export interface DeleteTenantInput extends CommitMeta {
-  readonly tenantId: string;
+export interface DeleteTenantInput extends ChangeTenantInput {
   readonly activeWork: ActiveWork;
   /** How long running turns may take to end (drain), or to be cancelled, ms. */
   readonly timeoutMs: number;
@@ -42,12 +37,12 @@ export async function deleteTenant(
   const { tenantId, activeWork } = input;
   // A fold from before an earlier deletion would take the tenant for one that is still going.
   await parts.tenants.refresh({ tenant: tenantId, kind: 'tenant', id: tenantId });
-  const drained = await step(parts, input, (state) => decideDrain(state, activeWork));
+  const drained = await changeTenant(parts, input, (state) => decideDrain(state, activeWork));
   if (drained.kind === 'rejected') return drained;
   if (!drained.reply.deleting) {
     const active = await settle(parts, input);
     if (active.length > 0) return await giveUp(parts, input, active.length);
-    const deleting = await step(parts, input, (state) => decideDelete(state, activeWork));
+    const deleting = await changeTenant(parts, input, (state) => decideDelete(state, activeWork));
     if (deleting.kind === 'rejected') return deleting;
   }
   await parts.erase(tenantId);
@@ -70,21 +65,8 @@ async function settle(parts: DeleteTenantParts, input: DeleteTenantInput): Promi
 }
 
 async function giveUp(parts: DeleteTenantParts, input: DeleteTenantInput, activeTurns: number): Promise<Rejection> {
-  const reopened = await step(parts, input, (state) => decideReopen(state, activeTurns));
+  const reopened = await changeTenant(parts, input, (state) => decideReopen(state, activeTurns));
   if (reopened.kind === 'rejected') return reopened;
   const message = `${activeTurns} turns are active; the tenant is open again. Wait for them, or send activeWork=drain or cancel.`;
   return reject('active_work', message, { details: { activeTurns } });
-}
-
-async function step<R>(
-  parts: DeleteTenantParts,
-  { tenantId, actor, causation }: DeleteTenantInput,
-  decide: (state: TenantState) => Decision<TenantEvent, R>,
-): Promise<Executed<R> | Rejection> {
-  const ref = { tenant: tenantId, kind: 'tenant', id: tenantId } as const;
-  const outcome = await parts.loop.execute(parts.tenants, ref, { actor, causation, decide });
-  if (outcome.kind === 'rejected') return outcome;
-  const { state, position } = await parts.tenants.load(ref);
-  await parts.publish(state, position);
-  return outcome;
 }

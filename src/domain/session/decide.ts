@@ -8,18 +8,7 @@ import * as process from '../turn/process.ts';
 import type { TurnClock } from '../turn/process.ts';
 import type { SessionEvent } from './events.ts';
 import { evolveSession } from './state.ts';
-import type { OpenSession, SessionState } from './state.ts';
-
-export interface OpenSessionCommand {
-  readonly agentId: string;
-  readonly agentVersion: number;
-  readonly manifestHash: string;
-  readonly manifest: Manifest;
-  readonly subject: string | null;
-  readonly info: Readonly<Record<string, unknown>>;
-  readonly labels: Readonly<Record<string, string>>;
-  readonly bodyHash: string;
-}
+import type { OpenSession, SessionOpening, SessionState } from './state.ts';
 
 /**
  * PUT is repeatable: the same body is the same session, labels may change, other content is a conflict. Someone who acts
@@ -27,7 +16,7 @@ export interface OpenSessionCommand {
  */
 export function decideOpenSession(
   state: SessionState,
-  command: OpenSessionCommand,
+  command: SessionOpening,
   actsFor: string | null,
 ): Decision<SessionEvent, null> {
   if (state.status === 'absent') {

@@ -19,8 +19,8 @@ export interface LastTurn {
   readonly endedAt: string;
 }
 
-export interface OpenSession {
-  readonly status: 'open';
+/** What a session is opened with; it keeps the manifest that it was created with. */
+export interface SessionOpening {
   readonly agentId: string;
   readonly agentVersion: number;
   readonly manifestHash: string;
@@ -28,7 +28,12 @@ export interface OpenSession {
   readonly subject: string | null;
   readonly info: Readonly<Record<string, unknown>>;
   readonly labels: Readonly<Record<string, string>>;
+  /** What a repeated PUT is compared with. */
   readonly bodyHash: string;
+}
+
+export interface OpenSession extends SessionOpening {
+  readonly status: 'open';
   readonly createdAt: string;
   readonly updatedAt: string;
   /** Position of the commit that opened it: cursors from before belong to an earlier session of the same id. */

@@ -1,7 +1,7 @@
 import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
 import { ACCESS } from '../../auth/authorize.ts';
 import { deleteKey, readTenant, saveKey } from '../../commands/tenant/manage-tenant.ts';
-import type { ManageTenantParts } from '../../commands/tenant/manage-tenant.ts';
+import type { ChangeTenantParts } from '../../commands/tenant/change-tenant.ts';
 import type { KnownTenant } from '../../domain/tenant/state.ts';
 import type { Freshness } from '../freshness.ts';
 import { callerOf } from '../gate.ts';
@@ -9,7 +9,7 @@ import { accepted, notFound } from '../problem.ts';
 import { manageInput } from '../tenant-input.ts';
 import * as wire from '../wire/schemas.ts';
 
-export interface KeyRouteParts extends ManageTenantParts {
+export interface KeyRouteParts extends ChangeTenantParts {
   readonly freshness: Freshness;
 }
 

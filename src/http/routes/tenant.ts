@@ -1,7 +1,7 @@
 import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
 import { ACCESS } from '../../auth/authorize.ts';
 import { readTenant, seedTenant } from '../../commands/tenant/manage-tenant.ts';
-import type { ManageTenantParts } from '../../commands/tenant/manage-tenant.ts';
+import type { ChangeTenantParts } from '../../commands/tenant/change-tenant.ts';
 import { ISSUERS_MAX, KEYS_MAX } from '../../domain/tenant/limits.ts';
 import type { KnownTenant } from '../../domain/tenant/state.ts';
 import type { TenantQueries } from '../../projections/tenants/queries.ts';
@@ -13,7 +13,7 @@ import { manageInput } from '../tenant-input.ts';
 import * as wire from '../wire/schemas.ts';
 import type { Checks } from './host.ts';
 
-export interface TenantRouteParts extends ManageTenantParts {
+export interface TenantRouteParts extends ChangeTenantParts {
   readonly queries: TenantQueries;
   readonly freshness: Freshness;
   readonly checks: () => Promise<Checks>;
