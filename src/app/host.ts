@@ -20,6 +20,7 @@ import type { SendCommandParts } from '../commands/session/send-command.ts';
 import type { CreateTenantParts } from '../commands/tenant/create-tenant.ts';
 import type { SessionAccess } from '../http/session-access.ts';
 import { EventStreams } from '../http/sse.ts';
+import type { Standing } from '../http/sse.ts';
 import { systemClock } from '../lib/clock.ts';
 import type { Logger } from '../lib/logger.ts';
 import { agentQueries } from '../projections/agents/queries.ts';
@@ -107,8 +108,12 @@ async function assemble(options: HostOptions, stack: Stack): Promise<Host> {
   const engine = await startEngine(parts, stack);
   const hub = new TailHub({ store: log.store, feed: log.feed, logger, slowMs: config.stream.slowMs });
   const { bufferBytes, perTenantMax } = config.stream;
-  const streams = new EventStreams(hub, { bufferBytes, keepaliveMs: KEEPALIVE_MS, perTenantMax });
-  stack.defer('revocations', endRevokedStreams(directory, streams));
+  const limits = { bufferBytes, keepaliveMs: KEEPALIVE_MS, perTenantMax };
+  const streams = new EventStreams(hub, limits, standingIn(directory));
+  stack.defer(
+    'revocations',
+    directory.onChange((tenantId) => streams.recheck(tenantId)),
+  );
   metrics.gauge('event_streams_open', 'Open event streams of this process.', () => streams.size);
   const server = await createServer(await serverParts(parts, { engine, streams, stack }));
   const metricsServer = await listening(config.metricsListen.port, 'AGENT_HOST_METRICS_LISTEN', async () => {
@@ -287,15 +292,16 @@ function answersOf(
   };
 }
 
-/** A stream ends with the credential that opened it, on every node, as soon as the directory says so. */
-function endRevokedStreams(directory: Directory, streams: EventStreams): () => void {
-  return directory.onChange((tenantId) => {
-    streams.revoke(tenantId, (caller) =>
-      caller.kind === 'issuer'
-        ? directory.issuers(tenantId)[caller.principalId] !== undefined
-        : directory.principals(caller.credential).some((principal) => principal.tenantId === tenantId),
-    );
-  });
+/** A stream ends with what vouched for it, on every node, as soon as the directory says so. */
+function standingIn(directory: Directory): Standing {
+  return ({ kind, tenantId, principalId, credential }) => {
+    if (kind === 'issuer') {
+      const issuers = directory.issuers(tenantId);
+      return Object.hasOwn(issuers, principalId) ? JSON.stringify(issuers[principalId]) : null;
+    }
+    const own = directory.principals(credential).find((principal) => principal.tenantId === tenantId);
+    return own?.role === kind ? kind : null;
+  };
 }
 
 function listenToProgress(log: LogParts, progress: ProjectionProgress): () => void {

@@ -27,17 +27,25 @@ export interface StreamStart {
   readonly agent: string | null;
 }
 
+/**
+ * What vouches for a caller just now, as a text that changes with it: its key's role, or its issuer as registered. Null:
+ * nothing does any more.
+ */
+export type Standing = (caller: Caller) => string | null;
+
 /** All open event streams of this node: one timer keeps the silent ones alive. */
 export class EventStreams {
   readonly #hub: TailHub;
   readonly #limits: StreamLimits;
+  readonly #standing: Standing;
   readonly #sinks = new Set<StreamSink>();
   readonly #perTenant = new Map<string, number>();
   readonly #timer: NodeJS.Timeout;
 
-  constructor(hub: TailHub, limits: StreamLimits) {
+  constructor(hub: TailHub, limits: StreamLimits, standing: Standing) {
     this.#hub = hub;
     this.#limits = limits;
+    this.#standing = standing;
     this.#timer = setInterval(() => this.#keepAlive(), Math.max(50, limits.keepaliveMs / 5));
   }
 
@@ -60,7 +68,8 @@ export class EventStreams {
       reply.raw.end();
       return;
     }
-    const sink = new StreamSink(reply, start, this.#limits);
+    const standing = this.#standing(start.caller);
+    const sink = new StreamSink(reply, { ...start, standing }, this.#limits);
     this.#sinks.add(sink);
     this.#perTenant.set(tenantId, open + 1);
     sink.control('ready');
@@ -72,12 +81,14 @@ export class EventStreams {
       this.#sinks.delete(sink);
       this.#left(tenantId);
     });
+    // Between the gate and here the session was looked up: the credential may have been taken away meanwhile.
+    if (standing === null) sink.end();
   }
 
-  /** Ends the streams of a tenant whose credential is no longer good. */
-  revoke(tenantId: string, isGood: (caller: Caller) => boolean): void {
+  /** Something of the tenant has changed: ends its streams whose credential is not what it was when they opened. */
+  recheck(tenantId: string): void {
     for (const sink of this.#sinks) {
-      if (sink.caller.tenantId === tenantId && !isGood(sink.caller)) sink.end();
+      if (sink.caller.tenantId === tenantId && this.#standing(sink.caller) !== sink.standing) sink.end();
     }
   }
 
@@ -105,13 +116,13 @@ function tooManyStreams(limit: number): ProblemError {
 
 class StreamSink implements TailSink {
   readonly #reply: FastifyReply;
-  readonly #start: StreamStart;
+  readonly #start: StreamStart & { readonly standing: string | null };
   readonly #limits: StreamLimits;
   #lastWrite = Date.now();
   #waiting: (() => void)[] = [];
   #ended = false;
 
-  constructor(reply: FastifyReply, start: StreamStart, limits: StreamLimits) {
+  constructor(reply: FastifyReply, start: StreamStart & { standing: string | null }, limits: StreamLimits) {
     this.#reply = reply;
     this.#start = start;
     this.#limits = limits;
@@ -120,6 +131,11 @@ class StreamSink implements TailSink {
 
   get caller(): Caller {
     return this.#start.caller;
+  }
+
+  /** What vouched for the caller when the stream opened. */
+  get standing(): string | null {
+    return this.#start.standing;
   }
 
   control(event: 'ready'): void {

@@ -1,6 +1,8 @@
 import type { Issuer } from '../../domain/tenant/events.ts';
 import type { KeyRole, TenantState } from '../../domain/tenant/state.ts';
+import { backoffMs, delay } from '../../lib/backoff.ts';
 import type { Logger } from '../../lib/logger.ts';
+import { LogUnavailableError } from '../../streams/event-store.ts';
 import type { CommitSource, FollowedCommit } from '../../streams/event-store.ts';
 import type { KeyValue, KeyValueChange } from '../../streams/key-value.ts';
 
@@ -28,6 +30,7 @@ export interface Principal {
 
 const PREFIX = 'tenant';
 const SWAPS_MAX = 20;
+const RETRY = { baseMs: 50, capMs: 2_000 };
 
 /**
  * Tenants and credentials in the key-value bucket `DIRECTORY`, held in memory on every node by watching it:
@@ -187,31 +190,47 @@ export class DirectoryProjector {
   }
 
   async #run(shard: number): Promise<void> {
-    const { bucket, source, logger } = this.#parts;
+    const { bucket, source } = this.#parts;
     const key = `checkpoint.${shard}`;
     const after = Number((await bucket.get(key).catch(() => null))?.value ?? '0');
     const options = { shard, kinds: ['tenant'] as const, after, signal: this.#stop.signal, buffer: 100 };
     for await (const batch of source.follow(options)) {
-      try {
-        await this.#publish(batch);
-        const last = batch.at(-1);
-        const position = last?.kind === 'commit' ? last.stored.position : last?.position;
-        if (position !== undefined) await bucket.put(key, String(position));
-      } catch (error) {
-        // The checkpoint stays where it was: the next start reads this batch again.
-        logger.warn({ err: error, shard }, 'the directory could not be brought up to date');
+      for (const tenantId of tenantsIn(batch)) await this.#publishUntilDone(shard, tenantId);
+      const last = batch.at(-1);
+      const position = last?.kind === 'commit' ? last.stored.position : last?.position;
+      // A checkpoint that was not written costs the next start a second look, nothing else.
+      if (position !== undefined && !this.#stop.signal.aborted) {
+        await bucket.put(key, String(position)).catch((error: unknown) => this.#warn(shard, error));
       }
     }
   }
 
-  /** A commit only says which tenant to look at: what there is to publish is the tenant's whole fold. */
-  async #publish(batch: readonly FollowedCommit[]): Promise<void> {
-    const tenants = new Set(
-      batch.map((followed) => (followed.kind === 'commit' ? followed.stored.ref.id : followed.ref.id)),
-    );
-    for (const tenantId of tenants) {
-      const { state, position } = await this.#parts.load(tenantId);
-      await this.#parts.directory.publish(state, position);
+  /** While the log is away this waits, and holds up what comes after it: a key that was taken away must not stay alive. */
+  async #publishUntilDone(shard: number, tenantId: string): Promise<void> {
+    for (let attempt = 0; !this.#stop.signal.aborted; attempt++) {
+      try {
+        await this.#publish(tenantId);
+        return;
+      } catch (error) {
+        this.#warn(shard, error);
+        // Another error is one of this tenant's commits, which no repetition mends and which must not stop the others.
+        if (!(error instanceof LogUnavailableError)) return;
+        await delay(backoffMs(attempt, RETRY), this.#stop.signal);
+      }
     }
   }
+
+  #warn(shard: number, error: unknown): void {
+    this.#parts.logger.warn({ err: error, shard }, 'the directory could not be brought up to date');
+  }
+
+  /** A commit only says which tenant to look at: what there is to publish is the tenant's whole fold. */
+  async #publish(tenantId: string): Promise<void> {
+    const { state, position } = await this.#parts.load(tenantId);
+    await this.#parts.directory.publish(state, position);
+  }
+}
+
+function tenantsIn(batch: readonly FollowedCommit[]): ReadonlySet<string> {
+  return new Set(batch.map((followed) => (followed.kind === 'commit' ? followed.stored.ref.id : followed.ref.id)));
 }
