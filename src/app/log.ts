@@ -11,6 +11,7 @@ import { natsSignals } from '../streams/jetstream/signals.ts';
 import { ensureTopology } from '../streams/jetstream/topology.ts';
 import { JetStreamWorkQueue } from '../streams/jetstream/work-queue.ts';
 import type { KeyValue } from '../streams/key-value.ts';
+import { LiveCommitSource } from '../streams/live-source.ts';
 import type { Signals } from '../streams/signals.ts';
 import type { WorkQueue } from '../streams/work-queue.ts';
 import { UPCASTERS } from './events.ts';
@@ -50,6 +51,7 @@ export async function openLog({ url, name, shards, replicas, metrics }: LogOptio
   const { appends, live, consumers } = connections;
   const { manager, buckets } = await plainly(async () => await ensureTopology(appends, { shards, replicas }));
   const codec = createCodec(UPCASTERS);
+  const feed = new JetStreamLiveFeed(live, codec);
   const bucket = (kv: (typeof buckets)['leases'], bucketName: string): KeyValue =>
     new JetStreamKeyValue(appends, { kv, name: bucketName, onRoundTrip: () => metrics.roundTrip(`kv.${bucketName}`) });
   return {
@@ -62,8 +64,8 @@ export async function openLog({ url, name, shards, replicas, metrics }: LogOptio
       onRoundTrip: (operation) => metrics.roundTrip(operation),
       onOutcome: (outcome) => metrics.append(outcome),
     }),
-    feed: new JetStreamLiveFeed(live, codec),
-    source: new JetStreamCommitSource({ connection: consumers, manager, codec, shards }),
+    feed,
+    source: new LiveCommitSource(new JetStreamCommitSource({ connection: consumers, manager, codec, shards }), feed),
     work: new JetStreamWorkQueue(consumers),
     signals: natsSignals(consumers),
     directory: bucket(buckets.directory, 'DIRECTORY'),

@@ -94,8 +94,8 @@ export interface CommitSource {
    * most `buffer`. Ends when the signal aborts. A commit that cannot be decoded comes as `undecodable`.
    */
   follow(options: FollowOptions): AsyncIterable<readonly FollowedCommit[]>;
-  /** Position of the newest commit of these kinds in the stream; 0 when there is none. */
-  newest(shard: number, kinds: readonly AggregateRef['kind'][]): Promise<number>;
+  /** Position of the newest commit of these kinds in the stream; 0 when there is none. From the leader, never stale. */
+  newest(shard: number, kinds: readonly AggregateRef['kind'][] | 'all'): Promise<number>;
   /** When the first commit of these kinds after a position was stored, ms since the epoch; null when there is none. */
   timeAfter(shard: number, kinds: readonly AggregateRef['kind'][], position: number): Promise<number | null>;
   /** How many streams there are. */

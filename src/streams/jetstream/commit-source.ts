@@ -38,10 +38,10 @@ export class JetStreamCommitSource implements CommitSource {
     void this.#watchConnection();
   }
 
-  async newest(shard: number, kinds: readonly AggregateKind[]): Promise<number> {
+  async newest(shard: number, kinds: readonly AggregateKind[] | 'all'): Promise<number> {
     try {
       const heads = await Promise.all(
-        filters(kinds).map(
+        (kinds === 'all' ? ['evt.>'] : filters(kinds)).map(
           async (filter) => await this.#manager.streams.getMessage(streamName(shard), { last_by_subj: filter }),
         ),
       );
