@@ -75,10 +75,10 @@ export class TokenVerifier {
       return readClaims(payload, name, issuer);
     } catch (error) {
       if (error instanceof errors.JWTExpired) return 'expired';
-      if (error instanceof errors.JWKSTimeout || isFetchFailure(error)) {
-        throw new IssuerUnavailableError(`the keys of the issuer ${name} cannot be fetched`, { cause: error });
-      }
-      if (error instanceof errors.JOSEError) return 'invalid';
+      if (error instanceof IssuerUnavailableError) throw error;
+      // A registered key that cannot be used (no point of its curve, too short) vouches for nothing.
+      if (error instanceof errors.JOSEError || error instanceof TypeError || error instanceof DOMException)
+        return 'invalid';
       throw error;
     }
   }
@@ -114,19 +114,32 @@ function keySet(issuer: Issuer): JWTVerifyGetKey {
     // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- checked when the issuer was registered
     return createLocalJWKSet((issuer.jwks ?? { keys: [] }) as unknown as JSONWebKeySet);
   }
-  return createRemoteJWKSet(new URL(issuer.jwksUrl), {
+  const remote = createRemoteJWKSet(new URL(issuer.jwksUrl), {
     timeoutDuration: JWKS_TIMEOUT_MS,
     cacheMaxAge: JWKS_AGE_MS,
     cooldownDuration: JWKS_COOLDOWN_MS,
     [customFetch]: fetchKeys,
   });
+  return async (header, token) => {
+    try {
+      return await remote(header, token);
+    } catch (cause) {
+      if (cause instanceof errors.JWKSNoMatchingKey || cause instanceof errors.JWKSMultipleMatchingKeys) throw cause;
+      // Not fetched, or what came is no key set: that says nothing about the token.
+      throw new IssuerUnavailableError("the issuer's keys cannot be fetched", { cause });
+    }
+  };
 }
 
 /** A bounded fetch: no redirects (the registered address is the one that was checked), no long bodies. */
 async function fetchKeys(url: string, options: RequestInit): Promise<Response> {
   const response = await fetch(url, { ...options, redirect: 'error' });
   const length = Number(response.headers.get('content-length') ?? 0);
-  if (length > JWKS_BYTES_MAX || response.body === null) throw new IssuerUnavailableError('the key set is too long');
+  if (response.body === null) throw new IssuerUnavailableError('the answer has no body');
+  if (length > JWKS_BYTES_MAX) {
+    await response.body.cancel();
+    throw new IssuerUnavailableError('the key set is too long');
+  }
   const parts: Uint8Array[] = [];
   let bytes = 0;
   for await (const part of response.body) {
@@ -135,12 +148,6 @@ async function fetchKeys(url: string, options: RequestInit): Promise<Response> {
     parts.push(part);
   }
   return new Response(Buffer.concat(parts), { status: response.status, headers: response.headers });
-}
-
-function isFetchFailure(error: unknown): boolean {
-  if (error instanceof IssuerUnavailableError || error instanceof TypeError) return true;
-  // What jose says of an answer other than 200, or one that is no key set.
-  return error instanceof errors.JOSEError && error.code === 'ERR_JOSE_GENERIC';
 }
 
 function readClaims(payload: JWTPayload, name: string, issuer: Issuer): VerifiedToken | 'invalid' {
