@@ -20,6 +20,8 @@ export interface DocumentTable<V> {
 interface Entry<V> {
   readonly key: DocumentKey;
   view: V | undefined;
+  /** Begins in this batch. Should the batch be a repetition, the stored document is newer and stays. */
+  readonly isNew: boolean;
   /** Position of the newest commit in the stored document; 0: there is none. */
   stored: number;
   /** The same with this batch; equal to `stored` while the batch has not touched it. */
@@ -42,14 +44,24 @@ export class DocumentBatch<V> {
 
   /** Names a document that the batch may touch; call it for all of them before `load`. */
   want(key: DocumentKey): void {
+    this.#name(key, false);
+  }
+
+  /** The same for one that begins in this batch: there is nothing to read. */
+  begin(key: DocumentKey): void {
+    this.#name(key, true);
+  }
+
+  #name(key: DocumentKey, isNew: boolean): void {
     const id = idOf(this.#table, key);
-    if (!this.#views.has(id)) this.#views.set(id, { key, view: undefined, stored: 0, applied: 0 });
+    if (!this.#views.has(id)) this.#views.set(id, { key, view: undefined, isNew, stored: 0, applied: 0 });
   }
 
   async load(transaction: DatabaseTransactionConnection): Promise<void> {
-    if (this.#views.size === 0) return;
+    const wanted = [...this.#views.values()].filter(({ isNew }) => !isNew);
+    if (wanted.length === 0) return;
     const { keyColumns, name } = this.#table;
-    const keys = JSON.stringify([...this.#views.values()].map(({ key }) => key));
+    const keys = JSON.stringify(wanted.map(({ key }) => key));
     const columns = keyColumns.map((column) => sql.identifier([column]));
     const definition = keyColumns.map((column) => sql.fragment`${sql.identifier([column])} text`);
     const row = z.object({ doc: z.unknown(), applied: z.int() }).and(z.record(z.string(), z.unknown()));
@@ -95,6 +107,7 @@ export class DocumentBatch<V> {
         applied: 'bigint',
         doc: 'jsonb',
       },
+      newerBy: 'applied',
       rows,
     });
   }
@@ -108,13 +121,15 @@ export interface Upsert {
   readonly table: readonly [schema: string, name: string];
   readonly key: readonly string[];
   readonly columns: Readonly<Record<string, string>>;
+  /** Replace a row that is there only if this column is higher; absent: always. */
+  readonly newerBy?: string;
   readonly rows: readonly object[];
 }
 
 /** Writes rows set-based: one statement, whatever their number. A row that is there is replaced. */
 export async function upsert(
   transaction: DatabaseTransactionConnection,
-  { table, key, columns, rows }: Upsert,
+  { table, key, columns, newerBy, rows }: Upsert,
 ): Promise<void> {
   if (rows.length === 0) return;
   const names = Object.keys(columns);
@@ -127,14 +142,18 @@ export async function upsert(
   );
   const others = names.filter((name) => !key.includes(name));
   const changes = others.map((name) => sql.fragment`${sql.identifier([name])} = excluded.${sql.identifier([name])}`);
+  const onlyNewer =
+    newerBy === undefined
+      ? sql.fragment``
+      : sql.fragment`where old.${sql.identifier([newerBy])} < excluded.${sql.identifier([newerBy])}`;
   await transaction.query(sql.unsafe`
-    insert into ${sql.identifier([...table])} (${identifiers})
+    insert into ${sql.identifier([...table])} as old (${identifiers})
     select ${identifiers} from json_to_recordset(${storableJson(rows)}) as fresh(${sql.join(definition, sql.fragment`, `)})
     on conflict (${sql.join(
       key.map((name) => sql.identifier([name])),
       sql.fragment`, `,
     )})
-    do update set ${sql.join(changes, sql.fragment`, `)}`);
+    do update set ${sql.join(changes, sql.fragment`, `)} ${onlyNewer}`);
 }
 
 /** As text that Postgres can hold: what a model or a provider says may have a NUL or half a surrogate pair in it. */

@@ -112,8 +112,10 @@ test('of two projectors one leads; when its connection is killed the standby goe
     });
     expect(standby.progress.length).toBeGreaterThan(before);
     last = await append(10);
-    await until('the standby has caught up', () => standby.projector.position >= last);
-    expect(leads(leader)).toBe(false);
+    // The last kill may have hit the standby itself, just as it had begun to lead: then it is the other's turn again.
+    await until('one of them has caught up', () =>
+      [leader, standby].some(({ projector }) => projector.position >= last),
+    );
   }
   expect(await rowsOf(database)).toEqual(await undisturbed());
   expect([...first.errors(), ...second.errors()]).toEqual([]);

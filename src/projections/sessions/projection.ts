@@ -90,7 +90,13 @@ class SessionBatch {
   want(stored: StoredCommit): void {
     const { tenant, id } = stored.ref;
     this.sessions.want({ tenant, id });
-    for (const { event } of placedEvents(stored)) {
+    const events = placedEvents(stored);
+    for (const { event } of events) {
+      // Most turns begin and end within one batch: what begins here need not be looked for.
+      if (event.type === 'turn.started') this.turns.begin({ tenant, session_id: id, id: event.data.turnId });
+      if (event.type === 'model.requested') this.calls.begin({ tenant, session_id: id, id: event.data.callId });
+    }
+    for (const { event } of events) {
       const turnId = turnIdOf(event);
       if (turnId !== null) this.turns.want({ tenant, session_id: id, id: turnId });
       const callId = callIdOf(event);
