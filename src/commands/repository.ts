@@ -82,7 +82,7 @@ export class Repository<S, E extends DomainEvent> {
   appended(ref: AggregateRef, before: Loaded<S>, stored: StoredCommit): Loaded<S> {
     const entry = this.#cache.peek(refKey(ref));
     // The live feed may have been faster than the acknowledgement, and may have seen later commits too.
-    if (entry !== undefined && entry.position >= stored.position) return entry;
+    if (entry !== undefined && entry.position >= stored.position) return this.#remember(ref, entry, true);
     const base = { ...before, snapshotRev: entry?.snapshotRev ?? 0 };
     return this.#remember(ref, this.#fold(base, stored), true);
   }

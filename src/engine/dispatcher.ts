@@ -115,7 +115,12 @@ export class Dispatcher {
     const signal = AbortSignal.any([leading.signal, this.#stop.signal]);
     await this.#loadCheckpoint();
     this.#caughtUpTo = await source.newest(shard, ['session']);
-    const following = this.#follow(signal).finally(() => leading.abort());
+    // Settles with the failure instead of rejecting: nobody waits for it before the loop below has noticed and ended.
+    const following = this.#follow(signal).then(
+      () => null,
+      (error: unknown) => ({ error }),
+    );
+    void following.then(() => leading.abort());
     try {
       const renewEvery = RENEW_MS / TICK_MS;
       let held: number | null = revision;
@@ -131,6 +136,8 @@ export class Dispatcher {
       leading.abort();
       await following;
     }
+    const failure = await following;
+    if (failure !== null) throw new Error('the stream could not be followed', { cause: failure.error });
   }
 
   async #follow(signal: AbortSignal): Promise<void> {

@@ -1,3 +1,4 @@
+import type { SessionEvent } from '../domain/session/events.ts';
 import type { OpenSession, SessionState } from '../domain/session/state.ts';
 import * as process from '../domain/turn/process.ts';
 import type { ModelOutcome } from '../domain/turn/process.ts';
@@ -7,6 +8,7 @@ import type { ModelDrivers } from '../drivers/model/port.ts';
 import type { Logger } from '../lib/logger.ts';
 import { backoffMs, delay } from '../lib/backoff.ts';
 import { faultPoint } from '../lib/fault-points.ts';
+import { eventsOf } from '../streams/commit.ts';
 import { LogUnavailableError } from '../streams/event-store.ts';
 import type { AggregateRef } from '../streams/subjects.ts';
 import { turnStep } from './turn-step.ts';
@@ -15,10 +17,22 @@ import type { TurnStepParts } from './turn-step.ts';
 /** A provider that says nothing for so long counts as a retryable failure, ms. */
 const CALL_TIMEOUT_MS = 600_000;
 const TIMER_MAX_MS = 2_147_483_647;
+const PAGE = 200;
+/** Events that hold a call's answer, or at least its bill. */
+const RECORDED: readonly SessionEvent['type'][] = ['model.completed', 'model.failed', 'model.reported'];
 
 export interface ModelCallParts extends TurnStepParts {
   readonly models: ModelDrivers;
   readonly logger: Logger;
+}
+
+/** A call that is about to be made, and the fold that asks for it. */
+export interface WantedCall {
+  readonly ref: AggregateRef;
+  readonly session: OpenSession;
+  /** Of the newest commit in that fold: whatever becomes of the call is recorded after it. */
+  readonly position: number;
+  readonly pending: PendingCall;
 }
 
 interface Signals {
@@ -40,10 +54,12 @@ export class ModelCaller {
    * Calls the model and records the outcome with what follows from it. Returns early, with nothing recorded, when the
    * call is no longer wanted: the turn was cancelled, timed out, or taken by another worker.
    */
-  async run(ref: AggregateRef, session: OpenSession, pending: PendingCall): Promise<void> {
+  async run(wanted: WantedCall): Promise<void> {
+    const { ref, session, pending } = wanted;
     const unwanted = new AbortController();
+    const over = new AbortController();
     const unwatch = this.#watch(ref, pending, unwanted);
-    const deadline = this.#deadline(ref, session);
+    const deadline = this.#deadline(ref, session, over.signal);
     try {
       await faultPoint('model.called');
       const signal = AbortSignal.any([unwanted.signal, this.#signals.givingUp]);
@@ -52,11 +68,12 @@ export class ModelCaller {
       unwatch();
       await faultPoint('model.answered');
       if (this.#signals.givingUp.aborted && !unwanted.signal.aborted) await this.#handBack(ref);
-      else await this.#record(ref, session, { pending, outcome });
+      else await this.#record(wanted, outcome);
       await faultPoint('model.recorded');
     } finally {
       unwatch();
       clearTimeout(deadline);
+      over.abort();
     }
   }
 
@@ -96,36 +113,39 @@ export class ModelCaller {
     });
   }
 
-  #deadline(ref: AggregateRef, session: OpenSession): NodeJS.Timeout {
+  #deadline(ref: AggregateRef, session: OpenSession, over: AbortSignal): NodeJS.Timeout {
     const leftMs = Date.parse(session.turn?.deadlineAt ?? '') - this.#options.clock();
-    return setTimeout(
-      () => {
-        turnStep(this.#options, { ref, causation: 'deadline' }, (draft, clock) => {
+    return setTimeout(() => void this.#expire(ref, over), Math.min(Math.max(0, leftMs) + 1, TIMER_MAX_MS));
+  }
+
+  /** Until the log has it: the call would not end by itself. */
+  async #expire(ref: AggregateRef, over: AbortSignal): Promise<void> {
+    for (let attempt = 0; !over.aborted; attempt++) {
+      try {
+        await turnStep(this.#options, { ref, causation: 'deadline' }, (draft, clock) => {
           process.expire(draft, clock);
-        }).catch((error: unknown) => {
-          this.#options.logger.warn({ err: error, session: ref.id }, 'a turn past its deadline could not be ended yet');
         });
-      },
-      Math.min(Math.max(0, leftMs) + 1, TIMER_MAX_MS),
-    );
+        return;
+      } catch (error) {
+        this.#options.logger.warn({ err: error, session: ref.id }, 'a turn past its deadline could not be ended yet');
+        await delay(backoffMs(attempt, { baseMs: 100, capMs: 2_000 }), over);
+      }
+    }
   }
 
   /** The answer is paid for: it is kept until the log has it, or until another worker has taken the turn. */
-  async #record(
-    ref: AggregateRef,
-    session: OpenSession,
-    call: { pending: PendingCall; outcome: ModelOutcome },
-  ): Promise<void> {
-    const { callId } = call.pending;
+  async #record(wanted: WantedCall, outcome: ModelOutcome): Promise<void> {
+    const { ref, pending } = wanted;
+    const { callId } = pending;
     for (let attempt = 0; ; attempt++) {
       try {
         const release = this.#signals.stopping.aborted;
         const settled = await turnStep(this.#options, { ref, causation: callId }, (draft, clock) => {
-          if (!isPending(draft.state, call.pending)) return false;
-          process.settle(draft, { callId, outcome: call.outcome, release }, clock);
+          if (!isPending(draft.state, pending)) return false;
+          process.settle(draft, { callId, outcome, release }, clock);
           return true;
         });
-        if (!settled) await this.#reportLate(ref, session, call);
+        if (!settled) await this.#reportLate(wanted, outcome);
         return;
       } catch (error) {
         if (!(error instanceof LogUnavailableError) || this.#signals.givingUp.aborted) throw error;
@@ -136,19 +156,42 @@ export class ModelCaller {
   }
 
   /** Nobody waits for the answer any more, but somebody pays for it. */
-  async #reportLate(
-    ref: AggregateRef,
-    session: OpenSession,
-    call: { pending: PendingCall; outcome: ModelOutcome },
-  ): Promise<void> {
-    const { usage } = call.outcome;
-    const turnId = session.turn?.turnId ?? '';
+  async #reportLate(wanted: WantedCall, { usage }: ModelOutcome): Promise<void> {
     if (!usage.tokensReported) return;
-    await turnStep(this.#options, { ref, causation: call.pending.callId }, (draft) => {
-      const turn = draft.state.status === 'open' ? draft.state.turn : null;
-      const repeated = turn?.turnId === turnId && turn.epoch > call.pending.epoch;
-      process.reportLate(draft, { turnId, callId: call.pending.callId, usage: { ...usage, duplicate: repeated } });
+    const { ref, session, pending } = wanted;
+    const { callId } = pending;
+    const { recorded, repeated } = await this.#fateOf(wanted);
+    if (recorded) return;
+    const turnId = session.turn?.turnId ?? '';
+    await turnStep(this.#options, { ref, causation: callId }, (draft) => {
+      process.reportLate(draft, { turnId, callId, usage: { ...usage, duplicate: repeated } });
     });
+  }
+
+  /**
+   * What the log says of a call that is not pending any more. An append of ours that was never confirmed may have been
+   * stored: then its answer is recorded, and is not paid for twice. The fold cannot tell, because the turn may have ended.
+   */
+  async #fateOf({ ref, position, pending }: WantedCall): Promise<{ recorded: boolean; repeated: boolean }> {
+    const { sessions } = this.#options;
+    const { position: head } = await sessions.refresh(ref);
+    let [recorded, repeated] = [false, false];
+    for (let after = position, more = true; more;) {
+      const page = await sessions.store.read(ref, { after, limit: PAGE, atLeast: head });
+      for (const { commit } of page.commits) {
+        const events = eventsOf<SessionEvent>(commit);
+        const of = events.filter(({ data }) => 'callId' in data && data.callId === pending.callId);
+        recorded ||= of.some(({ type }) => RECORDED.includes(type));
+        // Who takes a turn over gives the call up and asks again in one commit.
+        repeated ||=
+          of.length > 0 &&
+          events.some(({ type }) => type === 'segment.claimed') &&
+          events.at(-1)?.type === 'model.requested';
+      }
+      after = page.commits.at(-1)?.position ?? after;
+      more = page.more;
+    }
+    return { recorded, repeated };
   }
 
   async #handBack(ref: AggregateRef): Promise<void> {

@@ -157,11 +157,11 @@ export class Worker implements TurnRunner {
   /** Runs the turn's effects, one after the other, for as long as the turn is ours. */
   async #drive(ref: AggregateRef): Promise<void> {
     for (;;) {
-      const { state } = await this.#options.sessions.load(ref);
+      const { state, position } = await this.#options.sessions.load(ref);
       const turn = this.#owns(state);
       if (turn === null || state.status !== 'open') return;
       if (turn.pending !== null) {
-        await this.#calls.run(ref, state, turn.pending);
+        await this.#calls.run({ ref, session: state, position, pending: turn.pending });
       } else {
         await this.#wait(ref, turn.retryAt);
       }

@@ -11,6 +11,7 @@ import { openLog } from '../support/jetstream.ts';
 import type { TestLog } from '../support/jetstream.ts';
 import { capturedLog } from '../support/logger.ts';
 import { TestNats } from '../support/nats.ts';
+import { overriding } from '../support/overriding.ts';
 import { seededRandom } from '../support/random.ts';
 import { Reader, SlowReader } from '../support/tail-readers.ts';
 import { until } from '../support/wait-until.ts';
@@ -44,19 +45,13 @@ function newHub(options: Options = {}): { hub: TailHub; feed: FaultyFeed } {
 
 /** The real store, with a say in when a read is answered. */
 function observedStore(onRead: (range: ReadRange, page: CommitPage) => Promise<void> | void): EventStore {
-  const { store } = log;
-  return {
-    append: async (...args) => await store.append(...args),
-    head: async (ref) => await store.head(ref),
-    heads: async (refs) => await store.heads(refs),
-    shardOf: (ref) => store.shardOf(ref),
-    erase: async (...args) => await store.erase(...args),
+  return overriding<EventStore>(log.store, {
     read: async (ref, range) => {
-      const page = await store.read(ref, range);
+      const page = await log.store.read(ref, range);
       await onRead(range, page);
       return page;
     },
-  };
+  });
 }
 
 /** Appends as soon as it can be, whoever else appends to the same aggregate. */

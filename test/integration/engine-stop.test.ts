@@ -1,0 +1,98 @@
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import type { AggregateRef } from '#src/streams/subjects.ts';
+import { newRef } from '../support/commits.ts';
+import { Gate, TestModel, TestNode, untilAborted } from '../support/engine.ts';
+import type { NodeOptions } from '../support/engine.ts';
+import { openLog } from '../support/jetstream.ts';
+import type { TestLog } from '../support/jetstream.ts';
+import { TestNats } from '../support/nats.ts';
+import { usage } from '../support/sessions.ts';
+import { until } from '../support/wait-until.ts';
+
+const disposables = new AsyncDisposableStack();
+let log: TestLog;
+let nodes: TestNode[] = [];
+
+beforeAll(async () => {
+  const nats = disposables.use(await TestNats.start());
+  log = disposables.use(await openLog(nats.url));
+});
+
+afterEach(async () => {
+  Gate.openAll();
+  await Promise.all(nodes.map(async (node) => await node.dispatcher.stop()));
+  await Promise.all(nodes.map(async (node) => await node[Symbol.asyncDispose]()));
+  nodes = [];
+});
+
+afterAll(async () => {
+  await disposables.disposeAsync();
+});
+
+function newNode(options: NodeOptions = {}): TestNode {
+  const node = new TestNode(log, options);
+  nodes.push(node);
+  return node;
+}
+
+async function opened(node: TestNode): Promise<AggregateRef> {
+  const ref = newRef();
+  await node.openSession(ref);
+  return ref;
+}
+
+test('a worker that stops hands a turn back at its next step, with nothing lost', async () => {
+  const answer = new Gate();
+  const step = { callId: 't', name: 'none', input: {} };
+  const model = new TestModel(async () => {
+    await answer.opened;
+    return { kind: 'completed', text: 'one', toolCalls: [step], usage: usage() };
+  });
+  const [first, second] = [newNode({ model, drainMs: 30_000 }), newNode()];
+  await Promise.all([first.start(), second.start()]);
+  second.dispatcher.start();
+  const ref = await opened(first);
+  await first.message(ref);
+  await until('the call is under way', () => model.calls.length === 1);
+  const stopped = first.worker.stop();
+  expect(first.worker.reserve()).toBeNull();
+  answer.open();
+  await stopped;
+  expect(await second.turnEnds(ref)).toMatchObject({ type: 'turn.completed', data: { output: 'done' } });
+  const types = await second.types(ref);
+  expect(types).toContain('segment.released');
+  expect(types).not.toContain('effect.uncertain');
+  expect(model.calls).toHaveLength(1);
+});
+
+test('a worker that stops gives a call up that does not end in time, and hands the turn back', async () => {
+  const hanging = new TestModel(async (_request, signal) => await untilAborted(signal));
+  const [first, second] = [newNode({ model: hanging, drainMs: 200 }), newNode()];
+  await Promise.all([first.start(), second.start()]);
+  second.dispatcher.start();
+  const ref = await opened(first);
+  await first.message(ref);
+  await until('the call is under way', () => hanging.calls.length === 1);
+  const begun = performance.now();
+  await first.worker.stop();
+  expect(performance.now() - begun).toBeGreaterThanOrEqual(200);
+  expect(performance.now() - begun).toBeLessThan(5_000);
+  expect((await first.events(ref)).flatMap(({ type, data }) => (type === 'effect.uncertain' ? [data] : []))).toEqual([
+    expect.objectContaining({ reason: 'cancelled', callId: hanging.calls[0]?.callId }),
+  ]);
+  expect(await second.turnEnds(ref)).toMatchObject({ type: 'turn.completed', data: { output: 'done' } });
+});
+
+test('a worker that stops while a retry is being waited for hands the turn back at once', async () => {
+  const error = { code: 'overloaded', message: 'Busy.' };
+  const model = new TestModel(() => ({ kind: 'failed', error, retryAfterMs: 1_500, usage: usage() }));
+  const [first, second] = [newNode({ model }), newNode()];
+  await Promise.all([first.start(), second.start()]);
+  second.dispatcher.start();
+  const ref = await opened(first);
+  await first.message(ref);
+  await until('it has failed once', async () => (await first.types(ref)).includes('model.failed'));
+  await first.worker.stop();
+  expect(await second.turnEnds(ref)).toMatchObject({ type: 'turn.completed', data: { output: 'done' } });
+  expect(model.calls).toHaveLength(1);
+});

@@ -1,0 +1,199 @@
+import { sessionType } from '#src/commands/aggregate.ts';
+import { CommandLoop } from '#src/commands/execute.ts';
+import { Repository } from '#src/commands/repository.ts';
+import type { Manifest } from '#src/domain/agent/manifest.ts';
+import { decideCancel, decideMessage, decideOpenSession } from '#src/domain/session/decide.ts';
+import type { SessionEvent } from '#src/domain/session/events.ts';
+import type { SessionState } from '#src/domain/session/state.ts';
+import type { ModelOutcome } from '#src/domain/turn/process.ts';
+import type { ModelDriver, ModelRequest } from '#src/drivers/model/port.ts';
+import { Dispatcher } from '#src/engine/dispatcher.ts';
+import { WorkerLiveness } from '#src/engine/liveness.ts';
+import { Worker } from '#src/engine/worker.ts';
+import { systemClock } from '#src/lib/clock.ts';
+import { newId } from '#src/lib/ids.ts';
+import type { CommitSource } from '#src/streams/event-store.ts';
+import { JetStreamKeyValue } from '#src/streams/jetstream/key-value.ts';
+import { JetStreamWorkQueue } from '#src/streams/jetstream/work-queue.ts';
+import type { KeyValue } from '#src/streams/key-value.ts';
+import type { AggregateRef } from '#src/streams/subjects.ts';
+import type { WorkQueue } from '#src/streams/work-queue.ts';
+import type { TestLog } from './jetstream.ts';
+import { capturedLog } from './logger.ts';
+import type { LogLine } from './logger.ts';
+import { overriding } from './overriding.ts';
+import { openCommand, usage } from './sessions.ts';
+import { until } from './wait-until.ts';
+
+type Behaviour = (request: ModelRequest, signal: AbortSignal, call: number) => Promise<ModelOutcome> | ModelOutcome;
+
+/** A model that does what the test says, and remembers what it was asked. */
+export class TestModel implements ModelDriver {
+  readonly calls: { readonly callId: string; readonly atMs: number }[] = [];
+  readonly #behaviour: Behaviour;
+
+  constructor(behaviour: Behaviour = () => answered('done')) {
+    this.#behaviour = behaviour;
+  }
+
+  async call(request: ModelRequest, signal: AbortSignal): Promise<ModelOutcome> {
+    this.calls.push({ callId: request.callId, atMs: Date.now() });
+    return await this.#behaviour(request, signal, this.calls.length);
+  }
+}
+
+export const answered = (text: string): ModelOutcome => ({ kind: 'completed', text, toolCalls: [], usage: usage() });
+
+/** Settles when the signal aborts, as a driver has to. */
+export async function untilAborted(signal: AbortSignal): Promise<ModelOutcome> {
+  if (!signal.aborted) await new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve()));
+  const error = { code: 'cancelled', message: 'Cancelled.' };
+  return { kind: 'failed', error, retryAfterMs: null, usage: usage({ tokensReported: false }) };
+}
+
+/** A door that is shut until the test opens it, or ends. */
+export class Gate {
+  static readonly #all = new Set<Gate>();
+  open: () => void = () => undefined;
+  readonly opened = new Promise<void>((resolve) => (this.open = resolve));
+
+  constructor() {
+    Gate.#all.add(this);
+  }
+
+  /** So that a test that failed leaves nobody waiting. */
+  static openAll(): void {
+    for (const gate of Gate.#all) gate.open();
+    Gate.#all.clear();
+  }
+}
+
+export interface NodeOptions {
+  readonly model?: ModelDriver;
+  readonly work?: (queue: WorkQueue) => WorkQueue;
+  readonly source?: CommitSource;
+  readonly concurrency?: number;
+  readonly drainMs?: number;
+  readonly nodeId?: string;
+}
+
+/** The write side and the engine of one node, put together as the composition root does; nothing runs yet. */
+export class TestNode implements AsyncDisposable {
+  readonly nodeId: string;
+  readonly workerId = newId('wk');
+  readonly loop = new CommandLoop(systemClock, () => 1);
+  readonly sessions: Repository<SessionState, SessionEvent>;
+  readonly liveness: WorkerLiveness;
+  readonly worker: Worker;
+  readonly dispatcher: Dispatcher;
+  readonly leases: KeyValue;
+  readonly snapshots: KeyValue;
+  readonly lines: readonly LogLine[];
+  readonly #log: TestLog;
+  readonly #silent = new AbortController();
+  #announced = false;
+
+  constructor(log: TestLog, options: NodeOptions = {}) {
+    this.nodeId = options.nodeId ?? newId('wk');
+    this.#log = log;
+    const { buckets } = log.topology;
+    const { logger, lines } = capturedLog();
+    this.lines = lines;
+    this.leases = new JetStreamKeyValue(log.connections.appends, { kv: buckets.leases, name: 'LEASE' });
+    this.snapshots = new JetStreamKeyValue(log.connections.appends, { kv: buckets.snapshots, name: 'SNAPSHOT' });
+    const { loop, workerId, nodeId, leases } = this;
+    const sessions = new Repository({ type: sessionType, store: log.store, cacheBytes: 10_000_000 });
+    this.sessions = sessions;
+    log.feed.listen({
+      onCommit: (commit) => {
+        if (commit.ref.kind === 'session') sessions.live(commit);
+      },
+      onDisruption: () => sessions.disrupted(),
+    });
+    const real = new JetStreamWorkQueue(log.connections.consumers);
+    const queue = overriding<WorkQueue>(real, {
+      take: async (handle, { hasRoom, signal }) =>
+        await real.take(handle, { hasRoom, signal: AbortSignal.any([signal, this.#silent.signal]) }),
+    });
+    const work = options.work?.(queue) ?? queue;
+    const liveness = new WorkerLiveness(leases, logger);
+    this.liveness = liveness;
+    const models = new Map([['fixture', options.model ?? new TestModel()]]);
+    const { concurrency = 50, drainMs, source = log.source } = options;
+    const drain = drainMs === undefined ? {} : { drainMs };
+    const shared = { work, liveness, clock: systemClock, logger };
+    this.worker = new Worker({ ...shared, workerId, loop, sessions, models, concurrency, ...drain });
+    this.dispatcher = new Dispatcher({ ...shared, shard: 0, nodeId, source, leases, checkpoints: this.snapshots });
+  }
+
+  /** Announces the worker and lets it take work. */
+  async start(): Promise<void> {
+    await this.liveness.start();
+    await this.liveness.announce(this.nodeId, this.workerId);
+    this.#announced = true;
+    this.worker.start();
+  }
+
+  async openSession(ref: AggregateRef, limits: Manifest['limits'] = {}): Promise<void> {
+    const manifest: Manifest = { instructions: '', model: { provider: 'fixture', model: 'test' }, limits };
+    const decide = (state: SessionState) => decideOpenSession(state, openCommand({ manifest }), null);
+    await this.loop.execute(this.sessions, ref, { actor: 'application:test', causation: 'open', decide });
+  }
+
+  /** Accepts a message and runs its turn here, or leaves it to the work queue. */
+  async message(ref: AggregateRef, where: 'here' | 'queue' = 'here'): Promise<string> {
+    const place = where === 'here' ? this.worker.reserve() : null;
+    const workerId = place?.workerId ?? null;
+    const context = () => ({ nowMs: Date.now(), jitter: 0, newTurnId: newId('tu'), workerId, tenantModel: null });
+    const outcome = await this.loop.execute(this.sessions, ref, {
+      actor: 'application:test',
+      causation: 'message',
+      decide: (state: SessionState) =>
+        decideMessage(state, { requestId: 'r', subject: null, content: 'Hi' }, context()),
+    });
+    if (outcome.kind === 'rejected') throw new Error(`refused: ${outcome.code}`);
+    place?.run(ref);
+    return outcome.reply.turnId ?? '';
+  }
+
+  async cancel(ref: AggregateRef): Promise<void> {
+    const decide = (state: SessionState) => decideCancel(state, { requestId: 'c', subject: null }, Date.now());
+    await this.loop.execute(this.sessions, ref, { actor: 'application:test', causation: 'cancel', decide });
+  }
+
+  /** Everything that happened in a session, from the log. */
+  async events(ref: AggregateRef): Promise<SessionEvent[]> {
+    const { commits } = await this.#log.store.read(ref, { after: 0, limit: 1_000 });
+    return commits.flatMap(({ commit }) => commit.events as unknown as SessionEvent[]);
+  }
+
+  async types(ref: AggregateRef): Promise<string[]> {
+    return (await this.events(ref)).map(({ type }) => type);
+  }
+
+  async turnEnds(ref: AggregateRef, timeoutMs = 20_000): Promise<SessionEvent> {
+    return await until(
+      'the turn has ended',
+      async () => {
+        const last = (await this.events(ref)).findLast(({ type }) =>
+          /^turn\.(started|completed|failed|cancelled)$/.test(type),
+        );
+        return last?.type === 'turn.started' ? undefined : last;
+      },
+      timeoutMs,
+    );
+  }
+
+  /** As if its process had been paused: no more signs of life, no more work taken. What it does already goes on. */
+  async fallSilent(): Promise<void> {
+    this.#silent.abort();
+    this.#announced = false;
+    await this.liveness.stop(null);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.worker.stop();
+    await this.dispatcher.stop();
+    await this.liveness.stop(this.#announced ? this.nodeId : null);
+  }
+}
