@@ -107,7 +107,7 @@ test('of two projectors one leads; when its connection is killed the standby goe
     const before = standby.progress.length;
     // The one that lost its connection tries again too; after some losses the other is faster.
     await until('the standby leads', async () => {
-      if (!leads(standby)) await database.terminate('lock holders');
+      if (leads(leader)) await database.terminate('lock holders');
       return leads(standby);
     });
     expect(standby.progress.length).toBeGreaterThan(before);
