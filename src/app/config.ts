@@ -37,6 +37,8 @@ const schema = z.object({
   AGENT_HOST_RATE_PER_CREDENTIAL: whole(1, 1_000_000).default(5_000),
   AGENT_HOST_RATE_PER_TENANT: whole(1, 1_000_000).default(10_000),
   AGENT_HOST_FAILED_AUTH_PER_SECOND: whole(1, 100_000).default(20),
+  AGENT_HOST_HEADERS_SECONDS: whole(1, 600).default(15),
+  AGENT_HOST_REQUEST_SECONDS: whole(1, 3_600).default(60),
   AGENT_HOST_CACHE_MIB: whole(8, 65_536).default(256),
   /** For the crash tests: named instants at which the process kills itself (lib/fault-points.ts). */
   AGENT_HOST_FAULT_POINTS: z.string().optional(),
@@ -67,6 +69,8 @@ export interface Config {
     readonly tenantPerSecond: number;
     readonly failuresPerSecond: number;
   };
+  /** Time for a client to send its headers, and its whole request. */
+  readonly timeouts: { readonly headersMs: number; readonly requestMs: number };
   readonly cacheBytes: number;
   readonly faultPoints: string | undefined;
   /** What the embedded parts look up (NATS_SERVER_BIN, PATH, cache directories). */
@@ -110,6 +114,11 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
       credentialPerSecond: env.AGENT_HOST_RATE_PER_CREDENTIAL,
       tenantPerSecond: env.AGENT_HOST_RATE_PER_TENANT,
       failuresPerSecond: env.AGENT_HOST_FAILED_AUTH_PER_SECOND,
+    },
+    timeouts: {
+      // The headers are a part of the request, so they have no more time than it has.
+      headersMs: Math.min(env.AGENT_HOST_HEADERS_SECONDS, env.AGENT_HOST_REQUEST_SECONDS) * 1000,
+      requestMs: env.AGENT_HOST_REQUEST_SECONDS * 1000,
     },
     cacheBytes: env.AGENT_HOST_CACHE_MIB * 1_048_576,
     faultPoints: env.AGENT_HOST_FAULT_POINTS,

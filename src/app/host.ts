@@ -198,6 +198,7 @@ async function serverParts(
       logReachable: log.connected,
       bodyBytesMax: config.bodyBytesMax,
     },
+    timeouts: config.timeouts,
     host: {
       service: SERVICE,
       version: await version(),

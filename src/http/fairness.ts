@@ -26,11 +26,12 @@ export class Fairness {
   #delayed = 0;
 
   constructor(limits: FairnessLimits, clock: Clock) {
-    const buckets = (perSecond: number): TokenBuckets =>
-      new TokenBuckets({ perSecond, burst: perSecond * BURST_SECONDS }, { clock, namesMax: NAMES_MAX });
+    const buckets = (perSecond: number, debt = 0): TokenBuckets =>
+      new TokenBuckets({ perSecond, burst: perSecond * BURST_SECONDS, debt }, { clock, namesMax: NAMES_MAX });
     this.#credentials = buckets(limits.credentialPerSecond);
     this.#tenants = buckets(limits.tenantPerSecond);
-    this.#failures = buckets(limits.failuresPerSecond);
+    // Failures at the same time queue up one behind the other, up to the longest delay.
+    this.#failures = buckets(limits.failuresPerSecond, (limits.failuresPerSecond * DELAY_MAX_MS) / 1000);
   }
 
   /** @throws ProblemError rate_limited, with `Retry-After` */

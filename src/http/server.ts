@@ -34,6 +34,8 @@ export interface ServerParts {
   /** A node serves the routes of its roles; the others are not there. */
   readonly roles: { readonly commands: boolean; readonly reads: boolean };
   readonly gate: GateOptions;
+  /** Time for a client to send its headers, and its whole request. */
+  readonly timeouts: { readonly headersMs: number; readonly requestMs: number };
   readonly host: StatusRouteParts;
   readonly admin: AdminRouteParts;
   readonly tenant: TenantRouteParts;
@@ -45,9 +47,8 @@ export interface ServerParts {
   readonly onResponse: (request: { readonly route: string; readonly status: number; readonly ms: number }) => void;
 }
 
-/** Time for a client to send its headers, and its whole request, ms. */
-const HEADERS_TIMEOUT_MS = 15_000;
-const REQUEST_TIMEOUT_MS = 60_000;
+/** How often it is looked for clients that have used up their time. */
+const TIMEOUT_CHECK_MS = 1_000;
 /** Longer than the idle time-outs of usual load balancers, so that it is not we who close under a request. */
 const KEEP_ALIVE_TIMEOUT_MS = 72_000;
 /** All headers together with the request line: a token of 16 KiB (wire contract, section 3) and as much beside it. */
@@ -62,9 +63,13 @@ export async function createServer(parts: ServerParts): Promise<FastifyInstance>
     loggerInstance: logger as FastifyBaseLogger,
     logController: new LogController({ disableRequestLogging: true }),
     bodyLimit: gate.bodyBytesMax,
-    requestTimeout: REQUEST_TIMEOUT_MS,
+    requestTimeout: parts.timeouts.requestMs,
     keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
-    http: { headersTimeout: HEADERS_TIMEOUT_MS, maxHeaderSize: HEADER_BYTES_MAX },
+    http: {
+      headersTimeout: parts.timeouts.headersMs,
+      connectionsCheckingInterval: TIMEOUT_CHECK_MS,
+      maxHeaderSize: HEADER_BYTES_MAX,
+    },
     forceCloseConnections: true,
     genReqId: ({ headers }) => requestIdOf(headers['x-request-id']),
     routerOptions: { maxParamLength: PARAM_CHARS_MAX, caseSensitive: true, ignoreTrailingSlash: false },

@@ -6,6 +6,11 @@ export interface Rate {
   readonly perSecond: number;
   /** Tokens that may be there at most. */
   readonly burst: number;
+  /**
+   * Tokens that may be owed: up to it a token that is not there yet is taken in advance, so that each taker waits longer
+   * than the one before. Absent: none, and whoever has to wait has taken nothing.
+   */
+  readonly debt?: number;
 }
 
 /**
@@ -31,7 +36,7 @@ export class TokenBuckets {
       this.#rate.burst,
       bucket.tokens + (Math.max(0, now - bucket.at) / 1000) * this.#rate.perSecond,
     );
-    const left = tokens >= 1 ? tokens - 1 : tokens;
+    const left = tokens >= 1 - (this.#rate.debt ?? 0) ? tokens - 1 : tokens;
     bucket.tokens = left;
     bucket.at = now;
     this.#buckets.set(name, bucket, 1);

@@ -13,7 +13,8 @@ describe('bad input at the durable Host', () => {
   let target: BadInputTarget;
 
   beforeAll(async () => {
-    host = await startHost();
+    // Hundreds of refused credentials of one address: what guessers wait for would be most of the time.
+    host = await startHost({ env: { AGENT_HOST_FAILED_AUTH_PER_SECOND: '100000' } });
     const { host: servers, username, password } = new URL(await host.file('nats-url'));
     nats = await connect({ servers, user: username, pass: password });
     const manager = await jetstreamManager(nats);
