@@ -67,18 +67,33 @@ export async function sendCommand(
 ): Promise<CommandAccepted | Rejection> {
   const { ref, command, bodyHash } = input;
   const key = receiptKey(command.subject, input.idempotencyKey);
-  const early = await findOlder(parts, input, key);
-  if (early !== null) return early.hash === bodyHash ? accepted(parts, ref, early) : used();
+  for (;;) {
+    const { receipt, lookedUpTo } = await findOlder(parts, input, key);
+    if (receipt !== null) return receipt.hash === bodyHash ? accepted(parts, ref, receipt) : used();
+    const outcome = await record(parts, input, { key, lookedUpTo });
+    if (outcome !== 'look again') return outcome;
+  }
+}
+
+async function record(
+  parts: SendCommandParts,
+  input: SendCommandInput,
+  context: Pick<DecideContext, 'key' | 'lookedUpTo'>,
+): Promise<CommandAccepted | Rejection | 'look again'> {
+  const { ref, command, bodyHash: hash } = input;
+  const { key } = context;
   const place = command.type === 'message' ? (parts.runner?.reserve() ?? null) : null;
   try {
     const outcome = await parts.loop.execute<SessionState, SessionEvent, Reply>(parts.sessions, ref, {
       actor: input.actor,
       causation: command.requestId,
-      decide: (state) => decide(state, { parts, input, key, place }),
-      receipt: ({ turnId }) => ({ key, hash: bodyHash, requestId: command.requestId, turnId }),
+      decide: (state) => decide(state, { ...context, parts, input, place }),
+      receipt: ({ turnId }) => ({ key, hash, requestId: command.requestId, turnId }),
     });
     if (outcome.kind === 'rejected') return outcome;
-    if (outcome.position === null) return accepted(parts, ref, outcome.reply.first);
+    if (outcome.position === null) {
+      return outcome.reply.first === null ? 'look again' : accepted(parts, ref, outcome.reply.first);
+    }
     place?.run(ref);
     const receipt = { requestId: command.requestId, turnId: outcome.reply.turnId, position: outcome.position };
     return accepted(parts, ref, receipt);
@@ -91,11 +106,16 @@ interface DecideContext {
   readonly parts: SendCommandParts;
   readonly input: SendCommandInput;
   readonly key: string;
+  /** Receipts that had left the fold up to here have been looked up. */
+  readonly lookedUpTo: number;
   readonly place: TurnPlace | null;
 }
 
 /** The order of the contract: existence, idempotent replay, state. */
-function decide(state: SessionState, { parts, input, key, place }: DecideContext): Decision<SessionEvent, Reply> {
+function decide(
+  state: SessionState,
+  { parts, input, key, lookedUpTo, place }: DecideContext,
+): Decision<SessionEvent, Reply> {
   const { command, bodyHash, outOfReach } = input;
   if (state.status === 'absent') return reject('not_found', 'No such session.');
   const refusal = outOfReach(state);
@@ -103,6 +123,9 @@ function decide(state: SessionState, { parts, input, key, place }: DecideContext
   const first = findReceipt(state.receipts, key);
   if (first !== undefined)
     return first.hash === bodyHash ? { kind: 'unchanged', reply: { turnId: first.turnId, first } } : used();
+  // The look-up was made on an older fold, and receipts have left since: this key's may be one of them.
+  if (state.receipts.evictedUpTo > lookedUpTo && mayBeEvicted(state.receipts, key))
+    return { kind: 'unchanged', reply: { turnId: null, first: null } };
   if (command.type === 'message' && parts.isDraining(input.ref.tenant)) return draining();
   const decision = decideNew(state, command, {
     nowMs: parts.clock(),
@@ -129,19 +152,24 @@ function decideNew(
 }
 
 /** Only a key that the session's filter does not rule out costs a look-up. */
-async function findOlder(parts: SendCommandParts, input: SendCommandInput, key: string): Promise<Receipt | null> {
-  const { state } = await parts.sessions.load(input.ref);
-  if (state.status === 'absent' || input.outOfReach(state) !== null) return null;
-  if (findReceipt(state.receipts, key) !== undefined || !mayBeEvicted(state.receipts, key)) return null;
-  return await parts.older.find(input.ref, key, state.receipts.evictedUpTo);
+async function findOlder(
+  parts: SendCommandParts,
+  { ref, outOfReach }: SendCommandInput,
+  key: string,
+): Promise<{ receipt: Receipt | null; lookedUpTo: number }> {
+  const { state } = await parts.sessions.load(ref);
+  if (state.status === 'absent' || outOfReach(state) !== null) return { receipt: null, lookedUpTo: 0 };
+  const { evictedUpTo: lookedUpTo } = state.receipts;
+  if (findReceipt(state.receipts, key) !== undefined || !mayBeEvicted(state.receipts, key))
+    return { receipt: null, lookedUpTo };
+  return { receipt: await parts.older.find(ref, key, lookedUpTo), lookedUpTo };
 }
 
 function accepted(
   parts: SendCommandParts,
   ref: AggregateRef,
-  receipt: Pick<Receipt, 'requestId' | 'turnId' | 'position'> | null,
+  receipt: Pick<Receipt, 'requestId' | 'turnId' | 'position'>,
 ): CommandAccepted {
-  if (receipt === null) throw new Error('a command was neither recorded nor replayed');
   const cursor = encodeCursor(ref, { shard: parts.sessions.store.shardOf(ref), position: receipt.position, index: 0 });
   return { kind: 'done', turnId: receipt.turnId, cursor, requestId: receipt.requestId };
 }

@@ -164,7 +164,8 @@ async function getSession(
     for (const { event, place } of placedEvents(commit))
       view = evolveSessionView(view, event, { ...place, id: ref.id });
   }
-  return view ?? null;
+  // The rows were asked whose it is; a session that only the log has so far was not.
+  return view !== undefined && (subject === null || view.subject === subject) ? view : null;
 }
 
 async function topUp(

@@ -1,0 +1,175 @@
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { tenantType } from '#src/commands/aggregate.ts';
+import { CommandLoop } from '#src/commands/execute.ts';
+import { Repository } from '#src/commands/repository.ts';
+import { decideCreateTenant } from '#src/domain/tenant/decide.ts';
+import type { TenantEvent } from '#src/domain/tenant/events.ts';
+import type { TenantState } from '#src/domain/tenant/state.ts';
+import { systemClock } from '#src/lib/clock.ts';
+import { sha256Hex } from '#src/lib/hash.ts';
+import { newId } from '#src/lib/ids.ts';
+import { Directory, DirectoryProjector } from '#src/projections/directory/directory.ts';
+import { LogUnavailableError } from '#src/streams/event-store.ts';
+import { JetStreamKeyValue } from '#src/streams/jetstream/key-value.ts';
+import type { KeyValue } from '#src/streams/key-value.ts';
+import { openLog } from '../support/jetstream.ts';
+import type { TestLog } from '../support/jetstream.ts';
+import { capturedLog } from '../support/logger.ts';
+import { TestNats } from '../support/nats.ts';
+import { overriding } from '../support/overriding.ts';
+import { until } from '../support/wait-until.ts';
+
+const disposables = new AsyncDisposableStack();
+let nats: TestNats;
+let log: TestLog;
+let bucket: KeyValue;
+let tenants: Repository<TenantState, TenantEvent>;
+
+beforeAll(async () => {
+  nats = disposables.use(await TestNats.start());
+  log = disposables.use(await openLog(nats.url));
+  bucket = new JetStreamKeyValue(log.connections.appends, { kv: log.topology.buckets.directory, name: 'DIRECTORY' });
+  tenants = new Repository({ type: tenantType, store: log.store, cacheBytes: 1_000_000 });
+});
+
+afterAll(async () => {
+  await disposables.disposeAsync();
+});
+
+const refOf = (id: string) => ({ tenant: id, kind: 'tenant', id }) as const;
+
+/** A tenant in the log, as by a node that died before it published it. Its key is its id. */
+async function created(): Promise<string> {
+  const tenantId = newId('tn');
+  const hash = sha256Hex(tenantId);
+  const loop = new CommandLoop(systemClock, () => 1);
+  const command: Parameters<typeof decideCreateTenant>[1] = {
+    ...{ tenantId, name: 'A tenant', principalId: 'app', bodyHash: hash, idempotencyKey: null },
+    ...{ credentialHash: hash, studioCredentialHash: sha256Hex(`studio ${tenantId}`) },
+  };
+  await loop.execute(tenants, refOf(tenantId), {
+    ...{ actor: 'admin', causation: 'test' },
+    decide: (state) => decideCreateTenant(state, command),
+  });
+  return tenantId;
+}
+
+async function node(): Promise<Directory> {
+  const directory = new Directory(bucket);
+  await directory.start();
+  disposables.defer(() => directory.stop());
+  return directory;
+}
+
+function projector(directory: Directory, load = async (id: string) => await tenants.refresh(refOf(id))) {
+  const { logger, lines } = capturedLog();
+  const made = new DirectoryProjector({ directory, bucket, source: log.source, load, logger });
+  made.start();
+  return { lines, [Symbol.asyncDispose]: async () => await made.stop() };
+}
+
+const knows = (directory: Directory, id: string): boolean =>
+  directory.principals(sha256Hex(id)).some(({ tenantId }) => tenantId === id);
+
+test('a tenant that is in the log only becomes known to every node, those that start later too', async () => {
+  const nodes = [await node(), await node()];
+  await using _ = projector(nodes[0] as Directory);
+  const ids = await Promise.all(Array.from({ length: 5 }, created));
+  for (const directory of nodes) await until('it knows them', () => ids.every((id) => knows(directory, id)));
+  const late = await node();
+  expect(ids.every((id) => knows(late, id))).toBe(true);
+  expect(late.tenant(ids[0] ?? '')).toMatchObject({ id: ids[0], state: 'open', name: 'A tenant' });
+  expect(JSON.stringify((await bucket.get(`tenant.${ids[0]}`))?.value)).not.toContain('bodyHash');
+  expect(late.principals(sha256Hex('nobody'))).toEqual([]);
+});
+
+test('projectors on several nodes at once agree', async () => {
+  const nodes = [await node(), await node(), await node()];
+  await using _0 = projector(nodes[0] as Directory);
+  await using _1 = projector(nodes[1] as Directory);
+  await using _2 = projector(nodes[2] as Directory);
+  const ids = await Promise.all(Array.from({ length: 10 }, created));
+  for (const directory of nodes) await until('it knows them', () => ids.every((id) => knows(directory, id)));
+  const entries = nodes.map((directory) => ids.map((id) => directory.tenant(id)));
+  expect(entries[1]).toEqual(entries[0]);
+  expect(entries[2]).toEqual(entries[0]);
+});
+
+test('an older state never takes the place of a newer one, on any node', async () => {
+  const [here, there] = [await node(), await node()];
+  const id = await created();
+  const { state, position } = await tenants.refresh(refOf(id));
+  if (state.status === 'absent') throw new Error('there is no tenant');
+  await here.publish({ ...state, name: 'Newer' }, position + 10);
+  await until('the other node knows it', () => there.tenant(id)?.name === 'Newer');
+  await there.publish(state, position);
+  await here.publish(state, position);
+  expect([here.tenant(id)?.name, there.tenant(id)?.name]).toEqual(['Newer', 'Newer']);
+  expect((await node()).tenant(id)?.name).toBe('Newer');
+});
+
+test('of many that publish at once the newest stays', async () => {
+  const directory = await node();
+  const id = await created();
+  const { state, position } = await tenants.refresh(refOf(id));
+  if (state.status === 'absent') throw new Error('there is no tenant');
+  const nodes = await Promise.all(Array.from({ length: 4 }, node));
+  await Promise.all(
+    nodes.flatMap((one, n) =>
+      [0, 4, 8].map(async (by) => await one.publish({ ...state, name: `${by + n}` }, position + by + n)),
+    ),
+  );
+  await until('it is the newest everywhere', () => [directory, ...nodes].every((one) => one.tenant(id)?.name === '11'));
+  expect((await node()).tenant(id)?.name).toBe('11');
+});
+
+test('what cannot be published for a while is published after it: nothing is stepped over', async () => {
+  const directory = await node();
+  let failures = 0;
+  const away = async (id: string) => {
+    if (failures++ < 3) throw new LogUnavailableError('the log cannot be read');
+    return await tenants.refresh(refOf(id));
+  };
+  await using running = projector(directory, away);
+  const ids = [await created(), await created(), await created()];
+  await until('all are known', () => ids.every((id) => knows(directory, id)));
+  expect(failures).toBeGreaterThanOrEqual(3);
+  expect(running.lines.length).toBeGreaterThan(0);
+});
+
+test('one that starts again reads on from its checkpoint', async () => {
+  const directory = await node();
+  {
+    await using _ = projector(directory);
+    const id = await created();
+    const { position } = await tenants.refresh(refOf(id));
+    await until('the checkpoint is there', async () => Number((await bucket.get('checkpoint.0'))?.value) >= position);
+  }
+  const checkpoint = Number((await bucket.get('checkpoint.0'))?.value);
+  const starts: number[] = [];
+  const follow: TestLog['source']['follow'] = (options) => {
+    starts.push(options.after);
+    return log.source.follow(options);
+  };
+  const source = overriding(log.source, { follow });
+  const { logger } = capturedLog();
+  const load = async (id: string) => await tenants.refresh(refOf(id));
+  const again = new DirectoryProjector({ directory, bucket, source, load, logger });
+  again.start();
+  const id = await created();
+  await until('it is known', () => knows(directory, id));
+  await again.stop();
+  expect(starts).toEqual([checkpoint]);
+});
+
+test('nodes go on over a restart of the server', async () => {
+  const [here, there] = [await node(), await node()];
+  await using _ = projector(here);
+  const before = await created();
+  await until('both know it', () => knows(here, before) && knows(there, before));
+  await nats.kill();
+  await nats.restart();
+  const after = await until('the log takes it', async () => await created().catch(() => undefined), 20_000);
+  await until('both know both', () => [here, there].every((one) => knows(one, before) && knows(one, after)), 20_000);
+  expect(there.tenants.length).toBeGreaterThan(1);
+});
