@@ -1,9 +1,9 @@
-import swagger from '@fastify/swagger';
 import { fastify, LogController } from 'fastify';
 import type { FastifyBaseLogger, FastifyError, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import { jsonSchemaTransform, jsonSchemaTransformObject, validatorCompiler } from 'fastify-type-provider-zod';
+import { validatorCompiler } from 'fastify-type-provider-zod';
 import { randomUUID } from 'node:crypto';
 import type { Logger } from '../lib/logger.ts';
+import { addDocument } from './document.ts';
 import { internalProblem, problemOf } from './errors.ts';
 import { passGate, passUnknown, refuseOrigin } from './gate.ts';
 import type { GateOptions } from './gate.ts';
@@ -169,18 +169,4 @@ function acceptEmptyJson(app: FastifyInstance): void {
 
 function requestIdOf(header: string | string[] | undefined): string {
   return typeof header === 'string' && /^[\x21-\x7e]{1,128}$/.test(header) ? header : randomUUID();
-}
-
-async function addDocument(app: FastifyInstance, version: string): Promise<void> {
-  await app.register(swagger, {
-    openapi: {
-      openapi: '3.1.0',
-      info: { title: 'Agent runtime Host', version },
-      components: { securitySchemes: { key: { type: 'http', scheme: 'bearer' } } },
-      security: [{ key: [] }],
-    },
-    transform: jsonSchemaTransform,
-    transformObject: jsonSchemaTransformObject,
-  });
-  app.get('/openapi.json', { config: { rules: { access: null } }, schema: { hide: true } }, () => app.swagger());
 }

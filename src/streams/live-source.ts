@@ -39,27 +39,32 @@ export class LiveCommitSource implements CommitSource {
     const unlisten = this.#feed.listen(arrivals);
     const end = (): void => arrivals.end();
     options.signal.addEventListener('abort', end, { once: true });
-    let position = options.after;
     try {
-      for (let failures = 0; !options.signal.aborted;) {
-        try {
-          for await (const batch of this.#read(options, position, arrivals)) {
-            yield batch;
-            position = placeOf(batch.at(-1)) ?? position;
-          }
-          for await (const batch of this.#live(options, position, arrivals)) {
-            yield batch;
-            position = placeOf(batch.at(-1)) ?? position;
-          }
-          failures = 0;
-        } catch {
-          // The log cannot be asked: there is nothing to miss while it is away.
-          await delay(backoffMs(failures++, { baseMs: 50, capMs: 2_000 }), options.signal);
-        }
-      }
+      for await (const batch of this.#rounds(options, arrivals)) yield batch;
     } finally {
       options.signal.removeEventListener('abort', end);
       unlisten();
+    }
+  }
+
+  /** Reading and live in turns, each from where the other has come to. */
+  async *#rounds(options: FollowOptions, arrivals: Arrivals): AsyncGenerator<readonly FollowedCommit[]> {
+    let position = options.after;
+    let failures = 0;
+    for (let phase: 'read' | 'live' = 'read'; !options.signal.aborted; phase = phase === 'read' ? 'live' : 'read') {
+      const batches =
+        phase === 'read' ? this.#read(options, position, arrivals) : this.#live(options, position, arrivals);
+      try {
+        for await (const batch of batches) {
+          yield batch;
+          position = placeOf(batch.at(-1)) ?? position;
+          failures = 0;
+        }
+      } catch {
+        // The log cannot be asked: there is nothing to miss while it is away.
+        phase = 'live';
+        await delay(backoffMs(failures++, { baseMs: 50, capMs: 2_000 }), options.signal);
+      }
     }
   }
 

@@ -1,0 +1,165 @@
+import swagger from '@fastify/swagger';
+import type { FastifyInstance, RouteOptions } from 'fastify';
+import { jsonSchemaTransform, jsonSchemaTransformObject } from 'fastify-type-provider-zod';
+
+/**
+ * What each operation is for. The shapes come from the schemas that validate; a route without a line here does not start,
+ * so the document names them all.
+ */
+const OPERATIONS: Readonly<Record<string, readonly [tag: string, summary: string, description?: string]>> = {
+  'GET /health': ['Host', 'Whether the process lives, and which protocol it speaks', 'Needs no credential.'],
+  'GET /ready': ['Host', 'Whether everything that it needs can be reached', 'Needs no credential.'],
+  'GET /v1/me': ['Host', 'What the calling credential is'],
+  'GET /v1/admin/status': ['Admin', 'The Host, its nodes, and how far its read models are'],
+  'POST /v1/admin/host/shutdown': ['Admin', 'Stop this process gracefully', 'Only over the loopback interface.'],
+  'POST /v1/admin/tenants': [
+    'Admin',
+    'Create a tenant with its first application key',
+    'Repeatable by idempotencyKey or tenantId: 200 without the key. The key is shown this once.',
+  ],
+  'GET /v1/admin/tenants': ['Admin', 'List tenants, newest first'],
+  'GET /v1/admin/tenants/:tenantId': ['Admin', 'Inspect a tenant'],
+  'DELETE /v1/admin/tenants/:tenantId': [
+    'Admin',
+    'Delete a tenant and everything of it',
+    'activeWork says what becomes of turns that run: refuse (409 while there are any), drain (wait for them up to timeoutSeconds) or cancel.',
+  ],
+  'GET /v1/tenant': ['Tenant', 'Status of the calling tenant'],
+  'PUT /v1/tenant/config/seed': ['Tenant', 'Write what is absent of the configuration'],
+  'GET /v1/tenant/audit': ['Tenant', 'Who changed what, newest first', 'For the studio key and management keys.'],
+  'PUT /v1/tenant/keys/:keyId': [
+    'Tenant',
+    'Make a key, or a new secret for one',
+    'The old secret is dead at once on this node and within a second on every other. The new one is shown this once.',
+  ],
+  'GET /v1/tenant/keys': ['Tenant', 'List keys, never their secrets'],
+  'DELETE /v1/tenant/keys/:keyId': ['Tenant', 'Delete a key', 'The last application key cannot be deleted.'],
+  'PUT /v1/tenant/issuers/:name': ['Tenant', 'Trust the tokens of an issuer'],
+  'GET /v1/tenant/issuers': ['Tenant', 'List issuers'],
+  'GET /v1/tenant/issuers/:name': ['Tenant', 'One issuer'],
+  'DELETE /v1/tenant/issuers/:name': ['Tenant', 'Trust an issuer no longer'],
+  'PUT /v1/agents/:agentId': ['Agents', 'Save an agent definition', 'A new version whenever it differs from the last.'],
+  'GET /v1/agents': ['Agents', 'List agents, by id'],
+  'GET /v1/agents/:agentId': ['Agents', 'One agent, with its manifest'],
+  'GET /v1/agents/:agentId/versions': ['Agents', 'The versions of an agent, oldest first'],
+  'DELETE /v1/agents/:agentId': ['Agents', 'Archive an agent', 'No new session; old ones go on.'],
+  'PUT /v1/sessions/:sessionId': [
+    'Sessions',
+    'Open a session, or get the one that is there',
+    'The same body gives the same session; labels may change; other content is a conflict.',
+  ],
+  'GET /v1/sessions': ['Sessions', 'List sessions, newest first'],
+  'GET /v1/sessions/:sessionId': ['Sessions', 'One session, with everything acknowledged before the request'],
+  'POST /v1/sessions/:sessionId/commands': [
+    'Sessions',
+    'Send a command; a message starts a turn',
+    'Accepted means durable. The same idempotencyKey with the same body gives the first answer again, for as long as the session exists.',
+  ],
+  'GET /v1/sessions/:sessionId/items': [
+    'Sessions',
+    'The history, in pages',
+    'The cursor is exclusive. Every event acknowledged before the request is there.',
+  ],
+  'GET /v1/sessions/:sessionId/events': [
+    'Sessions',
+    'The history, live',
+    'Server-sent events: a control frame `ready`, then each record with its cursor as id, from `cursor` or Last-Event-ID on, else from the beginning; `cursor=latest` begins now. A comment line keeps a silent stream alive. Resume on any node.',
+  ],
+  'GET /v1/sessions/:sessionId/calls/model': [
+    'Sessions',
+    'The ledger of model calls, oldest first',
+    'No subject may read it.',
+  ],
+};
+
+const PROTOCOL_HEADER = { 'Svc-Protocol': { type: 'string', description: 'Protocol version, 2 to 8.' } };
+const TENANT_HEADERS = {
+  ...PROTOCOL_HEADER,
+  'Svc-Tenant': { type: 'string', description: 'The tenant id.' },
+  'Svc-Subject': { type: 'string', description: 'The person that an application key acts for.' },
+  'Svc-Scopes': { type: 'string', description: 'Scopes of the subject, separated by spaces; required with it.' },
+};
+const EVENT_STREAM = { description: 'The stream', content: { 'text/event-stream': { schema: { type: 'string' } } } };
+
+const MEANING: Readonly<Record<string, string>> = {
+  '200': 'Done',
+  '201': 'Created',
+  '202': 'Accepted',
+  '503': 'Not ready',
+  default: 'Refused: docs/errors.md says what each code means',
+};
+
+/** `GET /openapi.json`, from the same schemas that validate. */
+export async function addDocument(app: FastifyInstance, version: string): Promise<void> {
+  await app.register(swagger, {
+    openapi: {
+      openapi: '3.1.0',
+      info: { title: 'Agent runtime Host', version },
+      components: { securitySchemes: { key: { type: 'http', scheme: 'bearer' } } },
+    },
+    transform: (input) => {
+      const { schema, url } = jsonSchemaTransform(input);
+      return { schema: { ...schema, ...described(input.route, schema) }, url };
+    },
+    transformObject: (document) => withoutInputCopies(jsonSchemaTransformObject(document)),
+  });
+  app.addHook('onRoute', (route) => {
+    if (route.schema?.hide !== true) operationOf(route);
+  });
+  app.get('/openapi.json', { config: { rules: { access: null } }, schema: { hide: true } }, () => app.swagger());
+}
+
+/** HEAD mirrors GET and is described with it. */
+function operationOf({ method, url }: Pick<RouteOptions, 'method' | 'url'>): (typeof OPERATIONS)[string] {
+  const name = `${String(method) === 'HEAD' ? 'GET' : String(method)} ${url}`;
+  const operation = OPERATIONS[name];
+  if (operation === undefined) throw new Error(`${name} is missing in http/document.ts`);
+  return operation;
+}
+
+function described(route: RouteOptions, schema: { readonly hide?: boolean; readonly response?: unknown }): object {
+  if (schema.hide === true) return {};
+  const [tag, summary, description] = operationOf(route);
+  const open = route.config?.rules?.access === null;
+  const admin = tag === 'Admin';
+  const headers = {
+    type: 'object',
+    properties: admin ? PROTOCOL_HEADER : TENANT_HEADERS,
+    required: admin ? ['Svc-Protocol'] : ['Svc-Protocol', 'Svc-Tenant'],
+  };
+  const response = Object.entries(Object(extensible(schema.response ?? {}))).map(([status, shape]) => [
+    status,
+    { description: MEANING[status] ?? 'The answer', ...Object(shape) },
+  ]);
+  const streams = route.url.endsWith('/events');
+  return {
+    tags: [tag],
+    summary,
+    ...(description === undefined ? {} : { description }),
+    ...(open ? {} : { headers, security: [{ key: [] }] }),
+    response: { ...(streams ? { 200: EVENT_STREAM } : {}), ...Object.fromEntries(response) },
+  };
+}
+
+/** Responses may gain members: a client that refuses unknown ones would break with the next version. */
+function extensible(schema: unknown): unknown {
+  if (Array.isArray(schema)) return schema.map(extensible);
+  if (typeof schema !== 'object' || schema === null) return schema;
+  const members = Object.entries(schema).filter(
+    ([name, value]) => !(name === 'additionalProperties' && value === false),
+  );
+  return Object.fromEntries(members.map(([name, value]) => [name, extensible(value)]));
+}
+
+type Document = ReturnType<typeof jsonSchemaTransformObject>;
+
+/** The library makes each named shape twice, as it is sent and as it is read; no request uses a named one. */
+function withoutInputCopies(document: Document): Document {
+  if (!('components' in document)) return document;
+  const { schemas = {} } = document.components ?? {};
+  const kept = Object.entries(schemas).filter(
+    ([name]) => !(name.endsWith('Input') && name.slice(0, -'Input'.length) in schemas),
+  );
+  const shapes: unknown = Object.fromEntries(kept.map(([name, schema]) => [name, extensible(schema)]));
+  return Object.assign(document, { components: { ...document.components, schemas: shapes } });
+}
