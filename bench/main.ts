@@ -5,16 +5,18 @@ import { acceptanceLatency } from './rows/acceptance-latency.ts';
 import { acceptedCommands } from './rows/accepted-commands.ts';
 import { liveTails } from './rows/live-tails.ts';
 import { noopTurn } from './rows/noop-turn.ts';
+import { refusals } from './rows/refusals.ts';
 import { threeStepTurns } from './rows/three-step-turns.ts';
 import { natsBinary, Stage } from './stage.ts';
 
-/** The rows of design 8 that this version can measure. */
+/** The rows of design 8 that this version can measure, and what else is worth a look. */
 const ROWS: Readonly<Record<string, Row>> = {
   row1: acceptedCommands,
   row2: acceptanceLatency,
   row3: noopTurn,
   row4: threeStepTurns,
   row5: liveTails,
+  refusals,
 };
 
 const USAGE = `npm run bench -- [${Object.keys(ROWS).join('|')} ...] [--quick] [--cpu-prof=<directory>]

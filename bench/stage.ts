@@ -103,8 +103,8 @@ export class Stage {
     return this.#servers.pids;
   }
 
-  /** A Host with these roles, on these servers. */
-  async host(roles: string): Promise<Node> {
+  /** A Host with these roles, on these servers; `settings` are variables over those of a bench. */
+  async host(roles: string, settings: Readonly<Record<string, string>> = {}): Promise<Node> {
     const profiles = this.#options.profiles;
     const flags = profiles === undefined ? [] : ['--cpu-prof', `--cpu-prof-dir=${profiles}`];
     const directory = join(this.#options.directory, `host-${this.#nodes}`);
@@ -121,6 +121,7 @@ export class Stage {
       AGENT_HOST_LOG_LEVEL: 'warn',
       NATS_URL: this.#servers.natsUrl,
       DATABASE_URL: this.#servers.databaseUrl,
+      ...settings,
     });
   }
 

@@ -4,10 +4,14 @@ import { EventReader, Lines, request } from './wire.ts';
 
 /** A tenant with one agent, and requests written as its application would send them. */
 export class Tenant {
+  readonly id: string;
+  readonly key: string;
   readonly #headers: string;
   #keys = 0;
 
   private constructor(tenantId: string, key: string) {
+    this.id = tenantId;
+    this.key = key;
     this.#headers = `Authorization: Bearer ${key}\r\nSvc-Tenant: ${tenantId}\r\nSvc-Protocol: 8\r\n`;
   }
 
