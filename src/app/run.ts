@@ -1,4 +1,5 @@
 import closeWithGrace from 'close-with-grace';
+import { delay } from '../lib/backoff.ts';
 import { armFaultPoints } from '../lib/fault-points.ts';
 import { createLogger } from '../lib/logger.ts';
 import type { Config } from './config.ts';
@@ -9,6 +10,7 @@ import { Stack } from './stack.ts';
 
 /** Past it a graceful stop is given up, ms: the engine drains for up to 10 s, the servers end after it. */
 const STOP_MS = 25_000;
+const FAILED_STOP_MS = 3_000;
 
 /** Runs the Host until it is told to stop. Returns the exit code. */
 export async function runHost(config: Config): Promise<number> {
@@ -16,6 +18,8 @@ export async function runHost(config: Config): Promise<number> {
   const report = (line: string): void => void process.stdout.write(`${line}\n`);
   const logger = createLogger({ level: config.logLevel, pretty: process.stdout.isTTY });
   const stack = new Stack();
+  const onError = (name: string, error: unknown): void =>
+    logger.error({ err: error, part: name }, 'a part did not stop cleanly');
   if (config.faultPoints !== undefined) armFaultPoints(config.faultPoints);
   try {
     const dataDir = await openDataDir(config.dataDir);
@@ -42,11 +46,12 @@ export async function runHost(config: Config): Promise<number> {
     report(welcome(config, { ...host, dataDir: dataDir.path, seconds: (performance.now() - begun) / 1000 }));
     const reason = await Promise.race([stopRequested(), asked.promise, servers.failed]);
     report(`Stopping (${reason}): handing turns over, ending streams …`);
-    await stack.unwind((name, error) => logger.error({ err: error, part: name }, 'a part did not stop cleanly'));
+    await stack.unwind(onError);
     report('Stopped.');
     return 0;
   } catch (error) {
-    await stack.unwind((name, cause) => logger.error({ err: cause, part: name }, 'a part did not stop cleanly'));
+    // What failed may be what the parts need to say goodbye: they get a moment, not the time of a graceful stop.
+    await Promise.race([stack.unwind(onError), delay(FAILED_STOP_MS)]);
     throw error;
   }
 }
