@@ -84,7 +84,11 @@ export class SessionClient {
   }
 
   #script(): unknown[] {
-    const step = (): object => ({ text: 't', toolCalls: [{ name: 'none', input: {} }], delayMs: this.#random.int(0, 60) });
+    const step = (): object => ({
+      text: 't',
+      toolCalls: [{ name: 'none', input: {} }],
+      delayMs: this.#random.int(0, 60),
+    });
     const retry = { error: { code: 'overloaded', message: 'later', retryable: true } };
     const steps: object[] = Array.from({ length: this.#random.int(0, 3) }, step);
     if (this.#random.int(0, 9) === 0) steps.push(retry);
@@ -110,7 +114,7 @@ export class SessionClient {
 
   async #read(reader: SseReader): Promise<string | undefined> {
     try {
-      for (let frame = await reader.next(1_000).catch(() => undefined); frame !== null; ) {
+      for (let frame = await reader.next(1_000).catch(() => undefined); frame !== null;) {
         if (frame !== undefined && frame.id !== null) this.tailed.push(JSON.parse(frame.data) as EventRecord);
         if (this.tailed.length >= this.#wanted || reader.ended) break;
         frame = await reader.next(1_000).catch(() => undefined);
@@ -134,17 +138,24 @@ export function checkHistory(client: SessionClient, items: readonly EventRecord[
   expect(new Set(ids).size, 'every event id is in the history once').toBe(ids.length);
   for (const { requestId, turnId, cursor } of client.accepted) {
     const commands = items.filter((item) => (item.payload as { requestId?: string }).requestId === requestId);
-    expect(commands.map(({ type, turnId: of, cursor: at }) => ({ type, of, at })), 'an accepted command is there once').toEqual([
-      { type: 'command.message', of: turnId, at: cursor },
-    ]);
+    expect(
+      commands.map(({ type, turnId: of, cursor: at }) => ({ type, of, at })),
+      'an accepted command is there once',
+    ).toEqual([{ type: 'command.message', of: turnId, at: cursor }]);
   }
   const started = items.filter((item) => item.type === 'command.message');
   expect(started.length, 'and no command that nobody sent').toBe(client.accepted.length);
   for (const { turnId } of started) {
     const own = items.filter((item) => item.turnId === turnId);
     const ends = own.filter((item) => TURN_ENDS.includes(item.type));
-    expect(ends.map((end) => end.type), `turn ${turnId} has one end`).toEqual(['turn.completed']);
+    expect(
+      ends.map((end) => end.type),
+      `turn ${turnId} has one end`,
+    ).toEqual(['turn.completed']);
     expect(own.at(-1), 'and nothing of the turn follows it').toBe(ends[0]);
   }
-  expect(client.tailed.map((record) => record.eventId), 'the tail saw what the pages show, in their order').toEqual(ids);
+  expect(
+    client.tailed.map((record) => record.eventId),
+    'the tail saw what the pages show, in their order',
+  ).toEqual(ids);
 }
