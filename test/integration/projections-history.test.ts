@@ -179,6 +179,25 @@ describe('pages of a history', () => {
     }
   });
 
+  test('are the same while the projection moves under the reader', async () => {
+    await using world = await newWorld({ sessions: 2, commits: 120 });
+    let projected = 0;
+    const projecting = (async () => {
+      while (projected < 120) await world.projectTo(++projected);
+    })();
+    let pages = 0;
+    while (projected < 120) {
+      const { ref } = world.sessions[random.int(0, 1)] as RandomSession;
+      const records = recordsOf(world, ref);
+      const request = { ...randomRequest(records), limit: random.int(10, 200), agent: null };
+      const page = await world.queries.history(ref, request);
+      expect(placeOf(page), JSON.stringify(request)).toEqual(placeOf(pageOf(records, request)));
+      pages++;
+    }
+    await projecting;
+    expect(pages).toBeGreaterThan(20);
+  });
+
   test('of a session that is not there are empty, and it is not shown', async () => {
     await using world = await newWorld({ sessions: 1, commits: 3 });
     const request = { order: 'asc', limit: 5, from: null, agent: null } as const;
