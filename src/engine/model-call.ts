@@ -40,6 +40,9 @@ interface Signals {
   readonly givingUp: AbortSignal;
 }
 
+/** Given as the reason of every abort here: the one that is made when none is given costs a stack trace a call. */
+const OVER = new Error('the call is over or no longer wanted');
+
 /** Runs one model call as an effect: started is in the log already, this records how it ended. */
 export class ModelCaller {
   readonly #options: ModelCallParts;
@@ -73,7 +76,7 @@ export class ModelCaller {
     } finally {
       unwatch();
       clearTimeout(deadline);
-      over.abort();
+      over.abort(OVER);
     }
   }
 
@@ -104,7 +107,7 @@ export class ModelCaller {
     const look = async (position: number | null): Promise<void> => {
       const known = await sessions.load(ref);
       const current = position !== null && known.position >= position ? known : await sessions.refresh(ref);
-      if (!isPending(current.state, pending)) unwanted.abort();
+      if (!isPending(current.state, pending)) unwanted.abort(OVER);
     };
     return sessions.watch(ref, (position) => {
       look(position).catch((error: unknown) => {

@@ -108,6 +108,9 @@ export class TailHub {
   }
 }
 
+/** The reason of an abort that says nothing else; made once, for each new one has a stack trace. */
+const DRAINED = new Error('the reader has drained');
+
 interface TailParts {
   readonly ref: AggregateRef;
   readonly store: EventStore;
@@ -215,7 +218,7 @@ class Tail {
     const tooSlow = new AbortController();
     const late = delay(this.#parts.slowMs, tooSlow.signal).then(() => false);
     const drained = await Promise.race([this.#parts.sink.drained().then(() => true), late]);
-    tooSlow.abort();
+    tooSlow.abort(DRAINED);
     return drained;
   }
 }
