@@ -16,6 +16,7 @@ const HEAD_END = '\r\n\r\n';
 export class Line {
   readonly #socket: Socket;
   #text = '';
+  #isOpen = true;
   #settle: { resolve: (answer: Answer) => void; reject: (error: Error) => void } | null = null;
 
   private constructor(socket: Socket) {
@@ -23,11 +24,16 @@ export class Line {
     socket.setEncoding('latin1');
     socket.on('data', (chunk) => this.#take(String(chunk)));
     socket.on('error', (error) => this.#fail(error));
-    socket.on('close', () => this.#fail(new Error('the server closed the connection')));
+    for (const end of ['end', 'close']) socket.on(end, () => this.#fail(new Error('the server closed the connection')));
   }
 
   static async open(address: string): Promise<Line> {
     return new Line(await dial(address));
+  }
+
+  /** A server may close a connection that has carried nothing for a while. */
+  get isOpen(): boolean {
+    return this.#isOpen;
   }
 
   /** Sends a request that was written by `request`. */
@@ -58,6 +64,7 @@ export class Line {
   }
 
   #fail(error: Error): void {
+    this.#isOpen = false;
     const settle = this.#settle;
     this.#settle = null;
     settle?.reject(error);
@@ -87,6 +94,7 @@ export class Lines {
   }
 
   async send(bytes: string): Promise<Answer> {
+    while (this.#idle.length > 0 && this.#idle.at(-1)?.isOpen !== true) this.#idle.pop();
     if (this.#idle.length === 0) await this.open(1);
     const line = this.#idle.pop();
     if (line === undefined) throw new Error('no connection');
