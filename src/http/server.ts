@@ -60,7 +60,7 @@ const PARAM_CHARS_MAX = HEADER_BYTES_MAX;
 export async function createServer(parts: ServerParts): Promise<FastifyInstance> {
   const { gate, logger } = parts;
   const app = fastify({
-    loggerInstance: logger as FastifyBaseLogger,
+    loggerInstance: withoutChatter(logger) as FastifyBaseLogger,
     logController: new LogController({ disableRequestLogging: true }),
     bodyLimit: gate.bodyBytesMax,
     requestTimeout: parts.timeouts.requestMs,
@@ -103,6 +103,11 @@ export async function createServer(parts: ServerParts): Promise<FastifyInstance>
   if (parts.roles.commands) await app.register(commandRoutes(parts.commands));
   if (parts.roles.reads) await app.register(historyRoutes(parts.history));
   return app;
+}
+
+/** The framework says at `info` where it listens; the Host says that itself, in words. */
+function withoutChatter(logger: Logger): Logger {
+  return logger.level === 'info' ? logger.child({}, { level: 'warn' }) : logger;
 }
 
 function addHooks(app: FastifyInstance, { gate, onResponse }: ServerParts): void {

@@ -70,7 +70,7 @@ export function agentRoutes(parts: AgentRouteParts): FastifyPluginAsyncZod {
         const ref = agentRef(callerOf(request), request.params.agentId);
         const agent = await queries.get(ref.tenant, ref.id);
         if (agent === null) throw notFound('agent');
-        return agent;
+        return { ...summaryOf(agent), manifest: agent.manifest };
       },
     );
     app.get(
@@ -93,6 +93,9 @@ function agentRef(caller: Caller, id: string): AggregateRef {
   return { tenant: caller.tenantId, kind: 'agent', id };
 }
 
-function summaryOf({ manifest: _manifest, ...summary }: AgentView): Omit<AgentView, 'manifest'> {
-  return summary;
+/** Members in the order in which they are documented: the database keeps none. */
+function summaryOf(view: AgentView): Omit<AgentView, 'manifest'> {
+  const { agentId, version, manifestHash, implementationVersion, name, description, archived, createdAt, updatedAt } =
+    view;
+  return { agentId, manifestHash, version, implementationVersion, name, description, archived, createdAt, updatedAt };
 }

@@ -92,9 +92,11 @@ type ShownCall = Omit<ModelCallView, 'position' | 'index' | 'outcome'> & {
   readonly outcome: 'completed' | 'failed' | 'cancelled' | 'lost';
 };
 
-function shownCall({ position: _position, index: _index, outcome, ...call }: ModelCallView): ShownCall {
+/** Members in the order of the contract: the database keeps none. */
+function shownCall({ outcome, usage, ...call }: ModelCallView): ShownCall {
   if (outcome === 'pending') throw new Error('the ledger shows calls that have ended only');
-  return { ...call, outcome };
+  const { id, sessionId, turnId, agentId, provider, model, at } = call;
+  return { id, sessionId, turnId, agentId, provider, model, at, outcome, usage };
 }
 
 /** @throws ProblemError when the cursor is malformed or of another session */
