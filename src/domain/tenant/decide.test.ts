@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { decideCreateTenant } from './decide.ts';
+import { decideCreateTenant, decideSaveKey } from './decide.ts';
 import type { CreateTenant } from './decide.ts';
 import { tenantEventSchemas } from './events.ts';
 import { evolveTenant, initialTenant } from './state.ts';
@@ -63,4 +63,13 @@ test.each([
     command({ bodyHash: sha('e'), idempotencyKey: now }),
   );
   expect(decision).toMatchObject({ kind: 'rejected', code });
+});
+
+test('two keys of a tenant never have the same secret, the studio key included', () => {
+  const save = (keyId: string, hash: string) => decideSaveKey(opened(), { keyId, role: 'application', hash });
+  expect(save('other', sha('a'))).toMatchObject({ kind: 'rejected', code: 'conflict' });
+  expect(save('other', sha('b'))).toMatchObject({ kind: 'rejected', code: 'conflict' });
+  expect(save('other', sha('d'))).toMatchObject({ kind: 'accepted', reply: { rotated: false } });
+  expect(save('application', sha('a'))).toMatchObject({ kind: 'unchanged' });
+  expect(save('application', sha('d'))).toMatchObject({ kind: 'accepted', reply: { rotated: true } });
 });

@@ -55,6 +55,9 @@ export function decideSaveKey(state: TenantState, command: SaveKey): Decision<Te
   if (present !== undefined && present.hash === command.hash && present.role === command.role) {
     return { kind: 'unchanged', reply: { rotated: false } };
   }
+  if (state.keys.some(({ id, hash }) => id !== command.keyId && hash === command.hash)) {
+    return reject('conflict', 'Another key of this tenant has the same secret; each needs its own.');
+  }
   if (present === undefined && state.keys.length >= KEYS_MAX) return tooMany('keys', KEYS_MAX);
   const takesLast =
     present?.role === 'application' && command.role !== 'application' && isLastApplicationKey(state, present.id);
