@@ -95,6 +95,8 @@ export class TenantDeletion {
     await faultPoint('deletion.rows-erased');
     for (const kind of AGGREGATE_KINDS) await snapshots.erase(`${kind}.${escapeToken(tenantId)}`);
     await store.erase(tenantId, ['tenant']);
+    // Once more: a rebuild that began since has read the tenant's own commits.
+    await eraseRows(tenantId);
     await faultPoint('deletion.tenant-erased');
     await directory.remove(tenantId);
   }

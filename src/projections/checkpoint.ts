@@ -1,9 +1,13 @@
 import { sql } from 'slonik';
 import type { CommonQueryMethods } from 'slonik';
 import { z } from 'zod';
+import type { ProjectionGroup } from './projection.ts';
 
 /** Another projector has moved the checkpoint: this one must stop applying. */
 export class FencedError extends Error {}
+
+/** The schema that a rebuild fills. */
+export const besideOf = (group: ProjectionGroup): string => `${group.name}_next`;
 
 /** How far a group has read a stream; 0 before its first commit. */
 export async function readCheckpoint(connection: CommonQueryMethods, schema: string, shard: number): Promise<number> {

@@ -1,12 +1,13 @@
 import { sql } from 'slonik';
-import { holdGroup } from './checkpoint.ts';
+import { besideOf, holdGroup } from './checkpoint.ts';
 import type { ProjectionGroup } from './projection.ts';
 import { reading } from './read-store/pool.ts';
 import type { ReadStore } from './read-store/pool.ts';
 
 /**
  * Removes a tenant's rows from every read model. Its commits are gone from the log, so a rebuild gives the same; the
- * group is held meanwhile, so that no projector or swap works on the same rows.
+ * group is held meanwhile, so that no projector or swap works on the same rows. A rebuild that is under way has read some
+ * of those commits and has others in hand: what it has made goes, and it fails and says so.
  */
 export async function eraseRows(pool: ReadStore, groups: readonly ProjectionGroup[], tenant: string): Promise<void> {
   for (const group of groups) {
@@ -19,6 +20,7 @@ export async function eraseRows(pool: ReadStore, groups: readonly ProjectionGrou
               sql.unsafe`delete from ${sql.identifier([group.name, table])} where tenant = ${tenant}`,
             );
           }
+          await transaction.query(sql.unsafe`drop schema if exists ${sql.identifier([besideOf(group)])} cascade`);
         }),
     );
   }

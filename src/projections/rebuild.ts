@@ -3,7 +3,7 @@ import type { DatabasePool, DatabasePoolConnection, DatabaseTransactionConnectio
 import { z } from 'zod';
 import type { Logger } from '../lib/logger.ts';
 import type { CommitSource } from '../streams/event-store.ts';
-import { FencedError, holdGroup, readCheckpoint } from './checkpoint.ts';
+import { besideOf, FencedError, holdGroup, readCheckpoint } from './checkpoint.ts';
 import type { ProjectionGroup } from './projection.ts';
 import { applyBatch, BATCH_MAX } from './runner.ts';
 
@@ -20,15 +20,26 @@ export interface RebuildOptions {
  * Builds a group's read models anew from the log in a schema beside the live one, and swaps the two by renaming. The
  * live projector goes on meanwhile; it finds its checkpoint moved and reads on from the new one. Read models are
  * rebuilt, never repaired.
+ * @throws FencedError when nothing was swapped: a tenant was deleted meanwhile, or more commits were parked than before.
  */
 export async function rebuild(options: RebuildOptions): Promise<void> {
   const { pool, source, group } = options;
-  const next = `${group.name}_next`;
+  const next = besideOf(group);
   await pool.connect(async (connection) => {
     await makeBeside(connection, group, next);
-    for (let shard = 0; shard < source.shards; shard++) await fill(connection, { ...options, schema: next, shard });
-    await swap(connection, options, next);
+    try {
+      for (let shard = 0; shard < source.shards; shard++) await fill(connection, { ...options, schema: next, shard });
+      await swap(connection, options, next);
+    } catch (error) {
+      if (await exists(connection, next)) throw error;
+      const advice = 'nothing was swapped; run it again';
+      throw new FencedError(`a tenant was deleted during the rebuild of ${group.name}: ${advice}`, { cause: error });
+    }
   });
+}
+
+async function exists(connection: DatabasePoolConnection, schema: string): Promise<boolean> {
+  return await connection.exists(sql.unsafe`select from pg_namespace where nspname = ${schema}`);
 }
 
 /** An empty copy of the group's schema: same tables, same indexes. */

@@ -16,7 +16,7 @@ import { isUnavailable } from './read-store/pool.ts';
 /** Commits of one transaction (design, section 4). */
 export const BATCH_MAX = 500;
 /**
- * Under load, how long arrivals are left to gather after a batch, ms: a transaction costs eleven statements however many
+ * Under load, how long arrivals are left to gather after a batch, ms: a transaction costs a dozen statements however many
  * commits it has. A batch that is nearly empty means no load, a large one means being behind; neither waits.
  */
 const GATHER_MS = 20;
