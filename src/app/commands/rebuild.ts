@@ -1,4 +1,5 @@
 import { createLogger } from '../../lib/logger.ts';
+import { FencedError } from '../../projections/checkpoint.ts';
 import { openReadStore } from '../../projections/read-store/pool.ts';
 import { rebuild } from '../../projections/rebuild.ts';
 import type { Config } from '../config.ts';
@@ -36,6 +37,8 @@ export async function rebuildProjections(config: Config, name: string | undefine
       process.stdout.write(`${group.name}: rebuilt in ${((performance.now() - begun) / 1000).toFixed(1)} s\n`);
     }
     return 0;
+  } catch (error) {
+    throw error instanceof FencedError ? new StartError(error.message) : error;
   } finally {
     await stack.unwind();
   }
