@@ -1,7 +1,7 @@
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import type { AggregateRef } from '#src/streams/subjects.ts';
 import { newRef } from '../support/commits.ts';
-import { answered, Gate, TestModel, TestNode, untilAborted } from '../support/engine.ts';
+import { answered, Gate, TestModel, TestNode, TestNodes, untilAborted } from '../support/engine.ts';
 import type { NodeOptions } from '../support/engine.ts';
 import { openLog } from '../support/jetstream.ts';
 import type { TestLog } from '../support/jetstream.ts';
@@ -15,7 +15,7 @@ let proxy: TcpProxy;
 /** The log as the node sees it whose network fails, and as everybody else does. */
 let faulty: TestLog;
 let direct: TestLog;
-let nodes: TestNode[] = [];
+const nodes = new TestNodes();
 
 beforeAll(async () => {
   nats = disposables.use(await TestNats.start());
@@ -28,9 +28,7 @@ beforeAll(async () => {
 });
 
 afterEach(async () => {
-  Gate.openAll();
-  await Promise.all(nodes.map(async (node) => await node[Symbol.asyncDispose]()));
-  nodes = [];
+  await nodes.end();
 });
 
 afterAll(async () => {
@@ -38,8 +36,7 @@ afterAll(async () => {
 });
 
 async function started(log: TestLog, options: NodeOptions = {}): Promise<TestNode> {
-  const node = new TestNode(log, options);
-  nodes.push(node);
+  const node = nodes.add(log, options);
   await node.start();
   return node;
 }

@@ -1,8 +1,8 @@
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import type { AggregateRef } from '#src/streams/subjects.ts';
 import { newRef } from '../support/commits.ts';
-import { Gate, TestModel, TestNode, untilAborted } from '../support/engine.ts';
-import type { NodeOptions } from '../support/engine.ts';
+import { Gate, TestModel, TestNodes, untilAborted } from '../support/engine.ts';
+import type { NodeOptions, TestNode } from '../support/engine.ts';
 import { openLog } from '../support/jetstream.ts';
 import type { TestLog } from '../support/jetstream.ts';
 import { TestNats } from '../support/nats.ts';
@@ -11,7 +11,7 @@ import { until } from '../support/wait-until.ts';
 
 const disposables = new AsyncDisposableStack();
 let log: TestLog;
-let nodes: TestNode[] = [];
+const nodes = new TestNodes();
 
 beforeAll(async () => {
   const nats = disposables.use(await TestNats.start());
@@ -19,21 +19,14 @@ beforeAll(async () => {
 });
 
 afterEach(async () => {
-  Gate.openAll();
-  await Promise.all(nodes.map(async (node) => await node.dispatcher.stop()));
-  await Promise.all(nodes.map(async (node) => await node[Symbol.asyncDispose]()));
-  nodes = [];
+  await nodes.end();
 });
 
 afterAll(async () => {
   await disposables.disposeAsync();
 });
 
-function newNode(options: NodeOptions = {}): TestNode {
-  const node = new TestNode(log, options);
-  nodes.push(node);
-  return node;
-}
+const newNode = (options?: NodeOptions): TestNode => nodes.add(log, options);
 
 async function opened(node: TestNode): Promise<AggregateRef> {
   const ref = newRef();

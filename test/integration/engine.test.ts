@@ -5,8 +5,8 @@ import { LogUnavailableError } from '#src/streams/event-store.ts';
 import type { AggregateRef } from '#src/streams/subjects.ts';
 import type { WorkItem, WorkQueue } from '#src/streams/work-queue.ts';
 import { newRef } from '../support/commits.ts';
-import { answered, Gate, TestModel, TestNode, untilAborted } from '../support/engine.ts';
-import type { NodeOptions } from '../support/engine.ts';
+import { answered, Gate, TestModel, TestNodes, untilAborted } from '../support/engine.ts';
+import type { NodeOptions, TestNode } from '../support/engine.ts';
 import { openLog } from '../support/jetstream.ts';
 import type { TestLog } from '../support/jetstream.ts';
 import { ERROR } from '../support/logger.ts';
@@ -18,7 +18,7 @@ import { until } from '../support/wait-until.ts';
 const disposables = new AsyncDisposableStack();
 let nats: TestNats;
 let log: TestLog;
-let nodes: TestNode[] = [];
+const nodes = new TestNodes();
 
 beforeAll(async () => {
   nats = disposables.use(await TestNats.start());
@@ -26,22 +26,14 @@ beforeAll(async () => {
 });
 
 afterEach(async () => {
-  Gate.openAll();
-  // Dispatchers first: a worker that ends would otherwise have its turns handed to the next one.
-  await Promise.all(nodes.map(async (node) => await node.dispatcher.stop()));
-  await Promise.all(nodes.map(async (node) => await node[Symbol.asyncDispose]()));
-  nodes = [];
+  await nodes.end();
 });
 
 afterAll(async () => {
   await disposables.disposeAsync();
 });
 
-function newNode(options: NodeOptions = {}): TestNode {
-  const node = new TestNode(log, options);
-  nodes.push(node);
-  return node;
-}
+const newNode = (options?: NodeOptions): TestNode => nodes.add(log, options);
 
 async function opened(node: TestNode, limits = {}): Promise<AggregateRef> {
   const ref = newRef();

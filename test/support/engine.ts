@@ -197,3 +197,22 @@ export class TestNode implements AsyncDisposable {
     await this.liveness.stop(this.#announced ? this.nodeId : null);
   }
 }
+
+/** The nodes that a test starts, to be ended after it. */
+export class TestNodes {
+  #nodes: TestNode[] = [];
+
+  add(log: TestLog, options: NodeOptions = {}): TestNode {
+    const node = new TestNode(log, options);
+    this.#nodes.push(node);
+    return node;
+  }
+
+  /** Dispatchers first: a worker that ends would otherwise have its turns handed to the next one. */
+  async end(): Promise<void> {
+    Gate.openAll();
+    await Promise.all(this.#nodes.map(async (node) => await node.dispatcher.stop()));
+    await Promise.all(this.#nodes.map(async (node) => await node[Symbol.asyncDispose]()));
+    this.#nodes = [];
+  }
+}
