@@ -30,10 +30,11 @@ module.exports = {
   forbidden: [
     {
       name: 'domain-is-pure',
-      comment: 'The domain imports the domain and zod: no I/O, no node:*, no other folder.',
+      comment:
+        'The domain imports the domain, zod and a pure JSON Schema validator: no I/O, no node:*, no other folder.',
       severity: 'error',
       from: { path: DOMAIN, pathNot: TEST },
-      to: { pathNot: [DOMAIN, '(^|/)node_modules/zod/'] },
+      to: { pathNot: [DOMAIN, '(^|/)node_modules/(zod|ajv|ajv-formats|re2js)/'] },
     },
     folderMayImport('lib', [], 'lib holds leaves: it imports nothing of ours.'),
     folderMayImport('streams', [LIB], 'The log is generic: it knows no aggregate and no caller.'),
