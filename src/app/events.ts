@@ -1,7 +1,10 @@
 import type { UpcasterTable } from '../streams/codec.ts';
 
 /**
- * Upcasters of published events (docs/adding-an-event.md). None yet: every event is in its first version. An entry is
- * added when a published shape must change, with a test beside it, and is never taken away.
+ * Upcasters of published events (docs/adding-an-event.md). An entry is added when a published shape must change, with a
+ * test beside it, and is never taken away.
  */
-export const UPCASTERS: UpcasterTable = {};
+export const UPCASTERS: UpcasterTable = {
+  // The instructions are the manifest's, which the session or this event has anyway.
+  'turn.started': { 1: ({ instructions: _instructions, ...data }) => data },
+};

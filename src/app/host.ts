@@ -224,6 +224,7 @@ async function serverParts(
     sessions: { loop, agents, sessions, queries, freshness },
     commands: {
       loop,
+      agents,
       sessions,
       older: { find: async (ref, key, upTo) => await queries.findReceipt(ref, key, upTo) },
       isDraining,

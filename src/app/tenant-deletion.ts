@@ -58,14 +58,14 @@ export function tenantDeletion(parts: DeletionParts): {
       return await queries.active(tenantId);
     },
     cancelTurn: async (tenant, id, { actor, causation }) => {
-      const command = { requestId: causation, subject: null, reason: 'the tenant is being deleted' };
+      const command = { requestId: causation, subject: null, reason: 'the tenant is being deleted', withQueue: true };
       await loop.execute(
         sessions,
         { tenant, kind: 'session', id },
         {
           actor,
           causation,
-          decide: (state) => decideCancel(state, command, systemClock()),
+          decide: (state) => decideCancel(state, command, { nowMs: systemClock(), jitter: 0, workerId: null }),
         },
       );
     },

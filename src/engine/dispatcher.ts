@@ -1,8 +1,12 @@
+import type { SessionEvent } from '../domain/session/events.ts';
+import { dueMs, evolveWatch } from '../domain/turn/watch.ts';
+import type { TurnWatch } from '../domain/turn/watch.ts';
 import { delay } from '../lib/backoff.ts';
 import type { Clock } from '../lib/clock.ts';
 import { faultPoint } from '../lib/fault-points.ts';
 import type { Logger } from '../lib/logger.ts';
 import { OutageLog } from '../lib/outage-log.ts';
+import { eventsOf } from '../streams/commit.ts';
 import type { StoredCommit } from '../streams/commit.ts';
 import type { CommitSource, FollowedCommit } from '../streams/event-store.ts';
 import type { KeyValue } from '../streams/key-value.ts';
@@ -12,22 +16,19 @@ import type { WorkQueue } from '../streams/work-queue.ts';
 import type { WorkerLiveness } from './liveness.ts';
 
 /** A turn that has begun and not ended, as far as the dispatcher has read. */
-interface OpenTurn {
+interface Watched {
   readonly ref: AggregateRef;
-  readonly turnId: string;
-  /** Who claimed it last; null: nobody, or it was handed back. */
-  readonly workerId: string | null;
-}
-
-interface Watched extends OpenTurn {
-  /** When it was first seen without a living worker, ms; null: it has one. */
+  readonly watch: TurnWatch;
+  /** When something is due of it by time alone, ms. */
+  readonly dueMs: number;
+  /** When it was first seen without a living worker, ms; null: it has one, or wants none. */
   orphanedAt: number | null;
   offeredAt: number | null;
 }
 
 interface Checkpoint {
   readonly position: number;
-  readonly open: readonly OpenTurn[];
+  readonly open: readonly { readonly ref: AggregateRef; readonly watch: TurnWatch }[];
 }
 
 export interface DispatcherOptions {
@@ -52,11 +53,15 @@ const ORPHAN_GRACE_MS = 500;
 /** A turn that stays without a worker is offered again; the queue holds a session at most once. */
 const OFFER_AGAIN_MS = 3_000;
 const BUFFER = 500;
+/** Raised with the meaning of what a checkpoint holds: an older one is left aside, and the stream read from its beginning. */
+const CHECKPOINT_VERSION = 2;
 
 /**
- * Sees to it that every open turn has a living worker. It is a projection of the log (the open turns of one stream) and
- * a comparison that takes no input: any turn without a living worker is offered to the work queue, however it got there.
- * A turn that its accepting process runs itself (the common case) never enters the queue.
+ * Sees to it that every open turn goes on. It is a projection of the log (the open turns of one stream) and a comparison
+ * that takes no input: any turn that wants a worker and has no living one, and any of which a time is over (a claim's
+ * lease, a deadline), is offered to the work queue, however it got there. These are the timers of the Host: as durable as
+ * the log they are read from (docs/decisions/0010). A turn that its accepting process runs itself (the common case)
+ * never enters the queue; one that waits for people or executors costs an entry in a map.
  *
  *   waiting (another node leads) → leading (follows the stream, compares four times a second) → waiting …
  *
@@ -159,49 +164,41 @@ export class Dispatcher {
     return this.#observeEvents(followed.stored);
   }
 
-  /** Returns whether the commit left its turn without a claim. */
+  /** Returns whether the commit left its turn wanting a worker. */
   #observeEvents({ ref, commit }: StoredCommit): boolean {
     const key = refKey(ref);
-    let unclaimed = false;
-    for (const { type, data } of commit.events) {
-      const turnId = String(data['turnId']);
-      if (type === 'turn.started') {
-        this.#watch(key, { ref, turnId, workerId: null });
-        unclaimed = true;
-      } else if (type === 'segment.claimed') {
-        this.#watch(key, { ref, turnId, workerId: String(data['workerId']) });
-        unclaimed = false;
-      } else if (type === 'segment.released') {
-        this.#watch(key, { ref, turnId, workerId: null });
-        unclaimed = true;
-      } else if (type === 'turn.completed' || type === 'turn.failed' || type === 'turn.cancelled') {
-        this.#open.delete(key);
-        unclaimed = false;
-      }
-    }
-    return unclaimed;
+    const before = this.#open.get(key)?.watch ?? null;
+    const after = eventsOf<SessionEvent>(commit).reduce(evolveWatch, before);
+    if (after === before) return false;
+    if (after === null) this.#open.delete(key);
+    else this.#watch(ref, after);
+    return after?.wanted === true;
   }
 
-  #watch(key: string, turn: OpenTurn): void {
-    this.#open.set(key, { ...turn, orphanedAt: turn.workerId === null ? 0 : null, offeredAt: null });
+  #watch(ref: AggregateRef, watch: TurnWatch): void {
+    const orphanedAt = watch.wanted ? 0 : null;
+    this.#open.set(refKey(ref), { ref, watch, dueMs: dueMs(watch), orphanedAt, offeredAt: null });
   }
 
   async #compare(): Promise<void> {
     // While it still reads what happened before it led, most turns that look open have ended long ago.
     if (this.#position < this.#caughtUpTo) return;
-    const { liveness, work, clock } = this.#options;
+    const { work, clock } = this.#options;
     const now = clock();
     for (const turn of this.#open.values()) {
-      if (turn.workerId !== null && liveness.isAlive(turn.workerId)) {
-        turn.orphanedAt = null;
-        continue;
-      }
-      turn.orphanedAt ??= now;
-      const due = turn.offeredAt === null || now - turn.offeredAt >= OFFER_AGAIN_MS;
-      if (!due || now - turn.orphanedAt < ORPHAN_GRACE_MS) continue;
+      if (!this.#isDue(turn, now)) continue;
+      if (turn.offeredAt !== null && now - turn.offeredAt < OFFER_AGAIN_MS) continue;
       turn.offeredAt = now;
       await work.offer(turn.ref);
     }
+  }
+
+  #isDue(turn: Watched, now: number): boolean {
+    const { workerId, wanted } = turn.watch;
+    const isLeft = wanted || (workerId !== null && !this.#options.liveness.isAlive(workerId));
+    turn.orphanedAt = isLeft ? (turn.orphanedAt ?? now) : null;
+    if (turn.orphanedAt !== null && now - turn.orphanedAt >= ORPHAN_GRACE_MS) return true;
+    return now >= turn.dueMs;
   }
 
   async #loadCheckpoint(): Promise<void> {
@@ -215,13 +212,13 @@ export class Dispatcher {
     const checkpoint = JSON.parse(entry.value) as Checkpoint;
     this.#position = checkpoint.position;
     this.#savedPosition = checkpoint.position;
-    for (const turn of checkpoint.open) this.#watch(refKey(turn.ref), turn);
+    for (const { ref, watch } of checkpoint.open) this.#watch(ref, watch);
   }
 
   async #saveCheckpoint(): Promise<void> {
     if (this.#position === this.#savedPosition) return;
     const position = this.#position;
-    const open = [...this.#open.values()].map(({ ref, turnId, workerId }) => ({ ref, turnId, workerId }));
+    const open = [...this.#open.values()].map(({ ref, watch }) => ({ ref, watch }));
     const checkpoint: Checkpoint = { position, open };
     const expected = this.#checkpointRevision;
     const revision = await this.#options.checkpoints.swap(this.#checkpointKey, JSON.stringify(checkpoint), {
@@ -234,7 +231,7 @@ export class Dispatcher {
   }
 
   get #checkpointKey(): string {
-    return `dispatcher.${this.#options.shard}`;
+    return `dispatcher.${this.#options.shard}.v${CHECKPOINT_VERSION}`;
   }
 }
 

@@ -2,7 +2,10 @@ import type { SessionEvent } from '../domain/session/events.ts';
 import type { OpenSession, SessionState } from '../domain/session/state.ts';
 import * as process from '../domain/turn/process.ts';
 import type { ModelOutcome } from '../domain/turn/process.ts';
-import type { PendingCall } from '../domain/turn/state.ts';
+import { manifestOf, modelOf } from '../domain/turn/draft.ts';
+import type { ActiveTurn } from '../domain/turn/state.ts';
+import type { PendingCall, Thread } from '../domain/turn/thread.ts';
+import { declaredTools } from '../domain/turn/tools.ts';
 import { NO_USAGE } from '../domain/turn/usage.ts';
 import type { ModelDrivers } from '../drivers/model/port.ts';
 import type { Logger } from '../lib/logger.ts';
@@ -30,14 +33,11 @@ export interface ModelCallParts extends TurnStepParts {
 export interface WantedCall {
   readonly ref: AggregateRef;
   readonly session: OpenSession;
+  readonly turn: ActiveTurn;
+  readonly thread: Thread;
   /** Of the newest commit in that fold: whatever becomes of the call is recorded after it. */
   readonly position: number;
   readonly pending: PendingCall;
-}
-
-interface Signals {
-  readonly stopping: AbortSignal;
-  readonly givingUp: AbortSignal;
 }
 
 /** Given as the reason of every abort here: the one that is made when none is given costs a stack trace a call. */
@@ -46,11 +46,12 @@ const OVER = new Error('the call is over or no longer wanted');
 /** Runs one model call as an effect: started is in the log already, this records how it ended. */
 export class ModelCaller {
   readonly #options: ModelCallParts;
-  readonly #signals: Signals;
+  /** Aborted when a stopping worker has waited long enough. */
+  readonly #givingUp: AbortSignal;
 
-  constructor(options: ModelCallParts, signals: Signals) {
+  constructor(options: ModelCallParts, givingUp: AbortSignal) {
     this.#options = options;
-    this.#signals = signals;
+    this.#givingUp = givingUp;
   }
 
   /**
@@ -58,19 +59,19 @@ export class ModelCaller {
    * call is no longer wanted: the turn was cancelled, timed out, or taken by another worker.
    */
   async run(wanted: WantedCall): Promise<void> {
-    const { ref, session, pending } = wanted;
+    const { ref, turn, pending } = wanted;
     const unwanted = new AbortController();
     const over = new AbortController();
     const unwatch = this.#watch(ref, pending, unwanted);
-    const deadline = this.#deadline(ref, session, over.signal);
+    const deadline = this.#deadline(ref, turn, over.signal);
     try {
       await faultPoint('model.called');
-      const signal = AbortSignal.any([unwanted.signal, this.#signals.givingUp]);
-      const outcome = await this.#call(session, pending, signal);
+      const signal = AbortSignal.any([unwanted.signal, this.#givingUp]);
+      const outcome = await this.#call(wanted, signal);
       // From here on the log decides whether the answer still counts; our own commit needs no looking at.
       unwatch();
       await faultPoint('model.answered');
-      if (this.#signals.givingUp.aborted && !unwanted.signal.aborted) await this.#handBack(ref);
+      if (this.#givingUp.aborted && !unwanted.signal.aborted) await this.#handBack(ref);
       else await this.#record(wanted, outcome);
       await faultPoint('model.recorded');
     } finally {
@@ -80,20 +81,25 @@ export class ModelCaller {
     }
   }
 
-  async #call(session: OpenSession, pending: PendingCall, signal: AbortSignal): Promise<ModelOutcome> {
+  async #call({ session, turn, thread, pending }: WantedCall, signal: AbortSignal): Promise<ModelOutcome> {
     const driver = this.#options.models.get(pending.provider);
     if (driver === undefined) {
       const message = `The provider ${pending.provider} is not available on this Host. Choose another in the agent's manifest.`;
       return { kind: 'failed', error: { code: 'model_unavailable', message }, retryAfterMs: null, usage: NO_USAGE };
     }
     const timeout = AbortSignal.timeout(CALL_TIMEOUT_MS);
+    const manifest = manifestOf(session, turn, thread);
+    const { stepInstructions, answered } = thread;
     const request = {
       callId: pending.callId,
       model: pending.model,
-      settings: session.turn?.model?.settings ?? {},
-      instructions: session.turn?.instructions ?? '',
-      messages: session.conversation.messages,
-      answered: session.turn?.answered ?? 0,
+      settings: modelOf(session, turn, thread)?.settings ?? {},
+      instructions:
+        stepInstructions === null ? manifest.instructions : `${manifest.instructions}\n\n${stepInstructions}`,
+      messages: (thread.conversation ?? session.conversation).messages,
+      tools: declaredTools(manifest, thread),
+      outputSchema: manifest.outputSchema ?? null,
+      answered,
     };
     const outcome = await driver.call(request, AbortSignal.any([signal, timeout]));
     if (!timeout.aborted || signal.aborted || outcome.kind === 'completed') return outcome;
@@ -116,8 +122,8 @@ export class ModelCaller {
     });
   }
 
-  #deadline(ref: AggregateRef, session: OpenSession, over: AbortSignal): NodeJS.Timeout {
-    const leftMs = Date.parse(session.turn?.deadlineAt ?? '') - this.#options.clock();
+  #deadline(ref: AggregateRef, turn: ActiveTurn, over: AbortSignal): NodeJS.Timeout {
+    const leftMs = Date.parse(turn.deadlineAt) - this.#options.clock();
     return setTimeout(() => void this.#expire(ref, over), Math.min(Math.max(0, leftMs) + 1, TIMER_MAX_MS));
   }
 
@@ -125,8 +131,8 @@ export class ModelCaller {
   async #expire(ref: AggregateRef, over: AbortSignal): Promise<void> {
     for (let attempt = 0; !over.aborted; attempt++) {
       try {
-        await turnStep(this.#options, { ref, causation: 'deadline' }, (draft, clock) => {
-          process.expire(draft, clock);
+        await turnStep(this.#options, { ref, causation: 'deadline' }, (draft, context) => {
+          process.expire(draft, context);
         });
         return;
       } catch (error) {
@@ -142,18 +148,17 @@ export class ModelCaller {
     const { callId } = pending;
     for (let attempt = 0; ; attempt++) {
       try {
-        const release = this.#signals.stopping.aborted;
-        const settled = await turnStep(this.#options, { ref, causation: callId }, (draft, clock) => {
+        const settled = await turnStep(this.#options, { ref, causation: callId }, (draft, context) => {
           if (!isPending(draft.state, pending)) return false;
-          process.settle(draft, { callId, outcome, release }, clock);
+          process.settle(draft, { callId, outcome }, context);
           return true;
         });
         if (!settled) await this.#reportLate(wanted, outcome);
         return;
       } catch (error) {
-        if (!(error instanceof LogUnavailableError) || this.#signals.givingUp.aborted) throw error;
+        if (!(error instanceof LogUnavailableError) || this.#givingUp.aborted) throw error;
         this.#options.logger.warn({ err: error, session: ref.id }, 'an answer waits for the log');
-        await delay(backoffMs(attempt, { baseMs: 100, capMs: 2_000 }), this.#signals.givingUp);
+        await delay(backoffMs(attempt, { baseMs: 100, capMs: 2_000 }), this.#givingUp);
       }
     }
   }
@@ -161,11 +166,11 @@ export class ModelCaller {
   /** Nobody waits for the answer any more, but somebody pays for it. */
   async #reportLate(wanted: WantedCall, { usage }: ModelOutcome): Promise<void> {
     if (!usage.tokensReported) return;
-    const { ref, session, pending } = wanted;
+    const { ref, turn, pending } = wanted;
     const { callId } = pending;
+    const { turnId } = turn;
     const { recorded, repeated } = await this.#fateOf(wanted);
     if (recorded) return;
-    const turnId = session.turn?.turnId ?? '';
     await turnStep(this.#options, { ref, causation: callId }, (draft) => {
       process.reportLate(draft, { turnId, callId, usage: { ...usage, duplicate: repeated } });
     });
@@ -205,5 +210,6 @@ export class ModelCaller {
 }
 
 function isPending(state: SessionState, call: PendingCall): boolean {
-  return state.status === 'open' && state.turn?.pending?.callId === call.callId;
+  if (state.status !== 'open' || state.turn === null) return false;
+  return Object.values(state.turn.threads).some(({ pending }) => pending?.callId === call.callId);
 }

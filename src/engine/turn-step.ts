@@ -3,7 +3,7 @@ import type { Repository } from '../commands/repository.ts';
 import { decideTurn } from '../domain/session/decide.ts';
 import type { SessionEvent } from '../domain/session/events.ts';
 import type { SessionState } from '../domain/session/state.ts';
-import type { SessionDraft, TurnClock } from '../domain/turn/process.ts';
+import type { SessionDraft, TurnContext } from '../domain/turn/draft.ts';
 import type { Clock } from '../lib/clock.ts';
 import type { AggregateRef } from '../streams/subjects.ts';
 
@@ -12,20 +12,24 @@ export interface TurnStepParts {
   readonly loop: CommandLoop;
   readonly sessions: Repository<SessionState, SessionEvent>;
   readonly clock: Clock;
+  /** Aborted when the worker stops: it takes nothing on then. */
+  readonly stopping: AbortSignal;
 }
 
 /** Runs one input of the turn process through the command loop and returns what `step` made of it. */
 export async function turnStep<R>(
   parts: TurnStepParts,
   input: { readonly ref: AggregateRef; readonly causation: string },
-  step: (draft: SessionDraft, clock: TurnClock) => R,
+  step: (draft: SessionDraft, context: TurnContext) => R,
 ): Promise<R> {
   const outcome = await parts.loop.execute(parts.sessions, input.ref, {
     actor: `worker:${parts.workerId}`,
     causation: input.causation,
     decide: (state: SessionState) => {
       const nowMs = parts.clock();
-      return decideTurn(state, nowMs, (draft) => step(draft, { nowMs, jitter: Math.random() }));
+      return decideTurn(state, nowMs, (draft) =>
+        step(draft, { nowMs, jitter: Math.random(), workerId: parts.workerId, release: parts.stopping.aborted }),
+      );
     },
   });
   if (outcome.kind === 'rejected') throw new Error(`a step of a turn was refused: ${outcome.code}`);

@@ -1,18 +1,21 @@
 import type { TurnPlace, TurnRunner } from '../commands/session/turn-runner.ts';
-import type { SessionState } from '../domain/session/state.ts';
+import type { OpenSession, SessionState } from '../domain/session/state.ts';
 import * as process from '../domain/turn/process.ts';
+import { isReady, retryDueMs } from '../domain/turn/rest.ts';
+import type { ActiveTurn } from '../domain/turn/state.ts';
 import { backoffMs, delay } from '../lib/backoff.ts';
 import { faultPoint } from '../lib/fault-points.ts';
+import { Wake } from '../lib/wake.ts';
 import { LogUnavailableError } from '../streams/event-store.ts';
 import { refKey } from '../streams/subjects.ts';
 import type { AggregateRef } from '../streams/subjects.ts';
 import type { WorkItem, WorkQueue } from '../streams/work-queue.ts';
 import type { WorkerLiveness } from './liveness.ts';
 import { ModelCaller } from './model-call.ts';
-import type { ModelCallParts } from './model-call.ts';
+import type { ModelCallParts, WantedCall } from './model-call.ts';
 import { turnStep } from './turn-step.ts';
 
-export interface WorkerOptions extends ModelCallParts {
+export interface WorkerOptions extends Omit<ModelCallParts, 'stopping'> {
   readonly work: WorkQueue;
   readonly liveness: WorkerLiveness;
   /** Turns that run at the same time in this process. */
@@ -32,19 +35,21 @@ const DRAIN_MS = 8_000;
  * A turn is driven from the fold of its session alone. Whatever is lost here, another worker finds it in the log.
  */
 export class Worker implements TurnRunner {
-  readonly #options: WorkerOptions;
+  readonly #options: WorkerOptions & ModelCallParts;
   readonly #calls: ModelCaller;
   readonly #stopping = new AbortController();
   /** Aborted when a drain has taken too long. */
   readonly #givingUp = new AbortController();
   readonly #running = new Map<string, Promise<void>>();
+  /** Items of the work queue that are being looked at. */
+  readonly #looking = new Set<Promise<void>>();
   #reserved = 0;
   #roomWanted: (() => void) | null = null;
   #taking: Promise<void> = Promise.resolve();
 
   constructor(options: WorkerOptions) {
-    this.#options = options;
-    this.#calls = new ModelCaller(options, { stopping: this.#stopping.signal, givingUp: this.#givingUp.signal });
+    this.#options = { ...options, stopping: this.#stopping.signal };
+    this.#calls = new ModelCaller(this.#options, this.#givingUp.signal);
   }
 
   /** Turns that this process holds. */
@@ -54,10 +59,7 @@ export class Worker implements TurnRunner {
 
   start(): void {
     const options = { hasRoom: async () => await this.#room(), signal: this.#stopping.signal };
-    this.#taking = this.#options.work.take(
-      (item) => this.#run(item.ref, async () => await this.#takeOver(item)),
-      options,
-    );
+    this.#taking = this.#options.work.take((item) => this.#look(item), options);
   }
 
   async stop(): Promise<void> {
@@ -65,6 +67,7 @@ export class Worker implements TurnRunner {
     this.#roomWanted?.();
     const timer = setTimeout(() => this.#givingUp.abort(), this.#options.drainMs ?? DRAIN_MS);
     await this.#taking;
+    await Promise.all(this.#looking);
     await Promise.all(this.#running.values());
     clearTimeout(timer);
   }
@@ -79,13 +82,13 @@ export class Worker implements TurnRunner {
     };
     const run = (ref: AggregateRef): void => {
       free();
-      this.#run(ref, async () => await this.#drive(ref));
+      this.#run(ref);
     };
     return { workerId: this.#options.workerId, run, free };
   }
 
   #hasRoom(): boolean {
-    return this.#running.size + this.#reserved < this.#options.concurrency;
+    return this.#running.size + this.#looking.size + this.#reserved < this.#options.concurrency;
   }
 
   async #room(): Promise<void> {
@@ -96,11 +99,12 @@ export class Worker implements TurnRunner {
     }
   }
 
-  #run(ref: AggregateRef, task: () => Promise<void>): void {
+  /** Takes the session in hand, after whatever this process still does for it. */
+  #run(ref: AggregateRef): void {
     const key = refKey(ref);
     const before = this.#running.get(key) ?? Promise.resolve();
     const mine = before
-      .then(async () => await this.#untilDone(ref, task))
+      .then(async () => await this.#untilDone(ref))
       .finally(() => {
         if (this.#running.get(key) === mine) this.#running.delete(key);
         this.#roomWanted?.();
@@ -112,10 +116,10 @@ export class Worker implements TurnRunner {
    * A turn that this process holds is never just dropped: its lease would keep others away. The log being away is waited
    * out; a bug ends the turn as failed.
    */
-  async #untilDone(ref: AggregateRef, task: () => Promise<void>): Promise<void> {
+  async #untilDone(ref: AggregateRef): Promise<void> {
     for (let attempt = 0; ; attempt++) {
       try {
-        await (attempt === 0 ? task() : this.#drive(ref));
+        await this.#drive(ref);
         return;
       } catch (error) {
         this.#options.logger.error(
@@ -130,62 +134,123 @@ export class Worker implements TurnRunner {
   }
 
   async #failTurn(ref: AggregateRef): Promise<void> {
-    await turnStep(this.#options, { ref, causation: 'worker failure' }, (draft) => {
-      if (this.#owns(draft.state))
-        process.fail(draft, { code: 'internal_error', message: 'The turn met an internal error.' });
+    await turnStep(this.#options, { ref, causation: 'worker failure' }, (draft, context) => {
+      if (this.#owned(draft.state) !== null)
+        process.fail(draft, { code: 'internal_error', message: 'The turn met an internal error.' }, context);
     });
   }
 
+  #look(item: WorkItem): void {
+    const looking = this.#takeOver(item)
+      .catch((error: unknown) => {
+        // The queue delivers it again.
+        this.#options.logger.warn({ err: error, session: item.ref.id }, 'a session could not be looked at');
+      })
+      .finally(() => {
+        this.#looking.delete(looking);
+        this.#roomWanted?.();
+      });
+    this.#looking.add(looking);
+  }
+
+  /**
+   * Somebody thinks that the session needs a worker, or that a time of its turn is over: whatever is due is recorded, and
+   * a turn that has something to run and no living worker is claimed.
+   */
   async #takeOver(item: WorkItem): Promise<void> {
     const { ref } = item;
     const { state } = await this.#options.sessions.refresh(ref);
     const seen = state.status === 'open' ? state.turn : null;
-    const wanted = seen !== null && (seen.claim === null || !this.#options.liveness.isAlive(seen.claim.workerId));
-    if (wanted) {
-      await turnStep(this.#options, { ref, causation: 'take-over' }, (draft, clock) => {
-        const turn = draft.state.status === 'open' ? draft.state.turn : null;
-        // Somebody else was faster: the epoch has moved on, or the turn has ended.
-        if (turn?.turnId === seen.turnId && turn.epoch === seen.epoch)
-          process.claim(draft, this.#options.workerId, clock);
-      });
-      await faultPoint('turn.claimed');
-    }
-    await item.done();
-    await this.#drive(ref);
-  }
-
-  /** Runs the turn's effects, one after the other, for as long as the turn is ours. */
-  async #drive(ref: AggregateRef): Promise<void> {
-    for (;;) {
-      const { state, position } = await this.#options.sessions.load(ref);
-      const turn = this.#owns(state);
-      if (turn === null || state.status !== 'open') return;
-      if (turn.pending !== null) {
-        await this.#calls.run({ ref, session: state, position, pending: turn.pending });
-      } else {
-        await this.#wait(ref, turn.retryAt);
-      }
-    }
-  }
-
-  #owns(state: SessionState): NonNullable<Extract<SessionState, { status: 'open' }>['turn']> | null {
-    const turn = state.status === 'open' ? state.turn : null;
-    return turn?.claim?.workerId === this.#options.workerId ? turn : null;
-  }
-
-  /** Between a retryable failure and the next attempt; a change of the session (a cancel) or a stop ends the wait. */
-  async #wait(ref: AggregateRef, retryAt: string | null): Promise<void> {
-    const waitMs = retryAt === null ? 0 : Math.max(0, Date.parse(retryAt) - this.#options.clock());
-    const changed = new AbortController();
-    const unwatch = this.#options.sessions.watch(ref, () => changed.abort());
-    try {
-      await delay(waitMs, AbortSignal.any([changed.signal, this.#stopping.signal]));
-    } finally {
-      unwatch();
-    }
-    const release = this.#stopping.signal.aborted;
-    await turnStep(this.#options, { ref, causation: 'retry' }, (draft, clock) => {
-      if (this.#owns(draft.state)) process.advance(draft, clock, release);
+    const mine = await turnStep(this.#options, { ref, causation: 'take-over' }, (draft, context) => {
+      const turn = draft.state.status === 'open' ? draft.state.turn : null;
+      if (turn === null) return false;
+      // A claim that came since is of a worker that may be too new to be known as alive.
+      const isSeen = turn.turnId === seen?.turnId && turn.epoch === seen.epoch;
+      const isOrphan = isSeen && turn.claim !== null && !this.#options.liveness.isAlive(turn.claim.workerId);
+      if (isOrphan && context.release !== true) process.claim(draft, this.#options.workerId, context);
+      else process.advance(draft, context);
+      return this.#owned(draft.state) !== null;
     });
+    await faultPoint('turn.claimed');
+    await item.done();
+    if (mine) this.#run(ref);
+  }
+
+  /** Runs the turn's effects, those of several agents at the same time, for as long as the turn is ours. */
+  async #drive(ref: AggregateRef): Promise<void> {
+    const { sessions, clock } = this.#options;
+    const calls = new Calls();
+    const unwatch = sessions.watch(ref, () => calls.wake.raise());
+    const onStop = (): void => calls.wake.raise();
+    this.#stopping.signal.addEventListener('abort', onStop);
+    try {
+      for (;;) {
+        if (calls.failure !== null) throw calls.failure.error;
+        const { state, position } = await sessions.load(ref);
+        const session = this.#owned(state);
+        if (session === null) break;
+        const { turn } = session;
+        this.#startCalls(calls, { ref, session, turn, position });
+        const isStopping = this.#stopping.signal.aborted && calls.size === 0;
+        const dueMs = retryDueMs(turn);
+        if ((isReady(turn, clock()) || isStopping) && (await this.#advance(ref))) continue;
+        await calls.wake.wait(dueMs === null ? null : Math.max(1, dueMs - clock()));
+      }
+    } finally {
+      this.#stopping.signal.removeEventListener('abort', onStop);
+      unwatch();
+      await calls.settled();
+    }
+  }
+
+  #startCalls(calls: Calls, wanted: Omit<WantedCall, 'thread' | 'pending'>): void {
+    for (const thread of Object.values(wanted.turn.threads)) {
+      const { pending } = thread;
+      if (pending === null) continue;
+      calls.start(pending.callId, async () => {
+        await this.#calls.run({ ...wanted, thread, pending });
+      });
+    }
+  }
+
+  /** Returns whether that changed anything. */
+  async #advance(ref: AggregateRef): Promise<boolean> {
+    return await turnStep(this.#options, { ref, causation: 'advance' }, (draft, context) => {
+      if (this.#owned(draft.state) !== null) process.advance(draft, context);
+      return draft.events.length > 0;
+    });
+  }
+
+  #owned(state: SessionState): (OpenSession & { readonly turn: ActiveTurn }) | null {
+    if (state.status !== 'open' || state.turn?.claim?.workerId !== this.#options.workerId) return null;
+    return { ...state, turn: state.turn };
+  }
+}
+
+/** The model calls of one turn that are under way in this process. */
+class Calls {
+  readonly wake = new Wake();
+  readonly #running = new Map<string, Promise<void>>();
+  failure: { readonly error: unknown } | null = null;
+
+  get size(): number {
+    return this.#running.size;
+  }
+
+  start(callId: string, run: () => Promise<void>): void {
+    if (this.#running.has(callId)) return;
+    const mine = run()
+      .catch((error: unknown) => {
+        this.failure = { error };
+      })
+      .finally(() => {
+        this.#running.delete(callId);
+        this.wake.raise();
+      });
+    this.#running.set(callId, mine);
+  }
+
+  async settled(): Promise<void> {
+    await Promise.all(this.#running.values());
   }
 }

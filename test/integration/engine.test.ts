@@ -204,7 +204,7 @@ describe('the dispatcher', () => {
     for (const ref of refs) await first.message(ref, 'queue');
     const head = Math.max(...(await Promise.all(refs.map(async (ref) => await log.store.head(ref)))));
     await until('the checkpoint is there', async () => {
-      const entry = await first.snapshots.get('dispatcher.0');
+      const entry = await first.snapshots.get('dispatcher.0.v2');
       return entry !== null && (JSON.parse(entry.value) as { position: number }).position >= head;
     });
     expect(first.dispatcher.openTurns).toBe(5);

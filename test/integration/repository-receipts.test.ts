@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { sessionType } from '#src/commands/aggregate.ts';
+import { agentType, sessionType } from '#src/commands/aggregate.ts';
 import { CommandLoop } from '#src/commands/execute.ts';
 import { Repository } from '#src/commands/repository.ts';
 import { sendCommand } from '#src/commands/session/send-command.ts';
@@ -40,7 +40,16 @@ function newNode(pool: ReadStore): SendCommandParts {
     find: async (at: AggregateRef, key: string, upTo: number) => await queries.findReceipt(at, key, upTo),
   };
   const tenant = { isDraining: () => false, tenantModel: () => null };
-  return { ...tenant, loop: new CommandLoop(systemClock, () => 1), sessions, older, runner: null, clock: systemClock };
+  const agents = new Repository({ type: agentType, store: log.store, cacheBytes: 1_000_000 });
+  return {
+    ...tenant,
+    loop: new CommandLoop(systemClock, () => 1),
+    agents,
+    sessions,
+    older,
+    runner: null,
+    clock: systemClock,
+  };
 }
 
 async function send(node: SendCommandParts, n: number, bodyHash = `hash-${n}`) {

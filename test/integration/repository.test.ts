@@ -250,7 +250,8 @@ test('live commits in any order, doubled and with gaps never spoil a fold', asyn
   });
   await open(loop, writer, ref);
   // Each leaves a receipt in the fold: one that was stepped over is missing for good.
-  const decide = (state: SessionState) => decideCancel(state, { requestId: 'r', subject: null }, Date.now());
+  const decide = (state: SessionState) =>
+    decideCancel(state, { requestId: 'r', subject: null }, { nowMs: Date.now(), jitter: 1, workerId: null });
   for (let n = 0; n < 30; n++) {
     const receipt = () => ({ key: `-:${n}`, hash: 'h', requestId: 'r', turnId: null });
     await loop.execute(writer, ref, { ...by, decide, receipt });
@@ -370,7 +371,8 @@ describe('the command loop', () => {
     const [loop, ref, sessions] = [newLoop(), newRef(), newSessions()];
     await open(loop, sessions, ref);
     const receipt = { key: '-:k', hash: 'h', requestId: 'r', turnId: null };
-    const decide = (state: SessionState) => decideCancel(state, { requestId: 'r', subject: null }, Date.now());
+    const decide = (state: SessionState) =>
+      decideCancel(state, { requestId: 'r', subject: null }, { nowMs: Date.now(), jitter: 1, workerId: null });
     const outcome = await loop.execute(sessions, ref, { ...by, decide, receipt: () => receipt });
     const position = outcome.kind === 'done' ? outcome.position : null;
     const other = await newSessions().load(ref);

@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { Agent, request as httpRequest } from 'node:http';
 import type { IncomingHttpHeaders, OutgoingHttpHeaders } from 'node:http';
 import type { z } from 'zod';
+import * as agentWire from '#src/http/wire/agents.ts';
 import * as wire from '#src/http/wire/schemas.ts';
 import { SseReader } from './sse.ts';
 import type { SseStart } from './sse.ts';
@@ -185,7 +186,7 @@ export class TenantClient {
 
   async saveAgent(agentId = 'agent', manifest: Record<string, unknown> = {}): Promise<string> {
     const body = { manifest: { ...MANIFEST, ...manifest } };
-    await this.#ok({ method: 'PUT', path: `/v1/agents/${encodeURIComponent(agentId)}`, body }, wire.agentSaved);
+    await this.#ok({ method: 'PUT', path: `/v1/agents/${encodeURIComponent(agentId)}`, body }, agentWire.agentSaved);
     return agentId;
   }
 

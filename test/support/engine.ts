@@ -157,7 +157,8 @@ export class TestNode implements AsyncDisposable {
   }
 
   async cancel(ref: AggregateRef): Promise<void> {
-    const decide = (state: SessionState) => decideCancel(state, { requestId: 'c', subject: null }, Date.now());
+    const decide = (state: SessionState) =>
+      decideCancel(state, { requestId: 'c', subject: null }, { nowMs: Date.now(), jitter: 1, workerId: null });
     await this.loop.execute(this.sessions, ref, { actor: 'application:test', causation: 'cancel', decide });
   }
 

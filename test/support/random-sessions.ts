@@ -7,6 +7,7 @@ import { evolveSession, initialSession } from '#src/domain/session/state.ts';
 import type { OpenSession, SessionState } from '#src/domain/session/state.ts';
 import { advance, claim, fail, handBack, reportLate, settle } from '#src/domain/turn/process.ts';
 import type { ModelOutcome } from '#src/domain/turn/process.ts';
+import { rootOf } from '#src/domain/turn/state.ts';
 import { newId } from '#src/lib/ids.ts';
 import type { Commit, CommitReceipt } from '#src/streams/commit.ts';
 import type { AggregateRef } from '#src/streams/subjects.ts';
@@ -72,10 +73,11 @@ export class RandomSession {
       draft.add(created({ agentId, subject: this.#pick(SUBJECTS), labels: this.#labels(), info: { n: this.#rev } }));
       return undefined;
     }
-    const clock = { nowMs: this.#ms, jitter: 1 };
+    const clock = { nowMs: this.#ms, jitter: 1, workerId: state.turn?.claim?.workerId ?? null };
     if (state.turn === null) return this.#between(draft, state);
     const { turn } = state;
-    if (turn.pending !== null) this.#earlierCalls.push({ turnId: turn.turnId, callId: turn.pending.callId });
+    const { pending } = rootOf(turn);
+    if (pending !== null) this.#earlierCalls.push({ turnId: turn.turnId, callId: pending.callId });
     switch (this.#random.int(0, 9)) {
       case 0:
         return this.#cancel(draft, state);
@@ -86,7 +88,7 @@ export class RandomSession {
         handBack(draft, turn.claim?.workerId ?? '');
         return undefined;
       case 3:
-        if (this.#random.int(0, 3) === 0) fail(draft, { code: 'internal_error', message: this.#pick(TEXTS) });
+        if (this.#random.int(0, 3) === 0) fail(draft, { code: 'internal_error', message: this.#pick(TEXTS) }, clock);
         return undefined;
       case 4:
         this.#ms += 60_000;
@@ -94,7 +96,7 @@ export class RandomSession {
         return undefined;
       default:
         if (turn.claim === null) claim(draft, 'wk_a', clock);
-        else settle(draft, { callId: turn.pending?.callId ?? '', outcome: this.#outcome(), release: false }, clock);
+        else settle(draft, { callId: pending?.callId ?? '', outcome: this.#outcome() }, clock);
         return undefined;
     }
   }
@@ -134,7 +136,7 @@ export class RandomSession {
       subject: null,
       ...(this.#random.int(0, 1) === 0 ? {} : { reason: this.#pick(TEXTS) }),
     };
-    const decision = decideCancel(state, command, this.#ms);
+    const decision = decideCancel(state, command, { nowMs: this.#ms, jitter: 1, workerId: null });
     if (decision.kind !== 'accepted') throw new Error('a cancel was refused');
     for (const event of decision.events) draft.add(event);
     return this.#receipt(requestId, decision.reply.turnId);

@@ -6,7 +6,9 @@ import type { SessionEvent } from '#src/domain/session/events.ts';
 import type { SessionState } from '#src/domain/session/state.ts';
 import { advance, claim, settle } from '#src/domain/turn/process.ts';
 import type { ModelOutcome } from '#src/domain/turn/process.ts';
+import { rootOf } from '#src/domain/turn/state.ts';
 import type { ActiveTurn } from '#src/domain/turn/state.ts';
+import type { Thread } from '#src/domain/turn/thread.ts';
 import { given, open, START_MS } from './given.ts';
 import { at, created, message, TURN, usage, WORKER } from './sessions.ts';
 
@@ -15,11 +17,16 @@ export type Step = (state: SessionState) => Decision<SessionEvent, void>;
 
 export const call = (n: number): string => deriveId('mc', TURN, n);
 export const effect = (n: number): string => deriveId('ef', TURN, n);
-export const turnOf = (state: SessionState): ActiveTurn => {
+/** The active turn with its root thread's members beside its own. */
+export const turnOf = (state: SessionState): ActiveTurn & Thread => {
   const { turn } = open(state);
   if (turn === null) throw new Error('no turn is active');
-  return turn;
+  return { ...turn, ...rootOf(turn) };
 };
+
+/** Who runs the turn; null: nobody. */
+const holder = (state: SessionState): string | null =>
+  (state.status === 'open' ? state.turn?.claim?.workerId : undefined) ?? null;
 
 export const answer = (text: string, toolNames: string[] = []): ModelOutcome => ({
   kind: 'completed',
@@ -38,7 +45,7 @@ export const settling =
   (n: number, outcome: ModelOutcome, { ms = 0, release = false, jitter = 1 } = {}): Step =>
   (state) =>
     decideTurn(state, START_MS + ms, (draft) => {
-      settle(draft, { callId: call(n), outcome, release }, at(ms, { jitter }));
+      settle(draft, { callId: call(n), outcome }, { ...at(ms, { jitter, workerId: holder(state) }), release });
     });
 export const claiming =
   (workerId: string, ms = 0): Step =>
@@ -50,7 +57,7 @@ export const advancing =
   (ms: number, release = false): Step =>
   (state) =>
     decideTurn(state, START_MS + ms, (draft) => {
-      advance(draft, at(ms), release);
+      advance(draft, { ...at(ms, { workerId: holder(state) }), release });
     });
 
 export const started = (limits: Manifest['limits'] = {}, workerId: string | null = WORKER): SessionState => {

@@ -8,6 +8,7 @@ import type { SessionState } from '../../domain/session/state.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
 import type { CommandLoop, Executed } from '../execute.ts';
 import type { Repository } from '../repository.ts';
+import { usedAgents } from './used-agents.ts';
 
 export interface OpenSessionInput {
   readonly ref: AggregateRef;
@@ -41,10 +42,16 @@ export async function openSession(
     existing.state.status === 'absent' ? await savedAgent(parts, ref.tenant, agentId) : versionOf(existing.state);
   if (agent === null)
     return reject('not_found', `No agent ${agentId} that can open sessions. Save it with PUT /v1/agents first.`);
+  const used =
+    existing.state.status === 'absent'
+      ? await usedAgents(parts.agents, ref.tenant, agent.manifest)
+      : { kind: 'found' as const, agents: existing.state.agents };
+  if (used.kind === 'rejected') return used;
+  const agents = used.agents === undefined ? {} : { agents: used.agents };
   return await parts.loop.execute(parts.sessions, ref, {
     actor,
     causation,
-    decide: (state) => decideOpenSession(state, { ...command, ...agent, agentId }, actsFor),
+    decide: (state) => decideOpenSession(state, { ...command, ...agent, ...agents, agentId }, actsFor),
   });
 }
 

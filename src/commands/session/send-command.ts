@@ -1,13 +1,18 @@
-import type { ModelSelection } from '../../domain/agent/manifest.ts';
+import type { AgentEvent } from '../../domain/agent/events.ts';
+import type { ModelSelection, UsedAgents } from '../../domain/agent/manifest.ts';
+import type { AgentState } from '../../domain/agent/state.ts';
 import type { Decision } from '../../domain/kernel/decision.ts';
 import { reject } from '../../domain/kernel/rejection.ts';
 import type { Rejection } from '../../domain/kernel/rejection.ts';
-import { decideAnswer, decideCancel, decideMessage } from '../../domain/session/decide.ts';
+import { decideActionResult, decideApprove, decideRespond } from '../../domain/session/answer.ts';
+import type { ActionResultCommand, ApproveCommand, RespondCommand } from '../../domain/session/answer.ts';
+import { decideCancel, decideMessage } from '../../domain/session/decide.ts';
 import type { CancelCommand, CommandReply, MessageCommand } from '../../domain/session/decide.ts';
 import type { SessionEvent } from '../../domain/session/events.ts';
-import { findReceipt, mayBeEvicted, receiptKey } from '../../domain/session/receipts.ts';
+import { executorReceiptKey, findReceipt, mayBeEvicted, receiptKey } from '../../domain/session/receipts.ts';
 import type { Receipt } from '../../domain/session/receipts.ts';
 import type { SessionState } from '../../domain/session/state.ts';
+import type { TurnContext } from '../../domain/turn/draft.ts';
 import type { Clock } from '../../lib/clock.ts';
 import { newId } from '../../lib/ids.ts';
 import { encodeCursor } from '../../streams/cursor.ts';
@@ -15,11 +20,15 @@ import type { AggregateRef } from '../../streams/subjects.ts';
 import type { CommandLoop } from '../execute.ts';
 import type { Repository } from '../repository.ts';
 import type { TurnPlace, TurnRunner } from './turn-runner.ts';
+import { usedAgents } from './used-agents.ts';
 
 export type SessionCommand =
   | ({ readonly type: 'message' } & MessageCommand)
   | ({ readonly type: 'cancel' } & CancelCommand)
-  | { readonly type: 'approve' | 'respond'; readonly requestId: string; readonly subject: string | null };
+  | ({ readonly type: 'approve' } & ApproveCommand)
+  | ({ readonly type: 'respond' } & RespondCommand)
+  /** Of the executor of this agent. */
+  | ({ readonly type: 'action_result'; readonly agentId: string } & ActionResultCommand);
 
 export interface SendCommandInput {
   readonly ref: AggregateRef;
@@ -48,6 +57,7 @@ export interface OlderReceipts {
 
 export interface SendCommandParts {
   readonly loop: CommandLoop;
+  readonly agents: Repository<AgentState, AgentEvent>;
   readonly sessions: Repository<SessionState, SessionEvent>;
   readonly older: OlderReceipts;
   /** Whether the tenant takes no new message because it is about to be deleted. */
@@ -66,23 +76,33 @@ export async function sendCommand(
   input: SendCommandInput,
 ): Promise<CommandAccepted | Rejection> {
   const { ref, command, bodyHash } = input;
-  const key = receiptKey(command.subject, input.idempotencyKey);
+  const key = keyOf(input);
   for (;;) {
     const { receipt, lookedUpTo } = await findOlder(parts, input, key);
     if (receipt !== null) return receipt.hash === bodyHash ? accepted(parts, ref, receipt) : used();
-    const outcome = await record(parts, input, { key, lookedUpTo });
+    const own = command.type === 'message' ? command.manifest : undefined;
+    const agents = await usedAgents(parts.agents, ref.tenant, own);
+    if (agents.kind === 'rejected') return agents;
+    const outcome = await record(parts, input, { key, lookedUpTo, agents: agents.agents });
     if (outcome !== 'look again') return outcome;
   }
+}
+
+/** One key space for each subject, for each agent's executors, and for who acts for nobody (wire contract, section 6). */
+function keyOf({ command, idempotencyKey }: SendCommandInput): string {
+  return command.type === 'action_result'
+    ? executorReceiptKey(command.agentId, idempotencyKey)
+    : receiptKey(command.subject, idempotencyKey);
 }
 
 async function record(
   parts: SendCommandParts,
   input: SendCommandInput,
-  context: Pick<DecideContext, 'key' | 'lookedUpTo'>,
+  context: Pick<DecideContext, 'key' | 'lookedUpTo' | 'agents'>,
 ): Promise<CommandAccepted | Rejection | 'look again'> {
   const { ref, command, bodyHash: hash } = input;
   const { key } = context;
-  const place = command.type === 'message' ? (parts.runner?.reserve() ?? null) : null;
+  const place = parts.runner?.reserve() ?? null;
   try {
     const outcome = await parts.loop.execute<SessionState, SessionEvent, Reply>(parts.sessions, ref, {
       actor: input.actor,
@@ -94,7 +114,7 @@ async function record(
     if (outcome.position === null) {
       return outcome.reply.first === null ? 'look again' : accepted(parts, ref, outcome.reply.first);
     }
-    place?.run(ref);
+    if (outcome.reply.claimed) place?.run(ref);
     const receipt = { requestId: command.requestId, turnId: outcome.reply.turnId, position: outcome.position };
     return accepted(parts, ref, receipt);
   } finally {
@@ -108,13 +128,15 @@ interface DecideContext {
   readonly key: string;
   /** Receipts that had left the fold up to here have been looked up. */
   readonly lookedUpTo: number;
+  /** Agents that the message's own manifest uses as tools. */
+  readonly agents: UsedAgents | undefined;
   readonly place: TurnPlace | null;
 }
 
 /** The order of the contract: existence, idempotent replay, state. */
 function decide(
   state: SessionState,
-  { parts, input, key, lookedUpTo, place }: DecideContext,
+  { parts, input, key, lookedUpTo, agents, place }: DecideContext,
 ): Decision<SessionEvent, Reply> {
   const { command, bodyHash, outOfReach } = input;
   if (state.status === 'absent') return reject('not_found', 'No such session.');
@@ -122,32 +144,40 @@ function decide(
   if (refusal !== null) return refusal;
   const first = findReceipt(state.receipts, key);
   if (first !== undefined)
-    return first.hash === bodyHash ? { kind: 'unchanged', reply: { turnId: first.turnId, first } } : used();
+    return first.hash === bodyHash
+      ? { kind: 'unchanged', reply: { turnId: first.turnId, claimed: false, first } }
+      : used();
   // The look-up was made on an older fold, and receipts have left since: this key's may be one of them.
   if (state.receipts.evictedUpTo > lookedUpTo && mayBeEvicted(state.receipts, key))
-    return { kind: 'unchanged', reply: { turnId: null, first: null } };
+    return { kind: 'unchanged', reply: { turnId: null, claimed: false, first: null } };
   if (command.type === 'message' && parts.isDraining(input.ref.tenant)) return draining();
-  const decision = decideNew(state, command, {
-    nowMs: parts.clock(),
-    workerId: place?.workerId ?? null,
-    tenantModel: parts.tenantModel(input.ref.tenant),
-  });
+  const context = { nowMs: parts.clock(), jitter: Math.random(), workerId: place?.workerId ?? null };
+  const decision =
+    command.type === 'message'
+      ? decideMessage(state, command, {
+          ...context,
+          newTurnId: newId('tu'),
+          tenantModel: parts.tenantModel(input.ref.tenant),
+          agents,
+        })
+      : decideOther(state, command, context);
   return decision.kind === 'rejected' ? decision : { ...decision, reply: { ...decision.reply, first: null } };
 }
 
-function decideNew(
+function decideOther(
   state: SessionState,
-  command: SessionCommand,
-  context: { nowMs: number; workerId: string | null; tenantModel: ModelSelection | null },
+  command: Exclude<SessionCommand, { type: 'message' }>,
+  context: TurnContext,
 ): Decision<SessionEvent, CommandReply> {
   switch (command.type) {
-    case 'message':
-      return decideMessage(state, command, { ...context, newTurnId: newId('tu'), jitter: Math.random() });
     case 'cancel':
-      return decideCancel(state, command, context.nowMs);
+      return decideCancel(state, command, context);
     case 'approve':
+      return decideApprove(state, command, context);
     case 'respond':
-      return decideAnswer(state);
+      return decideRespond(state, command, context);
+    case 'action_result':
+      return decideActionResult(state, command, context);
   }
 }
 

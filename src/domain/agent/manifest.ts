@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { schemaProblem } from '../kernel/json-schema.ts';
 import { clientId, jsonObject, text } from '../kernel/schemas.ts';
 
 /** Wire contract, section 5. A manifest is strict: what is not understood is refused, not ignored. */
@@ -18,33 +19,83 @@ export const modelSelection = z.strictObject({
   settings: modelSettings.optional(),
 });
 
-export const manifestSchema = z.strictObject({
-  name: text(1, 200).optional(),
-  description: text(0, 10_000).optional(),
-  metadata: jsonObject.optional(),
-  /** The system prompt. */
-  instructions: text(0, 500_000),
-  /** Absent = the tenant's selection. */
-  model: modelSelection.optional(),
-  limits: z
-    .strictObject({
-      maxSteps: z.int().min(1).max(1000).optional(),
-      maxTurnSeconds: z.int().min(1).max(86_400).optional(),
-      maxCostUsd: notYet('cost limits'),
-    })
-    .optional(),
-  tools: notYet('executor tools'),
-  sandboxTools: notYet('sandbox tools'),
-  sandbox: notYet('sandboxes'),
-  mcpServers: notYet('MCP servers'),
-  agents: notYet('agents as tools'),
-  hooks: notYet('hooks'),
-  outputSchema: notYet('output schemas'),
+/** Names over all tools and agents of a manifest are unique. */
+const toolName = z.string().regex(/^[A-Za-z0-9_-]{1,64}$/, "must be 1 to 64 letters, digits, '_' or '-'");
+
+const jsonSchema = jsonObject.superRefine((schema, context) => {
+  const problem = schemaProblem(schema);
+  if (problem !== null) context.addIssue({ code: 'custom', message: `is no JSON Schema that can be used: ${problem}` });
 });
 
+/** A tool that executors run. */
+const tool = z.strictObject({
+  name: toolName,
+  description: text(0, 10_000).optional(),
+  inputSchema: jsonSchema,
+  outputSchema: jsonSchema.optional(),
+  approval: z.enum(['never', 'always']).optional(),
+  /** From the claim to the result, whatever heartbeats come in between. */
+  timeoutSeconds: z.int().min(1).max(86_400).optional(),
+});
+
+/** Another agent, used as a tool under its id. */
+const agentTool = z.strictObject({ agentId: toolName, description: text(0, 10_000) });
+
+export const hookPoint = z.strictObject({ at: z.enum(['before', 'after']), scope: z.enum(['turn', 'step']) });
+
+const TOOLS_MAX = 128;
+const AGENTS_MAX = 32;
+
+export const manifestSchema = z
+  .strictObject({
+    name: text(1, 200).optional(),
+    description: text(0, 10_000).optional(),
+    metadata: jsonObject.optional(),
+    /** The system prompt. */
+    instructions: text(0, 500_000),
+    /** Absent = the tenant's selection. */
+    model: modelSelection.optional(),
+    limits: z
+      .strictObject({
+        maxSteps: z.int().min(1).max(1000).optional(),
+        maxTurnSeconds: z.int().min(1).max(86_400).optional(),
+        maxCostUsd: z.number().positive().max(1_000_000).optional(),
+      })
+      .optional(),
+    tools: z.array(tool).max(TOOLS_MAX).optional(),
+    sandboxTools: notYet('sandbox tools'),
+    sandbox: notYet('sandboxes'),
+    mcpServers: notYet('MCP servers'),
+    agents: z.array(agentTool).max(AGENTS_MAX).optional(),
+    hooks: z.array(hookPoint).max(4).optional(),
+    /** Of the turn's output. */
+    outputSchema: jsonSchema.optional(),
+  })
+  .superRefine(({ tools = [], agents = [], hooks = [] }, context) => {
+    const names = [...tools.map(({ name }) => name), ...agents.map(({ agentId }) => agentId)];
+    const twice = names.find((name, at) => names.indexOf(name) !== at);
+    if (twice !== undefined) {
+      context.addIssue({
+        code: 'custom',
+        path: ['tools'],
+        message: `the name ${twice} is used twice over tools and agents`,
+      });
+    }
+    if (new Set(hooks.map(({ at, scope }) => `${at} ${scope}`)).size < hooks.length) {
+      context.addIssue({ code: 'custom', path: ['hooks'], message: 'a hook is named twice' });
+    }
+  });
+
+/** The agents that a manifest uses as tools, by id, as they were when it was taken. */
+export const usedAgents = z.record(z.string(), z.strictObject({ version: z.int(), manifest: manifestSchema }));
+
+export type UsedAgents = z.infer<typeof usedAgents>;
 export type Manifest = z.infer<typeof manifestSchema>;
 export type ModelSelection = z.infer<typeof modelSelection>;
 export type ModelSettings = z.infer<typeof modelSettings>;
+
+export type ToolManifest = z.infer<typeof tool>;
+export type HookPoint = z.infer<typeof hookPoint>;
 
 /** Defaults of `limits` (wire contract, section 5). */
 export const DEFAULT_MAX_STEPS = 50;

@@ -10,6 +10,8 @@ export const REJECTION_CODES = [
   'idempotency_conflict',
   'session_busy',
   'session_not_waiting',
+  'action_not_claimable',
+  'claim_stale',
   'tenant_conflict',
   'active_work',
   'tenant_draining',

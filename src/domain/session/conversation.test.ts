@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import {
+  addMessage,
   CONVERSATION_CHARS_MAX,
   CONVERSATION_MESSAGES_MAX,
   emptyConversation,
@@ -9,10 +10,8 @@ import {
 import type { Conversation } from './conversation.ts';
 import type { SessionEvent } from './events.ts';
 
-const user = (text: string): SessionEvent => ({
-  type: 'command.message',
-  data: { turnId: 't', requestId: 'r', content: text },
-});
+type Said = SessionEvent | { readonly user: string };
+const user = (text: string): Said => ({ user: text });
 const assistant = (text: string, callIds: string[] = []): SessionEvent => ({
   type: 'message.assistant',
   data: { turnId: 't', step: 0, text, toolCalls: callIds.map((callId) => ({ callId, name: 'n', input: {} })) },
@@ -22,8 +21,8 @@ const tool = (callId: string, output: unknown = 'ok'): SessionEvent => ({
   data: { turnId: 't', callId, name: 'n', outcome: { kind: 'completed', output } },
 });
 
-const fold = (events: readonly SessionEvent[], from: Conversation = emptyConversation): Conversation =>
-  events.reduce(evolveConversation, from);
+const fold = (said: readonly Said[], from: Conversation = emptyConversation): Conversation =>
+  said.reduce((now, one) => ('user' in one ? addMessage(now, one.user) : evolveConversation(now, one)), from);
 
 /** What is left of it in characters, computed anew. */
 function sizeOf(conversation: Conversation): number {
@@ -65,6 +64,28 @@ test('shows messages, answers and tool results in their order, and nothing else'
       output: { error: { code: 'tool_unknown', message: 'No.' } },
     },
     { role: 'assistant', text: 'c', toolCalls: [] },
+  ]);
+});
+
+test('calls that a turn left open are answered before the next message, for no provider takes them otherwise', () => {
+  const left = fold([user('a'), assistant('b', ['c1', 'c2']), tool('c1'), user('d')]);
+  expect(left.messages.map(({ role }) => role)).toEqual(['user', 'assistant', 'tool', 'tool', 'user']);
+  expect(left.messages[3]).toEqual({
+    role: 'tool',
+    callId: 'c2',
+    name: 'n',
+    failed: true,
+    output: { error: { code: 'cancelled', message: 'The turn ended before this call was answered.' } },
+  });
+  const next = fold([assistant('e'), user('f')], left);
+  expect(next.messages.map(({ role }) => role)).toEqual([
+    'user',
+    'assistant',
+    'tool',
+    'tool',
+    'user',
+    'assistant',
+    'user',
   ]);
 });
 

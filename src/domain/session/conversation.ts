@@ -1,8 +1,10 @@
+import type { Outcome } from '../action/events.ts';
 import type { SessionEvent } from './events.ts';
 
 /** What a model is shown of a session, derived from its events and from nothing else (design, section 5). */
 export type ConversationMessage =
-  | { readonly role: 'user'; readonly text: string }
+  /** `byHost`: the Host's own words to the model, nobody's message. */
+  | { readonly role: 'user'; readonly text: string; readonly byHost?: true }
   | {
       readonly role: 'assistant';
       readonly text: string;
@@ -31,22 +33,67 @@ export const emptyConversation: Conversation = { messages: [], chars: 0 };
 export const CONVERSATION_CHARS_MAX = 1_000_000;
 export const CONVERSATION_MESSAGES_MAX = 2_000;
 
+/** A conversation that begins with what the agent is asked. */
+export function startConversation(text: string): Conversation {
+  return append(emptyConversation, { role: 'user', text });
+}
+
+/** What a person said, as a turn takes it up. */
+export function addMessage(conversation: Conversation, text: string): Conversation {
+  return append(withAnswers(conversation), { role: 'user', text });
+}
+
+/** Providers refuse a conversation with calls that nothing answers; a turn that ended early leaves some. */
+function withAnswers(conversation: Conversation): Conversation {
+  const { messages } = conversation;
+  const at = messages.findLastIndex(({ role }) => role === 'assistant');
+  const last = messages[at];
+  if (last?.role !== 'assistant') return conversation;
+  const answered = new Set(messages.slice(at + 1).map((message) => (message.role === 'tool' ? message.callId : '')));
+  const open = last.toolCalls.filter(({ callId }) => !answered.has(callId));
+  const outcome: Outcome = {
+    kind: 'failed',
+    code: 'cancelled',
+    message: 'The turn ended before this call was answered.',
+  };
+  return open.reduce((now, { callId, name }) => append(now, toolMessage(callId, name, outcome)), conversation);
+}
+
+/** Total. `event` belongs to the agent whose conversation it is; what says nothing to its model changes nothing. */
 export function evolveConversation(conversation: Conversation, event: SessionEvent): Conversation {
   switch (event.type) {
-    case 'command.message':
-      return append(conversation, { role: 'user', text: messageText(event.data) });
     case 'message.assistant':
       return append(conversation, { role: 'assistant', text: event.data.text, toolCalls: event.data.toolCalls });
-    case 'tool.completed': {
-      const { callId, name, outcome } = event.data;
-      const failed = outcome.kind === 'failed';
-      const output =
-        outcome.kind === 'failed' ? { error: { code: outcome.code, message: outcome.message } } : outcome.output;
-      return append(conversation, { role: 'tool', callId, name, failed, output });
+    case 'tool.completed':
+      return append(conversation, toolMessage(event.data.callId, event.data.name, event.data.outcome));
+    case 'action.completed': {
+      const { kind, callId, toolName = '', hook, outcome } = event.data;
+      if (kind === 'tool') return append(conversation, toolMessage(callId, toolName, outcome));
+      return hook?.at === 'before' && hook.scope === 'turn' ? withInput(conversation, outcome) : conversation;
     }
+    case 'delegation.completed':
+      return append(conversation, toolMessage(event.data.callId, event.data.agent.id, event.data.outcome));
+    case 'output.rejected':
+      return append(conversation, { role: 'user', text: event.data.message, byHost: true });
     default:
       return conversation;
   }
+}
+
+function toolMessage(callId: string, name: string, outcome: Outcome): ConversationMessage {
+  const failed = outcome.kind === 'failed';
+  const output = failed ? { error: { code: outcome.code, message: outcome.message } } : outcome.output;
+  return { role: 'tool', callId, name, failed, output };
+}
+
+/** A hook before the turn may put other words into the message. */
+function withInput(conversation: Conversation, outcome: Outcome): Conversation {
+  const input: unknown = outcome.kind === 'completed' ? Object(outcome.output)['input'] : undefined;
+  const at = conversation.messages.findLastIndex(({ role }) => role === 'user');
+  const before = conversation.messages[at];
+  if (typeof input !== 'string' || before === undefined) return conversation;
+  const messages = conversation.messages.with(at, { ...before, role: 'user', text: input });
+  return { messages, chars: conversation.chars - sizeOf(before) + input.length + 30 };
 }
 
 /** The text of a message command: its content, or its text parts one under the other. */

@@ -11,7 +11,7 @@ import {
   usage,
   WORKER,
 } from '../../../test/support/sessions.ts';
-import { decideAnswer, decideCancel, decideMessage, decideOpenSession, decideTurn } from './decide.ts';
+import { decideCancel, decideMessage, decideOpenSession, decideTurn } from './decide.ts';
 import type { SessionEvent } from './events.ts';
 import { initialSession } from './state.ts';
 
@@ -94,12 +94,12 @@ describe('a message', () => {
 
   test('starts a turn, claims it and asks the model in one commit', () => {
     const { events } = given(idle).when((state) =>
-      decideMessage(state, message({ subject: 'ada', whenBusy: 'reject' }), at(0)),
+      decideMessage(state, message({ subject: 'ada', whenBusy: 'refuse' }), at(0)),
     );
     expect(events).toEqual([
       {
         type: 'command.message',
-        data: { turnId: TURN, requestId: 'r1', subject: 'ada', content: 'Hello', whenBusy: 'reject' },
+        data: { turnId: TURN, requestId: 'r1', subject: 'ada', content: 'Hello', whenBusy: 'refuse' },
       },
       {
         type: 'turn.started',
@@ -107,7 +107,6 @@ describe('a message', () => {
           turnId: TURN,
           deadlineAt: new Date(START_MS + 1_800_000).toISOString(),
           maxSteps: 50,
-          instructions: 'Be brief.',
           model: MANIFEST.model,
           manifest: null,
         },
@@ -126,7 +125,7 @@ describe('a message', () => {
         },
       },
     ]);
-    expect(open(busy).turn).toMatchObject({ turnId: TURN, claim: { workerId: WORKER, epoch: 1 }, step: 0, calls: 1 });
+    expect(open(busy).turn).toMatchObject({ turnId: TURN, claim: { workerId: WORKER, epoch: 1 }, calls: 1 });
     expect(open(busy).conversation.messages).toEqual([{ role: 'user', text: 'Hello' }]);
   });
 
@@ -134,7 +133,7 @@ describe('a message', () => {
     const state = given(idle)
       .when((before) => decideMessage(before, message(), at(0, { workerId: null })))
       .thenTypes('command.message', 'turn.started');
-    expect(open(state).turn).toMatchObject({ claim: null, pending: null });
+    expect(open(state).turn).toMatchObject({ claim: null, wanted: true, threads: { root: { pending: null } } });
   });
 
   test('with parts and a manifest of its own, for this turn only', () => {
@@ -153,7 +152,6 @@ describe('a message', () => {
     expect(open(state).turn).toMatchObject({
       maxSteps: 3,
       deadlineAt: new Date(START_MS + 7_000).toISOString(),
-      instructions: 'Other.',
       model: manifest.model,
       manifest,
     });
@@ -164,12 +162,7 @@ describe('a message', () => {
   test('without a model anywhere ends its turn as failed, with a claim or when one comes', () => {
     const noModel = given([created({ manifest: { instructions: '' } })]);
     const { events } = noModel.when((state) => decideMessage(state, message(), at(0)));
-    expect(events.map(({ type }) => type)).toEqual([
-      'command.message',
-      'turn.started',
-      'segment.claimed',
-      'turn.failed',
-    ]);
+    expect(events.map(({ type }) => type)).toEqual(['command.message', 'turn.started', 'turn.failed']);
     expect(events.at(-1)?.data).toMatchObject({ error: { code: 'model_not_configured' } });
   });
 });
@@ -177,13 +170,13 @@ describe('a message', () => {
 describe('a cancel', () => {
   test('is refused where there is no session', () => {
     given([])
-      .when((state) => decideCancel(state, cancellation(), START_MS))
+      .when((state) => decideCancel(state, cancellation(), at(0)))
       .rejects('not_found');
   });
 
   test('ends the running turn, and tells that its call is in doubt', () => {
     const { events } = given(busy).when((state) =>
-      decideCancel(state, cancellation({ subject: 'ada', turnId: TURN, reason: 'enough' }), START_MS),
+      decideCancel(state, cancellation({ subject: 'ada', turnId: TURN, reason: 'enough' }), at(0)),
     );
     expect(events).toEqual([
       {
@@ -206,27 +199,26 @@ describe('a cancel', () => {
 
   test('of whatever runs', () => {
     const state = given(busy)
-      .when((before) => decideCancel(before, cancellation(), START_MS))
+      .when((before) => decideCancel(before, cancellation(), at(0)))
       .thenTypes('command.cancel', 'effect.uncertain', 'turn.cancelled');
     expect(open(state)).toMatchObject({ turn: null, lastTurn: { turnId: TURN, outcome: 'cancelled' } });
   });
 
   test('of another turn, or of none, is only written down', () => {
     given(busy)
-      .when((state) => decideCancel(state, cancellation({ turnId: 'tu_other' }), START_MS))
+      .when((state) => decideCancel(state, cancellation({ turnId: 'tu_other' }), at(0)))
       .thenEvents([{ type: 'command.cancel', data: { turnId: null, requestId: 'r2', namedTurnId: 'tu_other' } }], {
         turnId: null,
+        claimed: true,
       });
     const state = given(idle)
-      .when((before) => decideCancel(before, cancellation(), START_MS))
-      .thenEvents([{ type: 'command.cancel', data: { turnId: null, requestId: 'r2' } }], { turnId: null });
+      .when((before) => decideCancel(before, cancellation(), at(0)))
+      .thenEvents([{ type: 'command.cancel', data: { turnId: null, requestId: 'r2' } }], {
+        turnId: null,
+        claimed: false,
+      });
     expect(open(state)).toMatchObject({ turn: null, lastTurn: null });
   });
-});
-
-test('answers are refused: no session waits for one', () => {
-  given([]).when(decideAnswer).rejects('not_found');
-  given(busy).when(decideAnswer).rejects('session_not_waiting');
 });
 
 test('a step that records nothing is no commit', () => {
@@ -237,7 +229,7 @@ test('a step that records nothing is no commit', () => {
 
 test('the next message comes after the end, and starts another turn', () => {
   const cancelled = given(busy)
-    .when((state) => decideCancel(state, cancellation(), START_MS))
+    .when((state) => decideCancel(state, cancellation(), at(0)))
     .thenTypes('command.cancel', 'effect.uncertain', 'turn.cancelled');
   const next = given(cancelled)
     .when((state) => decideMessage(state, message({ content: 'Again' }), at(5, { newTurnId: 'tu_2' })))

@@ -1,11 +1,11 @@
 import { DEFAULT_MAX_STEPS, DEFAULT_MAX_TURN_SECONDS } from '../agent/manifest.ts';
-import type { Manifest, ModelSelection } from '../agent/manifest.ts';
+import type { Manifest, ModelSelection, UsedAgents } from '../agent/manifest.ts';
 import { Draft } from '../kernel/decision.ts';
 import type { Decision } from '../kernel/decision.ts';
 import { reject } from '../kernel/rejection.ts';
 import { toTimestamp } from '../kernel/time.ts';
 import * as process from '../turn/process.ts';
-import type { TurnClock } from '../turn/process.ts';
+import type { SessionDraft, TurnContext } from '../turn/draft.ts';
 import type { SessionEvent } from './events.ts';
 import { evolveSession } from './state.ts';
 import type { OpenSession, SessionOpening, SessionState } from './state.ts';
@@ -45,7 +45,7 @@ export interface MessageCommand {
   readonly subject: string | null;
   readonly content?: string | undefined;
   readonly parts?: readonly { readonly type: 'text'; readonly text: string }[] | undefined;
-  readonly whenBusy?: string | undefined;
+  readonly whenBusy?: 'refuse' | 'queue' | 'interrupt' | undefined;
   readonly manifest?: Manifest | undefined;
 }
 
@@ -54,20 +54,28 @@ export interface CancelCommand {
   readonly subject: string | null;
   readonly turnId?: string | undefined;
   readonly reason?: string | undefined;
+  /** Take the turns that wait in the queue along. */
+  readonly withQueue?: boolean;
 }
 
 /** What the edge supplies: time, a fresh turn id, and the worker of this process that would run the turn, if it can. */
-export interface MessageContext extends TurnClock {
+export interface MessageContext extends TurnContext {
   readonly newTurnId: string;
-  readonly workerId: string | null;
   /** The tenant's selection; null: there is none. */
   readonly tenantModel: ModelSelection | null;
+  /** Agents that the message's own manifest uses as tools. */
+  readonly agents?: UsedAgents | undefined;
 }
 
 /** The id of the turn that a command is about; its own event is the first of the commit. */
 export interface CommandReply {
   readonly turnId: string | null;
+  /** Whether the worker of this process now holds the session's turn. */
+  readonly claimed: boolean;
 }
+
+/** Messages that may wait for their turns. */
+export const QUEUE_MAX = 100;
 
 /**
  * A message starts a turn. Where the accepting process can run the turn itself, the claim and the first model request
@@ -79,17 +87,48 @@ export function decideMessage(
   context: MessageContext,
 ): Decision<SessionEvent, CommandReply> {
   if (state.status === 'absent') return reject('not_found', 'No such session.');
-  if (state.turn !== null) {
-    return reject('session_busy', 'A turn is active. Wait for its end, or cancel it, then send the message again.', {
-      activeTurnId: state.turn.turnId,
-    });
-  }
   const draft = new Draft<SessionState, SessionEvent>(state, evolveSession, toTimestamp(context.nowMs));
   const turnId = context.newTurnId;
+  const plan = planOf(state, command.manifest ?? null, context);
   draft.add({ type: 'command.message', data: messageData(command, turnId) });
-  draft.add({ type: 'turn.started', data: turnData(state, command.manifest ?? null, context) });
-  if (context.workerId !== null) process.claim(draft, context.workerId, context);
-  return { kind: 'accepted', events: draft.events, reply: { turnId } };
+  const { maxTurnSeconds, ...started } = plan;
+  if (state.turn !== null) {
+    if (command.whenBusy === 'queue') {
+      if (state.queue.length >= QUEUE_MAX) return queueFull();
+      draft.add({ type: 'turn.queued', data: plan });
+      return accepted(draft, turnId, context);
+    }
+    if (command.whenBusy !== 'interrupt') return busy(state.turn.turnId);
+    process.interrupt(draft);
+  }
+  draft.add({
+    type: 'turn.started',
+    data: { ...started, deadlineAt: process.deadlineOf(context.nowMs, maxTurnSeconds) },
+  });
+  process.advance(draft, context);
+  return accepted(draft, turnId, context);
+}
+
+function busy(activeTurnId: string): Decision<SessionEvent, CommandReply> {
+  const message =
+    'A turn is active. Wait for its end, cancel it, or send the message with whenBusy "queue" or "interrupt".';
+  return reject('session_busy', message, { activeTurnId });
+}
+
+function queueFull(): Decision<SessionEvent, CommandReply> {
+  const message = `${QUEUE_MAX} messages wait for their turns. Wait until one of these has ended.`;
+  return reject('limit_exceeded', message, { details: { limit: 'queue' } });
+}
+
+/** What was decided, with what the process that decided has to know. */
+export function accepted(
+  draft: SessionDraft,
+  turnId: string | null,
+  { workerId }: TurnContext,
+): Decision<SessionEvent, CommandReply> {
+  const { state, events } = draft;
+  const holder = state.status === 'open' ? state.turn?.claim?.workerId : undefined;
+  return { kind: 'accepted', events, reply: { turnId, claimed: workerId !== null && holder === workerId } };
 }
 
 function messageData(
@@ -108,33 +147,36 @@ function messageData(
   };
 }
 
-function turnData(
+function planOf(
   session: OpenSession,
   override: Manifest | null,
   context: MessageContext,
-): Extract<SessionEvent, { type: 'turn.started' }>['data'] {
+): Extract<SessionEvent, { type: 'turn.queued' }>['data'] {
   const manifest = override ?? session.manifest;
-  const seconds = manifest.limits?.maxTurnSeconds ?? DEFAULT_MAX_TURN_SECONDS;
+  const { maxSteps, maxTurnSeconds, maxCostUsd } = manifest.limits ?? {};
   return {
     turnId: context.newTurnId,
-    deadlineAt: toTimestamp(context.nowMs + seconds * 1000),
-    maxSteps: manifest.limits?.maxSteps ?? DEFAULT_MAX_STEPS,
-    instructions: manifest.instructions,
+    maxTurnSeconds: maxTurnSeconds ?? DEFAULT_MAX_TURN_SECONDS,
+    maxSteps: maxSteps ?? DEFAULT_MAX_STEPS,
+    ...(maxCostUsd === undefined ? {} : { maxCostUsd }),
     model: manifest.model ?? context.tenantModel,
     manifest: override,
+    ...(override === null || context.agents === undefined ? {} : { agents: context.agents }),
   };
 }
 
-/** A cancel is always accepted; with nothing to cancel, or a turn that is no longer active, only the command is written. */
+/**
+ * A cancel is always accepted; with nothing to cancel, or a turn that is no longer active, only the command is written.
+ * A turn that waits in the queue can be cancelled by its id.
+ */
 export function decideCancel(
   state: SessionState,
   command: CancelCommand,
-  nowMs: number,
+  context: TurnContext,
 ): Decision<SessionEvent, CommandReply> {
   if (state.status === 'absent') return reject('not_found', 'No such session.');
-  const hits = state.turn !== null && (command.turnId === undefined || command.turnId === state.turn.turnId);
-  const turnId = hits ? (state.turn?.turnId ?? null) : null;
-  const draft = new Draft<SessionState, SessionEvent>(state, evolveSession, toTimestamp(nowMs));
+  const turnId = cancelled(state, command.turnId);
+  const draft = new Draft<SessionState, SessionEvent>(state, evolveSession, toTimestamp(context.nowMs));
   draft.add({
     type: 'command.cancel',
     data: {
@@ -145,14 +187,19 @@ export function decideCancel(
       ...(command.reason === undefined ? {} : { reason: command.reason }),
     },
   });
-  if (hits) process.cancel(draft, command.reason);
-  return { kind: 'accepted', events: draft.events, reply: { turnId } };
+  const waiting = command.withQueue === true ? state.queue : [];
+  for (const { turnId: next } of waiting) process.cancelQueued(draft, next, command.reason);
+  if (turnId === null) return accepted(draft, null, context);
+  if (turnId === state.turn?.turnId) process.cancel(draft, command.reason, context);
+  else process.cancelQueued(draft, turnId, command.reason);
+  return accepted(draft, turnId, context);
 }
 
-/** Approve and respond answer interactions; a session of this version never opens one. */
-export function decideAnswer(state: SessionState): Decision<SessionEvent, CommandReply> {
-  if (state.status === 'absent') return reject('not_found', 'No such session.');
-  return reject('session_not_waiting', 'The session does not wait for an answer.');
+/** The turn that a cancel ends: the active one, or the one that it names, active or queued; null: neither is there. */
+function cancelled({ turn, queue }: OpenSession, named: string | undefined): string | null {
+  const active = turn?.turnId ?? null;
+  if (named === undefined || named === active) return active;
+  return queue.some(({ turnId }) => turnId === named) ? named : null;
 }
 
 /** Runs one step of the turn process on a session and returns what is to be recorded. */

@@ -1,5 +1,7 @@
 import { z } from 'zod';
-import { manifestSchema } from '../agent/manifest.ts';
+import { actionEventSchemas } from '../action/events.ts';
+import type { ActionEvent } from '../action/events.ts';
+import { manifestSchema, usedAgents } from '../agent/manifest.ts';
 import { turnEventSchemas } from '../turn/events.ts';
 import type { TurnEvent } from '../turn/events.ts';
 
@@ -11,6 +13,8 @@ const sessionOnly = {
     agentVersion: z.int(),
     manifestHash: z.string(),
     manifest: manifestSchema,
+    /** Those that the manifest uses as tools. */
+    agents: usedAgents.optional(),
     subject: z.string().nullable(),
     info: z.record(z.string(), z.unknown()),
     labels: z.record(z.string(), z.string()),
@@ -36,11 +40,28 @@ const sessionOnly = {
     namedTurnId: z.string().optional(),
     reason: z.string().optional(),
   }),
+  'command.approve': z.strictObject({
+    turnId: z.string(),
+    requestId: z.string(),
+    subject: z.string().optional(),
+    interactionId: z.string(),
+    approved: z.boolean(),
+    reason: z.string().optional(),
+  }),
+  'command.respond': z.strictObject({
+    turnId: z.string(),
+    requestId: z.string(),
+    subject: z.string().optional(),
+    /** Or the id of an effect whose fate was not known. */
+    interactionId: z.string(),
+    value: z.unknown(),
+  }),
 } as const;
 
-export const sessionEventSchemas = { ...sessionOnly, ...turnEventSchemas } as const;
+export const sessionEventSchemas = { ...sessionOnly, ...turnEventSchemas, ...actionEventSchemas } as const;
 
 type Schemas = typeof sessionOnly;
 export type SessionEvent =
   | { [T in keyof Schemas]: { readonly type: T; readonly data: z.infer<Schemas[T]> } }[keyof Schemas]
-  | TurnEvent;
+  | TurnEvent
+  | ActionEvent;

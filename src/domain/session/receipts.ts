@@ -36,6 +36,10 @@ export function receiptKey(subject: string | null, idempotencyKey: string): stri
   return subject === null ? `-:${idempotencyKey}` : `s:${subject}:${idempotencyKey}`;
 }
 
+export function executorReceiptKey(agentId: string, idempotencyKey: string): string {
+  return `x:${agentId}:${idempotencyKey}`;
+}
+
 export function findReceipt(book: ReceiptBook, key: string): Receipt | undefined {
   for (let c = book.chunks.length - 1; c >= 0; c--) {
     const found = book.chunks[c]?.find((receipt) => receipt.key === key);

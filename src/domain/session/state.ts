@@ -1,11 +1,12 @@
-import type { Manifest } from '../agent/manifest.ts';
+import type { Manifest, UsedAgents } from '../agent/manifest.ts';
 import type { EventMeta } from '../kernel/decision.ts';
 import { evolveTurn } from '../turn/state.ts';
 import type { ActiveTurn } from '../turn/state.ts';
-import { addUsage, ZERO_TOTAL } from '../turn/usage.ts';
+import { usageAfter } from '../turn/thread.ts';
+import { ZERO_TOTAL } from '../turn/usage.ts';
 import type { Usage } from '../turn/usage.ts';
 import { isCanonical } from './canonical.ts';
-import { emptyConversation, evolveConversation } from './conversation.ts';
+import { addMessage, emptyConversation, evolveConversation, messageText } from './conversation.ts';
 import type { Conversation } from './conversation.ts';
 import type { SessionEvent } from './events.ts';
 import { emptyReceipts } from './receipts.ts';
@@ -25,11 +26,20 @@ export interface SessionOpening {
   readonly agentVersion: number;
   readonly manifestHash: string;
   readonly manifest: Manifest;
+  /** Those that the manifest uses as tools, as they were when the session was opened. */
+  readonly agents?: UsedAgents | undefined;
   readonly subject: string | null;
   readonly info: Readonly<Record<string, unknown>>;
   readonly labels: Readonly<Record<string, string>>;
   /** What a repeated PUT is compared with. */
   readonly bodyHash: string;
+}
+
+/** A message that waits for its turn; without a plan, the turn starts in the same commit. */
+export interface QueuedMessage {
+  readonly turnId: string;
+  readonly text: string;
+  readonly plan: Extract<SessionEvent, { type: 'turn.queued' }>['data'] | null;
 }
 
 export interface OpenSession extends SessionOpening {
@@ -41,6 +51,8 @@ export interface OpenSession extends SessionOpening {
   /** Where the newest event of the canonical history stands; null while it is empty. */
   readonly last: { readonly position: number; readonly index: number } | null;
   readonly turn: ActiveTurn | null;
+  /** Messages whose turns have not started, in the order of their turns. */
+  readonly queue: readonly QueuedMessage[];
   readonly lastTurn: LastTurn | null;
   /** Total over all turns, bills of given-up calls included. */
   readonly usage: Usage;
@@ -54,7 +66,7 @@ export type SessionState = { readonly status: 'absent' } | OpenSession;
 export const initialSession: SessionState = { status: 'absent' };
 
 /** Part of a snapshot's name: raise it whenever the meaning of the folded state changes. */
-export const SESSION_FOLD_VERSION = 1;
+export const SESSION_FOLD_VERSION = 2;
 
 /** Total: it never throws, and an event that cannot apply changes nothing. */
 export function evolveSession(state: SessionState, event: SessionEvent, meta: EventMeta): SessionState {
@@ -62,13 +74,19 @@ export function evolveSession(state: SessionState, event: SessionEvent, meta: Ev
     return state.status === 'absent' ? openSession(event.data, meta) : state;
   }
   if (state.status === 'absent') return state;
-  const conversation = evolveConversation(state.conversation, event);
   const last = isCanonical(event.type) ? { position: meta.position, index: meta.index } : state.last;
-  const next = { ...state, conversation, last, updatedAt: meta.at };
+  const next = { ...state, last, updatedAt: meta.at };
   switch (event.type) {
     case 'session.updated':
       return { ...next, labels: event.data.labels };
-    case 'command.message':
+    case 'command.message': {
+      const message = { turnId: event.data.turnId, text: messageText(event.data), plan: null };
+      return { ...next, queue: [...state.queue, message] };
+    }
+    case 'turn.queued':
+      return { ...next, queue: state.queue.map((message) => planned(message, event.data)) };
+    case 'turn.started':
+      return started(next, event, meta);
     case 'command.cancel':
       return next;
     case 'turn.completed':
@@ -77,21 +95,44 @@ export function evolveSession(state: SessionState, event: SessionEvent, meta: Ev
       return ended(next, event.data.turnId, { outcome: 'failed', at: meta.at });
     case 'turn.cancelled':
       return ended(next, event.data.turnId, { outcome: 'cancelled', at: meta.at });
-    default:
-      return { ...next, turn: evolveTurn(state.turn, event, meta), usage: totalAfter(state.usage, event) };
+    default: {
+      const conversation = ofRoot(event) ? evolveConversation(state.conversation, event) : state.conversation;
+      return {
+        ...next,
+        conversation,
+        turn: evolveTurn(state.turn, event, meta),
+        usage: usageAfter(state.usage, event),
+      };
+    }
   }
 }
 
-function ended(state: OpenSession, turnId: string, end: { outcome: TurnOutcome; at: string }): OpenSession {
-  if (state.turn?.turnId !== turnId) return state;
-  return { ...state, turn: null, lastTurn: { turnId, outcome: end.outcome, endedAt: end.at } };
+/** The conversations of agents used as tools are their threads'; only how these ended is part of the session's. */
+function ofRoot(event: SessionEvent): boolean {
+  return event.type === 'delegation.completed' || !('agent' in event.data) || event.data.agent === undefined;
 }
 
-/** What the session has used after an event; the read model of the sessions counts by the same rule. */
-export function totalAfter(total: Usage, event: SessionEvent): Usage {
-  if (event.type === 'model.completed' || event.type === 'model.reported') return addUsage(total, event.data.usage);
-  if (event.type === 'model.failed' && event.data.usage.tokensReported) return addUsage(total, event.data.usage);
-  return total;
+function planned(message: QueuedMessage, plan: NonNullable<QueuedMessage['plan']>): QueuedMessage {
+  return message.turnId === plan.turnId ? { ...message, plan } : message;
+}
+
+function started(
+  state: OpenSession,
+  event: Extract<SessionEvent, { type: 'turn.started' }>,
+  meta: EventMeta,
+): OpenSession {
+  const { turnId } = event.data;
+  const message = state.queue.find((queued) => queued.turnId === turnId);
+  const queue = state.queue.filter((queued) => queued.turnId !== turnId);
+  const conversation = message === undefined ? state.conversation : addMessage(state.conversation, message.text);
+  return { ...state, queue, conversation, turn: evolveTurn(state.turn, event, meta) };
+}
+
+function ended(state: OpenSession, turnId: string, end: { outcome: TurnOutcome; at: string }): OpenSession {
+  // A turn that was cancelled before it started was none that ran.
+  if (state.turn?.turnId !== turnId)
+    return { ...state, queue: state.queue.filter((queued) => queued.turnId !== turnId) };
+  return { ...state, turn: null, lastTurn: { turnId, outcome: end.outcome, endedAt: end.at } };
 }
 
 function openSession(data: Extract<SessionEvent, { type: 'session.created' }>['data'], meta: EventMeta): OpenSession {
@@ -103,6 +144,7 @@ function openSession(data: Extract<SessionEvent, { type: 'session.created' }>['d
     createdPosition: meta.position,
     last: null,
     turn: null,
+    queue: [],
     lastTurn: null,
     usage: ZERO_TOTAL,
     receipts: emptyReceipts,

@@ -1,5 +1,6 @@
 import { z } from 'zod';
-import { manifestSchema, modelSelection } from '../agent/manifest.ts';
+import { manifestSchema, modelSelection, usedAgents } from '../agent/manifest.ts';
+import { agentRef, outcomeSchema, shownInteraction } from '../action/events.ts';
 import { usageSchema } from './usage.ts';
 
 /** The turn's events; they live on their session's subject, in the order in which things happened. */
@@ -9,22 +10,36 @@ export const errorSchema = z.strictObject({ code: z.string(), message: z.string(
 
 export const toolCallSchema = z.strictObject({ callId: z.string(), name: z.string(), input: z.unknown() });
 
+const turnPlan = {
+  maxSteps: z.int(),
+  maxCostUsd: z.number().optional(),
+  /** Null: neither the manifest nor the tenant names a model. */
+  model: modelSelection.nullable(),
+  /** The manifest that the message brought for this turn only. */
+  manifest: manifestSchema.nullable(),
+  /** Agents that this manifest uses as tools. */
+  agents: usedAgents.optional(),
+};
+
 export const turnEventSchemas = {
   'turn.started': z.strictObject({
     turnId,
     /** When the turn is ended as failed, whatever it does (limits.maxTurnSeconds). */
     deadlineAt: z.string(),
-    maxSteps: z.int(),
-    instructions: z.string(),
-    /** Null: neither the manifest nor the tenant names a model. */
-    model: modelSelection.nullable(),
-    /** The manifest that the message brought for this turn only. */
-    manifest: manifestSchema.nullable(),
+    ...turnPlan,
   }),
+  /** A message that came while another turn was active: its turn starts when that one, and what waits before it, has ended. */
+  'turn.queued': z.strictObject({ turnId, maxTurnSeconds: z.int(), ...turnPlan }),
+  /** A deadline does not count the time that a turn waits for people. */
+  'turn.extended': z.strictObject({ turnId, deadlineAt: z.string() }),
+  /** A person let the turn cost more. */
+  'turn.raised': z.strictObject({ turnId, maxCostUsd: z.number() }),
   /** A worker took the turn. The append that stores it is the lock; a higher epoch fences every lower one. */
   'segment.claimed': z.strictObject({ turnId, epoch: z.int(), workerId: z.string() }),
-  /** A worker that stops hands the turn back between two steps. */
-  'segment.released': z.strictObject({ turnId, epoch: z.int() }),
+  /** A worker lets go of the turn: it stops, or (`resting`) there is nothing to run until someone answers. */
+  'segment.released': z.strictObject({ turnId, epoch: z.int(), resting: z.literal(true).optional() }),
+  /** A turn that rested has something to run again, and nobody has claimed it. */
+  'segment.wanted': z.strictObject({ turnId }),
   'model.requested': z.strictObject({
     turnId,
     effectId: z.string(),
@@ -33,6 +48,7 @@ export const turnEventSchemas = {
     attempt: z.int(),
     provider: z.string(),
     model: z.string(),
+    agent: agentRef.optional(),
   }),
   'model.completed': z.strictObject({ turnId, callId: z.string(), step: z.int(), usage: usageSchema }),
   'model.failed': z.strictObject({
@@ -53,17 +69,37 @@ export const turnEventSchemas = {
     kind: z.enum(['model', 'sandbox', 'mcp']),
     reason: z.enum(['lost', 'cancelled']),
     callId: z.string(),
+    agent: agentRef.optional(),
   }),
-  'message.assistant': z.strictObject({ turnId, step: z.int(), text: z.string(), toolCalls: z.array(toolCallSchema) }),
+  'message.assistant': z.strictObject({
+    turnId,
+    step: z.int(),
+    text: z.string(),
+    toolCalls: z.array(toolCallSchema),
+    agent: agentRef.optional(),
+  }),
+  /** The Host itself answered a call: there is no such tool, or the input does not fit. */
   'tool.completed': z.strictObject({
     turnId,
     callId: z.string(),
     name: z.string(),
-    outcome: z.discriminatedUnion('kind', [
-      z.strictObject({ kind: z.literal('completed'), output: z.unknown() }),
-      z.strictObject({ kind: z.literal('failed'), code: z.string(), message: z.string() }),
-    ]),
+    outcome: outcomeSchema,
+    agent: agentRef.optional(),
   }),
+  /** What the model gave does not fit the output's schema; it is told why, and asked once more. */
+  'output.rejected': z.strictObject({ turnId, message: z.string(), agent: agentRef.optional() }),
+  'delegation.started': z.strictObject({ turnId, agent: agentRef, callId: z.string(), task: z.string() }),
+  'delegation.completed': z.strictObject({
+    turnId,
+    agent: agentRef,
+    callId: z.string(),
+    status: z.enum(['completed', 'failed', 'cancelled']),
+    outcome: outcomeSchema,
+  }),
+  /** Lists everything that people have to answer, as the wire shows it. */
+  'turn.paused': z.strictObject({ turnId, interactions: z.array(shownInteraction) }),
+  'turn.waiting': z.strictObject({ turnId, actionIds: z.array(z.string()) }),
+  'turn.uncertain': z.strictObject({ turnId, effectIds: z.array(z.string()) }),
   'turn.completed': z.strictObject({ turnId, output: z.unknown(), usage: usageSchema }),
   'turn.failed': z.strictObject({ turnId, error: errorSchema }),
   'turn.cancelled': z.strictObject({ turnId, reason: z.string().optional() }),

@@ -65,7 +65,7 @@ describe('the end', () => {
     ['while nobody holds it', released, []],
   ] as const)('by a cancel, %s', (_, state, before) => {
     const end = given(state)
-      .when((now) => decideCancel(now, cancellation(), START_MS))
+      .when((now) => decideCancel(now, cancellation(), at(0)))
       .thenTypes('command.cancel', ...before, 'turn.cancelled');
     expect(open(end)).toMatchObject({ turn: null, lastTurn: { outcome: 'cancelled' } });
   });
@@ -90,8 +90,8 @@ describe('the end', () => {
   test('by a failure from outside, once', () => {
     const failing: Step = (state) =>
       decideTurn(state, START_MS, (draft) => {
-        fail(draft, { code: 'c', message: 'm' });
-        fail(draft, { code: 'again', message: 'm' });
+        fail(draft, { code: 'c', message: 'm' }, at(0));
+        fail(draft, { code: 'again', message: 'm' }, at(0));
       });
     const end = given(started()).when(failing).thenTypes('effect.uncertain', 'turn.failed');
     given(end).when(failing).thenNothing();
@@ -114,7 +114,7 @@ test('the bill of a given-up call is added, to the turn while it runs and to the
   expect([turnOf(billed).usage, open(billed).usage]).toEqual([late, late]);
   expect(turnOf(billed)).toMatchObject({ pending: { callId: call(2) }, answered: 0, step: 0 });
   const ended = given(taken)
-    .when((state) => decideCancel(state, cancellation(), START_MS))
+    .when((state) => decideCancel(state, cancellation(), at(0)))
     .thenTypes('command.cancel', 'effect.uncertain', 'turn.cancelled');
   const after = given(ended).when(reporting).thenTypes('model.reported');
   expect(open(after)).toMatchObject({ turn: null, usage: late });

@@ -1,21 +1,26 @@
-import type { Draft } from '../kernel/decision.ts';
-import { deriveId } from '../kernel/ids.ts';
-import { toMs, toTimestamp } from '../kernel/time.ts';
-import type { SessionEvent } from '../session/events.ts';
-import type { SessionState } from '../session/state.ts';
+import { toTimestamp } from '../kernel/time.ts';
+import { expireClaims } from './answers.ts';
+import { activeTurn } from './draft.ts';
+import type { SessionDraft, TurnClock, TurnContext } from './draft.ts';
+import { cancelTurn, expireTurn, failThread, failTurn, giveUpCalls } from './end.ts';
 import type { ToolCall, TurnError } from './events.ts';
-import type { ActiveTurn } from './state.ts';
+import { progress } from './progress.ts';
+import { settleRest } from './rest.ts';
+import { openToolCalls, withOwnIds } from './tools.ts';
 import type { Usage } from './usage.ts';
 
 /**
- * The turn as a pure process: an input (a claim, an answer, a timer) gives the events to record; the effect to run next
- * is part of the state (`turn.pending`). Nothing here knows a worker, a queue or a provider.
+ * The turn as a pure process: an input (a claim, an answer, a timer) gives the events to record; the effects to run next
+ * are part of the state (`pending` of each thread). Nothing here knows a worker, a queue or a provider.
  *
- *   started → claimed → requested ─ completed → (tool results) → requested … → completed
+ *   started → claimed → requested ─ completed → (tools, people, other agents) → requested … → completed
  *                          │  ├─── failed, retryable → waits until retryAt → requested (at most 3 retries)
  *                          │  ├─── failed → turn.failed
  *                          │  └─── worker lost → effect.uncertain → claimed again → requested
  *                          └────── cancel, deadline → effect.uncertain → turn.cancelled, turn.failed
+ *
+ * A turn that waits for executors or people holds no worker: it is released as `resting`, and whatever answers it claims
+ * it again or says that a worker is wanted. docs/turns.md has the table of its states.
  */
 export type ModelOutcome =
   | {
@@ -36,152 +41,99 @@ export const RETRIES_MAX = 3;
 const RETRY_BASE_MS = 250;
 const RETRY_CAP_MS = 30_000;
 
-export type SessionDraft = Draft<SessionState, SessionEvent>;
-
-export interface TurnClock {
-  readonly nowMs: number;
-  /** 0 to 1, spreads retries; drawn by the caller, so that this stays pure. */
-  readonly jitter: number;
-}
-
-function activeTurn(draft: SessionDraft): ActiveTurn | null {
-  return draft.state.status === 'open' ? draft.state.turn : null;
-}
-
 /** A worker takes the turn: what its predecessor had under way is lost, and the turn goes on. */
 export function claim(draft: SessionDraft, workerId: string, clock: TurnClock): void {
   const turn = activeTurn(draft);
   if (turn === null) return;
   draft.add({ type: 'segment.claimed', data: { turnId: turn.turnId, epoch: turn.epoch + 1, workerId } });
-  giveUpPending(draft, 'lost');
-  advance(draft, clock);
+  giveUpCalls(draft, 'lost');
+  advance(draft, { ...clock, workerId });
 }
 
-/** Records a model call's end and what follows. `release`: the worker is stopping, the next step is another's. */
+/** Records a model call's end and what follows. */
 export function settle(
   draft: SessionDraft,
-  call: { callId: string; outcome: ModelOutcome; release: boolean },
-  clock: TurnClock,
+  call: { readonly callId: string; readonly outcome: ModelOutcome },
+  context: TurnContext,
 ): void {
   const turn = activeTurn(draft);
-  const pending = turn?.pending ?? null;
-  if (turn === null || pending === null || pending.callId !== call.callId) return;
+  const [threadId, thread] =
+    Object.entries(turn?.threads ?? {}).find(([, { pending }]) => pending?.callId === call.callId) ?? [];
+  if (turn === null || threadId === undefined || thread?.pending == null) return;
   const { turnId } = turn;
+  const { callId, step } = thread.pending;
   if (call.outcome.kind === 'completed') {
     const { text, toolCalls, usage } = call.outcome;
-    draft.add({ type: 'model.completed', data: { turnId, callId: pending.callId, step: pending.step, usage } });
-    draft.add({ type: 'message.assistant', data: { turnId, step: pending.step, text, toolCalls: [...toolCalls] } });
+    const agent = thread.agent === null ? {} : { agent: thread.agent };
+    draft.add({ type: 'model.completed', data: { turnId, callId, step, usage } });
+    draft.add({ type: 'message.assistant', data: { turnId, step, text, toolCalls: withOwnIds(toolCalls), ...agent } });
+    expireTurn(draft, context.nowMs);
+    openToolCalls(draft, threadId);
   } else {
-    recordFailure(draft, call.outcome, clock);
+    recordFailure(draft, { threadId, failure: call.outcome }, context);
   }
-  if (activeTurn(draft) === null) return;
-  advance(draft, clock, call.release);
+  advance(draft, context);
 }
 
 function recordFailure(
   draft: SessionDraft,
-  failure: Extract<ModelOutcome, { kind: 'failed' }>,
+  { threadId, failure }: { threadId: string; failure: Extract<ModelOutcome, { kind: 'failed' }> },
   clock: TurnClock,
 ): void {
   const turn = activeTurn(draft);
-  if (turn?.pending == null) return;
-  const { callId, step } = turn.pending;
-  const retry = failure.retryAfterMs !== null && turn.attempts < RETRIES_MAX;
-  const backoffMs = Math.min(RETRY_CAP_MS, RETRY_BASE_MS * 2 ** turn.attempts) * (0.5 + clock.jitter / 2);
+  const thread = turn?.threads[threadId];
+  if (turn === null || thread?.pending == null) return;
+  const { callId, step } = thread.pending;
+  const retry = failure.retryAfterMs !== null && thread.attempts < RETRIES_MAX;
+  const backoffMs = Math.min(RETRY_CAP_MS, RETRY_BASE_MS * 2 ** thread.attempts) * (0.5 + clock.jitter / 2);
   const retryAt = retry ? toTimestamp(clock.nowMs + Math.max(failure.retryAfterMs ?? 0, backoffMs)) : null;
   const { error, usage } = failure;
   draft.add({ type: 'model.failed', data: { turnId: turn.turnId, callId, step, error, usage, retryAt } });
-  if (!retry) fail(draft, error);
+  if (!retry) failThread(draft, threadId, error);
 }
 
 /**
- * Takes the turn as far as it goes without waiting: answers calls of tools that are not there, then asks the model,
- * ends the turn, or leaves it to `retryAt`. A turn that nobody holds is left as it is.
+ * Takes the turn as far as it goes without waiting for anybody, and when it has ended, the next one that is queued.
+ * A turn that another worker holds is taken on by that worker.
  */
-export function advance(draft: SessionDraft, clock: TurnClock, release = false): void {
-  const turn = activeTurn(draft);
-  if (turn === null || turn.claim === null || turn.pending !== null) return;
-  expire(draft, clock);
-  if (activeTurn(draft) === null) return;
-  if (turn.retryAt !== null && clock.nowMs < toMs(turn.retryAt)) {
-    if (release) releaseSegment(draft);
-    return;
-  }
-  if (turn.openToolCalls.length === 0 && !awaitsModel(draft)) {
-    draft.add({ type: 'turn.completed', data: { turnId: turn.turnId, output: turn.lastText, usage: turn.usage } });
-    return;
-  }
-  answerUnknownTools(draft);
-  if (turn.step >= turn.maxSteps) {
-    fail(draft, { code: 'max_steps_exceeded', message: `The turn reached its limit of ${turn.maxSteps} model steps.` });
-  } else if (release) {
-    releaseSegment(draft);
-  } else {
-    requestModel(draft);
+export function advance(draft: SessionDraft, context: TurnContext): void {
+  expireClaims(draft, context.nowMs);
+  expireTurn(draft, context.nowMs);
+  progress(draft, context);
+  settleRest(draft, context);
+  while (startQueued(draft, context)) {
+    progress(draft, context);
+    settleRest(draft, context);
   }
 }
 
-/** Whether the conversation ends with something that the model has not answered: a message or a tool result. */
-function awaitsModel(draft: SessionDraft): boolean {
-  return draft.state.status === 'open' && draft.state.conversation.messages.at(-1)?.role !== 'assistant';
+function startQueued(draft: SessionDraft, { nowMs }: TurnClock): boolean {
+  const { state } = draft;
+  if (state.status !== 'open' || state.turn !== null) return false;
+  const plan = state.queue.find((queued) => queued.plan !== null)?.plan ?? null;
+  if (plan === null) return false;
+  const { maxTurnSeconds, ...rest } = plan;
+  draft.add({ type: 'turn.started', data: { ...rest, deadlineAt: deadlineOf(nowMs, maxTurnSeconds) } });
+  return true;
 }
 
-/** Wire contract, section 6: a call of a tool that the agent does not have gives a failed result, the turn goes on. */
-function answerUnknownTools(draft: SessionDraft): void {
-  const turn = activeTurn(draft);
-  for (const call of turn?.openToolCalls ?? []) {
-    draft.add({
-      type: 'tool.completed',
-      data: {
-        turnId: turn?.turnId ?? '',
-        callId: call.callId,
-        name: call.name,
-        outcome: { kind: 'failed', code: 'tool_unknown', message: `This agent has no tool named ${call.name}.` },
-      },
-    });
-  }
-}
-
-function requestModel(draft: SessionDraft): void {
-  const turn = activeTurn(draft);
-  if (turn === null) return;
-  if (turn.model === null) {
-    const message = 'Neither the agent nor the tenant names a model. Set "model" in the manifest.';
-    fail(draft, { code: 'model_not_configured', message });
-    return;
-  }
-  const n = turn.calls + 1;
-  draft.add({
-    type: 'model.requested',
-    data: {
-      turnId: turn.turnId,
-      effectId: deriveId('ef', turn.turnId, n),
-      callId: deriveId('mc', turn.turnId, n),
-      step: turn.step,
-      attempt: turn.attempts,
-      provider: turn.model.provider,
-      model: turn.model.model,
-    },
-  });
-}
-
-function releaseSegment(draft: SessionDraft): void {
-  const turn = activeTurn(draft);
-  if (turn !== null) draft.add({ type: 'segment.released', data: { turnId: turn.turnId, epoch: turn.epoch } });
+/** When a turn that starts now has to be over. */
+export function deadlineOf(nowMs: number, maxTurnSeconds: number): string {
+  return toTimestamp(nowMs + maxTurnSeconds * 1000);
 }
 
 /** Ends a turn whose time is over, whatever it is doing. */
-export function expire(draft: SessionDraft, clock: TurnClock): void {
-  const turn = activeTurn(draft);
-  if (turn === null || clock.nowMs < toMs(turn.deadlineAt)) return;
-  fail(draft, { code: 'turn_timeout', message: 'The turn took longer than its limits.maxTurnSeconds.' });
+export function expire(draft: SessionDraft, context: TurnContext): void {
+  expireTurn(draft, context.nowMs);
+  if (draft.events.length > 0) advance(draft, context);
 }
 
-/** The worker stops before its model call has answered: the call is given up and the turn handed back. */
+/** The worker stops before its model calls have answered: the calls are given up and the turn handed back. */
 export function handBack(draft: SessionDraft, workerId: string): void {
-  if (activeTurn(draft)?.claim?.workerId !== workerId) return;
-  giveUpPending(draft, 'cancelled');
-  releaseSegment(draft);
+  const turn = activeTurn(draft);
+  if (turn?.claim?.workerId !== workerId) return;
+  giveUpCalls(draft, 'cancelled');
+  draft.add({ type: 'segment.released', data: { turnId: turn.turnId, epoch: turn.epoch } });
 }
 
 /** The bill of a call that was given up before it answered. Its turn may have ended; nothing else of it counts. */
@@ -190,24 +142,23 @@ export function reportLate(draft: SessionDraft, late: { turnId: string; callId: 
 }
 
 /** Ends the turn as failed, whatever it is doing. */
-export function fail(draft: SessionDraft, error: TurnError): void {
-  const turn = activeTurn(draft);
-  if (turn === null) return;
-  giveUpPending(draft, 'cancelled');
-  draft.add({ type: 'turn.failed', data: { turnId: turn.turnId, error } });
+export function fail(draft: SessionDraft, error: TurnError, context: TurnContext): void {
+  failTurn(draft, error);
+  advance(draft, context);
 }
 
 /** Ends the turn as cancelled, whatever it is doing. */
-export function cancel(draft: SessionDraft, reason: string | undefined): void {
-  const turn = activeTurn(draft);
-  if (turn === null) return;
-  giveUpPending(draft, 'cancelled');
-  draft.add({ type: 'turn.cancelled', data: { turnId: turn.turnId, ...(reason === undefined ? {} : { reason }) } });
+export function cancel(draft: SessionDraft, reason: string | undefined, context: TurnContext): void {
+  cancelTurn(draft, reason);
+  advance(draft, context);
 }
 
-function giveUpPending(draft: SessionDraft, reason: 'lost' | 'cancelled'): void {
-  const turn = activeTurn(draft);
-  if (turn?.pending == null) return;
-  const { effectId, callId } = turn.pending;
-  draft.add({ type: 'effect.uncertain', data: { turnId: turn.turnId, effectId, kind: 'model', reason, callId } });
+/** Ends the turn for a message that does not wait for it. */
+export function interrupt(draft: SessionDraft): void {
+  cancelTurn(draft, 'interrupted');
+}
+
+/** Takes a turn out of the queue before it has started. */
+export function cancelQueued(draft: SessionDraft, turnId: string, reason: string | undefined): void {
+  draft.add({ type: 'turn.cancelled', data: { turnId, ...(reason === undefined ? {} : { reason }) } });
 }

@@ -9,6 +9,7 @@ import { initialSession } from '../session/state.ts';
 import type { SessionState } from '../session/state.ts';
 import { advance, claim, expire, fail, handBack, reportLate, settle } from './process.ts';
 import type { ModelOutcome } from './process.ts';
+import { rootOf } from './state.ts';
 
 /** One thing that happens to a session; what it is about (the pending call, an old one) is found when it happens. */
 type Happening =
@@ -93,22 +94,28 @@ function decide(world: World, what: Happening): Decision<SessionEvent, unknown> 
   const older = requested(world.events).at(0);
   const turn = state.status === 'open' ? state.turn : null;
   if (what.do === 'settle') {
-    const callId = (what.of === 'pending' ? turn?.pending?.callId : older?.callId) ?? 'mc_none';
+    const callId =
+      (what.of === 'pending' ? (turn === null ? null : rootOf(turn).pending)?.callId : older?.callId) ?? 'mc_none';
     return decideTurn(state, START_MS + nowMs, (draft) => {
-      settle(draft, { callId, outcome: what.outcome, release: what.release }, at(nowMs, { jitter: 0.5 }));
+      settle(
+        draft,
+        { callId, outcome: what.outcome },
+        { ...at(nowMs, { jitter: 0.5, workerId: turn?.claim?.workerId ?? null }), release: what.release },
+      );
     });
   }
   const workerId = what.worker === 0 ? null : `wk_${what.worker}`;
   if (what.do === 'message') {
     return decideMessage(state, message(), at(nowMs, { newTurnId: turnIdOf(++world.turns), workerId }));
   }
-  if (what.do === 'cancel') return decideCancel(state, cancellation(), START_MS + nowMs);
-  if (what.do === 'cancelOther') return decideCancel(state, cancellation({ turnId: 'tu_x' }), START_MS + nowMs);
+  if (what.do === 'cancel') return decideCancel(state, cancellation(), at(nowMs));
+  if (what.do === 'cancelOther') return decideCancel(state, cancellation({ turnId: 'tu_x' }), at(nowMs));
   return decideTurn(state, START_MS + nowMs, (draft) => {
     if (what.do === 'claim') claim(draft, workerId ?? 'wk_9', at(nowMs));
-    if (what.do === 'advance') advance(draft, at(nowMs), what.worker === 0);
+    if (what.do === 'advance')
+      advance(draft, { ...at(nowMs, { workerId: turn?.claim?.workerId ?? null }), release: what.worker === 0 });
     if (what.do === 'handBack') handBack(draft, workerId ?? 'wk_9');
-    if (what.do === 'fail') fail(draft, { code: 'c', message: 'm' });
+    if (what.do === 'fail') fail(draft, { code: 'c', message: 'm' }, at(nowMs));
     if (what.do === 'expire') expire(draft, at(nowMs));
     if (what.do === 'late' && older !== undefined) {
       reportLate(draft, { turnId: older.turnId, callId: older.callId, usage: usage({ duplicate: true }) });
@@ -228,10 +235,11 @@ test('a turn that is looked after always ends', () => {
           const what: Happening =
             turn.claim === null
               ? { do: 'claim', worker: 1 }
-              : turn.pending === null
+              : rootOf(turn).pending === null
                 ? { do: 'advance', worker: 1 }
                 : { do: 'settle', of: 'pending', outcome: each, release: false };
-          if (turn.retryAt !== null) world.nowMs = Math.max(world.nowMs, Date.parse(turn.retryAt) - START_MS);
+          const { retryAt } = rootOf(turn);
+          if (retryAt !== null) world.nowMs = Math.max(world.nowMs, Date.parse(retryAt) - START_MS);
           const decision = decide(world, what);
           expect(decision.kind).toBe('accepted');
           if (decision.kind !== 'accepted') return;

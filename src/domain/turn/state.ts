@@ -1,20 +1,13 @@
-import type { Manifest, ModelSelection } from '../agent/manifest.ts';
+import { evolveOpenWork, NO_OPEN_WORK, withoutInteraction } from '../action/state.ts';
+import type { Action, OpenWork } from '../action/state.ts';
+import type { Manifest, ModelSelection, UsedAgents } from '../agent/manifest.ts';
 import type { EventMeta } from '../kernel/decision.ts';
-import type { ToolCall, TurnEvent } from './events.ts';
-import { addUsage, ZERO_TOTAL } from './usage.ts';
+import type { SessionEvent } from '../session/events.ts';
+import type { TurnEvent } from './events.ts';
+import { evolveThread, ROOT, startThread, usageAfter } from './thread.ts';
+import type { Thread } from './thread.ts';
+import { ZERO_TOTAL } from './usage.ts';
 import type { Usage } from './usage.ts';
-
-/** A model call that was requested and has not answered. */
-export interface PendingCall {
-  readonly effectId: string;
-  readonly callId: string;
-  readonly step: number;
-  readonly attempt: number;
-  readonly provider: string;
-  readonly model: string;
-  /** The epoch whose worker started it. */
-  readonly epoch: number;
-}
 
 /**
  * The active turn of a session. It begins with `turn.started` and its end removes it, so that an ended turn cannot be
@@ -24,86 +17,140 @@ export interface ActiveTurn {
   readonly turnId: string;
   readonly startedAt: string;
   readonly deadlineAt: string;
+  /** Since when it waits for people; its time stands still meanwhile. Null: it does not. */
+  readonly pausedAt: string | null;
   readonly maxSteps: number;
-  readonly instructions: string;
+  /** Null: no limit of its own. */
+  readonly maxCostUsd: number | null;
   readonly model: ModelSelection | null;
+  /** What the message brought for this turn; null: the session's. */
   readonly manifest: Manifest | null;
-  /** Who runs it; null: nobody, a worker is wanted. */
+  readonly agents: UsedAgents | null;
+  /** Who runs it; null: nobody. */
   readonly claim: { readonly epoch: number; readonly workerId: string } | null;
+  /** Nobody runs it and there is something to run. */
+  readonly wanted: boolean;
   /** The highest epoch so far, kept over releases. */
   readonly epoch: number;
-  /** Model steps that are complete. */
-  readonly step: number;
-  /** Model calls so far, over all steps and attempts; effect ids are counted up by it. */
+  /** Model calls so far, over all threads, steps and attempts; effect ids are counted up by it. */
   readonly calls: number;
-  /** Model calls that answered, with a result or an error: a repeated call after a crash has the number of its twin. */
-  readonly answered: number;
-  /** Failed attempts at the current step. */
-  readonly attempts: number;
-  readonly pending: PendingCall | null;
-  /** After a retryable failure: when the next attempt starts. */
-  readonly retryAt: string | null;
-  /** Tool calls of the last step that have no result yet. */
-  readonly openToolCalls: readonly ToolCall[];
-  readonly lastText: string;
+  /** Actions, interactions and delegations so far; their ids are counted up by it. */
+  readonly made: number;
+  readonly threads: Readonly<Record<string, Thread>>;
+  readonly work: OpenWork;
+  /** What readers have been told that the turn waits for. */
+  readonly announced: readonly string[];
   readonly usage: Usage;
 }
 
+/** The session's own agent in a turn. */
+export function rootOf(turn: ActiveTurn): Thread {
+  return turn.threads[ROOT] ?? startThread(null);
+}
+
 /** The turn after one of its events; null: it has ended, or there is none. An event that cannot apply changes nothing. */
-export function evolveTurn(turn: ActiveTurn | null, event: TurnEvent, meta: EventMeta): ActiveTurn | null {
+export function evolveTurn(turn: ActiveTurn | null, event: SessionEvent, meta: EventMeta): ActiveTurn | null {
   if (event.type === 'turn.started') return startedTurn(event.data, meta);
-  if (turn === null || event.data.turnId !== turn.turnId) return turn;
+  if (turn === null || !('turnId' in event.data) || event.data.turnId !== turn.turnId) return turn;
   switch (event.type) {
-    case 'segment.claimed':
-      return { ...turn, claim: { epoch: event.data.epoch, workerId: event.data.workerId }, epoch: event.data.epoch };
-    case 'segment.released':
-      return { ...turn, claim: null };
-    case 'tool.completed':
-      return { ...turn, openToolCalls: turn.openToolCalls.filter((call) => call.callId !== event.data.callId) };
-    case 'message.assistant':
-      return { ...turn, openToolCalls: event.data.toolCalls, lastText: event.data.text };
     case 'turn.completed':
     case 'turn.failed':
     case 'turn.cancelled':
       return null;
-    case 'model.requested':
-    case 'model.completed':
-    case 'model.failed':
-    case 'model.reported':
-    case 'effect.uncertain':
-      return evolveCall(turn, event);
+    case 'segment.claimed': {
+      const { epoch, workerId } = event.data;
+      return { ...turn, claim: { epoch, workerId }, wanted: false, epoch };
+    }
+    case 'segment.released':
+      return { ...turn, claim: null, wanted: event.data.resting !== true };
+    case 'segment.wanted':
+      return { ...turn, wanted: true };
+    case 'turn.extended':
+      return { ...turn, deadlineAt: event.data.deadlineAt, pausedAt: null };
+    case 'turn.raised':
+      return { ...turn, maxCostUsd: event.data.maxCostUsd };
+    case 'turn.paused':
+    case 'turn.uncertain':
+      return { ...turn, announced: announcedBy(turn), pausedAt: turn.pausedAt ?? meta.at };
+    case 'turn.waiting':
+      return { ...turn, announced: announcedBy(turn) };
+    case 'command.approve':
+    case 'command.respond':
+      return answered(turn, event.data.interactionId);
+    default:
+      return evolveThreads(turn, event, meta);
   }
 }
 
-type CallEvent = Extract<TurnEvent, { type: `model.${string}` | 'effect.uncertain' }>;
+/** How readers' knowledge of a wait is remembered: an action that is offered anew, or has become uncertain, is news. */
+export function waitKey({ actionId, generation, status }: Action): string {
+  return `${actionId}.${generation}${status === 'uncertain' ? '.uncertain' : ''}`;
+}
 
-function evolveCall(turn: ActiveTurn, event: CallEvent): ActiveTurn {
+/** An announcement names everything that the turn waits for at that point. */
+function announcedBy({ work }: ActiveTurn): string[] {
+  return [...Object.keys(work.interactions), ...Object.values(work.actions).map(waitKey)];
+}
+
+function answered(turn: ActiveTurn, interactionId: string): ActiveTurn {
+  const work = withoutInteraction(turn.work, interactionId);
+  const waiting = Object.entries(turn.threads).find(([, { blockedBy }]) => blockedBy === interactionId);
+  if (waiting === undefined) return { ...turn, work };
+  return { ...turn, work, threads: { ...turn.threads, [waiting[0]]: { ...waiting[1], blockedBy: null } } };
+}
+
+function evolveThreads(turn: ActiveTurn, event: SessionEvent, meta: EventMeta): ActiveTurn {
+  const next = counted(turn, event, meta);
+  const id = threadOf(next, event);
+  const thread = id === null ? undefined : next.threads[id];
+  if (id === null || thread === undefined) return next;
+  const evolved = evolveThread(thread, event, turn.epoch);
+  return evolved === thread ? next : { ...next, threads: { ...next.threads, [id]: evolved } };
+}
+
+/** What an event does to the turn as a whole: its counters, its open work, and the threads that come and go. */
+function counted(turn: ActiveTurn, event: SessionEvent, meta: EventMeta): ActiveTurn {
   switch (event.type) {
-    case 'model.requested': {
-      const { turnId: _, ...call } = event.data;
-      return { ...turn, pending: { ...call, epoch: turn.epoch }, calls: turn.calls + 1, retryAt: null };
-    }
-    case 'model.completed': {
-      const usage = addUsage(turn.usage, event.data.usage);
-      return { ...turn, pending: null, step: turn.step + 1, answered: turn.answered + 1, attempts: 0, usage };
-    }
-    case 'model.failed': {
-      const usage = event.data.usage.tokensReported ? addUsage(turn.usage, event.data.usage) : turn.usage;
-      const { attempts, answered } = turn;
-      return {
-        ...turn,
-        pending: null,
-        answered: answered + 1,
-        attempts: attempts + 1,
-        retryAt: event.data.retryAt,
-        usage,
-      };
-    }
+    case 'model.requested':
+      return { ...turn, calls: turn.calls + 1 };
+    case 'model.completed':
+    case 'model.failed':
     case 'model.reported':
-      return { ...turn, usage: addUsage(turn.usage, event.data.usage) };
-    case 'effect.uncertain':
-      return turn.pending?.effectId === event.data.effectId ? { ...turn, pending: null } : turn;
+      return { ...turn, usage: usageAfter(turn.usage, event) };
+    case 'delegation.started': {
+      const { agent, callId, task } = event.data;
+      const thread = startThread({ agent, callId, task });
+      return { ...turn, made: turn.made + 1, threads: { ...turn.threads, [agent.delegationId]: thread } };
+    }
+    case 'delegation.completed': {
+      const { [event.data.agent.delegationId]: _gone, ...threads } = turn.threads;
+      return { ...turn, threads };
+    }
+    case 'action.pending':
+    case 'interaction.opened':
+      return { ...turn, made: turn.made + 1, work: evolveOpenWork(turn.work, event, meta) };
+    case 'action.claimed':
+    case 'action.extended':
+    case 'action.completed':
+    case 'action.uncertain':
+    case 'action.withdrawn':
+    case 'interaction.withdrawn':
+      return { ...turn, work: evolveOpenWork(turn.work, event, meta) };
+    default:
+      return turn;
   }
+}
+
+/** The thread that an event belongs to; null: to none. */
+function threadOf(turn: ActiveTurn, event: SessionEvent): string | null {
+  if (event.type === 'model.completed' || event.type === 'model.failed') {
+    const { callId } = event.data;
+    return Object.keys(turn.threads).find((id) => turn.threads[id]?.pending?.callId === callId) ?? null;
+  }
+  // The end of a delegation is an answer to the agent above it.
+  if (event.type === 'delegation.completed' || event.type === 'delegation.started') return ROOT;
+  const agent = 'agent' in event.data ? event.data.agent : undefined;
+  return agent === undefined ? ROOT : agent.delegationId;
 }
 
 function startedTurn(data: Extract<TurnEvent, { type: 'turn.started' }>['data'], meta: EventMeta): ActiveTurn {
@@ -111,20 +158,20 @@ function startedTurn(data: Extract<TurnEvent, { type: 'turn.started' }>['data'],
     turnId: data.turnId,
     startedAt: meta.at,
     deadlineAt: data.deadlineAt,
+    pausedAt: null,
     maxSteps: data.maxSteps,
-    instructions: data.instructions,
+    maxCostUsd: data.maxCostUsd ?? null,
     model: data.model,
     manifest: data.manifest,
+    agents: data.agents ?? null,
     claim: null,
+    wanted: true,
     epoch: 0,
-    step: 0,
     calls: 0,
-    answered: 0,
-    attempts: 0,
-    pending: null,
-    retryAt: null,
-    openToolCalls: [],
-    lastText: '',
+    made: 0,
+    threads: { [ROOT]: startThread(null) },
+    work: NO_OPEN_WORK,
+    announced: [],
     usage: ZERO_TOTAL,
   };
 }

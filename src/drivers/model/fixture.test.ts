@@ -8,6 +8,8 @@ const request = (text: string, more: Partial<ModelRequest> = {}): ModelRequest =
   settings: {},
   instructions: 'Be brief.',
   messages: [{ role: 'user', text }],
+  tools: [],
+  outputSchema: null,
   answered: 0,
   ...more,
 });

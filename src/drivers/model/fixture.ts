@@ -35,8 +35,8 @@ export const fixtureModel: ModelDriver = {
 };
 
 function scriptOf(request: ModelRequest): readonly Step[] {
-  const user = request.messages.findLast((message) => message.role === 'user');
-  if (user === undefined || !user.text.trimStart().startsWith('{')) return [];
+  const user = request.messages.findLast((message) => message.role === 'user' && message.byHost !== true);
+  if (user?.role !== 'user' || !user.text.trimStart().startsWith('{')) return [];
   try {
     return script.parse(JSON.parse(user.text)).fixture;
   } catch {

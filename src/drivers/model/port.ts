@@ -1,6 +1,14 @@
 import type { ModelSettings } from '../../domain/agent/manifest.ts';
+import type { JsonSchema } from '../../domain/kernel/json-schema.ts';
 import type { ConversationMessage } from '../../domain/session/conversation.ts';
 import type { ModelOutcome } from '../../domain/turn/process.ts';
+
+/** A tool as the model is told of it. */
+export interface DeclaredTool {
+  readonly name: string;
+  readonly description?: string;
+  readonly inputSchema: JsonSchema;
+}
 
 /** One step of a turn, as a model is asked for it. */
 export interface ModelRequest {
@@ -11,6 +19,9 @@ export interface ModelRequest {
   /** The system prompt. */
   readonly instructions: string;
   readonly messages: readonly ConversationMessage[];
+  readonly tools: readonly DeclaredTool[];
+  /** The form of the final answer; null: text. */
+  readonly outputSchema: JsonSchema | null;
   /** How many calls of this turn have been answered before, with a result or an error. */
   readonly answered: number;
 }

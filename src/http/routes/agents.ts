@@ -11,6 +11,7 @@ import type { Freshness } from '../freshness.ts';
 import { callerOf } from '../gate.ts';
 import { ListRequest } from '../list-request.ts';
 import { accepted, notFound, requireAgent } from '../problem.ts';
+import * as agentWire from '../wire/agents.ts';
 import * as wire from '../wire/schemas.ts';
 
 export interface AgentRouteParts extends AgentParts {
@@ -28,7 +29,7 @@ export function agentRoutes(parts: AgentRouteParts): FastifyPluginAsyncZod {
       '/v1/agents/:agentId',
       {
         config: write,
-        schema: { params: wire.agentPath, body: wire.saveAgentBody, response: { 200: wire.agentSaved } },
+        schema: { params: agentWire.agentPath, body: agentWire.saveAgentBody, response: { 200: agentWire.agentSaved } },
       },
       async (request) => {
         const caller = callerOf(request);
@@ -42,7 +43,7 @@ export function agentRoutes(parts: AgentRouteParts): FastifyPluginAsyncZod {
     );
     app.delete(
       '/v1/agents/:agentId',
-      { config: write, schema: { params: wire.agentPath, response: { 200: wire.agentArchived } } },
+      { config: write, schema: { params: agentWire.agentPath, response: { 200: agentWire.agentArchived } } },
       async (request) => {
         const caller = callerOf(request);
         const { agentId } = request.params;
@@ -54,7 +55,7 @@ export function agentRoutes(parts: AgentRouteParts): FastifyPluginAsyncZod {
     );
     app.get(
       '/v1/agents',
-      { config: read, schema: { querystring: wire.listQuery, response: { 200: wire.agentList } } },
+      { config: read, schema: { querystring: wire.listQuery, response: { 200: agentWire.agentList } } },
       async (request) => {
         const { tenantId, agents } = callerOf(request);
         const list = new ListRequest(`GET /v1/agents ${tenantId}`, request.query, 1);
@@ -65,7 +66,7 @@ export function agentRoutes(parts: AgentRouteParts): FastifyPluginAsyncZod {
     );
     app.get(
       '/v1/agents/:agentId',
-      { config: read, schema: { params: wire.agentPath, response: { 200: wire.agent } } },
+      { config: read, schema: { params: agentWire.agentPath, response: { 200: agentWire.agent } } },
       async (request) => {
         const ref = agentRef(callerOf(request), request.params.agentId);
         const agent = await queries.get(ref.tenant, ref.id);
@@ -75,7 +76,7 @@ export function agentRoutes(parts: AgentRouteParts): FastifyPluginAsyncZod {
     );
     app.get(
       '/v1/agents/:agentId/versions',
-      { config: read, schema: { params: wire.agentPath, response: { 200: wire.agentVersions } } },
+      { config: read, schema: { params: agentWire.agentPath, response: { 200: agentWire.agentVersions } } },
       async (request) => {
         const ref = agentRef(callerOf(request), request.params.agentId);
         const versions = await queries.versions(ref.tenant, ref.id);

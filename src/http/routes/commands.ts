@@ -54,9 +54,14 @@ function toCommand(body: CommandBody, subject: string | null): SessionCommand {
       const { idempotencyKey: _, ...cancel } = body;
       return { ...cancel, subject };
     }
-    case 'approve':
-    case 'respond':
-      return { type: body.type, requestId: body.requestId, subject };
+    case 'approve': {
+      const { idempotencyKey: _, ...approve } = body;
+      return { ...approve, subject };
+    }
+    case 'respond': {
+      const { idempotencyKey: _, ...respond } = body;
+      return { ...respond, subject };
+    }
     case 'action_result':
       throw new ProblemError({
         code: 'key_role_mismatch',

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { agentIdSchema, manifestSchema, notYet } from '../../domain/agent/manifest.ts';
+import { agentIdSchema, hookPoint, manifestSchema, notYet } from '../../domain/agent/manifest.ts';
 import { clientId, jsonObject, jsonValue, labels, tenantId, text } from '../../domain/kernel/schemas.ts';
 import { ACTIVE_WORK } from '../../domain/tenant/events.ts';
 import { usageSchema } from '../../domain/turn/usage.ts';
@@ -18,13 +18,13 @@ function count(min: number, max: number, byDefault: number) {
     .meta({ type: 'integer', minimum: min, maximum: max, default: byDefault });
 }
 
-const requestId = text(1, 256);
+export const requestId = text(1, 256);
 const idempotencyKey = text(1, 256);
 /** Whatever is no cursor is refused as such where it is read. */
 const cursor = z.string();
 const sha256 = z.string().regex(/^[0-9a-f]{64}$/, 'must be 64 lower-case hex digits');
-const timestamp = z.iso.datetime();
-const nullableCursor = z.string().nullable();
+export const timestamp = z.iso.datetime();
+export const nullableCursor = z.string().nullable();
 
 export const problem = z
   .object({
@@ -203,31 +203,6 @@ const auditEntry = z
   .meta({ id: 'AuditEntry' });
 export const auditTrail = z.object({ entries: z.array(auditEntry), nextCursor: nullableCursor });
 
-export const agentPath = z.strictObject({ agentId: agentIdSchema });
-export const saveAgentBody = z.strictObject({
-  requestId: requestId.optional(),
-  manifest: manifestSchema,
-  implementationVersion: text(1, 200).optional(),
-});
-const agentVersion = z.object({
-  agentId: z.string(),
-  manifestHash: z.string(),
-  version: z.int(),
-  implementationVersion: z.string().nullable(),
-});
-export const agentSaved = agentVersion.meta({ id: 'AgentSaved' });
-const agentSummary = agentVersion.extend({
-  name: z.string().nullable(),
-  description: z.string().nullable(),
-  archived: z.boolean(),
-  createdAt: timestamp,
-  updatedAt: timestamp,
-});
-export const agent = agentSummary.extend({ manifest: manifestSchema }).meta({ id: 'Agent' });
-export const agentList = z.object({ agents: z.array(agentSummary), nextCursor: nullableCursor });
-export const agentVersions = z.object({ versions: z.array(agentVersion.extend({ createdAt: timestamp })) });
-export const agentArchived = z.object({ agentId: z.string(), archived: z.literal(true) });
-
 export const sessionPath = z.strictObject({ sessionId: clientId });
 export const openSessionBody = z.strictObject({
   requestId: requestId.optional(),
@@ -255,6 +230,17 @@ const lastTurn = z.object({
   endedAt: timestamp,
 });
 const status = z.enum(['idle', 'running', 'waiting', 'paused', 'uncertain']);
+const wait = z.object({
+  kind: z.enum(['interaction', 'action', 'effect']),
+  id: z.string(),
+  turnId: z.string(),
+  agentId: z.string().optional(),
+  interactionKind: z.enum(['approval', 'question']).optional(),
+  toolName: z.string().optional(),
+  hook: hookPoint.optional(),
+  prompt: z.string().optional(),
+  budgetId: z.string().optional(),
+});
 export const session = z
   .object({
     id: z.string(),
@@ -269,7 +255,7 @@ export const session = z
     info: z.record(z.string(), z.unknown()),
     vaultIds: z.array(z.string()),
     sandboxId: z.string().nullable(),
-    waits: z.array(z.object({ kind: z.enum(['interaction', 'action', 'effect']), id: z.string(), turnId: z.string() })),
+    waits: z.array(wait),
     usage: usageSchema,
     cursor: nullableCursor,
     createdAt: timestamp,
@@ -301,7 +287,7 @@ const message = z
     content: content.optional(),
     parts: z.array(part).min(1).max(32).optional(),
     manifest: manifestSchema.optional(),
-    whenBusy: z.literal('refuse', { error: 'this Host version only knows "refuse"' }).optional(),
+    whenBusy: z.enum(['refuse', 'queue', 'interrupt']).optional(),
   })
   .refine(
     ({ content: whole, parts }) => (whole === undefined) !== (parts === undefined),

@@ -1,5 +1,6 @@
 import type { z } from 'zod';
 import type { OpenSession } from '../../domain/session/state.ts';
+import { viewOfTurn } from '../../projections/sessions/views.ts';
 import type { SessionView } from '../../projections/sessions/views.ts';
 import { encodeCursor } from '../../streams/cursor.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
@@ -8,7 +9,7 @@ import type { session } from './schemas.ts';
 type ShownSession = z.input<typeof session>;
 
 /** A session as its routes show it (wire contract, section 6), members in the order of the contract. */
-export function shownSession(ref: AggregateRef, view: Omit<SessionView, 'createdPosition'>): ShownSession {
+export function shownSession(ref: AggregateRef, view: Omit<SessionView, 'createdPosition' | 'busy'>): ShownSession {
   const { id, agentId, agentVersion, manifestHash, subject, status, activeTurnId, lastTurn, usage, last } = view;
   return {
     id,
@@ -21,10 +22,10 @@ export function shownSession(ref: AggregateRef, view: Omit<SessionView, 'created
     lastTurn,
     labels: { ...view.labels },
     info: { ...view.info },
-    // Vaults, sandboxes and things to wait for come with their own routes.
+    // Vaults and sandboxes come with their own routes.
     vaultIds: [],
     sandboxId: null,
-    waits: [],
+    waits: view.waits.map((wait) => ({ ...wait })),
     usage,
     cursor: last === null ? null : encodeCursor(ref, last),
     createdAt: view.createdAt,
@@ -38,8 +39,7 @@ export function shownState(ref: AggregateRef, shard: number, state: OpenSession)
   return shownSession(ref, {
     ...rest,
     id: ref.id,
-    status: turn === null ? 'idle' : 'running',
-    activeTurnId: turn?.turnId ?? null,
+    ...viewOfTurn(turn),
     last: last === null ? null : { ...last, shard },
   });
 }

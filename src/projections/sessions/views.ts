@@ -1,6 +1,11 @@
 import type { SessionEvent } from '../../domain/session/events.ts';
-import { totalAfter } from '../../domain/session/state.ts';
+import { evolveWaits, statusBy, waitsOf } from './waits.ts';
+import type { Wait } from './waits.ts';
+import { usageAfter } from '../../domain/turn/thread.ts';
 import type { LastTurn } from '../../domain/session/state.ts';
+import { statusOf } from '../../domain/turn/rest.ts';
+import type { TurnStatus } from '../../domain/turn/rest.ts';
+import type { ActiveTurn } from '../../domain/turn/state.ts';
 import type { TurnError, TurnEvent } from '../../domain/turn/events.ts';
 import { addUsage, NO_USAGE, ZERO_TOTAL } from '../../domain/turn/usage.ts';
 import type { Usage } from '../../domain/turn/usage.ts';
@@ -15,9 +20,13 @@ export interface SessionView {
   readonly agentVersion: number;
   readonly manifestHash: string;
   readonly subject: string | null;
-  readonly status: 'idle' | 'running';
+  readonly status: 'idle' | TurnStatus;
   readonly activeTurnId: string | null;
   readonly lastTurn: LastTurn | null;
+  /** What the active turn waits for, by id. */
+  readonly waits: readonly Wait[];
+  /** Whether a worker runs the active turn, or should. */
+  readonly busy: boolean;
   readonly labels: Readonly<Record<string, string>>;
   readonly info: Readonly<Record<string, unknown>>;
   readonly usage: Usage;
@@ -96,25 +105,52 @@ export function evolveSessionView(
       createdAt: at,
       updatedAt: at,
     };
-    return { ...created, status: 'idle', activeTurnId: null, lastTurn: null, usage: ZERO_TOTAL, last: null };
+    return {
+      ...created,
+      status: 'idle',
+      activeTurnId: null,
+      lastTurn: null,
+      waits: [],
+      busy: false,
+      usage: ZERO_TOTAL,
+      last: null,
+    };
   }
   if (view === undefined) return undefined;
   const last = toCanonical(event) === null ? view.last : { shard, position, index };
-  const next = { ...view, last, updatedAt: at, usage: totalAfter(view.usage, event) };
+  const next = { ...view, last, updatedAt: at, usage: usageAfter(view.usage, event) };
   switch (event.type) {
     case 'session.updated':
       return { ...next, labels: event.data.labels };
     case 'turn.started':
-      return { ...next, status: 'running', activeTurnId: event.data.turnId };
+      return { ...next, status: 'running', activeTurnId: event.data.turnId, waits: [], busy: true };
     case 'turn.completed':
     case 'turn.failed':
     case 'turn.cancelled': {
+      // A turn that was cancelled in the queue never was the active one.
+      if (view.activeTurnId !== event.data.turnId) return next;
       const lastTurn = { turnId: event.data.turnId, outcome: outcomeOf(event.type), endedAt: at };
-      return { ...next, status: 'idle', activeTurnId: null, lastTurn };
+      return { ...next, status: 'idle', activeTurnId: null, lastTurn, waits: [], busy: false };
     }
     default:
-      return next;
+      return view.activeTurnId === null ? next : withWaits(next, event);
   }
+}
+
+/** What a session shows of its active turn, from the fold: the answer of a write does not wait for a read model. */
+export function viewOfTurn(turn: ActiveTurn | null): Pick<SessionView, 'status' | 'activeTurnId' | 'waits'> {
+  if (turn === null) return { status: 'idle', activeTurnId: null, waits: [] };
+  return { status: statusOf(turn), activeTurnId: turn.turnId, waits: waitsOf(turn) };
+}
+
+function withWaits(view: SessionView, event: SessionEvent): SessionView {
+  const busy =
+    event.type === 'segment.claimed' ||
+    event.type === 'segment.wanted' ||
+    (event.type === 'segment.released' ? event.data.resting !== true : view.busy);
+  const waits = evolveWaits(view.waits, event);
+  if (waits === view.waits && busy === view.busy) return view;
+  return { ...view, busy, waits, status: statusBy(waits, busy) };
 }
 
 function outcomeOf(type: 'turn.completed' | 'turn.failed' | 'turn.cancelled'): 'completed' | 'failed' | 'cancelled' {
@@ -144,7 +180,7 @@ export function evolveTurnView(view: TurnView | undefined, event: SessionEvent, 
     case 'model.reported':
       return { ...view, usage: addUsage(view.usage, event.data.usage) };
     case 'model.failed':
-      return { ...view, usage: totalAfter(view.usage, event) };
+      return { ...view, usage: usageAfter(view.usage, event) };
     case 'turn.completed':
     case 'turn.failed':
     case 'turn.cancelled':
@@ -204,6 +240,18 @@ function requestedCall(
     agentId,
   }: EventPlaceInTime & { readonly sessionId: string; readonly agentId: string },
 ): ModelCallView {
-  const { callId: id, turnId, provider, model } = data;
-  return { id, sessionId, turnId, agentId, provider, model, at, outcome: 'pending', usage: NO_USAGE, position, index };
+  const { callId: id, turnId, provider, model, agent } = data;
+  return {
+    id,
+    sessionId,
+    turnId,
+    agentId: agent?.id ?? agentId,
+    provider,
+    model,
+    at,
+    outcome: 'pending',
+    usage: NO_USAGE,
+    position,
+    index,
+  };
 }

@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import type { z } from 'zod';
+import * as agentWire from '#src/http/wire/agents.ts';
 import * as wire from '#src/http/wire/schemas.ts';
 import type { TenantClient } from '../../support/client.ts';
 import { newTenant, refused, shaped } from './target.ts';
@@ -13,7 +14,7 @@ export function agentSuite(target: () => HttpTarget): void {
     shaped(
       await tenant.request({ method: 'PUT', path: `/v1/agents/${encodeURIComponent(id)}`, body }),
       200,
-      wire.agentSaved,
+      agentWire.agentSaved,
     );
 
   describe('agents', () => {
@@ -31,7 +32,11 @@ export function agentSuite(target: () => HttpTarget): void {
       expect(await save(tenant, 'a', { manifest: manifest('A') })).toEqual({ ...first, version: 3 });
       const built = { manifest: manifest('A'), implementationVersion: 'v1' };
       expect(await save(tenant, 'a', built)).toEqual({ ...first, version: 4, implementationVersion: 'v1' });
-      const { versions } = shaped(await tenant.request({ path: '/v1/agents/a/versions' }), 200, wire.agentVersions);
+      const { versions } = shaped(
+        await tenant.request({ path: '/v1/agents/a/versions' }),
+        200,
+        agentWire.agentVersions,
+      );
       expect(versions.map(({ version }) => version).toSorted((a, b) => a - b)).toEqual([1, 2, 3, 4]);
       expect(versions.map(({ manifestHash }) => manifestHash)).toContain(second.manifestHash);
     });
@@ -41,7 +46,7 @@ export function agentSuite(target: () => HttpTarget): void {
       const whole = { ...manifest('Be kind.'), name: 'Kind', description: 'd', metadata: { a: [1, { b: null }] } };
       await save(tenant, 'team/kind.v1', { manifest: whole });
       const other = tenant.at(target().nodes[1]);
-      const found = shaped(await other.request({ path: '/v1/agents/team%2Fkind.v1' }), 200, wire.agent);
+      const found = shaped(await other.request({ path: '/v1/agents/team%2Fkind.v1' }), 200, agentWire.agent);
       expect(found).toMatchObject({ agentId: 'team/kind.v1', name: 'Kind', description: 'd', archived: false });
       expect(found.manifest).toEqual(whole);
     });
@@ -54,7 +59,11 @@ export function agentSuite(target: () => HttpTarget): void {
         const seen: string[] = [];
         for (let cursor: string | null = ''; cursor !== null;) {
           const path = `/v1/agents?limit=${limit}${cursor === '' ? '' : `&cursor=${cursor}`}`;
-          const page: z.infer<typeof wire.agentList> = shaped(await tenant.request({ path }), 200, wire.agentList);
+          const page: z.infer<typeof agentWire.agentList> = shaped(
+            await tenant.request({ path }),
+            200,
+            agentWire.agentList,
+          );
           expect(page.agents.length).toBeLessThanOrEqual(limit);
           seen.push(...page.agents.map(({ agentId }) => agentId));
           cursor = page.nextCursor;
@@ -67,9 +76,12 @@ export function agentSuite(target: () => HttpTarget): void {
       const tenant = await newTenant(target());
       const session = await tenant.openSession('old');
       const raw = { method: 'DELETE', path: '/v1/agents/agent' };
-      expect(shaped(await tenant.request(raw), 200, wire.agentArchived)).toEqual({ agentId: 'agent', archived: true });
+      expect(shaped(await tenant.request(raw), 200, agentWire.agentArchived)).toEqual({
+        agentId: 'agent',
+        archived: true,
+      });
       expect((await tenant.request(raw)).status).toBe(200);
-      expect(shaped(await tenant.request({ path: '/v1/agents/agent' }), 200, wire.agent).archived).toBe(true);
+      expect(shaped(await tenant.request({ path: '/v1/agents/agent' }), 200, agentWire.agent).archived).toBe(true);
       const open = { method: 'PUT', body: { agentId: 'agent' } };
       refused(await tenant.at(target().nodes[1]).request({ ...open, path: '/v1/sessions/new' }), 404, 'not_found');
       const { turnId } = await tenant.message('old', 'still there?');

@@ -1,0 +1,30 @@
+import type { AgentEvent } from '../../domain/agent/events.ts';
+import type { Manifest, UsedAgents } from '../../domain/agent/manifest.ts';
+import type { AgentState } from '../../domain/agent/state.ts';
+import { reject } from '../../domain/kernel/rejection.ts';
+import type { Rejection } from '../../domain/kernel/rejection.ts';
+import type { Repository } from '../repository.ts';
+
+/**
+ * The agents that a manifest uses as tools, as they are now: a session keeps what it was opened with, theirs included.
+ * They are read with everything acknowledged anywhere, because another node may have saved a version a moment ago.
+ */
+export async function usedAgents(
+  agents: Repository<AgentState, AgentEvent>,
+  tenant: string,
+  manifest: Manifest | undefined,
+): Promise<{ readonly kind: 'found'; readonly agents: UsedAgents | undefined } | Rejection> {
+  if (manifest?.agents === undefined) return { kind: 'found', agents: undefined };
+  const found: UsedAgents = {};
+  for (const { agentId } of manifest.agents) {
+    const { state } = await agents.refresh({ tenant, kind: 'agent', id: agentId });
+    if (state.status !== 'saved') {
+      return reject(
+        'not_found',
+        `The manifest uses the agent ${agentId}, which is not there. Save it with PUT /v1/agents first.`,
+      );
+    }
+    found[agentId] = { version: state.version, manifest: state.manifest };
+  }
+  return { kind: 'found', agents: found };
+}

@@ -1,0 +1,99 @@
+import { z } from 'zod';
+import { hookPoint } from '../agent/manifest.ts';
+
+/*
+ * What a turn asks of others: actions are offered to executors, interactions to people. Their events live on the
+ * session's subject, among those of the turn.
+ */
+const turnId = z.string();
+const actionId = z.string();
+/** Counts the offers of an action from 1; a claim is good for its generation only. */
+const generation = z.int();
+
+/** The agent used as a tool that an event belongs to; absent: the session's own agent. */
+export const agentRef = z.strictObject({ id: z.string(), path: z.string(), delegationId: z.string() });
+
+/** How a tool, a hook or an agent used as a tool ended. */
+export const outcomeSchema = z.discriminatedUnion('kind', [
+  z.strictObject({ kind: z.literal('completed'), output: z.unknown() }),
+  z.strictObject({ kind: z.literal('failed'), code: z.string(), message: z.string() }),
+]);
+
+const shown = {
+  interactionId: z.string(),
+  kind: z.enum(['approval', 'question']),
+  actionId: z.string().optional(),
+  toolName: z.string().optional(),
+  input: z.unknown().optional(),
+  prompt: z.string().optional(),
+  schema: z.record(z.string(), z.unknown()).optional(),
+  /** The budget that a model call would pass. */
+  budgetId: z.string().optional(),
+};
+
+/** What a person has to answer, as readers see it. */
+export const shownInteraction = z.strictObject(shown);
+
+export const actionEventSchemas = {
+  /** Offered to the executors of an agent: for the first time, or once more under a higher generation. */
+  'action.pending': z.strictObject({
+    turnId,
+    actionId,
+    generation,
+    kind: z.enum(['tool', 'hook']),
+    /** Whose executors may claim it. */
+    agentId: z.string(),
+    toolName: z.string().optional(),
+    hook: hookPoint.optional(),
+    callId: z.string(),
+    input: z.unknown(),
+    /** The answer to what the executor asked: it goes on where it stopped. */
+    resume: z.strictObject({ interactionId: z.string(), value: z.unknown() }).optional(),
+    agent: agentRef.optional(),
+  }),
+  'action.claimed': z.strictObject({
+    turnId,
+    actionId,
+    generation,
+    claimId: z.string(),
+    /** Of the claim: a repetition whose answer was lost gets the same claim again. */
+    requestId: z.string(),
+    leaseExpiresAt: z.string(),
+    /** When the tool's own time is over, whatever heartbeats come. */
+    timeoutAt: z.string().optional(),
+    agent: agentRef.optional(),
+  }),
+  'action.extended': z.strictObject({ turnId, actionId, generation, leaseExpiresAt: z.string() }),
+  'action.completed': z.strictObject({
+    turnId,
+    actionId,
+    generation,
+    kind: z.enum(['tool', 'hook']),
+    toolName: z.string().optional(),
+    hook: hookPoint.optional(),
+    callId: z.string(),
+    outcome: outcomeSchema,
+    agent: agentRef.optional(),
+  }),
+  /** The claim of a tool expired: whether the tool ran is not known. */
+  'action.uncertain': z.strictObject({ turnId, actionId, generation, agent: agentRef.optional() }),
+  /** The turn ended before the action did. */
+  'action.withdrawn': z.strictObject({ turnId, actionId }),
+  /** Something that a person has to answer; with an `actionId` that is open, its executor asked and let go of it. */
+  'interaction.opened': z.strictObject({
+    turnId,
+    agentId: z.string(),
+    callId: z.string().optional(),
+    agent: agentRef.optional(),
+    ...shown,
+  }),
+  'interaction.withdrawn': z.strictObject({ turnId, interactionId: z.string() }),
+} as const;
+
+type Schemas = typeof actionEventSchemas;
+export type ActionEvent = {
+  [T in keyof Schemas]: { readonly type: T; readonly data: z.infer<Schemas[T]> };
+}[keyof Schemas];
+export type AgentRef = z.infer<typeof agentRef>;
+export type ShownInteraction = z.infer<typeof shownInteraction>;
+export type Outcome = z.infer<typeof outcomeSchema>;

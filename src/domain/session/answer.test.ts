@@ -1,0 +1,304 @@
+import { describe, expect, test } from 'vitest';
+import { done, Scenario } from '../../../test/support/turn-scenario.ts';
+import { OTHER_WORKER, WORKER } from '../../../test/support/sessions.ts';
+import type { Manifest } from '../agent/manifest.ts';
+import { statusOf } from '../turn/rest.ts';
+import { LEASE_MS } from '../turn/answers.ts';
+
+const find = { name: 'find', inputSchema: { type: 'object' } };
+const careful = { ...find, name: 'careful', approval: 'always' as const };
+const tools: Manifest['tools'] = [find, careful];
+
+/** A turn that waits for the result of these tools. */
+function waiting(names: string[], manifest: Partial<Manifest> = { tools }): Scenario {
+  const scenario = new Scenario(manifest);
+  scenario.message();
+  scenario.answer(
+    '',
+    names.map((name) => ({ name })),
+  );
+  return scenario;
+}
+
+describe('a tool of executors', () => {
+  test('is offered, and the turn rests without a worker', () => {
+    const scenario = new Scenario({ tools });
+    scenario.message();
+    expect(scenario.answer('', [{ name: 'find', input: { q: 1 } }])).toEqual([
+      'model.completed',
+      'message.assistant',
+      'action.pending',
+      'turn.waiting',
+      'segment.released',
+    ]);
+    expect(scenario.turn.claim).toBeNull();
+    expect(statusOf(scenario.turn)).toBe('waiting');
+    expect(scenario.actions).toMatchObject([{ status: 'pending', generation: 1, toolName: 'find', input: { q: 1 } }]);
+    // Time alone changes nothing before its deadline, and nobody is wanted.
+    expect(scenario.look(60_000, WORKER)).toEqual([]);
+  });
+
+  test('its result goes to the model, in the commit that brings it where this process can run the turn', () => {
+    const scenario = waiting(['find']);
+    const [action] = scenario.actions;
+    if (action === undefined) throw new Error('nothing was offered');
+    expect(scenario.result(action, done({ n: 1 }))).toEqual(['action.completed', 'segment.claimed', 'model.requested']);
+    expect(scenario.session.conversation.messages.at(-1)).toEqual({
+      role: 'tool',
+      callId: 'find-0',
+      name: 'find',
+      failed: false,
+      output: { n: 1 },
+    });
+    expect(scenario.answer('Done.')).toEqual(['model.completed', 'message.assistant', 'turn.completed']);
+  });
+
+  test('two at once are awaited together, in any order', () => {
+    const scenario = waiting(['find', 'find']);
+    const [first, second] = scenario.actions;
+    if (first === undefined || second === undefined) throw new Error('they were not offered');
+    expect(scenario.result(second, done(2))).toEqual(['action.completed']);
+    expect(scenario.result(first, done(1))).toEqual(['action.completed', 'segment.claimed', 'model.requested']);
+  });
+
+  test('input that does not fit, and output that does not, are failed results', () => {
+    const strict = { name: 'strict', inputSchema: { required: ['q'] }, outputSchema: { type: 'number' } };
+    const scenario = waiting(['strict'], { tools: [strict] });
+    expect(scenario.last('tool.completed')).toMatchObject({ outcome: { kind: 'failed', code: 'tool_input_invalid' } });
+    scenario.answer('', [{ name: 'strict', input: { q: 1 } }]);
+    const [action] = scenario.actions;
+    if (action === undefined) throw new Error('nothing was offered');
+    scenario.result(action, done('no number'));
+    expect(scenario.last('action.completed')).toMatchObject({ outcome: { code: 'tool_output_invalid' } });
+    expect(scenario.turn.threads['root']?.pending).not.toBeNull();
+  });
+
+  test('where nobody here can run the turn, somebody is wanted', () => {
+    const scenario = waiting(['find']);
+    const [action] = scenario.actions;
+    if (action === undefined) throw new Error('nothing was offered');
+    scenario.claim(action);
+    scenario.workerId = null;
+    expect(scenario.result(action, done(1))).toEqual(['action.completed', 'segment.wanted']);
+    expect(statusOf(scenario.turn)).toBe('running');
+    expect(scenario.takeOver(OTHER_WORKER)).toEqual(['segment.claimed', 'model.requested']);
+  });
+});
+
+describe('a claim', () => {
+  const claimed = (manifest?: Partial<Manifest>, name = 'find') => {
+    const scenario = waiting([name], manifest);
+    const [action] = scenario.actions;
+    if (action === undefined) throw new Error('nothing was offered');
+    expect(scenario.claim(action).kind).toBe('accepted');
+    return { scenario, action };
+  };
+
+  test('is exclusive, and the same request gets it again', () => {
+    const { scenario, action } = claimed();
+    expect(scenario.claim(action, 2)).toMatchObject({ kind: 'rejected', code: 'action_not_claimable' });
+    expect(scenario.claim(action, 1)).toMatchObject({
+      kind: 'unchanged',
+      reply: { action: { claim: { claimId: `cl_${action.actionId}_1` } } },
+    });
+  });
+
+  test('of another agent, or of what is over, is refused', () => {
+    const { scenario, action } = claimed();
+    expect(scenario.claim({ ...action, agentId: 'other' })).toMatchObject({ code: 'action_not_claimable' });
+    expect(scenario.result({ ...action, agentId: 'other' }, done(1))).toEqual(['rejected: claim_stale']);
+    scenario.result(action, done(1));
+    expect(scenario.claim(action, 3)).toMatchObject({ code: 'action_not_claimable' });
+    expect(scenario.result(action, done(1))).toEqual(['rejected: claim_stale']);
+  });
+
+  test('lives on by heartbeats, and dies without', () => {
+    const { scenario, action } = claimed();
+    scenario.ms += LEASE_MS - 1;
+    expect(scenario.heartbeat(action).kind).toBe('accepted');
+    scenario.ms += LEASE_MS - 1;
+    expect(scenario.look(0)).toEqual([]);
+    scenario.ms += 1;
+    expect(scenario.heartbeat(action)).toMatchObject({ code: 'claim_stale' });
+    expect(scenario.result(action, done(1))).toEqual(['rejected: claim_stale']);
+    expect(scenario.look(0)).toEqual(['action.uncertain', 'turn.uncertain']);
+    expect(statusOf(scenario.turn)).toBe('uncertain');
+  });
+
+  test('whose tool is past its own time has failed, whatever heartbeats came', () => {
+    const { scenario, action } = claimed({ tools: [{ ...find, timeoutSeconds: 40 }] });
+    scenario.ms += 20_000;
+    scenario.heartbeat(action);
+    expect(scenario.look(19_999)).toEqual([]);
+    expect(scenario.look(1, WORKER)).toEqual(['action.completed', 'segment.claimed', 'model.requested']);
+    expect(scenario.last('action.completed')).toMatchObject({ outcome: { code: 'tool_timeout' } });
+  });
+
+  test.each([
+    ['retry', { resolution: 'retry' }, ['command.respond', 'action.pending', 'turn.extended', 'turn.waiting'], 2],
+    ['result', { resolution: 'result', result: 7 }, ['command.respond', 'action.completed', 'segment.claimed'], null],
+    ['fail', { resolution: 'fail' }, ['command.respond', 'action.completed', 'segment.claimed'], null],
+  ])('in doubt is resolved by %s', (_, value, types, generation) => {
+    const { scenario, action } = claimed();
+    scenario.look(LEASE_MS);
+    expect(scenario.respond(action.actionId, { resolution: 'guess' })).toEqual(['rejected: invalid_request']);
+    expect(scenario.approve(action.actionId, true)).toEqual(['rejected: session_not_waiting']);
+    expect(scenario.respond(action.actionId, value).slice(0, types.length)).toEqual(types);
+    expect(scenario.actions.map((one) => one.generation)).toEqual(generation === null ? [] : [generation]);
+    expect(scenario.respond(action.actionId, value)).toEqual(['rejected: session_not_waiting']);
+  });
+
+  test('in doubt keeps the turn from its deadline, and the deadline does not count that time', () => {
+    const { scenario, action } = claimed({ tools, limits: { maxTurnSeconds: 60 } });
+    scenario.look(LEASE_MS);
+    expect(scenario.look(3_600_000)).toEqual([]);
+    scenario.respond(action.actionId, { resolution: 'retry' });
+    expect(scenario.look(29_999)).toEqual([]);
+    expect(scenario.look(1)).toEqual(['action.withdrawn', 'turn.failed']);
+  });
+});
+
+describe('an approval', () => {
+  test('granted offers the call for the first time', () => {
+    const scenario = waiting(['careful']);
+    const [interaction] = scenario.interactions;
+    if (interaction === undefined) throw new Error('nothing was asked');
+    expect(scenario.last('turn.paused')).toEqual({
+      turnId: scenario.turn.turnId,
+      interactions: [
+        {
+          interactionId: interaction.interactionId,
+          kind: 'approval',
+          actionId: interaction.actionId,
+          toolName: 'careful',
+          input: {},
+        },
+      ],
+    });
+    expect(scenario.actions).toEqual([]);
+    expect(statusOf(scenario.turn)).toBe('paused');
+    expect(scenario.respond(interaction.interactionId, true)).toEqual(['rejected: session_not_waiting']);
+    expect(scenario.approve('in_other', true)).toEqual(['rejected: session_not_waiting']);
+    expect(scenario.approve(interaction.interactionId, true)).toEqual([
+      'command.approve',
+      'action.pending',
+      'turn.extended',
+      'turn.waiting',
+    ]);
+    expect(scenario.actions).toMatchObject([{ actionId: interaction.actionId, status: 'pending' }]);
+    expect(scenario.approve(interaction.interactionId, true)).toEqual(['rejected: session_not_waiting']);
+  });
+
+  test('refused tells the model why, and nothing runs', () => {
+    const scenario = waiting(['careful']);
+    const id = scenario.interactions[0]?.interactionId ?? '';
+    expect(scenario.approve(id, false, 'too dear')).toEqual([
+      'command.approve',
+      'action.completed',
+      'segment.claimed',
+      'model.requested',
+      'turn.extended',
+    ]);
+    expect(scenario.last('action.completed')).toMatchObject({
+      outcome: { kind: 'failed', code: 'approval_denied', message: expect.stringContaining('too dear') as string },
+    });
+  });
+
+  test('several are answered one by one, in any order; what needs none runs meanwhile', () => {
+    const scenario = waiting(['careful', 'find', 'careful']);
+    const [first, second] = scenario.interactions;
+    const [free] = scenario.actions;
+    if (first === undefined || second === undefined || free === undefined) throw new Error('they are not there');
+    expect(scenario.last('turn.paused').interactions).toHaveLength(2);
+    expect(scenario.result(free, done(1))).toEqual(['action.completed']);
+    expect(scenario.approve(second.interactionId, true)).toEqual(['command.approve', 'action.pending']);
+    expect(statusOf(scenario.turn)).toBe('paused');
+    expect(scenario.approve(first.interactionId, false)).toEqual([
+      'command.approve',
+      'action.completed',
+      'turn.extended',
+      'turn.waiting',
+    ]);
+  });
+});
+
+describe('a question of an executor', () => {
+  const asking = (kind: 'question' | 'approval', schema?: Record<string, unknown>) => {
+    const scenario = waiting(['find']);
+    const [action] = scenario.actions;
+    if (action === undefined) throw new Error('nothing was offered');
+    const interaction = { kind, prompt: 'Which one?', ...(schema === undefined ? {} : { schema }) };
+    expect(scenario.result(action, { kind: 'ask', interaction })).toEqual(['interaction.opened', 'turn.paused']);
+    return { scenario, action, id: scenario.interactions[0]?.interactionId ?? '' };
+  };
+
+  test('pauses the turn; the answer offers the same action again, one generation up', () => {
+    const { scenario, action, id } = asking('question');
+    expect(scenario.claim(action, 2)).toMatchObject({ code: 'action_not_claimable' });
+    expect(scenario.result(action, done(1))).toEqual(['rejected: claim_stale']);
+    expect(scenario.respond(id, 'the left one')).toEqual([
+      'command.respond',
+      'action.pending',
+      'turn.extended',
+      'turn.waiting',
+    ]);
+    const [again] = scenario.actions;
+    expect(again).toMatchObject({
+      actionId: action.actionId,
+      generation: 2,
+      resume: { interactionId: id, value: 'the left one' },
+    });
+    if (again === undefined) throw new Error('it is gone');
+    expect(scenario.result(again, done(1))).toContain('model.requested');
+  });
+
+  test('with a schema takes only what fits', () => {
+    const { scenario, id } = asking('question', { enum: ['a', 'b'] });
+    expect(scenario.respond(id, 'c')).toEqual(['rejected: invalid_request']);
+    expect(scenario.respond(id, 'a')).toContain('action.pending');
+  });
+
+  test('for an approval gets it in the same way', () => {
+    const { scenario, id } = asking('approval');
+    expect(scenario.respond(id, true)).toEqual(['rejected: session_not_waiting']);
+    scenario.approve(id, false, 'no');
+    expect(scenario.actions).toMatchObject([{ generation: 2, resume: { value: { approved: false, reason: 'no' } } }]);
+  });
+});
+
+describe('a limit of cost', () => {
+  const spent = () => {
+    const scenario = new Scenario({ tools, limits: { maxCostUsd: 0.6 } });
+    scenario.message();
+    scenario.answer('', [{ name: 'unknown' }]);
+    expect(scenario.answer('', [{ name: 'unknown' }])).toEqual([
+      'model.completed',
+      'message.assistant',
+      'tool.completed',
+      'interaction.opened',
+      'turn.paused',
+      'segment.released',
+    ]);
+    return { scenario, id: scenario.interactions[0]?.interactionId ?? '' };
+  };
+
+  test('pauses the turn before the call that would pass it, until it is raised', () => {
+    const { scenario, id } = spent();
+    expect(scenario.respond(id, { raise: { limitUsd: 1 } }, 'ada')).toEqual(['rejected: not_granted']);
+    expect(scenario.respond(id, { raise: { limitUsd: 0.5 } })).toEqual(['rejected: invalid_request']);
+    expect(scenario.respond(id, 'yes')).toEqual(['rejected: invalid_request']);
+    expect(scenario.respond(id, { raise: { limitUsd: 1 } })).toEqual([
+      'command.respond',
+      'turn.raised',
+      'segment.claimed',
+      'model.requested',
+      'turn.extended',
+    ]);
+  });
+
+  test('that is not raised ends the turn', () => {
+    const { scenario, id } = spent();
+    expect(scenario.respond(id, { raise: false })).toEqual(['command.respond', 'turn.failed']);
+    expect(scenario.last('turn.failed')).toMatchObject({ error: { code: 'budget_exceeded' } });
+  });
+});

@@ -1,0 +1,267 @@
+import { z } from 'zod';
+import type { Outcome } from '../action/events.ts';
+import type { Action } from '../action/state.ts';
+import { Draft } from '../kernel/decision.ts';
+import type { Decision } from '../kernel/decision.ts';
+import { valueProblem } from '../kernel/json-schema.ts';
+import { reject } from '../kernel/rejection.ts';
+import type { Rejection } from '../kernel/rejection.ts';
+import { toTimestamp } from '../kernel/time.ts';
+import * as answers from '../turn/answers.ts';
+import type { Ask } from '../turn/answers.ts';
+import type { SessionDraft, TurnContext } from '../turn/draft.ts';
+import { failTurn } from '../turn/end.ts';
+import { advance } from '../turn/process.ts';
+import { TURN_BUDGET } from '../turn/progress.ts';
+import type { ActiveTurn } from '../turn/state.ts';
+import { accepted } from './decide.ts';
+import type { CommandReply } from './decide.ts';
+import type { SessionEvent } from './events.ts';
+import { evolveSession } from './state.ts';
+import type { SessionState } from './state.ts';
+
+/* What people and executors answer to a turn that waits for them. Nothing that has run is ever run again by an answer. */
+
+interface Answer {
+  readonly requestId: string;
+  readonly subject: string | null;
+  readonly interactionId: string;
+}
+
+export interface ApproveCommand extends Answer {
+  readonly approved: boolean;
+  readonly reason?: string | undefined;
+}
+
+export interface RespondCommand extends Answer {
+  readonly value: unknown;
+}
+
+export interface ActionResultCommand {
+  readonly requestId: string;
+  readonly actionId: string;
+  readonly claimId: string;
+  readonly generation: number;
+  readonly outcome: Outcome | { readonly kind: 'ask'; readonly interaction: Ask };
+}
+
+export function decideApprove(
+  state: SessionState,
+  command: ApproveCommand,
+  context: TurnContext,
+): Decision<SessionEvent, CommandReply> {
+  const found = waiting(state, command.interactionId);
+  if (found.kind === 'rejected') return found;
+  const { turn, draft } = found.begin(context);
+  const interaction = turn.work.interactions[command.interactionId];
+  if (interaction === undefined || interaction.kind !== 'approval') return wrongKind('respond');
+  const { requestId, interactionId, approved, reason } = command;
+  const because = reason === undefined ? {} : { reason };
+  const data = { turnId: turn.turnId, requestId, ...subjectOf(command), interactionId, approved, ...because };
+  draft.add({ type: 'command.approve', data });
+  answers.applyApproval(draft, interaction, { approved, ...because });
+  advance(draft, context);
+  return accepted(draft, turn.turnId, context);
+}
+
+export function decideRespond(
+  state: SessionState,
+  command: RespondCommand,
+  context: TurnContext,
+): Decision<SessionEvent, CommandReply> {
+  const found = waiting(state, command.interactionId);
+  if (found.kind === 'rejected') return found;
+  const { turn, draft } = found.begin(context);
+  const { requestId, interactionId, value } = command;
+  const data = { turnId: turn.turnId, requestId, ...subjectOf(command), interactionId, value };
+  const refusal = respond(draft, { turn, command }, () => {
+    draft.add({ type: 'command.respond', data });
+  });
+  if (refusal !== null) return refusal;
+  advance(draft, context);
+  return accepted(draft, turn.turnId, context);
+}
+
+function respond(
+  draft: SessionDraft,
+  { turn, command }: { turn: ActiveTurn; command: RespondCommand },
+  record: () => void,
+): Rejection | null {
+  const { interactionId, value } = command;
+  const interaction = turn.work.interactions[interactionId];
+  if (interaction === undefined) return resolve(draft, { turn, command }, record);
+  if (interaction.kind === 'approval') return wrongKind('approve');
+  if (interaction.budgetId !== undefined)
+    return raise(draft, { turn, command, budgetId: interaction.budgetId }, record);
+  const problem = interaction.schema === undefined ? null : valueProblem(interaction.schema, value);
+  if (problem !== null) return reject('invalid_request', `The value does not fit what was asked for: ${problem}.`);
+  record();
+  const action = interaction.actionId === undefined ? undefined : turn.work.actions[interaction.actionId];
+  if (action !== undefined) answers.offerAgain(draft, action, { interactionId, value });
+  return null;
+}
+
+const resolution = z.discriminatedUnion('resolution', [
+  z.strictObject({ resolution: z.literal('retry') }),
+  z.strictObject({ resolution: z.literal('fail') }),
+  z.strictObject({ resolution: z.literal('result'), result: z.unknown() }),
+]);
+
+function resolve(
+  draft: SessionDraft,
+  { turn, command }: { turn: ActiveTurn; command: RespondCommand },
+  record: () => void,
+): Rejection | null {
+  const action = turn.work.actions[command.interactionId];
+  const parsed = resolution.safeParse(command.value);
+  if (!parsed.success) {
+    return reject(
+      'invalid_request',
+      'Resolve the effect with { "resolution": "retry" | "fail" | "result", "result"? }.',
+    );
+  }
+  record();
+  if (action !== undefined) answers.applyResolution(draft, action, parsed.data);
+  return null;
+}
+
+const raising = z.strictObject({
+  raise: z.union([z.literal(false), z.strictObject({ limitUsd: z.number().positive().max(1_000_000) })]),
+});
+
+function raise(
+  draft: SessionDraft,
+  { turn, command, budgetId }: { turn: ActiveTurn; command: RespondCommand; budgetId: string },
+  record: () => void,
+): Rejection | null {
+  if (command.subject !== null) {
+    return reject('not_granted', 'Only an application or management key may answer a question about a budget.');
+  }
+  const parsed = raising.safeParse(command.value);
+  if (!parsed.success) {
+    return reject('invalid_request', 'Answer with { "raise": { "limitUsd": number } } or { "raise": false }.');
+  }
+  const { raise: raised } = parsed.data;
+  if (raised !== false && raised.limitUsd <= turn.usage.costUsd) {
+    return reject('invalid_request', `The limit has to be above the ${turn.usage.costUsd} USD that the turn has cost.`);
+  }
+  record();
+  if (raised === false) {
+    failTurn(draft, { code: 'budget_exceeded', message: 'The turn reached its budget, which was not raised.' });
+  } else if (budgetId === TURN_BUDGET) {
+    draft.add({ type: 'turn.raised', data: { turnId: turn.turnId, maxCostUsd: raised.limitUsd } });
+  }
+  return null;
+}
+
+/** An executor takes an action: of any number of them exactly one, for the append decides. */
+export function decideClaim(
+  state: SessionState,
+  command: { actionId: string; agentId: string; requestId: string; claimId: string },
+  context: TurnContext,
+): Decision<SessionEvent, { action: Action }> {
+  const found = actionOf(state, command);
+  if (found === null) return notClaimable();
+  const { action, draft } = found.begin(context);
+  const { claim } = action;
+  // The answer to an earlier claim was lost: it is given again.
+  const repeated = action.status === 'claimed' && claim?.requestId === command.requestId;
+  if (repeated && answers.holdsClaim(action, { ...claim, generation: action.generation }, context.nowMs)) {
+    return { kind: 'unchanged', reply: { action } };
+  }
+  if (action.status !== 'pending') return notClaimable();
+  answers.applyClaim(draft, action, { ...command, nowMs: context.nowMs });
+  return { kind: 'accepted', events: draft.events, reply: { action: claimed(draft, action) } };
+}
+
+function notClaimable(): Rejection {
+  const message =
+    'The action is not there to be claimed: another executor has it, or it is over. Ask for the pending ones.';
+  return reject('action_not_claimable', message);
+}
+
+/** The executor is still at it. */
+export function decideHeartbeat(
+  state: SessionState,
+  command: { actionId: string; agentId: string; claimId: string; generation: number },
+  context: TurnContext,
+): Decision<SessionEvent, { action: Action }> {
+  const found = actionOf(state, command);
+  if (found === null) return stale();
+  const { action, draft } = found.begin(context);
+  if (!answers.holdsClaim(action, command, context.nowMs)) return stale();
+  answers.extendClaim(draft, action, context.nowMs);
+  return { kind: 'accepted', events: draft.events, reply: { action: claimed(draft, action) } };
+}
+
+function claimed(draft: SessionDraft, action: Action): Action {
+  const { state } = draft;
+  return (state.status === 'open' ? state.turn?.work.actions[action.actionId] : undefined) ?? action;
+}
+
+export function decideActionResult(
+  state: SessionState,
+  command: ActionResultCommand & { readonly agentId: string },
+  context: TurnContext,
+): Decision<SessionEvent, CommandReply> {
+  const found = actionOf(state, command);
+  if (found === null) return stale();
+  const { action, turn, draft } = found.begin(context);
+  if (!answers.holdsClaim(action, command, context.nowMs)) return stale();
+  if (command.outcome.kind === 'ask') answers.applyAsk(draft, action, command.outcome.interaction);
+  else answers.applyResult(draft, action, command.outcome);
+  advance(draft, context);
+  return accepted(draft, turn.turnId, context);
+}
+
+function stale(): Rejection {
+  const message =
+    'The claim is over: its lease expired, or the action went on without it. Stop, and claim another action.';
+  return reject('claim_stale', message);
+}
+
+interface Begun {
+  readonly turn: ActiveTurn;
+  readonly draft: SessionDraft;
+}
+
+function begun(state: SessionState, turn: ActiveTurn): (context: TurnContext) => Begun {
+  return ({ nowMs }) => ({ turn, draft: new Draft(state, evolveSession, toTimestamp(nowMs)) });
+}
+
+/** The turn that waits for this answer. */
+function waiting(
+  state: SessionState,
+  interactionId: string,
+): Rejection | { readonly kind: 'waiting'; readonly begin: (context: TurnContext) => Begun } {
+  if (state.status === 'absent') return reject('not_found', 'No such session.');
+  const { turn } = state;
+  const isOpen = turn?.work.interactions[interactionId] !== undefined;
+  const isUncertain = turn?.work.actions[interactionId]?.status === 'uncertain';
+  if (turn === null || !(isOpen || isUncertain)) {
+    return reject(
+      'session_not_waiting',
+      'The session does not wait for this answer; see its "waits" for what is open.',
+    );
+  }
+  return { kind: 'waiting', begin: begun(state, turn) };
+}
+
+function wrongKind(command: 'approve' | 'respond'): Rejection {
+  return reject('session_not_waiting', `This is answered with a command of type ${command}.`);
+}
+
+/** An open action of the agent's; null: there is none, or it is another agent's. */
+function actionOf(
+  state: SessionState,
+  { actionId, agentId }: { readonly actionId: string; readonly agentId: string },
+): { readonly begin: (context: TurnContext) => Begun & { readonly action: Action } } | null {
+  const turn = state.status === 'open' ? state.turn : null;
+  const action = turn?.work.actions[actionId];
+  if (turn === null || action === undefined || action.agentId !== agentId) return null;
+  return { begin: (context) => ({ ...begun(state, turn)(context), action }) };
+}
+
+function subjectOf({ subject }: Answer): { subject?: string } {
+  return subject === null ? {} : { subject };
+}

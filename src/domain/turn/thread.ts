@@ -1,0 +1,197 @@
+import type { AgentRef } from '../action/events.ts';
+import type { HookPoint } from '../agent/manifest.ts';
+import { evolveConversation, startConversation } from '../session/conversation.ts';
+import type { Conversation } from '../session/conversation.ts';
+import type { SessionEvent } from '../session/events.ts';
+import type { ToolCall } from './events.ts';
+import type { Usage } from './usage.ts';
+import { addUsage } from './usage.ts';
+
+/** A model call that was requested and has not answered. */
+export interface PendingCall {
+  readonly effectId: string;
+  readonly callId: string;
+  readonly step: number;
+  readonly attempt: number;
+  readonly provider: string;
+  readonly model: string;
+  /** The epoch whose worker started it. */
+  readonly epoch: number;
+}
+
+/** The thread of the session's own agent; threads of agents used as tools have their delegation's id. */
+export const ROOT = 'root';
+
+/**
+ * One agent's loop of steps within a turn: the session's own, or that of an agent used as a tool.
+ *
+ *   begin ─(hook before turn)→ (hook before step) → model ─ answered → tools ─ all answered → (hook after step)
+ *     ↑                                                                   └── no call: (hook after turn) → end
+ *     └──────────────────────────────────── next step ────────────────────┘
+ */
+export interface Thread {
+  readonly agent: AgentRef | null;
+  /** The call of the agent above that this thread answers; null: the root. */
+  readonly callId: string | null;
+  readonly phase: 'begin' | 'model' | 'tools';
+  /** Model steps that are complete. */
+  readonly step: number;
+  /** Model calls that answered, with a result or an error: a repeated call after a crash has the number of its twin. */
+  readonly answered: number;
+  /** Failed attempts at the current step. */
+  readonly attempts: number;
+  readonly pending: PendingCall | null;
+  /** After a retryable failure: when the next attempt starts. */
+  readonly retryAt: string | null;
+  /** Tool calls of the last step that have no result yet. */
+  readonly openToolCalls: readonly ToolCall[];
+  /** Whether the last step called any tool. */
+  readonly calledTools: boolean;
+  readonly lastText: string;
+  /** What the last model call cost: the next one is taken to cost as much. */
+  readonly lastCostUsd: number;
+  /** The hook action that the thread waits for. */
+  readonly hookActionId: string | null;
+  /** Hook points of this turn, and of this step, that are behind. */
+  readonly passed: readonly string[];
+  /** What the hook before the newest step added and narrowed; it says so anew for each step. */
+  readonly stepInstructions: string | null;
+  readonly stepTools: readonly string[] | null;
+  /** A hook ended the turn with what there is. */
+  readonly stopped: boolean;
+  /** What a hook gave as the output. */
+  readonly output: { readonly value?: unknown } | null;
+  /** Outputs that did not fit the schema. */
+  readonly rejected: number;
+  /** The question about a budget that the thread waits for. */
+  readonly blockedBy: string | null;
+  /** Of an agent used as a tool; the root's is the session's. */
+  readonly conversation: Conversation | null;
+}
+
+export function startThread(start: { agent: AgentRef; callId: string; task: string } | null): Thread {
+  return {
+    agent: start?.agent ?? null,
+    callId: start?.callId ?? null,
+    phase: 'begin',
+    step: 0,
+    answered: 0,
+    attempts: 0,
+    pending: null,
+    retryAt: null,
+    openToolCalls: [],
+    calledTools: false,
+    lastText: '',
+    lastCostUsd: 0,
+    hookActionId: null,
+    passed: [],
+    stepInstructions: null,
+    stepTools: null,
+    stopped: false,
+    output: null,
+    rejected: 0,
+    blockedBy: null,
+    conversation: start === null ? null : startConversation(start.task),
+  };
+}
+
+/** How a hook point is named among those that are behind. */
+export function hookName({ at, scope }: HookPoint): string {
+  return `${at}-${scope}`;
+}
+
+/** Whether nothing but the model (a call, a retry, or the request of one) can take the thread on. */
+export function wantsModel(thread: Thread): boolean {
+  const { openToolCalls, hookActionId, blockedBy } = thread;
+  return openToolCalls.length === 0 && hookActionId === null && blockedBy === null;
+}
+
+/** Total: an event that cannot apply changes nothing. `event` belongs to this thread. */
+export function evolveThread(thread: Thread, event: SessionEvent, epoch: number): Thread {
+  const next = evolveSteps(thread, event, epoch);
+  if (thread.conversation === null) return next;
+  const conversation = evolveConversation(thread.conversation, event);
+  return conversation === thread.conversation ? next : { ...next, conversation };
+}
+
+function evolveSteps(thread: Thread, event: SessionEvent, epoch: number): Thread {
+  switch (event.type) {
+    case 'model.requested': {
+      const { turnId: _, agent: _agent, ...call } = event.data;
+      return { ...thread, phase: 'model', pending: { ...call, epoch }, retryAt: null };
+    }
+    case 'message.assistant': {
+      const { text: lastText, toolCalls: openToolCalls } = event.data;
+      const passed = thread.passed.filter((name) => !name.endsWith('-step'));
+      const calledTools = openToolCalls.length > 0;
+      return { ...thread, phase: 'tools', openToolCalls, calledTools, lastText, passed };
+    }
+    case 'output.rejected':
+      return { ...thread, phase: 'model', rejected: thread.rejected + 1 };
+    case 'tool.completed':
+    case 'delegation.completed':
+      return answered(thread, event.data.callId);
+    case 'action.pending':
+      return event.data.kind === 'hook' ? { ...thread, hookActionId: event.data.actionId } : thread;
+    case 'action.completed':
+      return event.data.kind === 'hook' ? hooked(thread, event.data) : answered(thread, event.data.callId);
+    case 'interaction.opened':
+      return event.data.budgetId === undefined ? thread : { ...thread, blockedBy: event.data.interactionId };
+    default:
+      return evolveCall(thread, event);
+  }
+}
+
+/** What a model call's end does to the thread that made it. */
+function evolveCall(thread: Thread, event: SessionEvent): Thread {
+  switch (event.type) {
+    case 'model.completed': {
+      const { step, answered: count } = thread;
+      const lastCostUsd = event.data.usage.costUsd;
+      return { ...thread, pending: null, step: step + 1, answered: count + 1, attempts: 0, lastCostUsd };
+    }
+    case 'model.failed': {
+      const { attempts, answered: count } = thread;
+      return { ...thread, pending: null, answered: count + 1, attempts: attempts + 1, retryAt: event.data.retryAt };
+    }
+    case 'effect.uncertain':
+      return thread.pending?.effectId === event.data.effectId ? { ...thread, pending: null } : thread;
+    default:
+      return thread;
+  }
+}
+
+function answered(thread: Thread, callId: string): Thread {
+  return { ...thread, openToolCalls: thread.openToolCalls.filter((call) => call.callId !== callId) };
+}
+
+function hooked(thread: Thread, data: Extract<SessionEvent, { type: 'action.completed' }>['data']): Thread {
+  const { actionId, hook, outcome } = data;
+  if (thread.hookActionId !== actionId || hook === undefined) return thread;
+  const next = { ...thread, hookActionId: null, passed: [...thread.passed, hookName(hook)] };
+  if (outcome.kind === 'failed') return next;
+  const given: Readonly<Record<string, unknown>> = Object(outcome.output);
+  switch (hookName(hook)) {
+    case 'before-step': {
+      const { instructions, tools } = given;
+      return {
+        ...next,
+        stepInstructions: typeof instructions === 'string' ? instructions : null,
+        stepTools: Array.isArray(tools) ? tools.filter((name) => typeof name === 'string') : null,
+      };
+    }
+    case 'after-step':
+      return given['stop'] === true ? { ...next, stopped: true } : next;
+    case 'after-turn':
+      return 'output' in given ? { ...next, output: { value: given['output'] } } : next;
+    default:
+      return next;
+  }
+}
+
+/** What a turn has used after one of its events. */
+export function usageAfter(total: Usage, event: SessionEvent): Usage {
+  if (event.type === 'model.completed' || event.type === 'model.reported') return addUsage(total, event.data.usage);
+  if (event.type === 'model.failed' && event.data.usage.tokensReported) return addUsage(total, event.data.usage);
+  return total;
+}
