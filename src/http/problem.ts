@@ -33,6 +33,7 @@ export const STATUS_OF: Readonly<Record<ProblemCode, number>> = {
   idempotency_conflict: 409,
   session_busy: 409,
   session_not_waiting: 409,
+  claim_stale: 409,
   tenant_conflict: 409,
   active_work: 409,
   tenant_draining: 409,
@@ -46,7 +47,7 @@ export const STATUS_OF: Readonly<Record<ProblemCode, number>> = {
 };
 
 /** A limit of a count, not of a size, is a conflict with what is there (wire contract, section 1). */
-const COUNT_LIMITS = ['keys', 'issuers'];
+const COUNT_LIMITS = ['keys', 'issuers', 'executors'];
 
 export function statusOf({ code, details }: Problem): number {
   const counted = code === 'limit_exceeded' && COUNT_LIMITS.some((limit) => limit === details?.['limit']);

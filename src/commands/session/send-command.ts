@@ -2,7 +2,7 @@ import type { ModelSelection } from '../../domain/agent/manifest.ts';
 import type { Decision } from '../../domain/kernel/decision.ts';
 import { reject } from '../../domain/kernel/rejection.ts';
 import type { Rejection } from '../../domain/kernel/rejection.ts';
-import { decideAnswer, decideCancel, decideMessage } from '../../domain/session/decide.ts';
+import { decideActionResult, decideAnswer, decideCancel, decideMessage } from '../../domain/session/decide.ts';
 import type { CancelCommand, CommandReply, MessageCommand } from '../../domain/session/decide.ts';
 import type { SessionEvent } from '../../domain/session/events.ts';
 import { findReceipt, mayBeEvicted, receiptKey } from '../../domain/session/receipts.ts';
@@ -19,7 +19,11 @@ import type { TurnPlace, TurnRunner } from './turn-runner.ts';
 export type SessionCommand =
   | ({ readonly type: 'message' } & MessageCommand)
   | ({ readonly type: 'cancel' } & CancelCommand)
-  | { readonly type: 'approve' | 'respond'; readonly requestId: string; readonly subject: string | null };
+  | {
+      readonly type: 'approve' | 'respond' | 'action_result';
+      readonly requestId: string;
+      readonly subject: string | null;
+    };
 
 export interface SendCommandInput {
   readonly ref: AggregateRef;
@@ -148,6 +152,8 @@ function decideNew(
     case 'approve':
     case 'respond':
       return decideAnswer(state);
+    case 'action_result':
+      return decideActionResult(state);
   }
 }
 

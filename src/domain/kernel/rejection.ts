@@ -10,6 +10,7 @@ export const REJECTION_CODES = [
   'idempotency_conflict',
   'session_busy',
   'session_not_waiting',
+  'claim_stale',
   'tenant_conflict',
   'active_work',
   'tenant_draining',

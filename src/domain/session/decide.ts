@@ -155,6 +155,15 @@ export function decideAnswer(state: SessionState): Decision<SessionEvent, Comman
   return reject('session_not_waiting', 'The session does not wait for an answer.');
 }
 
+/** A result counts while its claim lives; a session of this version offers no action, so no claim does. */
+export function decideActionResult(state: SessionState): Decision<SessionEvent, CommandReply> {
+  if (state.status === 'absent') return reject('not_found', 'No such session.');
+  return reject(
+    'claim_stale',
+    'The claim has expired or was superseded. Claim the action again if it is still pending.',
+  );
+}
+
 /** Runs one step of the turn process on a session and returns what is to be recorded. */
 export function decideTurn<R>(
   state: SessionState,
