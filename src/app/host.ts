@@ -30,12 +30,15 @@ import { ProjectionProgress } from '../projections/progress.ts';
 import { migrate, NewerSchemaError } from '../projections/read-store/migrate.ts';
 import { openReadStore } from '../projections/read-store/pool.ts';
 import type { ReadStore } from '../projections/read-store/pool.ts';
+import { actionIndex } from '../projections/actions/queries.ts';
 import { sessionQueries } from '../projections/sessions/queries.ts';
 import { tenantQueries } from '../projections/tenants/queries.ts';
 import { TailHub } from '../streams/tail-hub.ts';
 import { readiness } from './checks.ts';
 import type { Config } from './config.ts';
 import { Engine } from './engine.ts';
+import { ExecutorPresence } from './executor-presence.ts';
+import type { PresenceParts } from './executor-presence.ts';
 import { openLog } from './log.ts';
 import type { LogParts } from './log.ts';
 import { NodeRegistry } from './node-registry.ts';
@@ -99,11 +102,15 @@ async function assemble(options: HostOptions, stack: Stack): Promise<Host> {
   const progress = new ProjectionProgress(pool);
   stack.defer('progress', listenToProgress(log, progress));
   const registry = new NodeRegistry({ leases: log.leases, clock: systemClock, logger });
-  await registry.start({ nodeId, roles: config.roles, version: await version() });
+  const startedAt = await registry.start({ nodeId, roles: config.roles, version: await version() });
   stack.defer('node registry', async () => await registry.stop());
+  const isAlive: PresenceParts['isAlive'] = (node, since) => registry.isAlive(node, since);
+  const presence = new ExecutorPresence({ leases: log.leases, nodeId, startedAt, isAlive, logger });
+  await presence.start();
+  stack.defer('executor presence', async () => await presence.stop());
   const write = writeSide(log, config, logger);
   stack.defer('erased tenants', forgetErased(directory, write));
-  const parts: Built = { options, metrics, log, pool, directory, progress, registry, write };
+  const parts: Built = { options, metrics, log, pool, directory, progress, registry, presence, write };
   if (config.roles.includes('projector')) startReadModels(parts, stack);
   const engine = await startEngine(parts, stack);
   const hub = new TailHub({ store: log.store, feed: log.feed, logger, slowMs: config.stream.slowMs });
@@ -139,6 +146,7 @@ interface Built {
   readonly directory: Directory;
   readonly progress: ProjectionProgress;
   readonly registry: NodeRegistry;
+  readonly presence: ExecutorPresence;
   readonly write: ReturnType<typeof writeSide>;
 }
 
@@ -172,7 +180,7 @@ async function serverParts(
   running: { readonly engine: Engine; readonly streams: EventStreams; readonly stack: Stack },
 ): Promise<ServerParts> {
   const { engine, streams, stack } = running;
-  const { options, metrics, log, pool, directory, progress, write } = built;
+  const { options, metrics, log, pool, directory, progress, presence, write } = built;
   const { config, adminKey, logger } = options;
   const { loop, tenants, agents, sessions } = write;
   const objects = await directoryObjects(join(options.dataDir, 'objects'));
@@ -220,6 +228,8 @@ async function serverParts(
       limits: { bodyBytes: config.bodyBytesMax, streams: config.stream.perTenantMax },
       fixtureModel: config.fixtureModel,
     },
+    executors: { loop, tenants, agents, publish, freshness, presence },
+    actions: { streams, presence, actions: actionIndex(pool) },
     agents: { loop, agents, queries: agentQueries(pool), freshness },
     sessions: { loop, agents, sessions, queries, freshness },
     commands: {
@@ -301,7 +311,8 @@ function standingIn(directory: Directory): Standing {
       return Object.hasOwn(issuers, principalId) ? JSON.stringify(issuers[principalId]) : null;
     }
     const own = directory.principals(credential).find((principal) => principal.tenantId === tenantId);
-    return own?.role === kind ? kind : null;
+    // Not by the role alone: executors may change tokens with each other, and keys may go and come again.
+    return own?.role === kind && own.principalId === principalId ? `${kind}:${principalId}` : null;
   };
 }
 
