@@ -6,7 +6,6 @@ import { TokenVerifier } from '../auth/issuers.ts';
 import { agentType, sessionType, tenantType } from '../commands/aggregate.ts';
 import { CommandLoop } from '../commands/execute.ts';
 import { Repository } from '../commands/repository.ts';
-import type { ModelSelection } from '../domain/agent/manifest.ts';
 import { fixtureModel } from '../drivers/model/fixture.ts';
 import type { ModelDriver } from '../drivers/model/port.ts';
 import { directoryObjects } from '../drivers/objects/directory.ts';
@@ -16,11 +15,9 @@ import { createServer } from '../http/server.ts';
 import type { ServerParts } from '../http/server.ts';
 import type { Freshness } from '../http/freshness.ts';
 import type { Checks } from '../http/routes/host.ts';
-import type { SendCommandParts } from '../commands/session/send-command.ts';
-import type { CreateTenantParts } from '../commands/tenant/create-tenant.ts';
+import type { StatusRouteParts } from '../http/routes/status.ts';
 import type { SessionAccess } from '../http/session-access.ts';
 import { EventStreams } from '../http/sse.ts';
-import type { Standing } from '../http/sse.ts';
 import { systemClock } from '../lib/clock.ts';
 import type { Logger } from '../lib/logger.ts';
 import { agentQueries } from '../projections/agents/queries.ts';
@@ -30,12 +27,16 @@ import { ProjectionProgress } from '../projections/progress.ts';
 import { migrate, NewerSchemaError } from '../projections/read-store/migrate.ts';
 import { openReadStore } from '../projections/read-store/pool.ts';
 import type { ReadStore } from '../projections/read-store/pool.ts';
+import { actionIndex } from '../projections/actions/queries.ts';
 import { sessionQueries } from '../projections/sessions/queries.ts';
 import { tenantQueries } from '../projections/tenants/queries.ts';
 import { TailHub } from '../streams/tail-hub.ts';
 import { readiness } from './checks.ts';
 import type { Config } from './config.ts';
+import { answersOf, standingIn } from './directory-answers.ts';
 import { Engine } from './engine.ts';
+import { ExecutorPresence } from './executor-presence.ts';
+import type { PresenceParts } from './executor-presence.ts';
 import { openLog } from './log.ts';
 import type { LogParts } from './log.ts';
 import { NodeRegistry } from './node-registry.ts';
@@ -67,8 +68,6 @@ export interface Host {
 
 const SERVICE = 'agent-runtime-host';
 const FEATURES = ['runtime-tenants', 'admin-status', 'studio-principal', 'subject-headers'];
-/** What a seed with `fixtureModel` selects. */
-const FIXTURE: ModelSelection = { provider: 'fixture', model: 'fixture' };
 const READ_CONNECTIONS = 20;
 const KEEPALIVE_MS = 15_000;
 
@@ -99,11 +98,15 @@ async function assemble(options: HostOptions, stack: Stack): Promise<Host> {
   const progress = new ProjectionProgress(pool);
   stack.defer('progress', listenToProgress(log, progress));
   const registry = new NodeRegistry({ leases: log.leases, clock: systemClock, logger });
-  await registry.start({ nodeId, roles: config.roles, version: await version() });
+  const startedAt = await registry.start({ nodeId, roles: config.roles, version: await version() });
   stack.defer('node registry', async () => await registry.stop());
+  const isAlive: PresenceParts['isAlive'] = (node, since) => registry.isAlive(node, since);
+  const presence = new ExecutorPresence({ leases: log.leases, nodeId, startedAt, isAlive, logger });
+  await presence.start();
+  stack.defer('executor presence', async () => await presence.stop());
   const write = writeSide(log, config, logger);
   stack.defer('erased tenants', forgetErased(directory, write));
-  const parts: Built = { options, metrics, log, pool, directory, progress, registry, write };
+  const parts: Built = { options, metrics, log, pool, directory, progress, registry, presence, write };
   if (config.roles.includes('projector')) startReadModels(parts, stack);
   const engine = await startEngine(parts, stack);
   const hub = new TailHub({ store: log.store, feed: log.feed, logger, slowMs: config.stream.slowMs });
@@ -139,6 +142,7 @@ interface Built {
   readonly directory: Directory;
   readonly progress: ProjectionProgress;
   readonly registry: NodeRegistry;
+  readonly presence: ExecutorPresence;
   readonly write: ReturnType<typeof writeSide>;
 }
 
@@ -172,7 +176,7 @@ async function serverParts(
   running: { readonly engine: Engine; readonly streams: EventStreams; readonly stack: Stack },
 ): Promise<ServerParts> {
   const { engine, streams, stack } = running;
-  const { options, metrics, log, pool, directory, progress, write } = built;
+  const { options, metrics, log, pool, directory, progress, presence, write } = built;
   const { config, adminKey, logger } = options;
   const { loop, tenants, agents, sessions } = write;
   const objects = await directoryObjects(join(options.dataDir, 'objects'));
@@ -199,16 +203,7 @@ async function serverParts(
       bodyBytesMax: config.bodyBytesMax,
     },
     timeouts: config.timeouts,
-    host: {
-      service: SERVICE,
-      version: await version(),
-      features,
-      checks,
-      nodes: () => built.registry.nodes,
-      totals: async () => await tenantReads.totals(),
-      projections: async () => await projectionLag({ pool, source: log.source, now: systemClock() }, PROJECTIONS),
-      shutDown: options.shutDown,
-    },
+    host: await statusParts(built, { features, checks }),
     admin: { create: { loop, tenants, adminKey, publish, idOf }, remove, queries: tenantReads, freshness },
     tenant: {
       loop,
@@ -220,6 +215,8 @@ async function serverParts(
       limits: { bodyBytes: config.bodyBytesMax, streams: config.stream.perTenantMax },
       fixtureModel: config.fixtureModel,
     },
+    executors: { loop, tenants, agents, publish, freshness, presence },
+    actions: { streams, presence, actions: actionIndex(pool) },
     agents: { loop, agents, queries: agentQueries(pool), freshness },
     sessions: { loop, agents, sessions, queries, freshness },
     commands: {
@@ -234,6 +231,21 @@ async function serverParts(
     },
     history: { queries, access: streamAccess(sessions), streams },
     onResponse: (request) => metrics.request(request),
+  };
+}
+
+async function statusParts(
+  { options, log, pool, registry }: Built,
+  known: Pick<StatusRouteParts, 'features' | 'checks'>,
+): Promise<StatusRouteParts> {
+  return {
+    ...known,
+    service: SERVICE,
+    version: await version(),
+    nodes: () => registry.nodes,
+    totals: async () => await tenantQueries(pool).totals(),
+    projections: async () => await projectionLag({ pool, source: log.source, now: systemClock() }, PROJECTIONS),
+    shutDown: options.shutDown,
   };
 }
 
@@ -278,32 +290,6 @@ function forgetErased(directory: Directory, { tenants, agents, sessions }: Retur
     if (directory.tenant(tenantId) !== undefined) return;
     for (const repository of [tenants, agents, sessions]) repository.forget(tenantId);
   });
-}
-
-/** What use cases ask the directory; each answer is at hand on every node. */
-function answersOf(
-  directory: Directory,
-  config: Config,
-): Pick<CreateTenantParts, 'publish' | 'idOf'> & Pick<SendCommandParts, 'isDraining' | 'tenantModel'> {
-  return {
-    publish: async (tenant, position) => await directory.publish(tenant, position),
-    idOf: (key) => directory.tenants.find((tenant) => tenant.idempotencyKey === key)?.id,
-    isDraining: (tenantId) => directory.tenant(tenantId)?.state !== 'open',
-    tenantModel: (tenantId) =>
-      config.fixtureModel && directory.tenant(tenantId)?.fixtureModel === true ? FIXTURE : null,
-  };
-}
-
-/** A stream ends with what vouched for it, on every node, as soon as the directory says so. */
-function standingIn(directory: Directory): Standing {
-  return ({ kind, tenantId, principalId, credential }) => {
-    if (kind === 'issuer') {
-      const issuers = directory.issuers(tenantId);
-      return Object.hasOwn(issuers, principalId) ? JSON.stringify(issuers[principalId]) : null;
-    }
-    const own = directory.principals(credential).find((principal) => principal.tenantId === tenantId);
-    return own?.role === kind ? kind : null;
-  };
 }
 
 function listenToProgress(log: LogParts, progress: ProjectionProgress): () => void {

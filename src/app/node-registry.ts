@@ -38,9 +38,15 @@ export class NodeRegistry {
     return [...this.#nodes.values()].toSorted((a, b) => a.startedAt.localeCompare(b.startedAt));
   }
 
-  /** Lists this node and learns of the others. */
-  async start(own: Omit<NodeEntry, 'startedAt' | 'lastSeenAt'>): Promise<void> {
-    this.#own = { ...own, startedAt: timestamp(this.#clock()) };
+  /** Whether this process of the node still says that it lives. */
+  isAlive(nodeId: string, startedAt: string): boolean {
+    return this.#nodes.get(`${PREFIX}.${nodeId}`)?.startedAt === startedAt;
+  }
+
+  /** Lists this node and learns of the others. Returns when this process started. */
+  async start(own: Omit<NodeEntry, 'startedAt' | 'lastSeenAt'>): Promise<string> {
+    const startedAt = timestamp(this.#clock());
+    this.#own = { ...own, startedAt };
     await this.#renew();
     await this.#leases.watch(
       PREFIX,
@@ -58,6 +64,7 @@ export class NodeRegistry {
         (error: unknown) => this.#outage.failed(error),
       );
     }, RENEW_MS);
+    return startedAt;
   }
 
   async stop(): Promise<void> {

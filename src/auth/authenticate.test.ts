@@ -10,6 +10,7 @@ const KEYS: Readonly<Record<string, readonly Principal[]>> = {
   'key-b': [{ tenantId: 'tn_b', principalId: 'app', role: 'application' }],
   'studio-a': [{ tenantId: 'tn_a', principalId: 'studio', role: 'studio' }],
   'manage-a': [{ tenantId: 'tn_a', principalId: 'ops', role: 'management' }],
+  'executor-a': [{ tenantId: 'tn_a', principalId: 'agents/x', role: 'executor' }],
   // Two tenants have registered the same key: each names its own.
   shared: [
     { tenantId: 'tn_a', principalId: 'one', role: 'application' },
@@ -89,6 +90,23 @@ describe('keys and tenants', () => {
   test('the tenant has to be named', async () => {
     expect(await who({ ...bearer('key-a'), tenant: undefined })).toMatchObject({ code: 'invalid_request' });
   });
+});
+
+test('an executor credential reaches its one agent, as nobody', async () => {
+  const reaches = { scopes: [], agents: ['agents/x'], sandboxes: null, expiresAt: null };
+  expect(await who(bearer('executor-a'))).toMatchObject({
+    ...{ kind: 'executor', tenantId: 'tn_a', principalId: 'agents/x', subject: null },
+    ...reaches,
+  });
+  for (const [subject, scopes] of [
+    ['ada', 'sessions:own'],
+    ['', ''],
+    [undefined, 'x'],
+  ] as const) {
+    const acting = await who({ ...bearer('executor-a'), subject, scopes });
+    expect(acting).toMatchObject({ kind: 'refused', code: 'subject_forbidden' });
+  }
+  expect(await who({ ...bearer('executor-a'), tenant: 'tn_b' })).toMatchObject({ code: 'credential_invalid' });
 });
 
 describe('the admin key', () => {

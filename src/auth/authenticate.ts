@@ -7,7 +7,7 @@ import { refuse } from './refusal.ts';
 import type { AuthRefusal } from './refusal.ts';
 import { hasSubjectForm, isSubject } from './subject.ts';
 
-/** Whose key a hash is. */
+/** Whose credential a hash is; an executor's principal is its agent. */
 export interface Principal {
   readonly tenantId: string;
   readonly principalId: string;
@@ -87,17 +87,19 @@ export class Authenticator {
 
 function admin(credentials: Credentials, credential: string): Caller | AuthRefusal {
   if (actsForAnother(credentials)) return refuse('subject_forbidden', NO_SUBJECT);
-  const nothing = { subject: null, scopes: [], agents: null, sandboxes: null };
+  const nothing = { subject: null, scopes: [], agents: null, sandboxes: null, expiresAt: null };
   return { kind: 'admin', tenantId: '', principalId: 'admin', ...nothing, credential };
 }
 
 function withKey(principal: Principal, credentials: Credentials, credential: string): Caller | AuthRefusal {
   const { role: kind, tenantId, principalId } = principal;
-  const caller = { kind, tenantId, principalId, agents: null, sandboxes: null, credential };
+  const agents = kind === 'executor' ? [principalId] : null;
+  const caller = { kind, tenantId, principalId, agents, sandboxes: null, credential, expiresAt: null };
+  const actsForNobody = kind === 'management' || kind === 'executor';
   if (!actsForAnother(credentials)) {
-    return { ...caller, subject: null, scopes: kind === 'management' ? [] : SCOPES };
+    return { ...caller, subject: null, scopes: actsForNobody ? [] : SCOPES };
   }
-  if (kind === 'management') return refuse('subject_forbidden', NO_SUBJECT);
+  if (actsForNobody) return refuse('subject_forbidden', NO_SUBJECT);
   const person = readSubject(credentials.subject, credentials.scopes);
   return 'kind' in person ? person : { ...caller, ...person };
 }

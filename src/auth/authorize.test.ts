@@ -5,7 +5,7 @@ import type { Caller, CallerKind, Scope } from './caller.ts';
 
 const caller = (kind: CallerKind, change: Partial<Caller> = {}): Caller => ({
   ...{ kind, tenantId: 'tn_a', principalId: 'app', subject: null, scopes: [], agents: null, sandboxes: null },
-  credential: 'c',
+  ...{ credential: 'c', expiresAt: null },
   ...change,
 });
 
@@ -19,9 +19,12 @@ const MATRIX: Readonly<Record<keyof typeof ACCESS, { kinds: readonly CallerKind[
   },
   writeAgents: { kinds: ['application', 'studio', 'management', 'issuer'], scopes: ['agents:write'] },
   sessions: { kinds: ['application', 'studio', 'issuer'], scopes: ['sessions:own'] },
+  commands: { kinds: ['application', 'studio', 'issuer', 'executor'], scopes: ['sessions:own'] },
   modelCalls: { kinds: ['application', 'studio', 'issuer'], scopes: [] },
   tenant: { kinds: ['application', 'studio', 'management', 'issuer'], scopes: [] },
   audit: { kinds: ['studio', 'management', 'issuer'], scopes: [] },
+  executors: { kinds: ['application', 'studio', 'management', 'issuer'], scopes: [] },
+  executorWork: { kinds: ['executor'], scopes: [] },
 };
 
 const codeOf = (who: Caller, name: keyof typeof ACCESS) => authorize(who, ACCESS[name])?.code ?? 'allowed';
@@ -70,6 +73,8 @@ describe('a session', () => {
     ['a token that reaches its agent', caller('issuer', { subject: 'ada', agents: ['agents/a'] }), null],
     ['a token that reaches another agent', caller('issuer', { subject: 'ada', agents: ['agents/b'] }), 'not_granted'],
     ['a token that reaches no agent', caller('issuer', { subject: 'ada', agents: [] }), 'not_granted'],
+    ['the executor of its agent', caller('executor', { agents: ['agents/a'] }), null],
+    ['the executor of another agent', caller('executor', { agents: ['agents/b'] }), 'not_found'],
     ['a token of another subject', caller('issuer', { subject: 'bob', agents: [] }), 'not_found'],
   ])('is within the reach of %s, or not', (_, who, code) => {
     expect(outOfReach(who, session)?.code ?? null).toBe(code);

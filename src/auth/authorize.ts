@@ -13,6 +13,7 @@ export interface Access {
 const APPLICATION = ['application', 'studio', 'issuer'] as const;
 const APPLICATION_OR_MANAGEMENT = ['application', 'studio', 'management', 'issuer'] as const;
 const MANAGEMENT = ['studio', 'management', 'issuer'] as const;
+const EXECUTOR = ['executor'] as const;
 
 export const ACCESS = {
   admin: { kinds: ['admin'], scopes: [] },
@@ -20,9 +21,13 @@ export const ACCESS = {
   readAgents: { kinds: APPLICATION_OR_MANAGEMENT, scopes: ['agents:read', 'agents:write'] },
   writeAgents: { kinds: APPLICATION_OR_MANAGEMENT, scopes: ['agents:write'] },
   sessions: { kinds: APPLICATION, scopes: ['sessions:own'] },
+  /** What an executor may send is `action_result` alone, which the route looks at: the gate has not read the body. */
+  commands: { kinds: [...APPLICATION, ...EXECUTOR], scopes: ['sessions:own'] },
   modelCalls: { kinds: APPLICATION, scopes: [] },
   tenant: { kinds: APPLICATION_OR_MANAGEMENT, scopes: [] },
   audit: { kinds: MANAGEMENT, scopes: [] },
+  executors: { kinds: APPLICATION_OR_MANAGEMENT, scopes: [] },
+  executorWork: { kinds: EXECUTOR, scopes: [] },
 } as const satisfies Readonly<Record<string, Access>>;
 
 /** Pure: the whole matrix can be tested without a server. */

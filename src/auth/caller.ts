@@ -5,7 +5,7 @@ import type { Rejection } from '../domain/kernel/rejection.ts';
 export const SCOPES = ['agents:read', 'agents:write', 'sessions:own', 'sandboxes:write', 'vaults:own'] as const;
 export type Scope = (typeof SCOPES)[number];
 
-export const CALLER_KINDS = ['admin', 'application', 'studio', 'management', 'issuer'] as const;
+export const CALLER_KINDS = ['admin', 'application', 'studio', 'management', 'issuer', 'executor'] as const;
 export type CallerKind = (typeof CALLER_KINDS)[number];
 
 /** Who sends a request, once its credential has been recognised. Never holds the credential. */
@@ -13,18 +13,20 @@ export interface Caller {
   readonly kind: CallerKind;
   /** Empty for the Host admin. */
   readonly tenantId: string;
-  /** The key's id, or the issuer's name. */
+  /** The key's id, the issuer's name, or the executor's agent. */
   readonly principalId: string;
   /** The person that the request is made for; null: for nobody. A token is always its subject's. */
   readonly subject: string | null;
   /** Of the subject; an application key alone has them all. */
   readonly scopes: readonly Scope[];
-  /** Agents that a token's grants reach; null: no grant limits the caller. */
+  /** Agents that a token's grants reach, or the executor's one; null: no grant limits the caller. */
   readonly agents: readonly string[] | null;
   /** Sandboxes that a token's grants reach; null: no grant limits the caller. */
   readonly sandboxes: readonly string[] | null;
   /** SHA-256 of the credential, hex: names it for limits and for streams that must end with it. */
   readonly credential: string;
+  /** When the credential ends by itself, ms since 1970, and a stream that it opened with it; null: never. */
+  readonly expiresAt: number | null;
 }
 
 /** As commits name who caused them. */
@@ -33,20 +35,21 @@ export function actorOf(caller: Caller): string {
   return caller.subject === null ? principal : `${principal} for subject:${caller.subject}`;
 }
 
-/** Whether a session is within the caller's reach: a subject sees its own only (wire contract, section 3). */
-function reachesSession(caller: Caller, session: { readonly subject: string | null }): boolean {
+/** Whether the caller may know of a session: a subject of its own only, an executor of its agent's (wire contract, 3). */
+function knowsSession(caller: Caller, session: { readonly subject: string | null; readonly agentId: string }): boolean {
+  if (caller.kind === 'executor') return reachesAgent(caller, session.agentId);
   return caller.subject === null || session.subject === caller.subject;
 }
 
 /**
- * Why a session is out of the caller's reach; null: it is not. Another subject's session is refused with the words for one
- * that is not there.
+ * Why a session is out of the caller's reach; null: it is not. Another subject's session, and for an executor another
+ * agent's, is refused with the words for one that is not there.
  */
 export function outOfReach(
   caller: Caller,
   session: { readonly subject: string | null; readonly agentId: string },
 ): Rejection | null {
-  if (!reachesSession(caller, session)) return reject('not_found', 'No such session.');
+  if (!knowsSession(caller, session)) return reject('not_found', 'No such session.');
   return reachesAgent(caller, session.agentId) ? null : notGranted();
 }
 
@@ -55,7 +58,7 @@ export function notGranted(): Rejection {
   return reject('not_granted', "The token's grants do not reach this agent.");
 }
 
-/** Whether a token's grants reach an agent; every other credential reaches all of them. */
+/** Whether a token's grants reach an agent, or it is the executor's own; every other credential reaches all of them. */
 export function reachesAgent(caller: Caller, agentId: string): boolean {
   return caller.agents === null || caller.agents.includes(agentId);
 }

@@ -26,6 +26,8 @@ export interface VerifiedToken {
   readonly scopes: readonly Scope[];
   readonly agents: readonly string[] | null;
   readonly sandboxes: readonly string[] | null;
+  /** When it is past its time, ms since 1970: its `exp`, or the end of the tolerance when it came within that. */
+  readonly expiresAt: number;
 }
 
 /** The issuer's keys cannot be fetched just now: nothing can be said about the token. */
@@ -160,7 +162,12 @@ function readClaims(payload: JWTPayload, name: string, issuer: Issuer): Verified
   const agents = grants(payload, issuer.agentsClaim);
   const sandboxes = grants(payload, issuer.sandboxesClaim);
   if (agents === 'invalid' || sandboxes === 'invalid') return 'invalid';
-  return { issuer: name, subject, scopes, agents, sandboxes };
+  const expiresAt = exp * 1000;
+  const isWithinTolerance = expiresAt <= Date.now();
+  return {
+    ...{ issuer: name, subject, scopes, agents, sandboxes },
+    expiresAt: isWithinTolerance ? expiresAt + TOLERANCE_SECONDS * 1000 : expiresAt,
+  };
 }
 
 /** Null: nothing limits the caller. A configured claim that is missing grants nothing, `*` grants all. */

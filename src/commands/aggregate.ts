@@ -37,7 +37,7 @@ export const tenantType: AggregateType<TenantState, TenantEvent> = {
   evolve: evolveTenant,
   schemas: tenantEventSchemas,
   foldVersion: null,
-  weigh: () => 2_000,
+  weigh: (state) => (state.status === 'absent' ? 200 : 2_000 + state.executors.length * 400),
 };
 
 export const agentType: AggregateType<AgentState, AgentEvent> = {

@@ -38,6 +38,23 @@ const OPERATIONS: Readonly<Record<string, readonly [tag: string, summary: string
   'GET /v1/tenant/issuers': ['Tenant', 'List issuers'],
   'GET /v1/tenant/issuers/:name': ['Tenant', 'One issuer'],
   'DELETE /v1/tenant/issuers/:name': ['Tenant', 'Trust an issuer no longer'],
+  'PUT /v1/executors': [
+    'Executors',
+    'Register executors, all of them or none',
+    'The token is chosen by the application; only its hash is kept. Another token for the same agent replaces the old one, which is dead at once on this node and within a second on every other. Executors that are not named stay as they are.',
+  ],
+  'GET /v1/executors': [
+    'Executors',
+    'List executors, by agent, never their tokens',
+    '`connected`: a discovery stream of it is open on some node; after a crash of a node up to 10 s old.',
+  ],
+  'DELETE /v1/executors/:agentId': ['Executors', 'Delete an executor', 'Its token is dead, and its streams end.'],
+  'GET /v1/executors/connect': [
+    'Executors',
+    'Hear of work, live',
+    'Server-sent events for the executor of an agent: `work_available` at once when there is any, and whenever there is new. It says that there is work, not what; `GET /v1/actions` does. A comment line keeps a silent stream alive.',
+  ],
+  'GET /v1/actions': ['Executors', "Pending actions of the executor's agent, oldest first"],
   'PUT /v1/agents/:agentId': ['Agents', 'Save an agent definition', 'A new version whenever it differs from the last.'],
   'GET /v1/agents': ['Agents', 'List agents, by id'],
   'GET /v1/agents/:agentId': ['Agents', 'One agent, with its manifest'],
@@ -131,7 +148,7 @@ function described(route: RouteOptions, schema: { readonly hide?: boolean; reado
     status,
     { description: MEANING[status] ?? 'The answer', ...Object(shape) },
   ]);
-  const streams = route.url.endsWith('/events');
+  const streams = route.url.endsWith('/events') || route.url.endsWith('/connect');
   return {
     tags: [tag],
     summary,

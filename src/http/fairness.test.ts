@@ -6,7 +6,7 @@ import { ProblemError } from './problem.ts';
 const LIMITS = { credentialPerSecond: 5, tenantPerSecond: 8, failuresPerSecond: 2 };
 
 function caller(credential: string, tenantId = 'tn_1'): Caller {
-  const nothing = { subject: null, scopes: [], agents: null, sandboxes: null };
+  const nothing = { subject: null, scopes: [], agents: null, sandboxes: null, expiresAt: null };
   return { kind: 'application', tenantId, principalId: 'app', ...nothing, credential };
 }
 

@@ -9,11 +9,15 @@ import { passGate, passUnknown, refuseOrigin } from './gate.ts';
 import type { GateOptions } from './gate.ts';
 import { notFound, problemBody, statusOf } from './problem.ts';
 import type { Problem, ProblemError } from './problem.ts';
+import { actionRoutes } from './routes/actions.ts';
 import { adminRoutes } from './routes/admin.ts';
 import type { AdminRouteParts } from './routes/admin.ts';
 import { agentRoutes } from './routes/agents.ts';
 import type { AgentRouteParts } from './routes/agents.ts';
 import { commandRoutes } from './routes/commands.ts';
+import { executorRoutes } from './routes/executors.ts';
+import type { ExecutorRouteParts } from './routes/executors.ts';
+import type { DiscoveryParts } from './discovery.ts';
 import { historyRoutes } from './routes/history.ts';
 import type { HistoryRouteParts } from './routes/history.ts';
 import { hostRoutes } from './routes/host.ts';
@@ -39,6 +43,8 @@ export interface ServerParts {
   readonly host: StatusRouteParts;
   readonly admin: AdminRouteParts;
   readonly tenant: TenantRouteParts;
+  readonly executors: ExecutorRouteParts;
+  readonly actions: DiscoveryParts;
   readonly agents: AgentRouteParts;
   readonly sessions: SessionRouteParts;
   readonly commands: SendCommandParts;
@@ -98,10 +104,14 @@ export async function createServer(parts: ServerParts): Promise<FastifyInstance>
   await app.register(tenantRoutes(parts.tenant));
   await app.register(keyRoutes(parts.tenant));
   await app.register(issuerRoutes(parts.tenant));
+  await app.register(executorRoutes(parts.executors));
   await app.register(agentRoutes(parts.agents));
   await app.register(sessionRoutes(parts.sessions));
   if (parts.roles.commands) await app.register(commandRoutes(parts.commands));
-  if (parts.roles.reads) await app.register(historyRoutes(parts.history));
+  if (parts.roles.reads) {
+    await app.register(historyRoutes(parts.history));
+    await app.register(actionRoutes(parts.actions));
+  }
   return app;
 }
 

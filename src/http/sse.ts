@@ -18,7 +18,7 @@ export interface StreamLimits {
 }
 
 export interface StreamStart {
-  /** Whose stream it is: it ends with the credential. */
+  /** Whose stream it is: it ends with the credential, or when that is past its time. */
   readonly caller: Caller;
   readonly ref: AggregateRef;
   /** The last event that the reader has; null: from the beginning. */
@@ -33,12 +33,15 @@ export interface StreamStart {
  */
 export type Standing = (caller: Caller) => string | null;
 
-/** All open event streams of this node: one timer keeps the silent ones alive. */
+/** How often the streams are looked through: for silent ones, and for those whose credential is past its time. */
+const LOOK_MS = 1_000;
+
+/** All open event streams of this node: one timer keeps the silent ones alive and ends those that are past their time. */
 export class EventStreams {
   readonly #hub: TailHub;
   readonly #limits: StreamLimits;
   readonly #standing: Standing;
-  readonly #sinks = new Set<StreamSink>();
+  readonly #streams = new Set<SseStream>();
   readonly #perTenant = new Map<string, number>();
   readonly #timer: NodeJS.Timeout;
 
@@ -46,19 +49,37 @@ export class EventStreams {
     this.#hub = hub;
     this.#limits = limits;
     this.#standing = standing;
-    this.#timer = setInterval(() => this.#keepAlive(), Math.max(50, limits.keepaliveMs / 5));
+    this.#timer = setInterval(() => this.#look(), Math.max(50, Math.min(LOOK_MS, limits.keepaliveMs / 5)));
   }
 
   get size(): number {
-    return this.#sinks.size;
+    return this.#streams.size;
   }
 
   /**
-   * Answers with the stream. From here on the socket is the sink's.
+   * Answers with the stream of a session. From here on the socket is the stream's.
    * @throws ProblemError rate_limited when the tenant has too many streams open
    */
   open(request: FastifyRequest, reply: FastifyReply, start: StreamStart): void {
-    const { tenantId } = start.caller;
+    this.openWith(request, reply, start.caller, (stream) => {
+      stream.send('event: ready\ndata: {}\n\n');
+      // The commit of the last event is read again: its later events may be missing at the reader.
+      const from = start.after === null ? 0 : start.after.position - 1;
+      return this.#hub.open(start.ref, from, new TailReader(stream, start));
+    });
+  }
+
+  /**
+   * Answers with a stream that `follow` feeds; what it returns is called once, when the stream has ended.
+   * @throws ProblemError rate_limited when the tenant has too many streams open
+   */
+  openWith(
+    request: FastifyRequest,
+    reply: FastifyReply,
+    caller: Caller,
+    follow: (stream: SseStream) => () => void,
+  ): void {
+    const { tenantId } = caller;
     const open = this.#perTenant.get(tenantId) ?? 0;
     if (open >= this.#limits.perTenantMax) throw tooManyStreams(this.#limits.perTenantMax);
     reply.hijack();
@@ -68,27 +89,25 @@ export class EventStreams {
       reply.raw.end();
       return;
     }
-    const standing = this.#standing(start.caller);
-    const sink = new StreamSink(reply, { ...start, standing }, this.#limits);
-    this.#sinks.add(sink);
+    const standing = this.#standing(caller);
+    const stream = new SseStream(reply.raw, { caller, standing, bufferBytes: this.#limits.bufferBytes });
+    this.#streams.add(stream);
     this.#perTenant.set(tenantId, open + 1);
-    sink.control('ready');
-    // The commit of the last event is read again: its later events may be missing at the reader.
-    const close = this.#hub.open(start.ref, start.after === null ? 0 : start.after.position - 1, sink);
+    const close = follow(stream);
     reply.raw.on('close', () => {
       close();
-      sink.gone();
-      this.#sinks.delete(sink);
+      stream.gone();
+      this.#streams.delete(stream);
       this.#left(tenantId);
     });
     // Between the gate and here the session was looked up: the credential may have been taken away meanwhile.
-    if (standing === null) sink.end();
+    if (standing === null) stream.end();
   }
 
   /** Something of the tenant has changed: ends its streams whose credential is not what it was when they opened. */
   recheck(tenantId: string): void {
-    for (const sink of this.#sinks) {
-      if (sink.caller.tenantId === tenantId && this.#standing(sink.caller) !== sink.standing) sink.end();
+    for (const stream of this.#streams) {
+      if (stream.caller.tenantId === tenantId && this.#standing(stream.caller) !== stream.standing) stream.end();
     }
   }
 
@@ -100,12 +119,16 @@ export class EventStreams {
 
   stop(): void {
     clearInterval(this.#timer);
-    for (const sink of this.#sinks) sink.end();
+    for (const stream of this.#streams) stream.end();
   }
 
-  #keepAlive(): void {
-    const before = Date.now() - this.#limits.keepaliveMs;
-    for (const sink of this.#sinks) sink.keepAlive(before);
+  #look(): void {
+    const now = Date.now();
+    for (const stream of this.#streams) {
+      const { expiresAt } = stream.caller;
+      if (expiresAt !== null && expiresAt <= now) stream.end();
+      else stream.keepAlive(now - this.#limits.keepaliveMs);
+    }
   }
 }
 
@@ -114,32 +137,90 @@ function tooManyStreams(limit: number): ProblemError {
   return new ProblemError({ code: 'rate_limited', message, headers: { 'retry-after': '5' } });
 }
 
-class StreamSink implements TailSink {
-  readonly #reply: FastifyReply;
-  readonly #start: StreamStart & { readonly standing: string | null };
-  readonly #limits: StreamLimits;
+interface StreamOwner {
+  readonly caller: Caller;
+  /** What vouched for the caller when the stream opened. */
+  readonly standing: string | null;
+  /** Bytes that may wait in the socket before the reader counts as slow. */
+  readonly bufferBytes: number;
+}
+
+/** One open stream: a socket, and whose it is. */
+export class SseStream {
+  readonly #socket: FastifyReply['raw'];
+  readonly #owner: StreamOwner;
   #lastWrite = Date.now();
   #waiting: (() => void)[] = [];
   #ended = false;
 
-  constructor(reply: FastifyReply, start: StreamStart & { standing: string | null }, limits: StreamLimits) {
-    this.#reply = reply;
-    this.#start = start;
-    this.#limits = limits;
-    reply.raw.on('drain', () => this.#wake());
+  constructor(socket: FastifyReply['raw'], owner: StreamOwner) {
+    this.#socket = socket;
+    this.#owner = owner;
+    socket.on('drain', () => this.#wake());
   }
 
   get caller(): Caller {
-    return this.#start.caller;
+    return this.#owner.caller;
   }
 
-  /** What vouched for the caller when the stream opened. */
   get standing(): string | null {
-    return this.#start.standing;
+    return this.#owner.standing;
   }
 
-  control(event: 'ready'): void {
-    this.#send(`event: ${event}\ndata: {}\n\n`);
+  get ended(): boolean {
+    return this.#ended;
+  }
+
+  /** Whether more waits in the socket than may. */
+  get isSlow(): boolean {
+    return this.#socket.writableLength > this.#owner.bufferBytes;
+  }
+
+  /** Frames as they go over the wire. Nothing is sent on a stream that has ended. */
+  send(text: string): void {
+    if (this.#ended) return;
+    this.#lastWrite = Date.now();
+    this.#socket.write(text);
+  }
+
+  /** Resolves when the reader has taken what was written, or is gone. */
+  async drained(): Promise<void> {
+    if (this.#ended || !this.isSlow) return;
+    await new Promise<void>((resolve) => this.#waiting.push(resolve));
+  }
+
+  end(reason: 'slow' | 'stopped' | 'failed' = 'stopped'): void {
+    if (this.#ended) return;
+    this.#ended = true;
+    this.#wake();
+    // A reader that does not take what is there would not take the end either.
+    if (reason === 'slow') this.#socket.destroy();
+    else this.#socket.end();
+  }
+
+  gone(): void {
+    this.#ended = true;
+    this.#wake();
+  }
+
+  /** A comment line, when nothing has been written since. */
+  keepAlive(since: number): void {
+    if (this.#lastWrite <= since && this.#socket.writableLength === 0) this.send(': keepalive\n\n');
+  }
+
+  #wake(): void {
+    for (const resolve of this.#waiting.splice(0)) resolve();
+  }
+}
+
+/** Writes the commits of a session to a stream, as the records that its reader asked for. */
+class TailReader implements TailSink {
+  readonly #stream: SseStream;
+  readonly #start: StreamStart;
+
+  constructor(stream: SseStream, start: StreamStart) {
+    this.#stream = stream;
+    this.#start = start;
   }
 
   write(stored: StoredCommit): boolean {
@@ -149,45 +230,20 @@ class StreamSink implements TailSink {
       if (after !== null && stored.position === after.position && frame.index <= after.index) continue;
       if (this.#wants(frame)) text += frame.text;
     }
-    if (text !== '') this.#send(text);
-    return this.#reply.raw.writableLength <= this.#limits.bufferBytes;
+    if (text !== '') this.#stream.send(text);
+    return !this.#stream.isSlow;
   }
 
   async drained(): Promise<void> {
-    if (this.#ended || this.#reply.raw.writableLength <= this.#limits.bufferBytes) return;
-    await new Promise<void>((resolve) => this.#waiting.push(resolve));
+    await this.#stream.drained();
   }
 
-  end(reason: 'slow' | 'stopped' | 'failed' = 'stopped'): void {
-    if (this.#ended) return;
-    this.#ended = true;
-    this.#wake();
-    // A reader that does not take what is there would not take the end either.
-    if (reason === 'slow') this.#reply.raw.destroy();
-    else this.#reply.raw.end();
-  }
-
-  gone(): void {
-    this.#ended = true;
-    this.#wake();
-  }
-
-  keepAlive(before: number): void {
-    if (this.#lastWrite <= before && this.#reply.raw.writableLength === 0) this.#send(': keepalive\n\n');
+  end(reason: 'slow' | 'stopped' | 'failed'): void {
+    this.#stream.end(reason);
   }
 
   #wants({ agent }: { readonly agent: { readonly path?: unknown; readonly delegationId?: unknown } | null }): boolean {
     const wanted = this.#start.agent;
     return wanted === null || (agent !== null && (agent.path === wanted || agent.delegationId === wanted));
-  }
-
-  #send(text: string): void {
-    if (this.#ended) return;
-    this.#lastWrite = Date.now();
-    this.#reply.raw.write(text);
-  }
-
-  #wake(): void {
-    for (const resolve of this.#waiting.splice(0)) resolve();
   }
 }

@@ -13,6 +13,8 @@ import { until } from '../support/wait-until.ts';
 
 /** A slow endpoint is given up after 3 s; the rest is for a busy machine. */
 const GIVEN_UP_MS = 8_000;
+/** The Host looks every second. */
+const EXPIRED_WITHIN_MS = 3_000;
 
 describe('issuers whose keys are fetched', () => {
   let host: Host;
@@ -173,6 +175,38 @@ describe('issuers whose keys are fetched', () => {
       server.answer = serves(key);
       expect((await me(key.token(claims()))).status).toBe(200);
     }
+  });
+
+  test("a stream ends when its token's time does, and no sooner", { timeout: 60_000 }, async () => {
+    const { tenant } = await trusting(serves(key));
+    await tenant.saveAgent();
+    await tenant.openSession('room', { subject: 'ann' });
+    const withToken = (over: Readonly<Record<string, unknown>>): TenantClient =>
+      new TenantClient({ ...tenant.credentials, key: key.token(claims(over)) });
+    const now = Math.floor(Date.now() / 1_000);
+    const exp = now + 4;
+    const short = withToken({ exp });
+    const doomed = [await short.events('room'), await short.events('room', { cursor: 'latest' })];
+    const kept = [await tenant.events('room'), await withToken({ exp: now + 300 }).events('room')];
+    // Good by the tolerance for clocks that differ: it ends with that.
+    const late = { iat: now - 300, exp: now - 24 };
+    const tolerated = await withToken(late).events('room');
+    for (const reader of doomed) await reader.end(10_000);
+    const endedMs = Date.now() - exp * 1_000;
+    expect(endedMs).toBeGreaterThanOrEqual(0);
+    expect(endedMs).toBeLessThan(EXPIRED_WITHIN_MS);
+    expect([...kept, tolerated].map(({ ended }) => ended)).toEqual([false, false, false]);
+    // The clients come again with a new token, and the others never noticed.
+    const { cursor } = await tenant.cancel('room');
+    for (const reader of [...kept, tolerated, await withToken({}).events('room')]) {
+      await reader.find(({ id }) => id === cursor);
+      if (reader !== tolerated) reader.close();
+    }
+    await tolerated.end(20_000);
+    const toleratedMs = Date.now() - (late.exp + 30) * 1_000;
+    expect(toleratedMs).toBeGreaterThanOrEqual(0);
+    expect(toleratedMs).toBeLessThan(EXPIRED_WITHIN_MS);
+    refused(await withToken(late).request({ path: '/v1/sessions/room' }), 401, 'token_expired');
   });
 
   test('a registered key that cannot be used vouches for nothing', async () => {

@@ -1,12 +1,14 @@
 import { createHash, randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import * as wire from '#src/http/wire/schemas.ts';
+import { executorDeleted, executorsSaved } from '#src/http/wire/executors.ts';
 import { AdminClient, TenantClient } from '../support/client.ts';
+import type { Answer } from '../support/client.ts';
 import { refused, shaped } from '../conformance/http/target.ts';
 import { startHost } from '../support/host.ts';
 import type { Host } from '../support/host.ts';
 import { seededRandom } from '../support/random.ts';
-import type { SseReader } from '../support/sse.ts';
+import { SseReader } from '../support/sse.ts';
 import { TcpProxy } from '../support/tcp-proxy.ts';
 import { claims, registration, SigningKey } from '../support/tokens.ts';
 import { until } from '../support/wait-until.ts';
@@ -15,6 +17,8 @@ import { until } from '../support/wait-until.ts';
 const WITHIN_MS = 1_000;
 const ROUNDS = 20;
 const ROOM = 'room';
+/** How tokens of executors begin here. */
+const EXECUTOR = 'executor-';
 
 describe('credentials that are taken away, on two nodes', () => {
   let nodes: readonly [Host, Host];
@@ -42,7 +46,11 @@ describe('credentials that are taken away, on two nodes', () => {
 
   const withKey = (key: string | null): TenantClient => new TenantClient({ ...tenant.credentials, key: key ?? '' });
   const at = (index: number): Host => (index % 2 === 0 ? nodes[0] : nodes[1]);
-  const status = async (client: TenantClient): Promise<number> => (await client.request({ path: '/v1/me' })).status;
+  const isExecutor = (client: TenantClient): boolean => client.credentials.key.startsWith(EXECUTOR);
+  /** Of a request that the credential may send, whatever it is. */
+  const ask = async (client: TenantClient): Promise<Answer> =>
+    await client.request({ path: isExecutor(client) ? '/v1/actions' : '/v1/me' });
+  const status = async (client: TenantClient): Promise<number> => (await ask(client)).status;
 
   async function known(client: TenantClient): Promise<void> {
     for (const node of nodes) {
@@ -66,13 +74,25 @@ describe('credentials that are taken away, on two nodes', () => {
   }
 
   async function streams(client: TenantClient): Promise<SseReader[]> {
-    return await Promise.all(nodes.map(async (node) => await client.at(node).events(ROOM, { cursor: 'latest' })));
+    return await Promise.all(nodes.map(async (node) => await stream(client.at(node))));
+  }
+
+  async function stream(client: TenantClient): Promise<SseReader> {
+    if (!isExecutor(client)) return await client.events(ROOM, { cursor: 'latest' });
+    return await SseReader.open(client.credentials.url, '/v1/executors/connect', { headers: client.headers });
+  }
+
+  /** Gives each agent's executor the token, and says whose they are. */
+  async function saveExecutors(tokens: Readonly<Record<string, string>>, by = tenant): Promise<void> {
+    const executors = Object.entries(tokens).map(([agentId, token]) => ({ agentId, token }));
+    const answer = await by.request({ method: 'PUT', path: '/v1/executors', body: { executors } });
+    shaped(answer, 200, executorsSaved);
   }
 
   /** Dead at once where it was done, on the other node in time, with its streams. Returns how long the other took, ms. */
   async function dies(client: TenantClient, index: number, open: readonly SseReader[]): Promise<number> {
     const began = performance.now();
-    refused(await client.at(at(index)).request({ path: '/v1/me' }), 401, 'credential_invalid');
+    refused(await ask(client.at(at(index))), 401, 'credential_invalid');
     const other = client.at(at(index + 1));
     await until('it is dead on the other node', async () => (await status(other)) === 401, WITHIN_MS);
     const tookMs = performance.now() - began;
@@ -109,6 +129,51 @@ describe('credentials that are taken away, on two nodes', () => {
     }
     process.stdout.write(`slowest of ${ROUNDS}: ${Math.max(...took).toFixed(1)} ms\n`);
     await goOn(others);
+  });
+
+  test('executors, rotated and deleted in rounds', { timeout: 120_000 }, async () => {
+    const random = seededRandom('revocation of executors');
+    await tenant.saveAgent('other');
+    const others = withKey(`${EXECUTOR}${randomUUID()}`);
+    await saveExecutors({ other: others.credentials.key });
+    await known(others);
+    const untouched = await streams(others);
+    for (let round = 0; round < ROUNDS; round += 1) {
+      const by = tenant.at(at(round));
+      const [made, next] = [withKey(`${EXECUTOR}${randomUUID()}`), withKey(`${EXECUTOR}${randomUUID()}`)];
+      await saveExecutors({ agent: made.credentials.key }, by);
+      await known(made);
+      const open = await streams(made);
+      const rotates = random.int(0, 1) === 0;
+      if (rotates) await saveExecutors({ agent: next.credentials.key }, by);
+      else shaped(await by.request({ method: 'DELETE', path: '/v1/executors/agent' }), 200, executorDeleted);
+      expect(await status(next.at(at(round)))).toBe(rotates ? 200 : 401);
+      await dies(made, round, open);
+    }
+    expect(untouched.map(({ ended }) => ended)).toEqual([false, false]);
+    // A token that stays with its executor keeps its streams, whatever else is said of it.
+    const executors = [{ agentId: 'other', token: others.credentials.key, implementationVersion: 'v2' }];
+    shaped(await tenant.request({ method: 'PUT', path: '/v1/executors', body: { executors } }), 200, executorsSaved);
+    const witness = withKey((await saveKey('witness')).key);
+    await known(witness);
+    expect(untouched.map(({ ended }) => ended)).toEqual([false, false]);
+    for (const reader of untouched) reader.close();
+  });
+
+  test('executors that change tokens with each other lose their streams, not their lives', async () => {
+    await tenant.saveAgent('other');
+    const [one, two] = [withKey(`${EXECUTOR}${randomUUID()}`), withKey(`${EXECUTOR}${randomUUID()}`)];
+    await saveExecutors({ agent: one.credentials.key, other: two.credentials.key });
+    for (const client of [one, two]) await known(client);
+    const open = [...(await streams(one)), ...(await streams(two))];
+    await saveExecutors({ agent: two.credentials.key, other: one.credentials.key });
+    for (const reader of open) await reader.end(WITHIN_MS);
+    expect(await Promise.all([one, two].map(status))).toEqual([200, 200]);
+    // Each is the other's now: the room is of the agent `agent`.
+    const result = { type: 'action_result', actionId: 'ac_1', claimId: 'cl_1', generation: 1 };
+    const outcome = { kind: 'completed', output: null };
+    refused(await two.command(ROOM, { ...result, outcome }), 409, 'claim_stale');
+    refused(await one.command(ROOM, { ...result, outcome }), 404, 'not_found');
   });
 
   test('a stream that opens while its key is taken away does not outlive it', { timeout: 120_000 }, async () => {

@@ -9,6 +9,7 @@ import { systemClock } from '#src/lib/clock.ts';
 import { sha256Hex } from '#src/lib/hash.ts';
 import { newId } from '#src/lib/ids.ts';
 import { Directory, DirectoryProjector } from '#src/projections/directory/directory.ts';
+import type { DirectoryTenant } from '#src/projections/directory/directory.ts';
 import { LogUnavailableError } from '#src/streams/event-store.ts';
 import { JetStreamKeyValue } from '#src/streams/jetstream/key-value.ts';
 import type { KeyValue } from '#src/streams/key-value.ts';
@@ -106,6 +107,27 @@ test('an older state never takes the place of a newer one, on any node', async (
   await here.publish(state, position);
   expect([here.tenant(id)?.name, there.tenant(id)?.name]).toEqual(['Newer', 'Newer']);
   expect((await node()).tenant(id)?.name).toBe('Newer');
+});
+
+test('executors are principals like keys, on every node, and an entry from before there were any has none', async () => {
+  const [here, there] = [await node(), await node()];
+  const [hash, id] = [sha256Hex('executor'), await created()];
+  const { state, position } = await tenants.refresh(refOf(id));
+  if (state.status === 'absent') throw new Error('there is no tenant');
+  await here.publish(state, position);
+  const { executors: _, ...old } = JSON.parse((await bucket.get(`tenant.${id}`))?.value ?? '') as DirectoryTenant;
+  await bucket.put(`tenant.${id}`, JSON.stringify({ ...old, name: 'Old' }));
+  await until('the old entry is known', () => there.tenant(id)?.name === 'Old' && here.tenant(id)?.name === 'Old');
+  expect([there.tenant(id)?.executors, there.principals(hash), knows(there, id)]).toEqual([[], [], true]);
+  const executor = { agentId: 'a/b', implementationVersion: 'v', hash, updatedAt: '' };
+  await here.publish({ ...state, executors: [executor] }, position + 1);
+  await until('the executor is known', () => there.principals(hash).length > 0);
+  for (const directory of [here, there]) {
+    expect(directory.principals(hash)).toEqual([{ tenantId: id, principalId: 'a/b', role: 'executor' }]);
+  }
+  await here.publish({ ...state, status: 'deleting', executors: [executor] }, position + 2);
+  await until('nothing of a tenant that goes is known', () => there.principals(hash).length === 0);
+  expect([here.principals(hash), knows(here, id)]).toEqual([[], false]);
 });
 
 test('of many that publish at once the newest stays', async () => {

@@ -2,6 +2,7 @@ import { afterAll, beforeAll, describe } from 'vitest';
 import { adminSuite } from '../conformance/http/admin.ts';
 import { agentSuite } from '../conformance/http/agents.ts';
 import { commandSuite } from '../conformance/http/commands.ts';
+import { executorSuite } from '../conformance/http/executors.ts';
 import { historySuite } from '../conformance/http/history.ts';
 import { issuerSuite } from '../conformance/http/issuers.ts';
 import { keySuite } from '../conformance/http/keys.ts';
@@ -36,6 +37,7 @@ describe('the durable Host, two nodes on one log', () => {
     keySuite,
     issuerSuite,
     tenantSuite,
+    executorSuite,
     agentSuite,
     sessionSuite,
     commandSuite,

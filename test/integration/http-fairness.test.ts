@@ -1,6 +1,7 @@
 import { connect } from 'node:net';
 import type { Socket } from 'node:net';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { executorsSaved } from '#src/http/wire/executors.ts';
 import * as wire from '#src/http/wire/schemas.ts';
 import { AdminClient, send, TenantClient } from '../support/client.ts';
 import type { Answer } from '../support/client.ts';
@@ -154,6 +155,12 @@ describe('one caller takes the Host away from nobody else', () => {
     const answer = await tenant.request({ path });
     refused(answer, 429, 'rate_limited');
     refused(await tenant.as('ann').request({ path: '/v1/sessions/none/events' }), 404, 'not_found');
+    // Those of executors are among them.
+    const token = 'the-token-of-an-executor';
+    const body = { executors: [{ agentId: 'agent', token }] };
+    shaped(await tenant.request({ method: 'PUT', path: '/v1/executors', body }), 200, executorsSaved);
+    const executor = new TenantClient({ ...tenant.credentials, key: token });
+    refused(await executor.request({ path: '/v1/executors/connect' }), 429, 'rate_limited');
     expect((await me(tenant)).status).toBe(200);
     const theirs = await bystander.events('room');
     expect((await theirs.next())?.event).toBe('ready');

@@ -99,7 +99,9 @@ describe.each(CASES)('%s', (name, make) => {
   };
 
   test('has rows in every table', () => {
-    for (const table of group.tables) expect(expected[table]?.length, table).toBeGreaterThan(3);
+    // No event of a session offers an action in this version.
+    const filled = group.tables.filter((table) => table !== 'action');
+    for (const table of filled) expect(expected[table]?.length, table).toBeGreaterThan(3);
   });
 
   test('commit by commit gives the same rows as all in one batch', async () => {

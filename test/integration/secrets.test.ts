@@ -6,6 +6,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import * as wire from '#src/http/wire/schemas.ts';
 import { AdminClient, send, TenantClient } from '../support/client.ts';
 import type { Answer, RawRequest } from '../support/client.ts';
+import { SseReader } from '../support/sse.ts';
 import { startHost } from '../support/host.ts';
 import type { Host } from '../support/host.ts';
 import { TcpProxy } from '../support/tcp-proxy.ts';
@@ -19,6 +20,9 @@ const sha256 = (text: string): string => createHash('sha256').update(text).diges
 const ADMIN_KEY = planted('admin-key');
 const OWN_KEY = planted('application-key');
 const MANAGEMENT_KEY = planted('management-key');
+const EXECUTOR_TOKEN = planted('executor-token');
+const OLD_EXECUTOR_TOKEN = planted('old-executor-token');
+const BAD_EXECUTOR_TOKEN = `${planted('bad-executor-token')} `;
 const HEADER = planted('header');
 const BASIC = planted('basic');
 const UNKNOWN_KEY = planted('unknown-key');
@@ -63,6 +67,8 @@ describe('secrets, at the log level trace', () => {
     for (const [name, value] of Object.entries({ ADMIN_KEY, OWN_KEY, MANAGEMENT_KEY, HEADER, BASIC, UNKNOWN_KEY })) {
       secrets.set(name, value);
     }
+    for (const [name, value] of Object.entries({ EXECUTOR_TOKEN, OLD_EXECUTOR_TOKEN, BAD_EXECUTOR_TOKEN }))
+      secrets.set(name, value.trim());
     for (const [name, value] of Object.entries({ URL_PASSWORD, QUERY, PRIVATE_MEMBER, NO_HASH, RAW }))
       secrets.set(name, value);
     directories.push(host.dataDir, cut.dataDir);
@@ -108,6 +114,17 @@ describe('secrets, at the log level trace', () => {
     await put('/v1/agents/agent', { manifest: { instructions: 'i', model: { provider: 'fixture', model: 'm' } } });
     await put('/v1/sessions/room', { agentId: 'agent' });
     await put('/v1/tenant/keys/ops', { role: 'management', credentialHash: sha256(MANAGEMENT_KEY) });
+    for (const token of [OLD_EXECUTOR_TOKEN, EXECUTOR_TOKEN]) {
+      await put('/v1/executors', { executors: [{ agentId: 'agent', implementationVersion: 'v', token }] });
+    }
+    for (const to of [host, cut]) {
+      await ask({ path: '/v1/executors', to });
+      for (const key of [OLD_EXECUTOR_TOKEN, EXECUTOR_TOKEN])
+        for (const path of ['/v1/actions', '/v1/me', '/v1/nowhere']) await ask({ path, as: withKey(key), to });
+    }
+    const { url } = host;
+    const { headers } = withKey(EXECUTOR_TOKEN);
+    const discovery = await SseReader.open(url, '/v1/executors/connect', { headers });
     for (const id of ['made', 'made', 'gone']) {
       const { key } = wire.keySaved.parse((await put(`/v1/tenant/keys/${id}`, {})).json);
       shownOnce.set(`a key made by the Host (${shownOnce.size})`, key ?? '');
@@ -134,6 +151,8 @@ describe('secrets, at the log level trace', () => {
     await tenant.turnEnd('room', turnId);
     await ask({ method: 'DELETE', path: '/v1/tenant/keys/gone' });
     await ask({ method: 'DELETE', path: '/v1/tenant/issuers/people' });
+    expect((await ask({ method: 'DELETE', path: '/v1/executors/agent' })).status).toBe(200);
+    await discovery.end();
     for (const reader of readers) if ('close' in reader) reader.close();
   });
 
@@ -157,6 +176,11 @@ describe('secrets, at the log level trace', () => {
       [400, { method: 'PUT', path: '/v1/tenant/keys/k', body: `{"credentialHash":"${NO_HASH}` }],
       [400, { method: 'PUT', path: '/v1/tenant/keys/k', body: { credentialHash: NO_HASH } }],
       [400, { method: 'PUT', path: '/v1/tenant/keys/k', body: { role: NO_HASH } }],
+      [400, { method: 'PUT', path: '/v1/executors', body: registering('agent', BAD_EXECUTOR_TOKEN) }],
+      [400, { method: 'PUT', path: '/v1/executors', body: registering('no id', EXECUTOR_TOKEN) }],
+      [404, { method: 'PUT', path: '/v1/executors', body: registering('absent', EXECUTOR_TOKEN) }],
+      [409, { method: 'PUT', path: '/v1/executors', body: registering('agent', OWN_KEY) }],
+      [401, { path: '/v1/actions', headers: { authorization: `Bearer ${EXECUTOR_TOKEN}` } }],
       [413, { method: 'PUT', path: '/v1/tenant/keys/k', body: { pad: NO_HASH.repeat(100_000) } }],
       [
         400,
@@ -304,6 +328,10 @@ describe('secrets, at the log level trace', () => {
     expect(names.filter((name) => name.startsWith('postgres/')).length, names.join(' ')).toBeGreaterThan(0);
   });
 });
+
+function registering(agentId: string, token: string) {
+  return { executors: [{ agentId, token }] };
+}
 
 /** Which of the secrets are in a text, as they are, or encoded in one of the usual ways. */
 function holds(text: string, secrets: ReadonlyMap<string, string>): string[] {

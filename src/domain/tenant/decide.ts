@@ -55,9 +55,11 @@ export function decideSaveKey(state: TenantState, command: SaveKey): Decision<Te
   if (present !== undefined && present.hash === command.hash && present.role === command.role) {
     return { kind: 'unchanged', reply: { rotated: false } };
   }
-  if (state.keys.some(({ id, hash }) => id !== command.keyId && hash === command.hash)) {
-    return reject('conflict', 'Another key of this tenant has the same secret; each needs its own.');
-  }
+  const isTaken =
+    state.keys.some(({ id, hash }) => id !== command.keyId && hash === command.hash) ||
+    state.executors.some(({ hash }) => hash === command.hash);
+  if (isTaken)
+    return reject('conflict', 'Another key or executor of this tenant has the same secret; each needs its own.');
   if (present === undefined && state.keys.length >= KEYS_MAX) return tooMany('keys', KEYS_MAX);
   const takesLast =
     present?.role === 'application' && command.role !== 'application' && isLastApplicationKey(state, present.id);
@@ -86,7 +88,8 @@ function lastKey() {
   );
 }
 
-function tooMany(what: string, limit: number) {
+/** The refusal of what would pass a limit of a count. */
+export function tooMany(what: 'keys' | 'issuers' | 'executors', limit: number) {
   return {
     ...reject('limit_exceeded', `A tenant has at most ${limit} ${what}. Delete one first.`, {
       details: { limit: what },

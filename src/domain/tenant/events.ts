@@ -41,6 +41,15 @@ export const tenantEventSchemas = {
     rotated: z.boolean(),
   }),
   'key.deleted': z.strictObject({ keyId: z.string() }),
+  'executor.saved': z.strictObject({
+    agentId: z.string(),
+    /** What the executor said that it runs; null: nothing. */
+    implementationVersion: z.string().nullable(),
+    hash: sha256,
+    /** Whether it replaces an earlier token of this agent's executor, which is dead from here on. */
+    rotated: z.boolean(),
+  }),
+  'executor.deleted': z.strictObject({ agentId: z.string() }),
   'issuer.saved': z.strictObject({ name: z.string(), issuer: issuerSchema }),
   'issuer.deleted': z.strictObject({ name: z.string() }),
   /** No new message is accepted; running turns may end. */

@@ -1,3 +1,4 @@
-/** Keys and issuers of one tenant at most: every node holds them all in memory. */
+/** Keys, issuers and executors of one tenant at most: every node holds them all in memory. */
 export const KEYS_MAX = 200;
 export const ISSUERS_MAX = 20;
+export const EXECUTORS_MAX = 500;

@@ -11,11 +11,21 @@ export interface TenantKey {
   readonly createdAt: string;
 }
 
+/** The executor of one agent: an agent has one credential at most. */
+export interface TenantExecutor {
+  readonly agentId: string;
+  readonly implementationVersion: string | null;
+  /** SHA-256 of the token, hex. */
+  readonly hash: string;
+  readonly updatedAt: string;
+}
+
 export interface KnownTenant {
   readonly status: 'open' | 'draining' | 'deleting';
   readonly id: string;
   readonly name: string;
   readonly keys: readonly TenantKey[];
+  readonly executors: readonly TenantExecutor[];
   readonly issuers: Readonly<Record<string, Issuer>>;
   /** Whether a seed made the fixture model the tenant's selection. */
   readonly fixtureModel: boolean;
@@ -43,6 +53,13 @@ export function evolveTenant(state: TenantState, event: TenantEvent, meta: Event
     }
     case 'key.deleted':
       return { ...next, keys: state.keys.filter((key) => key.id !== event.data.keyId) };
+    case 'executor.saved': {
+      const { agentId, implementationVersion, hash } = event.data;
+      const others = state.executors.filter((executor) => executor.agentId !== agentId);
+      return { ...next, executors: [...others, { agentId, implementationVersion, hash, updatedAt: meta.at }] };
+    }
+    case 'executor.deleted':
+      return { ...next, executors: state.executors.filter(({ agentId }) => agentId !== event.data.agentId) };
     case 'issuer.saved':
       return { ...next, issuers: { ...state.issuers, [event.data.name]: event.data.issuer } };
     case 'issuer.deleted': {
@@ -69,6 +86,7 @@ function created(data: Extract<TenantEvent, { type: 'tenant.created' }>['data'],
       { id: data.principalId, role: 'application', hash: data.credentialHash, createdAt: at },
       { id: 'studio', role: 'studio', hash: data.studioCredentialHash, createdAt: at },
     ],
+    executors: [],
     issuers: {},
     fixtureModel: false,
     bodyHash: data.bodyHash,

@@ -1,6 +1,7 @@
 import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
 import { ACCESS } from '../../auth/authorize.ts';
 import { actorOf, outOfReach } from '../../auth/caller.ts';
+import type { Caller } from '../../auth/caller.ts';
 import { sendCommand } from '../../commands/session/send-command.ts';
 import type { SendCommandParts, SessionCommand } from '../../commands/session/send-command.ts';
 import { canonicalJson } from '../../lib/canonical-json.ts';
@@ -14,17 +15,18 @@ import { sessionRef } from './sessions.ts';
 /** Commands on a session: accepted means durable (wire contract, section 6). */
 export function commandRoutes(parts: SendCommandParts): FastifyPluginAsyncZod {
   return async (app) => {
-    const config = { rules: { access: ACCESS.sessions } };
+    const config = { rules: { access: ACCESS.commands } };
     app.post(
       '/v1/sessions/:sessionId/commands',
       { config, schema: { params: wire.sessionPath, body: wire.commandBody, response: { 202: wire.commandAccepted } } },
       async (request, reply) => {
         const caller = callerOf(request);
+        refuseOtherRole(caller, request.body);
         const { requestId: _, ...hashed } = request.body;
         const outcome = accepted(
           await sendCommand(parts, {
             ref: sessionRef(caller, request.params.sessionId),
-            command: toCommand(request.body, caller.subject),
+            command: toCommand(request.body, caller),
             idempotencyKey: request.body.idempotencyKey,
             bodyHash: sha256Hex(canonicalJson(hashed)),
             actor: actorOf(caller),
@@ -39,7 +41,7 @@ export function commandRoutes(parts: SendCommandParts): FastifyPluginAsyncZod {
   };
 }
 
-function toCommand(body: CommandBody, subject: string | null): SessionCommand {
+function toCommand(body: CommandBody, { subject, principalId }: Caller): SessionCommand {
   switch (body.type) {
     case 'message': {
       const { idempotencyKey: _, parts, ...message } = body;
@@ -63,9 +65,19 @@ function toCommand(body: CommandBody, subject: string | null): SessionCommand {
       return { ...respond, subject };
     }
     case 'action_result':
-      throw new ProblemError({
-        code: 'key_role_mismatch',
-        message: 'Only the executor credential of the agent may send action_result.',
-      });
+      return { ...body, agentId: principalId };
   }
+}
+
+/**
+ * The kind of a command belongs to the role of its sender: results are an executor's, all else is everyone else's.
+ * @throws ProblemError key_role_mismatch
+ */
+function refuseOtherRole({ kind }: Caller, { type }: CommandBody): void {
+  if ((kind === 'executor') === (type === 'action_result')) return;
+  const message =
+    kind === 'executor'
+      ? 'An executor credential may send action_result only; use an application key.'
+      : 'Only the executor credential of the agent may send action_result.';
+  throw new ProblemError({ code: 'key_role_mismatch', message });
 }

@@ -2,7 +2,7 @@ import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
 import { ACCESS } from '../../auth/authorize.ts';
 import { readTenant, seedTenant } from '../../commands/tenant/manage-tenant.ts';
 import type { ChangeTenantParts } from '../../commands/tenant/change-tenant.ts';
-import { ISSUERS_MAX, KEYS_MAX } from '../../domain/tenant/limits.ts';
+import { EXECUTORS_MAX, ISSUERS_MAX, KEYS_MAX } from '../../domain/tenant/limits.ts';
 import type { KnownTenant } from '../../domain/tenant/state.ts';
 import type { TenantQueries } from '../../projections/tenants/queries.ts';
 import type { Freshness } from '../freshness.ts';
@@ -68,15 +68,20 @@ export function tenantRoutes(parts: TenantRouteParts): FastifyPluginAsyncZod {
 }
 
 async function statusOfTenant({ queries, checks, limits, fixtureModel }: TenantRouteParts, tenant: KnownTenant) {
-  const { id, name, status: state, createdAt, updatedAt, keys, issuers } = tenant;
+  const { id, name, status: state, createdAt, updatedAt, keys, issuers, executors } = tenant;
   const { database, engine, streams, objects } = await checks();
   const configured = tenant.fixtureModel && fixtureModel;
   return {
     tenant: { id, name, state, createdAt, updatedAt },
     checks: { store: database, execution: engine, streams, objects },
     model: configured ? { configured, provider: 'fixture', model: 'fixture' } : { configured },
-    counts: { ...(await queries.counts(id)), keys: keys.length - 1, issuers: Object.keys(issuers).length },
-    limits: { ...limits, keys: KEYS_MAX, issuers: ISSUERS_MAX },
+    counts: {
+      ...(await queries.counts(id)),
+      keys: keys.length - 1,
+      issuers: Object.keys(issuers).length,
+      executors: executors.length,
+    },
+    limits: { ...limits, keys: KEYS_MAX, issuers: ISSUERS_MAX, executors: EXECUTORS_MAX },
   };
 }
 

@@ -183,12 +183,14 @@ export const seedBody = z.strictObject({
 });
 export const seeded = z.object({ applied: z.array(z.string()), kept: z.array(z.string()) });
 
+/** What a tenant has, and may have, only so many of. */
+const held = { keys: z.int(), issuers: z.int(), executors: z.int() };
 export const tenantStatus = z.object({
   tenant,
   checks: z.object({ store: check, execution: check, streams: check, objects: check }),
   model: z.object({ configured: z.boolean(), provider: z.string().optional(), model: z.string().optional() }),
-  counts: z.object({ agents: z.int(), sessions: z.int(), activeTurns: z.int(), keys: z.int(), issuers: z.int() }),
-  limits: z.object({ bodyBytes: z.int(), keys: z.int(), issuers: z.int(), streams: z.int() }),
+  counts: z.object({ agents: z.int(), sessions: z.int(), activeTurns: z.int(), ...held }),
+  limits: z.object({ bodyBytes: z.int(), ...held, streams: z.int() }),
 });
 
 const auditEntry = z

@@ -12,6 +12,7 @@ export interface DirectoryTenant {
   readonly name: string;
   readonly state: 'open' | 'draining' | 'deleting';
   readonly keys: readonly { readonly id: string; readonly role: KeyRole; readonly hash: string }[];
+  readonly executors: readonly { readonly agentId: string; readonly hash: string }[];
   readonly issuers: Readonly<Record<string, Issuer>>;
   /** Whether turns without a model of their own use the fixture model. */
   readonly fixtureModel: boolean;
@@ -21,11 +22,11 @@ export interface DirectoryTenant {
   readonly position: number;
 }
 
-/** Whose key a hash is. */
+/** Whose credential a hash is; an executor's principal is its agent. */
 export interface Principal {
   readonly tenantId: string;
   readonly principalId: string;
-  readonly role: KeyRole;
+  readonly role: KeyRole | 'executor';
 }
 
 const PREFIX = 'tenant';
@@ -89,13 +90,14 @@ export class Directory {
   /** Writes a tenant's entry unless the bucket has a newer one; this node knows it when the promise resolves. */
   async publish(state: TenantState, position: number): Promise<void> {
     if (state.status === 'absent') return;
-    const { id, name, status, keys, issuers, fixtureModel, idempotencyKey } = state;
+    const { id, name, status, keys, executors, issuers, fixtureModel, idempotencyKey } = state;
     const shown = keys.map(({ id: principalId, role, hash }) => ({ id: principalId, role, hash }));
     const entry: DirectoryTenant = {
       id,
       name,
       state: status,
       keys: shown,
+      executors: executors.map(({ agentId, hash }) => ({ agentId, hash })),
       issuers,
       fixtureModel,
       idempotencyKey,
@@ -135,13 +137,13 @@ export class Directory {
     this.#changed(tenantId);
   }
 
-  /** Takes the keys of the tenant's present entry out of the index, or those of a new one in. */
+  /** Takes the credentials of the tenant's present entry out of the index, or those of a new one in. */
   #index(tenantId: string, entry: DirectoryTenant | null): void {
-    // A tenant that is being deleted has no keys any more: they answer as if they had never been.
+    // A tenant that is being deleted has no credentials any more: they answer as if they had never been.
     if (entry?.state === 'deleting') return;
-    for (const { id, role, hash } of (entry ?? this.#tenants.get(tenantId))?.keys ?? []) {
-      const others = this.principals(hash).filter((principal) => principal.tenantId !== tenantId);
-      const all = entry === null ? others : [...others, { tenantId, principalId: id, role }];
+    for (const { hash, ...principal } of credentialsOf(entry ?? this.#tenants.get(tenantId))) {
+      const others = this.principals(hash).filter((other) => other.tenantId !== tenantId);
+      const all = entry === null ? others : [...others, { tenantId, ...principal }];
       if (all.length === 0) this.#principals.delete(hash);
       else this.#principals.set(hash, all);
     }
@@ -152,10 +154,22 @@ export class Directory {
   }
 }
 
+type Credential = Omit<Principal, 'tenantId'> & { readonly hash: string };
+
+function credentialsOf(entry: DirectoryTenant | undefined): Credential[] {
+  if (entry === undefined) return [];
+  const { keys, executors } = entry;
+  return [
+    ...keys.map(({ id: principalId, role, hash }) => ({ principalId, role, hash })),
+    ...executors.map(({ agentId: principalId, hash }) => ({ principalId, role: 'executor' as const, hash })),
+  ];
+}
+
 function parse(text: string): DirectoryTenant {
-  // Written by `publish`.
+  // Written by `publish`, by an older version perhaps: that one knew no executors.
   // oxlint-disable-next-line typescript/no-unsafe-type-assertion
-  return JSON.parse(text) as DirectoryTenant;
+  const entry = JSON.parse(text) as Omit<DirectoryTenant, 'executors'> & Partial<DirectoryTenant>;
+  return { ...entry, executors: entry.executors ?? [] };
 }
 
 export interface DirectoryProjectorParts {

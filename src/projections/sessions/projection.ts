@@ -52,7 +52,7 @@ const HISTORY_COLUMNS = {
 export const sessionsProjection: ProjectionGroup = {
   name: 'sessions',
   kinds: ['session'],
-  tables: ['session', 'history', 'turn', 'model_call', 'receipt'],
+  tables: ['session', 'history', 'turn', 'model_call', 'receipt', 'action'],
   apply: async (transaction, schema, commits) => {
     const batch = new SessionBatch(schema);
     for (const commit of commits) batch.want(commit);

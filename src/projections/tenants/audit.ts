@@ -38,6 +38,12 @@ function subjectOf(event: TenantEvent): Pick<AuditEntry, 'resource' | 'details'>
     }
     case 'key.deleted':
       return { resource: `key:${event.data.keyId}`, details: {} };
+    case 'executor.saved': {
+      const { agentId, implementationVersion, rotated } = event.data;
+      return { resource: `executor:${agentId}`, details: { implementationVersion, rotated } };
+    }
+    case 'executor.deleted':
+      return { resource: `executor:${event.data.agentId}`, details: {} };
     case 'issuer.saved': {
       const { issuer, audience, allowedScopes } = event.data.issuer;
       return { resource: `issuer:${event.data.name}`, details: { issuer, audience, allowedScopes } };

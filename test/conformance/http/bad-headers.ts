@@ -99,8 +99,10 @@ export function guarded(call: Call, world: () => World): void {
     ];
     for (const [subject, scopes] of pairs) {
       const headers = { 'svc-subject': subject, 'svc-scopes': scopes };
-      const [status, code] =
-        realm === 'admin' ? ([403, 'subject_forbidden'] as const) : ([400, 'subject_invalid'] as const);
+      const actsForNobody = realm === 'admin' || call.row.credential === 'executor';
+      const [status, code] = actsForNobody
+        ? ([403, 'subject_forbidden'] as const)
+        : ([400, 'subject_invalid'] as const);
       expect(refused(await call.send({ ...rest(), headers }), status, code).details).toBeUndefined();
     }
     const admin = { authorization: `Bearer ${call.adminKey}`, 'svc-subject': 'ann', 'svc-scopes': 'sessions:own' };
@@ -108,16 +110,23 @@ export function guarded(call: Call, world: () => World): void {
   });
 
   test('a right credential of the wrong kind, and a subject without the scope', async () => {
-    const { tenant, studioKey } = world();
+    const { tenant, studioKey, executorToken } = world();
+    const { credential } = call.row;
+    const { key } = tenant.credentials;
     const others =
       realm === 'admin'
-        ? [tenant.credentials.key, studioKey]
-        : [call.adminKey, ...(call.row.credential === 'studio' ? [tenant.credentials.key] : [])];
-    for (const key of others) {
-      const headers = { authorization: `Bearer ${key}` };
+        ? [key, studioKey, executorToken]
+        : [
+            call.adminKey,
+            ...(credential === undefined ? [] : [key]),
+            ...(credential === 'executor' ? [studioKey] : []),
+            ...(credential === 'executor' || call.template.endsWith('/commands') ? [] : [executorToken]),
+          ];
+    for (const other of others) {
+      const headers = { authorization: `Bearer ${other}` };
       refused(await call.send({ ...rest(), headers }), 403, 'key_role_mismatch');
     }
-    if (realm === 'admin' || call.template === '/v1/me') return;
+    if (realm === 'admin' || credential === 'executor' || call.template === '/v1/me') return;
     const without = scope?.startsWith('agents') === true ? 'sessions:own vaults:own' : 'agents:read agents:write';
     const headers = { 'svc-subject': 'ann', 'svc-scopes': without };
     const { details } = refused(await call.send({ ...rest(), headers }), 403, 'scope_required');

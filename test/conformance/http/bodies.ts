@@ -1,4 +1,4 @@
-import type { BodyRow, Json } from './routes.ts';
+import type { BodyRow, Json } from './route-row.ts';
 
 /** A body that must be refused, and why. */
 export interface BadBody {

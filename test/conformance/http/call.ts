@@ -1,8 +1,8 @@
-import { createHmac } from 'node:crypto';
+import { createHmac, randomUUID } from 'node:crypto';
 import { z } from 'zod';
 import { send } from '../../support/client.ts';
 import type { Answer, RawRequest, TenantClient } from '../../support/client.ts';
-import type { RouteRow } from './routes.ts';
+import type { RouteRow } from './route-row.ts';
 import { adminOf, newTenant, refused } from './target.ts';
 import type { HttpTarget } from './target.ts';
 
@@ -18,6 +18,8 @@ export interface World {
   readonly tenant: TenantClient;
   readonly foreign: TenantClient;
   readonly studioKey: string;
+  /** Of the agent `agent`. */
+  readonly executorToken: string;
   /** Everything that a bad request could have changed. */
   readonly stored: () => Promise<unknown>;
 }
@@ -31,9 +33,12 @@ export async function makeWorld(target: BadInputTarget): Promise<World> {
     await tenant.turnEnd(room, turnId);
   }
   const studioKey = createHmac('sha256', target.adminKey).update(`studio\0${tenant.tenantId}`).digest('hex');
+  const executorToken = `executor-${randomUUID()}`;
+  const executors = [{ agentId: 'agent', token: executorToken }];
+  await tenant.request({ method: 'PUT', path: '/v1/executors', body: { executors } });
   const read = [
     ...['/v1/sessions', '/v1/sessions/room%2F1', '/v1/agents', '/v1/agents/agent', '/v1/agents/agent/versions'],
-    ...['/v1/tenant', '/v1/tenant/keys', '/v1/tenant/issuers'],
+    ...['/v1/tenant', '/v1/tenant/keys', '/v1/tenant/issuers', '/v1/executors'],
   ];
   const stored = async (): Promise<unknown> => ({
     items: await tenant.items(ROOM),
@@ -42,7 +47,7 @@ export async function makeWorld(target: BadInputTarget): Promise<World> {
     tenants: (await adminOf(target).request({ path: '/v1/admin/tenants?limit=200' })).json,
     messages: await target.logMessages?.(),
   });
-  return { tenant, foreign, studioKey, stored };
+  return { tenant, foreign, studioKey, executorToken, stored };
 }
 
 /** One route, called rightly but for what a case changes. */
@@ -70,11 +75,11 @@ export class Call {
 
   get headers(): Record<string, string> {
     const { target, world } = this.#place();
-    return this.row.realm === 'admin'
-      ? adminOf(target).headers
-      : this.row.realm === 'tenant'
-        ? { ...world.tenant.headers, ...(this.row.credential === 'studio' ? bearer(world.studioKey) : {}) }
-        : {};
+    const { realm, credential } = this.row;
+    if (realm === 'open') return {};
+    if (realm === 'admin') return adminOf(target).headers;
+    const other = { studio: bearer(world.studioKey), executor: bearer(world.executorToken) };
+    return { ...world.tenant.headers, ...(credential === undefined ? {} : other[credential]) };
   }
 
   get adminKey(): string {

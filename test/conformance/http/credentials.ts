@@ -16,6 +16,19 @@ export interface CredentialCase {
   readonly outcome: (row: MatrixRow) => Outcome;
 }
 
+/** Tokens of executors, by what became of them. */
+export interface ExecutorTokens {
+  /** Of the executor of the agent `agent`. */
+  readonly right: string;
+  /** Of that of the agent `other`. */
+  readonly other: string;
+  /** The one before the right one. */
+  readonly rotated: string;
+  readonly deleted: string;
+  /** Of another tenant's executor of an agent of the same name. */
+  readonly foreign: string;
+}
+
 /** Everything that credentials can be made of. */
 export interface CredentialWorld {
   readonly tenant: TenantClient;
@@ -23,6 +36,7 @@ export interface CredentialWorld {
   readonly adminKey: string;
   readonly studioKey: string;
   readonly managementKey: string;
+  readonly executors: ExecutorTokens;
   /** Of the issuer that the tenant trusts. */
   readonly signing: SigningKey;
 }
@@ -55,7 +69,7 @@ function subjectWith({ scopes }: MatrixRow, has: readonly Scope[]): Outcome {
   return { status: 403, code: 'scope_required', scopes };
 }
 
-function byKind(kind: 'application' | 'studio' | 'management'): (row: MatrixRow) => Outcome {
+function byKind(kind: 'application' | 'studio' | 'management' | 'executor'): (row: MatrixRow) => Outcome {
   return ofTenant(({ kinds }) => (kinds.includes(kind) ? 'passes' : wrongKind));
 }
 
@@ -105,6 +119,7 @@ export function keyCases(world: CredentialWorld): CredentialCase[] {
       headers: { ...bearer(managementKey), ...person },
       outcome: (row) => (row.realm === 'open' ? 'passes' : notForOthers),
     },
+    ...executorCases(world.executors),
     ...SETS.flatMap((scopes) =>
       (['application', 'studio'] as const).map((kind) => ({
         name: `the ${kind} key for a person with ${scopes.join(' ')}`,
@@ -127,6 +142,33 @@ export function keyCases(world: CredentialWorld): CredentialCase[] {
       name: `an application key with ${JSON.stringify(headers)}`,
       headers,
       outcome: always(badSubject),
+    })),
+  ];
+}
+
+function executorCases(tokens: ExecutorTokens): CredentialCase[] {
+  const person = { 'svc-subject': 'ann', 'svc-scopes': SCOPES.join(' ') };
+  return [
+    { name: 'an executor credential', headers: bearer(tokens.right), outcome: byKind('executor') },
+    { name: "another agent's executor credential", headers: bearer(tokens.other), outcome: byKind('executor') },
+    { name: 'a rotated executor credential', headers: bearer(tokens.rotated), outcome: always(invalid) },
+    { name: 'a deleted executor credential', headers: bearer(tokens.deleted), outcome: always(invalid) },
+    { name: 'the hash of an executor credential', headers: bearer(sha256(tokens.right)), outcome: always(invalid) },
+    { name: 'an executor credential cut short', headers: bearer(tokens.right.slice(0, -1)), outcome: always(invalid) },
+    {
+      name: "another tenant's executor credential",
+      headers: bearer(tokens.foreign),
+      outcome: ofTenant(() => invalid),
+    },
+    ...[
+      person,
+      { 'svc-subject': 'ann' },
+      { 'svc-scopes': 'sessions:own' },
+      { 'svc-subject': '', 'svc-scopes': '' },
+    ].map((headers) => ({
+      name: `an executor credential with ${JSON.stringify(headers)}`,
+      headers: { ...bearer(tokens.right), ...headers },
+      outcome: always(notForOthers),
     })),
   ];
 }

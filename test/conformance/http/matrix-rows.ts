@@ -1,8 +1,8 @@
-import type { Json } from './routes.ts';
+import type { Json } from './route-row.ts';
 
 /** Who may use each route, written down from the wire contract, sections 3, 4 and 12, and from nothing else. */
 
-export type Kind = 'admin' | 'application' | 'studio' | 'management' | 'token';
+export type Kind = 'admin' | 'application' | 'studio' | 'management' | 'token' | 'executor';
 export const SCOPES = ['agents:read', 'agents:write', 'sessions:own', 'sandboxes:write', 'vaults:own'] as const;
 export type Scope = (typeof SCOPES)[number];
 
@@ -26,6 +26,7 @@ const readAgents: MatrixRow = { realm: 'tenant', kinds: everyKey, scopes: ['agen
 const writeAgents: MatrixRow = { realm: 'tenant', kinds: everyKey, scopes: ['agents:write'] };
 const sessions: MatrixRow = { realm: 'tenant', kinds: ['application', 'studio', 'token'], scopes: ['sessions:own'] };
 const oneSession: MatrixRow = { ...sessions, reaches: 'session' };
+const executorWork: MatrixRow = { realm: 'tenant', kinds: ['executor'], scopes: [] };
 
 export const MATRIX: Readonly<Record<string, MatrixRow>> = {
   'GET /health': open,
@@ -47,6 +48,11 @@ export const MATRIX: Readonly<Record<string, MatrixRow>> = {
   'PUT /v1/tenant/issuers/{name}': tenant,
   'GET /v1/tenant/issuers/{name}': tenant,
   'DELETE /v1/tenant/issuers/{name}': tenant,
+  'PUT /v1/executors': tenant,
+  'GET /v1/executors': tenant,
+  'DELETE /v1/executors/{agentId}': tenant,
+  'GET /v1/executors/connect': executorWork,
+  'GET /v1/actions': executorWork,
   'PUT /v1/agents/{agentId}': { ...writeAgents, reaches: 'agent' },
   'DELETE /v1/agents/{agentId}': { ...writeAgents, reaches: 'agent' },
   'GET /v1/agents/{agentId}': { ...readAgents, reaches: 'agent' },
@@ -55,7 +61,7 @@ export const MATRIX: Readonly<Record<string, MatrixRow>> = {
   'PUT /v1/sessions/{sessionId}': { ...oneSession, body: { agentId: 'agent' } },
   'GET /v1/sessions/{sessionId}': oneSession,
   'GET /v1/sessions': sessions,
-  'POST /v1/sessions/{sessionId}/commands': oneSession,
+  'POST /v1/sessions/{sessionId}/commands': { ...oneSession, kinds: [...sessions.kinds, 'executor'] },
   'GET /v1/sessions/{sessionId}/items': oneSession,
   'GET /v1/sessions/{sessionId}/events': oneSession,
   'GET /v1/sessions/{sessionId}/calls/model': { ...sessions, scopes: [] },

@@ -7,6 +7,7 @@ import type { Answer, TenantClient } from '../../support/client.ts';
 import { claims, registration, SigningKey } from '../../support/tokens.ts';
 import { keyCases, tokenCases } from './credentials.ts';
 import type { CredentialCase, CredentialWorld, Outcome } from './credentials.ts';
+import { executorReach, makeExecutors } from './executor-reach.ts';
 import { MATRIX, SCOPES } from './matrix-rows.ts';
 import type { MatrixRow } from './matrix-rows.ts';
 import { ROUTES } from './routes.ts';
@@ -78,7 +79,7 @@ export function matrixSuite(target: () => HttpTarget): void {
 
     test('tokens, good and forged', async () => {
       await checkCases(operation, row, tokenCases(world));
-      expect(row.kinds.includes('token') || row.realm !== 'tenant').toBe(true);
+      expect(row.kinds.includes('token') || row.kinds.includes('executor') || row.realm !== 'tenant').toBe(true);
     });
 
     test('an Origin is refused whatever the credential', async () => {
@@ -142,6 +143,8 @@ export function matrixSuite(target: () => HttpTarget): void {
       expect((await world.tenant.session(ROOM)).subject).toBe('ann');
     });
   }
+
+  executorReach(() => ({ world, url: url() }));
 
   describe('what is in no document', () => {
     test('an Origin is refused before anything else', async () => {
@@ -235,6 +238,7 @@ async function makeWorld(target: HttpTarget): Promise<CredentialWorld> {
     adminKey: target.adminKey,
     studioKey: createHmac('sha256', target.adminKey).update(`studio\0${tenant.tenantId}`).digest('hex'),
     managementKey: management.key ?? '',
+    executors: await makeExecutors(tenant, foreign),
     signing,
   };
 }

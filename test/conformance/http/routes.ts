@@ -1,33 +1,9 @@
+import { badClientIds, LONG } from './route-row.ts';
+import type { BodyRow, Json, RouteRow } from './route-row.ts';
+import { executors, issuers } from './tenant-bodies.ts';
+
 /** How to call each route rightly; what is done wrong with it is bad-input.ts. */
 
-export type Json = Readonly<Record<string, unknown>>;
-
-export interface RouteRow {
-  readonly realm: 'open' | 'admin' | 'tenant';
-  /** Called with this credential; absent: with an application key. */
-  readonly credential?: 'studio';
-  /** Which scope lets a subject in; absent: none does. */
-  readonly scope?: string;
-  /** Path parameters with a value that is there. */
-  readonly params?: Readonly<Record<string, string>>;
-  /** Query parameters with values that are refused as invalid, percent-encoded; `limit` and `cursor` have theirs in common. */
-  readonly query?: Readonly<Record<string, readonly string[]>>;
-  readonly limitMax?: number;
-  readonly bodies?: readonly BodyRow[];
-}
-
-export interface BodyRow {
-  /** With every member that it may have, all of them right. */
-  readonly whole: Json;
-  /** Members that hold any JSON object: what is inside is not ours to type. */
-  readonly free?: readonly string[];
-  /** Members, dotted, without which the body is refused. */
-  readonly required: readonly string[];
-  /** More that is refused: members that replace those of `whole`; undefined takes one away. */
-  readonly wrong?: readonly Json[];
-}
-
-const LONG = 'x'.repeat(257);
 const ids = { requestId: 'rq', idempotencyKey: 'never-used' };
 const badIds: readonly Json[] = [
   { requestId: '' },
@@ -35,7 +11,6 @@ const badIds: readonly Json[] = [
   { idempotencyKey: '' },
   { idempotencyKey: LONG },
 ];
-const badClientIds = ['', 'x'.repeat(201), '/a', 'a/', 'a//b', '.a', 'a b', 'ä', '-', 'a\u0000'];
 const BAD_QUERY_TEXT = ['', '%00', 'a%00b', 'x'.repeat(401)];
 
 const manifest = {
@@ -119,70 +94,6 @@ const commands: readonly BodyRow[] = [
     free: ['outcome.interaction.schema'],
     required: ['actionId', 'claimId', 'generation', 'outcome', 'outcome.interaction.prompt'],
     wrong: [...badIds, { generation: 0 }, { outcome: { kind: 'lost' } }, { outcome: { kind: 'failed', code: 'c' } }],
-  },
-];
-
-const publicKey = { kty: 'OKP', crv: 'Ed25519', x: '11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo', kid: 'k' };
-const issuer = {
-  requestId: 'rq',
-  issuer: 'https://issuer.example',
-  audience: 'host',
-  subjectClaim: 'sub',
-  scopesClaim: 'scope',
-  allowedScopes: ['sessions:own', 'agents:read'],
-  agentsClaim: 'agents',
-  sandboxesClaim: 'sandboxes',
-  maxLifetimeSeconds: 3_600,
-};
-const badIssuers: readonly Json[] = [
-  { requestId: '' },
-  { requestId: LONG },
-  ...['issuer', 'audience'].flatMap((name) => [{ [name]: '' }, { [name]: 'x'.repeat(501) }]),
-  ...['subjectClaim', 'scopesClaim', 'agentsClaim', 'sandboxesClaim'].flatMap((name) => [
-    { [name]: '' },
-    { [name]: 'x'.repeat(101) },
-  ]),
-  ...[['root'], [''], ['SESSIONS:OWN'], ['sessions:own agents:read']].map((allowedScopes) => ({ allowedScopes })),
-  ...[0, 59, 86_401, 60.5].map((maxLifetimeSeconds) => ({ maxLifetimeSeconds })),
-];
-const issuers: readonly BodyRow[] = [
-  {
-    whole: { ...issuer, jwks: { keys: [publicKey] } },
-    free: ['jwks.keys.0'],
-    required: ['issuer', 'audience', 'allowedScopes', 'jwks', 'jwks.keys', 'jwks.keys.0.kty'],
-    wrong: [
-      ...badIssuers,
-      { jwksUrl: 'https://issuer.example/keys' },
-      { jwks: { keys: [] } },
-      { jwks: { keys: Array.from({ length: 21 }, () => publicKey) } },
-      ...['d', 'p', 'q', 'dp', 'dq', 'qi', 'k', 'oth'].map((name) => ({
-        jwks: { keys: [publicKey, { ...publicKey, [name]: 'AQAB' }] },
-      })),
-      { jwks: { keys: [{ ...publicKey, x5c: ['a\u0000b'] }] } },
-      { jwks: { keys: [{ ...publicKey, note: { deep: '\ud800' } }] } },
-    ],
-  },
-  {
-    whole: { ...issuer, jwksUrl: 'https://issuer.example/keys' },
-    required: ['jwksUrl'],
-    wrong: [
-      '',
-      'keys',
-      '/keys',
-      'issuer.example/keys',
-      'ftp://issuer.example/keys',
-      'file:///etc/passwd',
-      'data:application/json,{}',
-      'http://issuer.example/keys',
-      'http://127.0.0.1.issuer.example/keys',
-      'http://localhost.issuer.example/keys',
-      'http://10.0.0.1/keys',
-      'http://0.0.0.0/keys',
-      'http://[::2]/keys',
-      'https://name:word@issuer.example/keys',
-      'https://name@issuer.example/keys',
-      `https://issuer.example/${'x'.repeat(2_000)}`,
-    ].map((jwksUrl) => ({ jwksUrl })),
   },
 ];
 
@@ -275,6 +186,11 @@ export const ROUTES: Readonly<Record<string, RouteRow>> = {
   'PUT /v1/tenant/issuers/{name}': { realm: 'tenant', params: name, bodies: issuers },
   'GET /v1/tenant/issuers/{name}': { realm: 'tenant', params: name },
   'DELETE /v1/tenant/issuers/{name}': { realm: 'tenant', params: name },
+  'PUT /v1/executors': { realm: 'tenant', bodies: [executors] },
+  'GET /v1/executors': { realm: 'tenant' },
+  'DELETE /v1/executors/{agentId}': { realm: 'tenant', params: agentId },
+  'GET /v1/executors/connect': { realm: 'tenant', credential: 'executor' },
+  'GET /v1/actions': { realm: 'tenant', credential: 'executor', limitMax: 200 },
   'PUT /v1/agents/{agentId}': {
     realm: 'tenant',
     scope: 'agents:write',

@@ -29,8 +29,8 @@ export function tenantSuite(target: () => HttpTarget): void {
       expect(shown.tenant).toMatchObject({ id: tenant.tenantId, name: 'A tenant', state: 'open' });
       for (const check of Object.values(shown.checks)) expect(check).toEqual({ ok: true });
       expect(shown.model).toEqual({ configured: false });
-      expect(shown.counts).toEqual({ agents: 1, sessions: 1, activeTurns: 0, keys: 1, issuers: 0 });
-      expect(shown.limits).toMatchObject({ bodyBytes: 1_048_576, keys: 200, issuers: 20 });
+      expect(shown.counts).toEqual({ agents: 1, sessions: 1, activeTurns: 0, keys: 1, issuers: 0, executors: 0 });
+      expect(shown.limits).toMatchObject({ bodyBytes: 1_048_576, keys: 200, issuers: 20, executors: 500 });
     });
 
     test('counts go with what is made and deleted', async () => {
@@ -95,8 +95,14 @@ export function tenantSuite(target: () => HttpTarget): void {
         requestId: 'r-issuer',
       });
       await call('DELETE', '/v1/tenant/issuers/i');
+      await tenant.saveAgent('a');
+      const token = `token-${randomUUID()}`;
+      const executor = { agentId: 'a', implementationVersion: 'v1', token };
+      await call('PUT', '/v1/executors', { executors: [executor], requestId: 'r-executor' });
+      await call('DELETE', '/v1/executors/a');
       await call('PUT', '/v1/tenant/config/seed', { requestId: 'r-seed', fixtureModel: true });
-      const secrets = [tenant.credentials.key, studio(tenant).credentials.key, own, key ?? '', target().adminKey];
+      const keys = [tenant.credentials.key, studio(tenant).credentials.key, own, key ?? '', target().adminKey];
+      const secrets = [...keys, token];
       return { tenant, secrets: [...secrets, ...secrets.map(sha256), 'planted-kid'] };
     }
 
@@ -106,6 +112,8 @@ export function tenantSuite(target: () => HttpTarget): void {
       expect(nextCursor).toBeNull();
       expect(entries.map(({ action, resource, actor }) => [action, resource, actor])).toEqual([
         ['tenant.seeded', 'config:seed', 'application:app'],
+        ['executor.deleted', 'executor:a', 'application:app'],
+        ['executor.saved', 'executor:a', 'application:app'],
         ['issuer.deleted', 'issuer:i', 'application:app'],
         ['issuer.saved', 'issuer:i', 'application:app'],
         ['key.deleted', 'key:k', 'application:app'],
@@ -115,6 +123,8 @@ export function tenantSuite(target: () => HttpTarget): void {
       ]);
       expect(entries.map(({ requestId }) => requestId)).toEqual([
         'r-seed',
+        expect.stringMatching(/^[\x21-\x7e]+$/),
+        'r-executor',
         expect.stringMatching(/^[\x21-\x7e]+$/),
         'r-issuer',
         expect.stringMatching(/^[\x21-\x7e]+$/),
@@ -128,7 +138,8 @@ export function tenantSuite(target: () => HttpTarget): void {
           .toSorted()
           .reverse(),
       );
-      expect(entries.slice(4, 6).map(({ details }) => details)).toEqual([
+      expect(entries[2]?.details).toEqual({ implementationVersion: 'v1', rotated: false });
+      expect(entries.slice(6, 8).map(({ details }) => details)).toEqual([
         { role: 'management', rotated: true },
         { role: 'application', rotated: false },
       ]);
@@ -163,7 +174,7 @@ export function tenantSuite(target: () => HttpTarget): void {
     test('comes in pages that make the whole, bound to the tenant', async () => {
       const { tenant } = await changed();
       const { entries: whole } = await page(tenant);
-      for (const limit of [1, 2, 3, 6, 7, 200]) {
+      for (const limit of [1, 2, 3, 8, 9, 200]) {
         const seen: Trail['entries'] = [];
         for (let cursor: string | null = ''; cursor !== null;) {
           const found: Trail = await page(tenant, `?limit=${limit}${cursor === '' ? '' : `&cursor=${cursor}`}`);

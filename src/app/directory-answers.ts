@@ -1,0 +1,36 @@
+import type { SendCommandParts } from '../commands/session/send-command.ts';
+import type { CreateTenantParts } from '../commands/tenant/create-tenant.ts';
+import type { ModelSelection } from '../domain/agent/manifest.ts';
+import type { Standing } from '../http/sse.ts';
+import type { Directory } from '../projections/directory/directory.ts';
+import type { Config } from './config.ts';
+
+/** What a seed with `fixtureModel` selects. */
+const FIXTURE: ModelSelection = { provider: 'fixture', model: 'fixture' };
+
+/** What use cases ask the directory; each answer is at hand on every node. */
+export function answersOf(
+  directory: Directory,
+  config: Config,
+): Pick<CreateTenantParts, 'publish' | 'idOf'> & Pick<SendCommandParts, 'isDraining' | 'tenantModel'> {
+  return {
+    publish: async (tenant, position) => await directory.publish(tenant, position),
+    idOf: (key) => directory.tenants.find((tenant) => tenant.idempotencyKey === key)?.id,
+    isDraining: (tenantId) => directory.tenant(tenantId)?.state !== 'open',
+    tenantModel: (tenantId) =>
+      config.fixtureModel && directory.tenant(tenantId)?.fixtureModel === true ? FIXTURE : null,
+  };
+}
+
+/** A stream ends with what vouched for it, on every node, as soon as the directory says so. */
+export function standingIn(directory: Directory): Standing {
+  return ({ kind, tenantId, principalId, credential }) => {
+    if (kind === 'issuer') {
+      const issuers = directory.issuers(tenantId);
+      return Object.hasOwn(issuers, principalId) ? JSON.stringify(issuers[principalId]) : null;
+    }
+    const own = directory.principals(credential).find((principal) => principal.tenantId === tenantId);
+    // Not by the role alone: executors may change tokens with each other, and keys may go and come again.
+    return own?.role === kind && own.principalId === principalId ? `${kind}:${principalId}` : null;
+  };
+}

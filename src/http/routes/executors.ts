@@ -1,0 +1,58 @@
+import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
+import { ACCESS } from '../../auth/authorize.ts';
+import { deleteExecutor, saveExecutors } from '../../commands/tenant/manage-executors.ts';
+import type { ManageExecutorParts } from '../../commands/tenant/manage-executors.ts';
+import { readTenant } from '../../commands/tenant/manage-tenant.ts';
+import type { Presence } from '../discovery.ts';
+import type { Freshness } from '../freshness.ts';
+import { callerOf } from '../gate.ts';
+import { accepted, notFound } from '../problem.ts';
+import { manageInput } from '../tenant-input.ts';
+import * as wire from '../wire/executors.ts';
+
+export interface ExecutorRouteParts extends ManageExecutorParts {
+  readonly freshness: Freshness;
+  readonly presence: Presence;
+}
+
+/** Executors as the application registers them (wire contract, section 9). */
+export function executorRoutes(parts: ExecutorRouteParts): FastifyPluginAsyncZod {
+  const { freshness, presence } = parts;
+  return async (app) => {
+    const config = { rules: { access: ACCESS.executors } };
+    app.put(
+      '/v1/executors',
+      { config, schema: { body: wire.saveExecutorsBody, response: { 200: wire.executorsSaved } } },
+      async (request) => {
+        const { executors: sent, requestId } = request.body;
+        const executors = sent.map(({ implementationVersion = null, ...one }) => ({ ...one, implementationVersion }));
+        const input = { ...manageInput(request, requestId), executors };
+        const { reply, tenant, position } = accepted(await saveExecutors(parts, input));
+        await freshness('tenants', { tenant: tenant.id, kind: 'tenant', id: tenant.id }, position);
+        return { executors: [...reply] };
+      },
+    );
+    app.get('/v1/executors', { config, schema: { response: { 200: wire.executorList } } }, async (request) => {
+      const { tenantId } = callerOf(request);
+      const tenant = await readTenant(parts, tenantId);
+      if (tenant === null) throw notFound('tenant');
+      const connected = presence.connected(tenantId);
+      const executors = tenant.executors.map(({ agentId, implementationVersion, updatedAt }) => {
+        return { agentId, implementationVersion, connected: connected.has(agentId), updatedAt };
+      });
+      return { executors: executors.toSorted((a, b) => (a.agentId < b.agentId ? -1 : 1)) };
+    });
+    app.delete(
+      '/v1/executors/:agentId',
+      { config, schema: { params: wire.executorPath, response: { 200: wire.executorDeleted } } },
+      async (request) => {
+        const { agentId } = request.params;
+        const outcome = await deleteExecutor(parts, { ...manageInput(request, undefined), agentId });
+        const { tenant, position } = accepted(outcome);
+        await freshness('tenants', { tenant: tenant.id, kind: 'tenant', id: tenant.id }, position);
+        return { agentId, deleted: true as const };
+      },
+    );
+    await Promise.resolve();
+  };
+}
