@@ -4,6 +4,7 @@ import type { TurnRunner } from '../commands/session/turn-runner.ts';
 import type { SessionEvent } from '../domain/session/events.ts';
 import type { SessionState } from '../domain/session/state.ts';
 import type { ModelDrivers } from '../drivers/model/port.ts';
+import type { BudgetGate } from '../engine/budget-gate.ts';
 import { Dispatcher } from '../engine/dispatcher.ts';
 import { WorkerLiveness } from '../engine/liveness.ts';
 import { Worker } from '../engine/worker.ts';
@@ -17,6 +18,7 @@ export interface EngineOptions {
   readonly loop: CommandLoop;
   readonly sessions: Repository<SessionState, SessionEvent>;
   readonly models: ModelDrivers;
+  readonly budgets: BudgetGate;
   readonly nodeId: string;
   readonly logger: Logger;
   readonly turns: number;
@@ -49,7 +51,7 @@ export class Engine {
   }
 
   async start(withRole: boolean): Promise<void> {
-    const { log, loop, sessions, models, nodeId, logger, turns } = this.#options;
+    const { log, loop, sessions, models, budgets, nodeId, logger, turns } = this.#options;
     await this.#liveness.start();
     if (!withRole) return;
     const workerId = newId('wk');
@@ -61,6 +63,7 @@ export class Engine {
       work: log.work,
       liveness: this.#liveness,
       models,
+      budgets,
       clock: systemClock,
       logger,
       concurrency: turns,

@@ -3,9 +3,11 @@ import { join } from 'node:path';
 import type { FastifyInstance } from 'fastify';
 import { Authenticator } from '../auth/authenticate.ts';
 import { TokenVerifier } from '../auth/issuers.ts';
-import { agentType, sessionType, tenantType } from '../commands/aggregate.ts';
+import { agentType, budgetType, sessionType, tenantType } from '../commands/aggregate.ts';
 import { CommandLoop } from '../commands/execute.ts';
 import { Repository } from '../commands/repository.ts';
+import { shownBudgets } from '../domain/budget/state.ts';
+import { BudgetGate } from '../engine/budget-gate.ts';
 import { fixtureModel } from '../drivers/model/fixture.ts';
 import type { ModelDriver } from '../drivers/model/port.ts';
 import { directoryObjects } from '../drivers/objects/directory.ts';
@@ -161,10 +163,13 @@ function startReadModels(built: Built, stack: Stack): void {
   stack.defer('projectors', startProjectors({ pool, log, progress, metrics, logger }));
 }
 
-async function startEngine({ options, log, write, metrics }: Built, stack: Stack): Promise<Engine> {
+async function startEngine({ options, log, directory, write, metrics }: Built, stack: Stack): Promise<Engine> {
   const { config, nodeId, logger } = options;
-  const { loop, sessions } = write;
-  const engine = new Engine({ log, loop, sessions, models: models(config), nodeId, logger, turns: config.turns });
+  const { loop, sessions, budgets: spending } = write;
+  const isBudgeted = (tenantId: string): boolean => directory.tenant(tenantId)?.budgeted === true;
+  const budgets = new BudgetGate({ loop, budgets: spending, clock: systemClock, isBudgeted });
+  const { turns } = config;
+  const engine = new Engine({ log, loop, sessions, models: models(config), budgets, nodeId, logger, turns });
   await engine.start(config.roles.includes('engine'));
   stack.defer('engine', async () => await engine.stop());
   metrics.gauge('turns_active', 'Turns that this process runs.', () => engine.active);
@@ -178,7 +183,7 @@ async function serverParts(
   const { engine, streams, stack } = running;
   const { options, metrics, log, pool, directory, progress, presence, write } = built;
   const { config, adminKey, logger } = options;
-  const { loop, tenants, agents, sessions } = write;
+  const { loop, tenants, agents, sessions, budgets } = write;
   const objects = await directoryObjects(join(options.dataDir, 'objects'));
   const features = [...FEATURES, ...(config.fixtureModel ? ['tenant-fixture-model'] : [])];
   const queries = sessionQueries({ pool, store: log.store, progress });
@@ -215,6 +220,7 @@ async function serverParts(
       limits: { bodyBytes: config.bodyBytesMax, streams: config.stream.perTenantMax },
       fixtureModel: config.fixtureModel,
     },
+    budgets: { loop, tenants, budgets, publish, freshness, shown: shownBudgets, clock: systemClock },
     executors: { loop, tenants, agents, publish, freshness, presence },
     actions: { streams, presence, actions: actionIndex(pool) },
     agents: { loop, agents, queries: agentQueries(pool), freshness },
@@ -223,6 +229,7 @@ async function serverParts(
       loop,
       agents,
       sessions,
+      budgets,
       older: { find: async (ref, key, upTo) => await queries.findReceipt(ref, key, upTo) },
       isDraining,
       tenantModel,
@@ -254,6 +261,8 @@ function writeSide(log: LogParts, config: Config, logger: Logger) {
   const small = Math.ceil(config.cacheBytes / 16);
   const tenants = new Repository({ type: tenantType, store: log.store, cacheBytes: small });
   const agents = new Repository({ type: agentType, store: log.store, cacheBytes: small });
+  const { snapshots } = log;
+  const budgets = new Repository({ type: budgetType, store: log.store, snapshots, cacheBytes: small, onSnapshotError });
   const sessions = new Repository({
     type: sessionType,
     store: log.store,
@@ -266,10 +275,11 @@ function writeSide(log: LogParts, config: Config, logger: Logger) {
       if (commit.ref.kind === 'session') sessions.live(commit);
       else if (commit.ref.kind === 'agent') agents.live(commit);
       else if (commit.ref.kind === 'tenant') tenants.live(commit);
+      else if (commit.ref.kind === 'budget') budgets.live(commit);
     },
     onDisruption: () => sessions.disrupted(),
   });
-  return { loop: new CommandLoop(systemClock, log.codec.versionOf), tenants, agents, sessions };
+  return { loop: new CommandLoop(systemClock, log.codec.versionOf), tenants, agents, sessions, budgets };
 }
 
 function streamAccess(sessions: ReturnType<typeof writeSide>['sessions']): SessionAccess {
@@ -285,10 +295,13 @@ function models(config: Config): ReadonlyMap<string, ModelDriver> {
 }
 
 /** When a tenant has gone from the directory, nothing of it may be answered from memory. */
-function forgetErased(directory: Directory, { tenants, agents, sessions }: ReturnType<typeof writeSide>): () => void {
+function forgetErased(
+  directory: Directory,
+  { tenants, agents, sessions, budgets }: ReturnType<typeof writeSide>,
+): () => void {
   return directory.onChange((tenantId) => {
     if (directory.tenant(tenantId) !== undefined) return;
-    for (const repository of [tenants, agents, sessions]) repository.forget(tenantId);
+    for (const repository of [tenants, agents, sessions, budgets]) repository.forget(tenantId);
   });
 }
 

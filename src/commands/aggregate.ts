@@ -3,6 +3,10 @@ import { agentEventSchemas } from '../domain/agent/events.ts';
 import type { AgentEvent } from '../domain/agent/events.ts';
 import { evolveAgent, initialAgent } from '../domain/agent/state.ts';
 import type { AgentState } from '../domain/agent/state.ts';
+import { budgetEventSchemas } from '../domain/budget/events.ts';
+import type { BudgetEvent } from '../domain/budget/events.ts';
+import { BUDGET_FOLD_VERSION, evolveBudgets, initialBudgets } from '../domain/budget/state.ts';
+import type { BudgetState } from '../domain/budget/state.ts';
 import type { DomainEvent, Evolve } from '../domain/kernel/decision.ts';
 import { sessionEventSchemas } from '../domain/session/events.ts';
 import type { SessionEvent } from '../domain/session/events.ts';
@@ -30,6 +34,15 @@ export interface AggregateType<S, E extends DomainEvent> {
   /** Roughly how many bytes a folded state takes. */
   readonly weigh: (state: S) => number;
 }
+
+export const budgetType: AggregateType<BudgetState, BudgetEvent> = {
+  kind: 'budget',
+  initial: initialBudgets,
+  evolve: evolveBudgets,
+  schemas: budgetEventSchemas,
+  foldVersion: BUDGET_FOLD_VERSION,
+  weigh: ({ budgets, underWay }) => 500 + budgets.length * 400 + Object.keys(underWay).length * 300,
+};
 
 export const tenantType: AggregateType<TenantState, TenantEvent> = {
   kind: 'tenant',

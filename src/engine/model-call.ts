@@ -2,7 +2,7 @@ import type { SessionEvent } from '../domain/session/events.ts';
 import type { OpenSession, SessionState } from '../domain/session/state.ts';
 import * as process from '../domain/turn/process.ts';
 import type { ModelOutcome } from '../domain/turn/process.ts';
-import { manifestOf, modelOf } from '../domain/turn/draft.ts';
+import { agentIdOf, manifestOf, modelOf } from '../domain/turn/draft.ts';
 import type { ActiveTurn } from '../domain/turn/state.ts';
 import type { PendingCall, Thread } from '../domain/turn/thread.ts';
 import { declaredTools } from '../domain/turn/tools.ts';
@@ -14,6 +14,7 @@ import { faultPoint } from '../lib/fault-points.ts';
 import { eventsOf } from '../streams/commit.ts';
 import { LogUnavailableError } from '../streams/event-store.ts';
 import type { AggregateRef } from '../streams/subjects.ts';
+import type { BudgetGate } from './budget-gate.ts';
 import { turnStep } from './turn-step.ts';
 import type { TurnStepParts } from './turn-step.ts';
 
@@ -26,6 +27,7 @@ const RECORDED: readonly SessionEvent['type'][] = ['model.completed', 'model.fai
 
 export interface ModelCallParts extends TurnStepParts {
   readonly models: ModelDrivers;
+  readonly budgets: BudgetGate;
   readonly logger: Logger;
 }
 
@@ -65,6 +67,7 @@ export class ModelCaller {
     const unwatch = this.#watch(ref, pending, unwanted);
     const deadline = this.#deadline(ref, turn, over.signal);
     try {
+      if (!(await this.#mayStart(wanted))) return;
       await faultPoint('model.called');
       const signal = AbortSignal.any([unwanted.signal, this.#givingUp]);
       const outcome = await this.#call(wanted, signal);
@@ -79,6 +82,27 @@ export class ModelCaller {
       clearTimeout(deadline);
       over.abort(OVER);
     }
+  }
+
+  /** Held against the tenant's budgets before anything is sent; a call that would pass one is put before a person. */
+  async #mayStart({ ref, session, thread, pending }: WantedCall): Promise<boolean> {
+    const { budgets, workerId } = this.#options;
+    const { callId } = pending;
+    const { lastCostUsd, lastTokens, answered } = thread;
+    const expected = {
+      callId,
+      agentId: agentIdOf(session, thread),
+      sessionId: ref.id,
+      before: answered === 0 ? null : { costUsd: lastCostUsd, tokens: lastTokens },
+    };
+    const refusal = await budgets.reserve(ref.tenant, expected, `worker:${workerId}`);
+    if (refusal === null) return true;
+    const { budget, spentUsd, spentTokens } = refusal;
+    const why = `The next model call would pass the budget ${budget.id}; ${spentUsd} USD and ${spentTokens} tokens are spent.`;
+    await turnStep(this.#options, { ref, causation: callId }, (draft, context) => {
+      process.withhold(draft, { callId, budgetId: budget.id, why }, context);
+    });
+    return false;
   }
 
   async #call({ session, turn, thread, pending }: WantedCall, signal: AbortSignal): Promise<ModelOutcome> {
@@ -148,6 +172,7 @@ export class ModelCaller {
     const { callId } = pending;
     for (let attempt = 0; ; attempt++) {
       try {
+        await this.#settleBudget(wanted, outcome);
         const settled = await turnStep(this.#options, { ref, causation: callId }, (draft, context) => {
           if (!isPending(draft.state, pending)) return false;
           process.settle(draft, { callId, outcome }, context);
@@ -161,6 +186,14 @@ export class ModelCaller {
         await delay(backoffMs(attempt, { baseMs: 100, capMs: 2_000 }), this.#givingUp);
       }
     }
+  }
+
+  /** Before the answer is recorded: what follows from it may be the next call, which is held against what this one cost. */
+  async #settleBudget({ ref, session, thread, pending }: WantedCall, { usage }: ModelOutcome): Promise<void> {
+    const { budgets, workerId } = this.#options;
+    const { costUsd, totalTokens: tokens } = usage;
+    const call = { callId: pending.callId, agentId: agentIdOf(session, thread), sessionId: ref.id, costUsd, tokens };
+    await budgets.settle(ref.tenant, call, `worker:${workerId}`);
   }
 
   /** Nobody waits for the answer any more, but somebody pays for it. */

@@ -38,6 +38,12 @@ const OPERATIONS: Readonly<Record<string, readonly [tag: string, summary: string
   'GET /v1/tenant/issuers': ['Tenant', 'List issuers'],
   'GET /v1/tenant/issuers/:name': ['Tenant', 'One issuer'],
   'DELETE /v1/tenant/issuers/:name': ['Tenant', 'Trust an issuer no longer'],
+  'GET /v1/tenant/budgets': ['Model calls', 'Budgets, with what is spent of them in the present period'],
+  'PUT /v1/tenant/budgets': [
+    'Model calls',
+    'Say what model calls may cost',
+    'Replaces the list. A call that would pass a budget, counting those under way on all nodes, pauses its turn with a question (`budgetId`) that an application or management key answers with `respond`: `{ raise: { limitUsd?, limitTokens? } }` or `{ raise: false }`. A call is expected to cost what the one before it cost, else the average. Spending counts from the moment a budget is saved.',
+  ],
   'PUT /v1/executors': [
     'Executors',
     'Register executors, all of them or none',

@@ -14,6 +14,8 @@ import { adminRoutes } from './routes/admin.ts';
 import type { AdminRouteParts } from './routes/admin.ts';
 import { agentRoutes } from './routes/agents.ts';
 import type { AgentRouteParts } from './routes/agents.ts';
+import { budgetRoutes } from './routes/budgets.ts';
+import type { BudgetRouteParts } from './routes/budgets.ts';
 import { commandRoutes } from './routes/commands.ts';
 import { executorRoutes } from './routes/executors.ts';
 import type { ExecutorRouteParts } from './routes/executors.ts';
@@ -43,6 +45,7 @@ export interface ServerParts {
   readonly host: StatusRouteParts;
   readonly admin: AdminRouteParts;
   readonly tenant: TenantRouteParts;
+  readonly budgets: BudgetRouteParts;
   readonly executors: ExecutorRouteParts;
   readonly actions: DiscoveryParts;
   readonly agents: AgentRouteParts;
@@ -104,6 +107,7 @@ export async function createServer(parts: ServerParts): Promise<FastifyInstance>
   await app.register(tenantRoutes(parts.tenant));
   await app.register(keyRoutes(parts.tenant));
   await app.register(issuerRoutes(parts.tenant));
+  await app.register(budgetRoutes(parts.budgets));
   await app.register(executorRoutes(parts.executors));
   await app.register(agentRoutes(parts.agents));
   await app.register(sessionRoutes(parts.sessions));

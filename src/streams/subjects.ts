@@ -13,6 +13,7 @@ export const AGGREGATE_KINDS = [
   'key',
   'tenant',
   'quota',
+  'budget',
 ] as const;
 
 export type AggregateKind = (typeof AGGREGATE_KINDS)[number];

@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, describe } from 'vitest';
 import { adminSuite } from '../conformance/http/admin.ts';
 import { agentSuite } from '../conformance/http/agents.ts';
+import { budgetSuite } from '../conformance/http/budgets.ts';
 import { commandSuite } from '../conformance/http/commands.ts';
 import { executorSuite } from '../conformance/http/executors.ts';
 import { historySuite } from '../conformance/http/history.ts';
@@ -38,6 +39,7 @@ describe('the durable Host, two nodes on one log', () => {
     issuerSuite,
     tenantSuite,
     executorSuite,
+    budgetSuite,
     agentSuite,
     sessionSuite,
     commandSuite,

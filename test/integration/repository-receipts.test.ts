@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { agentType, sessionType } from '#src/commands/aggregate.ts';
+import { agentType, budgetType, sessionType } from '#src/commands/aggregate.ts';
 import { CommandLoop } from '#src/commands/execute.ts';
 import { Repository } from '#src/commands/repository.ts';
 import { sendCommand } from '#src/commands/session/send-command.ts';
@@ -45,6 +45,7 @@ function newNode(pool: ReadStore): SendCommandParts {
     ...tenant,
     loop: new CommandLoop(systemClock, () => 1),
     agents,
+    budgets: new Repository({ type: budgetType, store: log.store, cacheBytes: 1_000_000 }),
     sessions,
     older,
     runner: null,

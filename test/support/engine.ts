@@ -1,4 +1,4 @@
-import { sessionType } from '#src/commands/aggregate.ts';
+import { budgetType, sessionType } from '#src/commands/aggregate.ts';
 import { CommandLoop } from '#src/commands/execute.ts';
 import { Repository } from '#src/commands/repository.ts';
 import type { Manifest } from '#src/domain/agent/manifest.ts';
@@ -7,6 +7,7 @@ import type { SessionEvent } from '#src/domain/session/events.ts';
 import type { SessionState } from '#src/domain/session/state.ts';
 import type { ModelOutcome } from '#src/domain/turn/process.ts';
 import type { ModelDriver, ModelRequest } from '#src/drivers/model/port.ts';
+import { BudgetGate } from '#src/engine/budget-gate.ts';
 import { Dispatcher } from '#src/engine/dispatcher.ts';
 import { WorkerLiveness } from '#src/engine/liveness.ts';
 import { Worker } from '#src/engine/worker.ts';
@@ -122,7 +123,9 @@ export class TestNode implements AsyncDisposable {
     const { concurrency = 50, drainMs, source = log.source } = options;
     const drain = drainMs === undefined ? {} : { drainMs };
     const shared = { work, liveness, clock: systemClock, logger };
-    this.worker = new Worker({ ...shared, workerId, loop, sessions, models, concurrency, ...drain });
+    const spending = new Repository({ type: budgetType, store: log.store, cacheBytes: 1_000_000 });
+    const budgets = new BudgetGate({ loop, budgets: spending, clock: systemClock, isBudgeted: () => false });
+    this.worker = new Worker({ ...shared, workerId, loop, sessions, models, budgets, concurrency, ...drain });
     this.dispatcher = new Dispatcher({ ...shared, shard: 0, nodeId, source, leases, checkpoints: this.snapshots });
   }
 

@@ -1,10 +1,18 @@
 import type { AgentEvent } from '../../domain/agent/events.ts';
 import type { ModelSelection, UsedAgents } from '../../domain/agent/manifest.ts';
 import type { AgentState } from '../../domain/agent/state.ts';
+import type { BudgetEvent } from '../../domain/budget/events.ts';
+import type { BudgetState } from '../../domain/budget/state.ts';
 import type { Decision } from '../../domain/kernel/decision.ts';
 import { reject } from '../../domain/kernel/rejection.ts';
 import type { Rejection } from '../../domain/kernel/rejection.ts';
-import { decideActionResult, decideApprove, decideRespond } from '../../domain/session/answer.ts';
+import {
+  budgetAskedFor,
+  decideActionResult,
+  decideApprove,
+  decideRespond,
+  readRaise,
+} from '../../domain/session/answer.ts';
 import type { ActionResultCommand, ApproveCommand, RespondCommand } from '../../domain/session/answer.ts';
 import { decideCancel, decideMessage } from '../../domain/session/decide.ts';
 import type { CancelCommand, CommandReply, MessageCommand } from '../../domain/session/decide.ts';
@@ -19,6 +27,7 @@ import { encodeCursor } from '../../streams/cursor.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
 import type { CommandLoop } from '../execute.ts';
 import type { Repository } from '../repository.ts';
+import { raiseBudget } from '../tenant/budgets.ts';
 import type { TurnPlace, TurnRunner } from './turn-runner.ts';
 import { usedAgents } from './used-agents.ts';
 
@@ -56,6 +65,7 @@ export interface OlderReceipts {
 }
 
 export interface SendCommandParts {
+  readonly budgets: Repository<BudgetState, BudgetEvent>;
   readonly loop: CommandLoop;
   readonly agents: Repository<AgentState, AgentEvent>;
   readonly sessions: Repository<SessionState, SessionEvent>;
@@ -83,9 +93,27 @@ export async function sendCommand(
     const own = command.type === 'message' ? command.manifest : undefined;
     const agents = await usedAgents(parts.agents, ref.tenant, own);
     if (agents.kind === 'rejected') return agents;
+    const refusal = await raised(parts, input);
+    if (refusal !== null) return refusal;
     const outcome = await record(parts, input, { key, lookedUpTo, agents: agents.agents });
     if (outcome !== 'look again') return outcome;
   }
+}
+
+/**
+ * An answer that raises one of the tenant's budgets does so before it is recorded: the turn that goes on then is let
+ * through. Should the answer not be recorded after all, the same command again finds the budget raised.
+ */
+async function raised(parts: SendCommandParts, { ref, command, actor }: SendCommandInput): Promise<Rejection | null> {
+  if (command.type !== 'respond' || command.subject !== null) return null;
+  const raise = readRaise(command.value);
+  if (raise === null || raise === false) return null;
+  const { state } = await parts.sessions.load(ref);
+  const budgetId = budgetAskedFor(state, command.interactionId);
+  if (budgetId === null) return null;
+  const input = { tenantId: ref.tenant, actor, causation: command.requestId, budgetId, ...raise };
+  const outcome = await raiseBudget(parts, input);
+  return outcome.kind === 'rejected' ? outcome : null;
 }
 
 /** One key space for each subject, for each agent's executors, and for who acts for nobody (wire contract, section 6). */

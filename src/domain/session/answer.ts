@@ -125,9 +125,24 @@ function resolve(
   return null;
 }
 
-const raising = z.strictObject({
-  raise: z.union([z.literal(false), z.strictObject({ limitUsd: z.number().positive().max(1_000_000) })]),
+const limits = z.strictObject({
+  limitUsd: z.number().positive().max(1_000_000_000).optional(),
+  limitTokens: z.int().positive().max(1_000_000_000_000).optional(),
 });
+const raising = z.strictObject({ raise: z.union([z.literal(false), limits]) });
+
+/** What an answer to a question about a budget asks for; null: it is none. */
+export function readRaise(value: unknown): false | z.infer<typeof limits> | null {
+  const parsed = raising.safeParse(value);
+  return parsed.success ? parsed.data.raise : null;
+}
+
+/** The tenant's budget that an open question is about; null: it is about none. */
+export function budgetAskedFor(state: SessionState, interactionId: string): string | null {
+  const turn = state.status === 'open' ? state.turn : null;
+  const budgetId = turn?.work.interactions[interactionId]?.budgetId ?? null;
+  return budgetId === TURN_BUDGET ? null : budgetId;
+}
 
 function raise(
   draft: SessionDraft,
@@ -137,19 +152,20 @@ function raise(
   if (command.subject !== null) {
     return reject('not_granted', 'Only an application or management key may answer a question about a budget.');
   }
-  const parsed = raising.safeParse(command.value);
-  if (!parsed.success) {
-    return reject('invalid_request', 'Answer with { "raise": { "limitUsd": number } } or { "raise": false }.');
+  const raised = readRaise(command.value);
+  if (raised === null) {
+    const form = '{ "raise": { "limitUsd"?, "limitTokens"? } } or { "raise": false }';
+    return reject('invalid_request', `Answer with ${form}.`);
   }
-  const { raise: raised } = parsed.data;
-  if (raised !== false && raised.limitUsd <= turn.usage.costUsd) {
-    return reject('invalid_request', `The limit has to be above the ${turn.usage.costUsd} USD that the turn has cost.`);
+  const limitUsd = raised === false ? undefined : raised.limitUsd;
+  if (raised !== false && budgetId === TURN_BUDGET && (limitUsd === undefined || limitUsd <= turn.usage.costUsd)) {
+    return reject('invalid_request', `limitUsd has to be above the ${turn.usage.costUsd} USD that the turn has cost.`);
   }
   record();
   if (raised === false) {
     failTurn(draft, { code: 'budget_exceeded', message: 'The turn reached its budget, which was not raised.' });
-  } else if (budgetId === TURN_BUDGET) {
-    draft.add({ type: 'turn.raised', data: { turnId: turn.turnId, maxCostUsd: raised.limitUsd } });
+  } else if (limitUsd !== undefined && budgetId === TURN_BUDGET) {
+    draft.add({ type: 'turn.raised', data: { turnId: turn.turnId, maxCostUsd: limitUsd } });
   }
   return null;
 }

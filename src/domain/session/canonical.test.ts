@@ -104,6 +104,7 @@ const FULL: { readonly [T in Types]: DataOf<T> } = {
   'delegation.completed': { turnId: TURN, agent: AGENT, callId: 'c', status: 'completed', outcome: OUTCOME },
   'output.rejected': { turnId: TURN, message: 'm', agent: AGENT },
   'model.requested': { ...CALL, effectId: 'ef_1', attempt: 0, provider: 'fixture', model: 'm', agent: AGENT },
+  'model.withheld': { turnId: TURN, callId: 'mc_1' },
   'model.completed': { ...CALL, usage: usage() },
   'model.failed': { ...CALL, error: ERROR, usage: usage(), retryAt: null },
   'model.reported': { turnId: TURN, callId: 'mc_1', usage: usage() },

@@ -1,3 +1,4 @@
+import type { BudgetDefinition } from '../budget/events.ts';
 import type { Decision } from '../kernel/decision.ts';
 import { reject } from '../kernel/rejection.ts';
 import type { ActiveWork, Issuer, TenantEvent } from './events.ts';
@@ -139,4 +140,14 @@ export function decideDelete(state: TenantState, activeWork: ActiveWork): Decisi
   if (state.status === 'absent') return reject('not_found', 'No such tenant.');
   if (state.status === 'deleting') return { kind: 'unchanged', reply: null };
   return { kind: 'accepted', events: [{ type: 'tenant.deleting', data: { activeWork } }], reply: null };
+}
+
+/** The list as it was last saved: it says that there are budgets, and who set them. */
+export function decideSaveBudgetList(
+  state: TenantState,
+  budgets: readonly BudgetDefinition[],
+): Decision<TenantEvent, null> {
+  if (state.status === 'absent') return reject('not_found', 'No such tenant.');
+  if (JSON.stringify(state.budgets) === JSON.stringify(budgets)) return { kind: 'unchanged', reply: null };
+  return { kind: 'accepted', events: [{ type: 'budgets.saved', data: { budgets: [...budgets] } }], reply: null };
 }

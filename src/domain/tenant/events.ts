@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { budgetDefinition } from '../budget/events.ts';
 
 const sha256 = z.string().regex(/^[0-9a-f]{64}$/);
 
@@ -58,6 +59,8 @@ export const tenantEventSchemas = {
   'tenant.reopened': z.strictObject({ activeTurns: z.int() }),
   /** From here on there is no way back: the keys are dead, and what the tenant has goes step by step. */
   'tenant.deleting': z.strictObject({ activeWork }),
+  /** What model calls may cost; the spending itself is kept apart, in an aggregate of its own. */
+  'budgets.saved': z.strictObject({ budgets: z.array(budgetDefinition) }),
   /** What a seed wrote because it was absent. */
   'tenant.seeded': z.strictObject({ fixtureModel: z.literal(true) }),
 } as const;

@@ -1,3 +1,4 @@
+import type { BudgetDefinition } from '../budget/events.ts';
 import type { EventMeta } from '../kernel/decision.ts';
 import type { Issuer, TenantEvent } from './events.ts';
 
@@ -26,6 +27,7 @@ export interface KnownTenant {
   readonly name: string;
   readonly keys: readonly TenantKey[];
   readonly executors: readonly TenantExecutor[];
+  readonly budgets: readonly BudgetDefinition[];
   readonly issuers: Readonly<Record<string, Issuer>>;
   /** Whether a seed made the fixture model the tenant's selection. */
   readonly fixtureModel: boolean;
@@ -66,6 +68,8 @@ export function evolveTenant(state: TenantState, event: TenantEvent, meta: Event
       const { [event.data.name]: _gone, ...issuers } = state.issuers;
       return { ...next, issuers };
     }
+    case 'budgets.saved':
+      return { ...next, budgets: event.data.budgets };
     case 'tenant.seeded':
       return { ...next, fixtureModel: true };
     case 'tenant.drained':
@@ -87,6 +91,7 @@ function created(data: Extract<TenantEvent, { type: 'tenant.created' }>['data'],
       { id: 'studio', role: 'studio', hash: data.studioCredentialHash, createdAt: at },
     ],
     executors: [],
+    budgets: [],
     issuers: {},
     fixtureModel: false,
     bodyHash: data.bodyHash,

@@ -50,6 +50,8 @@ export const turnEventSchemas = {
     model: z.string(),
     agent: agentRef.optional(),
   }),
+  /** A budget did not let the call start: nothing was sent, and a person is asked. */
+  'model.withheld': z.strictObject({ turnId, callId: z.string() }),
   'model.completed': z.strictObject({ turnId, callId: z.string(), step: z.int(), usage: usageSchema }),
   'model.failed': z.strictObject({
     turnId,

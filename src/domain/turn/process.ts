@@ -4,7 +4,7 @@ import { activeTurn } from './draft.ts';
 import type { SessionDraft, TurnClock, TurnContext } from './draft.ts';
 import { cancelTurn, expireTurn, failThread, failTurn, giveUpCalls } from './end.ts';
 import type { ToolCall, TurnError } from './events.ts';
-import { progress } from './progress.ts';
+import { askToRaise, progress } from './progress.ts';
 import { settleRest } from './rest.ts';
 import { openToolCalls, withOwnIds } from './tools.ts';
 import type { Usage } from './usage.ts';
@@ -72,6 +72,21 @@ export function settle(
   } else {
     recordFailure(draft, { threadId, failure: call.outcome }, context);
   }
+  advance(draft, context);
+}
+
+/** A budget does not let the call start: a person is asked, and the thread waits for the answer. */
+export function withhold(
+  draft: SessionDraft,
+  call: { readonly callId: string; readonly budgetId: string; readonly why: string },
+  context: TurnContext,
+): void {
+  const turn = activeTurn(draft);
+  const { callId, budgetId, why } = call;
+  const thread = Object.values(turn?.threads ?? {}).find(({ pending }) => pending?.callId === callId);
+  if (turn === null || thread === undefined) return;
+  draft.add({ type: 'model.withheld', data: { turnId: turn.turnId, callId } });
+  askToRaise(draft, { thread, budgetId, why });
   advance(draft, context);
 }
 

@@ -106,7 +106,9 @@ function requestModel(draft: SessionDraft, threadId: string, context: TurnContex
     return;
   }
   if (wouldPassLimit(turn, thread)) {
-    askToRaise(draft, thread);
+    const spent = `${turn.usage.costUsd} USD are spent`;
+    const why = `The next model call would pass the turn's limit of ${turn.maxCostUsd ?? 0} USD; ${spent}.`;
+    askToRaise(draft, { thread, budgetId: TURN_BUDGET, why });
     return;
   }
   if (!holds(draft, context)) return;
@@ -143,7 +145,11 @@ function wouldPassLimit({ maxCostUsd, usage, threads }: ActiveTurn, thread: Thre
   return usage.costUsd >= maxCostUsd || usage.costUsd + underWay + thread.lastCostUsd > maxCostUsd;
 }
 
-function askToRaise(draft: SessionDraft, thread: Thread): void {
+/** Asks a person to let model calls cost more; the thread waits for the answer. */
+export function askToRaise(
+  draft: SessionDraft,
+  { thread, budgetId, why }: { thread: Thread; budgetId: string; why: string },
+): void {
   const now = running(draft);
   if (now === null) return;
   const { session, turn } = now;
@@ -154,10 +160,8 @@ function askToRaise(draft: SessionDraft, thread: Thread): void {
       interactionId: nextId('in', turn),
       kind: 'question',
       agentId: agentIdOf(session, thread),
-      prompt:
-        `The next model call would pass the turn's limit of ${turn.maxCostUsd ?? 0} USD; ${turn.usage.costUsd} USD are spent. ` +
-        'Respond with { "raise": { "limitUsd": … } } to go on, or { "raise": false } to end the turn.',
-      budgetId: TURN_BUDGET,
+      prompt: `${why} Respond with { "raise": { "limitUsd": … } } to go on, or { "raise": false } to end the turn.`,
+      budgetId,
       ...byAgent(thread),
     },
   });

@@ -143,7 +143,7 @@ function counted(turn: ActiveTurn, event: SessionEvent, meta: EventMeta): Active
 
 /** The thread that an event belongs to; null: to none. */
 function threadOf(turn: ActiveTurn, event: SessionEvent): string | null {
-  if (event.type === 'model.completed' || event.type === 'model.failed') {
+  if (event.type === 'model.completed' || event.type === 'model.failed' || event.type === 'model.withheld') {
     const { callId } = event.data;
     return Object.keys(turn.threads).find((id) => turn.threads[id]?.pending?.callId === callId) ?? null;
   }

@@ -50,6 +50,7 @@ export interface Thread {
   readonly lastText: string;
   /** What the last model call cost: the next one is taken to cost as much. */
   readonly lastCostUsd: number;
+  readonly lastTokens: number;
   /** The hook action that the thread waits for. */
   readonly hookActionId: string | null;
   /** Hook points of this turn, and of this step, that are behind. */
@@ -83,6 +84,7 @@ export function startThread(start: { agent: AgentRef; callId: string; task: stri
     calledTools: false,
     lastText: '',
     lastCostUsd: 0,
+    lastTokens: 0,
     hookActionId: null,
     passed: [],
     stepInstructions: null,
@@ -147,13 +149,15 @@ function evolveCall(thread: Thread, event: SessionEvent): Thread {
   switch (event.type) {
     case 'model.completed': {
       const { step, answered: count } = thread;
-      const lastCostUsd = event.data.usage.costUsd;
-      return { ...thread, pending: null, step: step + 1, answered: count + 1, attempts: 0, lastCostUsd };
+      const { costUsd: lastCostUsd, totalTokens: lastTokens } = event.data.usage;
+      return { ...thread, pending: null, step: step + 1, answered: count + 1, attempts: 0, lastCostUsd, lastTokens };
     }
     case 'model.failed': {
       const { attempts, answered: count } = thread;
       return { ...thread, pending: null, answered: count + 1, attempts: attempts + 1, retryAt: event.data.retryAt };
     }
+    case 'model.withheld':
+      return { ...thread, pending: null };
     case 'effect.uncertain':
       return thread.pending?.effectId === event.data.effectId ? { ...thread, pending: null } : thread;
     default:

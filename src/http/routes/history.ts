@@ -94,7 +94,7 @@ type ShownCall = Omit<ModelCallView, 'position' | 'index' | 'outcome'> & {
 
 /** Members in the order of the contract: the database keeps none. */
 function shownCall({ outcome, usage, ...call }: ModelCallView): ShownCall {
-  if (outcome === 'pending') throw new Error('the ledger shows calls that have ended only');
+  if (outcome === 'pending' || outcome === 'withheld') throw new Error('the ledger shows calls that have ended only');
   const { id, sessionId, turnId, agentId, provider, model, at } = call;
   return { id, sessionId, turnId, agentId, provider, model, at, outcome, usage };
 }

@@ -14,6 +14,8 @@ export interface DirectoryTenant {
   readonly keys: readonly { readonly id: string; readonly role: KeyRole; readonly hash: string }[];
   readonly executors: readonly { readonly agentId: string; readonly hash: string }[];
   readonly issuers: Readonly<Record<string, Issuer>>;
+  /** Whether model calls have to be held against budgets. */
+  readonly budgeted: boolean;
   /** Whether turns without a model of their own use the fixture model. */
   readonly fixtureModel: boolean;
   /** Of the request that created it. */
@@ -90,7 +92,7 @@ export class Directory {
   /** Writes a tenant's entry unless the bucket has a newer one; this node knows it when the promise resolves. */
   async publish(state: TenantState, position: number): Promise<void> {
     if (state.status === 'absent') return;
-    const { id, name, status, keys, executors, issuers, fixtureModel, idempotencyKey } = state;
+    const { id, name, status, keys, executors, issuers, budgets, fixtureModel, idempotencyKey } = state;
     const shown = keys.map(({ id: principalId, role, hash }) => ({ id: principalId, role, hash }));
     const entry: DirectoryTenant = {
       id,
@@ -99,6 +101,7 @@ export class Directory {
       keys: shown,
       executors: executors.map(({ agentId, hash }) => ({ agentId, hash })),
       issuers,
+      budgeted: budgets.length > 0,
       fixtureModel,
       idempotencyKey,
       position,
@@ -168,8 +171,8 @@ function credentialsOf(entry: DirectoryTenant | undefined): Credential[] {
 function parse(text: string): DirectoryTenant {
   // Written by `publish`, by an older version perhaps: that one knew no executors.
   // oxlint-disable-next-line typescript/no-unsafe-type-assertion
-  const entry = JSON.parse(text) as Omit<DirectoryTenant, 'executors'> & Partial<DirectoryTenant>;
-  return { ...entry, executors: entry.executors ?? [] };
+  const entry = JSON.parse(text) as Omit<DirectoryTenant, 'executors' | 'budgeted'> & Partial<DirectoryTenant>;
+  return { ...entry, executors: entry.executors ?? [], budgeted: entry.budgeted ?? false };
 }
 
 export interface DirectoryProjectorParts {

@@ -120,7 +120,7 @@ export function sessionQueries(parts: Parts): SessionQueries {
         async () =>
           await pool.anyFirst(sql.type(callRow)`
           select doc from sessions.model_call
-          where tenant = ${ref.tenant} and session_id = ${ref.id} and ${turn} and ${from} and doc ->> 'outcome' <> 'pending'
+          where tenant = ${ref.tenant} and session_id = ${ref.id} and ${turn} and ${from} and doc ->> 'outcome' not in ('pending', 'withheld')
           order by position, index limit ${limit}`),
       );
       return { calls, asOf };

@@ -58,7 +58,7 @@ export interface ModelCallView {
   readonly provider: string;
   readonly model: string;
   readonly at: string;
-  readonly outcome: 'pending' | 'completed' | 'failed' | 'cancelled' | 'lost';
+  readonly outcome: 'pending' | 'withheld' | 'completed' | 'failed' | 'cancelled' | 'lost';
   readonly usage: Usage;
   readonly position: number;
   readonly index: number;
@@ -199,6 +199,7 @@ export function evolveTurnView(view: TurnView | undefined, event: SessionEvent, 
 export function callIdOf(event: SessionEvent): string | null {
   switch (event.type) {
     case 'model.requested':
+    case 'model.withheld':
     case 'model.completed':
     case 'model.failed':
     case 'model.reported':
@@ -217,6 +218,8 @@ export function evolveCallView(
   if (event.type === 'model.requested') return requestedCall(event.data, context);
   if (view === undefined) return undefined;
   switch (event.type) {
+    case 'model.withheld':
+      return { ...view, outcome: 'withheld' };
     case 'model.completed':
       return { ...view, outcome: 'completed', usage: event.data.usage };
     case 'model.failed':

@@ -50,6 +50,8 @@ function subjectOf(event: TenantEvent): Pick<AuditEntry, 'resource' | 'details'>
     }
     case 'issuer.deleted':
       return { resource: `issuer:${event.data.name}`, details: {} };
+    case 'budgets.saved':
+      return { resource: 'budgets', details: { budgets: event.data.budgets } };
     case 'tenant.drained':
     case 'tenant.reopened':
     case 'tenant.deleting':

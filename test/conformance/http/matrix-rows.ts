@@ -48,6 +48,8 @@ export const MATRIX: Readonly<Record<string, MatrixRow>> = {
   'PUT /v1/tenant/issuers/{name}': tenant,
   'GET /v1/tenant/issuers/{name}': tenant,
   'DELETE /v1/tenant/issuers/{name}': tenant,
+  'GET /v1/tenant/budgets': tenant,
+  'PUT /v1/tenant/budgets': tenant,
   'PUT /v1/executors': tenant,
   'GET /v1/executors': tenant,
   'DELETE /v1/executors/{agentId}': tenant,

@@ -1,6 +1,6 @@
 import { badClientIds, LONG } from './route-row.ts';
 import type { BodyRow, Json, RouteRow } from './route-row.ts';
-import { executors, issuers } from './tenant-bodies.ts';
+import { budgets, executors, issuers } from './tenant-bodies.ts';
 
 /** How to call each route rightly; what is done wrong with it is bad-input.ts. */
 
@@ -186,6 +186,8 @@ export const ROUTES: Readonly<Record<string, RouteRow>> = {
   'PUT /v1/tenant/issuers/{name}': { realm: 'tenant', params: name, bodies: issuers },
   'GET /v1/tenant/issuers/{name}': { realm: 'tenant', params: name },
   'DELETE /v1/tenant/issuers/{name}': { realm: 'tenant', params: name },
+  'GET /v1/tenant/budgets': { realm: 'tenant' },
+  'PUT /v1/tenant/budgets': { realm: 'tenant', bodies: [budgets] },
   'PUT /v1/executors': { realm: 'tenant', bodies: [executors] },
   'GET /v1/executors': { realm: 'tenant' },
   'DELETE /v1/executors/{agentId}': { realm: 'tenant', params: agentId },

@@ -1,7 +1,7 @@
 import { badClientIds, LONG } from './route-row.ts';
 import type { BodyRow, Json } from './route-row.ts';
 
-/** Bodies that change what a tenant trusts: its issuers and executors. */
+/** Bodies that change what a tenant trusts, and what it lets itself cost. */
 
 const publicKey = { kty: 'OKP', crv: 'Ed25519', x: '11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo', kid: 'k' };
 const issuer = {
@@ -84,5 +84,24 @@ export const executors: BodyRow = {
     ...['', 'x'.repeat(201)].map((implementationVersion) => ({
       executors: [{ agentId: 'agent', token, implementationVersion }],
     })),
+  ],
+};
+
+const budget = { id: 'b', scope: 'agent', agentId: 'agent', period: 'day', limitUsd: 5, limitTokens: 100 };
+export const budgets: BodyRow = {
+  whole: { requestId: 'rq', budgets: [budget] },
+  required: ['budgets', 'budgets.0.scope', 'budgets.0.agentId', 'budgets.0.period'],
+  wrong: [
+    { requestId: '' },
+    { budgets: Array.from({ length: 101 }, (_, n) => ({ ...budget, id: `b${n}` })) },
+    { budgets: [budget, budget] },
+    ...badClientIds.map((id) => ({ budgets: [{ ...budget, id }] })),
+    { budgets: [{ scope: 'agent', agentId: 'agent', period: 'day' }] },
+    { budgets: [{ ...budget, scope: 'tenant' }] },
+    { budgets: [{ ...budget, scope: 'session' }] },
+    { budgets: [{ ...budget, sessionId: 's' }] },
+    { budgets: [{ ...budget, period: 'week' }] },
+    ...[0, -1].map((limit) => ({ budgets: [{ ...budget, limitUsd: limit }] })),
+    ...[0, -1, 1.5].map((limit) => ({ budgets: [{ ...budget, limitTokens: limit }] })),
   ],
 };

@@ -1,0 +1,169 @@
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import type { Decision } from '../kernel/decision.ts';
+import { decideRaiseBudget, decideReserve, decideSaveBudgets, decideSettle } from './decide.ts';
+import type { ExpectedCall } from './decide.ts';
+import { budgetEventSchemas } from './events.ts';
+import type { BudgetDefinition, BudgetEvent } from './events.ts';
+import { evolveBudgets, initialBudgets, spentAt } from './state.ts';
+import type { BudgetState } from './state.ts';
+
+const AT = '2026-01-31T23:59:00.000Z';
+
+function after(state: BudgetState, decision: Decision<BudgetEvent, unknown>, at = AT): BudgetState {
+  if (decision.kind !== 'accepted') return state;
+  return decision.events.reduce((now, event, index) => {
+    const stored: unknown = JSON.parse(JSON.stringify(event.data));
+    expect(budgetEventSchemas[event.type].parse(stored)).toEqual(stored);
+    return evolveBudgets(now, event, { at, position: 1, index });
+  }, state);
+}
+
+const budget = (change: Partial<BudgetDefinition> = {}): BudgetDefinition => ({
+  id: 'b',
+  scope: 'tenant',
+  period: 'total',
+  limitTokens: 100,
+  ...change,
+});
+const having = (...budgets: BudgetDefinition[]): BudgetState =>
+  after(initialBudgets, decideSaveBudgets(initialBudgets, budgets));
+const call = (n: number, change: Partial<ExpectedCall> = {}): ExpectedCall => ({
+  callId: `mc_${n}`,
+  agentId: 'a',
+  sessionId: 's',
+  before: null,
+  ...change,
+});
+const reserve = (state: BudgetState, one: ExpectedCall, at = AT) => {
+  const decision = decideReserve(state, one, at);
+  if (decision.kind === 'rejected') throw new Error('a reservation is never rejected');
+  return { refusedBy: decision.reply.refusedBy?.id ?? null, state: after(state, decision, at) };
+};
+const settle = (state: BudgetState, n: number, tokens: number, at = AT) =>
+  after(
+    state,
+    decideSettle(state, { callId: `mc_${n}`, agentId: 'a', sessionId: 's', costUsd: tokens / 100, tokens }),
+    at,
+  );
+/** One call from its start to its end. */
+const used = (state: BudgetState, n: number, tokens: number, at = AT) =>
+  settle(reserve(state, call(n), at).state, n, tokens, at);
+
+describe('a call', () => {
+  test('starts while nothing is known of what calls cost, and counts once it has ended', () => {
+    const state = used(having(budget()), 1, 60);
+    expect(spentAt(state.budgets[0] as never, AT)).toEqual({ usd: 0.6, tokens: 60 });
+    expect(state.underWay).toEqual({});
+  });
+
+  test('that would pass the budget, as calls go, does not start', () => {
+    const state = used(having(budget()), 1, 60);
+    expect(reserve(state, call(2)).refusedBy).toBe('b');
+    expect(reserve(state, call(2, { before: { costUsd: 0, tokens: 40 } })).refusedBy).toBeNull();
+    expect(reserve(state, call(2, { before: { costUsd: 0, tokens: 41 } })).refusedBy).toBe('b');
+  });
+
+  test('counts while it is under way', () => {
+    const before = { costUsd: 0, tokens: 50 };
+    const first = reserve(having(budget()), call(1, { before }));
+    const second = reserve(first.state, call(2, { before }));
+    expect([first.refusedBy, second.refusedBy, reserve(second.state, call(3, { before })).refusedBy]).toEqual([
+      null,
+      null,
+      'b',
+    ]);
+    const ended = settle(second.state, 1, 10);
+    expect(reserve(ended, call(3, { before: { costUsd: 0, tokens: 40 } })).refusedBy).toBeNull();
+  });
+
+  test('is counted once, however often it is reserved and settled', () => {
+    const once = reserve(having(budget()), call(1)).state;
+    expect(decideReserve(once, call(1), AT).kind).toBe('unchanged');
+    const ended = settle(once, 1, 30);
+    expect(settle(ended, 1, 30)).toBe(ended);
+  });
+
+  test('that never ends is taken to have cost what was expected', () => {
+    const lost = reserve(having(budget()), call(1, { before: { costUsd: 0, tokens: 70 } })).state;
+    const later = '2026-02-01T01:00:00.000Z';
+    const { state } = reserve(lost, call(2, { before: { costUsd: 0, tokens: 1 } }), later);
+    expect(Object.keys(state.underWay)).toEqual(['mc_2']);
+    expect(spentAt(state.budgets[0] as never, later).tokens).toBe(70);
+  });
+});
+
+test.each([
+  [{ scope: 'agent', agentId: 'a' }, 'b'],
+  [{ scope: 'agent', agentId: 'other' }, null],
+  [{ scope: 'session', sessionId: 's' }, 'b'],
+  [{ scope: 'session', sessionId: 'other' }, null],
+] as const)('a budget of %j counts what it is about', (scope, refusedBy) => {
+  const state = used(having(budget({ ...scope, limitTokens: 10 })), 1, 60);
+  expect(reserve(state, call(2)).refusedBy).toBe(refusedBy);
+});
+
+test.each([
+  ['day', '2026-02-01T00:00:00.000Z'],
+  ['month', '2026-02-01T00:00:00.000Z'],
+] as const)('a %s begins with nothing spent', (period, next) => {
+  const state = used(having(budget({ period })), 1, 100);
+  expect(reserve(state, call(2)).refusedBy).toBe('b');
+  expect(reserve(state, call(2), next).refusedBy).toBeNull();
+});
+
+describe('raising', () => {
+  const spent = used(having(budget({ limitUsd: 1 })), 1, 100);
+
+  test('lets calls start again', () => {
+    const raised = after(spent, decideRaiseBudget(spent, { budgetId: 'b', limitTokens: 1_000, limitUsd: 10 }, AT));
+    expect(reserve(raised, call(2)).refusedBy).toBeNull();
+  });
+
+  test('to no more than is spent is refused', () => {
+    expect(decideRaiseBudget(spent, { budgetId: 'b', limitTokens: 100, limitUsd: 10 }, AT)).toMatchObject({
+      kind: 'rejected',
+      code: 'invalid_request',
+    });
+    expect(decideRaiseBudget(spent, { budgetId: 'b', limitTokens: 1_000 }, AT).kind).toBe('rejected');
+  });
+
+  test('of what is not there any more changes nothing', () => {
+    expect(decideRaiseBudget(spent, { budgetId: 'gone', limitUsd: 1 }, AT).kind).toBe('unchanged');
+  });
+});
+
+test('saving the list again keeps what was spent of budgets that stay', () => {
+  const state = used(having(budget(), budget({ id: 'c' })), 1, 60);
+  const list = [budget({ limitTokens: 200 }), budget({ id: 'c', scope: 'agent', agentId: 'a' })];
+  const saved = after(state, decideSaveBudgets(state, list));
+  expect(saved.budgets).toMatchObject([
+    { id: 'b', limitTokens: 200, spentTokens: 60 },
+    { id: 'c', spentTokens: 0 },
+  ]);
+  expect(decideSaveBudgets(saved, list).kind).toBe('unchanged');
+});
+
+test('whatever starts and ends, no call starts that would pass the limit', () => {
+  const step = fc.record({
+    n: fc.integer({ min: 0, max: 9 }),
+    tokens: fc.integer({ min: 0, max: 40 }),
+    ends: fc.boolean(),
+  });
+  fc.assert(
+    fc.property(fc.array(step, { maxLength: 60 }), (steps) => {
+      let state = having(budget());
+      for (const { n, tokens, ends } of steps) {
+        if (ends) {
+          // It costs what was expected of it: then nothing ever passes the limit.
+          const known = state.underWay[`mc_${n}`];
+          if (known !== undefined) state = settle(state, n, known.tokens);
+        } else {
+          state = reserve(state, call(n, { before: { costUsd: 0, tokens } })).state;
+        }
+        const underWay = Object.values(state.underWay).reduce((sum, one) => sum + one.tokens, 0);
+        expect(spentAt(state.budgets[0] as never, AT).tokens + underWay).toBeLessThanOrEqual(100);
+      }
+    }),
+  );
+});

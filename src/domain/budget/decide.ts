@@ -1,0 +1,108 @@
+import type { Decision } from '../kernel/decision.ts';
+import { reject } from '../kernel/rejection.ts';
+import { toMs } from '../kernel/time.ts';
+import type { BudgetDefinition, BudgetEvent, CountedCall } from './events.ts';
+import { counts, spentAt } from './state.ts';
+import type { Budget, BudgetState } from './state.ts';
+
+/** A call that has not ended after so long never will: it is taken to have cost what was expected of it. */
+const LOST_AFTER_MS = 3_600_000;
+
+export function decideSaveBudgets(
+  state: BudgetState,
+  budgets: readonly BudgetDefinition[],
+): Decision<BudgetEvent, null> {
+  const before = JSON.stringify(state.budgets.map((budget) => definitionOf(budget)));
+  if (before === JSON.stringify(budgets.map(definitionOf))) return { kind: 'unchanged', reply: null };
+  return { kind: 'accepted', events: [{ type: 'budgets.saved', data: { budgets: [...budgets] } }], reply: null };
+}
+
+function definitionOf(budget: BudgetDefinition): unknown[] {
+  const { id, scope, agentId, sessionId, period, limitUsd, limitTokens } = budget;
+  return [id, scope, agentId, sessionId, period, limitUsd, limitTokens];
+}
+
+/** The answer to a question about a budget. A limit that is not above what has been spent would ask again at once. */
+export function decideRaiseBudget(
+  state: BudgetState,
+  raise: {
+    readonly budgetId: string;
+    readonly limitUsd?: number | undefined;
+    readonly limitTokens?: number | undefined;
+  },
+  at: string,
+): Decision<BudgetEvent, null> {
+  const { budgetId, limitUsd, limitTokens } = raise;
+  const budget = state.budgets.find(({ id }) => id === budgetId);
+  // It was taken away meanwhile: nothing stands in the way any more.
+  if (budget === undefined) return { kind: 'unchanged', reply: null };
+  const spent = spentAt(budget, at);
+  const usd = limitUsd ?? budget.limitUsd;
+  const tokens = limitTokens ?? budget.limitTokens;
+  if ((usd !== undefined && usd <= spent.usd) || (tokens !== undefined && tokens <= spent.tokens)) {
+    const message = `The limits have to be above what is spent: ${spent.usd} USD, ${spent.tokens} tokens.`;
+    return reject('invalid_request', message);
+  }
+  const limits = {
+    ...(limitUsd === undefined ? {} : { limitUsd }),
+    ...(limitTokens === undefined ? {} : { limitTokens }),
+  };
+  return { kind: 'accepted', events: [{ type: 'budget.raised', data: { budgetId, ...limits } }], reply: null };
+}
+
+/** What is known of a call before it starts. */
+export interface ExpectedCall {
+  readonly callId: string;
+  readonly agentId: string;
+  readonly sessionId: string;
+  /** What the call before it cost; null: it is the first. */
+  readonly before: { readonly costUsd: number; readonly tokens: number } | null;
+}
+
+/** The budget that a call would pass, or null: it may start. */
+export type Reserved = { readonly refusedBy: Budget | null };
+
+/**
+ * Whether a call may start. It counts with what the call before it cost, or with the average of the budget's calls, and so
+ * do the calls that are under way on any node.
+ */
+export function decideReserve(state: BudgetState, call: ExpectedCall, at: string): Decision<BudgetEvent, Reserved> {
+  if (state.underWay[call.callId] !== undefined || state.budgets.length === 0) {
+    return { kind: 'unchanged', reply: { refusedBy: null } };
+  }
+  const expected = expectedOf(state, call);
+  const refusedBy = state.budgets.find((budget) => wouldPass(state, budget, { ...call, ...expected, at })) ?? null;
+  if (refusedBy !== null) return { kind: 'unchanged', reply: { refusedBy } };
+  const { callId, agentId, sessionId } = call;
+  const lost = Object.values(state.underWay).filter((other) => toMs(at) - toMs(other.at) > LOST_AFTER_MS);
+  const events: BudgetEvent[] = lost.map(({ at: _since, ...other }) => ({ type: 'spend.settled', data: other }));
+  events.push({ type: 'spend.reserved', data: { callId, agentId, sessionId, ...expected } });
+  return { kind: 'accepted', events, reply: { refusedBy: null } };
+}
+
+function expectedOf(state: BudgetState, { before, ...call }: ExpectedCall): { costUsd: number; tokens: number } {
+  if (before !== null) return before;
+  const known = state.budgets.filter((budget) => budget.calls > 0 && counts(budget, call));
+  const most = (of: (budget: Budget) => number): number => Math.max(0, ...known.map(of));
+  return {
+    costUsd: most(({ callsUsd, calls }) => callsUsd / calls),
+    tokens: Math.ceil(most(({ callsTokens, calls }) => callsTokens / calls)),
+  };
+}
+
+function wouldPass(state: BudgetState, budget: Budget, call: CountedCall & { readonly at: string }): boolean {
+  if (!counts(budget, call)) return false;
+  const { limitUsd, limitTokens } = budget;
+  const spent = spentAt(budget, call.at);
+  const underWay = Object.values(state.underWay).filter((other) => counts(budget, other));
+  const usd = underWay.reduce((sum, other) => sum + other.costUsd, spent.usd);
+  const tokens = underWay.reduce((sum, other) => sum + other.tokens, spent.tokens);
+  const passesUsd = limitUsd !== undefined && (usd >= limitUsd || usd + call.costUsd > limitUsd);
+  return passesUsd || (limitTokens !== undefined && (tokens >= limitTokens || tokens + call.tokens > limitTokens));
+}
+
+/** A call that was let start has ended, and this is what it cost. A call that is not under way counts already. */
+export function decideSettle(state: BudgetState, call: CountedCall): Decision<BudgetEvent, null> {
+  if (state.underWay[call.callId] === undefined) return { kind: 'unchanged', reply: null };
+  return { kind: 'accepted', events: [{ type: 'spend.settled', data: call }], reply: null };
+}

@@ -1,0 +1,49 @@
+import { z } from 'zod';
+
+/*
+ * What a tenant lets its model calls cost. Definitions and spending are one aggregate, because whether a call may start is
+ * decided on both at once: of two calls that would pass a budget together, one is refused, on whichever node they start.
+ */
+
+export const budgetDefinition = z.strictObject({
+  id: z.string(),
+  scope: z.enum(['tenant', 'agent', 'session']),
+  /** Of the scopes `agent` and `session`. */
+  agentId: z.string().optional(),
+  sessionId: z.string().optional(),
+  period: z.enum(['day', 'month', 'total']),
+  limitUsd: z.number().positive().optional(),
+  limitTokens: z.int().positive().optional(),
+});
+
+/** A call as budgets count it. */
+const call = {
+  callId: z.string(),
+  agentId: z.string(),
+  sessionId: z.string(),
+  costUsd: z.number().min(0),
+  tokens: z.int().min(0),
+};
+
+export const budgetEventSchemas = {
+  /** Replaces the list; what has been spent of a budget that stays is kept. */
+  'budgets.saved': z.strictObject({ budgets: z.array(budgetDefinition) }),
+  'budget.raised': z.strictObject({
+    budgetId: z.string(),
+    limitUsd: z.number().positive().optional(),
+    limitTokens: z.int().positive().optional(),
+  }),
+  /** A call may start; until it has ended it counts with what it is expected to cost. */
+  'spend.reserved': z.strictObject(call),
+  'spend.settled': z.strictObject(call),
+} as const;
+
+type Schemas = typeof budgetEventSchemas;
+export type BudgetEvent = {
+  [T in keyof Schemas]: { readonly type: T; readonly data: z.infer<Schemas[T]> };
+}[keyof Schemas];
+export type BudgetDefinition = z.infer<typeof budgetDefinition>;
+export type CountedCall = z.infer<(typeof budgetEventSchemas)['spend.reserved']>;
+
+/** Wire contract, section 8. */
+export const BUDGETS_MAX = 100;

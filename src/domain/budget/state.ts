@@ -1,0 +1,108 @@
+import type { EventMeta } from '../kernel/decision.ts';
+import type { BudgetDefinition, BudgetEvent, CountedCall } from './events.ts';
+
+export interface Budget extends BudgetDefinition {
+  /** The period that the spending below belongs to: a day, a month, or `total`. */
+  readonly periodKey: string;
+  readonly spentUsd: number;
+  readonly spentTokens: number;
+  /** Calls that have ended since the budget exists; what they cost on average is expected of one that is not known. */
+  readonly calls: number;
+  readonly callsUsd: number;
+  readonly callsTokens: number;
+}
+
+export interface BudgetState {
+  readonly budgets: readonly Budget[];
+  /** Calls that were let start and have not ended, by id. */
+  readonly underWay: Readonly<Record<string, CountedCall & { readonly at: string }>>;
+}
+
+export const initialBudgets: BudgetState = { budgets: [], underWay: {} };
+
+/** Part of a snapshot's name: raise it whenever the meaning of the folded state changes. */
+export const BUDGET_FOLD_VERSION = 1;
+
+/** Total: an event that cannot apply changes nothing. */
+export function evolveBudgets(state: BudgetState, event: BudgetEvent, { at }: EventMeta): BudgetState {
+  switch (event.type) {
+    case 'budgets.saved':
+      return { ...state, budgets: event.data.budgets.map((definition) => saved(state, definition, at)) };
+    case 'budget.raised': {
+      const { budgetId, ...limits } = event.data;
+      return { ...state, budgets: state.budgets.map((one) => (one.id === budgetId ? { ...one, ...limits } : one)) };
+    }
+    case 'spend.reserved': {
+      return { ...state, underWay: { ...state.underWay, [event.data.callId]: { ...event.data, at } } };
+    }
+    case 'spend.settled': {
+      const { [event.data.callId]: known, ...underWay } = state.underWay;
+      if (known === undefined) return state;
+      return { budgets: state.budgets.map((budget) => spent(budget, event.data, at)), underWay };
+    }
+  }
+}
+
+/** The name of the period that a time belongs to. */
+export function periodKey(period: BudgetDefinition['period'], at: string): string {
+  return period === 'day' ? at.slice(0, 10) : period === 'month' ? at.slice(0, 7) : 'total';
+}
+
+/** Whether a budget counts a call. */
+export function counts(budget: BudgetDefinition, call: Pick<CountedCall, 'agentId' | 'sessionId'>): boolean {
+  if (budget.scope === 'tenant') return true;
+  return budget.scope === 'agent' ? budget.agentId === call.agentId : budget.sessionId === call.sessionId;
+}
+
+/** What a budget has spent in the period of a time: of another period, nothing. */
+export function spentAt(budget: Budget, at: string): { readonly usd: number; readonly tokens: number } {
+  const isNow = budget.periodKey === periodKey(budget.period, at);
+  return isNow ? { usd: budget.spentUsd, tokens: budget.spentTokens } : { usd: 0, tokens: 0 };
+}
+
+function saved(state: BudgetState, definition: BudgetDefinition, at: string): Budget {
+  const before = state.budgets.find(({ id }) => id === definition.id);
+  const same =
+    before?.scope === definition.scope &&
+    before.period === definition.period &&
+    before.agentId === definition.agentId &&
+    before.sessionId === definition.sessionId;
+  const {
+    periodKey: key,
+    spentUsd,
+    spentTokens,
+    calls,
+    callsUsd,
+    callsTokens,
+  } = before !== undefined && same ? before : nothing(definition, at);
+  return { ...definition, periodKey: key, spentUsd, spentTokens, calls, callsUsd, callsTokens };
+}
+
+function nothing({ period }: BudgetDefinition, at: string): Omit<Budget, keyof BudgetDefinition> {
+  return { periodKey: periodKey(period, at), spentUsd: 0, spentTokens: 0, calls: 0, callsUsd: 0, callsTokens: 0 };
+}
+
+function spent(budget: Budget, call: CountedCall, at: string): Budget {
+  if (!counts(budget, call)) return budget;
+  const before = spentAt(budget, at);
+  return {
+    ...budget,
+    periodKey: periodKey(budget.period, at),
+    spentUsd: before.usd + call.costUsd,
+    spentTokens: before.tokens + call.tokens,
+    calls: budget.calls + 1,
+    callsUsd: budget.callsUsd + call.costUsd,
+    callsTokens: budget.callsTokens + call.tokens,
+  };
+}
+
+/** A budget as it is shown: its limits, and what is spent of it at a time. */
+export type ShownBudget = BudgetDefinition & { readonly spentUsd: number; readonly spentTokens: number };
+
+export function shownBudgets({ budgets }: BudgetState, at: string): ShownBudget[] {
+  return budgets.map((budget) => {
+    const { id, scope, agentId, sessionId, period, limitUsd, limitTokens } = budget;
+    const { usd: spentUsd, tokens: spentTokens } = spentAt(budget, at);
+    return { id, scope, agentId, sessionId, period, limitUsd, limitTokens, spentUsd, spentTokens };
+  });
+}

@@ -1,0 +1,64 @@
+import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
+import { ACCESS } from '../../auth/authorize.ts';
+import { readBudgets, saveBudgets } from '../../commands/tenant/budgets.ts';
+import type { BudgetParts } from '../../commands/tenant/budgets.ts';
+import type { ChangeTenantParts } from '../../commands/tenant/change-tenant.ts';
+import { readTenant } from '../../commands/tenant/manage-tenant.ts';
+import type { BudgetDefinition } from '../../domain/budget/events.ts';
+import type { BudgetState, ShownBudget } from '../../domain/budget/state.ts';
+import { timestamp } from '../../lib/clock.ts';
+import type { Freshness } from '../freshness.ts';
+import { callerOf } from '../gate.ts';
+import { accepted, notFound, ProblemError } from '../problem.ts';
+import { manageInput } from '../tenant-input.ts';
+import * as wire from '../wire/budgets.ts';
+
+export interface BudgetRouteParts extends BudgetParts, ChangeTenantParts {
+  readonly freshness: Freshness;
+  /** What a budget has spent in the period of a time; nothing in another. */
+  readonly shown: (state: BudgetState, at: string) => readonly ShownBudget[];
+}
+
+type BudgetToSave = Omit<BudgetDefinition, 'id'> & { readonly id?: string | undefined };
+
+/** What model calls may cost (wire contract, section 8). */
+export function budgetRoutes(parts: BudgetRouteParts): FastifyPluginAsyncZod {
+  const show = async (tenantId: string): Promise<{ budgets: ShownBudget[] }> => ({
+    budgets: [...parts.shown(await readBudgets(parts, tenantId), timestamp(parts.clock()))],
+  });
+  return async (app) => {
+    const config = { rules: { access: ACCESS.tenant } };
+    app.get('/v1/tenant/budgets', { config, schema: { response: { 200: wire.budgetList } } }, async (request) => {
+      const { tenantId } = callerOf(request);
+      if ((await readTenant(parts, tenantId)) === null) throw notFound('tenant');
+      return await show(tenantId);
+    });
+    app.put(
+      '/v1/tenant/budgets',
+      { config, schema: { body: wire.saveBudgetsBody, response: { 200: wire.budgetList } } },
+      async (request) => {
+        const budgets = withIds(request.body.budgets);
+        const input = { ...manageInput(request, request.body.requestId), budgets };
+        const { tenant, position } = accepted(await saveBudgets(parts, input));
+        await parts.freshness('tenants', { tenant: tenant.id, kind: 'tenant', id: tenant.id }, position);
+        return await show(tenant.id);
+      },
+    );
+    await Promise.resolve();
+  };
+}
+
+/** A budget without an id is named by what it is about, so that the same list again is the same budgets. */
+function withIds(budgets: readonly BudgetToSave[]): BudgetDefinition[] {
+  const named = budgets.map((budget) => {
+    const { id, scope, period, agentId, sessionId } = budget;
+    return {
+      ...budget,
+      id: id ?? [scope, agentId ?? sessionId, period].filter((part) => part !== undefined).join('.'),
+    };
+  });
+  const twice = named.find(({ id }, at) => named.findIndex((other) => other.id === id) !== at);
+  if (twice === undefined) return named;
+  const issues = [{ path: 'budgets', message: `two budgets have the id ${twice.id}; give them ids of their own` }];
+  throw new ProblemError({ code: 'invalid_request', message: 'Budgets need different ids.', details: { issues } });
+}

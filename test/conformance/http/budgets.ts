@@ -1,0 +1,113 @@
+import { describe, expect, test } from 'vitest';
+import * as wire from '#src/http/wire/budgets.ts';
+import type { TenantClient } from '../../support/client.ts';
+import { until } from '../../support/wait-until.ts';
+import { newSession, newTenant, refused, shaped } from './target.ts';
+import type { HttpTarget } from './target.ts';
+
+/** What a tenant lets its model calls cost (wire contract, section 8). */
+export function budgetSuite(target: () => HttpTarget): void {
+  const put = async (tenant: TenantClient, budgets: readonly unknown[]) =>
+    shaped(await tenant.request({ method: 'PUT', path: '/v1/tenant/budgets', body: { budgets } }), 200, wire.budgetList)
+      .budgets;
+  const get = async (tenant: TenantClient) =>
+    shaped(await tenant.request({ path: '/v1/tenant/budgets' }), 200, wire.budgetList).budgets;
+  /** A turn of one step that uses 15 tokens. */
+  const STEP = JSON.stringify({ fixture: [{ text: 'ok', usage: { inputTokens: 10, outputTokens: 5 } }] });
+  const turn = async (tenant: TenantClient, id: string) =>
+    await tenant.turnEnd(id, (await tenant.message(id, STEP)).turnId);
+  const paused = async (tenant: TenantClient, id: string) => {
+    await tenant.message(id, STEP);
+    const [wait] = await until('it is paused', async () => {
+      const { status, waits } = await tenant.session(id);
+      return status === 'paused' && waits;
+    });
+    if (wait === undefined) throw new Error('it waits for nothing');
+    return wait;
+  };
+
+  describe('budgets', () => {
+    test('are saved as a list, shown on every node with what is spent, and in the audit trail', async () => {
+      const tenant = await newTenant(target());
+      expect(await get(tenant)).toEqual([]);
+      const list = [
+        { scope: 'tenant', period: 'day', limitTokens: 1_000 },
+        { id: 'mine', scope: 'agent', agentId: 'agent', period: 'total', limitUsd: 2 },
+      ];
+      const saved = await put(tenant, list);
+      expect(saved).toEqual([
+        { id: 'tenant.day', ...list[0], spentUsd: 0, spentTokens: 0 },
+        { ...list[1], spentUsd: 0, spentTokens: 0 },
+      ]);
+      await turn(tenant, await newSession(tenant));
+      const spent = await until('the call is counted', async () => {
+        const budgets = await get(tenant.at(target().nodes[1]));
+        return budgets[0]?.spentTokens === 15 && budgets;
+      });
+      expect(spent).toMatchObject([{ spentTokens: 15 }, { spentTokens: 15, spentUsd: 0 }]);
+      expect(await put(tenant, list)).toEqual(spent);
+      expect(await put(tenant, [])).toEqual([]);
+    });
+
+    test('that a call would pass pause the turn with a question; raised, it goes on', async () => {
+      const tenant = await newTenant(target());
+      const id = await newSession(tenant);
+      await put(tenant, [{ id: 'b', scope: 'tenant', period: 'total', limitTokens: 25 }]);
+      expect((await turn(tenant, id)).type).toBe('turn.completed');
+      const wait = await paused(tenant, id);
+      expect(wait).toMatchObject({ kind: 'interaction', interactionKind: 'question', budgetId: 'b' });
+      const answer = async (value: unknown) =>
+        await tenant.command(id, { type: 'respond', interactionId: wait.id, value });
+      refused(await answer({ raise: { limitTokens: 15 } }), 400, 'invalid_request');
+      refused(await answer('yes'), 400, 'invalid_request');
+      refused(
+        await tenant.command(id, { type: 'approve', interactionId: wait.id, approved: true }),
+        409,
+        'session_not_waiting',
+      );
+      expect((await answer({ raise: { limitTokens: 100 } })).status).toBe(202);
+      const { activeTurnId } = await tenant.session(id);
+      if (activeTurnId !== null) await tenant.turnEnd(id, activeTurnId);
+      expect((await tenant.items(id)).map(({ type }) => type).slice(-5)).toEqual([
+        'command.message',
+        'turn.paused',
+        'command.respond',
+        'message.assistant',
+        'turn.completed',
+      ]);
+      expect((await get(tenant))[0]).toMatchObject({ limitTokens: 100, spentTokens: 30 });
+      // What was not let start was no call.
+      expect((await tenant.calls(id)).calls).toHaveLength(2);
+    });
+
+    test('that are not raised end the turn as failed', async () => {
+      const tenant = await newTenant(target());
+      const id = await newSession(tenant);
+      await put(tenant, [{ scope: 'session', sessionId: id, period: 'month', limitTokens: 25 }]);
+      await turn(tenant, id);
+      const wait = await paused(tenant, id);
+      await tenant.command(id, { type: 'respond', interactionId: wait.id, value: { raise: false } });
+      expect(await tenant.turnEnd(id, wait.turnId)).toMatchObject({ payload: { error: { code: 'budget_exceeded' } } });
+      // Another session is not what this budget is about.
+      expect((await turn(tenant, await newSession(tenant))).type).toBe('turn.completed');
+    });
+
+    test('hold over all sessions and nodes at once', async () => {
+      const tenant = await newTenant(target());
+      const first = await newSession(tenant);
+      await put(tenant, [{ id: 'b', scope: 'tenant', period: 'total', limitTokens: 100 }]);
+      await turn(tenant, first);
+      const ids = await Promise.all(Array.from({ length: 12 }, async () => await newSession(tenant)));
+      await Promise.all(
+        ids.map(async (id, n) => await tenant.at(target().nodes[n % 2 === 0 ? 0 : 1]).message(id, STEP)),
+      );
+      const statuses = await until('all have ended or are paused', async () => {
+        const all = await Promise.all(ids.map(async (id) => (await tenant.session(id)).status));
+        return all.every((status) => status === 'idle' || status === 'paused') && all;
+      });
+      // 15 of 100 were spent: five more calls of 15 fit, a sixth would pass it.
+      expect(statuses.filter((status) => status === 'idle')).toHaveLength(5);
+      expect((await get(tenant))[0]).toMatchObject({ spentTokens: 90 });
+    });
+  });
+}
