@@ -1,3 +1,4 @@
+import { cutOf, summaryTask } from '../domain/session/compaction.ts';
 import type { SessionEvent } from '../domain/session/events.ts';
 import type { OpenSession, SessionState } from '../domain/session/state.ts';
 import * as process from '../domain/turn/process.ts';
@@ -7,7 +8,7 @@ import type { ActiveTurn } from '../domain/turn/state.ts';
 import type { PendingCall, Thread } from '../domain/turn/thread.ts';
 import { declaredTools } from '../domain/turn/tools.ts';
 import { NO_USAGE } from '../domain/turn/usage.ts';
-import type { ModelDrivers } from '../drivers/model/port.ts';
+import type { ModelDrivers, ModelRequest } from '../drivers/model/port.ts';
 import type { Logger } from '../lib/logger.ts';
 import { backoffMs, delay } from '../lib/backoff.ts';
 import { faultPoint } from '../lib/fault-points.ts';
@@ -114,18 +115,21 @@ export class ModelCaller {
     const timeout = AbortSignal.timeout(CALL_TIMEOUT_MS);
     const manifest = manifestOf(session, turn, thread);
     const { stepInstructions, answered } = thread;
+    const conversation = thread.conversation ?? session.conversation;
     const request = {
       callId: pending.callId,
       model: pending.model,
       settings: modelOf(session, turn, thread)?.settings ?? {},
       instructions:
         stepInstructions === null ? manifest.instructions : `${manifest.instructions}\n\n${stepInstructions}`,
-      messages: (thread.conversation ?? session.conversation).messages,
+      messages: conversation.messages,
       tools: declaredTools(manifest, thread),
       outputSchema: manifest.outputSchema ?? null,
       answered,
     };
-    const outcome = await driver.call(request, AbortSignal.any([signal, timeout]));
+    const cut = pending.purpose === 'summary' ? cutOf(conversation) : null;
+    const asked = cut === null ? request : { ...request, ...summaryRequest(summaryTask(conversation, cut)) };
+    const outcome = await driver.call(asked, AbortSignal.any([signal, timeout]));
     if (!timeout.aborted || signal.aborted || outcome.kind === 'completed') return outcome;
     const error = { code: 'model_timeout', message: 'The model did not answer in time.' };
     return { kind: 'failed', error, retryAfterMs: 0, usage: outcome.usage };
@@ -240,6 +244,11 @@ export class ModelCaller {
       process.handBack(draft, this.#options.workerId);
     });
   }
+}
+
+/** A summary is asked for in plain words: no tools, no schema, no system prompt of the agent. */
+function summaryRequest(text: string): Pick<ModelRequest, 'instructions' | 'messages' | 'tools' | 'outputSchema'> {
+  return { instructions: '', messages: [{ role: 'user', text }], tools: [], outputSchema: null };
 }
 
 function isPending(state: SessionState, call: PendingCall): boolean {

@@ -1,4 +1,5 @@
 import type { Outcome } from '../action/events.ts';
+import { compacted } from './compaction.ts';
 import type { SessionEvent } from './events.ts';
 
 /** What a model is shown of a session, derived from its events and from nothing else (design, section 5). */
@@ -73,6 +74,8 @@ export function evolveConversation(conversation: Conversation, event: SessionEve
     }
     case 'delegation.completed':
       return append(conversation, toolMessage(event.data.callId, event.data.agent.id, event.data.outcome));
+    case 'conversation.compacted':
+      return compacted(conversation, event.data, event.data.summary);
     case 'output.rejected':
       return append(conversation, { role: 'user', text: event.data.message, byHost: true });
     default:

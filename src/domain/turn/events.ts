@@ -48,6 +48,8 @@ export const turnEventSchemas = {
     attempt: z.int(),
     provider: z.string(),
     model: z.string(),
+    /** The conversation does not fit: a summary of its older part is asked for, not a step. */
+    purpose: z.literal('summary').optional(),
     agent: agentRef.optional(),
   }),
   /** A budget did not let the call start: nothing was sent, and a person is asked. */
@@ -61,6 +63,8 @@ export const turnEventSchemas = {
     usage: usageSchema,
     /** When the next attempt starts; null: there is none. */
     retryAt: z.string().nullable(),
+    /** The conversation was too long, and is compacted before the next attempt. */
+    overflow: z.literal(true).optional(),
   }),
   /** The answer of a call that had been given up (its worker was fenced, or the turn had ended): only its bill counts. */
   'model.reported': z.strictObject({ turnId, callId: z.string(), usage: usageSchema }),
@@ -86,6 +90,17 @@ export const turnEventSchemas = {
     callId: z.string(),
     name: z.string(),
     outcome: outcomeSchema,
+    agent: agentRef.optional(),
+  }),
+  /**
+   * Messages of the conversation are no longer shown to the model, but for so many at its head and tail; a summary stands
+   * in their place. The canonical history is untouched.
+   */
+  'conversation.compacted': z.strictObject({
+    turnId,
+    summary: z.string(),
+    head: z.int(),
+    keep: z.int(),
     agent: agentRef.optional(),
   }),
   /** What the model gave does not fit the output's schema; it is told why, and asked once more. */

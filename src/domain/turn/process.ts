@@ -1,12 +1,14 @@
 import { toTimestamp } from '../kernel/time.ts';
+import { cutOf } from '../session/compaction.ts';
 import { expireClaims } from './answers.ts';
-import { activeTurn } from './draft.ts';
+import { activeTurn, byAgent, running } from './draft.ts';
 import type { SessionDraft, TurnClock, TurnContext } from './draft.ts';
 import { cancelTurn, expireTurn, failThread, failTurn, giveUpCalls } from './end.ts';
 import type { ToolCall, TurnError } from './events.ts';
 import { askToRaise, progress } from './progress.ts';
 import { settleRest } from './rest.ts';
 import { openToolCalls, withOwnIds } from './tools.ts';
+import type { Thread } from './thread.ts';
 import type { Usage } from './usage.ts';
 
 /**
@@ -34,6 +36,8 @@ export type ModelOutcome =
       readonly error: TurnError;
       /** Null: terminal. Otherwise the least delay before another attempt, in milliseconds. */
       readonly retryAfterMs: number | null;
+      /** The conversation is longer than the model takes. */
+      readonly contextOverflow?: true;
       readonly usage: Usage;
     };
 
@@ -64,11 +68,15 @@ export function settle(
   const { callId, step } = thread.pending;
   if (call.outcome.kind === 'completed') {
     const { text, toolCalls, usage } = call.outcome;
-    const agent = thread.agent === null ? {} : { agent: thread.agent };
     draft.add({ type: 'model.completed', data: { turnId, callId, step, usage } });
-    draft.add({ type: 'message.assistant', data: { turnId, step, text, toolCalls: withOwnIds(toolCalls), ...agent } });
-    expireTurn(draft, context.nowMs);
-    openToolCalls(draft, threadId);
+    if (thread.pending.purpose === 'summary') {
+      compact(draft, threadId, text);
+    } else {
+      const said = { turnId, step, text, toolCalls: withOwnIds(toolCalls), ...byAgent(thread) };
+      draft.add({ type: 'message.assistant', data: said });
+      expireTurn(draft, context.nowMs);
+      openToolCalls(draft, threadId);
+    }
   } else {
     recordFailure(draft, { threadId, failure: call.outcome }, context);
   }
@@ -98,13 +106,35 @@ function recordFailure(
   const turn = activeTurn(draft);
   const thread = turn?.threads[threadId];
   if (turn === null || thread?.pending == null) return;
-  const { callId, step } = thread.pending;
+  const { callId, step, purpose } = thread.pending;
+  const { error, usage } = failure;
+  if (purpose !== 'summary' && failure.contextOverflow === true && !thread.compacted && isCompactable(draft, thread)) {
+    const data = { turnId: turn.turnId, callId, step, error, usage, retryAt: null, overflow: true } as const;
+    draft.add({ type: 'model.failed', data });
+    return;
+  }
   const retry = failure.retryAfterMs !== null && thread.attempts < RETRIES_MAX;
   const backoffMs = Math.min(RETRY_CAP_MS, RETRY_BASE_MS * 2 ** thread.attempts) * (0.5 + clock.jitter / 2);
   const retryAt = retry ? toTimestamp(clock.nowMs + Math.max(failure.retryAfterMs ?? 0, backoffMs)) : null;
-  const { error, usage } = failure;
   draft.add({ type: 'model.failed', data: { turnId: turn.turnId, callId, step, error, usage, retryAt } });
-  if (!retry) failThread(draft, threadId, error);
+  if (retry) return;
+  // Without a summary the older part is left out all the same: the turn is worth more than it.
+  if (purpose === 'summary') compact(draft, threadId, '');
+  else failThread(draft, threadId, error);
+}
+
+function isCompactable(draft: SessionDraft, thread: Thread): boolean {
+  const now = running(draft);
+  return now !== null && cutOf(thread.conversation ?? now.session.conversation) !== null;
+}
+
+function compact(draft: SessionDraft, threadId: string, summary: string): void {
+  const now = running(draft);
+  const thread = now?.turn.threads[threadId];
+  if (now === null || thread === undefined) return;
+  const cut = cutOf(thread.conversation ?? now.session.conversation);
+  if (cut === null) return;
+  draft.add({ type: 'conversation.compacted', data: { turnId: now.turn.turnId, summary, ...cut, ...byAgent(thread) } });
 }
 
 /**

@@ -90,7 +90,7 @@ function beginStep(draft: SessionDraft, threadId: string, context: TurnContext):
     return;
   }
   if (thread.retryAt !== null && context.nowMs < toMs(thread.retryAt)) return;
-  if (hookDue(draft, threadId, { at: 'before', scope: 'step' })) return;
+  if (!thread.overflow && hookDue(draft, threadId, { at: 'before', scope: 'step' })) return;
   requestModel(draft, threadId, context);
 }
 
@@ -123,6 +123,7 @@ function requestModel(draft: SessionDraft, threadId: string, context: TurnContex
       attempt: thread.attempts,
       provider: model.provider,
       model: model.model,
+      ...(thread.overflow ? { purpose: 'summary' as const } : {}),
       ...byAgent(thread),
     },
   });

@@ -15,6 +15,7 @@ export interface PendingCall {
   readonly attempt: number;
   readonly provider: string;
   readonly model: string;
+  readonly purpose?: 'summary' | undefined;
   /** The epoch whose worker started it. */
   readonly epoch: number;
 }
@@ -64,6 +65,10 @@ export interface Thread {
   readonly output: { readonly value?: unknown } | null;
   /** Outputs that did not fit the schema. */
   readonly rejected: number;
+  /** The conversation did not fit: a summary is asked for before the step is. */
+  readonly overflow: boolean;
+  /** It was compacted since the last answer: should it still not fit, there is nothing more to do. */
+  readonly compacted: boolean;
   /** The question about a budget that the thread waits for. */
   readonly blockedBy: string | null;
   /** Of an agent used as a tool; the root's is the session's. */
@@ -92,6 +97,8 @@ export function startThread(start: { agent: AgentRef; callId: string; task: stri
     stopped: false,
     output: null,
     rejected: 0,
+    overflow: false,
+    compacted: false,
     blockedBy: null,
     conversation: start === null ? null : startConversation(start.task),
   };
@@ -126,8 +133,10 @@ function evolveSteps(thread: Thread, event: SessionEvent, epoch: number): Thread
       const { text: lastText, toolCalls: openToolCalls } = event.data;
       const passed = thread.passed.filter((name) => !name.endsWith('-step'));
       const calledTools = openToolCalls.length > 0;
-      return { ...thread, phase: 'tools', openToolCalls, calledTools, lastText, passed };
+      return { ...thread, phase: 'tools', openToolCalls, calledTools, lastText, passed, compacted: false };
     }
+    case 'conversation.compacted':
+      return { ...thread, phase: 'model', attempts: 0, overflow: false, compacted: true };
     case 'output.rejected':
       return { ...thread, phase: 'model', rejected: thread.rejected + 1 };
     case 'tool.completed':
@@ -149,11 +158,14 @@ function evolveCall(thread: Thread, event: SessionEvent): Thread {
   switch (event.type) {
     case 'model.completed': {
       const { step, answered: count } = thread;
+      // A summary is no step of the turn.
+      if (thread.pending?.purpose === 'summary') return { ...thread, pending: null };
       const { costUsd: lastCostUsd, totalTokens: lastTokens } = event.data.usage;
       return { ...thread, pending: null, step: step + 1, answered: count + 1, attempts: 0, lastCostUsd, lastTokens };
     }
     case 'model.failed': {
       const { attempts, answered: count } = thread;
+      if (event.data.overflow === true) return { ...thread, pending: null, answered: count + 1, overflow: true };
       return { ...thread, pending: null, answered: count + 1, attempts: attempts + 1, retryAt: event.data.retryAt };
     }
     case 'model.withheld':

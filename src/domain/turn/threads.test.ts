@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { done, Scenario } from '../../../test/support/turn-scenario.ts';
 import { OTHER_WORKER, usage } from '../../../test/support/sessions.ts';
+import type { ModelOutcome } from './process.ts';
 import { statusOf } from './rest.ts';
 
 const find = { name: 'find', inputSchema: {} };
@@ -301,4 +302,70 @@ test('what waits is withdrawn with the turn', () => {
   scenario.answer('', [{ name: 'find' }, { name: 'careful' }]);
   expect(statusOf(scenario.turn)).toBe('paused');
   expect(scenario.cancel()).toEqual(['command.cancel', 'action.withdrawn', 'interaction.withdrawn', 'turn.cancelled']);
+});
+
+describe('a conversation that does not fit the model', () => {
+  const overflow: ModelOutcome = {
+    kind: 'failed',
+    error: { code: 'context_overflow', message: 'Too long.' },
+    retryAfterMs: null,
+    contextOverflow: true,
+    usage: usage(),
+  };
+  const texts = (scenario: Scenario): string[] =>
+    scenario.session.conversation.messages.map((said) => `${said.role}: ${'text' in said ? said.text : ''}`);
+  const second = () => {
+    const scenario = new Scenario();
+    scenario.message({ content: 'one' });
+    scenario.answer('1');
+    scenario.message({ content: 'two' });
+    return scenario;
+  };
+
+  test('gets a summary of its older turns, and the step is asked again', () => {
+    const scenario = second();
+    expect(scenario.settle(overflow)).toEqual(['model.failed', 'model.requested']);
+    expect(scenario.last('model.requested')).toMatchObject({ purpose: 'summary', step: 0 });
+    expect(scenario.answer('They said one.')).toEqual(['model.completed', 'conversation.compacted', 'model.requested']);
+    expect(scenario.last('model.requested').purpose).toBeUndefined();
+    expect(texts(scenario)).toEqual(['user: Summary of the earlier conversation:\nThey said one.', 'user: two']);
+    expect(scenario.turn.threads['root']).toMatchObject({ step: 0, attempts: 0 });
+    expect(scenario.answer('2')).toContain('turn.completed');
+    // What the calls cost counts, the one for the summary too.
+    expect(scenario.session.usage.inputTokens).toBe(40);
+  });
+
+  test('goes on without them when there is no summary to be had', () => {
+    const scenario = second();
+    scenario.settle(overflow);
+    expect(scenario.settle(overflow)).toEqual(['model.failed', 'conversation.compacted', 'model.requested']);
+    expect(texts(scenario)).toEqual([
+      'user: Earlier parts of this conversation were left out, because they did not fit.',
+      'user: two',
+    ]);
+    // And if even that is too long, the turn says so.
+    expect(scenario.settle(overflow)).toEqual(['model.failed', 'turn.failed']);
+    expect(scenario.last('turn.failed')).toMatchObject({ error: { code: 'context_overflow' } });
+  });
+
+  test('keeps the message and the newest step of a turn that is alone', () => {
+    const scenario = new Scenario({ tools: [find] });
+    scenario.message({ content: 'one' });
+    scenario.answer('a', [{ name: 'unknown' }]);
+    scenario.answer('b', [{ name: 'unknown' }]);
+    scenario.settle(overflow);
+    scenario.answer('They looked.');
+    expect(texts(scenario)).toEqual([
+      'user: one',
+      'user: Summary of the earlier conversation:\nThey looked.',
+      'assistant: b',
+      'tool: ',
+    ]);
+  });
+
+  test('of one message only fails the turn', () => {
+    const scenario = new Scenario();
+    scenario.message();
+    expect(scenario.settle(overflow)).toEqual(['model.failed', 'turn.failed']);
+  });
 });

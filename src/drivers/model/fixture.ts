@@ -49,7 +49,14 @@ function play(played: Step, request: ModelRequest): ModelOutcome {
   const usage = usageOf(request, played.text ?? '', played.usage);
   if (played.error !== undefined) {
     const { code, message, retryable } = played.error;
-    return { kind: 'failed', error: { code, message }, retryAfterMs: retryable === true ? 0 : null, usage };
+    const overflow = code === 'context_overflow' ? { contextOverflow: true as const } : {};
+    return {
+      kind: 'failed',
+      error: { code, message },
+      retryAfterMs: retryable === true ? 0 : null,
+      usage,
+      ...overflow,
+    };
   }
   const calls = (played.toolCalls ?? []).map(({ name, input }, i) => ({
     callId: `call_${request.callId.slice(3)}_${i}`,
