@@ -40,23 +40,6 @@ export function summaryTask(conversation: Conversation, { head, keep }: Cut): st
   );
 }
 
-/** The conversation with a summary in place of what is cut. */
-export function compacted(conversation: Conversation, cut: Cut, summary: string): Conversation {
-  const { messages } = conversation;
-  const text =
-    summary === ''
-      ? 'Earlier parts of this conversation were left out, because they did not fit.'
-      : `Summary of the earlier conversation:\n${summary}`;
-  const kept: ConversationMessage[] = [
-    ...messages.slice(0, cut.head),
-    { role: 'user', text, byHost: true },
-    ...messages.slice(messages.length - cut.keep),
-  ];
-  const gone = messages.slice(cut.head, messages.length - cut.keep);
-  const size = gone.reduce((sum, message) => sum + lineOf(message).length, 0);
-  return { messages: kept, chars: Math.max(0, conversation.chars - size) + text.length + 30 };
-}
-
 function lineOf(message: ConversationMessage): string {
   switch (message.role) {
     case 'user':

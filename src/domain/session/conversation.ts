@@ -1,5 +1,4 @@
 import type { Outcome } from '../action/events.ts';
-import { compacted } from './compaction.ts';
 import type { SessionEvent } from './events.ts';
 
 /** What a model is shown of a session, derived from its events and from nothing else (design, section 5). */
@@ -75,7 +74,7 @@ export function evolveConversation(conversation: Conversation, event: SessionEve
     case 'delegation.completed':
       return append(conversation, toolMessage(event.data.callId, event.data.agent.id, event.data.outcome));
     case 'conversation.compacted':
-      return compacted(conversation, event.data, event.data.summary);
+      return compacted(conversation, event.data);
     case 'output.rejected':
       return append(conversation, { role: 'user', text: event.data.message, byHost: true });
     default:
@@ -97,6 +96,21 @@ function withInput(conversation: Conversation, outcome: Outcome): Conversation {
   if (typeof input !== 'string' || before === undefined) return conversation;
   const messages = conversation.messages.with(at, { ...before, role: 'user', text: input });
   return { messages, chars: conversation.chars - sizeOf(before) + input.length + 30 };
+}
+
+/** A summary in place of what is cut (session/compaction.ts). */
+function compacted(
+  { messages, chars }: Conversation,
+  { head, keep, summary }: { readonly head: number; readonly keep: number; readonly summary: string },
+): Conversation {
+  const text =
+    summary === ''
+      ? 'Earlier parts of this conversation were left out, because they did not fit.'
+      : `Summary of the earlier conversation:\n${summary}`;
+  const gone = messages.slice(head, messages.length - keep);
+  const left = { messages: messages.slice(0, head), chars: chars - gone.reduce((sum, one) => sum + sizeOf(one), 0) };
+  const told = append(left, { role: 'user', text, byHost: true });
+  return { ...told, messages: [...told.messages, ...messages.slice(messages.length - keep)] };
 }
 
 /** The text of a message command: its content, or its text parts one under the other. */

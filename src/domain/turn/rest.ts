@@ -53,7 +53,8 @@ export function settleRest(draft: SessionDraft, context: TurnContext): void {
   if (turn === null) return;
   const { turnId, epoch } = turn;
   if (!hasJobs(turn)) {
-    if (turn.claim !== null) draft.add({ type: 'segment.released', data: { turnId, epoch, resting: true } });
+    if (turn.claim !== null || turn.wanted)
+      draft.add({ type: 'segment.released', data: { turnId, epoch, resting: true } });
   } else if (turn.claim === null) {
     if (!turn.wanted) draft.add({ type: 'segment.wanted', data: { turnId } });
   } else if (context.release === true && turn.claim.workerId === context.workerId && !isCalling(turn)) {

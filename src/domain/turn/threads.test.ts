@@ -124,7 +124,7 @@ describe('hooks', () => {
 
   test('before the turn: the message may get other words', () => {
     const { scenario, types } = hooked('before', 'turn');
-    expect(types).toEqual(['command.message', 'turn.started', 'action.pending', 'turn.waiting']);
+    expect(types).toEqual(['command.message', 'turn.started', 'action.pending', 'turn.waiting', 'segment.released']);
     expect(scenario.actions).toMatchObject([
       { kind: 'hook', input: { input: 'Hi' }, hook: { at: 'before', scope: 'turn' } },
     ]);

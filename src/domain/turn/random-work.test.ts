@@ -1,0 +1,30 @@
+import fc from 'fast-check';
+import { expect, test } from 'vitest';
+import { happen, happenings, manifests, newLife } from '../../../test/support/random-work.ts';
+import { checkCalls, checkEnds, checkRest, checkWork } from '../../../test/support/turn-laws.ts';
+
+test('whatever happens, each turn has one end, each call and action one fate, and nobody is forgotten', () => {
+  const seen = new Set<string>();
+  fc.assert(
+    fc.property(manifests, happenings, (manifest, all) => {
+      const life = newLife(manifest);
+      for (const one of all) {
+        happen(life, one);
+        checkRest(life);
+      }
+      for (const { type } of life.events) seen.add(type);
+      checkEnds(life);
+      checkWork(life);
+      checkCalls(life);
+    }),
+    { numRuns: 250 },
+  );
+  const often = [
+    'action.uncertain',
+    'conversation.compacted',
+    'delegation.completed',
+    'interaction.opened',
+    'turn.extended',
+  ];
+  expect(often.filter((type) => !seen.has(type))).toEqual([]);
+});

@@ -1,0 +1,36 @@
+import fc from 'fast-check';
+import { expect, test } from 'vitest';
+import { happen, happenings, manifests, newLife } from '../../../test/support/random-work.ts';
+import { dueMs, evolveWatch } from './watch.ts';
+import type { TurnWatch } from './watch.ts';
+
+test('a watch knows of a turn what the turn knows of itself, whatever has happened', () => {
+  fc.assert(
+    fc.property(manifests, happenings, (manifest, all) => {
+      const life = newLife(manifest);
+      let watch: TurnWatch | null = null;
+      let read = 0;
+      for (const one of all) {
+        happen(life, one);
+        for (; read < life.events.length; read++) {
+          const event = life.events[read];
+          if (event !== undefined) watch = evolveWatch(watch, event);
+        }
+        const { turn } = life.session;
+        expect(watch?.turnId ?? null).toBe(turn?.turnId ?? null);
+        if (turn === null || watch === null) continue;
+        const claims = Object.values(turn.work.actions).flatMap(({ claim }) => claim ?? []);
+        expect(watch).toMatchObject({
+          workerId: turn.claim?.workerId ?? null,
+          wanted: turn.wanted,
+          deadlineAt: turn.deadlineAt,
+          paused: turn.pausedAt !== null,
+        });
+        const times = claims.flatMap(({ leaseExpiresAt, timeoutAt }) => [leaseExpiresAt, timeoutAt ?? leaseExpiresAt]);
+        if (turn.pausedAt === null) times.push(turn.deadlineAt);
+        expect(dueMs(watch)).toBe(Math.min(Number.POSITIVE_INFINITY, ...times.map((time) => Date.parse(time))));
+      }
+    }),
+    { numRuns: 100 },
+  );
+});

@@ -1,0 +1,64 @@
+import { expect } from 'vitest';
+import { isCanonical } from '#src/domain/session/canonical.ts';
+import type { SessionEvent } from '#src/domain/session/events.ts';
+import { hasJobs, statusOf } from '#src/domain/turn/rest.ts';
+import type { Scenario } from './turn-scenario.ts';
+
+/** What holds for every session, whatever has happened to it. */
+
+const ENDS = new Set<SessionEvent['type']>(['turn.completed', 'turn.failed', 'turn.cancelled']);
+const turnIdOf = (event: SessionEvent): string | null => ('turnId' in event.data ? event.data.turnId : null);
+
+/** Of each turn: one end, and nothing that a reader sees after it. */
+export function checkEnds({ events, session }: Scenario): void {
+  const open = new Set([session.turn?.turnId, ...session.queue.map(({ turnId }) => turnId)]);
+  for (const [turnId, mine] of Map.groupBy(events, turnIdOf)) {
+    if (turnId === null) continue;
+    const ends = mine.filter(({ type }) => ENDS.has(type));
+    expect(ends.length, `ends of ${turnId}`).toBe(open.has(turnId) ? 0 : 1);
+    const after = mine.slice(mine.findIndex(({ type }) => ENDS.has(type)) + 1);
+    if (ends.length > 0) expect(after.filter(({ type }) => isCanonical(type))).toEqual([]);
+  }
+}
+
+/** Every action and interaction is closed once, at the latest with its turn; a generation is claimed once and ends once. */
+export function checkWork({ events, session }: Scenario): void {
+  const claimed = new Set<string>();
+  const closed = new Set<string>();
+  for (const { type, data } of events) {
+    if (type === 'action.claimed') {
+      const claim = `${data.actionId}.${data.generation}`;
+      expect(claimed.has(claim), `${claim} is claimed twice`).toBe(false);
+      claimed.add(claim);
+    }
+    if (type === 'action.completed' || type === 'action.withdrawn') {
+      expect(closed.has(data.actionId), `${data.actionId} ends twice`).toBe(false);
+      closed.add(data.actionId);
+    }
+    if (type === 'action.pending') expect(closed.has(data.actionId), 'an action that is over is offered').toBe(false);
+  }
+  if (session.turn === null) {
+    const offered = events.flatMap(({ type, data }) => (type === 'action.pending' ? [data.actionId] : []));
+    expect(offered.filter((id) => !closed.has(id))).toEqual([]);
+  }
+}
+
+/** Every model call that was asked ends once. */
+export function checkCalls({ events, session }: Scenario): void {
+  const open = new Set<string>();
+  for (const { type, data } of events) {
+    if (type === 'model.requested') open.add(data.callId);
+    if (type === 'model.completed' || type === 'model.failed' || type === 'effect.uncertain') {
+      expect(open.delete(data.callId), `${data.callId} ended without being asked`).toBe(true);
+    }
+  }
+  const pending = Object.values(session.turn?.threads ?? {}).flatMap(({ pending: call }) => call?.callId ?? []);
+  expect([...open].toSorted()).toEqual(pending.toSorted());
+}
+
+/** Nobody is forgotten: what has something to run is held or wanted, and what waits says what it waits for. */
+export function checkRest({ session: { turn } }: Scenario): void {
+  if (turn === null) return;
+  expect(hasJobs(turn)).toBe(turn.claim !== null || turn.wanted);
+  if (statusOf(turn) === 'waiting') expect(Object.keys(turn.work.actions).length).toBeGreaterThan(0);
+}
