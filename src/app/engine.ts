@@ -70,11 +70,12 @@ export class Engine {
     });
     this.#worker.start();
     this.#dispatchers = Array.from({ length: log.source.shards }, (_, shard) => {
-      const { source, work, leases, snapshots: checkpoints } = log;
+      const { source, store, work, leases, snapshots: checkpoints } = log;
       return new Dispatcher({
         shard,
         nodeId,
         source,
+        store,
         work,
         leases,
         checkpoints,

@@ -8,7 +8,7 @@ import type { Logger } from '../lib/logger.ts';
 import { OutageLog } from '../lib/outage-log.ts';
 import { eventsOf } from '../streams/commit.ts';
 import type { StoredCommit } from '../streams/commit.ts';
-import type { CommitSource, FollowedCommit } from '../streams/event-store.ts';
+import type { CommitSource, EventStore, FollowedCommit } from '../streams/event-store.ts';
 import type { KeyValue } from '../streams/key-value.ts';
 import { refKey } from '../streams/subjects.ts';
 import type { AggregateRef } from '../streams/subjects.ts';
@@ -35,6 +35,7 @@ export interface DispatcherOptions {
   readonly shard: number;
   readonly nodeId: string;
   readonly source: CommitSource;
+  readonly store: Pick<EventStore, 'eraseBefore'>;
   readonly work: WorkQueue;
   readonly liveness: WorkerLiveness;
   /** Election: a lease per stream. */
@@ -149,10 +150,21 @@ export class Dispatcher {
     const { source, shard } = this.#options;
     const options = { shard, kinds: ['session'] as const, after: this.#position, signal, buffer: BUFFER };
     for await (const batch of source.follow(options)) {
+      for (const followed of batch) await this.#eraseDeleted(followed);
       const unclaimed = batch.map((followed) => this.#observe(followed)).some((wanted) => wanted);
       // What waits for a worker since this batch is offered now, not at the next tick.
       if (unclaimed) await this.#compare();
     }
+  }
+
+  /** Of a deleted session only the fact stays. The checkpoint comes after it, so a crash only repeats this. */
+  async #eraseDeleted(followed: FollowedCommit): Promise<void> {
+    if (followed.kind === 'undecodable') return;
+    const { ref, position, commit } = followed.stored;
+    if (!commit.events.some(({ type }) => type === 'session.deleted')) return;
+    await this.#options.store.eraseBefore(ref, position);
+    await this.#options.checkpoints.erase(refKey(ref));
+    await faultPoint('session.erased');
   }
 
   #observe(followed: FollowedCommit): boolean {

@@ -71,6 +71,11 @@ const OPERATIONS: Readonly<Record<string, readonly [tag: string, summary: string
     'Open a session, or get the one that is there',
     'The same body gives the same session; labels may change; other content is a conflict.',
   ],
+  'DELETE /v1/sessions/:sessionId': [
+    'Sessions',
+    'Delete a session with its history and calls',
+    'Refused while a turn is active. The id may be used again; cursors from before are invalid then.',
+  ],
   'GET /v1/sessions': ['Sessions', 'List sessions, newest first'],
   'GET /v1/sessions/:sessionId': ['Sessions', 'One session, with everything acknowledged before the request'],
   'POST /v1/sessions/:sessionId/commands': [

@@ -231,6 +231,8 @@ class TailReader implements TailSink {
       if (this.#wants(frame)) text += frame.text;
     }
     if (text !== '') this.#stream.send(text);
+    // What comes after belongs to another session of the same id.
+    if (stored.commit.events.some(({ type }) => type === 'session.deleted')) this.#stream.end();
     return !this.#stream.isSlow;
   }
 

@@ -11,6 +11,7 @@ export type FaultPoint =
   | 'model.recorded'
   | 'projection.applied'
   | 'dispatcher.checkpointed'
+  | 'session.erased'
   | 'deletion.quiet'
   | 'deletion.log-erased'
   | 'deletion.rows-erased'

@@ -46,6 +46,8 @@ export interface EventStore {
   heads(refs: readonly AggregateRef[]): Promise<ReadonlyMap<string, number>>;
   /** Number of the stream that holds the aggregate. */
   shardOf(ref: AggregateRef): number;
+  /** Removes an aggregate's commits before a position, for good. May be repeated. */
+  eraseBefore(ref: AggregateRef, position: number): Promise<void>;
   /**
    * Removes every commit of a tenant's aggregates of these kinds, for good. Appends meanwhile are the caller's to keep
    * out. An aggregate that is gone begins anew with expectation 0.

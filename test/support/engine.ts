@@ -126,7 +126,15 @@ export class TestNode implements AsyncDisposable {
     const spending = new Repository({ type: budgetType, store: log.store, cacheBytes: 1_000_000 });
     const budgets = new BudgetGate({ loop, budgets: spending, clock: systemClock, isBudgeted: () => false });
     this.worker = new Worker({ ...shared, workerId, loop, sessions, models, budgets, concurrency, ...drain });
-    this.dispatcher = new Dispatcher({ ...shared, shard: 0, nodeId, source, leases, checkpoints: this.snapshots });
+    this.dispatcher = new Dispatcher({
+      ...shared,
+      shard: 0,
+      nodeId,
+      source,
+      store: log.store,
+      leases,
+      checkpoints: this.snapshots,
+    });
   }
 
   /** Announces the worker and lets it take work. */

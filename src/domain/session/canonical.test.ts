@@ -38,6 +38,7 @@ const FULL: { readonly [T in Types]: DataOf<T> } = {
     bodyHash: 'b',
   },
   'session.updated': { labels: {} },
+  'session.deleted': {},
   'command.message': {
     turnId: TURN,
     requestId: 'r',

@@ -11,7 +11,7 @@ import {
   usage,
   WORKER,
 } from '../../../test/support/sessions.ts';
-import { decideCancel, decideMessage, decideOpenSession, decideTurn } from './decide.ts';
+import { decideCancel, decideDeleteSession, decideMessage, decideOpenSession, decideTurn } from './decide.ts';
 import type { SessionEvent } from './events.ts';
 import { initialSession } from './state.ts';
 
@@ -76,6 +76,20 @@ describe('opening', () => {
     given(busy)
       .when((state) => decideOpenSession(state, openCommand({ labels: { a: '1' } }), null))
       .thenTypes('session.updated');
+  });
+});
+
+describe('a deletion', () => {
+  test('leaves nothing, and the id begins anew', () => {
+    const state = given([created({ subject: 'ada' })])
+      .when((before) => decideDeleteSession(before))
+      .thenEvents([{ type: 'session.deleted', data: {} }]);
+    expect(state).toEqual(initialSession);
+    given([]).when(decideDeleteSession).rejects('not_found');
+  });
+
+  test('is refused while a turn runs', () => {
+    given(busy).when(decideDeleteSession).rejects('session_busy', { activeTurnId: TURN });
   });
 });
 

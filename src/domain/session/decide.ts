@@ -40,6 +40,16 @@ function sameLabels(a: Readonly<Record<string, string>>, b: Readonly<Record<stri
   return names.length === Object.keys(b).length && names.every((name) => a[name] === b[name]);
 }
 
+/** Everything of the session goes; a turn that is active would lose its end. */
+export function decideDeleteSession(state: SessionState): Decision<SessionEvent, null> {
+  if (state.status === 'absent') return reject('not_found', 'No such session.');
+  if (state.turn !== null) {
+    const message = 'A turn is active. Wait for its end or cancel it, then delete the session.';
+    return reject('session_busy', message, { activeTurnId: state.turn.turnId });
+  }
+  return { kind: 'accepted', events: [{ type: 'session.deleted', data: {} }], reply: null };
+}
+
 export interface MessageCommand {
   readonly requestId: string;
   readonly subject: string | null;

@@ -22,6 +22,8 @@ const sessionOnly = {
     bodyHash: z.string(),
   }),
   'session.updated': z.strictObject({ labels: z.record(z.string(), z.string()) }),
+  /** The session's id is free again: what comes after is another session. */
+  'session.deleted': z.strictObject({}),
   'command.message': z.strictObject({
     turnId: z.string(),
     requestId: z.string(),

@@ -74,6 +74,7 @@ export function evolveSession(state: SessionState, event: SessionEvent, meta: Ev
     return state.status === 'absent' ? openSession(event.data, meta) : state;
   }
   if (state.status === 'absent') return state;
+  if (event.type === 'session.deleted') return initialSession;
   const last = isCanonical(event.type) ? { position: meta.position, index: meta.index } : state.last;
   const next = { ...state, last, updatedAt: meta.at };
   switch (event.type) {

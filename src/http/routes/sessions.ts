@@ -1,7 +1,8 @@
 import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
 import { ACCESS } from '../../auth/authorize.ts';
-import { actorOf } from '../../auth/caller.ts';
+import { actorOf, outOfReach } from '../../auth/caller.ts';
 import type { Caller } from '../../auth/caller.ts';
+import { deleteSession } from '../../commands/session/delete-session.ts';
 import { openSession } from '../../commands/session/open-session.ts';
 import type { OpenSessionParts } from '../../commands/session/open-session.ts';
 import { canonicalJson } from '../../lib/canonical-json.ts';
@@ -49,6 +50,21 @@ export function sessionRoutes(parts: SessionRouteParts): FastifyPluginAsyncZod {
         const caller = callerOf(request);
         const ref = sessionRef(caller, request.params.sessionId);
         return shownSession(ref, await reachableSession(queries, ref, caller));
+      },
+    );
+    app.delete(
+      '/v1/sessions/:sessionId',
+      { config, schema: { params: wire.sessionPath, response: { 200: wire.deleted } } },
+      async (request) => {
+        const caller = callerOf(request);
+        const { sessionId: id } = request.params;
+        const ref = sessionRef(caller, id);
+        const reach = (session: Parameters<typeof outOfReach>[1]): ReturnType<typeof outOfReach> =>
+          outOfReach(caller, session);
+        const input = { ref, actor: actorOf(caller), requestId: request.id, outOfReach: reach };
+        const { position } = accepted(await deleteSession(parts, input));
+        await freshness('sessions', ref, position);
+        return { id, deleted: true as const };
       },
     );
     app.get(

@@ -1,3 +1,5 @@
+import { sql } from 'slonik';
+import type { DatabaseTransactionConnection, FragmentSqlToken } from 'slonik';
 import type { SessionEvent } from '../../domain/session/events.ts';
 import { toCanonical } from '../../domain/session/canonical.ts';
 import type { StoredCommit } from '../../streams/commit.ts';
@@ -71,8 +73,55 @@ export const sessionsProjection: ProjectionGroup = {
       columns: { tenant: 'text', session_id: 'text', id: 'text', doc: 'jsonb' },
       rows: batch.receipts,
     });
+    await removeDeleted(transaction, schema, batch.deleted);
   },
 };
+
+interface Deleted {
+  readonly tenant: string;
+  readonly id: string;
+  /** Of the deletion: what came after it belongs to another session of the same id. */
+  readonly position: number;
+}
+
+/** How the rows of each table say which session they are of, and how new they are. */
+const DELETED_FROM = [
+  ['session', 'id', 'applied'],
+  ['history', 'session_id', 'position'],
+  ['turn', 'session_id', 'applied'],
+  ['model_call', 'session_id', 'applied'],
+] as const;
+
+/** After the rows of the batch are written: a session may have been deleted and opened again within it. */
+async function removeDeleted(
+  transaction: DatabaseTransactionConnection,
+  schema: string,
+  deleted: readonly Deleted[],
+): Promise<void> {
+  if (deleted.length === 0) return;
+  for (const [table, idColumn, newness] of DELETED_FROM) {
+    const column = sql.identifier(['old', newness]);
+    await removeOlder(transaction, { table: [schema, table], idColumn, position: sql.fragment`${column}`, deleted });
+  }
+  const position = sql.fragment`(old.doc ->> 'position')::bigint`;
+  await removeOlder(transaction, { table: [schema, 'receipt'], idColumn: 'session_id', position, deleted });
+}
+
+async function removeOlder(
+  transaction: DatabaseTransactionConnection,
+  from: {
+    readonly table: readonly [schema: string, name: string];
+    readonly idColumn: string;
+    readonly position: FragmentSqlToken;
+    readonly deleted: readonly Deleted[];
+  },
+): Promise<void> {
+  await transaction.query(sql.unsafe`
+    delete from ${sql.identifier([...from.table])} as old
+    using json_to_recordset(${JSON.stringify(from.deleted)}) as gone(tenant text, id text, position bigint)
+    where old.tenant = gone.tenant and ${sql.identifier(['old', from.idColumn])} = gone.id
+      and ${from.position} <= gone.position`);
+}
 
 class SessionBatch {
   readonly sessions: DocumentBatch<SessionView>;
@@ -80,6 +129,7 @@ class SessionBatch {
   readonly calls: DocumentBatch<ModelCallView>;
   readonly history: object[] = [];
   readonly receipts: object[] = [];
+  readonly deleted: Deleted[] = [];
 
   constructor(schema: string) {
     this.sessions = new DocumentBatch(sessionTable, schema);
@@ -117,6 +167,7 @@ class SessionBatch {
 
   #applyEvent({ ref, position }: StoredCommit, event: SessionEvent, place: EventPlaceInTime): void {
     const { tenant, id } = ref;
+    if (event.type === 'session.deleted') this.deleted.push({ tenant, id, position });
     this.sessions.evolve({ tenant, id }, position, (view) => evolveSessionView(view, event, { ...place, id }));
     const turnId = turnIdOf(event);
     if (turnId !== null) {

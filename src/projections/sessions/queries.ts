@@ -227,14 +227,17 @@ async function readHistory(
   const head = await store.head(ref);
   const reached = await reading(async () => await readCheckpoint(pool, 'sessions', shard));
   progress.reached({ group: 'sessions', shard, position: reached });
-  const ahead = head > reached ? canonicalRecords(await topUp(store, ref, { after: reached, atLeast: head })) : [];
+  const unread = head > reached ? await topUp(store, ref, { after: reached, atLeast: head }) : [];
+  // The session was deleted and opened again since: what the rows still have belongs to the one before.
+  const deletedAt = unread.findLastIndex(({ commit }) => commit.events.some(({ type }) => type === 'session.deleted'));
+  const ahead = canonicalRecords(unread.slice(deletedAt + 1));
   const fromLog = ahead.filter((record) => isWithin(record, request));
   // One more than asked for tells whether there is more; one of the newest tells what a filter has dropped.
   const wanted = request.limit + 1;
   const newerFirst = request.order === 'desc';
   const before = newerFirst ? fromLog.toReversed() : [];
   const rows =
-    before.length >= wanted
+    before.length >= wanted || deletedAt >= 0
       ? []
       : await historyRows(pool, ref, { ...request, limit: wanted - before.length, upTo: reached });
   const records = newerFirst ? [...before, ...rows] : [...rows, ...fromLog];

@@ -116,7 +116,7 @@ export function evolveSessionView(
       last: null,
     };
   }
-  if (view === undefined) return undefined;
+  if (view === undefined || event.type === 'session.deleted') return undefined;
   const last = toCanonical(event) === null ? view.last : { shard, position, index };
   const next = { ...view, last, updatedAt: at, usage: usageAfter(view.usage, event) };
   switch (event.type) {

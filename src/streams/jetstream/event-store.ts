@@ -203,6 +203,14 @@ export class JetStreamEventStore implements EventStore {
     return found;
   }
 
+  async eraseBefore(ref: AggregateRef, position: number): Promise<void> {
+    try {
+      await this.#manager.streams.purge(this.#streamOf(ref), { filter: subjectOf(ref), seq: position });
+    } catch (cause) {
+      throw new LogUnavailableError('the log did not erase what it was asked to', { cause });
+    }
+  }
+
   async erase(tenant: string, kinds: readonly AggregateKind[]): Promise<void> {
     try {
       for (let shard = 0; shard < this.#shards; shard++) {

@@ -62,6 +62,7 @@ export const MATRIX: Readonly<Record<string, MatrixRow>> = {
   'GET /v1/agents/{agentId}/versions': { ...readAgents, reaches: 'agent' },
   'PUT /v1/sessions/{sessionId}': { ...oneSession, body: { agentId: 'agent' } },
   'GET /v1/sessions/{sessionId}': oneSession,
+  'DELETE /v1/sessions/{sessionId}': oneSession,
   'GET /v1/sessions': sessions,
   'POST /v1/sessions/{sessionId}/commands': { ...oneSession, kinds: [...sessions.kinds, 'executor'] },
   'GET /v1/sessions/{sessionId}/items': oneSession,

@@ -247,6 +247,7 @@ export const ROUTES: Readonly<Record<string, RouteRow>> = {
       },
     ],
   },
+  'DELETE /v1/sessions/{sessionId}': { realm: 'tenant', scope: 'sessions:own', params: sessionId },
   'GET /v1/sessions/{sessionId}': { realm: 'tenant', scope: 'sessions:own', params: sessionId },
   'GET /v1/sessions': {
     realm: 'tenant',

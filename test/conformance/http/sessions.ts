@@ -11,6 +11,9 @@ export function sessionSuite(target: () => HttpTarget): void {
   describe('opening sessions', () => {
     opening(target);
   });
+  describe('deleting sessions', () => {
+    deleting(target);
+  });
   describe('listing sessions', () => {
     listing(target);
   });
@@ -97,6 +100,59 @@ function opening(target: () => HttpTarget): void {
     expect(session).toMatchObject({ status: 'idle', activeTurnId: null, cursor: end.cursor });
     expect(session.lastTurn).toEqual({ turnId, outcome: 'completed', endedAt: end.createdAt });
     expect(session.usage).toMatchObject({ inputTokens: 5, outputTokens: 7, totalTokens: 12, tokensReported: true });
+  });
+}
+
+function deleting(target: () => HttpTarget): void {
+  const path = (id: string): string => `/v1/sessions/${encodeURIComponent(id)}`;
+
+  test('takes history, calls and receipts along; the id begins anew, and old cursors are of nothing', async () => {
+    const tenant = await newTenant(target());
+    const id = await newSession(tenant);
+    const body = { type: 'message', content: 'before', idempotencyKey: 'k' };
+    const { turnId, cursor } = shaped(await tenant.command(id, body), 202, wire.commandAccepted);
+    await tenant.turnEnd(id, turnId);
+    const other = await newSession(tenant);
+    expect(shaped(await tenant.request({ method: 'DELETE', path: path(id) }), 200, wire.deleted)).toEqual({
+      id,
+      deleted: true,
+    });
+    for (const node of target().nodes) {
+      for (const end of ['', '/items', '/events', '/calls/model']) {
+        refused(await tenant.at(node).request({ path: path(id) + end }), 404, 'not_found');
+      }
+    }
+    refused(await tenant.request({ method: 'DELETE', path: path(id) }), 404, 'not_found');
+    refused(await tenant.command(id, body), 404, 'not_found');
+    const listed = shaped(await tenant.request({ path: '/v1/sessions' }), 200, wire.sessionList);
+    expect(listed.sessions.map((session) => session.id)).toEqual([other]);
+
+    await tenant.openSession(id);
+    expect(await tenant.items(id)).toEqual([]);
+    expect((await tenant.calls(id)).calls).toEqual([]);
+    refused(await tenant.request({ path: `${path(id)}/items?cursor=${cursor ?? ''}` }), 400, 'cursor_invalid');
+    refused(await tenant.request({ path: `${path(id)}/events?cursor=${cursor ?? ''}` }), 400, 'cursor_invalid');
+    // The same command with the same key is a new one.
+    const again = shaped(await tenant.command(id, body), 202, wire.commandAccepted);
+    expect(again.turnId).not.toBe(turnId);
+    await tenant.turnEnd(id, again.turnId);
+    expect((await tenant.at(target().nodes[1]).items(id)).map(({ turnId: of }) => of)).toEqual(
+      Array.from({ length: 3 }, () => again.turnId),
+    );
+    expect((await tenant.session(id)).usage).toEqual((await tenant.calls(id)).calls[0]?.usage);
+  });
+
+  test('is refused while a turn is active, and ends open streams', async () => {
+    const tenant = await newTenant(target());
+    const id = await newSession(tenant);
+    const { turnId } = await tenant.message(id, JSON.stringify({ fixture: [{ delayMs: 60_000 }] }));
+    const busy = refused(await tenant.request({ method: 'DELETE', path: path(id) }), 409, 'session_busy');
+    expect(busy.activeTurnId).toBe(turnId);
+    const stream = await tenant.at(target().nodes[1]).events(id);
+    await tenant.command(id, { type: 'cancel' });
+    await tenant.turnEnd(id, turnId);
+    shaped(await tenant.request({ method: 'DELETE', path: path(id) }), 200, wire.deleted);
+    await until('the stream has ended', () => stream.ended);
   });
 }
 
