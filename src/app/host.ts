@@ -1,3 +1,4 @@
+import type { KeyObject } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { FastifyInstance } from 'fastify';
@@ -53,6 +54,8 @@ export interface HostOptions {
   readonly natsUrl: string;
   readonly databaseUrl: string;
   readonly adminKey: string;
+  /** Wraps the tenants' data keys. */
+  readonly hostKey: KeyObject;
   readonly nodeId: string;
   /** Where objects are kept, absolute. */
   readonly dataDir: string;
@@ -88,7 +91,10 @@ async function assemble(options: HostOptions, stack: Stack): Promise<Host> {
   const { config, logger, nodeId } = options;
   const metrics = new Metrics();
   const { shards, replicas } = config;
-  const log = await openLog({ url: options.natsUrl, name: nodeId, shards, replicas, metrics, logger });
+  const log = await openLog({
+    ...{ url: options.natsUrl, name: nodeId, shards, replicas },
+    ...{ hostKey: options.hostKey, metrics, logger },
+  });
   stack.defer('log', log.close);
   const pool = await openPool(options, metrics);
   stack.defer('read store', async () => await pool.end());

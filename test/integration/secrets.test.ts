@@ -262,7 +262,10 @@ describe('secrets, at the log level trace', () => {
     const nats = new URL(await host.file('nats-url'));
     nats.password = URL_PASSWORD;
     const nowhere = `nats://name:${URL_PASSWORD}@127.0.0.1:1`;
-    const urls = { NATS_URL: await host.file('nats-url'), DATABASE_URL: right.href };
+    const urls = {
+      ...{ NATS_URL: await host.file('nats-url'), DATABASE_URL: right.href },
+      AGENT_HOST_KEK_FILE: join(host.dataDir, 'kek'),
+    };
     const refusals = [
       { DATABASE_URL: wrong.href },
       { NATS_URL: nats.href },
