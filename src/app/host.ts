@@ -36,6 +36,7 @@ import { tenantQueries } from '../projections/tenants/queries.ts';
 import { TailHub } from '../streams/tail-hub.ts';
 import { readiness } from './checks.ts';
 import type { Config } from './config.ts';
+import { forgetErased } from './data-keys.ts';
 import { answersOf, standingIn } from './directory-answers.ts';
 import { Engine } from './engine.ts';
 import { ExecutorPresence } from './executor-presence.ts';
@@ -100,8 +101,9 @@ async function assemble(options: HostOptions, stack: Stack): Promise<Host> {
   stack.defer('read store', async () => await pool.end());
   log.feed.start();
   stack.defer('live feed', () => log.feed.stop());
-  const directory = new Directory(log.directory);
+  const directory = new Directory({ bucket: log.directory, sealer: log.keyring, logger });
   await directory.start();
+  for (const tenantId of directory.unsealed) await log.keyring.create(tenantId);
   stack.defer('directory', () => directory.stop());
   const progress = new ProjectionProgress(pool);
   stack.defer('progress', listenToProgress(log, progress));
@@ -113,7 +115,7 @@ async function assemble(options: HostOptions, stack: Stack): Promise<Host> {
   await presence.start();
   stack.defer('executor presence', async () => await presence.stop());
   const write = writeSide(log, config, logger);
-  stack.defer('erased tenants', forgetErased(directory, write));
+  stack.defer('erased tenants', forgetErased(log.keyring, directory, [write.tenants, write.agents, write.sessions, write.budgets]));
   const parts: Built = { options, metrics, log, pool, directory, progress, registry, presence, write };
   if (config.roles.includes('projector')) startReadModels(parts, stack);
   const engine = await startEngine(parts, stack);
@@ -199,7 +201,7 @@ async function serverParts(
   const { deletion, remove } = tenantDeletion({ log, pool, directory, progress, queries, logger, ...write });
   if (config.roles.includes('projector')) deletion.start();
   stack.defer('tenant deletion', async () => await deletion.stop());
-  const { publish, idOf, isDraining, tenantModel } = answersOf(directory, config);
+  const { publish, idOf, prepare, isDraining, tenantModel } = answersOf(log.keyring, directory, config);
   const checks = async (): Promise<Checks> =>
     await readiness({ pool, objects, streams: log.ping, engine: async () => await engine.check() });
   const tenantReads = tenantQueries(pool);
@@ -215,7 +217,7 @@ async function serverParts(
     },
     timeouts: config.timeouts,
     host: await statusParts(built, { features, checks }),
-    admin: { create: { loop, tenants, adminKey, publish, idOf }, remove, queries: tenantReads, freshness },
+    admin: { create: { loop, tenants, adminKey, publish, idOf, prepare }, remove, queries: tenantReads, freshness },
     tenant: {
       loop,
       tenants,
@@ -272,7 +274,7 @@ function writeSide(log: LogParts, config: Config, logger: Logger) {
   const sessions = new Repository({
     type: sessionType,
     store: log.store,
-    snapshots: log.snapshots,
+    snapshots: log.folds,
     cacheBytes: config.cacheBytes,
     onSnapshotError,
   });
@@ -298,17 +300,6 @@ function streamAccess(sessions: ReturnType<typeof writeSide>['sessions']): Sessi
 
 function models(config: Config): ReadonlyMap<string, ModelDriver> {
   return new Map(config.fixtureModel ? [['fixture', fixtureModel]] : []);
-}
-
-/** When a tenant has gone from the directory, nothing of it may be answered from memory. */
-function forgetErased(
-  directory: Directory,
-  { tenants, agents, sessions, budgets }: ReturnType<typeof writeSide>,
-): () => void {
-  return directory.onChange((tenantId) => {
-    if (directory.tenant(tenantId) !== undefined) return;
-    for (const repository of [tenants, agents, sessions, budgets]) repository.forget(tenantId);
-  });
 }
 
 function listenToProgress(log: LogParts, progress: ProjectionProgress): () => void {

@@ -1,6 +1,5 @@
 import type { KeyObject } from 'node:crypto';
 import { SealedSecrets } from '../drivers/secrets/sealed-secrets.ts';
-import type { SecretStore } from '../drivers/secrets/port.ts';
 import type { Logger } from '../lib/logger.ts';
 import { createCodec } from '../streams/codec.ts';
 import type { Codec } from '../streams/codec.ts';
@@ -16,6 +15,9 @@ import { JetStreamWorkQueue } from '../streams/jetstream/work-queue.ts';
 import { Keyring, WrongHostKeyError } from '../streams/keyring.ts';
 import type { KeyValue } from '../streams/key-value.ts';
 import { LiveCommitSource } from '../streams/live-source.ts';
+import { sealedCodec } from '../streams/sealed-codec.ts';
+import { sealedSnapshots } from '../streams/sealed-snapshots.ts';
+import type { Snapshots } from '../streams/sealed-snapshots.ts';
 import type { Signals } from '../streams/signals.ts';
 import type { WorkQueue } from '../streams/work-queue.ts';
 import { UPCASTERS } from './events.ts';
@@ -32,10 +34,12 @@ export interface LogParts {
   readonly signals: Signals;
   readonly directory: KeyValue;
   readonly snapshots: KeyValue;
+  /** What `snapshots` holds of tenants, sealed. */
+  readonly folds: Snapshots;
   readonly leases: KeyValue;
   /** Data keys of tenants, by which everything of a tenant can be erased. */
   readonly keyring: Keyring;
-  readonly secrets: SecretStore;
+  readonly secrets: SealedSecrets;
   /** False while the connection of the appends is down: a request then need not wait to find out. */
   readonly connected: () => boolean;
   /** Resolves when the server answers on the connection of the appends. */
@@ -59,8 +63,6 @@ export async function openLog({ url, name, shards, replicas, ...options }: LogOp
   const connections = await plainly(async () => await connectNats(url, name));
   const { appends, live, consumers } = connections;
   const { manager, buckets } = await plainly(async () => await ensureTopology(appends, { shards, replicas }));
-  const codec = createCodec(UPCASTERS);
-  const feed = new JetStreamLiveFeed(live, codec);
   const bucket = (kv: (typeof buckets)['leases'], bucketName: string): KeyValue =>
     new JetStreamKeyValue(appends, { kv, name: bucketName, onRoundTrip: () => metrics.roundTrip(`kv.${bucketName}`) });
   const secretBucket = bucket(buckets.secrets, 'SECRETS');
@@ -71,8 +73,12 @@ export async function openLog({ url, name, shards, replicas, ...options }: LogOp
     await closeNats(connections);
     throw error;
   }
+  const plain = createCodec(UPCASTERS);
+  const codec = sealedCodec(plain, keyring);
+  const feed = new JetStreamLiveFeed(live, codec);
+  const snapshots = bucket(buckets.snapshots, 'SNAPSHOT');
   return {
-    codec,
+    codec: plain,
     store: new JetStreamEventStore({
       connection: appends,
       manager,
@@ -86,7 +92,8 @@ export async function openLog({ url, name, shards, replicas, ...options }: LogOp
     work: new JetStreamWorkQueue(consumers),
     signals: natsSignals(consumers),
     directory: bucket(buckets.directory, 'DIRECTORY'),
-    snapshots: bucket(buckets.snapshots, 'SNAPSHOT'),
+    snapshots,
+    folds: sealedSnapshots(snapshots, keyring),
     leases: bucket(buckets.leases, 'LEASE'),
     keyring,
     secrets: new SealedSecrets(keyring, secretBucket),

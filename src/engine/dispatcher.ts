@@ -156,7 +156,8 @@ export class Dispatcher {
   }
 
   #observe(followed: FollowedCommit): boolean {
-    if (followed.kind === 'undecodable') {
+    if (followed.kind === 'erased') this.#open.delete(refKey(followed.ref));
+    if (followed.kind !== 'commit') {
       this.#position = followed.position;
       return false;
     }

@@ -12,9 +12,13 @@ export type FaultPoint =
   | 'projection.applied'
   | 'dispatcher.checkpointed'
   | 'deletion.quiet'
+  | 'deletion.key-destroyed'
   | 'deletion.log-erased'
   | 'deletion.rows-erased'
-  | 'deletion.tenant-erased';
+  | 'deletion.tenant-erased'
+  | 'deletion.scrubbed'
+  | 'deletion.removed'
+  | 'deletion.finished';
 
 const handlers = new Map<FaultPoint, () => Promise<void> | void>();
 

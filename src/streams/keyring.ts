@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import type { KeyObject } from 'node:crypto';
 import type { Logger } from '../lib/logger.ts';
+import { sha256Hex } from '../lib/hash.ts';
 import { KEY_BYTES, open, seal, sealingKey } from '../lib/sealed-box.ts';
 import type { KeyValue, KeyValueChange } from './key-value.ts';
 import { escapeToken, unescapeToken } from './subjects.ts';
@@ -23,6 +24,12 @@ export interface DataKey {
   readonly key: KeyObject;
 }
 
+interface HeldKey extends DataKey {
+  readonly tenant: string;
+  /** What goes before the bytes that it seals. */
+  readonly prefix: Uint8Array;
+}
+
 export interface KeyringOptions {
   /** The bucket `SECRETS`, read from the leader. */
   readonly bucket: KeyValue;
@@ -38,11 +45,11 @@ interface WrappedKey {
   readonly wrapped: string;
 }
 
-/** What `erased.<tenant>` holds. It names keys that have been destroyed, and stays. */
+/** What `erased.<digest of the tenant>` holds. It names keys that have been destroyed, and stays. */
 interface Erasure {
   readonly keys: readonly string[];
-  /** Whether the tenant's deletion still has steps to do. */
-  readonly open: boolean;
+  /** The tenant, while its deletion has steps left to do; null: it is gone, and so is its name here. */
+  readonly tenant: string | null;
 }
 
 const CHECK = 'check';
@@ -68,8 +75,8 @@ export class Keyring {
   readonly #hostKey: KeyObject;
   readonly #logger: Logger;
   readonly #stop = new AbortController();
-  readonly #byTenant = new Map<string, DataKey & { readonly prefix: Uint8Array }>();
-  readonly #byId = new Map<string, DataKey>();
+  readonly #byTenant = new Map<string, HeldKey>();
+  readonly #byId = new Map<string, HeldKey>();
   readonly #erased = new Map<string, Erasure>();
   readonly #erasedIds = new Set<string>();
   readonly #making = new Map<string, Promise<DataKey>>();
@@ -105,21 +112,24 @@ export class Keyring {
 
   /** Tenants whose keys are destroyed and whose deletion has steps left to do. */
   get unfinished(): readonly string[] {
-    return [...this.#erased].flatMap(([tenant, { open: isOpen }]) => (isOpen ? [tenant] : []));
-  }
-
-  /** The data key of a tenant, made if it has none. @throws TenantErasedError */
-  async obtain(tenant: string): Promise<DataKey> {
-    return this.#byTenant.get(tenant) ?? (await this.#once(tenant, async () => await this.#load(tenant, false)));
+    return [...this.#erased.values()].flatMap(({ tenant }) => (tenant === null ? [] : [tenant]));
   }
 
   /**
-   * As `obtain`, for a tenant that begins: also where a deleted one had the same id.
+   * The data key of a tenant. None is made here: a second key for a tenant whose key has been lost would hide the loss.
+   * @throws TenantErasedError, SealBrokenError when there is none
+   */
+  async obtain(tenant: string): Promise<DataKey> {
+    return this.#byTenant.get(tenant) ?? (await this.#once(tenant, async () => await this.#load(tenant)));
+  }
+
+  /**
+   * Makes the data key of a tenant that begins, unless it has one; also where a deleted one had the same id.
    * @throws TenantErasedError while the deletion of that one is not finished
    */
   async create(tenant: string): Promise<void> {
     // Not from memory: what is there may be the key of an earlier tenant, whose end this process has not heard of yet.
-    await this.#once(tenant, async () => await this.#load(tenant, true));
+    await this.#once(tenant, async () => await this.#make(tenant));
   }
 
   /**
@@ -129,13 +139,13 @@ export class Keyring {
   async destroy(tenant: string): Promise<void> {
     const present = await this.#bucket.get(keyEntry(tenant));
     const id = present === null ? [] : [parse<WrappedKey>(present.value).id];
-    await this.#bury(tenant, id, true);
+    await this.#bury(tenant, id, tenant);
     await this.#bucket.shred(keyEntry(tenant));
   }
 
   /** The last step of a tenant's deletion: a new tenant may have the id. */
   async finish(tenant: string): Promise<void> {
-    await this.#bury(tenant, [], false);
+    await this.#bury(tenant, [], null);
   }
 
   /** Seals a text for one place in what belongs to a tenant. @throws TenantErasedError */
@@ -188,8 +198,7 @@ export class Keyring {
     const entry = await this.#bucket.get(keyEntry(tenant));
     if (entry !== null) this.#remember(tenant, entry.value);
     if (this.knows(sealed)) return;
-    const erasure = await this.#bucket.get(erasedEntry(tenant));
-    if (erasure !== null) this.#bear(tenant, parse<Erasure>(erasure.value));
+    await this.#erasure(tenant);
   }
 
   async #checkHostKey(): Promise<void> {
@@ -211,20 +220,20 @@ export class Keyring {
     return await mine;
   }
 
+  async #load(tenant: string): Promise<DataKey> {
+    const present = await this.#present(tenant);
+    if (present !== null) return present;
+    if ((await this.#erasure(tenant)) !== null) throw new TenantErasedError(`the tenant ${tenant} has been erased`);
+    throw new SealBrokenError(`the data key of tenant ${tenant} is missing`);
+  }
+
   /** The first writer of the entry wins; everybody reads what is there. */
-  async #load(tenant: string, isNew: boolean): Promise<DataKey> {
+  async #make(tenant: string): Promise<DataKey> {
     for (let attempt = 0; attempt < SWAPS_MAX; attempt++) {
-      const present = await this.#bucket.get(keyEntry(tenant));
-      const known = present === null ? undefined : this.#remember(tenant, present.value);
-      if (known !== undefined) return known;
-      if (present !== null && !this.#isErasedKey(present.value)) {
-        throw new SealBrokenError(`the data key of tenant ${tenant} does not open with the Host key`);
-      }
-      const erasure = await this.#bucket.get(erasedEntry(tenant));
-      if (erasure !== null) {
-        const left = parse<Erasure>(erasure.value);
-        this.#bear(tenant, left);
-        if (!isNew || left.open) throw new TenantErasedError(`the tenant ${tenant} has been erased`);
+      const present = await this.#present(tenant);
+      if (present !== null) return present;
+      if (((await this.#erasure(tenant))?.tenant ?? null) !== null) {
+        throw new TenantErasedError(`the tenant ${tenant} is being erased`);
       }
       const made = this.#wrap(tenant);
       if ((await this.#bucket.swap(keyEntry(tenant), made, { expected: 0 })) === null) continue;
@@ -232,6 +241,22 @@ export class Keyring {
       if (key !== undefined) return key;
     }
     throw new SealBrokenError(`the data key of tenant ${tenant} comes and goes`);
+  }
+
+  async #present(tenant: string): Promise<DataKey | null> {
+    const present = await this.#bucket.get(keyEntry(tenant));
+    if (present === null) return null;
+    const known = this.#remember(tenant, present.value);
+    if (known !== undefined || this.#isErasedKey(present.value)) return known ?? null;
+    throw new SealBrokenError(`the data key of tenant ${tenant} does not open with the Host key`);
+  }
+
+  async #erasure(tenant: string): Promise<Erasure | null> {
+    const entry = await this.#bucket.get(erasedEntry(tenant));
+    if (entry === null) return null;
+    const erasure = parse<Erasure>(entry.value);
+    this.#bear(entry.key, erasure);
+    return erasure;
   }
 
   #wrap(tenant: string): string {
@@ -248,7 +273,7 @@ export class Keyring {
   }
 
   #takeErasure(change: KeyValueChange): void {
-    if (change.kind === 'put') this.#bear(tenantOf(change.entry.key), parse<Erasure>(change.entry.value));
+    if (change.kind === 'put') this.#bear(change.entry.key, parse<Erasure>(change.entry.value));
   }
 
   #isErasedKey(value: string): boolean {
@@ -265,7 +290,7 @@ export class Keyring {
       this.#logger.error({ tenant, keyId: id }, 'ALARM: the data key of a tenant does not open with the Host key');
       return undefined;
     }
-    const key = { id, key: sealingKey(bytes), prefix: Buffer.from([SEALED_MARK, ...Buffer.from(id, 'hex')]) };
+    const key = { tenant, id, key: sealingKey(bytes), prefix: Buffer.from([SEALED_MARK, ...Buffer.from(id, 'hex')]) };
     bytes.fill(0);
     this.#byTenant.set(tenant, key);
     this.#byId.set(id, key);
@@ -273,27 +298,29 @@ export class Keyring {
   }
 
   /** Adds to the tombstone of a tenant. */
-  async #bury(tenant: string, ids: readonly string[], isOpen: boolean): Promise<void> {
+  async #bury(tenant: string, ids: readonly string[], left: string | null): Promise<void> {
     for (let attempt = 0; attempt < SWAPS_MAX; attempt++) {
       const present = await this.#bucket.get(erasedEntry(tenant));
       const before = present === null ? [] : parse<Erasure>(present.value).keys;
-      const erasure: Erasure = { keys: [...new Set([...before, ...ids])], open: isOpen };
+      const erasure: Erasure = { keys: [...new Set([...before, ...ids])], tenant: left };
       const options = { expected: present?.revision ?? 0 };
       if ((await this.#bucket.swap(erasedEntry(tenant), JSON.stringify(erasure), options)) === null) continue;
-      this.#bear(tenant, erasure);
+      this.#bear(erasedEntry(tenant), erasure);
       return;
     }
     throw new Error(`the tombstone of tenant ${tenant} could not be written`);
   }
 
-  #bear(tenant: string, erasure: Erasure): void {
-    this.#erased.set(tenant, erasure);
+  #bear(entry: string, erasure: Erasure): void {
+    this.#erased.set(entry, erasure);
     for (const id of erasure.keys) {
       this.#erasedIds.add(id);
+      const held = this.#byId.get(id);
+      if (held === undefined) continue;
       this.#byId.delete(id);
-      if (this.#byTenant.get(tenant)?.id === id) this.#byTenant.delete(tenant);
+      if (this.#byTenant.get(held.tenant) === held) this.#byTenant.delete(held.tenant);
+      for (const listener of this.#listeners) listener(held.tenant);
     }
-    for (const listener of this.#listeners) listener(tenant);
   }
 }
 
@@ -320,7 +347,7 @@ function keyEntry(tenant: string): string {
 }
 
 function erasedEntry(tenant: string): string {
-  return `erased.${escapeToken(tenant)}`;
+  return `erased.${sha256Hex(tenant)}`;
 }
 
 function tenantOf(entry: string): string {

@@ -106,29 +106,30 @@ test('a drained tenant takes no new message, lets running turns end, and is gone
   );
 });
 
-test.each(['deletion.quiet', 'deletion.log-erased', 'deletion.rows-erased', 'deletion.tenant-erased'])(
-  'killed at %s, the deletion is finished after the next start',
-  async (point) => {
-    await using host = await startHost({ env: { AGENT_HOST_FAULT_POINTS: `${point}=kill` } });
-    const admin = new AdminClient(host);
-    const doomed = await tenantWithHistory(admin);
-    const bystander = await tenantWithHistory(admin);
-    const before = await bystander.items('one');
-    await remove(admin, doomed).catch(() => null);
-    await host.kill();
-    await host.restart({ AGENT_HOST_FAULT_POINTS: '' });
-    const status = new AdminClient(host);
-    await until(
-      'the tenant is gone',
-      async () => (await status.request({ path: `/v1/admin/tenants/${doomed.tenantId}` })).status === 404,
-      30_000,
-    );
-    await until(
-      'nothing names it any more',
-      async () => (await traces(host, doomed.tenantId)).every((trace) => trace.startsWith('$KV.DIRECTORY')),
-      20_000,
-    );
-    expect((await doomed.at(host).request({ path: '/v1/me' })).status).toBe(401);
-    expect(await bystander.at(host).items('one')).toEqual(before);
-  },
-);
+const POINTS = [
+  ...['quiet', 'key-destroyed', 'log-erased', 'rows-erased', 'tenant-erased', 'scrubbed', 'removed', 'finished'],
+].map((step) => `deletion.${step}`);
+
+test.each(POINTS)('killed at %s, the deletion is finished after the next start', async (point) => {
+  await using host = await startHost({ env: { AGENT_HOST_FAULT_POINTS: `${point}=kill` } });
+  const admin = new AdminClient(host);
+  const doomed = await tenantWithHistory(admin);
+  const bystander = await tenantWithHistory(admin);
+  const before = await bystander.items('one');
+  await remove(admin, doomed).catch(() => null);
+  await host.kill();
+  await host.restart({ AGENT_HOST_FAULT_POINTS: '' });
+  const status = new AdminClient(host);
+  await until(
+    'the tenant is gone',
+    async () => (await status.request({ path: `/v1/admin/tenants/${doomed.tenantId}` })).status === 404,
+    30_000,
+  );
+  await until(
+    'nothing names it any more',
+    async () => (await traces(host, doomed.tenantId)).every((trace) => trace.startsWith('$KV.DIRECTORY')),
+    20_000,
+  );
+  expect((await doomed.at(host).request({ path: '/v1/me' })).status).toBe(401);
+  expect(await bystander.at(host).items('one')).toEqual(before);
+});

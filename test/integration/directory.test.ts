@@ -56,7 +56,7 @@ async function created(): Promise<string> {
 }
 
 async function node(): Promise<Directory> {
-  const directory = new Directory(bucket);
+  const directory = new Directory({ bucket, sealer: log.keyring, logger: capturedLog().logger });
   await directory.start();
   disposables.defer(() => directory.stop());
   return directory;

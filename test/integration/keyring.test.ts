@@ -4,6 +4,8 @@ import type { KeyObject } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { SealedSecrets } from '#src/drivers/secrets/sealed-secrets.ts';
 import { newId } from '#src/lib/ids.ts';
+import { closeNats, connectNats } from '#src/streams/jetstream/connection.ts';
+import { ensureTopology } from '#src/streams/jetstream/topology.ts';
 import { JetStreamKeyValue } from '#src/streams/jetstream/key-value.ts';
 import type { KeyValue } from '#src/streams/key-value.ts';
 import { Keyring, SealBrokenError, TenantErasedError, WrongHostKeyError } from '#src/streams/keyring.ts';
@@ -34,8 +36,7 @@ interface TestNode {
 }
 
 async function bucketOf(): Promise<KeyValue> {
-  const log = disposables.use(await openLog(nats.url));
-  return new JetStreamKeyValue(log.connections.appends, { kv: log.topology.buckets.secrets, name: 'SECRETS' });
+  return disposables.use(await openLog(nats.url)).secrets;
 }
 
 /** A process with its own connections; `started: false`: it is not told what others write, as if the news were late. */
@@ -58,6 +59,14 @@ async function filesWith(text: string): Promise<string[]> {
   return found;
 }
 
+/** A tenant whose data key has been made. */
+async function newTenant(): Promise<string> {
+  const { keyring } = await node();
+  const tenant = newId('tn');
+  await keyring.create(tenant);
+  return tenant;
+}
+
 const valueOf = async (bucket: KeyValue, key: string): Promise<string> => (await bucket.get(key))?.value ?? '';
 const secretEntry = (tenant: string, name: string): string =>
   `secret.${Buffer.from(tenant).toString('base64url')}.${Buffer.from(name).toString('base64url')}`;
@@ -65,7 +74,7 @@ const secretEntry = (tenant: string, name: string): string =>
 describe('secrets', () => {
   test('come back on every node, by tenant and name, and go', async () => {
     const [here, there] = [await node(), await node()];
-    const [one, other] = [newId('tn'), newId('tn')];
+    const [one, other] = [await newTenant(), await newTenant()];
     await here.secrets.put(one, 'vault/a.b c', 'ä secret');
     await here.secrets.put(one, 'vault', 'another');
     await here.secrets.put(other, 'vault', 'of another tenant');
@@ -85,7 +94,7 @@ describe('secrets', () => {
 
   test('lie sealed, and what was removed is overwritten', async () => {
     const { secrets, bucket } = await node();
-    const tenant = newId('tn');
+    const tenant = await newTenant();
     await secrets.put(tenant, 'name', 'planted-secret-text');
     expect(await filesWith('planted-secret-text')).toEqual([]);
     const sealed = await valueOf(bucket, secretEntry(tenant, 'name'));
@@ -96,7 +105,7 @@ describe('secrets', () => {
 
   test('that were changed, or moved to another tenant or name, do not open', async () => {
     const { secrets, bucket } = await node();
-    const [one, other] = [newId('tn'), newId('tn')];
+    const [one, other] = [await newTenant(), await newTenant()];
     await secrets.put(one, 'name', 'a secret');
     await secrets.put(other, 'name', 'another');
     const sealed = await valueOf(bucket, secretEntry(one, 'name'));
@@ -127,7 +136,7 @@ describe('secrets', () => {
 
   test('have bounds', async () => {
     const { secrets } = await node();
-    const tenant = newId('tn');
+    const tenant = await newTenant();
     await expect(secrets.put(tenant, '', 'x')).rejects.toThrow(RangeError);
     await expect(secrets.put(tenant, 'n'.repeat(501), 'x')).rejects.toThrow(RangeError);
     await expect(secrets.put(tenant, 'name', 'x'.repeat(65_537))).rejects.toThrow(RangeError);
@@ -141,16 +150,15 @@ describe('the Host key', () => {
     await node();
     await expect(node({ hostKey: newHostKey() })).rejects.toThrow(WrongHostKeyError);
     const { secrets } = await node();
-    await secrets.put(newId('tn'), 'still', 'works');
+    await secrets.put(await newTenant(), 'still', 'works');
   });
 
   test('is settled by the first of many that start at once', async () => {
     await using own = await TestNats.start();
-    await using log = await openLog(own.url);
-    const bucket = new JetStreamKeyValue(log.connections.appends, {
-      kv: log.topology.buckets.secrets,
-      name: 'SECRETS',
-    });
+    const connections = await connectNats(own.url, 'test');
+    disposables.defer(async () => await closeNats(connections));
+    const { buckets } = await ensureTopology(connections.appends, { shards: 1, replicas: 1 });
+    const bucket = new JetStreamKeyValue(connections.appends, { kv: buckets.secrets, name: 'SECRETS' });
     const keys = Array.from({ length: 8 }, (_, n) => (n % 2 === 0 ? TEST_HOST_KEY : newHostKey()));
     const started = await Promise.allSettled(keys.map(async (hostKey) => await node({ hostKey, bucket })));
     const winners = new Set(keys.filter((_, n) => started[n]?.status === 'fulfilled'));
@@ -167,7 +175,6 @@ describe('data keys', () => {
     for (let round = 0; round < 10; round++) {
       const tenant = newId('tn');
       const keys = await Promise.all([
-        ...nodes.map(async ({ keyring }) => await keyring.obtain(tenant)),
         ...nodes.map(async ({ keyring }) => {
           await keyring.create(tenant);
           return await keyring.obtain(tenant);
@@ -181,7 +188,7 @@ describe('data keys', () => {
   test('of other nodes are at hand without asking, and asked for when the news is late', async () => {
     const [here, there, deaf] = [await node(), await node(), await node({ started: false })];
     const tenant = newId('tn');
-    await here.keyring.obtain(tenant);
+    await here.keyring.create(tenant);
     const sealed = here.keyring.seal(tenant, 'place', Buffer.from('text')) ?? Buffer.alloc(0);
     await until('the other node has heard of it', () => there.keyring.knows(sealed));
     expect(there.keyring.open(tenant, 'place', sealed).toString()).toBe('text');
@@ -194,7 +201,7 @@ describe('data keys', () => {
 
   test('lie wrapped; one that was tampered with or moved is an alarm, not a new key', async () => {
     const { keyring, bucket } = await node();
-    const [one, other] = [newId('tn'), newId('tn')];
+    const [one, other] = [await newTenant(), newId('tn')];
     const key = await keyring.obtain(one);
     const entry = await valueOf(bucket, `key.${one}`);
     expect(Buffer.from((JSON.parse(entry) as { wrapped: string }).wrapped, 'base64').includes(key.key.export())).toBe(
@@ -210,19 +217,19 @@ describe('data keys', () => {
 
   test('a key that is missing is broken, not erased; nothing is opened with a new one', async () => {
     const [here, there] = [await node(), await node({ started: false })];
-    const tenant = newId('tn');
+    const tenant = await newTenant();
     const sealed = await here.keyring.sealText(tenant, 'place', 'text');
     await here.bucket.shred(`key.${tenant}`);
     await expect(there.keyring.openText(tenant, 'place', sealed)).rejects.toThrow(SealBrokenError);
-    await there.keyring.obtain(tenant);
-    await expect(there.keyring.openText(tenant, 'place', sealed)).rejects.toThrow(SealBrokenError);
+    await expect(there.keyring.obtain(tenant)).rejects.toThrow(SealBrokenError);
+    expect(await here.bucket.get(`key.${tenant}`)).toBeNull();
   });
 });
 
 describe('a destroyed key', () => {
   test('is overwritten on disk, over a crash of the server too, and known as erased on every node', async () => {
     const [here, there] = [await node(), await node()];
-    const tenant = newId('tn');
+    const tenant = await newTenant();
     const sealed = await here.keyring.sealText(tenant, 'place', 'text');
     const bytes = Buffer.from(sealed, 'base64');
     await here.secrets.put(tenant, 'name', 'secret');
@@ -252,7 +259,7 @@ describe('a destroyed key', () => {
 
   test('is followed by another one only for a new tenant of the same id, once the deletion is done', async () => {
     const [here, there, deaf] = [await node(), await node(), await node({ started: false })];
-    const tenant = newId('tn');
+    const tenant = await newTenant();
     const sealed = await deaf.keyring.sealText(tenant, 'place', 'text');
     await here.keyring.destroy(tenant);
     await here.keyring.finish(tenant);
@@ -275,7 +282,7 @@ describe('a destroyed key', () => {
       const away = async (): Promise<never> => await Promise.reject(new Error('away'));
       const failing = await node({ bucket: overriding(bucket, { [step]: away }), started: false });
       const { keyring } = await node();
-      const tenant = newId('tn');
+      const tenant = await newTenant();
       const sealed = await keyring.sealText(tenant, 'place', 'text');
       const { wrapped } = JSON.parse(await valueOf(bucket, `key.${tenant}`)) as { wrapped: string };
       await expect(failing.keyring.destroy(tenant)).rejects.toThrow('away');

@@ -1,4 +1,8 @@
 import { createCodec } from '#src/streams/codec.ts';
+import { JetStreamKeyValue } from '#src/streams/jetstream/key-value.ts';
+import type { KeyValue } from '#src/streams/key-value.ts';
+import { Keyring } from '#src/streams/keyring.ts';
+import { sealedCodec } from '#src/streams/sealed-codec.ts';
 import { JetStreamCommitSource } from '#src/streams/jetstream/commit-source.ts';
 import { closeNats, connectNats } from '#src/streams/jetstream/connection.ts';
 import type { NatsConnections } from '#src/streams/jetstream/connection.ts';
@@ -7,6 +11,9 @@ import type { EventStoreOptions } from '#src/streams/jetstream/event-store.ts';
 import { JetStreamLiveFeed } from '#src/streams/jetstream/live-feed.ts';
 import { ensureTopology } from '#src/streams/jetstream/topology.ts';
 import type { Topology } from '#src/streams/jetstream/topology.ts';
+import { TEST_HOST_KEY } from './host-keys.ts';
+import { capturedLog } from './logger.ts';
+import { overriding } from './overriding.ts';
 
 /** One node's view of the log, as the composition root puts it together. */
 export interface TestLog extends AsyncDisposable {
@@ -15,17 +22,31 @@ export interface TestLog extends AsyncDisposable {
   readonly store: JetStreamEventStore;
   readonly feed: JetStreamLiveFeed;
   readonly source: JetStreamCommitSource;
+  /** The bucket `SECRETS`. */
+  readonly secrets: KeyValue;
+  readonly keyring: Keyring;
 }
 
 type StoreOptions = Pick<EventStoreOptions, 'publishTimeoutMs' | 'appendDeadlineMs' | 'onRoundTrip' | 'onOutcome'>;
 
+/**
+ * Tests name tenants that nobody has created: unless `makesKeys` is false, a tenant's first append makes its data key, as
+ * its creation does otherwise.
+ */
 export async function openLog(
   url: string,
-  { shards = 1, ...options }: { shards?: number } & StoreOptions = {},
+  { shards = 1, makesKeys = true, ...options }: { shards?: number; makesKeys?: boolean } & StoreOptions = {},
 ): Promise<TestLog> {
   const connections = await connectNats(url, 'test');
   const topology = await ensureTopology(connections.appends, { shards, replicas: 1 });
-  const codec = createCodec({});
+  const secrets = new JetStreamKeyValue(connections.appends, { kv: topology.buckets.secrets, name: 'SECRETS' });
+  const keyring = new Keyring({ bucket: secrets, hostKey: TEST_HOST_KEY, logger: capturedLog().logger });
+  await keyring.start();
+  const obtain: Keyring['obtain'] = async (tenant) => {
+    await keyring.create(tenant);
+    return await keyring.obtain(tenant);
+  };
+  const codec = sealedCodec(createCodec({}), makesKeys ? overriding(keyring, { obtain }) : keyring);
   const { manager } = topology;
   const store = new JetStreamEventStore({ connection: connections.appends, manager, codec, shards, ...options });
   const feed = new JetStreamLiveFeed(connections.live, codec);
@@ -37,8 +58,11 @@ export async function openLog(
     store,
     feed,
     source,
+    secrets,
+    keyring,
     [Symbol.asyncDispose]: async () => {
       feed.stop();
+      keyring.stop();
       await closeNats(connections);
     },
   };
