@@ -18,7 +18,7 @@ export interface ScrubOptions {
 const TABLE_MS = 600_000;
 /** How long the lock of a table is waited for, ms: whoever asks for it meanwhile waits behind us. */
 const LOCK_MS = 5_000;
-const SNAPSHOTS_MS = 30_000;
+const SNAPSHOTS_MS = 10_000;
 const LOOK_MS = 50;
 
 /**

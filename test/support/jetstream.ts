@@ -2,6 +2,7 @@ import { createCodec } from '#src/streams/codec.ts';
 import { JetStreamKeyValue } from '#src/streams/jetstream/key-value.ts';
 import type { KeyValue } from '#src/streams/key-value.ts';
 import { Keyring } from '#src/streams/keyring.ts';
+import type { CommitCodec } from '#src/streams/sealed-codec.ts';
 import { sealedCodec } from '#src/streams/sealed-codec.ts';
 import { JetStreamCommitSource } from '#src/streams/jetstream/commit-source.ts';
 import { closeNats, connectNats } from '#src/streams/jetstream/connection.ts';
@@ -25,17 +26,18 @@ export interface TestLog extends AsyncDisposable {
   /** The bucket `SECRETS`. */
   readonly secrets: KeyValue;
   readonly keyring: Keyring;
+  readonly codec: CommitCodec;
 }
 
 type StoreOptions = Pick<EventStoreOptions, 'publishTimeoutMs' | 'appendDeadlineMs' | 'onRoundTrip' | 'onOutcome'>;
 
 /**
- * Tests name tenants that nobody has created: unless `makesKeys` is false, a tenant's first append makes its data key, as
- * its creation does otherwise.
+ * Tests name tenants that nobody has created: a tenant's first append makes its data key, as its creation does otherwise.
+ * `codec`: another node's, which is not cut off when this one is.
  */
 export async function openLog(
   url: string,
-  { shards = 1, makesKeys = true, ...options }: { shards?: number; makesKeys?: boolean } & StoreOptions = {},
+  { shards = 1, ...options }: { shards?: number; codec?: CommitCodec } & StoreOptions = {},
 ): Promise<TestLog> {
   const connections = await connectNats(url, 'test');
   const topology = await ensureTopology(connections.appends, { shards, replicas: 1 });
@@ -46,7 +48,7 @@ export async function openLog(
     await keyring.create(tenant);
     return await keyring.obtain(tenant);
   };
-  const codec = sealedCodec(createCodec({}), makesKeys ? overriding(keyring, { obtain }) : keyring);
+  const codec = options.codec ?? sealedCodec(createCodec({}), overriding(keyring, { obtain }));
   const { manager } = topology;
   const store = new JetStreamEventStore({ connection: connections.appends, manager, codec, shards, ...options });
   const feed = new JetStreamLiveFeed(connections.live, codec);
@@ -60,6 +62,7 @@ export async function openLog(
     source,
     secrets,
     keyring,
+    codec,
     [Symbol.asyncDispose]: async () => {
       feed.stop();
       keyring.stop();
