@@ -162,15 +162,27 @@ export class Directory {
   async #takeAfter(before: Promise<void> | undefined, id: string, change: KeyValueChange): Promise<void> {
     await before;
     if (change.kind === 'removed') {
+      this.#unsealed.delete(id);
       this.#forget(id);
       return;
     }
-    const entry = await this.#opened(parse<StoredEntry | DirectoryTenant>(change.entry.value));
-    if (entry !== null) this.#remember(entry);
+    for (let attempt = 0; !this.#stop.signal.aborted; attempt++) {
+      try {
+        this.#remember(await this.#opened(parse<StoredEntry | DirectoryTenant>(change.entry.value)));
+        return;
+      } catch (error) {
+        if (!(error instanceof LogUnavailableError)) {
+          this.#parts.logger.error({ err: error, tenant: id }, 'ALARM: the credentials of a tenant cannot be opened');
+          // What was known before may have been revoked by what cannot be read.
+          this.#forget(id);
+          return;
+        }
+        await delay(backoffMs(attempt, RETRY), this.#stop.signal);
+      }
+    }
   }
 
-  /** Null: it cannot be opened, which is an alarm, or this process ends. */
-  async #opened(stored: StoredEntry | DirectoryTenant): Promise<DirectoryTenant | null> {
+  async #opened(stored: StoredEntry | DirectoryTenant): Promise<DirectoryTenant> {
     if (!('sealed' in stored)) {
       this.#unsealed.add(stored.id);
       // An older version knew no executors.
@@ -178,22 +190,9 @@ export class Directory {
     }
     const { id, state, position, sealed } = stored;
     this.#unsealed.delete(id);
-    const gone = { ...NOTHING, id, state: 'deleting', position } as const;
-    if (sealed === null) return gone;
-    const { sealer, logger } = this.#parts;
-    for (let attempt = 0; !this.#stop.signal.aborted; attempt++) {
-      try {
-        const text = await sealer.openText(id, CONTEXT, sealed);
-        return text === null ? gone : { ...NOTHING, id, state, position, ...parse<typeof NOTHING>(text) };
-      } catch (error) {
-        if (!(error instanceof LogUnavailableError)) {
-          logger.error({ err: error, tenant: id }, 'ALARM: the credentials of a tenant cannot be opened');
-          return null;
-        }
-        await delay(backoffMs(attempt, RETRY), this.#stop.signal);
-      }
-    }
-    return null;
+    const text = sealed === null ? null : await this.#parts.sealer.openText(id, CONTEXT, sealed);
+    if (text === null) return { ...NOTHING, id, state: 'deleting', position };
+    return { ...NOTHING, id, state, position, ...parse<typeof NOTHING>(text) };
   }
 
   #remember(entry: DirectoryTenant): void {
