@@ -9,8 +9,7 @@ import { CommandLoop } from '../commands/execute.ts';
 import { Repository } from '../commands/repository.ts';
 import { shownBudgets } from '../domain/budget/state.ts';
 import { BudgetGate } from '../engine/budget-gate.ts';
-import { fixtureModel } from '../drivers/model/fixture.ts';
-import type { ModelDriver } from '../drivers/model/port.ts';
+import { catalogueOf } from '../drivers/model/prices.ts';
 import { directoryObjects } from '../drivers/objects/directory.ts';
 import { Fairness } from '../http/fairness.ts';
 import { withinReach } from '../http/problem.ts';
@@ -43,6 +42,7 @@ import { ExecutorPresence } from './executor-presence.ts';
 import type { PresenceParts } from './executor-presence.ts';
 import { openLog } from './log.ts';
 import type { LogParts } from './log.ts';
+import { openModels } from './models.ts';
 import { NodeRegistry } from './node-registry.ts';
 import { Metrics, serveMetrics } from './metrics.ts';
 import { PROJECTIONS, startProjectors } from './projectors.ts';
@@ -176,8 +176,10 @@ async function startEngine({ options, log, directory, write, metrics }: Built, s
   const { loop, sessions, budgets: spending } = write;
   const isBudgeted = (tenantId: string): boolean => directory.tenant(tenantId)?.budgeted === true;
   const budgets = new BudgetGate({ loop, budgets: spending, clock: systemClock, isBudgeted });
+  const models = openModels({ directory, secrets: log.secrets, fixtureModel: config.fixtureModel, logger });
+  stack.defer('models', models.close);
   const { turns } = config;
-  const engine = new Engine({ log, loop, sessions, models: models(config), budgets, nodeId, logger, turns });
+  const engine = new Engine({ log, loop, sessions, models: models.drivers, budgets, nodeId, logger, turns });
   await engine.start(config.roles.includes('engine'));
   stack.defer('engine', async () => await engine.stop());
   metrics.gauge('turns_active', 'Turns that this process runs.', () => engine.active);
@@ -201,7 +203,7 @@ async function serverParts(
   const { deletion, remove } = tenantDeletion({ log, pool, directory, progress, queries, logger, ...write });
   if (config.roles.includes('projector')) deletion.start();
   stack.defer('tenant deletion', async () => await deletion.stop());
-  const { publish, idOf, prepare, isDraining, tenantModel } = answersOf(log.keyring, directory, config);
+  const { publish, idOf, prepare, isDraining, ...answers } = answersOf(log.keyring, directory, config);
   const checks = async (): Promise<Checks> =>
     await readiness({ pool, objects, streams: log.ping, engine: async () => await engine.check() });
   const tenantReads = tenantQueries(pool);
@@ -227,6 +229,8 @@ async function serverParts(
       checks,
       limits: { bodyBytes: config.bodyBytesMax, streams: config.stream.perTenantMax },
       fixtureModel: config.fixtureModel,
+      secrets: log.secrets,
+      catalog: catalogueOf,
     },
     budgets: { loop, tenants, budgets, publish, freshness, shown: shownBudgets, clock: systemClock },
     executors: { loop, tenants, agents, publish, freshness, presence },
@@ -240,7 +244,7 @@ async function serverParts(
       budgets,
       older: { find: async (ref, key, upTo) => await queries.findReceipt(ref, key, upTo) },
       isDraining,
-      tenantModel,
+      ...answers,
       runner: engine.runner,
       clock: systemClock,
     },
@@ -296,10 +300,6 @@ function streamAccess(sessions: ReturnType<typeof writeSide>['sessions']): Sessi
     const session = withinReach(caller, state.status === 'absent' ? null : state);
     return { createdPosition: session.createdPosition, latest: () => ({ position, index: 65_535 }) };
   };
-}
-
-function models(config: Config): ReadonlyMap<string, ModelDriver> {
-  return new Map(config.fixtureModel ? [['fixture', fixtureModel]] : []);
 }
 
 function listenToProgress(log: LogParts, progress: ProjectionProgress): () => void {

@@ -11,6 +11,8 @@ export type FaultPoint =
   | 'model.recorded'
   | 'projection.applied'
   | 'dispatcher.checkpointed'
+  | 'credential.stored'
+  | 'credential.recorded'
   | 'deletion.quiet'
   | 'deletion.key-destroyed'
   | 'deletion.log-erased'

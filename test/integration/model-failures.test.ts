@@ -175,8 +175,12 @@ describe.each(WIRES)('%s', (wire) => {
     expect(unreadable).toMatchObject({ error: { code: 'model_credential_unreadable' }, retryAfterMs: 1_000 });
     expect(calls.server.requests.length).toBe(asked);
   });
+});
 
-  test.skipIf(wire === 'openai-compatible')('nobody is asked without a credential', async () => {
+describe.each(WIRES.filter((wire) => wire !== 'openai-compatible'))('%s alone', (wire) => {
+  const calls = new ModelCalls(wire);
+
+  test('nobody is asked without a credential', async () => {
     const asked = calls.server.requests.length;
     const none = await calls.failure({ baseUrl: calls.server.baseUrl, key: { kind: 'none' } });
     expect(none).toMatchObject({ error: { code: 'model_credential_missing' }, retryAfterMs: null });

@@ -39,8 +39,6 @@ export type ModelOutcome =
       /** The conversation is longer than the model takes. */
       readonly contextOverflow?: true;
       readonly usage: Usage;
-      /** What was sent does not fit the model's context. */
-      readonly contextOverflow?: true;
     };
 
 export const RETRIES_MAX = 3;

@@ -1,5 +1,6 @@
+import type { ModelSelection } from '../../domain/agent/manifest.ts';
 import type { Issuer } from '../../domain/tenant/events.ts';
-import type { KeyRole, KnownTenant, TenantState } from '../../domain/tenant/state.ts';
+import type { KeyRole, KnownTenant, Providers, TenantState } from '../../domain/tenant/state.ts';
 import { backoffMs, delay } from '../../lib/backoff.ts';
 import type { Logger } from '../../lib/logger.ts';
 import { LogUnavailableError } from '../../streams/event-store.ts';
@@ -17,7 +18,10 @@ export interface DirectoryTenant {
   readonly issuers: Readonly<Record<string, Issuer>>;
   /** Whether model calls have to be held against budgets. */
   readonly budgeted: boolean;
-  /** Whether turns without a model of their own use the fixture model. */
+  /** The model of turns that name none of their own. */
+  readonly model: ModelSelection | null;
+  readonly providers: Providers;
+  /** Whether such turns use the fixture model where nothing else is selected. */
   readonly fixtureModel: boolean;
   /** Of the request that created it. */
   readonly idempotencyKey: string | null;
@@ -54,7 +58,8 @@ const PREFIX = 'tenant';
 const CONTEXT = 'directory';
 /** What is left of an entry when its tenant is being deleted. */
 const NOTHING: Omit<DirectoryTenant, 'id' | 'state' | 'position'> = {
-  ...{ name: '', keys: [], executors: [], issuers: {}, budgeted: false, fixtureModel: false, idempotencyKey: null },
+  ...{ name: '', keys: [], executors: [], issuers: {}, budgeted: false, model: null, providers: {} },
+  ...{ fixtureModel: false, idempotencyKey: null },
 };
 const SWAPS_MAX = 20;
 const RETRY = { baseMs: 50, capMs: 2_000 };
@@ -185,7 +190,7 @@ export class Directory {
   async #opened(stored: StoredEntry | DirectoryTenant): Promise<DirectoryTenant> {
     if (!('sealed' in stored)) {
       this.#unsealed.add(stored.id);
-      // An older version knew no executors.
+      // An older version knew no executors and no models.
       return { ...NOTHING, ...stored };
     }
     const { id, state, position, sealed } = stored;
@@ -238,13 +243,13 @@ function credentialsOf(entry: DirectoryTenant | undefined): Credential[] {
 }
 
 function entryOf(state: KnownTenant, position: number): DirectoryTenant {
-  const { id, name, status, keys, executors, issuers, budgets, fixtureModel, idempotencyKey } = state;
+  const { id, name, status, keys, executors, issuers, budgets, model, providers, fixtureModel, idempotencyKey } = state;
   const shown = {
     keys: keys.map(({ id: principalId, role, hash }) => ({ id: principalId, role, hash })),
     executors: executors.map(({ agentId, hash }) => ({ agentId, hash })),
   };
-  const budgeted = budgets.length > 0;
-  return { id, name, state: status, ...shown, issuers, budgeted, fixtureModel, idempotencyKey, position };
+  const models = { budgeted: budgets.length > 0, model, providers, fixtureModel };
+  return { id, name, state: status, ...shown, issuers, ...models, idempotencyKey, position };
 }
 
 function parse<T>(text: string): T {
