@@ -9,7 +9,6 @@ import { CommandLoop } from '../commands/execute.ts';
 import { Repository } from '../commands/repository.ts';
 import { shownBudgets } from '../domain/budget/state.ts';
 import { BudgetGate } from '../engine/budget-gate.ts';
-import { catalogueOf } from '../drivers/model/prices.ts';
 import { directoryObjects } from '../drivers/objects/directory.ts';
 import { Fairness } from '../http/fairness.ts';
 import { withinReach } from '../http/problem.ts';
@@ -42,7 +41,7 @@ import { ExecutorPresence } from './executor-presence.ts';
 import type { PresenceParts } from './executor-presence.ts';
 import { openLog } from './log.ts';
 import type { LogParts } from './log.ts';
-import { openModels } from './models.ts';
+import { modelCatalog, openModels } from './models.ts';
 import { NodeRegistry } from './node-registry.ts';
 import { Metrics, serveMetrics } from './metrics.ts';
 import { PROJECTIONS, startProjectors } from './projectors.ts';
@@ -230,7 +229,7 @@ async function serverParts(
       limits: { bodyBytes: config.bodyBytesMax, streams: config.stream.perTenantMax },
       fixtureModel: config.fixtureModel,
       secrets: log.secrets,
-      catalog: catalogueOf,
+      catalog: modelCatalog,
     },
     budgets: { loop, tenants, budgets, publish, freshness, shown: shownBudgets, clock: systemClock },
     executors: { loop, tenants, agents, publish, freshness, presence },

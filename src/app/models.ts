@@ -1,9 +1,15 @@
 import { secretName } from '../commands/tenant/manage-model.ts';
 import type { ModelSelection } from '../domain/agent/manifest.ts';
-import { modelClient } from '../drivers/model/client.ts';
 import { fixtureModel } from '../drivers/model/fixture.ts';
-import type { ModelConnection, ModelConnections, ModelDriver, ModelDrivers } from '../drivers/model/port.ts';
-import { REMOTE_PROVIDERS, remoteModel } from '../drivers/model/provider.ts';
+import { REMOTE_PROVIDERS } from '../drivers/model/port.ts';
+import type {
+  ModelConnection,
+  ModelConnections,
+  ModelDriver,
+  ModelDrivers,
+  RemoteProvider,
+} from '../drivers/model/port.ts';
+import type { CatalogModel } from '../http/routes/model.ts';
 import type { SecretStore } from '../drivers/secrets/port.ts';
 import { systemClock } from '../lib/clock.ts';
 import type { Logger } from '../lib/logger.ts';
@@ -30,17 +36,41 @@ export interface Models {
 
 /** The drivers of this Host, one for each provider. */
 export function openModels({ directory, secrets, fixtureModel: fixture, logger }: ModelsOptions): Models {
-  const client = modelClient({ silenceMs: SILENCE_MS });
   const known = connectionsOf(directory, secrets, logger);
-  const parts = { client, connections: known.connections, clock: systemClock };
-  const remote = REMOTE_PROVIDERS.map((provider): [string, ModelDriver] => [provider, remoteModel(provider, parts)]);
+  let loaded: ReturnType<typeof loadRemote> | undefined;
+  const remote = REMOTE_PROVIDERS.map((provider): [string, ModelDriver] => {
+    const driver: ModelDriver = {
+      call: async (request, signal) => {
+        loaded ??= loadRemote(known.connections);
+        return await (await loaded).driver(provider).call(request, signal);
+      },
+    };
+    return [provider, driver];
+  });
   return {
     drivers: new Map([...remote, ...(fixture ? [['fixture', fixtureModel] as const] : [])]),
     close: async () => {
       known.stop();
-      await client.close();
+      await (await loaded)?.client.close();
     },
   };
+}
+
+/** The providers' libraries take a quarter of a second to load: a Host pays for them with its first call, not its start. */
+async function loadRemote(connections: ModelConnections) {
+  const [{ modelClient }, { remoteModel }] = await Promise.all([
+    import('../drivers/model/client.ts'),
+    import('../drivers/model/provider.ts'),
+  ]);
+  const client = modelClient({ silenceMs: SILENCE_MS });
+  const parts = { client, connections, clock: systemClock };
+  return { client, driver: (provider: RemoteProvider): ModelDriver => remoteModel(provider, parts) };
+}
+
+/** The price catalogue is large, too. */
+export async function modelCatalog(provider: string): Promise<readonly CatalogModel[]> {
+  const { catalogueOf } = await import('../drivers/model/prices.ts');
+  return catalogueOf(provider);
 }
 
 /**

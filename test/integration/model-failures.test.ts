@@ -201,6 +201,11 @@ describe('one provider only', () => {
     expect(await own.failure({ baseUrl: null, key })).toMatchObject({ error: { code: 'model_address_missing' } });
   });
 
+  test('this machine may be named, too', async () => {
+    const baseUrl = own.server.baseUrl.replace('127.0.0.1', 'localhost');
+    expect(await own.call({}, { ...own.known(), baseUrl })).toMatchObject({ text: 'pong' });
+  });
+
   test('OpenAI tells of its own failures in the form of an answer', async () => {
     for (const [code, wanted] of [
       ['server_error', 'model_provider_error'],

@@ -9,6 +9,7 @@ import type { Answer, RawRequest } from '../support/client.ts';
 import { SseReader } from '../support/sse.ts';
 import { startHost } from '../support/host.ts';
 import type { Host } from '../support/host.ts';
+import { ModelServer } from '../support/model-server.ts';
 import { TcpProxy } from '../support/tcp-proxy.ts';
 import { claims, registration, SigningKey } from '../support/tokens.ts';
 import { until } from '../support/wait-until.ts';
@@ -31,6 +32,9 @@ const QUERY = planted('query');
 const PRIVATE_MEMBER = planted('private-member');
 const NO_HASH = planted('no-hash');
 const RAW = planted('raw-bytes');
+const MODEL_KEY = planted('model-key');
+const OLD_MODEL_KEY = planted('old-model-key');
+const BAD_MODEL_KEY = planted('bad-model-key');
 /** No secret: shows that the search finds what is there. */
 const MARKER = planted('visible-name');
 
@@ -45,6 +49,7 @@ describe('secrets, at the log level trace', () => {
   let cut: Host;
   let database: TcpProxy;
   let log: TcpProxy;
+  let model: ModelServer;
   let tenant: TenantClient;
   /** By what they are. Those that a response shows once are looked for elsewhere only. */
   const secrets = new Map<string, string>();
@@ -69,8 +74,10 @@ describe('secrets, at the log level trace', () => {
     }
     for (const [name, value] of Object.entries({ EXECUTOR_TOKEN, OLD_EXECUTOR_TOKEN, BAD_EXECUTOR_TOKEN }))
       secrets.set(name, value.trim());
-    for (const [name, value] of Object.entries({ URL_PASSWORD, QUERY, PRIVATE_MEMBER, NO_HASH, RAW }))
+    for (const [name, value] of Object.entries({ URL_PASSWORD, QUERY, PRIVATE_MEMBER, NO_HASH, RAW, MODEL_KEY }))
       secrets.set(name, value);
+    secrets.set('OLD_MODEL_KEY', OLD_MODEL_KEY).set('BAD_MODEL_KEY', BAD_MODEL_KEY);
+    model = await ModelServer.start('openai-compatible');
     directories.push(host.dataDir, cut.dataDir);
     tenant = await makeTenant();
   });
@@ -79,6 +86,7 @@ describe('secrets, at the log level trace', () => {
     await cut[Symbol.asyncDispose]();
     await database[Symbol.asyncDispose]();
     await log[Symbol.asyncDispose]();
+    await model[Symbol.asyncDispose]();
     await host[Symbol.asyncDispose]();
   });
 
@@ -156,6 +164,31 @@ describe('secrets, at the log level trace', () => {
     for (const reader of readers) if ('close' in reader) reader.close();
   });
 
+  test('are sent to a provider of models that repeats all of it', async () => {
+    const put = async (path: string, body: unknown): Promise<void> => {
+      const answer = await ask({ method: 'PUT', path, body });
+      expect(answer.status, answer.text).toBe(200);
+    };
+    const own = { provider: 'openai-compatible', model: 'm', baseUrl: model.baseUrl };
+    const path = '/v1/tenant/model/credentials/openai-compatible';
+    await put('/v1/tenant/model', { ...own, credential: { apiKey: OLD_MODEL_KEY } });
+    await put(path, { apiKey: MODEL_KEY });
+    await put('/v1/agents/real', { manifest: { instructions: 'i' } });
+    for (const status of [400, 401, 403, 404, 429, 500]) {
+      const session = `echo-${status}`;
+      await ask({ method: 'PUT', path: `/v1/sessions/${session}`, body: { agentId: 'real' } });
+      model.next({ echo: status });
+      const { turnId } = await tenant.message(session, 'hello');
+      const end = await tenant.turnEnd(session, turnId);
+      expect(end.type).toBe(status === 429 || status === 500 ? 'turn.completed' : 'turn.failed');
+      for (const part of ['items', 'calls/model']) await ask({ path: `/v1/sessions/${session}/${part}` });
+    }
+    expect(model.newest.headers.authorization).toBe(`Bearer ${MODEL_KEY}`);
+    const paths = ['/v1/tenant/model', path, '/v1/tenant/model/catalog', '/v1/tenant'];
+    for (const to of [host, cut]) for (const one of paths) await ask({ path: one, to });
+    await ask({ path: '/v1/tenant/audit', as: withKey(MANAGEMENT_KEY) });
+  });
+
   test('are sent with every kind of mistake', async () => {
     const expected: (readonly [number, Omit<RawRequest, 'path'> & { readonly path?: string }])[] = [
       [401, { headers: { authorization: `Basic ${BASIC}` } }],
@@ -207,6 +240,16 @@ describe('secrets, at the log level trace', () => {
         },
       ],
       [400, { method: 'PUT', path: '/v1/tenant/issuers/i', body: withAddress(`ftp://${URL_PASSWORD}`) }],
+      [400, modelWith({ credential: { apiKey: `${BAD_MODEL_KEY} with a blank` } })],
+      [400, modelWith({ credential: { key: BAD_MODEL_KEY } })],
+      [400, modelWith({ credential: BAD_MODEL_KEY })],
+      [400, modelWith({ apiKey: BAD_MODEL_KEY })],
+      [400, modelWith({ baseUrl: `https://name:${URL_PASSWORD}@models.example` })],
+      [400, modelWith({ baseUrl: `https://models.example/?key=${URL_PASSWORD}` })],
+      [400, modelWith({ provider: BAD_MODEL_KEY })],
+      [409, modelWith({ baseUrl: 'https://elsewhere.example' })],
+      [400, { method: 'PUT', path: `/v1/tenant/model/credentials/${BAD_MODEL_KEY}`, body: { apiKey: BAD_MODEL_KEY } }],
+      [400, { method: 'PUT', path: '/v1/tenant/model/credentials/openai', body: `{"apiKey":"${BAD_MODEL_KEY}` }],
     ];
     for (const [status, raw] of expected) {
       const answer = await ask({ path: '/v1/me', ...raw });
@@ -347,6 +390,11 @@ function holds(text: string, secrets: ReadonlyMap<string, string>): string[] {
 
 function withAddress(jwksUrl: string): Readonly<Record<string, unknown>> {
   return registration([], { jwks: undefined, jwksUrl });
+}
+
+function modelWith(members: Readonly<Record<string, unknown>>): RawRequest {
+  const own = { provider: 'openai-compatible', model: 'm', baseUrl: 'https://models.example' };
+  return { method: 'PUT', path: '/v1/tenant/model', body: { ...own, ...members } };
 }
 
 /** The command lines of all processes that work in the directories: anyone on the machine can read them. */

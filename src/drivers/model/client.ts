@@ -27,7 +27,7 @@ export interface ModelClient {
  */
 export function modelClient({ silenceMs }: { readonly silenceMs: number }): ModelClient {
   const agent = new Agent({
-    connect: { timeout: CONNECT_MS, lookup: guardedLookup },
+    connect: { timeout: CONNECT_MS, lookup: guardedLookup(lookup) },
     headersTimeout: silenceMs,
     bodyTimeout: silenceMs,
     maxResponseSize: ANSWER_BYTES_MAX,
@@ -51,14 +51,23 @@ export function modelClient({ silenceMs }: { readonly silenceMs: number }): Mode
 
 type LookupCallback = (error: Error | null, address: string | LookupAddress[], family?: number) => void;
 
-function guardedLookup(hostname: string, options: LookupOptions, callback: LookupCallback): void {
-  lookup(hostname, { ...options, all: true }, (error, addresses) => {
-    const named = isLoopbackHost(hostname) ? 'loopback' : 'other';
-    const [first] = addresses ?? [];
-    if (error !== null) callback(error, []);
-    else if (first === undefined || !addresses.every(({ address }) => isCallableIp(address, named))) {
-      callback(new AddressRefusedError(), []);
-    } else if (options.all === true) callback(null, addresses);
-    else callback(null, first.address, first.family);
-  });
+type Resolve = (
+  hostname: string,
+  options: LookupOptions & { all: true },
+  callback: (error: NodeJS.ErrnoException | null, addresses: LookupAddress[]) => void,
+) => void;
+
+/** A look-up for `node:net` that gives only addresses which may be called; one that may not spoils them all. */
+export function guardedLookup(resolve: Resolve) {
+  return (hostname: string, options: LookupOptions, callback: LookupCallback): void => {
+    resolve(hostname, { ...options, all: true }, (error, addresses) => {
+      const named = isLoopbackHost(hostname) ? 'loopback' : 'other';
+      const [first] = addresses ?? [];
+      if (error !== null) callback(error, []);
+      else if (first === undefined || !addresses.every(({ address }) => isCallableIp(address, named))) {
+        callback(new AddressRefusedError(), []);
+      } else if (options.all === true) callback(null, addresses);
+      else callback(null, first.address, first.family);
+    });
+  };
 }

@@ -43,6 +43,10 @@ export interface ModelDriver {
   call(request: ModelRequest, signal: AbortSignal): Promise<ModelOutcome>;
 }
 
+/** Providers that are called over the network. */
+export const REMOTE_PROVIDERS = ['anthropic', 'openai', 'google', 'openai-compatible'] as const;
+export type RemoteProvider = (typeof REMOTE_PROVIDERS)[number];
+
 /** The drivers of this Host, by provider. */
 export type ModelDrivers = ReadonlyMap<string, ModelDriver>;
 

@@ -7,13 +7,9 @@ import type { ModelOutcome } from '../../domain/turn/process.ts';
 import { outcomeOf } from './answer.ts';
 import type { ModelClient } from './client.ts';
 import { failed, failureOf } from './failure.ts';
-import type { ModelConnection, ModelConnections, ModelDriver, ModelRequest } from './port.ts';
+import type { ModelConnection, ModelConnections, ModelDriver, ModelRequest, RemoteProvider } from './port.ts';
 import type { Seller } from './prices.ts';
 import { toPrompt } from './prompt.ts';
-
-/** Providers that are called over the network. */
-export const REMOTE_PROVIDERS = ['anthropic', 'openai', 'google', 'openai-compatible'] as const;
-export type RemoteProvider = (typeof REMOTE_PROVIDERS)[number];
 
 export interface RemoteModelParts {
   readonly client: ModelClient;

@@ -29,7 +29,7 @@ export interface ModelRouteParts extends ManageModelParts {
   /** Whether this Host has the fixture model on. */
   readonly fixtureModel: boolean;
   /** Models of a provider as the price catalogue has them. */
-  readonly catalog: (provider: string) => readonly CatalogModel[];
+  readonly catalog: (provider: string) => Promise<readonly CatalogModel[]>;
 }
 
 const NAMES: Readonly<Record<ModelProvider, string>> = {
@@ -71,8 +71,10 @@ export function modelRoutes(parts: ModelRouteParts): FastifyPluginAsyncZod {
         return shownModel(tenant, parts.fixtureModel);
       },
     );
-    app.get('/v1/tenant/model/catalog', { config, schema: { response: { 200: wire.modelCatalog } } }, async (request) =>
-      catalogOf(parts, await tenantOf(parts, callerOf(request).tenantId)),
+    app.get(
+      '/v1/tenant/model/catalog',
+      { config, schema: { response: { 200: wire.modelCatalog } } },
+      async (request) => await catalogOf(parts, await tenantOf(parts, callerOf(request).tenantId)),
     );
     await app.register(credentialRoutes(parts));
   };
@@ -147,16 +149,16 @@ function shownCredential<P extends ModelProvider>({ providers }: KnownTenant, pr
     : { provider, configured: true, savedAt: credential.savedAt };
 }
 
-function catalogOf({ catalog, fixtureModel }: ModelRouteParts, { providers }: KnownTenant) {
-  const remote = REMOTE.map((id) => {
+async function catalogOf({ catalog, fixtureModel }: ModelRouteParts, { providers }: KnownTenant) {
+  const remote = REMOTE.map(async (id) => {
     const known = providers[id];
     // A server of the tenant's own may ask for no credential.
     const configured = id === 'openai-compatible' ? Boolean(known?.baseUrl) : Boolean(known?.credential);
-    return { id, name: NAMES[id], configured, models: catalog(id).map((model) => ({ ...model })) };
+    return { id, name: NAMES[id], configured, models: [...(await catalog(id))] };
   });
   const models = [{ id: 'fixture', name: 'Plays the script in the message' }];
   const fixture = { id: 'fixture' as const, name: NAMES.fixture, configured: true, models };
-  return { providers: fixtureModel ? [...remote, fixture] : remote };
+  return { providers: [...(await Promise.all(remote)), ...(fixtureModel ? [fixture] : [])] };
 }
 
 async function tenantOf(parts: ModelRouteParts, tenantId: string): Promise<KnownTenant> {
