@@ -110,6 +110,31 @@ describe('turns of real providers, two nodes', () => {
     });
   });
 
+  test('tools and the form of the output reach the provider, and what breaks them is answered', async () => {
+    const search = {
+      name: 'search',
+      description: 'Finds pages.',
+      inputSchema: { type: 'object', properties: { q: { type: 'string' } }, required: ['q'] },
+    };
+    const outputSchema = { type: 'object', properties: { n: { type: 'number' } }, required: ['n'] };
+    await tenant.saveAgent('tools', { model: undefined, tools: [search], outputSchema });
+    await tenant.openSession('form', { agentId: 'tools' });
+    server.next(
+      { toolCalls: [{ name: 'search', input: '{"q": ' }] },
+      { text: 'The number is one.' },
+      { text: '{"n":1}' },
+    );
+    const asked = server.requests.length;
+    const { turnId } = await tenant.message('form', 'Hi');
+    const end = await tenant.turnEnd('form', turnId);
+    expect(end).toMatchObject({ type: 'turn.completed', payload: { output: { n: 1 } } });
+    const [first, second, third] = server.requests.slice(asked).map(({ body }) => JSON.stringify(body));
+    expect(first).toContain('Finds pages.');
+    expect(first).toContain('JSON Schema');
+    expect(second).toContain('invalidInput');
+    expect(third).toContain('The number is one.');
+  });
+
   test('a rotated credential is used by the next call, whichever node makes it', async () => {
     const rotated = 'sk-the-rotated-key-0123456789';
     const path = '/v1/tenant/model/credentials/openai-compatible';
