@@ -179,6 +179,29 @@ describe.each(WIRES.filter((wire) => wire.startsWith('openai')))('%s, in text', 
   });
 });
 
+describe('Claude', () => {
+  const calls = new ModelCalls('anthropic');
+  const messages: ConversationMessage[] = [
+    { role: 'user', text: 'Hi' },
+    { role: 'assistant', text: '', toolCalls: [{ callId: 'c', name: 'search', input: {} }] },
+    { role: 'tool', callId: 'c', name: 'search', failed: false, output: 'found' },
+  ];
+
+  test.each([
+    ['claude-sonnet-4-5', false],
+    ['claude-opus-4-1-20250805', false],
+    ['claude-3-7-sonnet-latest', false],
+    ['claude-opus-4-6', true],
+    ['claude-sonnet-5', true],
+  ])('%s thinks after tool results: %s', async (model, thinks) => {
+    const settings = { reasoningEffort: 'high' };
+    await calls.call({ model, settings, messages, tools: [TOOL] });
+    expect('thinking' in Object(calls.server.newest.body)).toBe(thinks);
+    await calls.call({ model, settings });
+    expect('thinking' in Object(calls.server.newest.body)).toBe(true);
+  });
+});
+
 describe('a server of the tenant’s own', () => {
   const calls = new ModelCalls('openai-compatible');
 

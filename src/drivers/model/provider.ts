@@ -95,7 +95,7 @@ function optionsOf(provider: RemoteProvider, request: ModelRequest): LanguageMod
   const { settings, tools, outputSchema } = request;
   const native = outputSchema !== null && takesSchema(provider, outputSchema, tools);
   const instructions = outputSchema === null || native ? request.instructions : asking(request, outputSchema);
-  const effort = effortOf(provider, settings.reasoningEffort);
+  const effort = effortOf(provider, mayThink(provider, request) ? settings.reasoningEffort : undefined);
   if ('kind' in effort) return effort;
   const { temperature, maxOutputTokens } = settings;
   return {
@@ -128,6 +128,16 @@ function takesSchema(
 function asking({ instructions }: ModelRequest, schema: Readonly<Record<string, unknown>>): string {
   const wish = `Give your final answer as JSON only, without a code fence or other text, valid against this JSON Schema:\n${JSON.stringify(schema)}`;
   return instructions.trim() === '' ? wish : `${instructions}\n\n${wish}`;
+}
+
+/**
+ * Claude up to 4.5 takes a step after tool results only with the thinking that came before the calls, or without any.
+ * Thinking is not kept, so such a step is asked for without.
+ */
+const THINKS_IN_ONE_GO = /^claude-(3|(opus|sonnet|haiku)-4(-[0-5])?(-\d{8}|-latest)?$)/;
+
+function mayThink(provider: RemoteProvider, { model, messages }: ModelRequest): boolean {
+  return provider !== 'anthropic' || messages.at(-1)?.role !== 'tool' || !THINKS_IN_ONE_GO.test(model);
 }
 
 const EFFORTS = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh', 'max'] as const;
