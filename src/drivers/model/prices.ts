@@ -39,18 +39,20 @@ export function catalogueOf(provider: string): readonly PricedModel[] {
   const found = findProvider({ providerId: provider });
   const own = OWN_MODELS[provider];
   const models = (found?.models ?? []).filter(({ id, deprecated }) => deprecated !== true && own?.test(id) === true);
-  return models.map(pricedModel).toSorted((one, other) => (one.id < other.id ? -1 : 1));
+  return models.map((model) => pricedModel(provider, model)).toSorted((one, other) => (one.id < other.id ? -1 : 1));
 }
 
 /** The catalogue also has what other kinds of API sell: images, speech, embeddings, other makers' models. */
 const OWN_MODELS: Readonly<Record<string, RegExp>> = {
   anthropic: /^claude-(?!v?\d)/,
-  openai: /^(gpt-[4-9](?!.*(image|audio|realtime|transcribe|tts|vision|ft))|o\d|codex)/,
-  google: /^(gemini|gemma)-\d(?!.*(image|tts|live|vision|embedding))/,
+  openai: /^(gpt-[4-9](?!.*(image|audio|realtime|transcribe|tts|vision|ft|:))|o\d|codex)/,
+  google: /^(gemini|gemma)-\d(?!.*(image|tts|live|vision|embedding|maas))/,
 };
 
-function pricedModel({ id, name, context_window: contextWindow, prices }: ModelInfo): PricedModel {
-  const current = Array.isArray(prices) ? prices.at(-1)?.prices : prices;
+function pricedModel(provider: string, { id, name, context_window: contextWindow }: ModelInfo): PricedModel {
+  // Prices change by date: what is asked for is the one in force now.
+  const found = calcPrice({ input_tokens: 1, output_tokens: 1 }, id, { providerId: provider });
+  const current = found?.model.id === id ? found.model_price : undefined;
   const [input, output] = [lowest(current, 'input_mtok'), lowest(current, 'output_mtok')];
   return {
     id,
