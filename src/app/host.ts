@@ -114,7 +114,10 @@ async function assemble(options: HostOptions, stack: Stack): Promise<Host> {
   await presence.start();
   stack.defer('executor presence', async () => await presence.stop());
   const write = writeSide(log, config, logger);
-  stack.defer('erased tenants', forgetErased(log.keyring, directory, [write.tenants, write.agents, write.sessions, write.budgets]));
+  stack.defer(
+    'erased tenants',
+    forgetErased(log.keyring, directory, [write.tenants, write.agents, write.sessions, write.budgets]),
+  );
   const parts: Built = { options, metrics, log, pool, directory, progress, registry, presence, write };
   if (config.roles.includes('projector')) startReadModels(parts, stack);
   const engine = await startEngine(parts, stack);
