@@ -1,6 +1,7 @@
 import { cpuMs, ms, Sample } from '../figures.ts';
 import { expectStatus } from '../loops.ts';
 import type { Row, RowContext } from '../row.ts';
+import { textOf } from '../stage.ts';
 import type { Node, Stage } from '../stage.ts';
 import { bare, names, rotation, Tenant } from '../tenant.ts';
 import { Lines } from '../wire.ts';
@@ -230,7 +231,7 @@ function followProjections({ connection, manager }: RowContext['stage']): {
   };
 }
 
-/** The commits of the session's only turn as the log holds them, for the bare handler to store. */
+/** Texts as long as the commits of the session's only turn are in the log, for the bare handler to store. */
 async function commitsOfTurn({ manager }: Stage, id: string): Promise<readonly string[]> {
   const commits: string[] = [];
   for (let seq = 1; ;) {
@@ -238,7 +239,7 @@ async function commitsOfTurn({ manager }: Stage, id: string): Promise<readonly s
     // The client's type leaves this form out; the server answers it.
     const message = await manager.streams.getMessage('EVT_0', next as never).catch(() => null);
     if (message === null) break;
-    commits.push(message.string());
+    commits.push(textOf(message.data));
     seq = message.seq + 1;
   }
   // The first one opened the session.

@@ -23,6 +23,7 @@ const schema = z.object({
     .default(ROLES.join(','))
     .transform((text) => text.split(',').map((role) => role.trim()))
     .pipe(z.array(oneOf(ROLES)).min(1)),
+  AGENT_HOST_KEK_FILE: z.string().min(1).optional(),
   NATS_URL: z.string().min(1).optional(),
   DATABASE_URL: z.string().min(1).optional(),
   AGENT_HOST_LOG_SHARDS: whole(1, 64).default(1),
@@ -54,6 +55,8 @@ export interface Config {
   readonly metricsListen: Address;
   readonly dataDir: string;
   readonly adminKey: string | undefined;
+  /** Where the Host's key is kept; absent: an embedded Host makes and keeps its own. */
+  readonly kekFile: string | undefined;
   readonly roles: readonly Role[];
   readonly natsUrl: string | undefined;
   readonly databaseUrl: string | undefined;
@@ -91,11 +94,17 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     );
   }
   const env = parsed.data;
+  if (env.NATS_URL !== undefined && env.AGENT_HOST_KEK_FILE === undefined) {
+    throw new StartError(
+      'NATS_URL is set without AGENT_HOST_KEK_FILE; name the key file that all nodes of the installation share (a new one: openssl rand -base64 32)',
+    );
+  }
   return Object.freeze({
     listen: addressOf(env.AGENT_HOST_LISTEN),
     metricsListen: addressOf(env.AGENT_HOST_METRICS_LISTEN),
     dataDir: env.AGENT_HOST_DATA_DIR,
     adminKey: env.AGENT_HOST_ADMIN_KEY,
+    kekFile: env.AGENT_HOST_KEK_FILE,
     roles: env.AGENT_HOST_ROLES,
     natsUrl: env.NATS_URL,
     databaseUrl: env.DATABASE_URL,

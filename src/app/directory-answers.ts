@@ -1,24 +1,24 @@
 import type { SendCommandParts } from '../commands/session/send-command.ts';
 import type { CreateTenantParts } from '../commands/tenant/create-tenant.ts';
-import type { ModelSelection } from '../domain/agent/manifest.ts';
 import type { Standing } from '../http/sse.ts';
 import type { Directory } from '../projections/directory/directory.ts';
+import type { Keyring } from '../streams/keyring.ts';
 import type { Config } from './config.ts';
-
-/** What a seed with `fixtureModel` selects. */
-const FIXTURE: ModelSelection = { provider: 'fixture', model: 'fixture' };
+import { dataKeys } from './data-keys.ts';
+import { tenantModel } from './models.ts';
 
 /** What use cases ask the directory; each answer is at hand on every node. */
 export function answersOf(
+  keyring: Keyring,
   directory: Directory,
   config: Config,
-): Pick<CreateTenantParts, 'publish' | 'idOf'> & Pick<SendCommandParts, 'isDraining' | 'tenantModel'> {
+): Pick<CreateTenantParts, 'publish' | 'idOf' | 'prepare'> & Pick<SendCommandParts, 'isDraining' | 'tenantModel'> {
   return {
     publish: async (tenant, position) => await directory.publish(tenant, position),
+    prepare: dataKeys(keyring, directory),
     idOf: (key) => directory.tenants.find((tenant) => tenant.idempotencyKey === key)?.id,
     isDraining: (tenantId) => directory.tenant(tenantId)?.state !== 'open',
-    tenantModel: (tenantId) =>
-      config.fixtureModel && directory.tenant(tenantId)?.fixtureModel === true ? FIXTURE : null,
+    tenantModel: tenantModel(directory, config.fixtureModel),
   };
 }
 

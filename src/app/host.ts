@@ -1,3 +1,4 @@
+import type { KeyObject } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { FastifyInstance } from 'fastify';
@@ -8,8 +9,6 @@ import { CommandLoop } from '../commands/execute.ts';
 import { Repository } from '../commands/repository.ts';
 import { shownBudgets } from '../domain/budget/state.ts';
 import { BudgetGate } from '../engine/budget-gate.ts';
-import { fixtureModel } from '../drivers/model/fixture.ts';
-import type { ModelDriver } from '../drivers/model/port.ts';
 import { directoryObjects } from '../drivers/objects/directory.ts';
 import { Fairness } from '../http/fairness.ts';
 import { withinReach } from '../http/problem.ts';
@@ -35,12 +34,14 @@ import { tenantQueries } from '../projections/tenants/queries.ts';
 import { TailHub } from '../streams/tail-hub.ts';
 import { readiness } from './checks.ts';
 import type { Config } from './config.ts';
+import { forgetErased } from './data-keys.ts';
 import { answersOf, standingIn } from './directory-answers.ts';
 import { Engine } from './engine.ts';
 import { ExecutorPresence } from './executor-presence.ts';
 import type { PresenceParts } from './executor-presence.ts';
 import { openLog } from './log.ts';
 import type { LogParts } from './log.ts';
+import { modelCatalog, openModels } from './models.ts';
 import { NodeRegistry } from './node-registry.ts';
 import { Metrics, serveMetrics } from './metrics.ts';
 import { PROJECTIONS, startProjectors } from './projectors.ts';
@@ -53,6 +54,8 @@ export interface HostOptions {
   readonly natsUrl: string;
   readonly databaseUrl: string;
   readonly adminKey: string;
+  /** Wraps the tenants' data keys. */
+  readonly hostKey: KeyObject;
   readonly nodeId: string;
   /** Where objects are kept, absolute. */
   readonly dataDir: string;
@@ -88,14 +91,18 @@ async function assemble(options: HostOptions, stack: Stack): Promise<Host> {
   const { config, logger, nodeId } = options;
   const metrics = new Metrics();
   const { shards, replicas } = config;
-  const log = await openLog({ url: options.natsUrl, name: nodeId, shards, replicas, metrics, logger });
+  const log = await openLog({
+    ...{ url: options.natsUrl, name: nodeId, shards, replicas },
+    ...{ hostKey: options.hostKey, metrics, logger },
+  });
   stack.defer('log', log.close);
   const pool = await openPool(options, metrics);
   stack.defer('read store', async () => await pool.end());
   log.feed.start();
   stack.defer('live feed', () => log.feed.stop());
-  const directory = new Directory(log.directory);
+  const directory = new Directory({ bucket: log.directory, sealer: log.keyring, logger });
   await directory.start();
+  for (const tenantId of directory.unsealed) await log.keyring.create(tenantId);
   stack.defer('directory', () => directory.stop());
   const progress = new ProjectionProgress(pool);
   stack.defer('progress', listenToProgress(log, progress));
@@ -107,7 +114,10 @@ async function assemble(options: HostOptions, stack: Stack): Promise<Host> {
   await presence.start();
   stack.defer('executor presence', async () => await presence.stop());
   const write = writeSide(log, config, logger);
-  stack.defer('erased tenants', forgetErased(directory, write));
+  stack.defer(
+    'erased tenants',
+    forgetErased(log.keyring, directory, [write.tenants, write.agents, write.sessions, write.budgets]),
+  );
   const parts: Built = { options, metrics, log, pool, directory, progress, registry, presence, write };
   if (config.roles.includes('projector')) startReadModels(parts, stack);
   const engine = await startEngine(parts, stack);
@@ -168,8 +178,10 @@ async function startEngine({ options, log, directory, write, metrics }: Built, s
   const { loop, sessions, budgets: spending } = write;
   const isBudgeted = (tenantId: string): boolean => directory.tenant(tenantId)?.budgeted === true;
   const budgets = new BudgetGate({ loop, budgets: spending, clock: systemClock, isBudgeted });
+  const models = openModels({ directory, secrets: log.secrets, fixtureModel: config.fixtureModel, logger });
+  stack.defer('models', models.close);
   const { turns } = config;
-  const engine = new Engine({ log, loop, sessions, models: models(config), budgets, nodeId, logger, turns });
+  const engine = new Engine({ log, loop, sessions, models: models.drivers, budgets, nodeId, logger, turns });
   await engine.start(config.roles.includes('engine'));
   stack.defer('engine', async () => await engine.stop());
   metrics.gauge('turns_active', 'Turns that this process runs.', () => engine.active);
@@ -193,7 +205,7 @@ async function serverParts(
   const { deletion, remove } = tenantDeletion({ log, pool, directory, progress, queries, logger, ...write });
   if (config.roles.includes('projector')) deletion.start();
   stack.defer('tenant deletion', async () => await deletion.stop());
-  const { publish, idOf, isDraining, tenantModel } = answersOf(directory, config);
+  const { publish, idOf, prepare, isDraining, ...answers } = answersOf(log.keyring, directory, config);
   const checks = async (): Promise<Checks> =>
     await readiness({ pool, objects, streams: log.ping, engine: async () => await engine.check() });
   const tenantReads = tenantQueries(pool);
@@ -209,7 +221,7 @@ async function serverParts(
     },
     timeouts: config.timeouts,
     host: await statusParts(built, { features, checks }),
-    admin: { create: { loop, tenants, adminKey, publish, idOf }, remove, queries: tenantReads, freshness },
+    admin: { create: { loop, tenants, adminKey, publish, idOf, prepare }, remove, queries: tenantReads, freshness },
     tenant: {
       loop,
       tenants,
@@ -219,6 +231,8 @@ async function serverParts(
       checks,
       limits: { bodyBytes: config.bodyBytesMax, streams: config.stream.perTenantMax },
       fixtureModel: config.fixtureModel,
+      secrets: log.secrets,
+      catalog: modelCatalog,
     },
     budgets: { loop, tenants, budgets, publish, freshness, shown: shownBudgets, clock: systemClock },
     executors: { loop, tenants, agents, publish, freshness, presence },
@@ -232,7 +246,7 @@ async function serverParts(
       budgets,
       older: { find: async (ref, key, upTo) => await queries.findReceipt(ref, key, upTo) },
       isDraining,
-      tenantModel,
+      ...answers,
       runner: engine.runner,
       clock: systemClock,
     },
@@ -266,7 +280,7 @@ function writeSide(log: LogParts, config: Config, logger: Logger) {
   const sessions = new Repository({
     type: sessionType,
     store: log.store,
-    snapshots: log.snapshots,
+    snapshots: log.folds,
     cacheBytes: config.cacheBytes,
     onSnapshotError,
   });
@@ -288,21 +302,6 @@ function streamAccess(sessions: ReturnType<typeof writeSide>['sessions']): Sessi
     const session = withinReach(caller, state.status === 'absent' ? null : state);
     return { createdPosition: session.createdPosition, latest: () => ({ position, index: 65_535 }) };
   };
-}
-
-function models(config: Config): ReadonlyMap<string, ModelDriver> {
-  return new Map(config.fixtureModel ? [['fixture', fixtureModel]] : []);
-}
-
-/** When a tenant has gone from the directory, nothing of it may be answered from memory. */
-function forgetErased(
-  directory: Directory,
-  { tenants, agents, sessions, budgets }: ReturnType<typeof writeSide>,
-): () => void {
-  return directory.onChange((tenantId) => {
-    if (directory.tenant(tenantId) !== undefined) return;
-    for (const repository of [tenants, agents, sessions, budgets]) repository.forget(tenantId);
-  });
 }
 
 function listenToProgress(log: LogParts, progress: ProjectionProgress): () => void {

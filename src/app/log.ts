@@ -1,3 +1,5 @@
+import type { KeyObject } from 'node:crypto';
+import { SealedSecrets } from '../drivers/secrets/sealed-secrets.ts';
 import type { Logger } from '../lib/logger.ts';
 import { createCodec } from '../streams/codec.ts';
 import type { Codec } from '../streams/codec.ts';
@@ -10,8 +12,12 @@ import { JetStreamLiveFeed } from '../streams/jetstream/live-feed.ts';
 import { natsSignals } from '../streams/jetstream/signals.ts';
 import { ensureTopology } from '../streams/jetstream/topology.ts';
 import { JetStreamWorkQueue } from '../streams/jetstream/work-queue.ts';
+import { Keyring, WrongHostKeyError } from '../streams/keyring.ts';
 import type { KeyValue } from '../streams/key-value.ts';
 import { LiveCommitSource } from '../streams/live-source.ts';
+import { sealedCodec } from '../streams/sealed-codec.ts';
+import { sealedSnapshots } from '../streams/sealed-snapshots.ts';
+import type { Snapshots } from '../streams/sealed-snapshots.ts';
 import type { Signals } from '../streams/signals.ts';
 import type { WorkQueue } from '../streams/work-queue.ts';
 import { UPCASTERS } from './events.ts';
@@ -28,7 +34,12 @@ export interface LogParts {
   readonly signals: Signals;
   readonly directory: KeyValue;
   readonly snapshots: KeyValue;
+  /** What `snapshots` holds of tenants, sealed. */
+  readonly folds: Snapshots;
   readonly leases: KeyValue;
+  /** Data keys of tenants, by which everything of a tenant can be erased. */
+  readonly keyring: Keyring;
+  readonly secrets: SealedSecrets;
   /** False while the connection of the appends is down: a request then need not wait to find out. */
   readonly connected: () => boolean;
   /** Resolves when the server answers on the connection of the appends. */
@@ -41,21 +52,33 @@ export interface LogOptions {
   readonly name: string;
   readonly shards: number;
   readonly replicas: number;
+  readonly hostKey: KeyObject;
   readonly metrics: Metrics;
   readonly logger: Logger;
 }
 
 /** Connects to NATS and makes streams and buckets. @throws StartError */
-export async function openLog({ url, name, shards, replicas, metrics }: LogOptions): Promise<LogParts> {
+export async function openLog({ url, name, shards, replicas, ...options }: LogOptions): Promise<LogParts> {
+  const { hostKey, metrics, logger } = options;
   const connections = await plainly(async () => await connectNats(url, name));
   const { appends, live, consumers } = connections;
   const { manager, buckets } = await plainly(async () => await ensureTopology(appends, { shards, replicas }));
-  const codec = createCodec(UPCASTERS);
-  const feed = new JetStreamLiveFeed(live, codec);
   const bucket = (kv: (typeof buckets)['leases'], bucketName: string): KeyValue =>
     new JetStreamKeyValue(appends, { kv, name: bucketName, onRoundTrip: () => metrics.roundTrip(`kv.${bucketName}`) });
+  const secretBucket = bucket(buckets.secrets, 'SECRETS');
+  const keyring = new Keyring({ bucket: secretBucket, hostKey, logger });
+  try {
+    await plainly(async () => await keyring.start());
+  } catch (error) {
+    await closeNats(connections);
+    throw error;
+  }
+  const plain = createCodec(UPCASTERS);
+  const codec = sealedCodec(plain, keyring);
+  const feed = new JetStreamLiveFeed(live, codec);
+  const snapshots = bucket(buckets.snapshots, 'SNAPSHOT');
   return {
-    codec,
+    codec: plain,
     store: new JetStreamEventStore({
       connection: appends,
       manager,
@@ -69,13 +92,19 @@ export async function openLog({ url, name, shards, replicas, metrics }: LogOptio
     work: new JetStreamWorkQueue(consumers),
     signals: natsSignals(consumers),
     directory: bucket(buckets.directory, 'DIRECTORY'),
-    snapshots: bucket(buckets.snapshots, 'SNAPSHOT'),
+    snapshots,
+    folds: sealedSnapshots(snapshots, keyring),
     leases: bucket(buckets.leases, 'LEASE'),
+    keyring,
+    secrets: new SealedSecrets(keyring, secretBucket),
     connected: watchConnection(appends),
     ping: async () => {
       await manager.getAccountInfo();
     },
-    close: async () => await closeNats(connections),
+    close: async () => {
+      keyring.stop();
+      await closeNats(connections);
+    },
   };
 }
 
@@ -84,6 +113,12 @@ async function plainly<T>(open: () => Promise<T>): Promise<T> {
     return await open();
   } catch (cause) {
     if (cause instanceof NatsSetupError) throw new StartError(cause.message, { cause });
+    if (cause instanceof WrongHostKeyError) {
+      throw new StartError(
+        'the key of AGENT_HOST_KEK_FILE, or of the kek file in the data directory, is not the one that this installation was made with; put the right key there, without it nothing that is stored can be read',
+        { cause },
+      );
+    }
     throw cause;
   }
 }

@@ -6,6 +6,7 @@ import type { Config } from './config.ts';
 import { startServers } from './embedded.ts';
 import { openDataDir } from './embedded/data-dir.ts';
 import { startHost } from './host.ts';
+import { hostKey } from './host-key.ts';
 import { Stack } from './stack.ts';
 
 /** Past it a graceful stop is given up, ms: the engine drains for up to 10 s, the servers end after it. */
@@ -26,6 +27,7 @@ export async function runHost(config: Config): Promise<number> {
     stack.defer('data directory', async () => await dataDir.release());
     const servers = await startServers(config, dataDir, report);
     stack.defer('servers', servers.stop);
+    const kek = await hostKey(config, async () => await dataDir.kek());
     const adminKey = config.adminKey ?? (await dataDir.adminKey());
     const { natsUrl, databaseUrl } = servers;
     const asked = Promise.withResolvers<string>();
@@ -36,6 +38,7 @@ export async function runHost(config: Config): Promise<number> {
       natsUrl,
       databaseUrl,
       adminKey,
+      hostKey: kek,
       nodeId: dataDir.nodeId,
       dataDir: dataDir.path,
       logger,

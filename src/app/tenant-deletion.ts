@@ -9,11 +9,12 @@ import type { TenantState } from '../domain/tenant/state.ts';
 import { TenantDeletion } from '../engine/tenant-deletion.ts';
 import { systemClock } from '../lib/clock.ts';
 import type { Logger } from '../lib/logger.ts';
-import type { Directory } from '../projections/directory/directory.ts';
+import type { Directory, DirectoryTenant } from '../projections/directory/directory.ts';
 import { eraseRows } from '../projections/erase.ts';
 import type { ProjectionProgress } from '../projections/progress.ts';
 import type { ReadStore } from '../projections/read-store/pool.ts';
 import type { SessionQueries } from '../projections/sessions/queries.ts';
+import { scrub } from '../projections/scrub.ts';
 import { ReadStoreUnavailableError } from '../projections/unavailable.ts';
 import type { LogParts } from './log.ts';
 import { PROJECTIONS } from './projectors.ts';
@@ -41,12 +42,23 @@ export function tenantDeletion(parts: DeletionParts): {
   const deletion = new TenantDeletion({
     store: log.store,
     snapshots: log.snapshots,
+    eraseSecrets: async (tenantId) => await log.secrets.eraseAll(tenantId),
+    keys: {
+      destroy: async (tenantId) => await log.keyring.destroy(tenantId),
+      finish: async (tenantId) => await log.keyring.finish(tenantId),
+    },
     directory: {
-      deleting: () => directory.tenants.flatMap(({ id, state }) => (state === 'deleting' ? [id] : [])),
+      deleting: () => [
+        ...new Set([
+          ...directory.tenants.flatMap((tenant) => (isLeaving(tenant) ? [tenant.id] : [])),
+          ...log.keyring.unfinished,
+        ]),
+      ],
       remove: async (tenantId) => await directory.remove(tenantId),
     },
     caughtUp: async () => await caughtUp(parts),
     eraseRows: async (tenantId) => await eraseRows(pool, PROJECTIONS, tenantId),
+    scrubRows: async () => await scrub({ pool, groups: PROJECTIONS, logger }),
     logger,
   });
   const remove: DeleteTenantParts = {
@@ -69,9 +81,14 @@ export function tenantDeletion(parts: DeletionParts): {
         },
       );
     },
+    isErasing: (tenantId) => isLeaving(directory.tenant(tenantId)) || log.keyring.unfinished.includes(tenantId),
     erase: async (tenantId) => await deletion.erase(tenantId),
   };
   return { deletion, remove };
+}
+
+function isLeaving(tenant: DirectoryTenant | undefined): boolean {
+  return tenant?.state === 'deleting';
 }
 
 async function caughtUp({ log, progress }: DeletionParts): Promise<void> {

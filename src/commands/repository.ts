@@ -3,7 +3,7 @@ import { WeightedLru } from '../lib/lru.ts';
 import { eventsOf } from '../streams/commit.ts';
 import type { Commit, StoredCommit } from '../streams/commit.ts';
 import type { EventStore, LiveCommit } from '../streams/event-store.ts';
-import type { KeyValue } from '../streams/key-value.ts';
+import type { Snapshots } from '../streams/sealed-snapshots.ts';
 import { escapeToken, refKey } from '../streams/subjects.ts';
 import type { AggregateRef } from '../streams/subjects.ts';
 import type { AggregateType } from './aggregate.ts';
@@ -26,7 +26,7 @@ export interface RepositoryOptions<S, E extends DomainEvent> {
   readonly type: AggregateType<S, E>;
   readonly store: EventStore;
   /** Absent: no snapshots are read or written. */
-  readonly snapshots?: KeyValue;
+  readonly snapshots?: Snapshots;
   /** Bound of the cache of folded states, bytes by the type's estimate. */
   readonly cacheBytes: number;
   readonly onSnapshotError?: (error: unknown) => void;
@@ -46,7 +46,7 @@ const READ_LIMIT = 500;
 export class Repository<S, E extends DomainEvent> {
   readonly type: AggregateType<S, E>;
   readonly store: EventStore;
-  readonly #snapshots: KeyValue | undefined;
+  readonly #snapshots: Snapshots | undefined;
   readonly #cache: WeightedLru<Entry<S>>;
   readonly #watchers = new Map<string, Set<Watcher>>();
   readonly #onSnapshotError: (error: unknown) => void;

@@ -61,7 +61,7 @@ const CHECKPOINT_VERSION = 2;
  * Sees to it that every open turn goes on. It is a projection of the log (the open turns of one stream) and a comparison
  * that takes no input: any turn that wants a worker and has no living one, and any of which a time is over (a claim's
  * lease, a deadline), is offered to the work queue, however it got there. These are the timers of the Host: as durable as
- * the log they are read from (docs/decisions/0010). A turn that its accepting process runs itself (the common case)
+ * the log they are read from (docs/decisions/0011). A turn that its accepting process runs itself (the common case)
  * never enters the queue; one that waits for people or executors costs an entry in a map.
  *
  *   waiting (another node leads) → leading (follows the stream, compares four times a second) → waiting …
@@ -159,7 +159,7 @@ export class Dispatcher {
 
   /** Of a deleted session only the fact stays. The checkpoint comes after it, so a crash only repeats this. */
   async #eraseDeleted(followed: FollowedCommit): Promise<void> {
-    if (followed.kind === 'undecodable') return;
+    if (followed.kind !== 'commit') return;
     const { ref, position, commit } = followed.stored;
     if (!commit.events.some(({ type }) => type === 'session.deleted')) return;
     await this.#options.store.eraseBefore(ref, position);
@@ -168,7 +168,8 @@ export class Dispatcher {
   }
 
   #observe(followed: FollowedCommit): boolean {
-    if (followed.kind === 'undecodable') {
+    if (followed.kind === 'erased') this.#open.delete(refKey(followed.ref));
+    if (followed.kind !== 'commit') {
       this.#position = followed.position;
       return false;
     }

@@ -106,7 +106,7 @@ export class ModelCaller {
     return false;
   }
 
-  async #call({ session, turn, thread, pending }: WantedCall, signal: AbortSignal): Promise<ModelOutcome> {
+  async #call({ ref, session, turn, thread, pending }: WantedCall, signal: AbortSignal): Promise<ModelOutcome> {
     const driver = this.#options.models.get(pending.provider);
     if (driver === undefined) {
       const message = `The provider ${pending.provider} is not available on this Host. Choose another in the agent's manifest.`;
@@ -118,6 +118,7 @@ export class ModelCaller {
     const conversation = thread.conversation ?? session.conversation;
     const request = {
       callId: pending.callId,
+      tenant: ref.tenant,
       model: pending.model,
       settings: modelOf(session, turn, thread)?.settings ?? {},
       instructions:

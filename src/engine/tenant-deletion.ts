@@ -1,5 +1,6 @@
 import { delay } from '../lib/backoff.ts';
 import { faultPoint } from '../lib/fault-points.ts';
+import type { FaultPoint } from '../lib/fault-points.ts';
 import type { Logger } from '../lib/logger.ts';
 import { OutageLog } from '../lib/outage-log.ts';
 import { AGGREGATE_KINDS, escapeToken } from '../streams/subjects.ts';
@@ -9,6 +10,13 @@ import type { KeyValue } from '../streams/key-value.ts';
 export interface TenantDeletionParts {
   readonly store: EventStore;
   readonly snapshots: KeyValue;
+  readonly eraseSecrets: (tenantId: string) => Promise<void>;
+  /** The data key of a tenant, by which everything of it that is sealed can be read. */
+  readonly keys: {
+    readonly destroy: (tenantId: string) => Promise<void>;
+    /** The very last step: the id is free. */
+    readonly finish: (tenantId: string) => Promise<void>;
+  };
   /** Tenants that this node knows to be in deletion, and how their last trace is taken away. */
   readonly directory: {
     readonly deleting: () => readonly string[];
@@ -18,6 +26,8 @@ export interface TenantDeletionParts {
   readonly caughtUp: () => Promise<void>;
   /** Removes the tenant's rows from every read model. */
   readonly eraseRows: (tenantId: string) => Promise<void>;
+  /** Makes what was removed from the read models unreadable where they are stored. */
+  readonly scrubRows: () => Promise<void>;
   readonly logger: Logger;
 }
 
@@ -26,11 +36,15 @@ const QUIET_MS = 1_500;
 const SWEEP_MS = 5_000;
 
 /**
- * Takes everything of a tenant away, step by step; each step may be repeated, and the entry in the directory, which goes
- * last, says that the steps are not done. So a crash at any point is finished by the next sweep of any node.
+ * Takes everything of a tenant away, step by step; each step may be repeated, and the entry in the directory and the open
+ * tombstone of the data key, which go last, say that the steps are not done. So a crash at any point is finished by the
+ * next sweep of any node.
  *
- *   keys dead everywhere → read models caught up → log (all but the tenant's own subject) → rows → snapshots
- *     → the tenant's own subject → directory entry
+ *   keys dead everywhere → data key destroyed → read models caught up → log (all but the tenant's own subject) → rows →
+ *     snapshots, secrets → the tenant's own subject → rows again → files of the read models → directory entry → tombstone
+ *
+ * The data key goes first: whatever happens later, copies that nobody can reach (old blocks of a stream, replicas,
+ * backups) are unreadable from then on (docs/decisions/0009). No later step has to read what the tenant wrote.
  *
  * It takes no input: whatever is in deletion is deleted, whoever asked for it.
  */
@@ -81,23 +95,49 @@ export class TenantDeletion {
   }
 
   async #steps(tenantId: string): Promise<void> {
-    const { store, snapshots, directory, caughtUp, eraseRows } = this.#parts;
     await delay(QUIET_MS);
-    await faultPoint('deletion.quiet');
+    for (const [done, step] of this.#plan(tenantId)) {
+      // Another node was faster: the id may belong to a new tenant by now.
+      if (!this.#parts.directory.deleting().includes(tenantId)) return;
+      await step();
+      await faultPoint(done);
+    }
+  }
+
+  #plan(tenantId: string): readonly (readonly [FaultPoint, () => Promise<void>])[] {
+    const { store, keys, directory, eraseRows, scrubRows } = this.#parts;
+    return [
+      ['deletion.quiet', async () => await Promise.resolve()],
+      ['deletion.key-destroyed', async () => await keys.destroy(tenantId)],
+      ['deletion.log-erased', async () => await this.#eraseWork(tenantId)],
+      ['deletion.rows-erased', async () => await eraseRows(tenantId)],
+      [
+        'deletion.tenant-erased',
+        async () => {
+          await this.#eraseValues(tenantId);
+          await store.erase(tenantId, ['tenant']);
+          // Once more: a rebuild that began since may have read the tenant's own commits, if they lay there unsealed.
+          await eraseRows(tenantId);
+        },
+      ],
+      ['deletion.scrubbed', scrubRows],
+      ['deletion.removed', async () => await directory.remove(tenantId)],
+      ['deletion.finished', async () => await keys.finish(tenantId)],
+    ];
+  }
+
+  async #eraseWork(tenantId: string): Promise<void> {
     // Commits that a projector has still in hand would bring rows back after they were removed.
-    await caughtUp();
-    await store.erase(
+    await this.#parts.caughtUp();
+    await this.#parts.store.erase(
       tenantId,
       AGGREGATE_KINDS.filter((kind) => kind !== 'tenant'),
     );
-    await faultPoint('deletion.log-erased');
-    await eraseRows(tenantId);
-    await faultPoint('deletion.rows-erased');
+  }
+
+  async #eraseValues(tenantId: string): Promise<void> {
+    const { snapshots, eraseSecrets } = this.#parts;
     for (const kind of AGGREGATE_KINDS) await snapshots.erase(`${kind}.${escapeToken(tenantId)}`);
-    await store.erase(tenantId, ['tenant']);
-    // Once more: a rebuild that began since has read the tenant's own commits.
-    await eraseRows(tenantId);
-    await faultPoint('deletion.tenant-erased');
-    await directory.remove(tenantId);
+    await eraseSecrets(tenantId);
   }
 }

@@ -38,6 +38,21 @@ const OPERATIONS: Readonly<Record<string, readonly [tag: string, summary: string
   'GET /v1/tenant/issuers': ['Tenant', 'List issuers'],
   'GET /v1/tenant/issuers/:name': ['Tenant', 'One issuer'],
   'DELETE /v1/tenant/issuers/:name': ['Tenant', 'Trust an issuer no longer'],
+  'GET /v1/tenant/model': ['Models', 'The model of turns that name none of their own'],
+  'PUT /v1/tenant/model': [
+    'Models',
+    'Select a model, with the address and the credential of its provider',
+    'Replaces the selection. A credential that was stored for another baseUrl has to be sent again with the new one.',
+  ],
+  'PUT /v1/tenant/model/selection': ['Models', 'Select another model; addresses, credentials and settings stay'],
+  'GET /v1/tenant/model/catalog': ['Models', 'Providers, and the models whose prices are known'],
+  'GET /v1/tenant/model/credentials/:provider': ['Models', 'Whether a credential is stored; never the key'],
+  'PUT /v1/tenant/model/credentials/:provider': [
+    'Models',
+    'Store or replace the key for a provider',
+    'The next model call uses it: at once on this node and within a second on every other.',
+  ],
+  'DELETE /v1/tenant/model/credentials/:provider': ['Models', 'Take the key for a provider away'],
   'GET /v1/tenant/budgets': ['Model calls', 'Budgets, with what is spent of them in the present period'],
   'PUT /v1/tenant/budgets': [
     'Model calls',

@@ -27,6 +27,7 @@ import { issuerRoutes } from './routes/issuers.ts';
 import { keyRoutes } from './routes/keys.ts';
 import { statusRoutes } from './routes/status.ts';
 import type { StatusRouteParts } from './routes/status.ts';
+import { modelRoutes } from './routes/model.ts';
 import { sessionRoutes } from './routes/sessions.ts';
 import { tenantRoutes } from './routes/tenant.ts';
 import type { TenantRouteParts } from './routes/tenant.ts';
@@ -107,6 +108,7 @@ export async function createServer(parts: ServerParts): Promise<FastifyInstance>
   await app.register(tenantRoutes(parts.tenant));
   await app.register(keyRoutes(parts.tenant));
   await app.register(issuerRoutes(parts.tenant));
+  await app.register(modelRoutes(parts.tenant));
   await app.register(budgetRoutes(parts.budgets));
   await app.register(executorRoutes(parts.executors));
   await app.register(agentRoutes(parts.agents));

@@ -12,10 +12,16 @@ export type FaultPoint =
   | 'projection.applied'
   | 'dispatcher.checkpointed'
   | 'session.erased'
+  | 'credential.stored'
+  | 'credential.recorded'
   | 'deletion.quiet'
+  | 'deletion.key-destroyed'
   | 'deletion.log-erased'
   | 'deletion.rows-erased'
-  | 'deletion.tenant-erased';
+  | 'deletion.tenant-erased'
+  | 'deletion.scrubbed'
+  | 'deletion.removed'
+  | 'deletion.finished';
 
 const handlers = new Map<FaultPoint, () => Promise<void> | void>();
 

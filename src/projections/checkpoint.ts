@@ -9,6 +9,9 @@ export class FencedError extends Error {}
 /** The schema that a rebuild fills. */
 export const besideOf = (group: ProjectionGroup): string => `${group.name}_next`;
 
+/** The schema that a rebuild has taken the place of, until it is dropped. */
+export const replacedOf = (group: ProjectionGroup): string => `${group.name}_old`;
+
 /** How far a group has read a stream; 0 before its first commit. */
 export async function readCheckpoint(connection: CommonQueryMethods, schema: string, shard: number): Promise<number> {
   const row = z.object({ position: z.int() });

@@ -1,5 +1,6 @@
 import { sql } from 'slonik';
-import { besideOf, holdGroup } from './checkpoint.ts';
+import { escapeToken } from '../streams/subjects.ts';
+import { besideOf, holdGroup, replacedOf } from './checkpoint.ts';
 import type { ProjectionGroup } from './projection.ts';
 import { reading } from './read-store/pool.ts';
 import type { ReadStore } from './read-store/pool.ts';
@@ -20,8 +21,15 @@ export async function eraseRows(pool: ReadStore, groups: readonly ProjectionGrou
               sql.unsafe`delete from ${sql.identifier([group.name, table])} where tenant = ${tenant}`,
             );
           }
+          // The reason why a commit was parked may quote it.
+          await transaction.query(sql.unsafe`
+            delete from ${sql.identifier([group.name, 'parked'])} where split_part(subject, '.', 3) = ${escapeToken(tenant)}`);
           await transaction.query(sql.unsafe`drop schema if exists ${sql.identifier([besideOf(group)])} cascade`);
         }),
+    );
+    // What a rebuild has replaced, and left behind when it was killed.
+    await reading(
+      async () => await pool.query(sql.unsafe`drop schema if exists ${sql.identifier([replacedOf(group)])} cascade`),
     );
   }
 }

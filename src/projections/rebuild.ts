@@ -3,7 +3,7 @@ import type { DatabasePool, DatabasePoolConnection, DatabaseTransactionConnectio
 import { z } from 'zod';
 import type { Logger } from '../lib/logger.ts';
 import type { CommitSource } from '../streams/event-store.ts';
-import { besideOf, FencedError, holdGroup, readCheckpoint } from './checkpoint.ts';
+import { besideOf, FencedError, holdGroup, readCheckpoint, replacedOf } from './checkpoint.ts';
 import type { ProjectionGroup } from './projection.ts';
 import { applyBatch, BATCH_MAX } from './runner.ts';
 
@@ -82,7 +82,7 @@ export async function fill(
  */
 async function swap(connection: DatabasePoolConnection, options: RebuildOptions, next: string): Promise<void> {
   const { name: live, tables } = options.group;
-  const old = `${live}_old`;
+  const old = replacedOf(options.group);
   await connection.query(sql.unsafe`drop schema if exists ${sql.identifier([old])} cascade`);
   await connection.transaction(async (transaction) => {
     await holdGroup(transaction, live, 'alone');
@@ -98,7 +98,7 @@ async function swap(connection: DatabasePoolConnection, options: RebuildOptions,
     await transaction.query(sql.unsafe`alter schema ${sql.identifier([next])} rename to ${sql.identifier([live])}`);
   });
   for (const table of [...tables, 'parked', 'checkpoint']) {
-    await connection.query(sql.unsafe`drop table ${sql.identifier([old, table])}`);
+    await connection.query(sql.unsafe`drop table if exists ${sql.identifier([old, table])}`);
   }
-  await connection.query(sql.unsafe`drop schema ${sql.identifier([old])}`);
+  await connection.query(sql.unsafe`drop schema if exists ${sql.identifier([old])}`);
 }

@@ -158,13 +158,14 @@ async function applyTogether(connection: WriteConnection, options: BatchOptions)
   const commits: StoredCommit[] = [];
   for (const followed of batch) {
     if (followed.kind === 'undecodable') throw followed.error;
-    commits.push(followed.stored);
+    // What is erased leaves nothing but its place.
+    if (followed.kind === 'commit') commits.push(followed.stored);
   }
   const to = positionOf(batch.at(-1)) ?? from;
   await connection.transaction(async (transaction) => {
     await holdGroup(transaction, schema, 'shared');
     await moveCheckpoint(transaction, schema, { shard, from, to });
-    await group.apply(transaction, schema, commits);
+    if (commits.length > 0) await group.apply(transaction, schema, commits);
   });
   await faultPoint('projection.applied');
   return to;

@@ -34,6 +34,8 @@ export interface CommitPage {
  *   none), exactly once, also when acknowledgements are lost; of several writers with one expectation one wins.
  * - Once it has returned `appended`, the commit is on disk and no crash takes it back.
  * - Commits of one aggregate are read in the order of their positions, without gaps.
+ * - Once the data key of a tenant has been destroyed, its commits are as if they had never been; only `head` and `heads`
+ *   still see them until they are erased.
  * Positions are opaque, rising numbers; they are not consecutive within an aggregate.
  */
 export interface EventStore {
@@ -63,7 +65,7 @@ export interface LiveCommit {
   readonly position: number;
   /** Position of the commit before it in the same aggregate; 0 = it is the first. A mismatch is a gap. */
   readonly previous: number;
-  /** Decoded on first use, shared by all listeners. */
+  /** Decoded on first use, shared by all listeners. @throws ErasedCommitError, UndecodableCommitError */
   readonly stored: () => StoredCommit;
 }
 
@@ -93,7 +95,8 @@ export interface FollowOptions {
 export interface CommitSource {
   /**
    * Batches of commits in the order of their positions: one batch is what had arrived when the last one was taken, at
-   * most `buffer`. Ends when the signal aborts. A commit that cannot be decoded comes as `undecodable`.
+   * most `buffer`. Ends when the signal aborts. A commit that cannot be decoded comes as `undecodable`, one of a tenant
+   * whose data key has been destroyed as `erased`.
    */
   follow(options: FollowOptions): AsyncIterable<readonly FollowedCommit[]>;
   /** Position of the newest commit of these kinds in the stream; 0 when there is none. From the leader, never stale. */
@@ -106,6 +109,7 @@ export interface CommitSource {
 
 export type FollowedCommit =
   | { readonly kind: 'commit'; readonly stored: StoredCommit }
+  | { readonly kind: 'erased'; readonly ref: AggregateRef; readonly shard: number; readonly position: number }
   | {
       readonly kind: 'undecodable';
       readonly ref: AggregateRef;

@@ -1,5 +1,6 @@
 import { backoffMs, delay } from '../lib/backoff.ts';
 import type { CommitSource, FollowedCommit, FollowOptions, LiveCommit, LiveFeed } from './event-store.ts';
+import { ErasedCommitError } from './sealed-codec.ts';
 import type { AggregateKind } from './subjects.ts';
 
 /** Commits that may wait for one follower before it reads from the log instead. */
@@ -205,6 +206,7 @@ function followed(commit: LiveCommit): FollowedCommit {
   } catch (error) {
     if (!(error instanceof Error)) throw error;
     const { ref, shard, position } = commit;
+    if (error instanceof ErasedCommitError) return { kind: 'erased', ref, shard, position };
     return { kind: 'undecodable', ref, shard, position, error };
   }
 }

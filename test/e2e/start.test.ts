@@ -1,5 +1,6 @@
 import { spawn } from 'node:child_process';
-import { chmod, mkdtemp, rm, stat, writeFile } from 'node:fs/promises';
+import { randomBytes } from 'node:crypto';
+import { chmod, mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -32,6 +33,12 @@ async function run(
 async function directory(): Promise<AsyncDisposable & { path: string }> {
   const path = await mkdtemp(join(tmpdir(), 'agent-host-start-'));
   return { path, [Symbol.asyncDispose]: async () => await rm(path, { recursive: true, force: true }) };
+}
+
+/** Writes a Host key, a new one if none is given. Returns the path of its file. */
+async function keyFile(path: string, text = randomBytes(32).toString('base64')): Promise<string> {
+  await writeFile(join(path, 'kek'), text);
+  return join(path, 'kek');
 }
 
 /** One plain line on standard error, no stack, exit code 1. */
@@ -89,12 +96,48 @@ test('an unreachable database or NATS server is one plain line that hides the pa
   const base = { AGENT_HOST_DATA_DIR: data.path, AGENT_HOST_LISTEN: '127.0.0.1:0' };
   const database = await run({ ...base, DATABASE_URL: 'postgres://someone:hush-hush@127.0.0.1:9/nowhere' });
   expectPlain(database, /^agent-host: the database of DATABASE_URL cannot be used/);
-  const nats = await run({ ...base, NATS_URL: 'nats://someone:hush-hush@127.0.0.1:9' });
+  const withKey = { ...base, AGENT_HOST_KEK_FILE: await keyFile(data.path) };
+  const nats = await run({ ...withKey, NATS_URL: 'nats://someone:hush-hush@127.0.0.1:9' });
   expectPlain(nats, /^agent-host: NATS cannot be reached.*NATS_URL/);
   for (const { stderr, stdout } of [database, nats]) expect(stderr + stdout).not.toContain('hush-hush');
 });
 
+test('another Host key than that of the installation is refused at the start, and the right one still works', async () => {
+  await using host = await startHost();
+  const tenant = await new AdminClient(host).createTenant();
+  await using data = await directory();
+  const base = { AGENT_HOST_DATA_DIR: data.path, AGENT_HOST_LISTEN: '127.0.0.1:0' };
+  const urls = { NATS_URL: await host.file('nats-url'), DATABASE_URL: await host.file('database-url') };
+  const wrong = await run({ ...base, ...urls, AGENT_HOST_KEK_FILE: await keyFile(data.path) });
+  expectPlain(
+    wrong,
+    /^agent-host: the key of AGENT_HOST_KEK_FILE.* is not the one that this installation was made with/,
+  );
+  for (const [text, says] of [
+    ['c2hvcnQ=', /does not hold 32 bytes as base64/],
+    ['', /does not hold 32 bytes as base64/],
+  ] as const) {
+    expectPlain(await run({ ...base, ...urls, AGENT_HOST_KEK_FILE: await keyFile(data.path, text) }), says);
+  }
+  const missing = await run({ ...base, ...urls, AGENT_HOST_KEK_FILE: join(data.path, 'nowhere') });
+  expectPlain(missing, /^agent-host: the file of AGENT_HOST_KEK_FILE cannot be read/);
+  expectPlain(await run({ ...base, ...urls }), /^agent-host: NATS_URL is set without AGENT_HOST_KEK_FILE/);
+  await host.stop();
+  const own = join(host.dataDir, 'kek');
+  const right = await readFile(own, 'utf8');
+  expect((await stat(own)).mode & 0o777).toBe(0o600);
+  await keyFile(host.dataDir);
+  expectPlain(
+    await run({ ...base, AGENT_HOST_DATA_DIR: host.dataDir }),
+    /is not the one that this installation was made with/,
+  );
+  await keyFile(host.dataDir, right);
+  await host.start();
+  expect((await tenant.at(host).request({ path: '/v1/me' })).status).toBe(200);
+});
+
 test.each([
+  [{ NATS_URL: 'nats://127.0.0.1:1' }, /NATS_URL is set without AGENT_HOST_KEK_FILE/],
   [{ AGENT_HOST_LISTEN: 'nowhere' }, /AGENT_HOST_LISTEN must be host:port/],
   [{ AGENT_HOST_LISTEN: '127.0.0.1:99999' }, /no valid port/],
   [{ AGENT_HOST_ROLES: 'commands,cook' }, /AGENT_HOST_ROLES/],

@@ -16,6 +16,8 @@ async function tenantWithHistory(admin: AdminClient): Promise<TenantClient> {
   const tenant = await admin.createTenant();
   await tenant.saveAgent();
   await tenant.request({ method: 'PUT', path: '/v1/tenant/keys/ops', body: { role: 'management' } });
+  const body = { apiKey: 'a-key-for-models' };
+  expect((await tenant.request({ method: 'PUT', path: '/v1/tenant/model/credentials/openai', body })).status).toBe(200);
   for (const session of ['one', 'two']) {
     await tenant.openSession(session);
     const { turnId } = await tenant.message(session, 'hello');
@@ -31,12 +33,15 @@ async function remove(admin: AdminClient, { tenantId }: TenantClient, query = ''
 /** Everything in the stores that names the tenant: subjects of the log and the buckets, rows of the read models. */
 async function traces(host: Host, tenantId: string): Promise<string[]> {
   const found: string[] = [];
+  // Secrets are kept under the id in base64.
+  const names = [tenantId, Buffer.from(tenantId).toString('base64url')];
   const connections = await connectNats(await host.file('nats-url'), 'test');
   try {
     const manager = await jetstreamManager(connections.appends);
-    for await (const name of manager.streams.names()) {
-      const { state } = await manager.streams.info(name, { subjects_filter: '>' });
-      found.push(...Object.keys(state.subjects ?? {}).filter((subject) => subject.includes(tenantId)));
+    for await (const stream of manager.streams.names()) {
+      const { state } = await manager.streams.info(stream, { subjects_filter: '>' });
+      const subjects = Object.keys(state.subjects ?? {});
+      found.push(...subjects.filter((subject) => names.some((name) => subject.includes(name))));
     }
   } finally {
     await closeNats(connections);
@@ -59,6 +64,7 @@ test('refuse, drain and cancel do with running turns what they say, and leave no
   const tenant = await tenantWithHistory(admin);
   const { turnId } = await tenant.play('one', HANGING);
 
+  expect((await traces(host, tenant.tenantId)).some((trace) => trace.startsWith('$KV.SECRETS.secret.'))).toBe(true);
   const refused = await remove(admin, tenant);
   expect([refused.status, refused.json]).toMatchObject([409, { code: 'active_work', details: { activeTurns: 1 } }]);
   const late = await remove(admin, tenant, '?activeWork=drain&timeoutSeconds=1');
@@ -106,29 +112,30 @@ test('a drained tenant takes no new message, lets running turns end, and is gone
   );
 });
 
-test.each(['deletion.quiet', 'deletion.log-erased', 'deletion.rows-erased', 'deletion.tenant-erased'])(
-  'killed at %s, the deletion is finished after the next start',
-  async (point) => {
-    await using host = await startHost({ env: { AGENT_HOST_FAULT_POINTS: `${point}=kill` } });
-    const admin = new AdminClient(host);
-    const doomed = await tenantWithHistory(admin);
-    const bystander = await tenantWithHistory(admin);
-    const before = await bystander.items('one');
-    await remove(admin, doomed).catch(() => null);
-    await host.kill();
-    await host.restart({ AGENT_HOST_FAULT_POINTS: '' });
-    const status = new AdminClient(host);
-    await until(
-      'the tenant is gone',
-      async () => (await status.request({ path: `/v1/admin/tenants/${doomed.tenantId}` })).status === 404,
-      30_000,
-    );
-    await until(
-      'nothing names it any more',
-      async () => (await traces(host, doomed.tenantId)).every((trace) => trace.startsWith('$KV.DIRECTORY')),
-      20_000,
-    );
-    expect((await doomed.at(host).request({ path: '/v1/me' })).status).toBe(401);
-    expect(await bystander.at(host).items('one')).toEqual(before);
-  },
-);
+const POINTS = [
+  ...['quiet', 'key-destroyed', 'log-erased', 'rows-erased', 'tenant-erased', 'scrubbed', 'removed', 'finished'],
+].map((step) => `deletion.${step}`);
+
+test.each(POINTS)('killed at %s, the deletion is finished after the next start', async (point) => {
+  await using host = await startHost({ env: { AGENT_HOST_FAULT_POINTS: `${point}=kill` } });
+  const admin = new AdminClient(host);
+  const doomed = await tenantWithHistory(admin);
+  const bystander = await tenantWithHistory(admin);
+  const before = await bystander.items('one');
+  await remove(admin, doomed).catch(() => null);
+  await host.kill();
+  await host.restart({ AGENT_HOST_FAULT_POINTS: '' });
+  const status = new AdminClient(host);
+  await until(
+    'the tenant is gone',
+    async () => (await status.request({ path: `/v1/admin/tenants/${doomed.tenantId}` })).status === 404,
+    30_000,
+  );
+  await until(
+    'nothing names it any more',
+    async () => (await traces(host, doomed.tenantId)).every((trace) => trace.startsWith('$KV.DIRECTORY')),
+    20_000,
+  );
+  expect((await doomed.at(host).request({ path: '/v1/me' })).status).toBe(401);
+  expect(await bystander.at(host).items('one')).toEqual(before);
+});

@@ -11,6 +11,8 @@ import { newId } from '#src/lib/ids.ts';
 import { Directory, DirectoryProjector } from '#src/projections/directory/directory.ts';
 import type { DirectoryTenant } from '#src/projections/directory/directory.ts';
 import { LogUnavailableError } from '#src/streams/event-store.ts';
+import { SealBrokenError } from '#src/streams/keyring.ts';
+import type { Keyring } from '#src/streams/keyring.ts';
 import { JetStreamKeyValue } from '#src/streams/jetstream/key-value.ts';
 import type { KeyValue } from '#src/streams/key-value.ts';
 import { openLog } from '../support/jetstream.ts';
@@ -56,7 +58,7 @@ async function created(): Promise<string> {
 }
 
 async function node(): Promise<Directory> {
-  const directory = new Directory(bucket);
+  const directory = new Directory({ bucket, sealer: log.keyring, logger: capturedLog().logger });
   await directory.start();
   disposables.defer(() => directory.stop());
   return directory;
@@ -115,19 +117,52 @@ test('executors are principals like keys, on every node, and an entry from befor
   const { state, position } = await tenants.refresh(refOf(id));
   if (state.status === 'absent') throw new Error('there is no tenant');
   await here.publish(state, position);
-  const { executors: _, ...old } = JSON.parse((await bucket.get(`tenant.${id}`))?.value ?? '') as DirectoryTenant;
+  // As it was written before there were executors, and before entries were sealed.
+  const { executors: _, ...old } = here.tenant(id) as DirectoryTenant;
   await bucket.put(`tenant.${id}`, JSON.stringify({ ...old, name: 'Old' }));
   await until('the old entry is known', () => there.tenant(id)?.name === 'Old' && here.tenant(id)?.name === 'Old');
   expect([there.tenant(id)?.executors, there.principals(hash), knows(there, id)]).toEqual([[], [], true]);
+  expect([here.unsealed, there.unsealed]).toEqual([[id], [id]]);
   const executor = { agentId: 'a/b', implementationVersion: 'v', hash, updatedAt: '' };
   await here.publish({ ...state, executors: [executor] }, position + 1);
   await until('the executor is known', () => there.principals(hash).length > 0);
   for (const directory of [here, there]) {
     expect(directory.principals(hash)).toEqual([{ tenantId: id, principalId: 'a/b', role: 'executor' }]);
   }
+  expect([here.unsealed, there.unsealed]).toEqual([[], []]);
   await here.publish({ ...state, status: 'deleting', executors: [executor] }, position + 2);
   await until('nothing of a tenant that goes is known', () => there.principals(hash).length === 0);
   expect([here.principals(hash), knows(here, id)]).toEqual([[], false]);
+});
+
+test('an entry waits for its key while that cannot be asked for; one that does not open is an alarm and holds up no other', async () => {
+  const ids = [await created(), await created(), await created()];
+  const writer = await node();
+  for (const id of ids) {
+    const { state, position } = await tenants.refresh(refOf(id));
+    await writer.publish(state, position);
+    const { value } = (await bucket.get(`tenant.${id}`)) ?? { value: '' };
+    expect(value).not.toContain('A tenant');
+    expect(value).not.toContain(sha256Hex(id));
+  }
+  const [late = '', broken = '', garbage = ''] = ids;
+  await bucket.put(`tenant.${garbage}`, 'no entry');
+  let failures = 0;
+  const { logger, lines } = capturedLog();
+  const openText: Keyring['openText'] = async (tenant, context, sealed) => {
+    if (tenant === late && failures++ < 3) throw new LogUnavailableError('away');
+    if (tenant === broken) throw new SealBrokenError('broken');
+    return await log.keyring.openText(tenant, context, sealed);
+  };
+  const directory = new Directory({ bucket, sealer: overriding(log.keyring, { openText }), logger });
+  await directory.start();
+  expect(failures).toBeGreaterThan(3);
+  expect([knows(directory, late), knows(directory, broken), knows(directory, garbage)]).toEqual([true, false, false]);
+  expect(lines.filter(({ msg }) => msg.includes('ALARM'))).toHaveLength(2);
+  await bucket.put(`tenant.${late}`, 'no entry');
+  await until('its old credentials are not trusted any more', () => !knows(directory, late));
+  directory.stop();
+  for (const id of [late, garbage]) await bucket.remove(`tenant.${id}`);
 });
 
 test('of many that publish at once the newest stays', async () => {

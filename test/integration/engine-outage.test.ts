@@ -23,7 +23,7 @@ beforeAll(async () => {
   direct = disposables.use(await openLog(nats.url));
   // Short: an append gives up while the log is away, and the worker has to go on by itself.
   faulty = disposables.use(
-    await openLog(nats.urlThrough(proxy.port), { publishTimeoutMs: 100, appendDeadlineMs: 300 }),
+    await openLog(nats.urlThrough(proxy.port), { codec: direct.codec, publishTimeoutMs: 100, appendDeadlineMs: 300 }),
   );
 });
 

@@ -26,6 +26,7 @@ beforeAll(async () => {
   direct = disposables.use(await openLog(nats.url));
   faulty = disposables.use(
     await openLog(nats.urlThrough(proxy.port), {
+      codec: direct.codec,
       publishTimeoutMs: 150,
       onOutcome: (outcome) => {
         if (outcome === 'retried') retries++;

@@ -7,6 +7,7 @@ import { executorSuite } from '../conformance/http/executors.ts';
 import { historySuite } from '../conformance/http/history.ts';
 import { issuerSuite } from '../conformance/http/issuers.ts';
 import { keySuite } from '../conformance/http/keys.ts';
+import { modelSuite } from '../conformance/http/model.ts';
 import { nodeSuite } from '../conformance/http/nodes.ts';
 import { openSuite } from '../conformance/http/open.ts';
 import { sessionSuite } from '../conformance/http/sessions.ts';
@@ -38,6 +39,7 @@ describe('the durable Host, two nodes on one log', () => {
     keySuite,
     issuerSuite,
     tenantSuite,
+    modelSuite,
     executorSuite,
     budgetSuite,
     agentSuite,

@@ -1,4 +1,9 @@
 import { createCodec } from '#src/streams/codec.ts';
+import { JetStreamKeyValue } from '#src/streams/jetstream/key-value.ts';
+import type { KeyValue } from '#src/streams/key-value.ts';
+import { Keyring } from '#src/streams/keyring.ts';
+import type { CommitCodec } from '#src/streams/sealed-codec.ts';
+import { sealedCodec } from '#src/streams/sealed-codec.ts';
 import { JetStreamCommitSource } from '#src/streams/jetstream/commit-source.ts';
 import { closeNats, connectNats } from '#src/streams/jetstream/connection.ts';
 import type { NatsConnections } from '#src/streams/jetstream/connection.ts';
@@ -7,6 +12,9 @@ import type { EventStoreOptions } from '#src/streams/jetstream/event-store.ts';
 import { JetStreamLiveFeed } from '#src/streams/jetstream/live-feed.ts';
 import { ensureTopology } from '#src/streams/jetstream/topology.ts';
 import type { Topology } from '#src/streams/jetstream/topology.ts';
+import { TEST_HOST_KEY } from './host-keys.ts';
+import { capturedLog } from './logger.ts';
+import { overriding } from './overriding.ts';
 
 /** One node's view of the log, as the composition root puts it together. */
 export interface TestLog extends AsyncDisposable {
@@ -15,17 +23,32 @@ export interface TestLog extends AsyncDisposable {
   readonly store: JetStreamEventStore;
   readonly feed: JetStreamLiveFeed;
   readonly source: JetStreamCommitSource;
+  /** The bucket `SECRETS`. */
+  readonly secrets: KeyValue;
+  readonly keyring: Keyring;
+  readonly codec: CommitCodec;
 }
 
 type StoreOptions = Pick<EventStoreOptions, 'publishTimeoutMs' | 'appendDeadlineMs' | 'onRoundTrip' | 'onOutcome'>;
 
+/**
+ * Tests name tenants that nobody has created: a tenant's first append makes its data key, as its creation does otherwise.
+ * `codec`: another node's, which is not cut off when this one is.
+ */
 export async function openLog(
   url: string,
-  { shards = 1, ...options }: { shards?: number } & StoreOptions = {},
+  { shards = 1, ...options }: { shards?: number; codec?: CommitCodec } & StoreOptions = {},
 ): Promise<TestLog> {
   const connections = await connectNats(url, 'test');
   const topology = await ensureTopology(connections.appends, { shards, replicas: 1 });
-  const codec = createCodec({});
+  const secrets = new JetStreamKeyValue(connections.appends, { kv: topology.buckets.secrets, name: 'SECRETS' });
+  const keyring = new Keyring({ bucket: secrets, hostKey: TEST_HOST_KEY, logger: capturedLog().logger });
+  await keyring.start();
+  const obtain: Keyring['obtain'] = async (tenant) => {
+    await keyring.create(tenant);
+    return await keyring.obtain(tenant);
+  };
+  const codec = options.codec ?? sealedCodec(createCodec({}), overriding(keyring, { obtain }));
   const { manager } = topology;
   const store = new JetStreamEventStore({ connection: connections.appends, manager, codec, shards, ...options });
   const feed = new JetStreamLiveFeed(connections.live, codec);
@@ -37,8 +60,12 @@ export async function openLog(
     store,
     feed,
     source,
+    secrets,
+    keyring,
+    codec,
     [Symbol.asyncDispose]: async () => {
       feed.stop();
+      keyring.stop();
       await closeNats(connections);
     },
   };

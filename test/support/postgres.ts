@@ -13,12 +13,13 @@ const TEMPLATE = 'migrated';
 
 /** A Postgres of its own for one test file; each test takes a database of its own from it. */
 export class TestPostgres implements AsyncDisposable {
-  readonly #directory: string;
+  /** Its data lies somewhere below. */
+  readonly directory: string;
   readonly #server: EmbeddedServer;
   #made = 0;
 
   private constructor(directory: string, server: EmbeddedServer) {
-    this.#directory = directory;
+    this.directory = directory;
     this.#server = server;
   }
 
@@ -47,7 +48,7 @@ export class TestPostgres implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#server.stop();
-    await rm(this.#directory, { recursive: true, force: true });
+    await rm(this.directory, { recursive: true, force: true });
   }
 
   async #create(template: string): Promise<string> {

@@ -4,6 +4,7 @@ import { openReadStore } from '../../projections/read-store/pool.ts';
 import { rebuild } from '../../projections/rebuild.ts';
 import type { Config } from '../config.ts';
 import { readIfPresent } from '../embedded/files.ts';
+import { hostKeyOfRunning } from '../host-key.ts';
 import { openLog } from '../log.ts';
 import { Metrics } from '../metrics.ts';
 import { PROJECTIONS } from '../projectors.ts';
@@ -27,7 +28,10 @@ export async function rebuildProjections(config: Config, name: string | undefine
   const stack = new Stack();
   try {
     const { shards, replicas } = config;
-    const log = await openLog({ url: natsUrl, name: 'rebuild', shards, replicas, metrics: new Metrics(), logger });
+    const log = await openLog({
+      ...{ url: natsUrl, name: 'rebuild', shards, replicas },
+      ...{ hostKey: await hostKeyOfRunning(config), metrics: new Metrics(), logger },
+    });
     stack.defer('log', log.close);
     const pool = await openReadStore({ url: databaseUrl, maximumConnections: 2 });
     stack.defer('read store', async () => await pool.end());

@@ -49,6 +49,8 @@ const SETTINGS: Readonly<Record<string, string>> = {
   wal_level: 'minimal',
   max_wal_senders: '0',
   max_wal_size: '1GB',
+  // A segment that is used again keeps the bytes of deleted rows until they are written over.
+  wal_recycle: 'off',
   huge_pages: 'off',
   jit: 'off',
   io_method: 'sync',

@@ -30,6 +30,8 @@ export interface CreateTenantParts {
   readonly adminKey: string;
   /** The tenant that was created with this idempotency key, as far as this node knows. */
   readonly idOf: (idempotencyKey: string) => string | undefined;
+  /** Makes the data key of a new tenant; false while another one with the same id is being deleted. */
+  readonly prepare: (tenantId: string) => Promise<boolean>;
   /** Makes the tenant's credentials known to every node; called with the state that holds them. */
   readonly publish: (tenant: TenantState, position: number) => Promise<void>;
 }
@@ -56,10 +58,7 @@ export async function createTenant(
   const { body, idempotencyKey, actor, causation } = input;
   const earlier = idempotencyKey === null ? undefined : parts.idOf(idempotencyKey);
   if (earlier !== undefined && body.tenantId !== undefined && earlier !== body.tenantId) return usedKey();
-  const tenantId =
-    body.tenantId ??
-    earlier ??
-    (idempotencyKey === null ? newId('tn') : derivedTenantId(parts.adminKey, idempotencyKey));
+  const tenantId = body.tenantId ?? earlier ?? generatedTenantId(parts.adminKey, idempotencyKey);
   const key = body.credentialHash === undefined ? `ak_${randomBytes(32).toString('base64url')}` : null;
   const credentialHash = body.credentialHash ?? sha256Hex(key ?? '');
   const studioCredentialHash = body.studioCredentialHash ?? sha256Hex(studioKey(parts.adminKey, tenantId));
@@ -67,6 +66,9 @@ export async function createTenant(
   const ref = { tenant: tenantId, kind: 'tenant', id: tenantId } as const;
   const { name, principalId } = body;
   const command = { tenantId, name, principalId, credentialHash, studioCredentialHash, bodyHash, idempotencyKey };
+  if (!(await parts.prepare(tenantId))) {
+    return reject('tenant_conflict', `Tenant ${tenantId} is being deleted. Try again later.`);
+  }
   const outcome = await parts.loop.execute(parts.tenants, ref, {
     actor,
     causation,
@@ -85,7 +87,8 @@ export function studioKey(adminKey: string, tenantId: string): string {
   return createHmac('sha256', adminKey).update(`studio\0${tenantId}`).digest('hex');
 }
 
-function derivedTenantId(adminKey: string, idempotencyKey: string): string {
+function generatedTenantId(adminKey: string, idempotencyKey: string | null): string {
+  if (idempotencyKey === null) return newId('tn');
   const digest = createHmac('sha256', adminKey).update(`tenant\0${idempotencyKey}`).digest();
   return `tn_${[...digest.subarray(0, 26)].map((byte) => CROCKFORD.charAt(byte & 31)).join('')}`;
 }

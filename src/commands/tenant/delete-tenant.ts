@@ -12,6 +12,8 @@ export interface DeleteTenantParts extends ChangeTenantParts {
   readonly activeSessions: (tenantId: string) => Promise<readonly string[]>;
   /** Cancels whatever turn a session has. */
   readonly cancelTurn: (tenantId: string, sessionId: string, meta: CommitMeta) => Promise<void>;
+  /** Whether the deletion of a tenant is under way: its own history may not be readable any more. */
+  readonly isErasing: (tenantId: string) => boolean;
   /** Removes everything of a tenant that is being deleted; safe to repeat. Resolves when nothing is left. */
   readonly erase: (tenantId: string) => Promise<void>;
 }
@@ -35,6 +37,10 @@ export async function deleteTenant(
   input: DeleteTenantInput,
 ): Promise<{ readonly kind: 'done' } | Rejection> {
   const { tenantId, activeWork } = input;
+  if (parts.isErasing(tenantId)) {
+    await parts.erase(tenantId);
+    return { kind: 'done' };
+  }
   // A fold from before an earlier deletion would take the tenant for one that is still going.
   await parts.tenants.refresh({ tenant: tenantId, kind: 'tenant', id: tenantId });
   const drained = await changeTenant(parts, input, (state) => decideDrain(state, activeWork));

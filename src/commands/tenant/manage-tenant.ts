@@ -1,12 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import type { Rejection } from '../../domain/kernel/rejection.ts';
-import {
-  decideDeleteIssuer,
-  decideDeleteKey,
-  decideSaveIssuer,
-  decideSaveKey,
-  decideSeed,
-} from '../../domain/tenant/decide.ts';
+import { decideDeleteIssuer, decideDeleteKey, decideSaveIssuer, decideSaveKey } from '../../domain/tenant/decide.ts';
 import type { Issuer } from '../../domain/tenant/events.ts';
 import type { KnownTenant } from '../../domain/tenant/state.ts';
 import { sha256Hex } from '../../lib/hash.ts';
@@ -55,14 +49,6 @@ export async function deleteIssuer(
   input: ChangeTenantInput & { readonly name: string },
 ): Promise<Changed<null> | Rejection> {
   return await changeTenant(parts, input, (state) => decideDeleteIssuer(state, input.name));
-}
-
-/** Writes what is absent of a tenant's configuration. */
-export async function seedTenant(
-  parts: ChangeTenantParts,
-  input: ChangeTenantInput,
-): Promise<Changed<{ applied: string[]; kept: string[] }> | Rejection> {
-  return await changeTenant(parts, input, decideSeed);
 }
 
 /** The tenant as this node folds it. */

@@ -115,14 +115,6 @@ export function decideDeleteIssuer(state: TenantState, name: string): Decision<T
   return { kind: 'accepted', events: [{ type: 'issuer.deleted', data: { name } }], reply: null };
 }
 
-/** Writes only what is absent (wire contract, section 12). */
-export function decideSeed(state: TenantState): Decision<TenantEvent, { applied: string[]; kept: string[] }> {
-  if (state.status === 'absent') return reject('not_found', 'No such tenant.');
-  if (state.fixtureModel) return { kind: 'unchanged', reply: { applied: [], kept: ['fixtureModel'] } };
-  const reply = { applied: ['fixtureModel'], kept: [] };
-  return { kind: 'accepted', events: [{ type: 'tenant.seeded', data: { fixtureModel: true } }], reply };
-}
-
 /** Before anything is deleted, and whatever the policy: no new work may begin while the running one is counted. */
 export function decideDrain(state: TenantState, activeWork: ActiveWork): Decision<TenantEvent, { deleting: boolean }> {
   if (state.status === 'absent') return reject('not_found', 'No such tenant.');

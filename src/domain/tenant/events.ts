@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { modelSelection } from '../agent/manifest.ts';
 import { budgetDefinition } from '../budget/events.ts';
 
 const sha256 = z.string().regex(/^[0-9a-f]{64}$/);
@@ -7,6 +8,8 @@ const sha256 = z.string().regex(/^[0-9a-f]{64}$/);
 export const ACTIVE_WORK = ['refuse', 'drain', 'cancel'] as const;
 export type ActiveWork = (typeof ACTIVE_WORK)[number];
 const activeWork = z.enum(ACTIVE_WORK);
+
+const { provider } = modelSelection.shape;
 
 /** A registered issuer of tokens, with the defaults filled in (wire contract, section 3). Public keys only. */
 export const issuerSchema = z.strictObject({
@@ -53,6 +56,12 @@ export const tenantEventSchemas = {
   'executor.deleted': z.strictObject({ agentId: z.string() }),
   'issuer.saved': z.strictObject({ name: z.string(), issuer: issuerSchema }),
   'issuer.deleted': z.strictObject({ name: z.string() }),
+  /** The model of turns that name none of their own; baseUrl null: the provider's own address. */
+  'model.saved': modelSelection.extend({ baseUrl: z.string().nullable() }),
+  'model.selected': modelSelection.pick({ provider: true, model: true }),
+  /** A key for a provider lies in the secret store under this id, which says nothing about it. */
+  'model-credential.saved': z.strictObject({ provider, secretId: z.string(), rotated: z.boolean() }),
+  'model-credential.deleted': z.strictObject({ provider }),
   /** No new message is accepted; running turns may end. */
   'tenant.drained': z.strictObject({ activeWork }),
   /** The deletion was given up before it began: work was still active. */
@@ -70,3 +79,4 @@ export type TenantEvent = {
   [T in keyof Schemas]: { readonly type: T; readonly data: z.infer<Schemas[T]> };
 }[keyof Schemas];
 export type Issuer = z.infer<typeof issuerSchema>;
+export type ModelProvider = z.infer<typeof provider>;

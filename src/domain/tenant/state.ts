@@ -1,6 +1,7 @@
+import type { ModelSelection } from '../agent/manifest.ts';
 import type { BudgetDefinition } from '../budget/events.ts';
 import type { EventMeta } from '../kernel/decision.ts';
-import type { Issuer, TenantEvent } from './events.ts';
+import type { Issuer, ModelProvider, TenantEvent } from './events.ts';
 
 export type KeyRole = 'application' | 'management' | 'studio';
 
@@ -21,6 +22,18 @@ export interface TenantExecutor {
   readonly updatedAt: string;
 }
 
+/** What a tenant has set of a provider of models. */
+export interface ProviderState {
+  /** Null: the provider's own address. */
+  readonly baseUrl: string | null;
+  /** Where the key lies in the secret store; null: there is none. */
+  readonly credential: { readonly secretId: string; readonly savedAt: string } | null;
+}
+export type Providers = Readonly<Partial<Record<ModelProvider, ProviderState>>>;
+
+/** Of a provider of which nothing has been said. */
+export const NO_PROVIDER: ProviderState = { baseUrl: null, credential: null };
+
 export interface KnownTenant {
   readonly status: 'open' | 'draining' | 'deleting';
   readonly id: string;
@@ -29,7 +42,10 @@ export interface KnownTenant {
   readonly executors: readonly TenantExecutor[];
   readonly budgets: readonly BudgetDefinition[];
   readonly issuers: Readonly<Record<string, Issuer>>;
-  /** Whether a seed made the fixture model the tenant's selection. */
+  /** The selection for turns that name no model. */
+  readonly model: ModelSelection | null;
+  readonly providers: Providers;
+  /** Whether a seed made the fixture model the tenant's selection, for as long as it selects no other. */
   readonly fixtureModel: boolean;
   readonly bodyHash: string;
   readonly idempotencyKey: string | null;
@@ -70,6 +86,18 @@ export function evolveTenant(state: TenantState, event: TenantEvent, meta: Event
     }
     case 'budgets.saved':
       return { ...next, budgets: event.data.budgets };
+    case 'model.saved': {
+      const { baseUrl, ...model } = event.data;
+      return { ...next, model, providers: provided(state, model.provider, { baseUrl }) };
+    }
+    case 'model.selected':
+      return { ...next, model: { ...state.model, ...event.data } };
+    case 'model-credential.saved': {
+      const { provider, secretId } = event.data;
+      return { ...next, providers: provided(state, provider, { credential: { secretId, savedAt: meta.at } }) };
+    }
+    case 'model-credential.deleted':
+      return { ...next, providers: provided(state, event.data.provider, { credential: null }) };
     case 'tenant.seeded':
       return { ...next, fixtureModel: true };
     case 'tenant.drained':
@@ -79,6 +107,10 @@ export function evolveTenant(state: TenantState, event: TenantEvent, meta: Event
     case 'tenant.deleting':
       return { ...next, status: 'deleting' };
   }
+}
+
+function provided({ providers }: KnownTenant, name: ModelProvider, change: Partial<ProviderState>): Providers {
+  return { ...providers, [name]: { ...NO_PROVIDER, ...providers[name], ...change } };
 }
 
 function created(data: Extract<TenantEvent, { type: 'tenant.created' }>['data'], at: string): KnownTenant {
@@ -93,6 +125,8 @@ function created(data: Extract<TenantEvent, { type: 'tenant.created' }>['data'],
     executors: [],
     budgets: [],
     issuers: {},
+    model: null,
+    providers: {},
     fixtureModel: false,
     bodyHash: data.bodyHash,
     idempotencyKey: data.idempotencyKey,

@@ -4,6 +4,7 @@ import type { ModelRequest } from './port.ts';
 
 const request = (text: string, more: Partial<ModelRequest> = {}): ModelRequest => ({
   callId: 'mc_01arz3ndektsv4rrffq69g5fav',
+  tenant: 'tn_1',
   model: 'any',
   settings: {},
   instructions: 'Be brief.',

@@ -14,13 +14,18 @@ export interface DeclaredTool {
 export interface ModelRequest {
   /** Id of the call, for the provider's and our own logs; the ids of tool calls may be made from it. */
   readonly callId: string;
+  /** Whose address and credential of the provider are used. */
+  readonly tenant: string;
   readonly model: string;
   readonly settings: ModelSettings;
   /** The system prompt. */
   readonly instructions: string;
   readonly messages: readonly ConversationMessage[];
   readonly tools: readonly DeclaredTool[];
-  /** The form of the final answer; null: text. */
+  /**
+   * The form of the final answer; null: text. A driver asks for it in the best way that the provider has; whether the
+   * answer keeps to it is for the caller to check.
+   */
   readonly outputSchema: JsonSchema | null;
   /** How many calls of this turn have been answered before, with a result or an error. */
   readonly answered: number;
@@ -30,11 +35,32 @@ export interface ModelRequest {
  * A provider of models. `call` settles with an outcome and does not reject: what the provider reports, a refused
  * connection or an overload is a failed outcome that says whether another attempt makes sense. When the signal aborts,
  * the request is cancelled and the call settles soon; its outcome is then looked at for its bill only.
- * No implementation retries by itself: attempts are the turn's, and each is recorded.
+ * No implementation retries by itself: attempts are the turn's, and each is recorded. No outcome has a key, a header
+ * or the provider's own words of an error in it. Ids of tool calls are unique among all calls, whatever the provider
+ * names them; an input that is no JSON comes as its text.
  */
 export interface ModelDriver {
   call(request: ModelRequest, signal: AbortSignal): Promise<ModelOutcome>;
 }
 
+/** Providers that are called over the network. */
+export const REMOTE_PROVIDERS = ['anthropic', 'openai', 'google', 'openai-compatible'] as const;
+export type RemoteProvider = (typeof REMOTE_PROVIDERS)[number];
+
 /** The drivers of this Host, by provider. */
 export type ModelDrivers = ReadonlyMap<string, ModelDriver>;
+
+/** How a tenant reaches a provider. */
+export interface ModelConnection {
+  /** Null: the provider's own address. */
+  readonly baseUrl: string | null;
+  readonly key:
+    | { readonly kind: 'known'; readonly apiKey: string }
+    /** The tenant has stored none. */
+    | { readonly kind: 'none' }
+    /** There is one, but it cannot be read now: it is being replaced, or the store is away. */
+    | { readonly kind: 'unreadable' };
+}
+
+/** Asked for every call, so that a credential that was changed on any node is used by the next one. */
+export type ModelConnections = (tenant: string, provider: string) => Promise<ModelConnection>;

@@ -1,30 +1,28 @@
 import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
 import { ACCESS } from '../../auth/authorize.ts';
-import { readTenant, seedTenant } from '../../commands/tenant/manage-tenant.ts';
-import type { ChangeTenantParts } from '../../commands/tenant/change-tenant.ts';
+import { seedTenant } from '../../commands/tenant/manage-model.ts';
+import { readTenant } from '../../commands/tenant/manage-tenant.ts';
 import { EXECUTORS_MAX, ISSUERS_MAX, KEYS_MAX } from '../../domain/tenant/limits.ts';
 import type { KnownTenant } from '../../domain/tenant/state.ts';
 import type { TenantQueries } from '../../projections/tenants/queries.ts';
-import type { Freshness } from '../freshness.ts';
 import { callerOf } from '../gate.ts';
 import { ListRequest } from '../list-request.ts';
-import { accepted, notFound, ProblemError } from '../problem.ts';
+import { accepted, notFound } from '../problem.ts';
 import { manageInput } from '../tenant-input.ts';
 import * as wire from '../wire/schemas.ts';
 import type { Checks } from './host.ts';
+import { modelInput, requireFixture, shownModel } from './model.ts';
+import type { ModelRouteParts } from './model.ts';
 
-export interface TenantRouteParts extends ChangeTenantParts {
+export interface TenantRouteParts extends ModelRouteParts {
   readonly queries: TenantQueries;
-  readonly freshness: Freshness;
   readonly checks: () => Promise<Checks>;
   readonly limits: { readonly bodyBytes: number; readonly streams: number };
-  /** Whether this Host has the fixture model on. */
-  readonly fixtureModel: boolean;
 }
 
 /** The tenant's status, its seed and its audit trail (wire contract, section 12). */
 export function tenantRoutes(parts: TenantRouteParts): FastifyPluginAsyncZod {
-  const { queries, fixtureModel } = parts;
+  const { queries } = parts;
   return async (app) => {
     const config = { rules: { access: ACCESS.tenant } };
     app.get('/v1/tenant', { config, schema: { response: { 200: wire.tenantStatus } } }, async (request) => {
@@ -36,12 +34,15 @@ export function tenantRoutes(parts: TenantRouteParts): FastifyPluginAsyncZod {
       '/v1/tenant/config/seed',
       { config, schema: { body: wire.seedBody, response: { 200: wire.seeded } } },
       async (request) => {
-        if (request.body.fixtureModel === undefined) return { applied: [], kept: [] };
-        if (!fixtureModel) throw fixtureIsOff();
-        const outcome = accepted(await seedTenant(parts, manageInput(request, request.body.requestId)));
-        const { reply, tenant, position } = outcome;
+        const { requestId, fixtureModel = false, model } = request.body;
+        if (fixtureModel) requireFixture(parts, 'fixture', 'fixtureModel');
+        if (model !== undefined) requireFixture(parts, model.provider, 'model.provider');
+        const wanted = { fixtureModel, model: model === undefined ? null : modelInput(model) };
+        const { reply, tenant, position } = accepted(
+          await seedTenant(parts, { ...manageInput(request, requestId), ...wanted }),
+        );
         await parts.freshness('tenants', { tenant: tenant.id, kind: 'tenant', id: tenant.id }, position);
-        return reply;
+        return { applied: [...reply.applied], kept: [...reply.kept] };
       },
     );
     app.get(
@@ -70,11 +71,10 @@ export function tenantRoutes(parts: TenantRouteParts): FastifyPluginAsyncZod {
 async function statusOfTenant({ queries, checks, limits, fixtureModel }: TenantRouteParts, tenant: KnownTenant) {
   const { id, name, status: state, createdAt, updatedAt, keys, issuers, executors } = tenant;
   const { database, engine, streams, objects } = await checks();
-  const configured = tenant.fixtureModel && fixtureModel;
   return {
     tenant: { id, name, state, createdAt, updatedAt },
     checks: { store: database, execution: engine, streams, objects },
-    model: configured ? { configured, provider: 'fixture', model: 'fixture' } : { configured },
+    model: shownModel(tenant, fixtureModel),
     counts: {
       ...(await queries.counts(id)),
       keys: keys.length - 1,
@@ -83,10 +83,4 @@ async function statusOfTenant({ queries, checks, limits, fixtureModel }: TenantR
     },
     limits: { ...limits, keys: KEYS_MAX, issuers: ISSUERS_MAX, executors: EXECUTORS_MAX },
   };
-}
-
-function fixtureIsOff(): ProblemError {
-  const issues = [{ path: 'fixtureModel', message: 'the optional feature tenant-fixture-model is off' }];
-  const message = 'This Host does not have the fixture model on; GET /health lists its features.';
-  return new ProblemError({ code: 'invalid_request', message, details: { issues } });
 }

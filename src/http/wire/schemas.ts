@@ -4,6 +4,7 @@ import { clientId, jsonObject, jsonValue, labels, tenantId, text } from '../../d
 import { ACTIVE_WORK } from '../../domain/tenant/events.ts';
 import { usageSchema } from '../../domain/turn/usage.ts';
 import { SCOPES } from '../../auth/caller.ts';
+import { modelSeed, tenantModel } from './model.ts';
 
 /** Shapes of requests and responses: they validate, and the OpenAPI document is made from them. */
 
@@ -178,7 +179,7 @@ function isKeyAddress(text: string): boolean {
 export const seedBody = z.strictObject({
   requestId,
   fixtureModel: z.literal(true).optional(),
-  model: notYet('seeds of a model'),
+  model: modelSeed.optional(),
   sandbox: notYet('seeds of a sandbox'),
 });
 export const seeded = z.object({ applied: z.array(z.string()), kept: z.array(z.string()) });
@@ -188,7 +189,7 @@ const held = { keys: z.int(), issuers: z.int(), executors: z.int() };
 export const tenantStatus = z.object({
   tenant,
   checks: z.object({ store: check, execution: check, streams: check, objects: check }),
-  model: z.object({ configured: z.boolean(), provider: z.string().optional(), model: z.string().optional() }),
+  model: tenantModel,
   counts: z.object({ agents: z.int(), sessions: z.int(), activeTurns: z.int(), ...held }),
   limits: z.object({ bodyBytes: z.int(), ...held, streams: z.int() }),
 });

@@ -1,9 +1,11 @@
+import type { ModelSelection } from '../../domain/agent/manifest.ts';
 import type { Issuer } from '../../domain/tenant/events.ts';
-import type { KeyRole, TenantState } from '../../domain/tenant/state.ts';
+import type { KeyRole, KnownTenant, Providers, TenantState } from '../../domain/tenant/state.ts';
 import { backoffMs, delay } from '../../lib/backoff.ts';
 import type { Logger } from '../../lib/logger.ts';
 import { LogUnavailableError } from '../../streams/event-store.ts';
 import type { CommitSource, FollowedCommit } from '../../streams/event-store.ts';
+import type { Keyring } from '../../streams/keyring.ts';
 import type { KeyValue, KeyValueChange } from '../../streams/key-value.ts';
 
 /** A tenant with its credentials, as every node knows them. Hashes only. */
@@ -16,7 +18,10 @@ export interface DirectoryTenant {
   readonly issuers: Readonly<Record<string, Issuer>>;
   /** Whether model calls have to be held against budgets. */
   readonly budgeted: boolean;
-  /** Whether turns without a model of their own use the fixture model. */
+  /** The model of turns that name none of their own. */
+  readonly model: ModelSelection | null;
+  readonly providers: Providers;
+  /** Whether such turns use the fixture model where nothing else is selected. */
   readonly fixtureModel: boolean;
   /** Of the request that created it. */
   readonly idempotencyKey: string | null;
@@ -31,7 +36,31 @@ export interface Principal {
   readonly role: KeyRole | 'executor';
 }
 
+/**
+ * An entry as it is stored: what a tenant chose is sealed with its data key. Before entries were sealed, they held a
+ * `DirectoryTenant` as it is.
+ */
+interface StoredEntry extends Pick<DirectoryTenant, 'id' | 'state' | 'position'> {
+  /** The other members; null: the tenant is being deleted, nobody needs them any more. */
+  readonly sealed: string | null;
+}
+
+/** What it needs of the tenants' data keys (streams/keyring.ts). */
+export type DirectorySealer = Pick<Keyring, 'sealText' | 'openText'>;
+
+export interface DirectoryParts {
+  readonly bucket: KeyValue;
+  readonly sealer: DirectorySealer;
+  readonly logger: Logger;
+}
+
 const PREFIX = 'tenant';
+const CONTEXT = 'directory';
+/** What is left of an entry when its tenant is being deleted. */
+const NOTHING: Omit<DirectoryTenant, 'id' | 'state' | 'position'> = {
+  ...{ name: '', keys: [], executors: [], issuers: {}, budgeted: false, model: null, providers: {} },
+  ...{ fixtureModel: false, idempotencyKey: null },
+};
 const SWAPS_MAX = 20;
 const RETRY = { baseMs: 50, capMs: 2_000 };
 
@@ -40,25 +69,29 @@ const RETRY = { baseMs: 50, capMs: 2_000 };
  * authentication never asks Postgres, and a change reaches all nodes at once.
  */
 export class Directory {
-  readonly #bucket: KeyValue;
+  readonly #parts: DirectoryParts;
   readonly #tenants = new Map<string, DirectoryTenant>();
   readonly #principals = new Map<string, readonly Principal[]>();
   readonly #listeners = new Set<(tenantId: string) => void>();
   readonly #stop = new AbortController();
+  /** Newest change of a tenant that has not been taken in yet. */
+  readonly #opening = new Map<string, Promise<void>>();
+  readonly #unsealed = new Set<string>();
 
-  constructor(bucket: KeyValue) {
-    this.#bucket = bucket;
+  constructor(parts: DirectoryParts) {
+    this.#parts = parts;
   }
 
   /** Resolves once everything that is in the bucket is known here. */
   async start(): Promise<void> {
-    await this.#bucket.watch(
+    await this.#parts.bucket.watch(
       PREFIX,
       (change) => {
         this.#take(change);
       },
       this.#stop.signal,
     );
+    await Promise.all(this.#opening.values());
   }
 
   stop(): void {
@@ -85,6 +118,11 @@ export class Directory {
     return () => this.#listeners.delete(listener);
   }
 
+  /** Tenants whose entry was written before entries were sealed: they may have no data key yet. */
+  get unsealed(): readonly string[] {
+    return [...this.#unsealed];
+  }
+
   get tenants(): readonly DirectoryTenant[] {
     return [...this.#tenants.values()];
   }
@@ -92,38 +130,74 @@ export class Directory {
   /** Writes a tenant's entry unless the bucket has a newer one; this node knows it when the promise resolves. */
   async publish(state: TenantState, position: number): Promise<void> {
     if (state.status === 'absent') return;
-    const { id, name, status, keys, executors, issuers, budgets, fixtureModel, idempotencyKey } = state;
-    const shown = keys.map(({ id: principalId, role, hash }) => ({ id: principalId, role, hash }));
-    const entry: DirectoryTenant = {
-      id,
-      name,
-      state: status,
-      keys: shown,
-      executors: executors.map(({ agentId, hash }) => ({ agentId, hash })),
-      issuers,
-      budgeted: budgets.length > 0,
-      fixtureModel,
-      idempotencyKey,
-      position,
-    };
+    const entry = entryOf(state, position);
+    const { bucket } = this.#parts;
+    const key = `${PREFIX}.${entry.id}`;
+    const value = JSON.stringify(await this.#sealed(entry));
     for (let attempt = 0; attempt < SWAPS_MAX; attempt++) {
-      const present = await this.#bucket.get(`${PREFIX}.${id}`);
-      if (present !== null && parse(present.value).position >= position) break;
-      const value = JSON.stringify(entry);
-      if ((await this.#bucket.swap(`${PREFIX}.${id}`, value, { expected: present?.revision ?? 0 })) !== null) break;
+      const present = await bucket.get(key);
+      if (present !== null && parse<StoredEntry>(present.value).position >= position) break;
+      if ((await bucket.swap(key, value, { expected: present?.revision ?? 0 })) !== null) break;
     }
     this.#remember(entry);
   }
 
   /** Takes a tenant out of the bucket, when nothing else of it is left. Other nodes forget it by the marker that stays. */
   async remove(tenantId: string): Promise<void> {
-    await this.#bucket.remove(`${PREFIX}.${tenantId}`);
+    await this.#parts.bucket.remove(`${PREFIX}.${tenantId}`);
     this.#forget(tenantId);
   }
 
+  async #sealed({ id, state, position, ...chosen }: DirectoryTenant): Promise<StoredEntry> {
+    const isLeaving = state === 'deleting';
+    const sealed = isLeaving ? null : await this.#parts.sealer.sealText(id, CONTEXT, JSON.stringify(chosen));
+    return { id, state, position, sealed };
+  }
+
+  /** One after the other for each tenant: opening an entry may have to wait for its key. */
   #take(change: KeyValueChange): void {
-    if (change.kind === 'put') this.#remember(parse(change.entry.value));
-    else this.#forget(change.key.slice(PREFIX.length + 1));
+    const id = (change.kind === 'put' ? change.entry.key : change.key).slice(PREFIX.length + 1);
+    const before = this.#opening.get(id);
+    const mine = this.#takeAfter(before, id, change).finally(() => {
+      if (this.#opening.get(id) === mine) this.#opening.delete(id);
+    });
+    this.#opening.set(id, mine);
+  }
+
+  async #takeAfter(before: Promise<void> | undefined, id: string, change: KeyValueChange): Promise<void> {
+    await before;
+    if (change.kind === 'removed') {
+      this.#unsealed.delete(id);
+      this.#forget(id);
+      return;
+    }
+    for (let attempt = 0; !this.#stop.signal.aborted; attempt++) {
+      try {
+        this.#remember(await this.#opened(parse<StoredEntry | DirectoryTenant>(change.entry.value)));
+        return;
+      } catch (error) {
+        if (!(error instanceof LogUnavailableError)) {
+          this.#parts.logger.error({ err: error, tenant: id }, 'ALARM: the credentials of a tenant cannot be opened');
+          // What was known before may have been revoked by what cannot be read.
+          this.#forget(id);
+          return;
+        }
+        await delay(backoffMs(attempt, RETRY), this.#stop.signal);
+      }
+    }
+  }
+
+  async #opened(stored: StoredEntry | DirectoryTenant): Promise<DirectoryTenant> {
+    if (!('sealed' in stored)) {
+      this.#unsealed.add(stored.id);
+      // An older version knew no executors and no models.
+      return { ...NOTHING, ...stored };
+    }
+    const { id, state, position, sealed } = stored;
+    this.#unsealed.delete(id);
+    const text = sealed === null ? null : await this.#parts.sealer.openText(id, CONTEXT, sealed);
+    if (text === null) return { ...NOTHING, id, state: 'deleting', position };
+    return { ...NOTHING, id, state, position, ...parse<typeof NOTHING>(text) };
   }
 
   #remember(entry: DirectoryTenant): void {
@@ -168,11 +242,20 @@ function credentialsOf(entry: DirectoryTenant | undefined): Credential[] {
   ];
 }
 
-function parse(text: string): DirectoryTenant {
-  // Written by `publish`, by an older version perhaps: that one knew no executors.
+function entryOf(state: KnownTenant, position: number): DirectoryTenant {
+  const { id, name, status, keys, executors, issuers, budgets, model, providers, fixtureModel, idempotencyKey } = state;
+  const shown = {
+    keys: keys.map(({ id: principalId, role, hash }) => ({ id: principalId, role, hash })),
+    executors: executors.map(({ agentId, hash }) => ({ agentId, hash })),
+  };
+  const models = { budgeted: budgets.length > 0, model, providers, fixtureModel };
+  return { id, name, state: status, ...shown, issuers, ...models, idempotencyKey, position };
+}
+
+function parse<T>(text: string): T {
+  // Written by `publish`.
   // oxlint-disable-next-line typescript/no-unsafe-type-assertion
-  const entry = JSON.parse(text) as Omit<DirectoryTenant, 'executors' | 'budgeted'> & Partial<DirectoryTenant>;
-  return { ...entry, executors: entry.executors ?? [], budgeted: entry.budgeted ?? false };
+  return JSON.parse(text) as T;
 }
 
 export interface DirectoryProjectorParts {
@@ -249,5 +332,9 @@ export class DirectoryProjector {
 }
 
 function tenantsIn(batch: readonly FollowedCommit[]): ReadonlySet<string> {
-  return new Set(batch.map((followed) => (followed.kind === 'commit' ? followed.stored.ref.id : followed.ref.id)));
+  const ids = batch.map((followed) => {
+    if (followed.kind === 'erased') return null;
+    return followed.kind === 'commit' ? followed.stored.ref.id : followed.ref.id;
+  });
+  return new Set(ids.filter((id) => id !== null));
 }

@@ -52,6 +52,13 @@ function subjectOf(event: TenantEvent): Pick<AuditEntry, 'resource' | 'details'>
       return { resource: `issuer:${event.data.name}`, details: {} };
     case 'budgets.saved':
       return { resource: 'budgets', details: { budgets: event.data.budgets } };
+    case 'model.saved':
+    case 'model.selected':
+      return { resource: 'model', details: event.data };
+    case 'model-credential.saved':
+      return { resource: `model-credential:${event.data.provider}`, details: { rotated: event.data.rotated } };
+    case 'model-credential.deleted':
+      return { resource: `model-credential:${event.data.provider}`, details: {} };
     case 'tenant.drained':
     case 'tenant.reopened':
     case 'tenant.deleting':

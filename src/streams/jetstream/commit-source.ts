@@ -2,9 +2,10 @@ import { DeliverPolicy, jetstream } from '@nats-io/jetstream';
 import type { Consumer, JetStreamManager, JsMsg } from '@nats-io/jetstream';
 import type { NatsConnection } from '@nats-io/transport-node';
 import { backoffMs, delay } from '../../lib/backoff.ts';
-import type { Codec } from '../codec.ts';
 import { LogUnavailableError } from '../event-store.ts';
 import type { CommitSource, FollowedCommit, FollowOptions } from '../event-store.ts';
+import { ErasedCommitError } from '../sealed-codec.ts';
+import type { CommitCodec } from '../sealed-codec.ts';
 import { refOfSubject, streamName } from '../subjects.ts';
 import type { AggregateKind } from '../subjects.ts';
 import { within } from './direct-read.ts';
@@ -27,10 +28,10 @@ export class JetStreamCommitSource implements CommitSource {
   readonly shards: number;
   readonly #connection: NatsConnection;
   readonly #manager: JetStreamManager;
-  readonly #codec: Codec;
+  readonly #codec: CommitCodec;
   readonly #reconnected = new Set<() => void>();
 
-  constructor(options: { connection: NatsConnection; manager: JetStreamManager; codec: Codec; shards: number }) {
+  constructor(options: { connection: NatsConnection; manager: JetStreamManager; codec: CommitCodec; shards: number }) {
     this.#connection = options.connection;
     this.#manager = options.manager;
     this.#codec = options.codec;
@@ -107,7 +108,7 @@ export class JetStreamCommitSource implements CommitSource {
         if (arrived === 'ended') return;
         if (arrived.length === 0) continue;
         last = arrived.at(-1)?.seq ?? last;
-        yield arrived.map((message) => this.#decode(message, options.shard));
+        yield await this.#decodeAll(arrived, options.shard);
       }
     } finally {
       options.signal.removeEventListener('abort', stop);
@@ -123,13 +124,22 @@ export class JetStreamCommitSource implements CommitSource {
     }
   }
 
+  async #decodeAll(messages: readonly JsMsg[], shard: number): Promise<readonly FollowedCommit[]> {
+    for (const message of messages) {
+      // A key that cannot be asked for is an outage: the follower begins again from here.
+      if (!this.#codec.isReady(message.data)) await this.#codec.prepare(refOfSubject(message.subject), message.data);
+    }
+    return messages.map((message) => this.#decode(message, shard));
+  }
+
   #decode(message: JsMsg, shard: number): FollowedCommit {
     const ref = refOfSubject(message.subject);
     const position = message.seq;
     try {
-      return { kind: 'commit', stored: { ref, shard, position, commit: this.#codec.decode(message.data) } };
+      return { kind: 'commit', stored: { ref, shard, position, commit: this.#codec.decode(ref, message.data) } };
     } catch (error) {
       if (!(error instanceof Error)) throw error;
+      if (error instanceof ErasedCommitError) return { kind: 'erased', ref, shard, position };
       return { kind: 'undecodable', ref, shard, position, error };
     }
   }

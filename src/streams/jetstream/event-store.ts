@@ -1,9 +1,11 @@
 import type { JetStreamManager, StoredMsg } from '@nats-io/jetstream';
 import { backoffMs, delay } from '../../lib/backoff.ts';
 import { faultPoint } from '../../lib/fault-points.ts';
-import type { Codec } from '../codec.ts';
 import type { Commit, StoredCommit } from '../commit.ts';
 import { LogUnavailableError } from '../event-store.ts';
+import { TenantErasedError } from '../keyring.ts';
+import { ErasedCommitError } from '../sealed-codec.ts';
+import type { CommitCodec } from '../sealed-codec.ts';
 import type { AppendResult, CommitPage, EventStore, ReadRange } from '../event-store.ts';
 import { bucketOf, refKey, refOfSubject, streamName, streamOf, subjectOf, escapeToken } from '../subjects.ts';
 import type { AggregateKind, AggregateRef } from '../subjects.ts';
@@ -17,7 +19,7 @@ import { Publisher } from './publisher.ts';
 export interface EventStoreOptions {
   readonly connection: NatsConnection;
   readonly manager: JetStreamManager;
-  readonly codec: Codec;
+  readonly codec: CommitCodec;
   readonly shards: number;
   /** Bound of one publish, ms. Short: an append in flight at a disconnect is not failed, it times out. */
   readonly publishTimeoutMs?: number;
@@ -40,7 +42,7 @@ const HEADS_PER_REQUEST = 1_000;
 export class JetStreamEventStore implements EventStore {
   readonly #publisher: Publisher;
   readonly #manager: JetStreamManager;
-  readonly #codec: Codec;
+  readonly #codec: CommitCodec;
   readonly #shards: number;
   readonly #publishTimeoutMs: number;
   readonly #appendDeadlineMs: number;
@@ -72,7 +74,8 @@ export class JetStreamEventStore implements EventStore {
     const subject = subjectOf(ref);
     // The id names the aggregate: the server's duplicate check spans the whole stream.
     const msgID = `${subject.slice('evt.'.length)}:${commit.commitId}`;
-    const bytes = this.#codec.encode(commit);
+    const bytes = await this.#encoded(ref, commit);
+    if (bytes === null) return { kind: 'conflict' };
     const deadline = Date.now() + this.#appendDeadlineMs;
     for (let attempt = 0; ; attempt++) {
       let cause: unknown;
@@ -91,6 +94,16 @@ export class JetStreamEventStore implements EventStore {
       if (Date.now() >= deadline) throw new LogUnavailableError('the log did not confirm an append in time', { cause });
       this.#onOutcome('retried');
       await delay(backoffMs(attempt, { baseMs: 20, capMs: 500 }));
+    }
+  }
+
+  /** Null: the tenant has been erased under this writer, and so has what the decision was made on. */
+  async #encoded(ref: AggregateRef, commit: Commit): Promise<Uint8Array | null> {
+    try {
+      return await this.#codec.encode(ref, commit);
+    } catch (error) {
+      if (error instanceof TenantErasedError) return null;
+      throw error;
     }
   }
 
@@ -158,28 +171,44 @@ export class JetStreamEventStore implements EventStore {
   }
 
   async read(ref: AggregateRef, range: ReadRange): Promise<CommitPage> {
+    let { after } = range;
     for (let attempt = 0; ; attempt++) {
-      const page = await this.#readOnce(ref, range);
-      const reached = page.commits.at(-1)?.position ?? range.after;
-      if (page.more || range.atLeast === undefined || reached >= range.atLeast) return page;
-      if (attempt === STALE_READ_TRIES) throw new LogUnavailableError('every replica that answered is behind');
-      await delay(20);
+      const { commits, more, reached } = await this.#readOnce(ref, { ...range, after });
+      const isWhole = more || range.atLeast === undefined || reached >= range.atLeast;
+      // A page of nothing but erased commits is stepped over.
+      if (isWhole && (commits.length > 0 || !more)) return { commits, more };
+      if (attempt === STALE_READ_TRIES && !isWhole) {
+        throw new LogUnavailableError('every replica that answered is behind');
+      }
+      if (isWhole) [after, attempt] = [reached, -1];
+      else await delay(20);
     }
   }
 
-  async #readOnce(ref: AggregateRef, range: ReadRange): Promise<CommitPage> {
+  async #readOnce(ref: AggregateRef, range: ReadRange): Promise<CommitPage & { readonly reached: number }> {
     const shard = this.shardOf(ref);
     const request = { seq: range.after + 1, next_by_subj: subjectOf(ref), batch: range.limit };
     const messages = await this.#tried(READ_DEADLINE_MS, async () => {
       this.#onRoundTrip('read');
       return await directBatch(this.#manager, streamName(shard), request);
     });
-    const commits = messages.map((message) => this.#stored(ref, shard, message));
-    return { commits, more: (messages.at(-1)?.pending ?? 0) > 0 };
+    const commits: StoredCommit[] = [];
+    for (const message of messages) {
+      if (!this.#codec.isReady(message.data)) await this.#codec.prepare(ref, message.data);
+      const commit = this.#decoded(ref, message);
+      if (commit !== null) commits.push({ ref, shard, position: message.seq, commit });
+    }
+    const last = messages.at(-1);
+    return { commits, more: (last?.pending ?? 0) > 0, reached: last?.seq ?? range.after };
   }
 
-  #stored(ref: AggregateRef, shard: number, message: StoredMsg): StoredCommit {
-    return { ref, shard, position: message.seq, commit: this.#codec.decode(message.data) };
+  #decoded(ref: AggregateRef, message: StoredMsg): Commit | null {
+    try {
+      return this.#codec.decode(ref, message.data);
+    } catch (error) {
+      if (error instanceof ErasedCommitError) return null;
+      throw error;
+    }
   }
 
   async head(ref: AggregateRef): Promise<number> {

@@ -4,7 +4,10 @@ import type { KV } from '@nats-io/kv';
 import type { NatsConnection } from '@nats-io/transport-node';
 import { LogUnavailableError } from '../event-store.ts';
 import type { KeyValue, KeyValueChange, KeyValueEntry } from '../key-value.ts';
-import { isWrongLastSequence } from './errors.ts';
+import { ApiCode, apiCode, isWrongLastSequence } from './errors.ts';
+
+/** Each try but the first means that another writer got on. */
+const SHRED_TRIES = 20;
 
 /** A JetStream bucket. */
 export class JetStreamKeyValue implements KeyValue {
@@ -63,6 +66,28 @@ export class JetStreamKeyValue implements KeyValue {
     await this.#reach(async () => {
       await this.#kv.delete(key);
     });
+  }
+
+  async shred(key: string): Promise<void> {
+    for (let attempt = 0; attempt < SHRED_TRIES; attempt++) {
+      this.#onRoundTrip();
+      const entry = await this.#reach(async () => await this.#kv.get(key));
+      if (entry === null || (await this.#overwrite(entry.revision))) return;
+    }
+    throw new LogUnavailableError('an entry is written faster than it can be overwritten');
+  }
+
+  /** False: another writer has replaced the entry. */
+  async #overwrite(revision: number): Promise<boolean> {
+    this.#onRoundTrip();
+    const manager = await this.#js.jetstreamManager(false);
+    try {
+      return await manager.streams.deleteMessage(`KV_${this.#bucket}`, revision, true);
+    } catch (cause) {
+      const code = apiCode(cause);
+      if (code === ApiCode.sequenceNotFound || code === ApiCode.beyondTheEnd) return false;
+      throw new LogUnavailableError('the key-value store cannot be reached', { cause });
+    }
   }
 
   async erase(prefix: string): Promise<void> {

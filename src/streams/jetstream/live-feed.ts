@@ -1,8 +1,12 @@
 import type { Msg, NatsConnection, Subscription } from '@nats-io/transport-node';
-import type { Codec } from '../codec.ts';
 import type { StoredCommit } from '../commit.ts';
 import type { LiveCommit, LiveFeed, LiveListener } from '../event-store.ts';
+import { ErasedCommitError } from '../sealed-codec.ts';
+import type { CommitCodec } from '../sealed-codec.ts';
 import { eventSubjectOfLive, refKey, refOfSubject, shardOfStreamName } from '../subjects.ts';
+
+/** Commits that may wait for a key before listeners are told to look at the log instead. */
+const HELD_MAX = 1_000;
 
 /**
  * One static wildcard subscription on what the server republishes after storing it. Never a subscription on `evt.>`:
@@ -11,10 +15,12 @@ import { eventSubjectOfLive, refKey, refOfSubject, shardOfStreamName } from '../
 export class JetStreamLiveFeed implements LiveFeed {
   readonly #listeners = new Set<LiveListener>();
   readonly #connection: NatsConnection;
-  readonly #codec: Codec;
+  readonly #codec: CommitCodec;
+  /** What arrived while the key of the first of them is asked for. */
+  #held: Msg[] = [];
   #subscription: Subscription | null = null;
 
-  constructor(connection: NatsConnection, codec: Codec) {
+  constructor(connection: NatsConnection, codec: CommitCodec) {
     this.#connection = connection;
     this.#codec = codec;
   }
@@ -22,8 +28,9 @@ export class JetStreamLiveFeed implements LiveFeed {
   start(): void {
     this.#subscription = this.#connection.subscribe('live.>', {
       callback: (error, message) => {
-        if (error === null) this.#deliver(message);
-        else this.#disrupted();
+        if (error !== null) this.#disrupted();
+        else if (this.#held.length > 0 || !this.#codec.isReady(message.data)) this.#hold(message);
+        else this.#deliver(message);
       },
     });
     void this.#watchConnection();
@@ -33,6 +40,7 @@ export class JetStreamLiveFeed implements LiveFeed {
     this.#subscription?.unsubscribe();
     this.#subscription = null;
     this.#listeners.clear();
+    this.#held = [];
   }
 
   listen(listener: LiveListener): () => void {
@@ -40,12 +48,43 @@ export class JetStreamLiveFeed implements LiveFeed {
     return () => this.#listeners.delete(listener);
   }
 
+  /** The first commit of a new tenant may be faster than the news of its key; what comes after it waits with it. */
+  #hold(message: Msg): void {
+    if (this.#held.length >= HELD_MAX) {
+      this.#held = [];
+      this.#disrupted();
+      return;
+    }
+    if (this.#held.push(message) === 1) void this.#release(this.#held);
+  }
+
+  async #release(held: readonly Msg[]): Promise<void> {
+    for (const message of held) {
+      const isReady = await this.#prepared(message);
+      if (held !== this.#held) return;
+      // Without its key it would be taken for broken; left out it is a gap, and whoever needs it reads the log.
+      if (isReady) this.#deliver(message);
+    }
+    this.#held = [];
+  }
+
+  async #prepared(message: Msg): Promise<boolean> {
+    if (this.#codec.isReady(message.data)) return true;
+    try {
+      await this.#codec.prepare(refOfSubject(eventSubjectOfLive(message.subject)), message.data);
+      return true;
+    } catch {
+      return false;
+    }
+  }
+
   #deliver(message: Msg): void {
     const commit = this.#liveCommit(message);
     for (const listener of this.#listeners) {
       try {
         listener.onCommit(commit);
-      } catch {
+      } catch (error) {
+        if (error instanceof ErasedCommitError) continue;
         // Thrown into the client it would end the connection, for everybody. The log says what it could not make of this.
         listener.onDisruption();
       }
@@ -65,7 +104,7 @@ export class JetStreamLiveFeed implements LiveFeed {
       shard,
       position,
       previous: Number(headers?.get('Nats-Last-Sequence')),
-      stored: () => (stored ??= { ref, shard, position, commit: codec.decode(message.data) }),
+      stored: () => (stored ??= { ref, shard, position, commit: codec.decode(ref, message.data) }),
     };
   }
 

@@ -18,6 +18,7 @@ export interface Buckets {
   readonly directory: KV;
   readonly snapshots: KV;
   readonly leases: KV;
+  readonly secrets: KV;
 }
 
 export interface Topology {
@@ -45,13 +46,15 @@ export async function ensureTopology(connection: NatsConnection, options: Topolo
   });
   const kvm = new Kvm(connection);
   const bucket = { replicas: options.replicas, history: 1, storage: StorageType.File } as const;
-  const [directory, snapshots, leases] = await Promise.all([
+  const [directory, snapshots, leases, secrets] = await Promise.all([
     kvm.create('DIRECTORY', bucket),
     kvm.create('SNAPSHOT', { ...bucket, compression: true }),
     // Markers tell watchers that a lease ran out; without them an expired key would vanish in silence.
     kvm.create('LEASE', { ...bucket, markerTTL: 60_000 }),
+    // Read from the leader only: a replica that is behind would take a data key for missing.
+    kvm.create('SECRETS', { ...bucket, allow_direct: false }),
   ]);
-  return { manager, buckets: { directory, snapshots, leases } };
+  return { manager, buckets: { directory, snapshots, leases, secrets } };
 }
 
 /** The number of streams decides where a session's history lies: a start with another number would not find it. */

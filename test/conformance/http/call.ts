@@ -38,7 +38,8 @@ export async function makeWorld(target: BadInputTarget): Promise<World> {
   await tenant.request({ method: 'PUT', path: '/v1/executors', body: { executors } });
   const read = [
     ...['/v1/sessions', '/v1/sessions/room%2F1', '/v1/agents', '/v1/agents/agent', '/v1/agents/agent/versions'],
-    ...['/v1/tenant', '/v1/tenant/keys', '/v1/tenant/issuers', '/v1/executors'],
+    ...['/v1/tenant', '/v1/tenant/keys', '/v1/tenant/issuers', '/v1/executors', '/v1/tenant/model'],
+    '/v1/tenant/model/credentials/openai',
   ];
   const stored = async (): Promise<unknown> => ({
     items: await tenant.items(ROOM),

@@ -1,3 +1,4 @@
+import { badModels, MODEL, MODEL_ROUTES } from './model-routes.ts';
 import { badClientIds, LONG } from './route-row.ts';
 import type { BodyRow, Json, RouteRow } from './route-row.ts';
 import { budgets, executors, issuers } from './tenant-bodies.ts';
@@ -149,18 +150,19 @@ export const ROUTES: Readonly<Record<string, RouteRow>> = {
     realm: 'tenant',
     bodies: [
       {
-        whole: { requestId: 'rq', fixtureModel: true },
-        required: ['requestId'],
+        whole: { requestId: 'rq', fixtureModel: true, model: MODEL },
+        required: ['requestId', 'model.provider', 'model.model'],
         wrong: [
           { requestId: '' },
           { requestId: LONG },
           { fixtureModel: false },
-          { model: { provider: 'fixture', model: 'm' } },
+          ...badModels.map((wrong) => ({ model: { ...MODEL, ...wrong } })),
           { sandbox: false },
         ],
       },
     ],
   },
+  ...MODEL_ROUTES,
   'GET /v1/tenant/audit': { realm: 'tenant', credential: 'studio', limitMax: 200 },
   'GET /v1/tenant/keys': { realm: 'tenant' },
   'PUT /v1/tenant/keys/{keyId}': {

@@ -1,0 +1,128 @@
+import { secretName } from '../commands/tenant/manage-model.ts';
+import type { ModelSelection } from '../domain/agent/manifest.ts';
+import { fixtureModel } from '../drivers/model/fixture.ts';
+import { REMOTE_PROVIDERS } from '../drivers/model/port.ts';
+import type {
+  ModelConnection,
+  ModelConnections,
+  ModelDriver,
+  ModelDrivers,
+  RemoteProvider,
+} from '../drivers/model/port.ts';
+import type { CatalogModel } from '../http/routes/model.ts';
+import type { SecretStore } from '../drivers/secrets/port.ts';
+import { systemClock } from '../lib/clock.ts';
+import type { Logger } from '../lib/logger.ts';
+import { WeightedLru } from '../lib/lru.ts';
+import type { Directory, DirectoryTenant } from '../projections/directory/directory.ts';
+
+/** What a seed with `fixtureModel` selects. */
+const FIXTURE: ModelSelection = { provider: 'fixture', model: 'fixture' };
+/** As long as the engine waits for a call (engine/model-call.ts), so that the reason it gives is the one that is told. */
+const SILENCE_MS = 600_000;
+const KEYS_CACHED_MAX = 1_000;
+
+export interface ModelsOptions {
+  readonly directory: Directory;
+  readonly secrets: SecretStore;
+  readonly fixtureModel: boolean;
+  readonly logger: Logger;
+}
+
+export interface Models {
+  readonly drivers: ModelDrivers;
+  readonly close: () => Promise<void>;
+}
+
+/** The drivers of this Host, one for each provider. */
+export function openModels({ directory, secrets, fixtureModel: fixture, logger }: ModelsOptions): Models {
+  const known = connectionsOf(directory, secrets, logger);
+  let loaded: ReturnType<typeof loadRemote> | undefined;
+  const remote = REMOTE_PROVIDERS.map((provider): [string, ModelDriver] => {
+    const driver: ModelDriver = {
+      call: async (request, signal) => {
+        loaded ??= loadRemote(known.connections);
+        return await (await loaded).driver(provider).call(request, signal);
+      },
+    };
+    return [provider, driver];
+  });
+  return {
+    drivers: new Map([...remote, ...(fixture ? [['fixture', fixtureModel] as const] : [])]),
+    close: async () => {
+      known.stop();
+      await (await loaded)?.client.close();
+    },
+  };
+}
+
+/** The providers' libraries take a quarter of a second to load: a Host pays for them with its first call, not its start. */
+async function loadRemote(connections: ModelConnections) {
+  const [{ modelClient }, { remoteModel }] = await Promise.all([
+    import('../drivers/model/client.ts'),
+    import('../drivers/model/provider.ts'),
+  ]);
+  const client = modelClient({ silenceMs: SILENCE_MS });
+  const parts = { client, connections, clock: systemClock };
+  return { client, driver: (provider: RemoteProvider): ModelDriver => remoteModel(provider, parts) };
+}
+
+/** The price catalogue is large, too. */
+export async function modelCatalog(provider: string): Promise<readonly CatalogModel[]> {
+  const { catalogueOf } = await import('../drivers/model/prices.ts');
+  return catalogueOf(provider);
+}
+
+/**
+ * Addresses are in the directory, which every node has at hand; keys are read from the secret store when they are first
+ * used. Each that is saved has an id of its own, so what is kept here under an id is never an older one.
+ */
+function connectionsOf(
+  directory: Directory,
+  secrets: SecretStore,
+  logger: Logger,
+): { readonly connections: ModelConnections; readonly stop: () => void } {
+  const keys = new WeightedLru<string>(KEYS_CACHED_MAX);
+  const read = async (tenantId: string, provider: string, secretId: string): Promise<ModelConnection['key']> => {
+    const place = `${tenantId} ${provider} ${secretId}`;
+    const cached = keys.get(place);
+    if (cached !== undefined) return { kind: 'known', apiKey: cached };
+    try {
+      const apiKey = await secrets.get(tenantId, secretName(provider, secretId));
+      // It has been replaced, and this node is about to learn by what.
+      if (apiKey === null) return { kind: 'unreadable' };
+      if (idsIn(directory.tenant(tenantId)).has(secretId)) keys.set(place, apiKey, 1);
+      return { kind: 'known', apiKey };
+    } catch (error) {
+      logger.warn({ err: error, tenant: tenantId, provider }, 'the credential of a provider could not be read');
+      return { kind: 'unreadable' };
+    }
+  };
+  const stop = directory.onChange((tenantId) => {
+    const current = idsIn(directory.tenant(tenantId));
+    keys.deleteWhere((place) => {
+      const [owner, , secretId = ''] = place.split(' ');
+      return owner === tenantId && !current.has(secretId);
+    });
+  });
+  const connections: ModelConnections = async (tenantId, provider) => {
+    const own = Object.entries(directory.tenant(tenantId)?.providers ?? {}).find(([name]) => name === provider)?.[1];
+    const { baseUrl = null, credential = null } = own ?? {};
+    const key = credential === null ? ({ kind: 'none' } as const) : await read(tenantId, provider, credential.secretId);
+    return { baseUrl, key };
+  };
+  return { connections, stop };
+}
+
+function idsIn(tenant: DirectoryTenant | undefined): ReadonlySet<string> {
+  return new Set(Object.values(tenant?.providers ?? {}).map(({ credential }) => credential?.secretId ?? ''));
+}
+
+/** The tenant's selection, for turns whose manifest names no model; null: there is none that this Host has. */
+export function tenantModel(directory: Directory, fixtureIsOn: boolean): (tenantId: string) => ModelSelection | null {
+  return (tenantId) => {
+    const tenant = directory.tenant(tenantId);
+    const selected = tenant?.model ?? (tenant?.fixtureModel === true ? FIXTURE : null);
+    return selected?.provider === 'fixture' && !fixtureIsOn ? null : selected;
+  };
+}

@@ -1,0 +1,111 @@
+import type { Decision } from '../../domain/kernel/decision.ts';
+import type { Rejection } from '../../domain/kernel/rejection.ts';
+import {
+  decideDeleteModelCredential,
+  decideSaveModel,
+  decideSaveModelCredential,
+  decideSeed,
+  decideSelectModel,
+} from '../../domain/tenant/decide-model.ts';
+import type { ModelSaved, SaveModel, Seeded } from '../../domain/tenant/decide-model.ts';
+import type { ModelProvider, TenantEvent } from '../../domain/tenant/events.ts';
+import type { TenantState } from '../../domain/tenant/state.ts';
+import type { SecretStore } from '../../drivers/secrets/port.ts';
+import { faultPoint } from '../../lib/fault-points.ts';
+import { newId } from '../../lib/ids.ts';
+import { changeTenant } from './change-tenant.ts';
+import type { Changed, ChangeTenantInput, ChangeTenantParts } from './change-tenant.ts';
+
+export interface ManageModelParts extends ChangeTenantParts {
+  readonly secrets: SecretStore;
+}
+
+export interface ModelInput {
+  readonly selection: Omit<SaveModel, 'secretId'>;
+  /** Null: the stored one stays. */
+  readonly apiKey: string | null;
+}
+
+/** The name of a credential in the secret store: a new one for each that is saved. */
+export function secretName(provider: string, secretId: string): string {
+  return `model/${provider}/${secretId}`;
+}
+
+export async function saveModel(
+  parts: ManageModelParts,
+  input: ChangeTenantInput & ModelInput,
+): Promise<Changed<ModelSaved> | Rejection> {
+  const { selection, apiKey } = input;
+  const secret = { provider: selection.provider, apiKey };
+  return await withSecret(parts, { ...input, secret }, (state, secretId) =>
+    decideSaveModel(state, { ...selection, secretId }),
+  );
+}
+
+export async function selectModel(
+  parts: ChangeTenantParts,
+  input: ChangeTenantInput & Pick<SaveModel, 'provider' | 'model'>,
+): Promise<Changed<null> | Rejection> {
+  return await changeTenant(parts, input, (state) => decideSelectModel(state, input));
+}
+
+export async function saveModelCredential(
+  parts: ManageModelParts,
+  input: ChangeTenantInput & { readonly provider: ModelProvider; readonly apiKey: string },
+): Promise<Changed<ModelSaved> | Rejection> {
+  const { provider, apiKey } = input;
+  return await withSecret(parts, { ...input, secret: { provider, apiKey } }, (state, secretId) =>
+    decideSaveModelCredential(state, { provider, secretId: secretId ?? '' }),
+  );
+}
+
+/** The event first: a secret that is gone while the tenant is said to have it would fail its turns. */
+export async function deleteModelCredential(
+  parts: ManageModelParts,
+  input: ChangeTenantInput & { readonly provider: ModelProvider },
+): Promise<Changed<ModelSaved> | Rejection> {
+  const { provider } = input;
+  return await withSecret(parts, { ...input, secret: { provider, apiKey: null } }, (state) =>
+    decideDeleteModelCredential(state, provider),
+  );
+}
+
+/** Writes what is absent of a tenant's configuration. */
+export async function seedTenant(
+  parts: ManageModelParts,
+  input: ChangeTenantInput & { readonly fixtureModel: boolean; readonly model: ModelInput | null },
+): Promise<Changed<Seeded> | Rejection> {
+  const { fixtureModel, model } = input;
+  const secret = { provider: model?.selection.provider ?? 'fixture', apiKey: model?.apiKey ?? null } as const;
+  return await withSecret(parts, { ...input, secret }, (state, secretId) =>
+    decideSeed(state, { fixtureModel, model: model === null ? null : { ...model.selection, secretId } }),
+  );
+}
+
+interface SecretInput extends ChangeTenantInput {
+  readonly secret: { readonly provider: ModelProvider; readonly apiKey: string | null };
+}
+
+/**
+ * Stores a credential under a new id, records that it is there, and takes away what it supersedes. Each is complete when
+ * the next begins, and none touches what another change has stored, so that whatever a crash or a second change comes
+ * between, the credential that the tenant is said to have is the one that is there. A crash may leave a secret that
+ * nothing names; it goes with the tenant.
+ */
+async function withSecret<R extends ModelSaved>(
+  { secrets, ...parts }: ManageModelParts,
+  { secret: { provider, apiKey }, ...input }: SecretInput,
+  decide: (state: TenantState, secretId: string | null) => Decision<TenantEvent, R>,
+): Promise<Changed<R> | Rejection> {
+  const { tenantId } = input;
+  const secretId = apiKey === null ? null : newId('cr');
+  if (apiKey !== null && secretId !== null) await secrets.put(tenantId, secretName(provider, secretId), apiKey);
+  await faultPoint('credential.stored');
+  const changed = await changeTenant(parts, input, (state) => decide(state, secretId));
+  await faultPoint('credential.recorded');
+  const unnamed = changed.kind === 'rejected' ? [] : [...changed.reply.superseded];
+  const credential = changed.kind === 'rejected' ? null : changed.tenant.providers[provider]?.credential;
+  if (secretId !== null && credential?.secretId !== secretId) unnamed.push(secretId);
+  for (const id of unnamed) await secrets.remove(tenantId, secretName(provider, id));
+  return changed;
+}

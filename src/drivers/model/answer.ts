@@ -1,0 +1,115 @@
+import type { LanguageModelV4GenerateResult, LanguageModelV4Usage } from '@ai-sdk/provider';
+import type { ModelOutcome } from '../../domain/turn/process.ts';
+import type { Usage } from '../../domain/turn/usage.ts';
+import { failed } from './failure.ts';
+import { costOf } from './prices.ts';
+import type { Seller } from './prices.ts';
+
+/** Text and inputs of one answer; with the rest of its commit they fit the smallest message that a log may take. */
+const ANSWER_CHARS_MAX = 1_000_000;
+const CALLS_MAX = 200;
+
+export interface AnswerContext {
+  /** Of the call; ids of tool calls are made from it. */
+  readonly callId: string;
+  readonly model: string;
+  readonly seller: Seller;
+}
+
+/** What a model answered, as a turn takes it. */
+export function outcomeOf(
+  { content, finishReason, usage: reported }: LanguageModelV4GenerateResult,
+  context: AnswerContext,
+): ModelOutcome {
+  const usage = usageOf(reported, context);
+  const text = clean(content.map((part) => (part.type === 'text' ? part.text : '')).join(''));
+  const calls = content.flatMap((part) => (part.type === 'tool-call' && part.providerExecuted !== true ? [part] : []));
+  const chars = calls.reduce((sum, { toolName, input }) => sum + toolName.length + input.length, text.length);
+  if (chars > ANSWER_CHARS_MAX || calls.length > CALLS_MAX) {
+    const message = 'The answer of the model is too large to be stored. Set maxOutputTokens.';
+    return failed({ code: 'model_answer_too_large', message, retry: false }, usage);
+  }
+  if (finishReason.raw === 'model_context_window_exceeded') {
+    const message = 'The context of the model was full before the answer was complete.';
+    return failed({ code: 'model_context_overflow', message, retry: false, contextOverflow: true }, usage);
+  }
+  if (text === '' && calls.length === 0) {
+    const empty = withoutContent(finishReason.unified);
+    if (empty !== null) return failed(empty, usage);
+  }
+  const toolCalls = calls.map(({ toolName, input }, i) => ({
+    callId: `call_${context.callId.slice(3)}_${i}`,
+    name: clean(toolName),
+    input: inputOf(input),
+  }));
+  return { kind: 'completed', text, toolCalls, usage };
+}
+
+/** Why there is nothing in an answer, when that is no answer; null: the model had nothing to say. */
+function withoutContent(reason: LanguageModelV4GenerateResult['finishReason']['unified']) {
+  switch (reason) {
+    case 'length':
+      return {
+        code: 'model_output_truncated',
+        message: 'The model reached maxOutputTokens before it said anything. Raise it, or lower reasoningEffort.',
+        retry: false,
+      };
+    case 'content-filter':
+      return { code: 'model_refused', message: 'The provider withheld the answer by its content rules.', retry: false };
+    case 'error':
+      return { code: 'model_provider_error', message: 'The provider broke off the answer.', retry: true };
+    default:
+      return null;
+  }
+}
+
+/** An input that is no JSON is passed on as its text; the turn answers the model with a failed result. */
+function inputOf(text: string): unknown {
+  if (text.trim() === '') return {};
+  try {
+    return cleaned(JSON.parse(text));
+  } catch {
+    return clean(text);
+  }
+}
+
+/** Text that every store can hold: no NUL, no lone surrogate. */
+function clean(text: string): string {
+  return text.toWellFormed().replaceAll('\u0000', '\ufffd');
+}
+
+const DEPTH_MAX = 60;
+
+/** @throws RangeError when it is nested deeper than a store can hold */
+function cleaned(value: unknown, depth = 0): unknown {
+  if (typeof value === 'string') return clean(value);
+  if (typeof value !== 'object' || value === null) return value;
+  if (depth >= DEPTH_MAX) throw new RangeError('too deep');
+  if (Array.isArray(value)) return value.map((one) => cleaned(one, depth + 1));
+  return Object.fromEntries(Object.entries(value).map(([name, one]) => [clean(name), cleaned(one, depth + 1)]));
+}
+
+function usageOf({ inputTokens: input, outputTokens: output }: LanguageModelV4Usage, context: AnswerContext): Usage {
+  const tokens = {
+    inputTokens: count(input.total),
+    outputTokens: count(output.total),
+    totalTokens: count(input.total) + count(output.total),
+    cachedTokens: count(input.cacheRead),
+    cacheWriteTokens: count(input.cacheWrite),
+    reasoningTokens: count(output.reasoning),
+  };
+  const tokensReported = isCount(input.total) && isCount(output.total);
+  const cost = tokensReported ? costOf(context.seller, context.model, tokens) : null;
+  return { ...tokens, costUsd: cost ?? 0, duplicate: false, tokensReported, costKnown: cost !== null };
+}
+
+const TOKENS_MAX = 1_000_000_000_000;
+
+/** What an unknown server reports is not taken on trust. */
+function isCount(value: number | undefined): value is number {
+  return value !== undefined && Number.isInteger(value) && value >= 0 && value <= TOKENS_MAX;
+}
+
+function count(value: number | undefined): number {
+  return isCount(value) ? value : 0;
+}

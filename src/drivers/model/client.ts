@@ -1,0 +1,73 @@
+import { lookup } from 'node:dns';
+import type { LookupAddress, LookupOptions } from 'node:dns';
+import { Agent, fetch as undiciFetch } from 'undici';
+import { isCallableIp, isCallableUrl, isLoopbackHost } from '../../lib/addresses.ts';
+
+/** An answer is read whole and stored as one message of the log, so it has a bound, bytes. */
+const ANSWER_BYTES_MAX = 8_388_608;
+const CONNECT_MS = 10_000;
+
+/** The tenant's address, or what its name stands for, is one that the Host does not call. */
+export class AddressRefusedError extends Error {
+  constructor() {
+    super('the address of the provider is not one that this Host calls');
+  }
+}
+
+/** How drivers send HTTP. */
+export interface ModelClient {
+  readonly fetch: typeof fetch;
+  readonly close: () => Promise<void>;
+}
+
+/**
+ * A client for addresses that tenants name. It looks at the address of each connection when the connection is made, so
+ * that a name cannot come to stand for another one in between, and it follows no redirect: keys go to the address that
+ * the tenant gave and to no other. `silenceMs`: how long a provider may send nothing.
+ */
+export function modelClient({ silenceMs }: { readonly silenceMs: number }): ModelClient {
+  const agent = new Agent({
+    connect: { timeout: CONNECT_MS, lookup: guardedLookup(lookup) },
+    headersTimeout: silenceMs,
+    bodyTimeout: silenceMs,
+    maxResponseSize: ANSWER_BYTES_MAX,
+  });
+  const guarded = async (input: string | URL | Request, init: RequestInit = {}): Promise<unknown> => {
+    const url = new URL(input instanceof Request ? input.url : input);
+    if (!isCallableUrl(`${url.origin}${url.pathname}`)) throw new AddressRefusedError();
+    const { method, headers, body, signal } = init;
+    return await undiciFetch(url, {
+      redirect: 'manual',
+      dispatcher: agent,
+      ...(method === undefined ? {} : { method }),
+      ...(headers === undefined ? {} : { headers: [...new Headers(headers)] }),
+      ...(typeof body === 'string' ? { body } : {}),
+      ...(signal === undefined || signal === null ? {} : { signal }),
+    });
+  };
+  // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- the same classes under the package's own names
+  return { fetch: guarded as typeof fetch, close: async () => await agent.destroy() };
+}
+
+type LookupCallback = (error: Error | null, address: string | LookupAddress[], family?: number) => void;
+
+type Resolve = (
+  hostname: string,
+  options: LookupOptions & { all: true },
+  callback: (error: NodeJS.ErrnoException | null, addresses: LookupAddress[]) => void,
+) => void;
+
+/** A look-up for `node:net` that gives only addresses which may be called; one that may not spoils them all. */
+export function guardedLookup(resolve: Resolve) {
+  return (hostname: string, options: LookupOptions, callback: LookupCallback): void => {
+    resolve(hostname, { ...options, all: true }, (error, addresses) => {
+      const named = isLoopbackHost(hostname) ? 'loopback' : 'other';
+      const [first] = addresses ?? [];
+      if (error !== null) callback(error, []);
+      else if (first === undefined || !addresses.every(({ address }) => isCallableIp(address, named))) {
+        callback(new AddressRefusedError(), []);
+      } else if (options.all === true) callback(null, addresses);
+      else callback(null, first.address, first.family);
+    });
+  };
+}

@@ -1,0 +1,69 @@
+import { calcPrice, findProvider } from '@pydantic/genai-prices';
+import type { ModelInfo, ModelPrice } from '@pydantic/genai-prices';
+import type { Usage } from '../../domain/turn/usage.ts';
+
+/** A model of the catalogue; prices in US dollars for a million tokens, the lowest tier where there are several. */
+export interface PricedModel {
+  readonly id: string;
+  readonly name: string;
+  readonly contextWindow?: number;
+  readonly inputUsdPerMillion?: number;
+  readonly outputUsdPerMillion?: number;
+}
+
+/** Who sells the model: the provider itself, or for an address of the tenant's own whoever is known to be there. */
+export type Seller = { readonly providerId: string } | { readonly providerApiUrl: string };
+
+type Tokens = Pick<Usage, 'inputTokens' | 'outputTokens' | 'cachedTokens' | 'cacheWriteTokens'>;
+
+/** What a call cost, US dollars; null when no price is known for the model. */
+export function costOf(seller: Seller, model: string, tokens: Tokens): number | null {
+  const usage = {
+    // All input tokens, those of the cache among them.
+    input_tokens: Math.max(tokens.inputTokens, tokens.cachedTokens + tokens.cacheWriteTokens),
+    output_tokens: tokens.outputTokens,
+    cache_read_tokens: tokens.cachedTokens,
+    cache_write_tokens: tokens.cacheWriteTokens,
+  };
+  try {
+    const total = calcPrice(usage, model, seller)?.total_price;
+    return total !== undefined && Number.isFinite(total) && total >= 0 ? total : null;
+  } catch {
+    // The catalogue has the model, but not for what was used of it.
+    return null;
+  }
+}
+
+/** Models of a provider that make text, as the catalogue knows them, by id. */
+export function catalogueOf(provider: string): readonly PricedModel[] {
+  const found = findProvider({ providerId: provider });
+  const own = OWN_MODELS[provider];
+  const models = (found?.models ?? []).filter(({ id, deprecated }) => deprecated !== true && own?.test(id) === true);
+  return models.map((model) => pricedModel(provider, model)).toSorted((one, other) => (one.id < other.id ? -1 : 1));
+}
+
+/** The catalogue also has what other kinds of API sell: images, speech, embeddings, other makers' models. */
+const OWN_MODELS: Readonly<Record<string, RegExp>> = {
+  anthropic: /^claude-(?!v?\d)/,
+  openai: /^(gpt-[4-9](?!.*(image|audio|realtime|transcribe|tts|vision|ft|:))|o\d|codex)/,
+  google: /^(gemini|gemma)-\d(?!.*(image|tts|live|vision|embedding|maas))/,
+};
+
+function pricedModel(provider: string, { id, name, context_window: contextWindow }: ModelInfo): PricedModel {
+  // Prices change by date: what is asked for is the one in force now.
+  const found = calcPrice({ input_tokens: 1, output_tokens: 1 }, id, { providerId: provider });
+  const current = found?.model.id === id ? found.model_price : undefined;
+  const [input, output] = [lowest(current, 'input_mtok'), lowest(current, 'output_mtok')];
+  return {
+    id,
+    name: name ?? id,
+    ...(contextWindow === undefined ? {} : { contextWindow }),
+    ...(input === undefined ? {} : { inputUsdPerMillion: input }),
+    ...(output === undefined ? {} : { outputUsdPerMillion: output }),
+  };
+}
+
+function lowest(prices: ModelPrice | undefined, unit: string): number | undefined {
+  const price = prices?.[unit];
+  return typeof price === 'object' ? price.base : price;
+}

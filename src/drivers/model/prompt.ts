@@ -1,0 +1,94 @@
+import { createHash } from 'node:crypto';
+import type { JSONObject, JSONValue, LanguageModelV4Message, LanguageModelV4ToolResultPart } from '@ai-sdk/provider';
+import type { ConversationMessage } from '../../domain/session/conversation.ts';
+
+type Assistant = Extract<ConversationMessage, { role: 'assistant' }>;
+type ToolResult = Extract<ConversationMessage, { role: 'tool' }>;
+
+/** Some providers refuse a text without any visible character. */
+const NO_TEXT = '(no text)';
+/** For a call whose turn ended before its result was there: providers refuse a call without one. */
+const UNFINISHED = 'The call was not finished: its turn was ended before.';
+
+/**
+ * The conversation in the form that every provider takes: roles alternate, an assistant's message is never empty, and
+ * after its tool calls come exactly their results.
+ */
+export function toPrompt(instructions: string, messages: readonly ConversationMessage[]): LanguageModelV4Message[] {
+  const prompt: LanguageModelV4Message[] = [];
+  if (instructions.trim() !== '') prompt.push({ role: 'system', content: instructions });
+  for (let i = 0; i < messages.length;) {
+    const message = messages[i];
+    i += 1;
+    if (message?.role === 'user') addUser(prompt, message.text);
+    if (message?.role !== 'assistant') continue;
+    const results: ToolResult[] = [];
+    for (let next = messages[i]; next?.role === 'tool'; next = messages[i]) {
+      results.push(next);
+      i += 1;
+    }
+    addAssistant(prompt, message, results);
+  }
+  return prompt;
+}
+
+function addUser(prompt: LanguageModelV4Message[], said: string): void {
+  const part = { type: 'text' as const, text: said.trim() === '' ? NO_TEXT : said };
+  const last = prompt.at(-1);
+  if (last?.role === 'user') last.content.push(part);
+  else prompt.push({ role: 'user', content: [part] });
+}
+
+function addAssistant(prompt: LanguageModelV4Message[], message: Assistant, results: readonly ToolResult[]): void {
+  const { text, toolCalls } = message;
+  const said = text.trim() === '' ? [] : [{ type: 'text' as const, text }];
+  const calls = toolCalls.map(({ callId, name, input }) => ({
+    type: 'tool-call' as const,
+    toolCallId: wireId(callId),
+    toolName: wireName(name),
+    input: wireInput(input),
+  }));
+  if (said.length + calls.length === 0) return;
+  const last = prompt.at(-1);
+  if (last?.role === 'assistant') last.content.push(...said, ...calls);
+  else prompt.push({ role: 'assistant', content: [...said, ...calls] });
+  if (calls.length === 0) return;
+  const content = toolCalls.map(({ callId, name }) => {
+    const result = results.find((one) => one.callId === callId);
+    return resultPart(callId, name, result);
+  });
+  prompt.push({ role: 'tool', content });
+}
+
+function resultPart(callId: string, name: string, result: ToolResult | undefined): LanguageModelV4ToolResultPart {
+  const part = { type: 'tool-result' as const, toolCallId: wireId(callId), toolName: wireName(name) };
+  if (result === undefined) return { ...part, output: { type: 'error-text', value: UNFINISHED } };
+  const { failed, output } = result;
+  if (typeof output === 'string') return { ...part, output: { type: failed ? 'error-text' : 'text', value: output } };
+  return { ...part, output: { type: failed ? 'error-json' : 'json', value: jsonValue(output) } };
+}
+
+function jsonValue(value: unknown): JSONValue {
+  // What a tool gave has been through the log, so it is JSON; a member that was absent there is null.
+  // oxlint-disable-next-line typescript/no-unsafe-type-assertion
+  return (value ?? null) as JSONValue;
+}
+
+/** Providers disagree about ids; nine letters and digits are what the strictest takes. The same id every time. */
+export function wireId(callId: string): string {
+  const digest = createHash('sha256').update(callId).digest('hex').slice(0, 15);
+  return Number.parseInt(digest, 16).toString(36).padStart(9, '0').slice(-9);
+}
+
+/** A model may have called a tool by a name that no provider takes back. */
+function wireName(name: string): string {
+  const safe = name.replaceAll(/[^A-Za-z0-9_-]/g, '_').slice(0, 64);
+  return safe === '' ? 'unnamed' : safe;
+}
+
+/** Providers take an object as input; text that was no JSON is shown to the model as what it was. */
+function wireInput(input: unknown): JSONObject {
+  // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- it has been through the log, so it is JSON
+  if (typeof input === 'object' && input !== null && !Array.isArray(input)) return input as JSONObject;
+  return { invalidInput: jsonValue(input) };
+}

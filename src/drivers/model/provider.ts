@@ -1,0 +1,162 @@
+import { createAnthropic } from '@ai-sdk/anthropic';
+import { createGoogle } from '@ai-sdk/google';
+import { createOpenAI } from '@ai-sdk/openai';
+import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
+import type { LanguageModelV4, LanguageModelV4CallOptions, SharedV4ProviderOptions } from '@ai-sdk/provider';
+import type { ModelOutcome } from '../../domain/turn/process.ts';
+import { outcomeOf } from './answer.ts';
+import type { ModelClient } from './client.ts';
+import { failed, failureOf } from './failure.ts';
+import type { ModelConnection, ModelConnections, ModelDriver, ModelRequest, RemoteProvider } from './port.ts';
+import type { Seller } from './prices.ts';
+import { toPrompt } from './prompt.ts';
+
+export interface RemoteModelParts {
+  readonly client: ModelClient;
+  readonly connections: ModelConnections;
+  readonly clock: () => number;
+}
+
+/** The libraries would take another address from the environment when none is given. */
+const ADDRESSES: Readonly<Record<RemoteProvider, string | null>> = {
+  anthropic: 'https://api.anthropic.com/v1',
+  openai: 'https://api.openai.com/v1',
+  google: 'https://generativelanguage.googleapis.com/v1beta',
+  'openai-compatible': null,
+};
+
+const UNREADABLE_KEY_RETRY_MS = 1_000;
+
+/**
+ * A provider through the AI SDK: one request for one step. Only the provider's translation of the SDK is used (its
+ * published model interface), not its loop: attempts, tools and the check of the output are the turn's.
+ */
+export function remoteModel(provider: RemoteProvider, parts: RemoteModelParts): ModelDriver {
+  return {
+    async call(request, signal) {
+      try {
+        const connection = await parts.connections(request.tenant, provider);
+        const reached = reach(provider, connection, parts.client.fetch);
+        if ('kind' in reached) return reached;
+        const options = optionsOf(provider, request);
+        if ('kind' in options) return options;
+        const result = await reached.model(request.model).doGenerate({ ...options, abortSignal: signal });
+        return outcomeOf(result, { callId: request.callId, model: request.model, seller: reached.seller });
+      } catch (error) {
+        return failureOf(error, { signal, nowMs: parts.clock() });
+      }
+    },
+  };
+}
+
+interface Reached {
+  readonly model: (id: string) => Pick<LanguageModelV4, 'doGenerate'>;
+  readonly seller: Seller;
+}
+
+function reach(
+  provider: RemoteProvider,
+  { baseUrl, key }: ModelConnection,
+  fetch: ModelClient['fetch'],
+): Reached | ModelOutcome {
+  const baseURL = baseUrl ?? ADDRESSES[provider];
+  if (baseURL === null) {
+    const message = 'The provider openai-compatible has no address. Set baseUrl with PUT /v1/tenant/model.';
+    return failed({ code: 'model_address_missing', message, retry: false });
+  }
+  if (key.kind === 'unreadable') {
+    const message = 'The credential of the provider cannot be read at the moment.';
+    const failure = failed({ code: 'model_credential_unreadable', message, retry: true });
+    return { ...failure, retryAfterMs: UNREADABLE_KEY_RETRY_MS };
+  }
+  // A server of the tenant's own may well ask for none.
+  if (provider === 'openai-compatible') {
+    const own = key.kind === 'known' ? { apiKey: key.apiKey } : {};
+    const sdk = createOpenAICompatible({ name: 'openaiCompatible', baseURL, fetch, ...own });
+    return { model: (id) => sdk.chatModel(id), seller: { providerApiUrl: baseURL } };
+  }
+  if (key.kind === 'none') {
+    const message = `No credential is stored for the provider ${provider}. Store one with PUT /v1/tenant/model/credentials/${provider}.`;
+    return failed({ code: 'model_credential_missing', message, retry: false });
+  }
+  const { apiKey } = key;
+  const seller = { providerId: provider };
+  switch (provider) {
+    case 'anthropic':
+      return { model: (id) => createAnthropic({ apiKey, baseURL, fetch }).languageModel(id), seller };
+    case 'openai':
+      return { model: (id) => createOpenAI({ apiKey, baseURL, fetch }).responses(id), seller };
+    case 'google':
+      return { model: (id) => createGoogle({ apiKey, baseURL, fetch }).languageModel(id), seller };
+  }
+}
+
+function optionsOf(provider: RemoteProvider, request: ModelRequest): LanguageModelV4CallOptions | ModelOutcome {
+  const { settings, tools, outputSchema } = request;
+  const native = outputSchema !== null && takesSchema(provider, outputSchema, tools);
+  const instructions = outputSchema === null || native ? request.instructions : asking(request, outputSchema);
+  const effort = effortOf(provider, mayThink(provider, request) ? settings.reasoningEffort : undefined);
+  if ('kind' in effort) return effort;
+  const { temperature, maxOutputTokens } = settings;
+  return {
+    prompt: toPrompt(instructions, request.messages),
+    ...(temperature === undefined ? {} : { temperature }),
+    ...(maxOutputTokens === undefined ? {} : { maxOutputTokens }),
+    ...(tools.length === 0 ? {} : { tools: tools.map(toolOf) }),
+    ...(native ? { responseFormat: { type: 'json', schema: outputSchema } } : {}),
+    ...effort,
+  };
+}
+
+function toolOf({ name, description, inputSchema }: ModelRequest['tools'][number]) {
+  const described = description === undefined ? {} : { description };
+  return { type: 'function' as const, name, inputSchema, ...described };
+}
+
+/**
+ * Servers that copy OpenAI differ in whether they take a schema, or ignore it; providers that do take objects only. Where
+ * one does not take it together with tools, the library asks for a call of a tool of its own, named `json`.
+ */
+function takesSchema(
+  provider: RemoteProvider,
+  schema: Readonly<Record<string, unknown>>,
+  tools: ModelRequest['tools'],
+): boolean {
+  return provider !== 'openai-compatible' && schema['type'] === 'object' && !tools.some(({ name }) => name === 'json');
+}
+
+function asking({ instructions }: ModelRequest, schema: Readonly<Record<string, unknown>>): string {
+  const wish = `Give your final answer as JSON only, without a code fence or other text, valid against this JSON Schema:\n${JSON.stringify(schema)}`;
+  return instructions.trim() === '' ? wish : `${instructions}\n\n${wish}`;
+}
+
+/**
+ * Claude up to 4.5 takes a step after tool results only with the thinking that came before the calls, or without any.
+ * Thinking is not kept, so such a step is asked for without.
+ */
+const THINKS_IN_ONE_GO = /^claude-(3|(opus|sonnet|haiku)-4(-[0-5])?(-\d{8}|-latest)?$)/;
+
+function mayThink(provider: RemoteProvider, { model, messages }: ModelRequest): boolean {
+  return provider !== 'anthropic' || messages.at(-1)?.role !== 'tool' || !THINKS_IN_ONE_GO.test(model);
+}
+
+const EFFORTS = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh', 'max'] as const;
+
+/** What of the request is for one provider only, and how much it shall think. */
+function effortOf(
+  provider: RemoteProvider,
+  wanted: string | undefined,
+): Pick<LanguageModelV4CallOptions, 'reasoning' | 'providerOptions'> | ModelOutcome {
+  // Nothing is kept at the provider, and a schema that its strict mode does not cover is no error.
+  const fixed: SharedV4ProviderOptions =
+    provider === 'openai' ? { openai: { store: false, strictJsonSchema: false } } : {};
+  if (wanted === undefined) return { providerOptions: fixed };
+  // A server of the tenant's own knows its own words.
+  if (provider === 'openai-compatible') {
+    return { providerOptions: { openaiCompatible: { reasoningEffort: wanted } } };
+  }
+  const reasoning = EFFORTS.find((effort) => effort === wanted);
+  if (reasoning !== undefined) return { reasoning, providerOptions: fixed };
+  const message = `The reasoningEffort of the model settings is not known. Use one of ${EFFORTS.join(', ')}.`;
+  return failed({ code: 'model_settings_invalid', message, retry: false });
+}

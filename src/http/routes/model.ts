@@ -1,0 +1,172 @@
+import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
+import { ACCESS } from '../../auth/authorize.ts';
+import {
+  deleteModelCredential,
+  saveModel,
+  saveModelCredential,
+  selectModel,
+} from '../../commands/tenant/manage-model.ts';
+import type { ManageModelParts, ModelInput } from '../../commands/tenant/manage-model.ts';
+import { readTenant } from '../../commands/tenant/manage-tenant.ts';
+import type { ModelProvider } from '../../domain/tenant/events.ts';
+import type { KnownTenant } from '../../domain/tenant/state.ts';
+import type { Freshness } from '../freshness.ts';
+import { callerOf } from '../gate.ts';
+import { accepted, notFound, ProblemError } from '../problem.ts';
+import { manageInput } from '../tenant-input.ts';
+import * as wire from '../wire/model.ts';
+
+export interface CatalogModel {
+  readonly id: string;
+  readonly name: string;
+  readonly contextWindow?: number;
+  readonly inputUsdPerMillion?: number;
+  readonly outputUsdPerMillion?: number;
+}
+
+export interface ModelRouteParts extends ManageModelParts {
+  readonly freshness: Freshness;
+  /** Whether this Host has the fixture model on. */
+  readonly fixtureModel: boolean;
+  /** Models of a provider as the price catalogue has them. */
+  readonly catalog: (provider: string) => Promise<readonly CatalogModel[]>;
+}
+
+const NAMES: Readonly<Record<ModelProvider, string>> = {
+  anthropic: 'Anthropic',
+  openai: 'OpenAI',
+  google: 'Google Gemini',
+  'openai-compatible': 'A server with the chat API of OpenAI',
+  fixture: 'Fixture',
+};
+const REMOTE = ['anthropic', 'openai', 'google', 'openai-compatible'] as const;
+
+/** Which model the tenant's turns use, and the credentials for it (wire contract, section 8). */
+export function modelRoutes(parts: ModelRouteParts): FastifyPluginAsyncZod {
+  return async (app) => {
+    const config = { rules: { access: ACCESS.tenant } };
+    app.get('/v1/tenant/model', { config, schema: { response: { 200: wire.tenantModel } } }, async (request) =>
+      shownModel(await tenantOf(parts, callerOf(request).tenantId), parts.fixtureModel),
+    );
+    app.put(
+      '/v1/tenant/model',
+      { config, schema: { body: wire.saveModelBody, response: { 200: wire.tenantModel } } },
+      async (request) => {
+        requireFixture(parts, request.body.provider, 'provider');
+        const input = { ...manageInput(request, request.body.requestId), ...modelInput(request.body) };
+        const { tenant, position } = accepted(await saveModel(parts, input));
+        await fresh(parts, tenant, position);
+        return shownModel(tenant, parts.fixtureModel);
+      },
+    );
+    app.put(
+      '/v1/tenant/model/selection',
+      { config, schema: { body: wire.selectModelBody, response: { 200: wire.tenantModel } } },
+      async (request) => {
+        const { requestId, provider, model } = request.body;
+        requireFixture(parts, provider, 'provider');
+        const input = { ...manageInput(request, requestId), provider, model };
+        const { tenant, position } = accepted(await selectModel(parts, input));
+        await fresh(parts, tenant, position);
+        return shownModel(tenant, parts.fixtureModel);
+      },
+    );
+    app.get(
+      '/v1/tenant/model/catalog',
+      { config, schema: { response: { 200: wire.modelCatalog } } },
+      async (request) => await catalogOf(parts, await tenantOf(parts, callerOf(request).tenantId)),
+    );
+    await app.register(credentialRoutes(parts));
+  };
+}
+
+function credentialRoutes(parts: ModelRouteParts): FastifyPluginAsyncZod {
+  return async (app) => {
+    const config = { rules: { access: ACCESS.tenant } };
+    const url = '/v1/tenant/model/credentials/:provider';
+    const params = wire.credentialPath;
+    app.get(url, { config, schema: { params, response: { 200: wire.modelCredential } } }, async (request) =>
+      shownCredential(await tenantOf(parts, callerOf(request).tenantId), request.params.provider),
+    );
+    app.put(
+      url,
+      { config, schema: { params, body: wire.saveCredentialBody, response: { 200: wire.credentialSaved } } },
+      async (request) => {
+        const { provider } = request.params;
+        const { requestId, apiKey } = request.body;
+        const input = { ...manageInput(request, requestId), provider, apiKey };
+        const { reply, tenant, position } = accepted(await saveModelCredential(parts, input));
+        await fresh(parts, tenant, position);
+        return { ...shownCredential(tenant, provider), rotated: reply.superseded.length > 0 };
+      },
+    );
+    app.delete(url, { config, schema: { params, response: { 200: wire.credentialDeleted } } }, async (request) => {
+      const { provider } = request.params;
+      const input = { ...manageInput(request, undefined), provider };
+      const { tenant, position } = accepted(await deleteModelCredential(parts, input));
+      await fresh(parts, tenant, position);
+      return { provider, deleted: true as const };
+    });
+    await Promise.resolve();
+  };
+}
+
+/** What a body says of a model, as the use cases take it. */
+export function modelInput({ provider, model, settings, baseUrl, credential }: wire.ModelSeed): ModelInput {
+  const sent = Object.entries(settings ?? {}).filter(([, value]) => value !== undefined);
+  const kept = settings === undefined ? {} : { settings: Object.fromEntries(sent) };
+  return { selection: { provider, model, ...kept, baseUrl: baseUrl ?? null }, apiKey: credential?.apiKey ?? null };
+}
+
+/** The model of turns that name none of their own, as it is in force on this Host. */
+export function shownModel({ model, providers, fixtureModel }: KnownTenant, fixtureIsOn: boolean) {
+  if (model === null) {
+    return fixtureModel && fixtureIsOn
+      ? { configured: true, provider: 'fixture' as const, model: 'fixture' }
+      : { configured: false };
+  }
+  const baseUrl = providers[model.provider]?.baseUrl ?? null;
+  const configured = model.provider !== 'fixture' || fixtureIsOn;
+  return { configured, ...model, ...(baseUrl === null ? {} : { baseUrl }) };
+}
+
+/** @throws ProblemError when the fixture model is asked of a Host that does not have it */
+export function requireFixture(
+  { fixtureModel }: Pick<ModelRouteParts, 'fixtureModel'>,
+  provider: string,
+  path: string,
+): void {
+  if (provider !== 'fixture' || fixtureModel) return;
+  const issues = [{ path, message: 'the optional feature tenant-fixture-model is off' }];
+  const message = 'This Host does not have the fixture model on; GET /health lists its features.';
+  throw new ProblemError({ code: 'invalid_request', message, details: { issues } });
+}
+
+function shownCredential<P extends ModelProvider>({ providers }: KnownTenant, provider: P) {
+  const credential = providers[provider]?.credential ?? null;
+  return credential === null
+    ? { provider, configured: false }
+    : { provider, configured: true, savedAt: credential.savedAt };
+}
+
+async function catalogOf({ catalog, fixtureModel }: ModelRouteParts, { providers }: KnownTenant) {
+  const remote = REMOTE.map(async (id) => {
+    const known = providers[id];
+    // A server of the tenant's own may ask for no credential.
+    const configured = id === 'openai-compatible' ? Boolean(known?.baseUrl) : Boolean(known?.credential);
+    return { id, name: NAMES[id], configured, models: [...(await catalog(id))] };
+  });
+  const models = [{ id: 'fixture', name: 'Plays the script in the message' }];
+  const fixture = { id: 'fixture' as const, name: NAMES.fixture, configured: true, models };
+  return { providers: [...(await Promise.all(remote)), ...(fixtureModel ? [fixture] : [])] };
+}
+
+async function tenantOf(parts: ModelRouteParts, tenantId: string): Promise<KnownTenant> {
+  const tenant = await readTenant(parts, tenantId);
+  if (tenant === null) throw notFound('tenant');
+  return tenant;
+}
+
+async function fresh(parts: ModelRouteParts, { id }: KnownTenant, position: number | null): Promise<void> {
+  await parts.freshness('tenants', { tenant: id, kind: 'tenant', id }, position);
+}

@@ -1,0 +1,108 @@
+import { sql } from 'slonik';
+import type { DatabasePoolConnection } from 'slonik';
+import { z } from 'zod';
+import { delay } from '../lib/backoff.ts';
+import type { Logger } from '../lib/logger.ts';
+import type { ProjectionGroup } from './projection.ts';
+import { reading } from './read-store/pool.ts';
+import type { ReadStore } from './read-store/pool.ts';
+import { ReadStoreUnavailableError } from './unavailable.ts';
+
+export interface ScrubOptions {
+  readonly pool: ReadStore;
+  readonly groups: readonly ProjectionGroup[];
+  readonly logger: Logger;
+}
+
+/** One table at a time is locked, for as long as writing it anew takes, and never longer than this, ms. */
+const TABLE_MS = 600_000;
+/** How long the lock of a table is waited for, ms: whoever asks for it meanwhile waits behind us. */
+const LOCK_MS = 5_000;
+const SNAPSHOTS_MS = 10_000;
+const LOOK_MS = 50;
+
+/**
+ * Makes what was deleted unreadable in the files of Postgres. A deleted row stays in its page, in indexes and in samples
+ * that ANALYZE took of it, and everything that was ever written stays in the write-ahead log for a while; so each table
+ * is written anew, sampled anew, and the log is moved on until the segments with the old bytes are gone. The last part
+ * needs a superuser, and settings that the embedded Postgres has (docs/operations.md says what is left elsewhere).
+ * @throws ReadStoreUnavailableError when a lock was not to be had, or an old snapshot still needs the rows: try again
+ */
+export async function scrub({ pool, groups, logger }: ScrubOptions): Promise<void> {
+  await reading(
+    async () =>
+      await pool.connect(async (connection) => {
+        const before = await bound(connection, { statement_timeout: `${TABLE_MS}`, lock_timeout: `${LOCK_MS}` });
+        try {
+          await snapshotsEnd(connection);
+          for (const table of tablesOf(groups)) await connection.query(sql.unsafe`vacuum (full) ${table}`);
+          const isOurs = await isSuperuser(connection);
+          if (isOurs) await forgetSamples(connection, groups);
+          else logger.warn('deleted rows are gone; samples and write-ahead log of this database are its operator’s');
+          for (const table of tablesOf(groups)) await connection.query(sql.unsafe`analyze ${table}`);
+          if (isOurs) await moveLogOn(connection);
+        } finally {
+          await bound(connection, before);
+        }
+      }),
+  );
+}
+
+async function isSuperuser(connection: DatabasePoolConnection): Promise<boolean> {
+  const row = z.object({ value: z.string() });
+  return (await connection.oneFirst(sql.type(row)`select current_setting('is_superuser') as value`)) === 'on';
+}
+
+/** Sets what bounds the statements of a session. Returns what was set before. */
+async function bound(
+  connection: DatabasePoolConnection,
+  settings: Readonly<Record<string, string>>,
+): Promise<Readonly<Record<string, string>>> {
+  const before: Record<string, string> = {};
+  const row = z.object({ value: z.string() });
+  for (const [name, value] of Object.entries(settings)) {
+    before[name] = await connection.oneFirst(sql.type(row)`select current_setting(${name}) as value`);
+    await connection.query(sql.unsafe`select set_config(${name}, ${value}, false)`);
+  }
+  return before;
+}
+
+/** A table that is written anew keeps the deleted rows that some snapshot can still see. */
+async function snapshotsEnd(connection: DatabasePoolConnection): Promise<void> {
+  const row = z.object({ n: z.int() });
+  const xid = await connection.oneFirst(
+    sql.type(z.object({ xid: z.string() }))`select pg_current_xact_id()::xid::text as xid`,
+  );
+  const deadline = performance.now() + SNAPSHOTS_MS;
+  for (;;) {
+    const older = await connection.oneFirst(sql.type(row)`
+      select count(*)::int as n from pg_stat_activity
+      where datname = current_database() and pid <> pg_backend_pid() and age(backend_xmin) > age(${xid}::xid)`);
+    if (older === 0) return;
+    if (performance.now() > deadline) throw new ReadStoreUnavailableError('an old snapshot still needs deleted rows');
+    await delay(LOOK_MS);
+  }
+}
+
+const tablesOf = (groups: readonly ProjectionGroup[]) =>
+  groups.flatMap((group) => [...group.tables, 'parked'].map((table) => sql.identifier([group.name, table])));
+
+/** The samples go with their rows: of an empty table, ANALYZE would leave the old ones where they are. */
+async function forgetSamples(connection: DatabasePoolConnection, groups: readonly ProjectionGroup[]): Promise<void> {
+  const schemas = sql.array(
+    groups.map(({ name }) => name),
+    'text',
+  );
+  await connection.query(sql.unsafe`
+    delete from pg_catalog.pg_statistic using pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+    where starelid = c.oid and n.nspname = any(${schemas})`);
+  await snapshotsEnd(connection);
+  await connection.query(sql.unsafe`vacuum (full) pg_catalog.pg_statistic`);
+}
+
+/** The segment that is being written holds old bytes too, so it has to become an old one between two checkpoints. */
+async function moveLogOn(connection: DatabasePoolConnection): Promise<void> {
+  await connection.query(sql.unsafe`checkpoint`);
+  await connection.query(sql.unsafe`select pg_switch_wal()`);
+  await connection.query(sql.unsafe`checkpoint`);
+}

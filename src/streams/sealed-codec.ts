@@ -1,0 +1,62 @@
+import type { Codec } from './codec.ts';
+import { UndecodableCommitError } from './codec.ts';
+import type { Commit } from './commit.ts';
+import { isSealed, SealBrokenError, TenantErasedError } from './keyring.ts';
+import type { Keyring } from './keyring.ts';
+import type { AggregateRef } from './subjects.ts';
+
+/** A commit of a tenant whose data key has been destroyed: it is as if it had never been. Readers step over it. */
+export class ErasedCommitError extends Error {}
+
+/**
+ * Commits as the log holds them: sealed with their tenant's data key and bound to their aggregate. What was stored before
+ * commits were sealed is read as it is.
+ */
+export interface CommitCodec {
+  /** @throws TenantErasedError when nothing may be stored for this tenant any more */
+  encode(ref: AggregateRef, commit: Commit): Promise<Uint8Array>;
+  /** Whether the key of these bytes is at hand, so that `decode` can tell what they are. */
+  isReady(bytes: Uint8Array): boolean;
+  /** Asks for the key of these bytes. @throws LogUnavailableError */
+  prepare(ref: AggregateRef, bytes: Uint8Array): Promise<void>;
+  /** @throws ErasedCommitError; UndecodableCommitError, also when the key of a living tenant is missing */
+  decode(ref: AggregateRef, bytes: Uint8Array): Commit;
+}
+
+export function sealedCodec(codec: Codec, keyring: Keyring): CommitCodec {
+  return {
+    encode: async (ref, commit) => {
+      const plain = codec.encode(commit);
+      const sealed = keyring.seal(ref.tenant, contextOf(ref), plain);
+      if (sealed !== null) return sealed;
+      await keyring.obtain(ref.tenant);
+      const late = keyring.seal(ref.tenant, contextOf(ref), plain);
+      if (late === null) throw new TenantErasedError(`the tenant ${ref.tenant} has been erased`);
+      return late;
+    },
+    isReady: (bytes) => !isSealed(bytes) || keyring.knows(bytes),
+    prepare: async ({ tenant }, bytes) => {
+      if (isSealed(bytes)) await keyring.fetch(tenant, bytes);
+    },
+    decode: (ref, bytes) => {
+      if (!isSealed(bytes)) return codec.decode(bytes);
+      const plain = opened(keyring, ref, bytes);
+      if (plain === 'erased') throw new ErasedCommitError(`a commit of the erased tenant ${ref.tenant}`);
+      return codec.decode(plain);
+    },
+  };
+}
+
+function opened(keyring: Keyring, ref: AggregateRef, bytes: Uint8Array): Buffer | 'erased' {
+  try {
+    return keyring.open(ref.tenant, contextOf(ref), bytes);
+  } catch (cause) {
+    if (cause instanceof SealBrokenError) throw new UndecodableCommitError(cause.message, { cause });
+    throw cause;
+  }
+}
+
+/** The whole place: a commit that was moved to another aggregate does not open. */
+function contextOf(ref: AggregateRef): string {
+  return `commit ${ref.kind} ${ref.id}`;
+}

@@ -1,0 +1,173 @@
+import { randomBytes } from 'node:crypto';
+import { glob, readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { Client } from 'pg';
+import { expect, test } from 'vitest';
+import { SNAPSHOT_EVERY } from '#src/commands/repository.ts';
+import { AdminClient } from '../support/client.ts';
+import type { TenantClient } from '../support/client.ts';
+import { startHost } from '../support/host.ts';
+import type { Host } from '../support/host.ts';
+import { settledReadModels } from '../support/read-models.ts';
+import { registration, SigningKey } from '../support/tokens.ts';
+import { until } from '../support/wait-until.ts';
+
+const KINDS = [
+  'name',
+  'instructions',
+  'message',
+  'label',
+  'info',
+  'key',
+  'issuer',
+  'audience',
+  'retry',
+  'person',
+  'cancel',
+];
+
+/** Texts that stand nowhere else, one for each kind of content. */
+function markers(): Readonly<Record<string, string>> {
+  return Object.fromEntries(KINDS.map((kind) => [kind, `planted-${kind}-${randomBytes(12).toString('hex')}`]));
+}
+
+/** A tenant that has its markers wherever a client may put a text, and in a snapshot. */
+async function plant(admin: AdminClient, planted: Readonly<Record<string, string>>): Promise<TenantClient> {
+  const tenant = await admin.createTenant({ name: planted['name'] ?? '' });
+  await tenant.saveAgent('agent', { instructions: planted['instructions'] ?? '' });
+  const put = async (path: string, body: unknown): Promise<void> => {
+    expect((await tenant.request({ method: 'PUT', path, body })).status).toBe(200);
+  };
+  await put(`/v1/tenant/keys/${planted['key']}`, { role: 'management' });
+  const issuer = registration([new SigningKey('k')], { audience: planted['audience'] ?? '' });
+  await put(`/v1/tenant/issuers/${planted['issuer']}`, issuer);
+  await tenant.openSession('room', {
+    agentId: 'agent',
+    labels: { planted: planted['label'] ?? '' },
+    info: { planted: planted['info'] ?? '' },
+  });
+  const { turnId } = await tenant.message('room', planted['message'] ?? '');
+  await tenant.turnEnd('room', turnId);
+  for (let n = 0; n < SNAPSHOT_EVERY; n++) {
+    await tenant.command('room', {
+      type: 'cancel',
+      reason: planted['cancel'],
+      idempotencyKey: `${planted['retry']}-${n}`,
+    });
+  }
+  const headers = { ...tenant.headers, 'svc-subject': planted['person'], 'svc-scopes': 'sessions:own agents:read' };
+  const own = await tenant.request({ method: 'PUT', path: '/v1/sessions/own', body: { agentId: 'agent' }, headers });
+  expect(own.status, own.text).toBe(200);
+  await settledReadModels(tenant, 'room');
+  return tenant;
+}
+
+/** Everything that a client reads of a tenant. */
+async function shown(tenant: TenantClient): Promise<string> {
+  const paths = [
+    ...[
+      '/v1/tenant',
+      '/v1/tenant/keys',
+      '/v1/tenant/issuers',
+      '/v1/agents/agent',
+      '/v1/sessions/room',
+      '/v1/sessions/own',
+    ],
+    '/v1/sessions/room/items',
+  ];
+  const answers = await Promise.all(paths.map(async (path) => await tenant.request({ path })));
+  return answers.map(({ text }) => text).join('\n');
+}
+
+/** Which markers are in which files below the data directory, as `kind file`. */
+async function found(host: Host, planted: Readonly<Record<string, string>>): Promise<string[]> {
+  const hits: string[] = [];
+  let files = 0;
+  for await (const name of glob('**', { cwd: host.dataDir })) {
+    const content = await readFile(join(host.dataDir, name), 'latin1').catch(() => '');
+    if (content !== '') files++;
+    for (const [kind, text] of Object.entries(planted)) if (content.includes(text)) hits.push(`${kind} ${name}`);
+  }
+  expect(files).toBeGreaterThan(100);
+  return hits;
+}
+
+/** What Postgres does by itself in time: it samples the tables, and writes its pages out. */
+async function settlePostgres(host: Host): Promise<void> {
+  const client = new Client({ connectionString: await host.file('database-url') });
+  await client.connect();
+  for (const text of ['analyze', 'checkpoint']) await client.query(text);
+  await client.end();
+}
+
+const inPostgres = (hits: readonly string[], part: string): string[] =>
+  hits.filter((hit) => hit.includes(` postgres/`) && hit.includes(`/${part}/`)).map((hit) => hit.split(' ')[0] ?? '');
+
+test('a deleted tenant is in no file any more: log, buckets, Postgres with its own log, the Host itself', async () => {
+  await using host = await startHost();
+  const admin = new AdminClient(host);
+  const [doomed, kept] = [markers(), markers()];
+  const tenant = await plant(admin, doomed);
+  const bystander = await plant(admin, kept);
+  await until(
+    'the log of Postgres has it',
+    async () => new Set(inPostgres(await found(host, doomed), 'pg_wal')).size === KINDS.length,
+  );
+  await settlePostgres(host);
+
+  const before = await shown(tenant);
+  const unseen = ['retry', 'cancel', 'person'];
+  for (const kind of KINDS.filter((one) => !unseen.includes(one))) expect(before, kind).toContain(doomed[kind]);
+  const present = await found(host, doomed);
+  // So the search finds what is there; and what is sealed is not found even while the tenant lives.
+  expect(new Set(inPostgres(present, 'base'))).toEqual(new Set(KINDS));
+  expect(present.filter((hit) => !hit.includes(' postgres/'))).toEqual([]);
+  expect(await sampled(host, doomed)).toBe(true);
+
+  const path = `/v1/admin/tenants/${tenant.tenantId}`;
+  expect((await admin.request({ method: 'DELETE', path, timeoutMs: 60_000 })).status).toBe(200);
+  expect(await found(host, doomed)).toEqual([]);
+  expect(await sampled(host, kept)).toBe(true);
+  expect(await shown(bystander)).toContain(kept['message']);
+
+  await host.stop();
+  expect(await found(host, doomed)).toEqual([]);
+  await host.restart();
+  expect(await shown(bystander.at(host))).toContain(kept['message']);
+  const again = await new AdminClient(host).createTenant({ tenantId: tenant.tenantId });
+  await again.saveAgent('agent');
+  await again.openSession('room');
+  expect(await again.items('room')).toEqual([]);
+  expect(await found(host, doomed)).toEqual([]);
+});
+
+test('killed after the data key is gone, the next start erases the rest', async () => {
+  await using host = await startHost({ env: { AGENT_HOST_FAULT_POINTS: 'deletion.key-destroyed=kill' } });
+  const admin = new AdminClient(host);
+  const doomed = markers();
+  const tenant = await plant(admin, doomed);
+  await settlePostgres(host);
+  const path = `/v1/admin/tenants/${tenant.tenantId}`;
+  await admin.request({ method: 'DELETE', path, timeoutMs: 60_000 }).catch(() => null);
+  await host.kill();
+  await host.restart({ AGENT_HOST_FAULT_POINTS: '' });
+  expect((await found(host, doomed)).length).toBeGreaterThan(0);
+  // Asked again while it is under way, or after it.
+  const again = await new AdminClient(host).request({ method: 'DELETE', path, timeoutMs: 60_000 });
+  expect([200, 404]).toContain(again.status);
+  await until('nothing is left', async () => (await found(host, doomed)).length === 0, 30_000);
+  expect((await tenant.at(host).request({ path: '/v1/me' })).status).toBe(401);
+  expect(host.output()).not.toMatch(/ALARM|parked/);
+});
+
+/** Whether the statistics of Postgres quote a marker. */
+async function sampled(host: Host, planted: Readonly<Record<string, string>>): Promise<boolean> {
+  const client = new Client({ connectionString: await host.file('database-url') });
+  await client.connect();
+  const { rows } = await client.query<{ text: string }>(
+    `select coalesce(most_common_vals::text, '') || coalesce(histogram_bounds::text, '') as text from pg_stats
+     where schemaname in ('tenants', 'agents', 'sessions')`,
+  );
+  await client.end();
+  return rows.some(({ text }) => Object.values(planted).some((marker) => text.includes(marker)));
+}

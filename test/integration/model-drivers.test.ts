@@ -1,0 +1,226 @@
+import { describe, expect, test } from 'vitest';
+import type { ConversationMessage } from '#src/domain/session/conversation.ts';
+import { MODELS, ModelCalls, TOOL } from '../support/model-calls.ts';
+import { WIRES } from '../support/model-wire.ts';
+import type { Wire } from '../support/model-wire.ts';
+
+const SCHEMA = { type: 'object', properties: { n: { type: 'number' } }, required: ['n'], additionalProperties: false };
+
+describe.each(WIRES)('%s', (wire) => {
+  const calls = new ModelCalls(wire);
+
+  test('answers text, with the usage in all its parts and the instructions in their place', async () => {
+    const cacheWrite = wire === 'anthropic' ? 20 : 0;
+    calls.server.next({ text: 'pong', tokens: { input: 1_000, output: 50, cached: 200, cacheWrite, reasoning: 30 } });
+    const outcome = await calls.call();
+    expect(outcome).toMatchObject({
+      kind: 'completed',
+      text: 'pong',
+      toolCalls: [],
+      usage: {
+        inputTokens: 1_000,
+        outputTokens: 50,
+        totalTokens: 1_050,
+        cachedTokens: 200,
+        cacheWriteTokens: cacheWrite,
+        reasoningTokens: 30,
+        tokensReported: true,
+        duplicate: false,
+      },
+    });
+    expect(JSON.stringify(calls.server.newest.body)).toContain('Be brief.');
+  });
+
+  test('calls tools, several in one step, with ids that no other call has', async () => {
+    const toolCalls = [
+      { name: 'search', input: { q: 'a' } },
+      { name: 'search', input: { q: 'b', deep: { list: [1, null, 'x\u0000y'] } } },
+    ];
+    calls.server.next({ text: 'Looking.', toolCalls }, { toolCalls: [{ name: 'search', input: {} }] });
+    const outcome = await calls.call({ tools: [TOOL] });
+    expect(outcome).toMatchObject({
+      text: 'Looking.',
+      toolCalls: [
+        { callId: 'call_01arz3ndektsv4rrffq69g5fav_0', name: 'search', input: { q: 'a' } },
+        { callId: 'call_01arz3ndektsv4rrffq69g5fav_1', input: { q: 'b', deep: { list: [1, null, 'x\ufffdy'] } } },
+      ],
+    });
+    expect(JSON.stringify(calls.server.newest.body)).toContain('Finds pages.');
+    expect(await calls.call({ tools: [TOOL] })).toMatchObject({
+      kind: 'completed',
+      text: '',
+      toolCalls: [{ input: {} }],
+    });
+  });
+
+  test('takes every conversation that a session can have', async () => {
+    const tool = (callId: string, output: unknown, failed = false): ConversationMessage => ({
+      role: 'tool',
+      callId,
+      name: 'search',
+      failed,
+      output,
+    });
+    const calling = (text: string, ...ids: string[]): ConversationMessage => ({
+      role: 'assistant',
+      text,
+      toolCalls: ids.map((callId, i) => ({
+        callId,
+        name: i === 2 ? 'no such.tool/näme' : 'search',
+        input: i === 1 ? '{"q": "a' : { q: callId },
+      })),
+    });
+    const messages: ConversationMessage[] = [
+      { role: 'user', text: 'one' },
+      { role: 'user', text: ' \n' },
+      calling('', 'call_a:1', 'call_b', 'call_c'),
+      tool('call_c', { error: { code: 'tool_unknown', message: 'm' } }, true),
+      tool('call_a:1', 'text'),
+      tool('call_b', [1, { two: null }]),
+      calling('', 'call_d'),
+      tool('call_d', null),
+      calling('text only'),
+      { role: 'user', text: 'two' },
+      calling('', 'cut_off'),
+      { role: 'user', text: 'three' },
+      calling(''),
+      { role: 'user', text: 'four' },
+    ];
+    for (let length = 1; length <= messages.length; length++) {
+      const part = messages.slice(0, length);
+      const last = part.at(-1);
+      if (last?.role === 'assistant' || part.at(length - 1) === messages[3] || part.at(-1) === messages[4]) continue;
+      const outcome = await calls.call({ messages: part, tools: [TOOL] });
+      expect(outcome, `${length}: ${JSON.stringify(calls.server.newest.body)}`).toMatchObject({ text: 'pong' });
+    }
+    const sent = JSON.stringify(calls.server.newest.body);
+    for (const word of ['one', 'two', 'three', 'four', 'tool_unknown', 'was not finished', 'invalidInput']) {
+      expect(sent).toContain(word);
+    }
+  });
+
+  test('asks for the output of a schema, also together with tools', async () => {
+    for (const tools of [[], [TOOL]]) {
+      // Gemini before 3 takes no schema beside tools: it has to call one that takes the output.
+      const byCall = wire === 'google' && tools.length > 0;
+      calls.server.next(byCall ? { toolCalls: [{ name: 'json', input: { n: 1 } }] } : { text: '{"n":1}' });
+      const outcome = await calls.call({ outputSchema: SCHEMA, tools });
+      expect(outcome).toMatchObject({ kind: 'completed', text: '{"n":1}', toolCalls: [] });
+      const sent = JSON.stringify(calls.server.newest.body);
+      expect(sent).toMatch(/"?properties\\?":\{\\?"n\\?":\{\\?"type\\?":\\?"number/);
+      expect(sent.includes('JSON Schema')).toBe(wire === 'openai-compatible');
+    }
+    calls.server.next({ text: '[1]' }, { text: '{"n":1}' });
+    expect(await calls.call({ outputSchema: { type: 'array' } })).toMatchObject({ text: '[1]' });
+    expect(JSON.stringify(calls.server.newest.body)).toContain('JSON Schema');
+    // A tool of the tenant's own with that name stays what it is.
+    await calls.call({ outputSchema: SCHEMA, tools: [{ ...TOOL, name: 'json' }] });
+    expect(JSON.stringify(calls.server.newest.body)).toContain('JSON Schema');
+  });
+
+  test('passes the settings on in the provider’s words', async () => {
+    const settings = { temperature: 0.5, maxOutputTokens: 4_000, reasoningEffort: 'high' };
+    await calls.call({ settings, model: { ...MODELS, anthropic: 'claude-opus-4-6', openai: 'gpt-5-mini' }[wire] });
+    const sent = calls.server.newest.body;
+    const wanted: Readonly<Record<Wire, object>> = {
+      anthropic: { max_tokens: expect.any(Number), thinking: expect.anything() },
+      openai: { max_output_tokens: 4_000, reasoning: { effort: 'high' }, store: false },
+      google: { generationConfig: { maxOutputTokens: 4_000, temperature: 0.5, thinkingConfig: expect.anything() } },
+      'openai-compatible': { max_tokens: 4_000, temperature: 0.5, reasoning_effort: 'high' },
+    };
+    expect(sent).toMatchObject(wanted[wire]);
+  });
+
+  test('an answer without content says why', async () => {
+    calls.server.next({ finish: 'length' });
+    expect(await calls.failure()).toMatchObject({ error: { code: 'model_output_truncated' }, retryAfterMs: null });
+    calls.server.next({ finish: 'filtered' });
+    expect(await calls.failure()).toMatchObject({ error: { code: 'model_refused' }, usage: { tokensReported: true } });
+    calls.server.next({ finish: 'length', text: 'as far as it' });
+    expect(await calls.call()).toMatchObject({ kind: 'completed', text: 'as far as it' });
+  });
+});
+
+describe.each(WIRES.filter((wire) => wire !== 'openai-compatible'))('%s alone', (wire) => {
+  const calls = new ModelCalls(wire);
+
+  test('costs what the catalogue says, with the cheaper rate of the cache', async () => {
+    calls.server.next(
+      { text: 'a', tokens: { input: 1_000_000, output: 1_000_000 } },
+      { text: 'a', tokens: { input: 1_000_000, output: 1_000_000, cached: 900_000 } },
+    );
+    const [plain, cached] = [(await calls.call()).usage, (await calls.call()).usage];
+    expect(plain.costKnown).toBe(true);
+    expect(plain.costUsd).toBeGreaterThan(0.1);
+    expect(cached.costUsd).toBeGreaterThan(0);
+    expect(cached.costUsd).toBeLessThan(plain.costUsd);
+    calls.server.next({ text: 'a', tokens: { input: 1_000_000, output: 1_000_000 } });
+    const { usage } = await calls.call({ model: 'a-model-that-nobody-sells' });
+    expect(usage).toMatchObject({ costUsd: 0, costKnown: false, inputTokens: 1_000_000 });
+  });
+
+  test('refuses an effort that the provider does not know', async () => {
+    const unknown = await calls.call({ settings: { reasoningEffort: 'enormous' } });
+    expect(unknown).toMatchObject({ error: { code: 'model_settings_invalid' }, retryAfterMs: null });
+  });
+});
+
+// The others send inputs as objects, not as text.
+describe.each(WIRES.filter((wire) => wire.startsWith('openai')))('%s, in text', (wire) => {
+  const calls = new ModelCalls(wire);
+
+  test('an input that is no JSON comes as its text', async () => {
+    calls.server.next({ toolCalls: [{ name: 'search', input: '{"q": "a' }] });
+    expect(await calls.call({ tools: [TOOL] })).toMatchObject({ toolCalls: [{ name: 'search', input: '{"q": "a' }] });
+    calls.server.next({ toolCalls: [{ name: 'search', input: '' }] });
+    expect(await calls.call({ tools: [TOOL] })).toMatchObject({ toolCalls: [{ name: 'search', input: {} }] });
+    calls.server.next({ toolCalls: [{ name: 'search', input: '['.repeat(5_000) + ']'.repeat(5_000) }] });
+    expect(await calls.call({ tools: [TOOL] })).toMatchObject({ kind: 'completed' });
+  });
+});
+
+describe('Claude', () => {
+  const calls = new ModelCalls('anthropic');
+  const messages: ConversationMessage[] = [
+    { role: 'user', text: 'Hi' },
+    { role: 'assistant', text: '', toolCalls: [{ callId: 'c', name: 'search', input: {} }] },
+    { role: 'tool', callId: 'c', name: 'search', failed: false, output: 'found' },
+  ];
+
+  test.each([
+    ['claude-sonnet-4-5', false],
+    ['claude-opus-4-1-20250805', false],
+    ['claude-3-7-sonnet-latest', false],
+    ['claude-opus-4-6', true],
+    ['claude-sonnet-5', true],
+  ])('%s thinks after tool results: %s', async (model, thinks) => {
+    const settings = { reasoningEffort: 'high' };
+    await calls.call({ model, settings, messages, tools: [TOOL] });
+    expect('thinking' in Object(calls.server.newest.body)).toBe(thinks);
+    await calls.call({ model, settings });
+    expect('thinking' in Object(calls.server.newest.body)).toBe(true);
+  });
+});
+
+describe('a server of the tenant’s own', () => {
+  const calls = new ModelCalls('openai-compatible');
+
+  test('usage that is not reported, or is nonsense, is not believed', async () => {
+    calls.server.next({ text: 'a', silentUsage: true });
+    expect((await calls.call()).usage).toMatchObject({ tokensReported: false, inputTokens: 0, costKnown: false });
+    calls.server.next({ text: 'a', tokens: { input: -5, output: 1.5 } });
+    expect((await calls.call()).usage).toMatchObject({ tokensReported: false, inputTokens: 0, outputTokens: 0 });
+  });
+
+  test('its prices are not known, unless the catalogue knows who is at the address', async () => {
+    calls.server.next({ text: 'a', tokens: { input: 1_000_000, output: 1 } });
+    expect((await calls.call({ model: 'gpt-4o' })).usage).toMatchObject({
+      ...{ costUsd: 0, costKnown: false, tokensReported: true, inputTokens: 1_000_000 },
+    });
+  });
+
+  test('it knows its own words for an effort', async () => {
+    await calls.call({ settings: { reasoningEffort: 'enormous' } });
+    expect(calls.server.newest.body).toMatchObject({ reasoning_effort: 'enormous' });
+  });
+});

@@ -1,0 +1,235 @@
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { AdminClient } from '../support/client.ts';
+import type { EventRecord, TenantClient } from '../support/client.ts';
+import { startHost } from '../support/host.ts';
+import type { Host } from '../support/host.ts';
+import { ModelServer } from '../support/model-server.ts';
+import { until } from '../support/wait-until.ts';
+
+const KEY = 'sk-the-right-key-0123456789';
+
+describe('turns of real providers, two nodes', () => {
+  let hosts: Host[] = [];
+  let server: ModelServer;
+  let tenant: TenantClient;
+  let sessions = 0;
+
+  beforeAll(async () => {
+    server = await ModelServer.start('openai-compatible', [KEY]);
+    const first = await startHost();
+    hosts = [first];
+    hosts.push(await startHost({ join: first }));
+    tenant = await newTenant();
+    await save({
+      provider: 'openai-compatible',
+      model: 'llama-4',
+      baseUrl: server.baseUrl,
+      credential: { apiKey: KEY },
+    });
+  });
+
+  afterAll(async () => {
+    for (const host of hosts.toReversed()) await host[Symbol.asyncDispose]();
+    await server[Symbol.asyncDispose]();
+  });
+
+  /** With an agent that names no model. */
+  async function newTenant(): Promise<TenantClient> {
+    const [host] = hosts;
+    if (host === undefined) throw new Error('no Host runs');
+    const made = await new AdminClient(host).createTenant();
+    await made.saveAgent('agent', { model: undefined });
+    return made;
+  }
+
+  async function save(body: object, of = tenant): Promise<void> {
+    const answer = await of.request({ method: 'PUT', path: '/v1/tenant/model', body });
+    expect(answer.status, answer.text).toBe(200);
+  }
+
+  /** The record that ends a turn of a new session, or of the one that is named. */
+  async function turn(text: string, { of = tenant, id = `s${++sessions}` } = {}): Promise<EventRecord> {
+    await of.openSession(id);
+    const { turnId } = await of.message(id, text);
+    return await of.turnEnd(id, turnId);
+  }
+
+  test('the selection of the tenant answers, with usage in the ledger', async () => {
+    server.next({ text: 'Hello!', tokens: { input: 100, output: 20, cached: 40, reasoning: 5 } });
+    const tokens = { inputTokens: 100, outputTokens: 20, totalTokens: 120, cachedTokens: 40, reasoningTokens: 5 };
+    const end = await turn('Hi', { id: 'ledger' });
+    expect(end).toMatchObject({ type: 'turn.completed', payload: { output: 'Hello!', usage: tokens } });
+    const { calls } = await tenant.calls('ledger');
+    expect(calls).toMatchObject([
+      {
+        provider: 'openai-compatible',
+        model: 'llama-4',
+        outcome: 'completed',
+        usage: { ...tokens, tokensReported: true, costUsd: 0, costKnown: false },
+      },
+    ]);
+    server.next({ text: 'Again.' });
+    await turn('And again', { id: 'ledger' });
+    expect(JSON.stringify(server.newest.body)).toContain('Hello!');
+  });
+
+  test('a provider with known prices has costs', async () => {
+    const openai = await ModelServer.start('openai', [KEY]);
+    const of = await newTenant();
+    const credential = { apiKey: KEY };
+    await save({ provider: 'openai', model: 'gpt-5-mini', baseUrl: openai.baseUrl, credential }, of);
+    openai.next({ text: 'Paid.', tokens: { input: 1_000_000, output: 100_000 } });
+    expect(await turn('Hi', { of, id: 'paid' })).toMatchObject({ payload: { output: 'Paid.' } });
+    const { calls } = await of.calls('paid');
+    // 0.25 and 2 dollars for a million tokens, in 2026.
+    expect(calls).toMatchObject([{ usage: { costKnown: true, costUsd: 0.45 } }]);
+    expect((await of.session('paid')).usage.costUsd).toBe(0.45);
+    await openai[Symbol.asyncDispose]();
+  });
+
+  test('an overload is waited for as long as the provider says, then the turn goes on', async () => {
+    const error = { status: 503, type: 'overloaded', message: 'Come again.' };
+    server.next({ error, headers: { 'retry-after': '1' } }, { text: 'Here I am.' });
+    const before = Date.now();
+    const end = await turn('Hi', { id: 'overload' });
+    expect(end).toMatchObject({ type: 'turn.completed', payload: { output: 'Here I am.' } });
+    expect(Date.now() - before).toBeGreaterThanOrEqual(1_000);
+    const { calls } = await tenant.calls('overload');
+    expect(calls.map(({ outcome }) => outcome)).toEqual(['failed', 'completed']);
+  });
+
+  test('a call of a tool that is not there, with an input that is no JSON, is answered and the turn goes on', async () => {
+    server.next({ toolCalls: [{ name: 'search', input: '{"q": ' }] }, { text: 'Without it, then.' });
+    const end = await turn('Hi', { id: 'tool' });
+    expect(end).toMatchObject({ type: 'turn.completed', payload: { output: 'Without it, then.' } });
+    const sent = JSON.stringify(server.newest.body);
+    expect(sent).toContain('tool_unknown');
+    const items = await tenant.items('tool');
+    expect(items.find(({ type }) => type === 'message.assistant')?.payload).toMatchObject({
+      toolCalls: [{ name: 'search', input: '{"q": ' }],
+    });
+  });
+
+  test('tools and the form of the output reach the provider, and what breaks them is answered', async () => {
+    const search = {
+      name: 'search',
+      description: 'Finds pages.',
+      inputSchema: { type: 'object', properties: { q: { type: 'string' } }, required: ['q'] },
+    };
+    const outputSchema = { type: 'object', properties: { n: { type: 'number' } }, required: ['n'] };
+    await tenant.saveAgent('tools', { model: undefined, tools: [search], outputSchema });
+    await tenant.openSession('form', { agentId: 'tools' });
+    server.next(
+      { toolCalls: [{ name: 'search', input: '{"q": ' }] },
+      { text: 'The number is one.' },
+      { text: '{"n":1}' },
+    );
+    const asked = server.requests.length;
+    const { turnId } = await tenant.message('form', 'Hi');
+    const end = await tenant.turnEnd('form', turnId);
+    expect(end).toMatchObject({ type: 'turn.completed', payload: { output: { n: 1 } } });
+    const [first, second, third] = server.requests.slice(asked).map(({ body }) => JSON.stringify(body));
+    expect(first).toContain('Finds pages.');
+    expect(first).toContain('JSON Schema');
+    expect(second).toContain('invalidInput');
+    expect(third).toContain('The number is one.');
+  });
+
+  test('a rotated credential is used by the next call, whichever node makes it', async () => {
+    const rotated = 'sk-the-rotated-key-0123456789';
+    const path = '/v1/tenant/model/credentials/openai-compatible';
+    for (const [apiKey, at] of [
+      [rotated, 0],
+      [KEY, 1],
+    ] as const) {
+      server.takeKeys([apiKey]);
+      const host = hosts[at];
+      if (host === undefined) throw new Error('no Host runs');
+      expect((await tenant.at(host).request({ method: 'PUT', path, body: { apiKey } })).status).toBe(200);
+      // At once on the node that did it, within a second on the other.
+      expect(await turn('Hi', { of: tenant.at(host) })).toMatchObject({ type: 'turn.completed' });
+      for (const node of hosts) {
+        await until(
+          'the node uses the new key',
+          async () => {
+            return (await turn('Hi', { of: tenant.at(node) })).type === 'turn.completed';
+          },
+          2_000,
+        );
+        expect(server.newest.headers.authorization).toBe(`Bearer ${apiKey}`);
+      }
+    }
+  });
+
+  test('a wrong key, and none, end the turn with words that help', async () => {
+    const of = await newTenant();
+    await save(
+      { provider: 'openai-compatible', model: 'm', baseUrl: server.baseUrl, credential: { apiKey: 'no' } },
+      of,
+    );
+    const wrong = await turn('Hi', { of });
+    expect(wrong).toMatchObject({ type: 'turn.failed', payload: { error: { code: 'model_credential_invalid' } } });
+    await save({ provider: 'anthropic', model: 'claude-sonnet-4-5' }, of);
+    const none = await turn('Hi', { of });
+    expect(none).toMatchObject({ type: 'turn.failed', payload: { error: { code: 'model_credential_missing' } } });
+    expect(JSON.stringify(none)).toContain('PUT /v1/tenant/model/credentials/anthropic');
+    const unset = await turn('Hi', { of: await newTenant() });
+    expect(unset).toMatchObject({ type: 'turn.failed', payload: { error: { code: 'model_not_configured' } } });
+  });
+
+  test('the message’s manifest goes before the agent’s, that before the tenant’s selection', async () => {
+    const model = (name: string) => ({ provider: 'openai-compatible', model: name });
+    await tenant.saveAgent('named', { model: model('of-the-agent') });
+    await tenant.openSession('named', { agentId: 'named' });
+    const first = await tenant.message('named', 'Hi');
+    await tenant.turnEnd('named', first.turnId);
+    expect(server.newest.body).toMatchObject({ model: 'of-the-agent' });
+    const manifest = { instructions: 'i', model: model('of-the-message') };
+    const answer = await tenant.command('named', { type: 'message', content: 'Hi', manifest });
+    await tenant.turnEnd('named', String(Reflect.get(Object(answer.json), 'turnId')));
+    expect(server.newest.body).toMatchObject({ model: 'of-the-message' });
+    await turn('Hi');
+    expect(server.newest.body).toMatchObject({ model: 'llama-4' });
+  });
+
+  test('a cancel reaches the provider', async () => {
+    const abandoned = server.abandoned;
+    server.next({ silent: true });
+    await tenant.openSession('cancel');
+    const asked = server.requests.length;
+    const { turnId } = await tenant.message('cancel', 'Hi');
+    await until('the model is asked', () => server.requests.length > asked);
+    await tenant.cancel('cancel');
+    expect(await tenant.turnEnd('cancel', turnId)).toMatchObject({ type: 'turn.cancelled' });
+    await until('the request is given up', () => server.abandoned > abandoned);
+  });
+
+  test('a deleted credential is not used any more, and the fixture model can be selected instead', async () => {
+    const of = await newTenant();
+    const credential = { apiKey: KEY };
+    await save({ provider: 'openai-compatible', model: 'm', baseUrl: server.baseUrl, credential }, of);
+    const path = '/v1/tenant/model/credentials/openai-compatible';
+    expect((await of.request({ method: 'DELETE', path })).status).toBe(200);
+    expect(await turn('Hi', { of })).toMatchObject({ payload: { error: { code: 'model_credential_invalid' } } });
+    expect(server.newest.headers.authorization).toBeUndefined();
+    await save({ provider: 'fixture', model: 'any' }, of);
+    expect(await turn('Hi', { of })).toMatchObject({ payload: { output: 'echo: Hi' } });
+  });
+});
+
+test('a Host without the fixture model neither lists nor selects it', async () => {
+  await using host = await startHost({ env: { AGENT_HOST_FIXTURE_MODEL: '0' } });
+  const tenant = await new AdminClient(host).createTenant();
+  const model = { provider: 'fixture', model: 'm' };
+  for (const [path, body] of [
+    ['/v1/tenant/model', model],
+    ['/v1/tenant/model/selection', model],
+    ['/v1/tenant/config/seed', { requestId: 'r', model }],
+    ['/v1/tenant/config/seed', { requestId: 'r', fixtureModel: true }],
+  ] as const) {
+    const answer = await tenant.request({ method: 'PUT', path, body });
+    expect([answer.status, answer.text]).toEqual([400, expect.stringContaining('tenant-fixture-model')]);
+  }
+  const { text } = await tenant.request({ path: '/v1/tenant/model/catalog' });
+  expect(text).not.toContain('fixture');
+});

@@ -1,0 +1,175 @@
+import { createServer } from 'node:http';
+import type { IncomingHttpHeaders, IncomingMessage, Server, ServerResponse } from 'node:http';
+import { answerBody, errorBody, spokenIn, violationsIn } from './model-wire.ts';
+import type { Wire, WireAnswer, WireError } from './model-wire.ts';
+
+/** One answer of the server, in the order in which they were given; after the last one it answers `pong`. */
+export type Reply =
+  | WireAnswer
+  | { readonly error: WireError; readonly headers?: Readonly<Record<string, string>> }
+  /** As it is. */
+  | { readonly raw: string; readonly status?: number; readonly headers?: Readonly<Record<string, string>> }
+  /** A right answer of which only the first part comes, before the connection breaks or ends as if it were whole. */
+  | { readonly cut: 'broken' | 'closed' }
+  /** The connection is closed before anything was answered. */
+  | { readonly hangUp: true }
+  /** Nothing is ever answered. */
+  | { readonly silent: true }
+  /** An error whose message repeats all that was sent: headers, key and body. */
+  | { readonly echo: number };
+
+export interface WireRequest {
+  readonly path: string;
+  readonly headers: IncomingHttpHeaders;
+  readonly body: unknown;
+}
+
+/** A provider of models on loopback that speaks its real protocol, and refuses what the real one refuses. */
+export class ModelServer implements AsyncDisposable {
+  readonly requests: WireRequest[] = [];
+  /** Requests whose client went away before it was answered. */
+  abandoned = 0;
+  readonly #wire: Wire;
+  readonly #server: Server;
+  readonly #replies: Reply[] = [];
+  #keys: readonly string[];
+  #port = 0;
+
+  private constructor(wire: Wire, keys: readonly string[]) {
+    this.#wire = wire;
+    this.#keys = keys;
+    this.#server = createServer((request, response) => {
+      this.#serve(request, response).catch((error: unknown) => response.destroy(error as Error));
+    });
+  }
+
+  /** It takes these keys, or with none any request. */
+  static async start(wire: Wire, keys: readonly string[] = []): Promise<ModelServer> {
+    const server = new ModelServer(wire, keys);
+    await new Promise<void>((resolve) => server.#server.listen(0, '127.0.0.1', resolve));
+    const address = server.#server.address();
+    server.#port = typeof address === 'object' && address !== null ? address.port : 0;
+    return server;
+  }
+
+  get baseUrl(): string {
+    return `http://127.0.0.1:${this.#port}/${this.#wire === 'google' ? 'v1beta' : 'v1'}`;
+  }
+
+  next(...replies: Reply[]): void {
+    this.#replies.push(...replies);
+  }
+
+  takeKeys(keys: readonly string[]): void {
+    this.#keys = keys;
+  }
+
+  get newest(): WireRequest {
+    const request = this.requests.at(-1);
+    if (request === undefined) throw new Error('the model was not asked');
+    return request;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#server.closeAllConnections();
+    await new Promise((resolve) => this.#server.close(resolve));
+  }
+
+  async #serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const parts: Buffer[] = [];
+    for await (const part of request) parts.push(part as Buffer);
+    const body: unknown = JSON.parse(Buffer.concat(parts).toString());
+    const { url: path = '', headers } = request;
+    this.requests.push({ path, headers, body });
+    response.on('close', () => {
+      if (!response.writableFinished) this.abandoned += 1;
+    });
+    const refusal = this.#refusal(path, headers, body);
+    if (refusal !== null) send(response, { status: refusal.status, body: errorBody(this.#wire, refusal) });
+    else this.#reply(response, this.requests.at(-1), this.#replies.shift() ?? { text: 'pong' });
+  }
+
+  #refusal(path: string, headers: IncomingHttpHeaders, body: unknown): WireError | null {
+    const model = modelOf(path, body);
+    if (path !== pathOf(this.#wire, model)) return { status: 404, type: 'not_found_error', message: `no ${path}` };
+    if (this.#keys.length > 0 && !this.#keys.includes(keyOf(this.#wire, headers))) return wrongKey(this.#wire);
+    try {
+      const found = violationsIn(spokenIn(this.#wire, body));
+      return found.length === 0 ? null : badRequest(this.#wire, found.join('; '));
+    } catch (error) {
+      return badRequest(this.#wire, String(error));
+    }
+  }
+
+  #reply(response: ServerResponse, request: WireRequest | undefined, reply: Reply): void {
+    if ('silent' in reply) return;
+    if ('hangUp' in reply) response.destroy();
+    else if ('cut' in reply) this.#cut(response, request, reply.cut);
+    else if ('echo' in reply) {
+      const message = JSON.stringify({ headers: request?.headers, body: request?.body });
+      send(response, {
+        status: reply.echo,
+        body: errorBody(this.#wire, { status: reply.echo, type: message, message }),
+      });
+    } else if ('error' in reply) {
+      const { headers } = reply;
+      const more = headers === undefined ? {} : { headers };
+      send(response, { status: reply.error.status, body: errorBody(this.#wire, reply.error), ...more });
+    } else if ('raw' in reply) {
+      response.writeHead(reply.status ?? 200, { 'content-type': 'application/json', ...reply.headers });
+      response.end(reply.raw);
+    } else send(response, { status: 200, body: this.#answer(request, reply) });
+  }
+
+  #answer(request: WireRequest | undefined, answer: WireAnswer): unknown {
+    return answerBody(this.#wire, modelOf(request?.path ?? '', request?.body), answer);
+  }
+
+  #cut(response: ServerResponse, request: WireRequest | undefined, how: 'broken' | 'closed'): void {
+    const whole = JSON.stringify(this.#answer(request, { text: 'x'.repeat(1_000) }));
+    const half = whole.slice(0, whole.length / 2);
+    const length = how === 'broken' ? whole.length : half.length;
+    response.writeHead(200, { 'content-type': 'application/json', 'content-length': length });
+    if (how === 'closed') response.end(half);
+    else response.write(half, () => response.destroy());
+  }
+}
+
+function send(
+  response: ServerResponse,
+  { status, body, headers }: { status: number; body: unknown; headers?: Readonly<Record<string, string>> },
+): void {
+  response.writeHead(status, { 'content-type': 'application/json', ...headers });
+  response.end(JSON.stringify(body));
+}
+
+function modelOf(path: string, body: unknown): string {
+  const inPath = /\/models\/([^:]+):/.exec(path)?.[1];
+  return inPath ?? String(Reflect.get(Object(body), 'model'));
+}
+
+function pathOf(wire: Wire, model: string): string {
+  const paths = {
+    anthropic: '/v1/messages',
+    openai: '/v1/responses',
+    google: `/v1beta/models/${model}:generateContent`,
+    'openai-compatible': '/v1/chat/completions',
+  };
+  return paths[wire];
+}
+
+function keyOf(wire: Wire, headers: IncomingHttpHeaders): string {
+  if (wire === 'anthropic') return String(headers['x-api-key']);
+  if (wire === 'google') return String(headers['x-goog-api-key']);
+  return (headers.authorization ?? '').replace(/^Bearer /, '');
+}
+
+function wrongKey(wire: Wire): WireError {
+  if (wire === 'anthropic') return { status: 401, type: 'authentication_error', message: 'invalid x-api-key' };
+  if (wire === 'google') return { status: 401, type: 'UNAUTHENTICATED', message: 'API key not valid.' };
+  return { status: 401, type: 'invalid_api_key', message: 'Incorrect API key provided.' };
+}
+
+function badRequest(wire: Wire, message: string): WireError {
+  return { status: 400, type: wire === 'google' ? 'INVALID_ARGUMENT' : 'invalid_request_error', message };
+}
