@@ -1,10 +1,12 @@
 import { budgetType, sessionType } from '#src/commands/aggregate.ts';
 import { CommandLoop } from '#src/commands/execute.ts';
 import { Repository } from '#src/commands/repository.ts';
-import type { Manifest } from '#src/domain/agent/manifest.ts';
+import type { Manifest, UsedAgents } from '#src/domain/agent/manifest.ts';
+import type { Decision } from '#src/domain/kernel/decision.ts';
 import { decideCancel, decideMessage, decideOpenSession } from '#src/domain/session/decide.ts';
 import type { SessionEvent } from '#src/domain/session/events.ts';
 import type { SessionState } from '#src/domain/session/state.ts';
+import type { TurnContext } from '#src/domain/turn/draft.ts';
 import type { ModelOutcome } from '#src/domain/turn/process.ts';
 import type { ModelDriver, ModelRequest } from '#src/drivers/model/port.ts';
 import { BudgetGate } from '#src/engine/budget-gate.ts';
@@ -145,9 +147,16 @@ export class TestNode implements AsyncDisposable {
     this.worker.start();
   }
 
-  async openSession(ref: AggregateRef, limits: Manifest['limits'] = {}): Promise<void> {
-    const manifest: Manifest = { instructions: '', model: { provider: 'fixture', model: 'test' }, limits };
-    const decide = (state: SessionState) => decideOpenSession(state, openCommand({ manifest }), null);
+  async openSession(
+    ref: AggregateRef,
+    limits: Manifest['limits'] = {},
+    { agents, ...more }: Omit<Partial<Manifest>, 'agents'> & { readonly agents?: UsedAgents } = {},
+  ): Promise<void> {
+    const used = Object.keys(agents ?? {}).map((agentId) => ({ agentId, description: '' }));
+    const model = { provider: 'fixture', model: 'test' } as const;
+    const manifest: Manifest = { instructions: '', model, limits, ...more, agents: used };
+    const decide = (state: SessionState) =>
+      decideOpenSession(state, openCommand(agents === undefined ? { manifest } : { manifest, agents }), null);
     await this.loop.execute(this.sessions, ref, { actor: 'application:test', causation: 'open', decide });
   }
 
@@ -165,6 +174,24 @@ export class TestNode implements AsyncDisposable {
     if (outcome.kind === 'rejected') throw new Error(`refused: ${outcome.code}`);
     place?.run(ref);
     return outcome.reply.turnId ?? '';
+  }
+
+  /** Takes a decision on a session as a command that came to this node; its worker runs what follows, if it has room. */
+  async command<R extends object>(
+    ref: AggregateRef,
+    decide: (state: SessionState, context: TurnContext) => Decision<SessionEvent, R>,
+  ): Promise<R> {
+    const place = this.worker.reserve();
+    const context = () => ({ nowMs: Date.now(), jitter: 0, workerId: place?.workerId ?? null });
+    const by = { actor: 'application:test', causation: 'command' };
+    const outcome = await this.loop.execute(this.sessions, ref, {
+      ...by,
+      decide: (state: SessionState) => decide(state, context()),
+    });
+    if (outcome.kind === 'rejected') throw new Error(`refused: ${outcome.code}`);
+    if ('claimed' in outcome.reply && outcome.reply.claimed === true) place?.run(ref);
+    place?.free();
+    return outcome.reply;
   }
 
   async cancel(ref: AggregateRef): Promise<void> {
