@@ -10,6 +10,7 @@ import { keySuite } from '../conformance/http/keys.ts';
 import { modelSuite } from '../conformance/http/model.ts';
 import { nodeSuite } from '../conformance/http/nodes.ts';
 import { openSuite } from '../conformance/http/open.ts';
+import { outputSuite } from '../conformance/http/outputs.ts';
 import { sessionSuite } from '../conformance/http/sessions.ts';
 import { streamSuite } from '../conformance/http/streams.ts';
 import { tenantSuite } from '../conformance/http/tenant.ts';
@@ -40,6 +41,7 @@ describe('the durable Host, two nodes on one log', () => {
     issuerSuite,
     tenantSuite,
     modelSuite,
+    outputSuite,
     executorSuite,
     budgetSuite,
     agentSuite,
