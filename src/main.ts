@@ -1,4 +1,5 @@
 #!/usr/bin/env node
+import { auditReplay, auditVerify } from './app/commands/audit.ts';
 import { rebuildProjections } from './app/commands/rebuild.ts';
 import { runHost } from './app/run.ts';
 import { readConfig } from './app/config.ts';
@@ -7,6 +8,9 @@ import { StartError } from './app/start-error.ts';
 /** Process entry, and the only place that ends the process. */
 const USAGE = `agent-host                             run the Host (configured by environment variables, see docs/operations.md)
 agent-host projections rebuild [name]  build the read models anew from the log and swap them in
+agent-host audit replay [name] [--until <time>]
+                                       replay the log beside and report every row that differs from the live one
+agent-host audit verify                check every commit of the log: chains, seals, shapes
 agent-host help                        this text
 `;
 
@@ -14,6 +18,8 @@ async function main(args: readonly string[]): Promise<number> {
   const [command = 'start', action, name] = args;
   if (command === 'start') return await runHost(readConfig(process.env));
   if (command === 'projections' && action === 'rebuild') return await rebuildProjections(readConfig(process.env), name);
+  if (command === 'audit' && action === 'replay') return await auditReplay(readConfig(process.env), args.slice(2));
+  if (command === 'audit' && action === 'verify') return await auditVerify(readConfig(process.env));
   process.stdout.write(USAGE);
   return command === 'help' || command === '--help' ? 0 : 2;
 }

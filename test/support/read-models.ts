@@ -5,7 +5,7 @@ import type { Host } from './host.ts';
 import { until } from './wait-until.ts';
 
 /** Runs statements on a Host's database, in one connection. */
-async function withDatabase<T>(host: Host, work: (client: Client) => Promise<T>): Promise<T> {
+export async function withDatabase<T>(host: Host, work: (client: Client) => Promise<T>): Promise<T> {
   const client = new Client({ connectionString: await host.file('database-url') });
   client.on('error', () => undefined);
   await client.connect();

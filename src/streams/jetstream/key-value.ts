@@ -107,7 +107,6 @@ export class JetStreamKeyValue implements KeyValue {
       });
       const { num_pending } = await consumer.info(true);
       await new Promise<void>((resolve, reject) => {
-        if (num_pending === 0) resolve();
         signal.addEventListener('abort', () => resolve(), { once: true });
         const callback = (message: JsMsg): void => {
           if (signal.aborted) return;
@@ -119,10 +118,9 @@ export class JetStreamKeyValue implements KeyValue {
           const messages = await consumer.consume({ callback });
           const stop = (): void => messages.stop();
           signal.addEventListener('abort', stop, { once: true });
-          if (signal.aborted) {
-            stop();
-            resolve();
-          }
+          if (signal.aborted) stop();
+          // Not before the subscription stands: of what is written until then only the newest value would be heard.
+          if (num_pending === 0 || signal.aborted) resolve();
         };
         begin().catch(reject);
       });

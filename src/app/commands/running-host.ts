@@ -1,0 +1,69 @@
+import { createLogger } from '../../lib/logger.ts';
+import type { Logger } from '../../lib/logger.ts';
+import { openReadStore } from '../../projections/read-store/pool.ts';
+import type { ReadStore } from '../../projections/read-store/pool.ts';
+import type { Config } from '../config.ts';
+import { readIfPresent } from '../embedded/files.ts';
+import { hostKeyOfRunning } from '../host-key.ts';
+import { openLog } from '../log.ts';
+import type { LogParts } from '../log.ts';
+import { Metrics } from '../metrics.ts';
+import { Stack } from '../stack.ts';
+import { StartError } from '../start-error.ts';
+
+/** What an operator's command works on, beside a Host that goes on running. */
+export interface RunningHost {
+  readonly log: LogParts;
+  readonly pool: ReadStore;
+  readonly logger: Logger;
+}
+
+const CONNECTIONS = 3;
+
+/** Connects to the servers of a Host; an embedded Host's are found by the files in its data directory. @throws StartError */
+export async function besideRunningHost<T>(
+  config: Config,
+  name: string,
+  work: (host: RunningHost) => Promise<T>,
+): Promise<T> {
+  const natsUrl = config.natsUrl ?? (await published(config, 'nats-url', 'NATS_URL'));
+  const databaseUrl = config.databaseUrl ?? (await published(config, 'database-url', 'DATABASE_URL'));
+  const logger = createLogger({ level: 'warn', pretty: process.stdout.isTTY });
+  const stack = new Stack();
+  try {
+    const { shards, replicas } = config;
+    const log = await openLog({
+      ...{ url: natsUrl, name, shards, replicas },
+      ...{ hostKey: await hostKeyOfRunning(config), metrics: new Metrics(), logger },
+    });
+    stack.defer('log', log.close);
+    const pool = await openReadStore({ url: databaseUrl, maximumConnections: CONNECTIONS });
+    stack.defer('read store', async () => await pool.end());
+    return await work({ log, pool, logger });
+  } finally {
+    await stack.unwind();
+  }
+}
+
+/** Says how far long work has come, at most twice a second. */
+export function progressPrinter(): (progress: {
+  group: string;
+  shard: number;
+  position: number;
+  newest: number;
+}) => void {
+  let shownAt = 0;
+  return ({ group, shard, position, newest }) => {
+    if (performance.now() - shownAt < 500) return;
+    shownAt = performance.now();
+    process.stdout.write(`${group}: stream ${shard}, ${Math.floor((100 * position) / Math.max(1, newest))} %\n`);
+  };
+}
+
+async function published(config: Config, file: string, variable: string): Promise<string> {
+  const text = await readIfPresent(`${config.dataDir}/${file}`);
+  if (text === undefined) {
+    throw new StartError(`no Host runs on ${config.dataDir}; start it, or set ${variable}`);
+  }
+  return text.trim();
+}

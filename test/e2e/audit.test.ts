@@ -1,0 +1,96 @@
+import { spawn } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+import { jetstreamManager } from '@nats-io/jetstream';
+import { expect, test } from 'vitest';
+import { closeNats, connectNats } from '#src/streams/jetstream/connection.ts';
+import { subjectOf } from '#src/streams/subjects.ts';
+import { AdminClient } from '../support/client.ts';
+import { startHost } from '../support/host.ts';
+import type { Host } from '../support/host.ts';
+import { settledReadModels, withDatabase } from '../support/read-models.ts';
+
+const MAIN = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
+
+/** Runs `agent-host audit …` beside a Host, as an operator would. */
+async function audit(host: Host, ...args: string[]): Promise<{ code: number | null; text: string }> {
+  const env = { ...process.env, AGENT_HOST_DATA_DIR: host.dataDir };
+  const child = spawn(process.execPath, [MAIN, 'audit', ...args], { env });
+  let text = '';
+  for (const stream of [child.stdout, child.stderr]) stream.on('data', (part: Buffer) => (text += part.toString()));
+  const code = await new Promise<number | null>((resolve) => child.on('close', resolve));
+  return { code, text };
+}
+
+test('a replay equals the live rows, and shows every row that somebody has changed', async () => {
+  await using host = await startHost();
+  const tenant = await new AdminClient(host).createTenant();
+  await tenant.saveAgent('agent');
+  for (const id of ['a', 'b', 'c']) {
+    await tenant.openSession(id);
+    const { turnId } = await tenant.play(id, [{ text: 'x', toolCalls: [{ name: 'none', input: 1 }] }, { text: 'y' }]);
+    await tenant.turnEnd(id, turnId);
+  }
+  await settledReadModels(tenant, 'c');
+  const whole = await audit(host, 'replay');
+  expect(whole).toMatchObject({
+    code: 0,
+    text: expect.stringMatching(/sessions: \d+ rows compared in .* 0 differ/) as string,
+  });
+
+  await withDatabase(host, async (client) => {
+    await client.query(`update sessions.session set doc = jsonb_set(doc, '{subject}', '"mallory"') where id = 'a'`);
+    await client.query(`delete from sessions.history where session_id = 'b' and type = 'message.assistant'`);
+    await client.query(`update tenants.audit set doc = '{}' where true`);
+  });
+  const changed = await audit(host, 'replay');
+  expect(changed.code, changed.text).toBe(1);
+  expect(changed.text).toMatch(/sessions\.session: only live: /);
+  expect(changed.text).toMatch(/sessions\.session: only replayed: /);
+  expect(changed.text.match(/sessions\.history: only replayed: /g)).toHaveLength(2);
+  expect(changed.text).toMatch(/tenants\.audit: only live: /);
+  expect(changed.text).toMatch(/agents: \d+ rows compared in .* 0 differ/);
+  // Nothing of it stays behind, and what is asked for wrongly is said plainly.
+  const left = await withDatabase(host, async (client) => {
+    const { rows } = await client.query(`select nspname from pg_namespace where nspname like '%_audit'`);
+    return rows;
+  });
+  expect(left).toEqual([]);
+  expect((await audit(host, 'replay', 'nothing')).text).toMatch(/there is no projection nothing/);
+  expect((await audit(host, 'replay', 'agents')).code).toBe(0);
+  // Up to a time before anything happened there was nothing: every live row is one too many.
+  const before = await audit(host, 'replay', 'agents', '--until', '2020-01-01T00:00:00Z');
+  expect(before.text).toMatch(/agents\.agent: only live: /);
+  expect((await audit(host, 'replay', '--until', 'soon')).text).toMatch(/--until needs a time/);
+});
+
+test('the log is verified: a commit that nobody sealed, one that was moved and a gap are found and named', async () => {
+  await using host = await startHost();
+  const tenant = await new AdminClient(host).createTenant();
+  await tenant.saveAgent('agent');
+  for (const id of ['a', 'b', 'c']) {
+    await tenant.openSession(id);
+    await tenant.turnEnd(id, (await tenant.message(id, 'hello')).turnId);
+  }
+  await tenant.request({ method: 'DELETE', path: '/v1/sessions/c' });
+  expect(await audit(host, 'verify')).toMatchObject({
+    code: 0,
+    text: expect.stringMatching(
+      /\d+ commits of \d+ aggregates verified \(\d+ a second\), 0 erased, 0 problems/,
+    ) as string,
+  });
+
+  const connections = await connectNats(await host.file('nats-url'), 'test');
+  const connection = connections.appends;
+  const manager = await jetstreamManager(connection);
+  const subject = (id: string): string => subjectOf({ tenant: tenant.tenantId, kind: 'session', id });
+  const moved = await manager.streams.getMessage('EVT_0', { last_by_subj: subject('a') });
+  await connection.request(subject('b'), moved?.data ?? new Uint8Array());
+  await connection.request(subject('b'), '{"v":1,"rev":99}');
+  await manager.streams.purge('EVT_0', { filter: subject('a'), keep: 1 });
+  await closeNats(connections);
+  const { code, text } = await audit(host, 'verify');
+  expect(code, text).toBe(1);
+  expect(text.match(new RegExp(`${subject('b')} at \\d+: cannot be read`, 'g'))).toHaveLength(2);
+  expect(text).toMatch(new RegExp(`${subject('a')} at \\d+: commit \\d+ follows commit 0`));
+  expect(text).toMatch(/3 problems/);
+});
