@@ -1,32 +1,20 @@
-import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { afterEach, expect, test } from 'vitest';
 import type { AggregateRef } from '#src/streams/subjects.ts';
 import { newRef } from '../support/commits.ts';
 import { Gate, TestModel, TestNodes, untilAborted } from '../support/engine.ts';
 import type { NodeOptions, TestNode } from '../support/engine.ts';
-import { openLog } from '../support/jetstream.ts';
-import type { TestLog } from '../support/jetstream.ts';
-import { TestNats } from '../support/nats.ts';
 import { usage } from '../support/sessions.ts';
+import { useServers } from '../support/servers.ts';
 import { until } from '../support/wait-until.ts';
 
-const disposables = new AsyncDisposableStack();
-let log: TestLog;
+const servers = useServers();
 const nodes = new TestNodes();
-
-beforeAll(async () => {
-  const nats = disposables.use(await TestNats.start());
-  log = disposables.use(await openLog(nats.url));
-});
 
 afterEach(async () => {
   await nodes.end();
 });
 
-afterAll(async () => {
-  await disposables.disposeAsync();
-});
-
-const newNode = (options?: NodeOptions): TestNode => nodes.add(log, options);
+const newNode = (options?: NodeOptions): TestNode => nodes.add(servers.log, options);
 
 async function opened(node: TestNode): Promise<AggregateRef> {
   const ref = newRef();

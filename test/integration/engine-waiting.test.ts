@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { afterEach, describe, expect, test } from 'vitest';
 import { decideActionResult, decideApprove, decideClaim } from '#src/domain/session/answer.ts';
 import type { Action } from '#src/domain/action/state.ts';
 import type { SessionState } from '#src/domain/session/state.ts';
@@ -7,28 +7,16 @@ import type { AggregateRef } from '#src/streams/subjects.ts';
 import { newRef } from '../support/commits.ts';
 import { answered, Gate, TestModel, TestNodes, untilAborted } from '../support/engine.ts';
 import type { TestNode } from '../support/engine.ts';
-import { openLog } from '../support/jetstream.ts';
-import type { TestLog } from '../support/jetstream.ts';
-import { TestNats } from '../support/nats.ts';
 import { MANIFEST, usage } from '../support/sessions.ts';
+import { useServers } from '../support/servers.ts';
 import { until } from '../support/wait-until.ts';
 
 /** Turns that wait for others: nobody holds them, and whoever answers takes them on. */
-const disposables = new AsyncDisposableStack();
-let log: TestLog;
+const servers = useServers();
 const nodes = new TestNodes();
-
-beforeAll(async () => {
-  const nats = disposables.use(await TestNats.start());
-  log = disposables.use(await openLog(nats.url));
-});
 
 afterEach(async () => {
   await nodes.end();
-});
-
-afterAll(async () => {
-  await disposables.disposeAsync();
 });
 
 const find = { name: 'find', inputSchema: {} };
@@ -79,7 +67,7 @@ test('an answer on a node that has never seen the session takes the turn on ther
   const model = new TestModel((request, _, n) =>
     n === 1 ? calling('careful') : answered(JSON.stringify(request.messages.at(-1))),
   );
-  const first = nodes.add(log, { model });
+  const first = nodes.add(servers.log, { model });
   await first.start();
   const ref = await opened(first, { tools: [careful] });
   await first.message(ref);
@@ -87,7 +75,7 @@ test('an answer on a node that has never seen the session takes the turn on ther
   expect(first.worker.active).toBe(0);
   await first.worker.stop();
 
-  const second = nodes.add(log, { model });
+  const second = nodes.add(servers.log, { model });
   await second.start();
   const [interaction] = Object.values(turn.work.interactions);
   const { interactionId = '', actionId = '' } = interaction ?? {};
@@ -104,14 +92,14 @@ test('an answer on a node that has never seen the session takes the turn on ther
 
 test('an answer where there is no room for the turn is taken on by whoever has some', async () => {
   const model = new TestModel((_, __, n) => (n === 1 ? calling('find') : answered('done')));
-  const full = nodes.add(log, { model });
+  const full = nodes.add(servers.log, { model });
   await full.start();
   const ref = await opened(full, { tools: [find] });
   await full.message(ref);
   const [action] = Object.values((await rests(full, ref)).work.actions);
   if (action === undefined) throw new Error('nothing is offered');
   await full.worker.stop();
-  const other = nodes.add(log, { model });
+  const other = nodes.add(servers.log, { model });
   await other.start();
   other.dispatcher.start();
   await executes(full, ref, action, 1);
@@ -122,7 +110,7 @@ test('an answer where there is no room for the turn is taken on by whoever has s
 
 describe('time', () => {
   test('ends a turn that waits past its deadline, with no worker on it', async () => {
-    const node = nodes.add(log, { model: new TestModel(() => calling('find')) });
+    const node = nodes.add(servers.log, { model: new TestModel(() => calling('find')) });
     await node.start();
     node.dispatcher.start();
     const ref = await opened(node, { tools: [find] }, { maxTurnSeconds: 1 });
@@ -132,7 +120,7 @@ describe('time', () => {
   });
 
   test('does not end one that waits for a person', async () => {
-    const node = nodes.add(log, {
+    const node = nodes.add(servers.log, {
       model: new TestModel((_, __, n) => (n === 1 ? calling('careful') : answered('done'))),
     });
     await node.start();
@@ -142,7 +130,7 @@ describe('time', () => {
     const turn = await rests(node, ref);
     // Another turn of the same length, begun later, ends meanwhile: its deadline has been noticed, this one's not.
     const other = await opened(node, { tools: [find] }, { maxTurnSeconds: 1 });
-    const model = nodes.add(log, { model: new TestModel(() => calling('find')) });
+    const model = nodes.add(servers.log, { model: new TestModel(() => calling('find')) });
     await model.start();
     await model.message(other);
     expect((await model.turnEnds(other)).type).toBe('turn.failed');
@@ -168,7 +156,7 @@ describe('agents used as tools', () => {
       await both.opened;
       return answered(`for ${JSON.stringify(request.messages)}`);
     });
-    const node = nodes.add(log, { model });
+    const node = nodes.add(servers.log, { model });
     await node.start();
     const ref = await opened(node, { agents });
     await node.message(ref);
@@ -191,7 +179,7 @@ describe('agents used as tools', () => {
       aborted.push(request.callId);
       return outcome;
     });
-    const [node, other] = [nodes.add(log, { model }), nodes.add(log)];
+    const [node, other] = [nodes.add(servers.log, { model }), nodes.add(servers.log)];
     await node.start();
     const ref = await opened(node, { agents });
     await node.message(ref);
@@ -209,14 +197,14 @@ describe('agents used as tools', () => {
       await silent.opened;
       return answered('never');
     });
-    const first = nodes.add(log, { model: firstModel });
+    const first = nodes.add(servers.log, { model: firstModel });
     await first.start();
     const ref = await opened(first, { agents });
     await first.message(ref);
     await until('one has ended', async () => (await first.types(ref)).includes('delegation.completed'));
     await first.fallSilent();
     const secondModel = new TestModel(() => answered('again'));
-    const second = nodes.add(log, { model: secondModel });
+    const second = nodes.add(servers.log, { model: secondModel });
     await second.start();
     second.dispatcher.start();
     expect((await second.turnEnds(ref)).type).toBe('turn.completed');

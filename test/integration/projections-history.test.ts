@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { toCanonical } from '#src/domain/session/canonical.ts';
 import type { SessionEvent } from '#src/domain/session/events.ts';
 import { ProjectionProgress } from '#src/projections/progress.ts';
@@ -10,31 +10,15 @@ import type { StoredCommit } from '#src/streams/commit.ts';
 import { refKey } from '#src/streams/subjects.ts';
 import type { AggregateRef } from '#src/streams/subjects.ts';
 import { newRef } from '../support/commits.ts';
-import { openLog } from '../support/jetstream.ts';
-import type { TestLog } from '../support/jetstream.ts';
-import { TestNats } from '../support/nats.ts';
-import { TestPostgres } from '../support/postgres.ts';
 import { seededRandom } from '../support/random.ts';
 import { randomHistory } from '../support/random-sessions.ts';
 import type { RandomSession } from '../support/random-sessions.ts';
+import { useServers } from '../support/servers.ts';
 import { followed, groupOf, project } from '../support/read-side.ts';
 
 const random = seededRandom('projections-history');
-const disposables = new AsyncDisposableStack();
 const group = groupOf('sessions');
-let log: TestLog;
-let postgres: TestPostgres;
-
-beforeAll(async () => {
-  const [nats, started] = await Promise.all([TestNats.start(), TestPostgres.start()]);
-  disposables.use(nats);
-  postgres = disposables.use(started);
-  log = disposables.use(await openLog(nats.url));
-});
-
-afterAll(async () => {
-  await disposables.disposeAsync();
-});
+const servers = useServers({ postgres: true });
 
 interface World extends AsyncDisposable {
   readonly sessions: readonly RandomSession[];
@@ -45,20 +29,20 @@ interface World extends AsyncDisposable {
   readonly projectTo: (count: number) => Promise<void>;
 }
 
-/** Random sessions in the log, and read models that hold none of it yet. */
+/** Random sessions in the servers.log, and read models that hold none of it yet. */
 async function newWorld(sizes: { sessions: number; commits: number }): Promise<World> {
   const made = randomHistory(random, sizes);
   const heads = new Map<string, number>();
   const stored: StoredCommit[] = [];
   for (const { ref, commit } of made.commits) {
-    const result = await log.store.append(ref, heads.get(refKey(ref)) ?? 0, commit);
+    const result = await servers.log.store.append(ref, heads.get(refKey(ref)) ?? 0, commit);
     if (result.kind !== 'appended') throw new Error('a conflict with nobody');
     heads.set(refKey(ref), result.position);
     stored.push({ ref, commit, shard: 0, position: result.position });
   }
-  const database = await postgres.migrated();
+  const database = await servers.postgres.migrated();
   const pool = await database.pool();
-  const queries = sessionQueries({ pool, store: log.store, progress: new ProjectionProgress(pool) });
+  const queries = sessionQueries({ pool, store: servers.log.store, progress: new ProjectionProgress(pool) });
   let [done, from] = [0, 0];
   return {
     ...{ sessions: made.sessions, stored, queries, pool },

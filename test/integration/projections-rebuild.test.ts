@@ -1,42 +1,26 @@
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { onFaultPoint } from '#src/lib/fault-points.ts';
 import { newId } from '#src/lib/ids.ts';
 import { eraseRows } from '#src/projections/erase.ts';
 import type { ReadStore } from '#src/projections/read-store/pool.ts';
 import { rebuild } from '#src/projections/rebuild.ts';
 import type { StoredCommit } from '#src/streams/commit.ts';
-import { openLog } from '../support/jetstream.ts';
-import type { TestLog } from '../support/jetstream.ts';
 import { capturedLog } from '../support/logger.ts';
-import { TestNats } from '../support/nats.ts';
-import { TestPostgres } from '../support/postgres.ts';
 import type { TestDatabase } from '../support/postgres.ts';
 import { seededRandom } from '../support/random.ts';
 import { randomHistory } from '../support/random-sessions.ts';
+import { useServers } from '../support/servers.ts';
 import { followed, groupOf, project } from '../support/read-side.ts';
 
 const random = seededRandom('projections-rebuild');
-const disposables = new AsyncDisposableStack();
 const sessions = groupOf('sessions');
-let log: TestLog;
-let postgres: TestPostgres;
-
-beforeAll(async () => {
-  const [nats, started] = await Promise.all([TestNats.start(), TestPostgres.start()]);
-  disposables.use(nats);
-  postgres = disposables.use(started);
-  log = disposables.use(await openLog(nats.url));
-});
-
-afterAll(async () => {
-  await disposables.disposeAsync();
-});
+const servers = useServers({ postgres: true });
 
 async function append(tenant: string): Promise<StoredCommit[]> {
   const stored: StoredCommit[] = [];
   const heads = new Map<string, number>();
   for (const { ref, commit } of randomHistory(random, { sessions: 3, commits: 30, tenant }).commits) {
-    const result = await log.store.append(ref, heads.get(ref.id) ?? 0, commit);
+    const result = await servers.log.store.append(ref, heads.get(ref.id) ?? 0, commit);
     if (result.kind !== 'appended') throw new Error('a conflict with nobody');
     heads.set(ref.id, result.position);
     stored.push({ ref, commit, shard: 0, position: result.position });
@@ -46,20 +30,20 @@ async function append(tenant: string): Promise<StoredCommit[]> {
 
 const rebuilt = async (pool: ReadStore): Promise<void> => {
   const { logger } = capturedLog();
-  await rebuild({ pool, source: log.source, group: sessions, logger, onProgress: () => undefined });
+  await rebuild({ pool, source: servers.log.source, group: sessions, logger, onProgress: () => undefined });
 };
 
 const rowsOf = async (database: TestDatabase) => await database.rows('sessions', sessions.tables);
 
 test('a tenant that is deleted during a rebuild does not come back with it', async () => {
-  await using database = await postgres.migrated();
+  await using database = await servers.postgres.migrated();
   const pool = await database.pool();
   const [deleted, other] = [newId('tn'), newId('tn')];
   const commits = [...(await append(deleted)), ...(await append(other))];
   await project(pool, sessions, { from: 0, commits: commits.map(followed) });
   const calm = onFaultPoint('projection.applied', async () => {
     calm();
-    await log.store.erase(deleted, ['session']);
+    await servers.log.store.erase(deleted, ['session']);
     await eraseRows(pool, [sessions], deleted);
   });
   await expect(rebuilt(pool)).rejects.toThrow('a tenant was deleted during the rebuild of sessions');

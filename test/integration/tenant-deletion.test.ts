@@ -1,7 +1,7 @@
 import { glob, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { jetstream } from '@nats-io/jetstream';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { Client } from 'pg';
 import { TenantDeletion } from '#src/engine/tenant-deletion.ts';
 import { onFaultPoint } from '#src/lib/fault-points.ts';
@@ -15,28 +15,12 @@ import type { Commit } from '#src/streams/commit.ts';
 import { JetStreamKeyValue } from '#src/streams/jetstream/key-value.ts';
 import { subjectOf } from '#src/streams/subjects.ts';
 import { newCommit } from '../support/commits.ts';
-import { openLog } from '../support/jetstream.ts';
-import type { TestLog } from '../support/jetstream.ts';
 import { capturedLog } from '../support/logger.ts';
-import { TestNats } from '../support/nats.ts';
-import { TestPostgres } from '../support/postgres.ts';
+import { useServers } from '../support/servers.ts';
 import { followed, groupOf, project } from '../support/read-side.ts';
 
-const disposables = new AsyncDisposableStack();
 const tenants = groupOf('tenants');
-let log: TestLog;
-let postgres: TestPostgres;
-
-beforeAll(async () => {
-  const [nats, started] = await Promise.all([TestNats.start(), TestPostgres.start()]);
-  disposables.use(nats);
-  postgres = disposables.use(started);
-  log = disposables.use(await openLog(nats.url));
-});
-
-afterAll(async () => {
-  await disposables.disposeAsync();
-});
+const servers = useServers({ postgres: true });
 
 function created(tenantId: string): Commit {
   const hash = '0'.repeat(64);
@@ -47,22 +31,22 @@ function created(tenantId: string): Commit {
 
 const rebuilt = async (pool: ReadStore): Promise<void> => {
   const { logger } = capturedLog();
-  await rebuild({ pool, source: log.source, group: tenants, logger, onProgress: () => undefined });
+  await rebuild({ pool, source: servers.log.source, group: tenants, logger, onProgress: () => undefined });
 };
 
 /** The real steps on one node; what was done is told in order. */
 function deletion(pool: ReadStore, tenantId: string) {
   const told: string[] = [];
-  const { buckets } = log.topology;
-  const bucket = new JetStreamKeyValue(log.connections.appends, { kv: buckets.snapshots, name: 'SNAPSHOT' });
+  const { buckets } = servers.log.topology;
+  const bucket = new JetStreamKeyValue(servers.log.connections.appends, { kv: buckets.snapshots, name: 'SNAPSHOT' });
   let present = true;
   const made = new TenantDeletion({
-    store: log.store,
+    store: servers.log.store,
     snapshots: bucket,
     eraseSecrets: async () => await Promise.resolve(),
     keys: {
-      destroy: async (id) => await log.keyring.destroy(id),
-      finish: async (id) => await log.keyring.finish(id),
+      destroy: async (id) => await servers.log.keyring.destroy(id),
+      finish: async (id) => await servers.log.keyring.finish(id),
     },
     directory: {
       deleting: () => (present ? [tenantId] : []),
@@ -84,12 +68,12 @@ function deletion(pool: ReadStore, tenantId: string) {
 
 describe('deleting a tenant', () => {
   test('takes away the rows that a rebuild made anew from commits which lay there unsealed', async () => {
-    await using database = await postgres.migrated();
+    await using database = await servers.postgres.migrated();
     const pool = await database.pool();
     const tenantId = newId('tn');
     const ref = { tenant: tenantId, kind: 'tenant', id: tenantId } as const;
     const commit = created(tenantId);
-    const { seq } = await jetstream(log.connections.appends).publish(subjectOf(ref), JSON.stringify(commit));
+    const { seq } = await jetstream(servers.log.connections.appends).publish(subjectOf(ref), JSON.stringify(commit));
     await project(pool, tenants, { from: 0, commits: [followed({ ref, shard: 0, position: seq, commit })] });
     const rows = async (): Promise<string> => JSON.stringify(await database.rows('tenants', tenants.tables));
     expect(await rows()).toContain(tenantId);
@@ -111,18 +95,18 @@ describe('deleting a tenant', () => {
   });
 
   test('stops where another node has finished it: a new tenant may have the id', async () => {
-    await using database = await postgres.migrated();
+    await using database = await servers.postgres.migrated();
     const tenantId = newId('tn');
     const { made, told, forget } = deletion(await database.pool(), tenantId);
     const calm = onFaultPoint('deletion.key-destroyed', async () => {
-      await log.keyring.finish(tenantId);
-      await log.keyring.create(tenantId);
+      await servers.log.keyring.finish(tenantId);
+      await servers.log.keyring.create(tenantId);
       forget();
     });
     await made.erase(tenantId);
     calm();
     expect(told).toEqual([]);
-    expect((await log.keyring.obtain(tenantId)).id).toMatch(/^[0-9a-f]{16}$/);
+    expect((await servers.log.keyring.obtain(tenantId)).id).toMatch(/^[0-9a-f]{16}$/);
   });
 });
 
@@ -143,15 +127,15 @@ describe('scrubbing', () => {
 
   async function inFiles(marker: string): Promise<string[]> {
     const hits: string[] = [];
-    for await (const name of glob('**', { cwd: postgres.directory })) {
-      const content = await readFile(join(postgres.directory, name), 'latin1').catch(() => '');
+    for await (const name of glob('**', { cwd: servers.postgres.directory })) {
+      const content = await readFile(join(servers.postgres.directory, name), 'latin1').catch(() => '');
       if (content.includes(marker)) hits.push(name);
     }
     return hits;
   }
 
   test('waits for a reader who can still see the rows, refuses while one stays, and works when it has gone', async () => {
-    await using database = await postgres.migrated();
+    await using database = await servers.postgres.migrated();
     const pool = await database.pool();
     const marker = `planted-row-${newId('tn')}`;
     const tenantId = await filled(pool, marker);
@@ -172,7 +156,7 @@ describe('scrubbing', () => {
   });
 
   test('gives up on a table that is held, so that nobody waits behind it for long', async () => {
-    await using database = await postgres.migrated();
+    await using database = await servers.postgres.migrated();
     const pool = await database.pool();
     const writer = new Client({ connectionString: database.url });
     await writer.connect();
