@@ -32,6 +32,7 @@ const schema = z.object({
   AGENT_HOST_LOG_LEVEL: oneOf(['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent']).default('info'),
   AGENT_HOST_BODY_BYTES: whole(1_024, 3_500_000).default(1_048_576),
   AGENT_HOST_TURNS: whole(1, 10_000).default(256),
+  AGENT_HOST_LEASE_SECONDS: whole(1, 3_600).default(30),
   AGENT_HOST_STREAM_BUFFER_BYTES: whole(4_096, 67_108_864).default(262_144),
   AGENT_HOST_STREAM_SLOW_SECONDS: whole(1, 600).default(30),
   AGENT_HOST_STREAMS_PER_TENANT: whole(1, 1_000_000).default(20_000),
@@ -66,6 +67,8 @@ export interface Config {
   readonly logLevel: string;
   readonly bodyBytesMax: number;
   readonly turns: number;
+  /** How long a claim of an executor is good for without a heartbeat. */
+  readonly leaseMs: number;
   readonly stream: { readonly bufferBytes: number; readonly slowMs: number; readonly perTenantMax: number };
   readonly fairness: {
     readonly credentialPerSecond: number;
@@ -114,6 +117,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     logLevel: env.AGENT_HOST_LOG_LEVEL,
     bodyBytesMax: env.AGENT_HOST_BODY_BYTES,
     turns: env.AGENT_HOST_TURNS,
+    leaseMs: env.AGENT_HOST_LEASE_SECONDS * 1000,
     stream: {
       bufferBytes: env.AGENT_HOST_STREAM_BUFFER_BYTES,
       slowMs: env.AGENT_HOST_STREAM_SLOW_SECONDS * 1000,

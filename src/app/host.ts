@@ -5,6 +5,7 @@ import type { FastifyInstance } from 'fastify';
 import { Authenticator } from '../auth/authenticate.ts';
 import { TokenVerifier } from '../auth/issuers.ts';
 import { agentType, budgetType, sessionType, tenantType } from '../commands/aggregate.ts';
+import { ActionPlaces } from '../commands/session/action-places.ts';
 import { CommandLoop } from '../commands/execute.ts';
 import { Repository } from '../commands/repository.ts';
 import { shownBudgets } from '../domain/budget/state.ts';
@@ -47,6 +48,7 @@ import { Metrics, serveMetrics } from './metrics.ts';
 import { PROJECTIONS, startProjectors } from './projectors.ts';
 import { StartError } from './start-error.ts';
 import { tenantDeletion } from './tenant-deletion.ts';
+import { WorkSignals } from './work-signals.ts';
 import { Stack } from './stack.ts';
 
 export interface HostOptions {
@@ -199,6 +201,7 @@ async function serverParts(
   const objects = await directoryObjects(join(options.dataDir, 'objects'));
   const features = [...FEATURES, ...(config.fixtureModel ? ['tenant-fixture-model'] : [])];
   const queries = sessionQueries({ pool, store: log.store, progress });
+  const { actions, places, caughtUp, work } = actionParts(built, stack);
   const freshness: Freshness = async (group, ref, position) => {
     if (position !== null) await progress.reach(group, log.store.shardOf(ref), position);
   };
@@ -236,7 +239,9 @@ async function serverParts(
     },
     budgets: { loop, tenants, budgets, publish, freshness, shown: shownBudgets, clock: systemClock },
     executors: { loop, tenants, agents, publish, freshness, presence },
-    actions: { streams, presence, actions: actionIndex(pool) },
+    actions: { streams, presence, actions, places, work },
+    claims: { loop, sessions, places, freshness, clock: systemClock, leaseMs: config.leaseMs },
+    interactions: { actions, caughtUp },
     agents: { loop, agents, queries: agentQueries(pool), freshness },
     sessions: { loop, agents, sessions, queries, freshness },
     commands: {
@@ -253,6 +258,22 @@ async function serverParts(
     history: { queries, access: streamAccess(sessions), streams },
     onResponse: (request) => metrics.request(request),
   };
+}
+
+/** How executors find their actions, and people what they have to answer. */
+function actionParts({ options, log, pool, progress }: Built, stack: Stack) {
+  const actions = actionIndex(pool);
+  const caughtUp = async (): Promise<void> => {
+    for (let shard = 0; shard < log.source.shards; shard++) {
+      await progress.reach('sessions', shard, await log.source.newest(shard, ['session']));
+    }
+  };
+  const places = new ActionPlaces({ sessionOf: actions.sessionOf, fresh: caughtUp });
+  const { feed, source } = log;
+  const work = new WorkSignals({ feed, source, progress, actions, logger: options.logger });
+  work.start();
+  stack.defer('work signals', async () => await work.stop());
+  return { actions, places, caughtUp, work };
 }
 
 async function statusParts(

@@ -21,8 +21,13 @@ export const ACCESS = {
   readAgents: { kinds: APPLICATION_OR_MANAGEMENT, scopes: ['agents:read', 'agents:write'] },
   writeAgents: { kinds: APPLICATION_OR_MANAGEMENT, scopes: ['agents:write'] },
   sessions: { kinds: APPLICATION, scopes: ['sessions:own'] },
-  /** What an executor may send is `action_result` alone, which the route looks at: the gate has not read the body. */
-  commands: { kinds: [...APPLICATION, ...EXECUTOR], scopes: ['sessions:own'] },
+  /**
+   * An executor may send `action_result` alone, a management key `respond` to a question about a budget. The route looks
+   * at that: the gate has not read the body.
+   */
+  commands: { kinds: [...APPLICATION_OR_MANAGEMENT, ...EXECUTOR], scopes: ['sessions:own'] },
+  /** Of a management key, what it may answer: questions about budgets. */
+  interactions: { kinds: APPLICATION_OR_MANAGEMENT, scopes: ['sessions:own'] },
   modelCalls: { kinds: APPLICATION, scopes: [] },
   tenant: { kinds: APPLICATION_OR_MANAGEMENT, scopes: [] },
   audit: { kinds: MANAGEMENT, scopes: [] },

@@ -35,22 +35,33 @@ export function actorOf(caller: Caller): string {
   return caller.subject === null ? principal : `${principal} for subject:${caller.subject}`;
 }
 
-/** Whether the caller may know of a session: a subject of its own only, an executor of its agent's (wire contract, 3). */
-function knowsSession(caller: Caller, session: { readonly subject: string | null; readonly agentId: string }): boolean {
-  if (caller.kind === 'executor') return reachesAgent(caller, session.agentId);
-  return caller.subject === null || session.subject === caller.subject;
+/** What decides who reaches a session. */
+export interface ReachedSession {
+  readonly subject: string | null;
+  readonly agentId: string;
+  /** Agents that its manifest uses as tools, and those that its turn's own manifest does, by id. */
+  readonly agents?: Readonly<Record<string, unknown>> | undefined;
+  readonly turn?: { readonly agents: Readonly<Record<string, unknown>> | null } | null;
 }
 
 /**
- * Why a session is out of the caller's reach; null: it is not. Another subject's session, and for an executor another
- * agent's, is refused with the words for one that is not there.
+ * Why a session is out of the caller's reach; null: it is not. Another subject's session, and for an executor one in
+ * which its agent does not work, is refused with the words for one that is not there (wire contract, section 3).
  */
-export function outOfReach(
-  caller: Caller,
-  session: { readonly subject: string | null; readonly agentId: string },
-): Rejection | null {
-  if (!knowsSession(caller, session)) return reject('not_found', 'No such session.');
+export function outOfReach(caller: Caller, session: ReachedSession): Rejection | null {
+  if (caller.kind === 'executor') return worksIn(caller, session) ? null : unknownSession();
+  if (caller.subject !== null && session.subject !== caller.subject) return unknownSession();
   return reachesAgent(caller, session.agentId) ? null : notGranted();
+}
+
+/** The agent of an executor works in its own sessions, and where it is used as a tool. */
+function worksIn(caller: Caller, { agentId, agents = {}, turn }: ReachedSession): boolean {
+  const used = [...Object.keys(agents), ...Object.keys(turn?.agents ?? {})];
+  return [agentId, ...used].some((one) => reachesAgent(caller, one));
+}
+
+function unknownSession(): Rejection {
+  return reject('not_found', 'No such session.');
 }
 
 /** The refusal of a token whose grants do not reach an agent, whether the agent exists or not. */

@@ -1,8 +1,7 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Caller } from '../auth/caller.ts';
-import type { ActionIndex } from '../projections/actions/queries.ts';
-import { ReadStoreUnavailableError } from '../projections/unavailable.ts';
-import type { EventStreams, SseStream } from './sse.ts';
+import type { ExecutorRef } from '../projections/actions/queries.ts';
+import type { EventStreams } from './sse.ts';
 
 /** Which executors have a discovery stream open, on any node. */
 export interface Presence {
@@ -12,9 +11,18 @@ export interface Presence {
   connected(tenantId: string): ReadonlySet<string>;
 }
 
+/** Tells of work that waits for executors, wherever it was offered. */
+export interface WorkFeed {
+  /**
+   * Calls back when there is any, and whenever there is new; a list that is asked for then has it. Returns the function
+   * that ends the listening.
+   */
+  listen(executor: ExecutorRef, onWork: () => void): () => void;
+}
+
 export interface DiscoveryParts {
   readonly streams: EventStreams;
-  readonly actions: ActionIndex;
+  readonly work: WorkFeed;
   readonly presence: Presence;
 }
 
@@ -25,7 +33,7 @@ const WORK_AVAILABLE = 'event: work_available\ndata: {"type":"work_available"}\n
  * @throws ProblemError rate_limited when the tenant has too many streams open
  */
 export function discover(
-  { streams, actions, presence }: DiscoveryParts,
+  { streams, work, presence }: DiscoveryParts,
   request: FastifyRequest,
   reply: FastifyReply,
   caller: Caller,
@@ -34,22 +42,14 @@ export function discover(
   streams.openWith(request, reply, caller, (stream) => {
     // The headers go out with the first bytes.
     stream.send(': keepalive\n\n');
-    tellOfPending(stream, actions).catch((error: unknown) => {
-      request.log.error({ err: error, requestId: request.id }, 'a discovery stream does not know its actions');
-      stream.end('failed');
+    const unlisten = work.listen({ tenantId, agentId }, () => {
+      // A reader that has not taken what waits for it learns from that, too, that there is work.
+      if (!stream.isSlow) stream.send(WORK_AVAILABLE);
     });
-    return presence.opened(tenantId, agentId);
+    const left = presence.opened(tenantId, agentId);
+    return () => {
+      unlisten();
+      left();
+    };
   });
-}
-
-async function tellOfPending(stream: SseStream, actions: ActionIndex): Promise<void> {
-  const { tenantId, principalId: agentId } = stream.caller;
-  try {
-    const [first] = await actions.pending(tenantId, agentId, 1);
-    if (first !== undefined) stream.send(WORK_AVAILABLE);
-  } catch (error) {
-    if (!(error instanceof ReadStoreUnavailableError)) throw error;
-    // Nobody can tell just now. A hint too many costs a look, one that is missing leaves work lying.
-    stream.send(WORK_AVAILABLE);
-  }
 }

@@ -76,6 +76,21 @@ const OPERATIONS: Readonly<Record<string, readonly [tag: string, summary: string
     'Server-sent events for the executor of an agent: `work_available` at once when there is any, and whenever there is new. It says that there is work, not what; `GET /v1/actions` does. A comment line keeps a silent stream alive.',
   ],
   'GET /v1/actions': ['Executors', "Pending actions of the executor's agent, oldest first"],
+  'POST /v1/actions/:actionId/claim': [
+    'Executors',
+    'Take an action',
+    'Exclusive: of any number of executors one gets it. The same requestId gets the claim again while it holds. It ends with `leaseExpiresAt` unless heartbeats come.',
+  ],
+  'POST /v1/actions/:actionId/heartbeat': [
+    'Executors',
+    'Keep an action',
+    'The lease lasts for another while. `claim_stale`: it was over already; stop the work.',
+  ],
+  'GET /v1/interactions': [
+    'Sessions',
+    'What people have to answer, over all sessions, oldest first',
+    'Approvals and questions that are open. A subject sees those of its own sessions; a management key sees questions about budgets only.',
+  ],
   'PUT /v1/agents/:agentId': ['Agents', 'Save an agent definition', 'A new version whenever it differs from the last.'],
   'GET /v1/agents': ['Agents', 'List agents, by id'],
   'GET /v1/agents/:agentId': ['Agents', 'One agent, with its manifest'],

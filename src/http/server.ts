@@ -9,7 +9,8 @@ import { passGate, passUnknown, refuseOrigin } from './gate.ts';
 import type { GateOptions } from './gate.ts';
 import { notFound, problemBody, statusOf } from './problem.ts';
 import type { Problem, ProblemError } from './problem.ts';
-import { actionRoutes } from './routes/actions.ts';
+import { actionRoutes, claimRoutes } from './routes/actions.ts';
+import type { ActionRouteParts, ClaimRouteParts } from './routes/actions.ts';
 import { adminRoutes } from './routes/admin.ts';
 import type { AdminRouteParts } from './routes/admin.ts';
 import { agentRoutes } from './routes/agents.ts';
@@ -19,10 +20,11 @@ import type { BudgetRouteParts } from './routes/budgets.ts';
 import { commandRoutes } from './routes/commands.ts';
 import { executorRoutes } from './routes/executors.ts';
 import type { ExecutorRouteParts } from './routes/executors.ts';
-import type { DiscoveryParts } from './discovery.ts';
 import { historyRoutes } from './routes/history.ts';
 import type { HistoryRouteParts } from './routes/history.ts';
 import { hostRoutes } from './routes/host.ts';
+import { interactionRoutes } from './routes/interactions.ts';
+import type { InteractionRouteParts } from './routes/interactions.ts';
 import { issuerRoutes } from './routes/issuers.ts';
 import { keyRoutes } from './routes/keys.ts';
 import { statusRoutes } from './routes/status.ts';
@@ -48,7 +50,9 @@ export interface ServerParts {
   readonly tenant: TenantRouteParts;
   readonly budgets: BudgetRouteParts;
   readonly executors: ExecutorRouteParts;
-  readonly actions: DiscoveryParts;
+  readonly actions: ActionRouteParts;
+  readonly claims: ClaimRouteParts;
+  readonly interactions: InteractionRouteParts;
   readonly agents: AgentRouteParts;
   readonly sessions: SessionRouteParts;
   readonly commands: SendCommandParts;
@@ -113,8 +117,12 @@ export async function createServer(parts: ServerParts): Promise<FastifyInstance>
   await app.register(executorRoutes(parts.executors));
   await app.register(agentRoutes(parts.agents));
   await app.register(sessionRoutes(parts.sessions));
-  if (parts.roles.commands) await app.register(commandRoutes(parts.commands));
+  if (parts.roles.commands) {
+    await app.register(commandRoutes(parts.commands));
+    await app.register(claimRoutes(parts.claims));
+  }
   if (parts.roles.reads) {
+    await app.register(interactionRoutes(parts.interactions));
     await app.register(historyRoutes(parts.history));
     await app.register(actionRoutes(parts.actions));
   }

@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { ulid } from 'ulid';
 
 /** Prefixes of the ids that the Host makes (wire contract, conventions), and of two that stay inside. */
-export type IdPrefix = 'tn' | 'tu' | 'ev' | 'cr' | 'co' | 'wk';
+export type IdPrefix = 'tn' | 'tu' | 'cl' | 'ev' | 'cr' | 'co' | 'wk';
 
 const POOL_BYTES = 4096;
 

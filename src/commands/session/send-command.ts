@@ -19,7 +19,7 @@ import type { CancelCommand, CommandReply, MessageCommand } from '../../domain/s
 import type { SessionEvent } from '../../domain/session/events.ts';
 import { executorReceiptKey, findReceipt, mayBeEvicted, receiptKey } from '../../domain/session/receipts.ts';
 import type { Receipt } from '../../domain/session/receipts.ts';
-import type { SessionState } from '../../domain/session/state.ts';
+import type { OpenSession, SessionState } from '../../domain/session/state.ts';
 import type { TurnContext } from '../../domain/turn/draft.ts';
 import type { Clock } from '../../lib/clock.ts';
 import { newId } from '../../lib/ids.ts';
@@ -46,8 +46,11 @@ export interface SendCommandInput {
   /** SHA-256 of the canonical body without requestId. */
   readonly bodyHash: string;
   readonly actor: string;
-  /** Why the session is out of the caller's reach; null: it is not. */
-  readonly outOfReach: (session: { readonly subject: string | null; readonly agentId: string }) => Rejection | null;
+  /**
+   * Why the session is out of the caller's reach for this command; null: it is not. A repetition comes from somebody
+   * who has reached it, whatever the session waits for by now.
+   */
+  readonly outOfReach: (session: OpenSession, isRepetition: boolean) => Rejection | null;
 }
 
 export interface CommandAccepted {
@@ -168,9 +171,9 @@ function decide(
 ): Decision<SessionEvent, Reply> {
   const { command, bodyHash, outOfReach } = input;
   if (state.status === 'absent') return reject('not_found', 'No such session.');
-  const refusal = outOfReach(state);
-  if (refusal !== null) return refusal;
   const first = findReceipt(state.receipts, key);
+  const refusal = outOfReach(state, first !== undefined);
+  if (refusal !== null) return refusal;
   if (first !== undefined)
     return first.hash === bodyHash
       ? { kind: 'unchanged', reply: { turnId: first.turnId, claimed: false, first } }
@@ -216,7 +219,7 @@ async function findOlder(
   key: string,
 ): Promise<{ receipt: Receipt | null; lookedUpTo: number }> {
   const { state } = await parts.sessions.load(ref);
-  if (state.status === 'absent' || outOfReach(state) !== null) return { receipt: null, lookedUpTo: 0 };
+  if (state.status === 'absent' || outOfReach(state, true) !== null) return { receipt: null, lookedUpTo: 0 };
   const { evictedUpTo: lookedUpTo } = state.receipts;
   if (findReceipt(state.receipts, key) !== undefined || !mayBeEvicted(state.receipts, key))
     return { receipt: null, lookedUpTo };

@@ -4,6 +4,7 @@
  */
 export const REJECTION_CODES = [
   'invalid_request',
+  'key_role_mismatch',
   'not_granted',
   'not_found',
   'conflict',

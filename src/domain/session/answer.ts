@@ -186,7 +186,7 @@ export function decideClaim(
     return { kind: 'unchanged', reply: { action } };
   }
   if (action.status !== 'pending') return notClaimable();
-  answers.applyClaim(draft, action, { ...command, nowMs: context.nowMs });
+  answers.applyClaim(draft, action, command, context);
   return { kind: 'accepted', events: draft.events, reply: { action: claimed(draft, action) } };
 }
 
@@ -206,7 +206,7 @@ export function decideHeartbeat(
   if (found === null) return stale();
   const { action, draft } = found.begin(context);
   if (!answers.holdsClaim(action, command, context.nowMs)) return stale();
-  answers.extendClaim(draft, action, context.nowMs);
+  answers.extendClaim(draft, action, context);
   return { kind: 'accepted', events: draft.events, reply: { action: claimed(draft, action) } };
 }
 

@@ -4,7 +4,7 @@ import type { Action, Interaction } from '../action/state.ts';
 import { valueProblem } from '../kernel/json-schema.ts';
 import { toMs, toTimestamp } from '../kernel/time.ts';
 import { activeTurn, byAgent, nextId } from './draft.ts';
-import type { SessionDraft } from './draft.ts';
+import type { SessionDraft, TurnContext } from './draft.ts';
 import { failTurn } from './end.ts';
 import { toolOf } from './tools.ts';
 
@@ -156,11 +156,12 @@ export function applyAsk(draft: SessionDraft, action: Action, ask: Ask): void {
 export function applyClaim(
   draft: SessionDraft,
   action: Action,
-  claim: { readonly claimId: string; readonly requestId: string; readonly nowMs: number },
+  claim: { readonly claimId: string; readonly requestId: string },
+  { nowMs, leaseMs = LEASE_MS }: TurnContext,
 ): void {
   const turn = activeTurn(draft);
   if (turn === null) return;
-  const { claimId, requestId, nowMs } = claim;
+  const { claimId, requestId } = claim;
   const seconds = toolOf(draft, action)?.timeoutSeconds;
   draft.add({
     type: 'action.claimed',
@@ -170,7 +171,7 @@ export function applyClaim(
       generation: action.generation,
       claimId,
       requestId,
-      leaseExpiresAt: toTimestamp(nowMs + LEASE_MS),
+      leaseExpiresAt: toTimestamp(nowMs + leaseMs),
       ...(seconds === undefined ? {} : { timeoutAt: toTimestamp(nowMs + seconds * 1000) }),
       ...byAgent(action),
     },
@@ -178,11 +179,11 @@ export function applyClaim(
 }
 
 /** A heartbeat: the lease lasts for another while. */
-export function extendClaim(draft: SessionDraft, action: Action, nowMs: number): void {
+export function extendClaim(draft: SessionDraft, action: Action, { nowMs, leaseMs = LEASE_MS }: TurnContext): void {
   const turn = activeTurn(draft);
   if (turn === null) return;
   const { actionId, generation } = action;
-  const leaseExpiresAt = toTimestamp(nowMs + LEASE_MS);
+  const leaseExpiresAt = toTimestamp(nowMs + leaseMs);
   draft.add({ type: 'action.extended', data: { turnId: turn.turnId, actionId, generation, leaseExpiresAt } });
 }
 

@@ -21,6 +21,8 @@ export interface TurnContext extends TurnClock {
   readonly workerId: string | null;
   /** The worker is stopping: what comes next is another's. */
   readonly release?: boolean;
+  /** How long a claim of an executor is good for without a heartbeat, ms; absent: as the contract says. */
+  readonly leaseMs?: number;
 }
 
 export function activeTurn(draft: SessionDraft): ActiveTurn | null {

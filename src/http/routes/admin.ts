@@ -56,9 +56,9 @@ export function adminRoutes({ create, remove, queries, freshness }: AdminRoutePa
       async ({ params: { tenantId } }) => {
         const tenant = await queries.get(tenantId);
         if (tenant === null) throw notFound('tenant');
-        const { sessions, activeTurns } = await queries.counts(tenantId);
-        // Actions, sandboxes and artifacts come with their own routes; until then there are none.
-        return { tenant, counts: { sessions, activeTurns, pendingActions: 0, sandboxes: 0, artifactBytes: 0 } };
+        const { sessions, activeTurns, pendingActions } = await queries.counts(tenantId);
+        // Sandboxes and artifacts come with their own routes; until then there are none.
+        return { tenant, counts: { sessions, activeTurns, pendingActions, sandboxes: 0, artifactBytes: 0 } };
       },
     );
     app.delete(

@@ -4,10 +4,13 @@ import { actorOf, outOfReach } from '../../auth/caller.ts';
 import type { Caller } from '../../auth/caller.ts';
 import { sendCommand } from '../../commands/session/send-command.ts';
 import type { SendCommandParts, SessionCommand } from '../../commands/session/send-command.ts';
+import { reject } from '../../domain/kernel/rejection.ts';
+import type { Rejection } from '../../domain/kernel/rejection.ts';
+import type { OpenSession } from '../../domain/session/state.ts';
 import { canonicalJson } from '../../lib/canonical-json.ts';
 import { sha256Hex } from '../../lib/hash.ts';
 import { callerOf } from '../gate.ts';
-import { accepted, notFound, ProblemError } from '../problem.ts';
+import { accepted, notFound, ProblemError, refused } from '../problem.ts';
 import * as wire from '../wire/schemas.ts';
 import type { CommandBody } from '../wire/schemas.ts';
 import { sessionRef } from './sessions.ts';
@@ -30,7 +33,8 @@ export function commandRoutes(parts: SendCommandParts): FastifyPluginAsyncZod {
             idempotencyKey: request.body.idempotencyKey,
             bodyHash: sha256Hex(canonicalJson(hashed)),
             actor: actorOf(caller),
-            outOfReach: (session) => outOfReach(caller, session),
+            outOfReach: (session, isRepetition) =>
+              outOfReach(caller, session) ?? (isRepetition ? null : beyondBudgets(caller, request.body, session)),
           }),
         );
         const { turnId, cursor, requestId } = outcome;
@@ -70,14 +74,27 @@ function toCommand(body: CommandBody, { subject, principalId }: Caller): Session
 }
 
 /**
- * The kind of a command belongs to the role of its sender: results are an executor's, all else is everyone else's.
+ * The kind of a command belongs to the role of its sender: results are an executor's, of a management key there are
+ * answers alone, all else is everyone else's.
  * @throws ProblemError key_role_mismatch
  */
 function refuseOtherRole({ kind }: Caller, { type }: CommandBody): void {
+  if (kind === 'management' && type !== 'respond') throw refused(notManaged());
   if ((kind === 'executor') === (type === 'action_result')) return;
   const message =
     kind === 'executor'
       ? 'An executor credential may send action_result only; use an application key.'
       : 'Only the executor credential of the agent may send action_result.';
   throw new ProblemError({ code: 'key_role_mismatch', message });
+}
+
+/** A management key answers questions about budgets, and nothing else of a session (wire contract, section 8). */
+function beyondBudgets({ kind }: Caller, body: CommandBody, { turn }: OpenSession): Rejection | null {
+  if (kind !== 'management' || body.type !== 'respond') return null;
+  return turn?.work.interactions[body.interactionId]?.budgetId === undefined ? notManaged() : null;
+}
+
+function notManaged(): Rejection {
+  const message = 'A management key may respond to a question about a budget only; use an application key.';
+  return reject('key_role_mismatch', message);
 }

@@ -39,7 +39,7 @@ export function statusRoutes(parts: StatusRouteParts): FastifyPluginAsyncZod {
   return async (app) => {
     const config = { rules: { access: ACCESS.admin } };
     app.get('/v1/admin/status', { config, schema: { response: { 200: wire.hostStatus } } }, async () => {
-      const [found, { open, draining, deleting, activeTurns }, lags] = await Promise.all([
+      const [found, { open, draining, deleting, activeTurns, pendingActions }, lags] = await Promise.all([
         checks(),
         totals(),
         projections(),
@@ -53,7 +53,7 @@ export function statusRoutes(parts: StatusRouteParts): FastifyPluginAsyncZod {
         nodes: nodes().map((node) => ({ ...node, roles: [...node.roles] })),
         tenants: { total: open + draining + deleting, open, draining, deleting },
         activeTurns,
-        pendingActions: 0,
+        pendingActions,
         projections: [...lags],
       };
     });

@@ -1,7 +1,7 @@
 import { z } from 'zod';
-import { agentIdSchema } from '../../domain/agent/manifest.ts';
-import { text } from '../../domain/kernel/schemas.ts';
-import { listQuery } from './schemas.ts';
+import { agentIdSchema, hookPoint } from '../../domain/agent/manifest.ts';
+import { clientId, text } from '../../domain/kernel/schemas.ts';
+import { listQuery, requestId } from './schemas.ts';
 
 /** Shapes of executors and of the actions that they take (wire contract, section 9). */
 
@@ -11,7 +11,7 @@ const token = z.string().regex(/^[\x21-\x7e]{16,1024}$/, 'must be 16 to 1,024 vi
 
 export const executorPath = z.strictObject({ agentId: agentIdSchema });
 export const saveExecutorsBody = z.strictObject({
-  requestId: text(1, 256).optional(),
+  requestId: requestId.optional(),
   executors: z
     .array(z.strictObject({ agentId: agentIdSchema, implementationVersion: text(1, 200).optional(), token }))
     .min(1)
@@ -26,6 +26,7 @@ export const executorList = z.object({
 export const executorDeleted = z.object({ agentId: z.string(), deleted: z.literal(true) });
 
 export const actionsQuery = listQuery.pick({ limit: true });
+export const agentShape = z.object({ id: z.string(), path: z.string(), delegationId: z.string() });
 const action = z
   .object({
     actionId: z.string(),
@@ -34,7 +35,7 @@ const action = z
     agentId: z.string(),
     kind: z.enum(['tool', 'hook']),
     toolName: z.string().optional(),
-    hook: z.string().optional(),
+    hook: hookPoint.optional(),
     callId: z.string(),
     input: z.unknown(),
     status: z.enum(['pending', 'claimed']),
@@ -42,8 +43,17 @@ const action = z
     subject: z.string().optional(),
     info: z.record(z.string(), z.unknown()).optional(),
     createdAt: timestamp,
-    agent: z.object({ id: z.string(), path: z.string(), delegationId: z.string() }).optional(),
+    agent: agentShape.optional(),
+    /** The answer to what the executor asked: it goes on where it stopped. */
+    resume: z.object({ interactionId: z.string(), value: z.unknown() }).optional(),
   })
   .meta({ id: 'Action' });
 export const actionList = z.object({ actions: z.array(action) });
+
+export const actionPath = z.strictObject({ actionId: clientId });
+export const claimBody = z.strictObject({ requestId });
+const claim = { claimId: z.string(), generation: z.int(), leaseExpiresAt: timestamp };
+export const claimed = z.object({ action, ...claim });
+export const heartbeatBody = z.strictObject({ requestId, claimId: text(1, 200), generation: z.int().min(1) });
+export const extended = z.object({ leaseExpiresAt: timestamp });
 export type Action = z.infer<typeof action>;

@@ -4,9 +4,11 @@ import type { SessionEvent } from '../../domain/session/events.ts';
 import { toCanonical } from '../../domain/session/canonical.ts';
 import type { StoredCommit } from '../../streams/commit.ts';
 import { DocumentBatch, upsert } from '../documents.ts';
-import type { DocumentTable } from '../documents.ts';
+import type { DocumentKey, DocumentTable } from '../documents.ts';
+import { actionIdOf, evolveActionView, evolveInteractionView, interactionIdOf } from '../actions/views.ts';
+import type { ActionView, InteractionView } from '../actions/views.ts';
 import type { ProjectionGroup } from '../projection.ts';
-import { callIdOf, placedEvents, evolveCallView, evolveSessionView, evolveTurnView } from './views.ts';
+import { agentOf, callIdOf, placedEvents, evolveCallView, evolveSessionView, evolveTurnView } from './views.ts';
 import type { EventPlaceInTime, ModelCallView, SessionView, TurnView } from './views.ts';
 
 const sessionTable: DocumentTable<SessionView> = {
@@ -35,6 +37,26 @@ const callTable: DocumentTable<ModelCallView> = {
   columnsOf: ({ turnId, position, index }) => ({ turn_id: turnId, position, index }),
 };
 
+const actionTable: DocumentTable<ActionView> = {
+  name: 'action',
+  keyColumns: ['tenant', 'session_id', 'id'],
+  columns: { agent_id: 'text', status: 'text', created_at: 'text' },
+  columnsOf: ({ agentId, status, createdAt }) => ({ agent_id: agentId, status, created_at: createdAt }),
+};
+
+const interactionTable: DocumentTable<InteractionView> = {
+  name: 'interaction',
+  keyColumns: ['tenant', 'session_id', 'id'],
+  columns: { agent_id: 'text', session_agent: 'text', subject: 'text', status: 'text', created_at: 'text' },
+  columnsOf: ({ agentId, sessionAgent, subject, status, createdAt }) => ({
+    agent_id: agentId,
+    session_agent: sessionAgent,
+    subject,
+    status,
+    created_at: createdAt,
+  }),
+};
+
 const HISTORY_COLUMNS = {
   tenant: 'text',
   session_id: 'text',
@@ -50,21 +72,17 @@ const HISTORY_COLUMNS = {
   agent_path: 'text',
 } as const;
 
-/** Sessions, their canonical history, turns, model calls and receipts: one pass over the commits of sessions. */
+/** Sessions, their history, turns, model calls, receipts and what waits for others: one pass over the commits of sessions. */
 export const sessionsProjection: ProjectionGroup = {
   name: 'sessions',
   kinds: ['session'],
-  tables: ['session', 'history', 'turn', 'model_call', 'receipt', 'action'],
+  tables: ['session', 'history', 'turn', 'model_call', 'receipt', 'action', 'interaction'],
   apply: async (transaction, schema, commits) => {
     const batch = new SessionBatch(schema);
     for (const commit of commits) batch.want(commit);
-    await batch.sessions.load(transaction);
-    await batch.turns.load(transaction);
-    await batch.calls.load(transaction);
+    for (const documents of batch.documents) await documents.load(transaction);
     for (const commit of commits) batch.apply(commit);
-    await batch.sessions.save(transaction);
-    await batch.turns.save(transaction);
-    await batch.calls.save(transaction);
+    for (const documents of batch.documents) await documents.save(transaction);
     const key = ['tenant', 'session_id', 'position', 'index'];
     await upsert(transaction, { table: [schema, 'history'], key, columns: HISTORY_COLUMNS, rows: batch.history });
     await upsert(transaction, {
@@ -90,6 +108,8 @@ const DELETED_FROM = [
   ['history', 'session_id', 'position'],
   ['turn', 'session_id', 'applied'],
   ['model_call', 'session_id', 'applied'],
+  ['action', 'session_id', 'applied'],
+  ['interaction', 'session_id', 'applied'],
 ] as const;
 
 /** After the rows of the batch are written: a session may have been deleted and opened again within it. */
@@ -127,6 +147,8 @@ class SessionBatch {
   readonly sessions: DocumentBatch<SessionView>;
   readonly turns: DocumentBatch<TurnView>;
   readonly calls: DocumentBatch<ModelCallView>;
+  readonly actions: DocumentBatch<ActionView>;
+  readonly interactions: DocumentBatch<InteractionView>;
   readonly history: object[] = [];
   readonly receipts: object[] = [];
   readonly deleted: Deleted[] = [];
@@ -135,22 +157,32 @@ class SessionBatch {
     this.sessions = new DocumentBatch(sessionTable, schema);
     this.turns = new DocumentBatch(turnTable, schema);
     this.calls = new DocumentBatch(callTable, schema);
+    this.actions = new DocumentBatch(actionTable, schema);
+    this.interactions = new DocumentBatch(interactionTable, schema);
+  }
+
+  get documents(): readonly Pick<DocumentBatch<unknown>, 'load' | 'save'>[] {
+    return [this.sessions, this.turns, this.calls, this.actions, this.interactions];
   }
 
   want(stored: StoredCommit): void {
     const { tenant, id } = stored.ref;
     this.sessions.want({ tenant, id });
     const events = placedEvents(stored);
+    const key = (of: string): DocumentKey => ({ tenant, session_id: id, id: of });
     for (const { event } of events) {
       // Most turns begin and end within one batch: what begins here need not be looked for.
-      if (event.type === 'turn.started') this.turns.begin({ tenant, session_id: id, id: event.data.turnId });
-      if (event.type === 'model.requested') this.calls.begin({ tenant, session_id: id, id: event.data.callId });
+      if (event.type === 'turn.started') this.turns.begin(key(event.data.turnId));
+      if (event.type === 'model.requested') this.calls.begin(key(event.data.callId));
+      if (event.type === 'action.pending' && event.data.generation === 1) this.actions.begin(key(event.data.actionId));
+      if (event.type === 'interaction.opened') this.interactions.begin(key(event.data.interactionId));
     }
     for (const { event } of events) {
-      const turnId = turnIdOf(event);
-      if (turnId !== null) this.turns.want({ tenant, session_id: id, id: turnId });
-      const callId = callIdOf(event);
-      if (callId !== null) this.calls.want({ tenant, session_id: id, id: callId });
+      const { turnId, callId, actionId, interactionId } = idsOf(event);
+      if (turnId !== null) this.turns.want(key(turnId));
+      if (callId !== null) this.calls.want(key(callId));
+      if (actionId !== null) this.actions.want(key(actionId));
+      if (interactionId !== null) this.interactions.want(key(interactionId));
     }
   }
 
@@ -169,22 +201,27 @@ class SessionBatch {
     const { tenant, id } = ref;
     if (event.type === 'session.deleted') this.deleted.push({ tenant, id, position });
     this.sessions.evolve({ tenant, id }, position, (view) => evolveSessionView(view, event, { ...place, id }));
-    const turnId = turnIdOf(event);
-    if (turnId !== null) {
-      const key = { tenant, session_id: id, id: turnId };
-      this.turns.evolve(key, position, (view) => evolveTurnView(view, event, place.at));
-    }
-    const callId = callIdOf(event);
+    const key = (of: string): DocumentKey => ({ tenant, session_id: id, id: of });
+    const { turnId, callId, actionId, interactionId } = idsOf(event);
+    const session = this.sessions.get({ tenant, id }) ?? { id, agentId: '', subject: null, info: {} };
+    const context = { session, at: place.at };
+    if (turnId !== null) this.turns.evolve(key(turnId), position, (view) => evolveTurnView(view, event, place.at));
     if (callId !== null) {
-      const key = { tenant, session_id: id, id: callId };
-      const agentId = this.sessions.get({ tenant, id })?.agentId ?? '';
-      this.calls.evolve(key, position, (view) => evolveCallView(view, event, { ...place, sessionId: id, agentId }));
+      const called = { ...place, sessionId: id, agentId: session.agentId };
+      this.calls.evolve(key(callId), position, (view) => evolveCallView(view, event, called));
+    }
+    if (actionId !== null) {
+      this.actions.evolve(key(actionId), position, (view) => evolveActionView(view, event, context));
+    }
+    if (interactionId !== null) {
+      this.interactions.evolve(key(interactionId), position, (view) => evolveInteractionView(view, event, context));
     }
   }
 
   #record({ ref, commit }: StoredCommit, event: SessionEvent, { at, shard, position, index }: EventPlaceInTime): void {
     const canonical = toCanonical(event);
     if (canonical === null) return;
+    const agent = agentOf(event);
     this.history.push({
       tenant: ref.tenant,
       session_id: ref.id,
@@ -196,12 +233,19 @@ class SessionBatch {
       type: canonical.type,
       at,
       payload: JSON.stringify(canonical.payload),
-      delegation_id: null,
-      agent_path: null,
+      delegation_id: agent?.delegationId ?? null,
+      agent_path: agent?.path ?? null,
     });
   }
 }
 
-function turnIdOf(event: SessionEvent): string | null {
-  return 'turnId' in event.data ? event.data.turnId : null;
+/** The documents that an event changes besides its session's. */
+function idsOf(event: SessionEvent): {
+  readonly turnId: string | null;
+  readonly callId: string | null;
+  readonly actionId: string | null;
+  readonly interactionId: string | null;
+} {
+  const turnId = 'turnId' in event.data ? event.data.turnId : null;
+  return { turnId, callId: callIdOf(event), actionId: actionIdOf(event), interactionId: interactionIdOf(event) };
 }

@@ -10,7 +10,7 @@ import { readCheckpoint } from '../checkpoint.ts';
 import type { ProjectionProgress } from '../progress.ts';
 import { reading } from '../read-store/pool.ts';
 import { ReadStoreUnavailableError } from '../unavailable.ts';
-import { placedEvents, evolveSessionView } from './views.ts';
+import { agentOf, placedEvents, evolveSessionView } from './views.ts';
 import type { ModelCallView, SessionView } from './views.ts';
 
 /** One record of the canonical history; `payload` is JSON text. */
@@ -230,58 +230,61 @@ async function readHistory(
   const unread = head > reached ? await topUp(store, ref, { after: reached, atLeast: head }) : [];
   // The session was deleted and opened again since: what the rows still have belongs to the one before.
   const deletedAt = unread.findLastIndex(({ commit }) => commit.events.some(({ type }) => type === 'session.deleted'));
-  const ahead = canonicalRecords(unread.slice(deletedAt + 1));
-  const fromLog = ahead.filter((record) => isWithin(record, request));
+  const ahead = aheadRecords(unread.slice(deletedAt + 1));
+  const inRows = deletedAt >= 0 ? 0 : reached;
+  const fromLog = ahead.filter((one) => isWithin(one.record, request) && isOf(one, request.agent));
   // One more than asked for tells whether there is more; one of the newest tells what a filter has dropped.
   const wanted = request.limit + 1;
   const newerFirst = request.order === 'desc';
-  const before = newerFirst ? fromLog.toReversed() : [];
+  const inOrder = (newerFirst ? fromLog.toReversed() : fromLog).map(({ record }) => record);
   const rows =
-    before.length >= wanted || deletedAt >= 0
+    newerFirst && inOrder.length >= wanted
       ? []
-      : await historyRows(pool, ref, { ...request, limit: wanted - before.length, upTo: reached });
-  const records = newerFirst ? [...before, ...rows] : [...rows, ...fromLog];
-  if (request.agent !== null) return await filteredPage({ pool, ref, request, reached, ahead }, records);
+      : await historyRows(pool, ref, { ...request, limit: wanted - (newerFirst ? inOrder.length : 0), upTo: inRows });
+  const records = newerFirst ? [...inOrder, ...rows] : [...rows, ...inOrder];
   const page = records.slice(0, request.limit);
-  return { records: page, examined: page.at(-1) ?? null, hasMore: records.length > request.limit };
-}
-
-/** With a filter, a page that came to the end has examined everything up to there, whatever it kept. */
-async function filteredPage(
-  context: {
-    pool: DatabasePool;
-    ref: AggregateRef;
-    request: HistoryRequest;
-    reached: number;
-    ahead: readonly HistoryRecord[];
-  },
-  records: readonly HistoryRecord[],
-): Promise<HistoryPage> {
-  const { pool, ref, request, reached, ahead } = context;
-  // No event of this version belongs to an agent used as a tool; the log's part is filtered like the rows.
-  const kept = records.filter((record) => !ahead.includes(record));
-  const page = kept.slice(0, request.limit);
-  if (kept.length > request.limit) return { records: page, examined: page.at(-1) ?? null, hasMore: true };
-  const whole = { ...request, agent: null, limit: 1, upTo: reached };
-  const [end] =
-    request.order === 'asc'
-      ? [ahead.at(-1) ?? (await historyRows(pool, ref, { ...whole, order: 'desc', from: null }))[0]]
-      : [(await historyRows(pool, ref, { ...whole, order: 'asc', from: null }))[0] ?? ahead[0]];
+  if (records.length > request.limit) return { records: page, examined: page.at(-1) ?? null, hasMore: true };
+  if (request.agent === null) return { records: page, examined: page.at(-1) ?? null, hasMore: false };
+  // With a filter, a page that came to the end has examined everything up to there, whatever it kept.
+  const end = await endOf({ pool, ref, reached: inRows, order: request.order }, ahead);
   return {
     records: page,
-    examined: end !== undefined && isWithin(end, request) ? end : (page.at(-1) ?? null),
+    examined: end !== null && isWithin(end, request) ? end : (page.at(-1) ?? null),
     hasMore: false,
   };
 }
 
-function canonicalRecords(commits: readonly StoredCommit[]): HistoryRecord[] {
+/** The last record of the whole history in an order. */
+async function endOf(
+  { pool, ref, reached, order }: { pool: DatabasePool; ref: AggregateRef; reached: number; order: 'asc' | 'desc' },
+  ahead: readonly AheadRecord[],
+): Promise<HistoryRecord | null> {
+  const newest = ahead.at(-1)?.record;
+  if (order === 'asc' && newest !== undefined) return newest;
+  const outermost = { order: order === 'asc' ? 'desc' : 'asc', limit: 1, from: null, agent: null } as const;
+  const [row] = await historyRows(pool, ref, { ...outermost, upTo: reached });
+  return row ?? ahead[0]?.record ?? null;
+}
+
+/** A record that the rows do not have yet, and the agent used as a tool that it belongs to. */
+interface AheadRecord {
+  readonly record: HistoryRecord;
+  readonly agent: { readonly path: string; readonly delegationId: string } | null;
+}
+
+function isOf({ agent }: AheadRecord, wanted: string | null): boolean {
+  return wanted === null || agent?.delegationId === wanted || agent?.path === wanted;
+}
+
+function aheadRecords(commits: readonly StoredCommit[]): AheadRecord[] {
   return commits.flatMap((stored) =>
     placedEvents(stored).flatMap(({ event, place }) => {
       const canonical = toCanonical(event);
       if (canonical === null) return [];
       const { type, turnId, payload } = canonical;
       const eventId = stored.commit.events[place.index]?.id ?? '';
-      return [{ eventId, turnId, type, payload: JSON.stringify(payload), ...place }];
+      const record = { eventId, turnId, type, payload: JSON.stringify(payload), ...place };
+      return [{ record, agent: agentOf(event) }];
     }),
   );
 }

@@ -1,3 +1,4 @@
+import type { AgentRef } from '../../domain/action/events.ts';
 import type { SessionEvent } from '../../domain/session/events.ts';
 import { evolveWaits, statusBy, waitsOf } from './waits.ts';
 import type { Wait } from './waits.ts';
@@ -193,6 +194,11 @@ export function evolveTurnView(view: TurnView | undefined, event: SessionEvent, 
     default:
       return view;
   }
+}
+
+/** The agent used as a tool that an event belongs to; null: it is of the session's own agent. */
+export function agentOf(event: SessionEvent): AgentRef | null {
+  return ('agent' in event.data ? event.data.agent : undefined) ?? null;
 }
 
 /** The call that an event is about; null for every other event. */

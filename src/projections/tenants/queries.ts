@@ -7,8 +7,14 @@ import type { TenantView } from './views.ts';
 
 const row = z.object({ doc: z.custom<TenantView>() });
 
-const countsRow = z.object({ agents: z.int(), sessions: z.int(), activeTurns: z.int() });
-const totalsRow = z.object({ open: z.int(), draining: z.int(), deleting: z.int(), activeTurns: z.int() });
+const countsRow = z.object({ agents: z.int(), sessions: z.int(), activeTurns: z.int(), pendingActions: z.int() });
+const totalsRow = z.object({
+  open: z.int(),
+  draining: z.int(),
+  deleting: z.int(),
+  activeTurns: z.int(),
+  pendingActions: z.int(),
+});
 const auditRow = z.object({ position: z.int(), index: z.int(), doc: z.custom<AuditEntry>() });
 
 export interface TenantQueries {
@@ -30,6 +36,8 @@ export interface TenantCounts {
   readonly agents: number;
   readonly sessions: number;
   readonly activeTurns: number;
+  /** Actions that wait for an executor. */
+  readonly pendingActions: number;
 }
 
 export interface HostTotals {
@@ -37,6 +45,8 @@ export interface HostTotals {
   readonly draining: number;
   readonly deleting: number;
   readonly activeTurns: number;
+  /** Actions that wait for an executor. */
+  readonly pendingActions: number;
 }
 
 export interface PlacedAuditEntry {
@@ -70,7 +80,8 @@ export function tenantQueries(pool: DatabasePool): TenantQueries {
           await pool.one(sql.type(countsRow)`
             select (select count(*)::int from agents.agent where tenant = ${tenant}) as agents,
                    (select count(*)::int from sessions.session where tenant = ${tenant}) as sessions,
-                   (select count(*)::int from sessions.session where tenant = ${tenant} and status <> 'idle') as "activeTurns"`),
+                   (select count(*)::int from sessions.session where tenant = ${tenant} and status <> 'idle') as "activeTurns",
+                   (select count(*)::int from sessions.action where tenant = ${tenant} and status = 'pending') as "pendingActions"`),
       ),
     totals: async () =>
       await reading(
@@ -79,7 +90,8 @@ export function tenantQueries(pool: DatabasePool): TenantQueries {
             select (select count(*)::int from tenants.tenant where doc ->> 'state' = 'open') as open,
                    (select count(*)::int from tenants.tenant where doc ->> 'state' = 'draining') as draining,
                    (select count(*)::int from tenants.tenant where doc ->> 'state' = 'deleting') as deleting,
-                   (select count(*)::int from sessions.session where status <> 'idle') as "activeTurns"`),
+                   (select count(*)::int from sessions.session where status <> 'idle') as "activeTurns",
+                   (select count(*)::int from sessions.action where status = 'pending') as "pendingActions"`),
       ),
     audit: async (tenant, { limit, after }) => {
       const from =

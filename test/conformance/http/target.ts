@@ -71,7 +71,17 @@ export function refused(answer: Answer, status: number, code: string): z.output<
 const requestId = z.string().min(1);
 const subject = z.string().optional();
 
-/** Payloads of the history as the contract lists them, section 7, for what the walking Host writes. */
+const actionId = z.string().regex(/^ac_[0-9a-hjkmnp-tv-z]{26}$/);
+const agentRef = z.strictObject({ id: z.string(), path: z.string(), delegationId: z.string() });
+const agent = agentRef.optional();
+const point = z.strictObject({ at: z.enum(['before', 'after']), scope: z.enum(['turn', 'step']) });
+const named = { toolName: z.string().optional(), hook: point.optional(), agent };
+const outcome = z.discriminatedUnion('kind', [
+  z.strictObject({ kind: z.literal('completed'), output: z.unknown() }),
+  z.strictObject({ kind: z.literal('failed'), code: z.string(), message: z.string() }),
+]);
+
+/** Payloads of the history as the contract lists them, section 7. */
 const PAYLOADS: Readonly<Record<string, z.ZodType>> = {
   'command.message': z.strictObject({
     requestId,
@@ -90,6 +100,7 @@ const PAYLOADS: Readonly<Record<string, z.ZodType>> = {
   'message.assistant': z.strictObject({
     text: z.string(),
     toolCalls: z.array(z.strictObject({ callId: z.string(), name: z.string(), input: z.unknown() })),
+    agent,
   }),
   'turn.completed': z.strictObject({ output: z.unknown(), usage: usageSchema }),
   'turn.failed': z.strictObject({ error: z.strictObject({ code: z.string(), message: z.string() }) }),
@@ -98,8 +109,31 @@ const PAYLOADS: Readonly<Record<string, z.ZodType>> = {
     effectId: z.string(),
     kind: z.enum(['model', 'sandbox', 'mcp']),
     reason: z.enum(['lost', 'cancelled']),
+    agent,
   }),
-  'action.completed': z.looseObject({ actionId: z.string(), kind: z.string(), callId: z.string() }),
+  'command.approve': z.strictObject({
+    requestId,
+    subject,
+    interactionId: z.string(),
+    approved: z.boolean(),
+    reason: z.string().optional(),
+  }),
+  'command.respond': z.strictObject({ requestId, subject, interactionId: z.string(), value: z.unknown() }),
+  'action.pending': z.strictObject({
+    ...{ actionId, kind: z.enum(['tool', 'hook']), callId: z.string(), input: z.unknown(), generation: z.int() },
+    ...named,
+  }),
+  'action.claimed': z.strictObject({ actionId, generation: z.int(), agent }),
+  'action.completed': z.strictObject({
+    ...{ actionId, kind: z.enum(['tool', 'hook']), callId: z.string(), outcome },
+    ...named,
+  }),
+  'action.uncertain': z.strictObject({ actionId, generation: z.int(), agent }),
+  'delegation.started': z.strictObject({ agent: agentRef, callId: z.string(), task: z.string() }),
+  'delegation.completed': z.strictObject({ agent: agentRef, callId: z.string(), status: z.string(), outcome }),
+  'turn.paused': z.strictObject({ interactions: z.array(z.looseObject({ interactionId: z.string() })).min(1) }),
+  'turn.waiting': z.strictObject({ actionIds: z.array(actionId).min(1) }),
+  'turn.uncertain': z.strictObject({ effectIds: z.array(z.string()).min(1) }),
 };
 
 /** What holds of every history, whatever was done to its session. */

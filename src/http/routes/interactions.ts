@@ -1,0 +1,71 @@
+import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
+import { ACCESS } from '../../auth/authorize.ts';
+import type { Caller } from '../../auth/caller.ts';
+import { canonicalJson } from '../../lib/canonical-json.ts';
+import type { ActionIndex, InteractionFilter } from '../../projections/actions/queries.ts';
+import type { InteractionView } from '../../projections/actions/views.ts';
+import { callerOf } from '../gate.ts';
+import { ListRequest } from '../list-request.ts';
+import * as wire from '../wire/interactions.ts';
+import type { ShownInteraction } from '../wire/interactions.ts';
+
+export interface InteractionRouteParts {
+  readonly actions: ActionIndex;
+  /** Resolves when the read models have what the log held before, or when that takes too long. */
+  readonly caughtUp: () => Promise<void>;
+}
+
+/** What people have to answer, over all sessions: oldest first (wire contract, section 8). */
+export function interactionRoutes({ actions, caughtUp }: InteractionRouteParts): FastifyPluginAsyncZod {
+  return async (app) => {
+    const config = { rules: { access: ACCESS.interactions } };
+    app.get(
+      '/v1/interactions',
+      { config, schema: { querystring: wire.interactionsQuery, response: { 200: wire.interactionList } } },
+      async (request) => {
+        const caller = callerOf(request);
+        const { limit: _limit, cursor: _cursor, ...filter } = request.query;
+        const scope = `GET /v1/interactions ${caller.tenantId} ${caller.subject ?? ''} ${canonicalJson(filter)}`;
+        const list = new ListRequest(scope, request.query, 2);
+        // A subject's list is its own, whatever it asks for; another's is as empty as one that is not there.
+        if (caller.subject !== null && filter.subject !== undefined && filter.subject !== caller.subject) {
+          return { interactions: [], nextCursor: null };
+        }
+        const wanted: InteractionFilter = {
+          agentId: filter.agentId,
+          subject: caller.subject ?? filter.subject,
+          agents: caller.agents,
+          budgets: budgetsFor(caller),
+        };
+        await caughtUp();
+        const found = await actions.interactions(caller.tenantId, wanted, { limit: list.wanted, after: list.after });
+        const { entries, nextCursor } = list.page(found, ({ createdAt, interactionId }) => [createdAt, interactionId]);
+        return { interactions: entries.map(shownInteraction), nextCursor };
+      },
+    );
+    await Promise.resolve();
+  };
+}
+
+/** A budget is the tenant's affair: people do not see the question, and a management key sees nothing else. */
+function budgetsFor({ kind, subject }: Caller): InteractionFilter['budgets'] {
+  if (kind === 'management') return 'only';
+  return subject === null ? 'too' : 'none';
+}
+
+/** Members in the order of the contract: the database keeps none. */
+function shownInteraction(view: InteractionView): ShownInteraction {
+  const { interactionId, kind, sessionId, turnId, agentId, subject, createdAt } = view;
+  const { prompt, toolName, input, schema, budgetId, actionId, agent } = view;
+  return {
+    ...{ interactionId, kind, sessionId, turnId, agentId, subject },
+    ...(prompt === undefined ? {} : { prompt }),
+    ...(toolName === undefined ? {} : { toolName }),
+    ...(input === undefined ? {} : { input }),
+    ...(schema === undefined ? {} : { schema: { ...schema } }),
+    createdAt,
+    ...(actionId === undefined ? {} : { actionId }),
+    ...(budgetId === undefined ? {} : { budgetId }),
+    ...(agent === undefined ? {} : { agent }),
+  };
+}
