@@ -1,5 +1,8 @@
 import { afterAll, beforeAll, describe } from 'vitest';
+import { claimSuite } from '../conformance/http/claims.ts';
+import { inboxSuite } from '../conformance/http/inbox.ts';
 import { toolSuite } from '../conformance/http/tools.ts';
+import { waitSuite } from '../conformance/http/waits.ts';
 import type { HttpTarget } from '../conformance/http/target.ts';
 import { startHost } from '../support/host.ts';
 import type { Host } from '../support/host.ts';
@@ -22,5 +25,5 @@ describe('tools on the durable Host, two nodes on one log', () => {
     for (const host of hosts.toReversed()) await host[Symbol.asyncDispose]();
   });
 
-  for (const suite of [toolSuite]) suite(() => target);
+  for (const suite of [toolSuite, waitSuite, claimSuite, inboxSuite]) suite(() => target);
 });

@@ -12,6 +12,7 @@ const badIds: readonly Json[] = [
   { idempotencyKey: '' },
   { idempotencyKey: LONG },
 ];
+const badRequestIds: readonly Json[] = [{ requestId: '' }, { requestId: LONG }];
 const BAD_QUERY_TEXT = ['', '%00', 'a%00b', 'x'.repeat(401)];
 
 const manifest = {
@@ -195,6 +196,38 @@ export const ROUTES: Readonly<Record<string, RouteRow>> = {
   'DELETE /v1/executors/{agentId}': { realm: 'tenant', params: agentId },
   'GET /v1/executors/connect': { realm: 'tenant', credential: 'executor' },
   'GET /v1/actions': { realm: 'tenant', credential: 'executor', limitMax: 200 },
+  'POST /v1/actions/{actionId}/claim': {
+    realm: 'tenant',
+    credential: 'executor',
+    params: { actionId: 'ac_1' },
+    bodies: [{ whole: { requestId: 'rq' }, required: ['requestId'], wrong: badRequestIds }],
+  },
+  'POST /v1/actions/{actionId}/heartbeat': {
+    realm: 'tenant',
+    credential: 'executor',
+    params: { actionId: 'ac_1' },
+    bodies: [
+      {
+        whole: { requestId: 'rq', claimId: 'cl_1', generation: 1 },
+        required: ['requestId', 'claimId', 'generation'],
+        wrong: [
+          ...badRequestIds,
+          ...['', 'x'.repeat(201)].map((claimId) => ({ claimId })),
+          ...[0, 1.5].map((generation) => ({ generation })),
+        ],
+      },
+    ],
+  },
+  'GET /v1/interactions': {
+    realm: 'tenant',
+    scope: 'sessions:own',
+    limitMax: 200,
+    query: {
+      status: ['', 'closed', 'OPEN', 'open%00'],
+      agentId: ['', '%00', 'a%20b', '%2Fa', 'x'.repeat(201)],
+      subject: BAD_QUERY_TEXT,
+    },
+  },
   'PUT /v1/agents/{agentId}': {
     realm: 'tenant',
     scope: 'agents:write',
@@ -294,6 +327,7 @@ export const CURSORS: Readonly<Record<string, 'history' | 'list'>> = {
   'GET /v1/admin/tenants': 'list',
   'GET /v1/tenant/audit': 'list',
   'GET /v1/agents': 'list',
+  'GET /v1/interactions': 'list',
   'GET /v1/sessions': 'list',
   'GET /v1/sessions/{sessionId}/items': 'history',
   'GET /v1/sessions/{sessionId}/events': 'history',
