@@ -1,10 +1,13 @@
 import { describe, expect, test } from 'vitest';
 import { toCanonical } from '#src/domain/session/canonical.ts';
 import type { SessionEvent } from '#src/domain/session/events.ts';
+import type { OpenSession } from '#src/domain/session/state.ts';
+import { statusOf } from '#src/domain/turn/rest.ts';
 import { ProjectionProgress } from '#src/projections/progress.ts';
 import type { ReadStore } from '#src/projections/read-store/pool.ts';
 import { sessionQueries } from '#src/projections/sessions/queries.ts';
 import type { HistoryPage, HistoryRecord, HistoryRequest, SessionQueries } from '#src/projections/sessions/queries.ts';
+import { waitsOf } from '#src/projections/sessions/waits.ts';
 import { ReadStoreUnavailableError } from '#src/projections/unavailable.ts';
 import type { StoredCommit } from '#src/streams/commit.ts';
 import { refKey } from '#src/streams/subjects.ts';
@@ -73,14 +76,23 @@ function recordsOf({ stored }: World, ref: AggregateRef): HistoryRecord[] {
 const isAfter = (a: { position: number; index: number }, b: { position: number; index: number }): boolean =>
   a.position > b.position || (a.position === b.position && a.index > b.index);
 
+const statusIn = ({ turn }: OpenSession): string => (turn === null ? 'idle' : statusOf(turn));
+
+function isOf({ payload }: HistoryRecord, wanted: string): boolean {
+  const { agent } = JSON.parse(payload) as { agent?: { path: string; delegationId: string } };
+  return agent?.path === wanted || agent?.delegationId === wanted;
+}
+
 /** What a page has to be, found by looking at everything. */
 function pageOf(records: readonly HistoryRecord[], { order, limit, from, agent }: HistoryRequest): HistoryPage {
   const inOrder = order === 'asc' ? records : records.toReversed();
   const left = inOrder.filter((one) => from === null || (order === 'asc' ? isAfter(one, from) : isAfter(from, one)));
-  // No event of these sessions belongs to a delegation: with the filter all are looked at and none is kept.
-  if (agent !== null) return { records: [], examined: left.at(-1) ?? null, hasMore: false };
-  const page = left.slice(0, limit);
-  return { records: page, examined: page.at(-1) ?? null, hasMore: left.length > limit };
+  const kept = agent === null ? left : left.filter((one) => isOf(one, agent));
+  const page = kept.slice(0, limit);
+  const hasMore = kept.length > limit;
+  // With a filter, a page that came to the end has looked at everything.
+  const examined = agent === null || hasMore ? page.at(-1) : left.at(-1);
+  return { records: page, examined: examined ?? null, hasMore };
 }
 
 const placeOf = (page: HistoryPage) => {
@@ -90,6 +102,15 @@ const placeOf = (page: HistoryPage) => {
     examined: examined === null ? null : { position: examined.position, index: examined.index, shard: examined.shard },
   };
 };
+
+/** The path of some agent used as a tool, its delegation, or one that is not there. */
+function agentOf(records: readonly HistoryRecord[]): string {
+  const agents = records.flatMap(({ payload }) => {
+    const { agent } = JSON.parse(payload) as { agent?: { path: string; delegationId: string } };
+    return agent === undefined ? [] : [agent.path, agent.delegationId];
+  });
+  return agents[random.int(0, agents.length)] ?? 'agents/x';
+}
 
 function randomRequest(records: readonly HistoryRecord[]): HistoryRequest {
   const some = records[random.int(0, Math.max(0, records.length - 1))];
@@ -102,7 +123,7 @@ function randomRequest(records: readonly HistoryRecord[]): HistoryRequest {
     order: random.int(0, 1) === 0 ? 'asc' : 'desc',
     limit: random.int(1, 12),
     from,
-    agent: random.int(0, 5) === 0 ? 'agents/x' : null,
+    agent: random.int(0, 2) === 0 ? agentOf(records) : null,
   };
 }
 
@@ -140,7 +161,8 @@ describe('pages of a history', () => {
         const { agentId, subject, labels, info, lastTurn, usage, updatedAt } = state;
         expect(await world.queries.get(ref, null), `at ${stop}`).toMatchObject({
           ...{ id: ref.id, agentId, subject, labels, info, lastTurn, usage, updatedAt },
-          status: state.turn === null ? 'idle' : 'running',
+          status: statusIn(state),
+          waits: state.turn === null ? [] : waitsOf(state.turn),
           activeTurnId: state.turn?.turnId ?? null,
         });
         const { position, index, shard } = records.at(-1) ?? { position: 0, index: 0, shard: 0 };
@@ -209,7 +231,7 @@ describe('the list of sessions', () => {
     for (let round = 0; round < 60; round++) {
       const filter = {
         agentId: pick(undefined, undefined, 'agents/a', 'c', 'none'),
-        status: pick(undefined, undefined, 'idle', 'running'),
+        status: pick(undefined, 'idle', 'running', 'waiting', 'paused', 'uncertain'),
         subject: pick(undefined, undefined, 'ada', 'nobody'),
         agents: pick(null, null, ['agents/b', 'c'], []),
         label: pick(undefined, undefined, { name: 'team', value: pick('red', 'green') }),
@@ -217,7 +239,7 @@ describe('the list of sessions', () => {
       const expected = world.sessions
         .filter(({ state }) => filter.agentId === undefined || state.agentId === filter.agentId)
         .filter(({ state }) => filter.agents === null || filter.agents.includes(state.agentId))
-        .filter(({ state }) => filter.status === undefined || (state.turn === null) === (filter.status === 'idle'))
+        .filter(({ state }) => filter.status === undefined || statusIn(state) === filter.status)
         .filter(({ state }) => filter.subject === undefined || state.subject === filter.subject)
         .filter(({ state }) => filter.label === undefined || state.labels[filter.label.name] === filter.label.value)
         .map(({ ref, state }) => ({ id: ref.id, createdAt: state.createdAt }))

@@ -1,23 +1,48 @@
 import { Draft } from '#src/domain/kernel/decision.ts';
 import { toTimestamp } from '#src/domain/kernel/time.ts';
+import type { Action, Interaction } from '#src/domain/action/state.ts';
+import type { Manifest } from '#src/domain/agent/manifest.ts';
+import type { Decision } from '#src/domain/kernel/decision.ts';
+import {
+  decideActionResult,
+  decideApprove,
+  decideClaim,
+  decideHeartbeat,
+  decideRespond,
+} from '#src/domain/session/answer.ts';
 import { decideCancel, decideMessage } from '#src/domain/session/decide.ts';
 import type { SessionEvent } from '#src/domain/session/events.ts';
 import { receiptKey } from '#src/domain/session/receipts.ts';
 import { evolveSession, initialSession } from '#src/domain/session/state.ts';
 import type { OpenSession, SessionState } from '#src/domain/session/state.ts';
+import type { TurnContext } from '#src/domain/turn/draft.ts';
 import { advance, claim, fail, handBack, reportLate, settle } from '#src/domain/turn/process.ts';
 import type { ModelOutcome } from '#src/domain/turn/process.ts';
-import { rootOf } from '#src/domain/turn/state.ts';
 import { newId } from '#src/lib/ids.ts';
 import type { Commit, CommitReceipt } from '#src/streams/commit.ts';
 import type { AggregateRef } from '#src/streams/subjects.ts';
 import { START_MS } from './given.ts';
 import type { Random } from './random.ts';
-import { created, usage } from './sessions.ts';
+import { created, MANIFEST, usage } from './sessions.ts';
 
 const AGENTS = ['agents/a', 'agents/b', 'c'];
 const SUBJECTS = [null, null, 'ada', 'bob'];
 const TEXTS = ['Hello', 'Grüße, 世界 🎉', '"quoted" \\ and\nlines', '{"a": [1, 2]}', '<script>&amp;'];
+
+const anything = { type: 'object' };
+const HELPER: Manifest = { ...MANIFEST, tools: [{ name: 'find', inputSchema: anything }] };
+/** Of tools that run at once, that people allow, and of an agent used as a tool. */
+const WITH_TOOLS: Manifest = {
+  ...HELPER,
+  tools: [...(HELPER.tools ?? []), { name: 'careful', inputSchema: anything, approval: 'always' }],
+  agents: [{ agentId: 'helper', description: '' }],
+};
+const CALLED = [
+  { name: 'find', input: { q: 1 } },
+  { name: 'careful', input: {} },
+  { name: 'helper', input: { task: 'Help.' } },
+  { name: 'absent', input: {} },
+];
 
 /** A session to which the domain lets something happen, step by step; each step is a commit as the command loop makes it. */
 export class RandomSession {
@@ -70,14 +95,22 @@ export class RandomSession {
     const { state } = draft;
     if (state.status === 'absent') {
       const agentId = this.#pick(AGENTS);
-      draft.add(created({ agentId, subject: this.#pick(SUBJECTS), labels: this.#labels(), info: { n: this.#rev } }));
+      const agents = { helper: { version: 1, manifest: HELPER } };
+      const manifest = WITH_TOOLS;
+      draft.add(created({ agentId, manifest, agents, subject: this.#pick(SUBJECTS), labels: this.#labels(), info: { n: this.#rev } }));
       return undefined;
     }
     const clock = { nowMs: this.#ms, jitter: 1, workerId: state.turn?.claim?.workerId ?? null };
     if (state.turn === null) return this.#between(draft, state);
     const { turn } = state;
-    const { pending } = rootOf(turn);
+    const calling = Object.values(turn.threads).flatMap((thread) => (thread.pending === null ? [] : [thread.pending]));
+    const pending = calling.length === 0 ? null : this.#pick(calling);
     if (pending !== null) this.#earlierCalls.push({ turnId: turn.turnId, callId: pending.callId });
+    const open = [...Object.values(turn.work.actions), ...Object.values(turn.work.interactions)];
+    if (open.length > 0 && this.#random.int(0, 3) > 0) {
+      this.#answer(draft, state, this.#pick(open));
+      return undefined;
+    }
     switch (this.#random.int(0, 9)) {
       case 0:
         return this.#cancel(draft, state);
@@ -99,6 +132,47 @@ export class RandomSession {
         else settle(draft, { callId: pending?.callId ?? '', outcome: this.#outcome() }, clock);
         return undefined;
     }
+  }
+
+  /** What an executor or a person does about something that the turn waits for. */
+  #answer(draft: Draft<SessionState, SessionEvent>, state: OpenSession, open: Action | Interaction): void {
+    const context = { nowMs: this.#ms, jitter: 1, workerId: this.#pick([null, 'wk_a']) };
+    const decision = 'status' in open ? this.#act(state, open, context) : this.#reply(state, open, context);
+    // Whoever is too late is refused, and nothing happens.
+    if (decision.kind === 'accepted') for (const event of decision.events) draft.add(event);
+  }
+
+  #act(state: OpenSession, action: Action, context: TurnContext): Decision<SessionEvent, unknown> {
+    const { actionId, agentId, generation } = action;
+    const requestId = `r-${this.#rev}`;
+    const subject = null;
+    if (action.status === 'uncertain') {
+      const value = this.#pick([{ resolution: 'retry' }, { resolution: 'fail' }, { resolution: 'result', result: 1 }]);
+      return decideRespond(state, { requestId, subject, interactionId: actionId, value }, context);
+    }
+    if (action.claim === null) {
+      return decideClaim(state, { actionId, agentId, requestId, claimId: `cl_${this.#rev}` }, context);
+    }
+    const held = { actionId, agentId, generation, claimId: action.claim.claimId };
+    const interaction = { kind: this.#pick(['question', 'approval'] as const), prompt: this.#pick(TEXTS) };
+    switch (this.#random.int(0, 4)) {
+      case 0:
+        return decideHeartbeat(state, held, context);
+      case 1:
+        return decideActionResult(state, { ...held, requestId, outcome: { kind: 'ask', interaction } }, context);
+      default: {
+        const outcome = { kind: 'completed', output: this.#pick(TEXTS) } as const;
+        return decideActionResult(state, { ...held, requestId, outcome }, context);
+      }
+    }
+  }
+
+  #reply(state: OpenSession, interaction: Interaction, context: TurnContext): Decision<SessionEvent, unknown> {
+    const command = { requestId: `r-${this.#rev}`, subject: state.subject, interactionId: interaction.interactionId };
+    if (interaction.kind === 'question') {
+      return decideRespond(state, { ...command, value: this.#pick(TEXTS) }, context);
+    }
+    return decideApprove(state, { ...command, approved: this.#random.int(0, 2) > 0 }, context);
   }
 
   #between(draft: Draft<SessionState, SessionEvent>, state: OpenSession): CommitReceipt | undefined {
@@ -148,15 +222,19 @@ export class RandomSession {
 
   #outcome(): ModelOutcome {
     const text = this.#pick(TEXTS);
-    switch (this.#random.int(0, 3)) {
+    switch (this.#random.int(0, 4)) {
       case 0:
+      case 1:
         return {
           kind: 'completed',
           text,
-          toolCalls: [{ callId: `t${this.#rev}`, name: 'find', input: { text } }],
+          toolCalls: Array.from({ length: this.#random.int(1, 2) }, (_, n) => ({
+            callId: `t${this.#rev}-${n}`,
+            ...this.#pick(CALLED),
+          })),
           usage: usage(),
         };
-      case 1: {
+      case 2: {
         const error = { code: 'overloaded', message: text };
         const retryAfterMs = this.#random.int(0, 1) === 0 ? null : 1;
         return { kind: 'failed', error, retryAfterMs, usage: usage({ tokensReported: false }) };

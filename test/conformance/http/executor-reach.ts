@@ -69,7 +69,7 @@ export function executorReach(place: () => { readonly world: CredentialWorld; re
 
     test('a result without a claim is stale in a session of its agent', async () => {
       const answer = await send(place().world.executors.right, 'anns-room', result);
-      expect(refused(answer, 409, 'claim_stale').message).toContain('Claim');
+      expect(refused(answer, 409, 'claim_stale').message).toContain('claim another');
     });
 
     test("another agent's session is as one that is not there", async () => {
