@@ -268,7 +268,7 @@ function actionParts({ options, log, pool, progress }: Built, stack: Stack) {
       await progress.reach('sessions', shard, await log.source.newest(shard, ['session']));
     }
   };
-  const places = new ActionPlaces({ sessionOf: actions.sessionOf, fresh: caughtUp });
+  const places = new ActionPlaces({ sessionOf: async (of, id) => await actions.sessionOf(of, id), fresh: caughtUp });
   const { feed, source } = log;
   const work = new WorkSignals({ feed, source, progress, actions, logger: options.logger });
   work.start();

@@ -174,7 +174,8 @@ function fullCommit(name: string): Made {
     const receipt = parts.find((part) => part.receipt !== undefined)?.receipt;
     const types = new Set(events.map(({ type }) => type));
     const isFull = ['model.requested', 'action.pending', 'interaction.opened'].every((type) => types.has(type));
-    if (receipt !== undefined && isFull) return { ref: session.ref, commit: { ...parts[0], receipt, events } as Commit };
+    if (receipt !== undefined && isFull)
+      return { ref: session.ref, commit: { ...parts[0], receipt, events } as Commit };
   }
 }
 

@@ -18,7 +18,11 @@ export type ActionOutcome =
   | { readonly kind: 'failed'; readonly code: string; readonly message: string }
   | {
       readonly kind: 'ask';
-      readonly interaction: { readonly kind: 'question' | 'approval'; readonly prompt: string; readonly schema?: object };
+      readonly interaction: {
+        readonly kind: 'question' | 'approval';
+        readonly prompt: string;
+        readonly schema?: object;
+      };
     };
 
 export const done = (output: unknown): ActionOutcome => ({ kind: 'completed', output });

@@ -18,6 +18,7 @@ import type { OpenSession, SessionState } from '#src/domain/session/state.ts';
 import type { TurnContext } from '#src/domain/turn/draft.ts';
 import { advance, claim, fail, handBack, reportLate, settle } from '#src/domain/turn/process.ts';
 import type { ModelOutcome } from '#src/domain/turn/process.ts';
+import type { ActiveTurn } from '#src/domain/turn/state.ts';
 import { newId } from '#src/lib/ids.ts';
 import type { Commit, CommitReceipt } from '#src/streams/commit.ts';
 import type { AggregateRef } from '#src/streams/subjects.ts';
@@ -94,14 +95,23 @@ export class RandomSession {
   #happen(draft: Draft<SessionState, SessionEvent>): CommitReceipt | undefined {
     const { state } = draft;
     if (state.status === 'absent') {
-      const agentId = this.#pick(AGENTS);
-      const agents = { helper: { version: 1, manifest: HELPER } };
-      const manifest = WITH_TOOLS;
-      draft.add(created({ agentId, manifest, agents, subject: this.#pick(SUBJECTS), labels: this.#labels(), info: { n: this.#rev } }));
+      draft.add(this.#created());
       return undefined;
     }
+    return state.turn === null ? this.#between(draft, state) : this.#within(draft, { ...state, turn: state.turn });
+  }
+
+  #created(): SessionEvent {
+    const opening = { agentId: this.#pick(AGENTS), subject: this.#pick(SUBJECTS), labels: this.#labels() };
+    const agents = { helper: { version: 1, manifest: HELPER } };
+    return created({ ...opening, manifest: WITH_TOOLS, agents, info: { n: this.#rev } });
+  }
+
+  #within(
+    draft: Draft<SessionState, SessionEvent>,
+    state: OpenSession & { readonly turn: ActiveTurn },
+  ): CommitReceipt | undefined {
     const clock = { nowMs: this.#ms, jitter: 1, workerId: state.turn?.claim?.workerId ?? null };
-    if (state.turn === null) return this.#between(draft, state);
     const { turn } = state;
     const calling = Object.values(turn.threads).flatMap((thread) => (thread.pending === null ? [] : [thread.pending]));
     const pending = calling.length === 0 ? null : this.#pick(calling);

@@ -44,7 +44,9 @@ const got = (answer: Answer) => shaped(answer, 200, wire.claimed);
 function claims(target: () => HttpTarget): void {
   test('is got by exactly one of 20 on two nodes; a list right after it has the action no more', async () => {
     const { executor, actionId, id, turnId } = await offered(target());
-    expect(await executor.list()).toMatchObject([{ actionId, sessionId: id, turnId, status: 'pending', generation: 1 }]);
+    expect(await executor.list()).toMatchObject([
+      { actionId, sessionId: id, turnId, status: 'pending', generation: 1 },
+    ]);
     const at = target().nodes.map((node) => executor.at(node));
     const answers = await Promise.all(
       Array.from({ length: 20 }, async (_, n) => await (at[n % 2] ?? executor).claim(actionId)),
@@ -198,8 +200,11 @@ function discovery(target: () => HttpTarget): void {
       await Promise.all(
         streams.map(async (stream, n) => {
           // A signal may be one that is late from before; the one of this round comes, and then the list has it.
-          for (let shown = 0; shown <= round; ) {
-            expect(await stream.next(10_000)).toMatchObject({ event: 'work_available', data: '{"type":"work_available"}' });
+          for (let shown = 0; shown <= round;) {
+            expect(await stream.next(10_000)).toMatchObject({
+              event: 'work_available',
+              data: '{"type":"work_available"}',
+            });
             shown = ((await at[1 - n]?.list()) ?? []).length;
           }
         }),

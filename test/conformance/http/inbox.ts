@@ -57,7 +57,7 @@ export function inboxSuite(target: () => HttpTarget): void {
         expect(interactions).toEqual(expected);
         expect(nextCursor).toBeNull();
       }
-      const [, { interactionId = '' } = {}] = (await inbox(tenant)).interactions;
+      const interactionId = (await inbox(tenant)).interactions[1]?.interactionId;
       await tenant.command(approval, { type: 'approve', interactionId, approved: false });
       expect(await sessionsIn(tenant.at(target().nodes[1]))).toEqual([asked.id]);
       await tenant.cancel(asked.id);
@@ -67,7 +67,12 @@ export function inboxSuite(target: () => HttpTarget): void {
     test('comes in pages, by agent and by subject', async () => {
       const tenant = await newToolTenant(target());
       await tenant.saveAgent('other', { tools: TOOLS });
-      const bodies = [{ subject: 'ann' }, { agentId: 'other' }, { subject: 'ben' }, { subject: 'ann', agentId: 'other' }];
+      const bodies = [
+        { subject: 'ann' },
+        { agentId: 'other' },
+        { subject: 'ben' },
+        { subject: 'ann', agentId: 'other' },
+      ];
       const ids = await waiting(tenant, bodies);
       const of = (...numbers: number[]) => numbers.map((n) => ids[n]);
       expect(await sessionsIn(tenant)).toEqual(ids);
@@ -76,13 +81,17 @@ export function inboxSuite(target: () => HttpTarget): void {
       expect(await sessionsIn(tenant, '?subject=ann&agentId=agent')).toEqual(of(0));
       expect(await sessionsIn(tenant, '?subject=nobody')).toEqual([]);
       const paged: string[] = [];
-      for (let cursor: string | null = null; ; ) {
+      for (let cursor: string | null = null; ;) {
         const query = `?limit=3${cursor === null ? '' : `&cursor=${cursor}`}`;
         const { interactions, nextCursor } = await inbox(tenant, query);
         paged.push(...interactions.map(({ sessionId }) => sessionId));
         if (nextCursor === null) break;
         cursor = nextCursor;
-        refused(await tenant.request({ path: `/v1/interactions?cursor=${cursor}&agentId=other` }), 400, 'cursor_invalid');
+        refused(
+          await tenant.request({ path: `/v1/interactions?cursor=${cursor}&agentId=other` }),
+          400,
+          'cursor_invalid',
+        );
       }
       expect(paged).toEqual(ids);
     });
@@ -113,7 +122,7 @@ export function inboxSuite(target: () => HttpTarget): void {
     test('a management key sees and answers questions about budgets, and nothing else', async () => {
       const tenant = await newToolTenant(target());
       const [id = ''] = await waiting(tenant, [{}]);
-      const [{ interactionId = '' } = {}] = (await inbox(tenant)).interactions;
+      const interactionId = (await inbox(tenant)).interactions[0]?.interactionId;
       const saved = await tenant.request({ method: 'PUT', path: '/v1/tenant/keys/ops', body: { role: 'management' } });
       const management = new TenantClient({
         ...tenant.credentials,

@@ -66,7 +66,11 @@ export async function inStatus(
   return wanted;
 }
 
-function everyView(tenant: TenantClient, id: string, { agentId, subject, info, labels }: SessionView): Promise<Shown>[] {
+function everyView(
+  tenant: TenantClient,
+  id: string,
+  { agentId, subject, info, labels }: SessionView,
+): Promise<Shown>[] {
   const body = { agentId, info, labels, ...(subject === null ? {} : { subject }) };
   const listed = async (): Promise<Shown> => {
     const { sessions } = shaped(await tenant.request({ path: '/v1/sessions?limit=200' }), 200, wire.sessionList);
@@ -82,15 +86,29 @@ export async function ofType(tenant: TenantClient, id: string, type: string): Pr
   return (await tenant.items(id)).filter((item) => item.type === type);
 }
 
-/** Whatever the payload is, as an object that a test looks into. */
-export function payload(record: z.output<typeof wire.record> | undefined): Record<string, any> {
+/** Members of payloads that tests look into; which record has which is checked by `historyHolds`. */
+export interface Payload {
+  readonly kind?: string;
+  readonly status?: string;
+  readonly output?: unknown;
+  readonly interactions?: readonly unknown[];
+  readonly outcome?: {
+    readonly kind: string;
+    readonly code?: string;
+    readonly message?: string;
+    readonly output?: unknown;
+  };
+  readonly agent?: { readonly id: string; readonly path: string; readonly delegationId: string };
+}
+
+export function payload(record: z.output<typeof wire.record> | undefined): Payload {
   expect(record).toBeDefined();
-  return Object(record?.payload) as Record<string, any>;
+  return Object(record?.payload) as Payload;
 }
 
 /** The output of a turn that completes. */
 export async function outputOf(tenant: TenantClient, id: string, turnId: string): Promise<unknown> {
   const end = await tenant.turnEnd(id, turnId);
   expect(end.type, JSON.stringify(end.payload)).toBe('turn.completed');
-  return payload(end)['output'];
+  return payload(end).output;
 }

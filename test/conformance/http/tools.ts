@@ -77,15 +77,15 @@ function tools(target: () => HttpTarget): void {
   });
 
   test.each([
-    ['a tool that fails', 'find', {}, { kind: 'failed', code: 'no_luck', message: 'Not today.' }, 'no_luck'],
-    ['an output that does not fit', 'strict', { q: 1 }, done('seven'), 'tool_output_invalid'],
-  ] as const)('goes on with the failed result of %s', async (_, name, input, outcome, code) => {
+    ['a tool that fails', call('find'), { kind: 'failed', code: 'no_luck', message: 'Not today.' }, 'no_luck'],
+    ['an output that does not fit', call('strict', { q: 1 }), done('seven'), 'tool_output_invalid'],
+  ] as const)('goes on with the failed result of %s', async (_, step, outcome, code) => {
     const tenant = await newToolTenant(target());
     await using _executor = await working(target(), tenant, () => outcome);
-    const { id, turnId } = await play(tenant, [call(name, input), { text: 'on' }]);
+    const { id, turnId } = await play(tenant, [step, { text: 'on' }]);
     expect(await outputOf(tenant, id, turnId)).toBe('on');
     const [completed] = await ofType(tenant, id, 'action.completed');
-    expect(payload(completed)['outcome']).toMatchObject({ kind: 'failed', code });
+    expect(payload(completed).outcome).toMatchObject({ kind: 'failed', code });
   });
 
   test('offers nothing for a tool that it does not have, or an input that does not fit', async () => {
@@ -143,7 +143,7 @@ function people(target: () => HttpTarget): void {
     const { waits } = await inStatus(target(), tenant, id, 'paused');
     const [wait] = waits;
     expect(waits).toMatchObject([{ kind: 'interaction', interactionKind: 'approval', toolName: 'careful', turnId }]);
-    expect(payload((await ofType(tenant, id, 'turn.paused'))[0])['interactions']).toMatchObject([
+    expect(payload((await ofType(tenant, id, 'turn.paused'))[0]).interactions).toMatchObject([
       { interactionId: wait?.id, kind: 'approval', toolName: 'careful', input: { a: 1 } },
     ]);
     expect(await ofType(tenant, id, 'action.pending')).toEqual([]);
@@ -162,8 +162,8 @@ function people(target: () => HttpTarget): void {
     await answer(tenant, id, { type: 'approve', interactionId: waits[0]?.id, approved: false, reason: 'too risky' });
     expect(await outputOf(tenant, id, turnId)).toBe('a pity');
     const [completed] = await ofType(tenant, id, 'action.completed');
-    expect(payload(completed)['outcome']).toMatchObject({ kind: 'failed', code: 'approval_denied' });
-    expect(payload(completed)['outcome'].message).toContain('too risky');
+    expect(payload(completed).outcome).toMatchObject({ kind: 'failed', code: 'approval_denied' });
+    expect(payload(completed).outcome?.message).toContain('too risky');
     expect(await ofType(tenant, id, 'action.pending')).toEqual([]);
   });
 
@@ -247,7 +247,7 @@ function hooks(target: () => HttpTarget): void {
     const { id, turnId } = await play(tenant, [call('find'), { text: 'without' }]);
     expect(await outputOf(tenant, id, turnId)).toBe('without');
     const offered = await ofType(tenant, id, 'action.pending');
-    expect(offered.map((one) => payload(one)['kind'])).toEqual(['hook', 'hook']);
+    expect(offered.map((one) => payload(one).kind)).toEqual(['hook', 'hook']);
   });
 
   test('after a step may end the turn with what there is', async () => {
