@@ -111,7 +111,8 @@ async function raised(parts: SendCommandParts, { ref, command, actor }: SendComm
   if (command.type !== 'respond' || command.subject !== null) return null;
   const raise = readRaise(command.value);
   if (raise === null || raise === false) return null;
-  const { state } = await parts.sessions.load(ref);
+  // With everything acknowledged: the question may have come up on another node a moment ago.
+  const { state } = await parts.sessions.refresh(ref);
   const budgetId = budgetAskedFor(state, command.interactionId);
   if (budgetId === null) return null;
   const input = { tenantId: ref.tenant, actor, causation: command.requestId, budgetId, ...raise };

@@ -33,8 +33,7 @@ export function commandRoutes(parts: SendCommandParts): FastifyPluginAsyncZod {
             idempotencyKey: request.body.idempotencyKey,
             bodyHash: sha256Hex(canonicalJson(hashed)),
             actor: actorOf(caller),
-            outOfReach: (session, isRepetition) =>
-              outOfReach(caller, session) ?? (isRepetition ? null : beyondBudgets(caller, request.body, session)),
+            outOfReach: (session, isRepetition) => beyondReach(caller, request.body, { session, isRepetition }),
           }),
         );
         const { turnId, cursor, requestId } = outcome;
@@ -88,10 +87,20 @@ function refuseOtherRole({ kind }: Caller, { type }: CommandBody): void {
   throw new ProblemError({ code: 'key_role_mismatch', message });
 }
 
-/** A management key answers questions about budgets, and nothing else of a session (wire contract, section 8). */
-function beyondBudgets({ kind }: Caller, body: CommandBody, { turn }: OpenSession): Rejection | null {
-  if (kind !== 'management' || body.type !== 'respond') return null;
-  return turn?.work.interactions[body.interactionId]?.budgetId === undefined ? notManaged() : null;
+/**
+ * Why the session is out of reach for this command. A management key answers questions about budgets, and nothing else
+ * of a session (wire contract, section 8). Whoever repeats a command has reached it, whatever it waits for by now.
+ */
+function beyondReach(
+  caller: Caller,
+  body: CommandBody,
+  { session, isRepetition }: { readonly session: OpenSession; readonly isRepetition: boolean },
+): Rejection | null {
+  const { kind } = caller;
+  if (isRepetition && (kind === 'executor' || kind === 'management')) return null;
+  const refusal = outOfReach(caller, session);
+  if (refusal !== null || kind !== 'management' || body.type !== 'respond') return refusal;
+  return session.turn?.work.interactions[body.interactionId]?.budgetId === undefined ? notManaged() : null;
 }
 
 function notManaged(): Rejection {

@@ -1,5 +1,6 @@
 import { createHmac } from 'node:crypto';
 import { describe, expect, test } from 'vitest';
+import * as budgetWire from '#src/http/wire/budgets.ts';
 import * as inboxWire from '#src/http/wire/interactions.ts';
 import * as wire from '#src/http/wire/schemas.ts';
 import { TenantClient } from '../../support/client.ts';
@@ -25,6 +26,11 @@ export function inboxSuite(target: () => HttpTarget): void {
       ids.push(id);
     }
     return ids;
+  }
+
+  async function managementOf(tenant: TenantClient): Promise<TenantClient> {
+    const saved = await tenant.request({ method: 'PUT', path: '/v1/tenant/keys/ops', body: { role: 'management' } });
+    return new TenantClient({ ...tenant.credentials, key: shaped(saved, 200, wire.keySaved).key ?? '' });
   }
 
   describe('the inbox', () => {
@@ -119,15 +125,45 @@ export function inboxSuite(target: () => HttpTarget): void {
       expect(await sessionsIn(withToken([]))).toEqual([]);
     });
 
-    test('a management key sees and answers questions about budgets, and nothing else', async () => {
+    test('a question about a budget is for keys, those of management included, and not for people', async () => {
+      const tenant = await newToolTenant(target());
+      const management = await managementOf(tenant);
+      const budgets = [{ id: 'b', scope: 'tenant', period: 'total', limitTokens: 25 }];
+      shaped(
+        await tenant.request({ method: 'PUT', path: '/v1/tenant/budgets', body: { budgets } }),
+        200,
+        budgetWire.budgetList,
+      );
+      const step = { text: 'ok', usage: { inputTokens: 10, outputTokens: 10 } };
+      const { id, turnId } = await play(tenant, [step], { subject: 'ann' });
+      await outputOf(tenant, id, turnId);
+      const { turnId: held } = await tenant.play(id, [step]);
+      await inStatus(target(), tenant, id, 'paused');
+      for (const client of [tenant, management]) {
+        const { interactions } = await inbox(client.at(target().nodes[1]));
+        expect(interactions).toMatchObject([{ kind: 'question', sessionId: id, turnId: held, budgetId: 'b' }]);
+      }
+      expect(await sessionsIn(tenant.as('ann'))).toEqual([]);
+      const interactionId = (await inbox(management)).interactions[0]?.interactionId;
+      const respond = { type: 'respond', interactionId, value: { raise: { limitTokens: 100 } } };
+      refused(await tenant.as('ann').command(id, respond), 403, 'not_granted');
+      const key = { idempotencyKey: 'raise' };
+      const receipt = shaped(
+        await management.at(target().nodes[1]).command(id, respond, key),
+        202,
+        wire.commandAccepted,
+      );
+      expect(await outputOf(tenant, id, held ?? '')).toBe('ok');
+      const again = shaped(await management.command(id, respond, key), 202, wire.commandAccepted);
+      expect(again).toEqual(receipt);
+      expect(await sessionsIn(management)).toEqual([]);
+    });
+
+    test('a management key sees and answers nothing else', async () => {
       const tenant = await newToolTenant(target());
       const [id = ''] = await waiting(tenant, [{}]);
       const interactionId = (await inbox(tenant)).interactions[0]?.interactionId;
-      const saved = await tenant.request({ method: 'PUT', path: '/v1/tenant/keys/ops', body: { role: 'management' } });
-      const management = new TenantClient({
-        ...tenant.credentials,
-        key: shaped(saved, 200, wire.keySaved).key ?? '',
-      });
+      const management = await managementOf(tenant);
       expect(await sessionsIn(management)).toEqual([]);
       for (const command of [
         { type: 'approve', interactionId, approved: true },
