@@ -190,7 +190,7 @@ export const tenantStatus = z.object({
   tenant,
   checks: z.object({ store: check, execution: check, streams: check, objects: check }),
   model: tenantModel,
-  counts: z.object({ agents: z.int(), sessions: z.int(), activeTurns: z.int(), ...held }),
+  counts: z.object({ agents: z.int(), sessions: z.int(), activeTurns: z.int(), pendingActions: z.int(), ...held }),
   limits: z.object({ bodyBytes: z.int(), ...held, streams: z.int() }),
 });
 

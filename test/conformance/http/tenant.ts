@@ -29,7 +29,15 @@ export function tenantSuite(target: () => HttpTarget): void {
       expect(shown.tenant).toMatchObject({ id: tenant.tenantId, name: 'A tenant', state: 'open' });
       for (const check of Object.values(shown.checks)) expect(check).toEqual({ ok: true });
       expect(shown.model).toEqual({ configured: false });
-      expect(shown.counts).toEqual({ agents: 1, sessions: 1, activeTurns: 0, keys: 1, issuers: 0, executors: 0 });
+      expect(shown.counts).toEqual({
+        agents: 1,
+        sessions: 1,
+        activeTurns: 0,
+        pendingActions: 0,
+        keys: 1,
+        issuers: 0,
+        executors: 0,
+      });
       expect(shown.limits).toMatchObject({ bodyBytes: 1_048_576, keys: 200, issuers: 20, executors: 500 });
     });
 
