@@ -48,8 +48,10 @@ export class WorkSignals implements WorkFeed {
   readonly #telling = new Set<number>();
   /** The newest position of each stream that has been seen, and when, ms. */
   readonly #seen = new Map<number, { readonly position: number; readonly atMs: number }>();
-  #looking: Promise<void> | null = null;
-  #lookAgain = false;
+  /** Those whose work has to be looked up in the read model. */
+  readonly #unlooked = new Set<Listener>();
+  #isLooking = false;
+  #looking: Promise<void> = Promise.resolve();
   #unlisten: () => void = () => undefined;
   #timer: NodeJS.Timeout | null = null;
 
@@ -60,7 +62,7 @@ export class WorkSignals implements WorkFeed {
 
   start(): void {
     const { feed, silenceMs = SILENCE_MS } = this.#parts;
-    this.#unlisten = feed.listen({ onCommit: (commit) => this.#take(commit), onDisruption: () => this.#look() });
+    this.#unlisten = feed.listen({ onCommit: (commit) => this.#take(commit), onDisruption: () => this.#lookAll() });
     this.#timer = setInterval(() => void this.#compare(silenceMs), silenceMs);
   }
 
@@ -78,7 +80,7 @@ export class WorkSignals implements WorkFeed {
     const listeners = agents.get(agentId) ?? new Set();
     this.#listeners.set(tenantId, agents.set(agentId, listeners.add(listener)));
     // Heard from here on; what was offered before is looked up.
-    void this.#tellOfPending([listener]);
+    this.#look([listener]);
     return () => {
       listeners.delete(listener);
       if (listeners.size === 0 && agents.get(agentId) === listeners) agents.delete(agentId);
@@ -90,7 +92,7 @@ export class WorkSignals implements WorkFeed {
     const { shard, position, ref } = commit;
     const last = this.#seen.get(shard)?.position;
     this.#seen.set(shard, { position: Math.max(last ?? 0, position), atMs: Date.now() });
-    if (last !== undefined && position > last + 1) this.#look();
+    if (last !== undefined && position > last + 1) this.#lookAll();
     const agents = ref.kind === 'session' ? this.#listeners.get(ref.tenant) : undefined;
     if (agents === undefined) return;
     for (const event of eventsOf<SessionEvent>(commit.stored().commit)) {
@@ -106,7 +108,7 @@ export class WorkSignals implements WorkFeed {
     this.#offers.set(shard, offers);
     if (this.#telling.has(shard)) return;
     this.#telling.add(shard);
-    void this.#tell(shard).finally(() => this.#telling.delete(shard));
+    void this.#tell(shard);
   }
 
   async #tell(shard: number): Promise<void> {
@@ -118,39 +120,48 @@ export class WorkSignals implements WorkFeed {
       }
       for (const { onWork } of offers.listeners) onWork();
     }
+    // In the same step in which there was nothing more: an offer that comes after it begins anew.
+    this.#telling.delete(shard);
   }
 
-  /** Looks everybody up; while that is under way, once more after it. */
-  #look(): void {
-    this.#lookAgain = true;
-    this.#looking ??= this.#lookAll().finally(() => {
-      this.#looking = null;
-    });
+  #lookAll(): void {
+    for (const agents of this.#listeners.values()) for (const listeners of agents.values()) this.#look(listeners);
   }
 
-  async #lookAll(): Promise<void> {
-    while (this.#lookAgain && !this.#stop.signal.aborted) {
-      this.#lookAgain = false;
-      const everybody = [...this.#listeners.values()].flatMap((agents) =>
-        [...agents.values()].flatMap((all) => [...all]),
-      );
-      if (everybody.length > 0) await this.#tellOfPending(everybody);
-    }
+  /** Those who come while a look is under way are looked up after it, together. */
+  #look(listeners: Iterable<Listener>): void {
+    for (const listener of listeners) this.#unlooked.add(listener);
+    if (this.#isLooking) return;
+    this.#isLooking = true;
+    this.#looking = this.#lookUp();
   }
 
-  async #tellOfPending(listeners: readonly Listener[]): Promise<void> {
-    while (!this.#stop.signal.aborted) {
-      try {
-        const isFresh = await this.#fresh();
-        await this.#tellThoseWithWork(listeners);
-        this.#outage.worked();
-        if (isFresh) return;
-      } catch (error) {
-        this.#outage.failed(error);
-      }
+  async #lookUp(): Promise<void> {
+    while (this.#unlooked.size > 0 && !this.#stop.signal.aborted) {
+      const listeners = [...this.#unlooked].filter((one) => this.#isListening(one));
+      this.#unlooked.clear();
+      if (await this.#tellOfPending(listeners)) continue;
       // Of what the read model does not have yet nobody would tell them later.
+      for (const listener of listeners) this.#unlooked.add(listener);
       await delay(RETRY_MS, this.#stop.signal);
-      if (listeners.every((one) => this.#listeners.get(one.tenantId)?.get(one.agentId)?.has(one) !== true)) return;
+    }
+    this.#isLooking = false;
+  }
+
+  #isListening(listener: Listener): boolean {
+    return this.#listeners.get(listener.tenantId)?.get(listener.agentId)?.has(listener) === true;
+  }
+
+  /** Returns whether that was all that the log held when this was asked. */
+  async #tellOfPending(listeners: readonly Listener[]): Promise<boolean> {
+    try {
+      const isFresh = await this.#fresh();
+      await this.#tellThoseWithWork(listeners);
+      this.#outage.worked();
+      return isFresh;
+    } catch (error) {
+      this.#outage.failed(error);
+      return false;
     }
   }
 
@@ -191,7 +202,7 @@ export class WorkSignals implements WorkFeed {
         const newest = await this.#parts.source.newest(shard, 'all');
         if (newest <= (this.#seen.get(shard)?.position ?? 0)) continue;
         this.#seen.set(shard, { position: newest, atMs: Date.now() });
-        this.#look();
+        this.#lookAll();
       }
     } catch (error) {
       this.#outage.failed(error);

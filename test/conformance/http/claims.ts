@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { describe, expect, test } from 'vitest';
 import * as wire from '#src/http/wire/executors.ts';
+import * as inboxWire from '#src/http/wire/interactions.ts';
 import * as commandWire from '#src/http/wire/schemas.ts';
 import type { Answer, TenantClient } from '../../support/client.ts';
 import { done, ExecutorClient, registerExecutor } from '../../support/executor.ts';
@@ -164,6 +165,25 @@ function reach(target: () => HttpTarget): void {
       }
       expect(await executor.list()).toEqual([]);
     }
+  });
+
+  test('an action goes with its session, and one of the same id later is another', async () => {
+    const { tenant, executor, actionId, id } = await offered(target());
+    const { interactions } = shaped(await tenant.request({ path: '/v1/interactions' }), 200, inboxWire.interactionList);
+    expect(interactions).toEqual([]);
+    await tenant.cancel(id);
+    refused(await executor.claim(actionId), 409, 'action_not_claimable');
+    const path = `/v1/sessions/${id}`;
+    expect((await tenant.request({ method: 'DELETE', path })).status).toBe(200);
+    for (const node of target().nodes) refused(await executor.at(node).claim(actionId), 404, 'not_found');
+    await tenant.openSession(id);
+    await tenant.play(id, [call('find')]);
+    await inStatus(target(), tenant, id, 'waiting');
+    const listed = await until('the new one is listed', async () => (await executor.list())[0]);
+    expect(listed.sessionId).toBe(id);
+    expect(listed.actionId).not.toBe(actionId);
+    // A node may remember where it was, and finds that it is over.
+    expect([404, 409]).toContain((await executor.claim(actionId)).status);
   });
 
   test('an executor works where its agent is used as a tool, and only there', async () => {
