@@ -4,6 +4,7 @@ import * as wire from '#src/http/wire/executors.ts';
 import { send, TenantClient } from './client.ts';
 import type { Answer, RawRequest } from './client.ts';
 import { SseReader } from './sse.ts';
+import { until } from './wait-until.ts';
 
 /**
  * The reference executor: built on the public contract alone, and what docs/executors.md describes. It hears of work on
@@ -49,6 +50,7 @@ export interface GotClaim {
 const PAGE = 50;
 const RETRY_MS = 50;
 const IDLE_MS = 600_000;
+const KNOWN_WITHIN_MS = 1_000;
 
 export class Executor implements AsyncDisposable {
   /** Every claim that it got, each once. */
@@ -231,6 +233,12 @@ export async function executorOf(
   options: Omit<ExecutorOptions, 'tenantId' | 'token'> & { readonly agentId?: string },
 ): Promise<Executor> {
   const token = await registerExecutor(tenant, options.agentId);
+  // Other nodes than the one that registered it learn of a credential within a second (wire contract, section 3).
+  for (const node of options.nodes) {
+    const there = new ExecutorClient(tenant, token).at(node).tenant;
+    const isKnown = async (): Promise<boolean> => (await there.request({ path: '/v1/actions' })).status === 200;
+    await until(`${node.url} knows the executor`, isKnown, KNOWN_WITHIN_MS);
+  }
   return await Executor.start({ ...options, tenantId: tenant.tenantId, token });
 }
 
