@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
-import { AdminClient } from '../support/client.ts';
-import type { TenantClient } from '../support/client.ts';
+import { claimed } from '#src/http/wire/executors.ts';
+import { AdminClient, TenantClient } from '../support/client.ts';
 import { startHost } from '../support/host.ts';
 import { until } from '../support/wait-until.ts';
 
@@ -88,5 +88,61 @@ test(
     await ended('long');
     expect((await tenant.items('long')).length).toBeGreaterThan(5_000);
     expect(await measure('long')).toEqual(fixed);
+  },
+);
+
+/** One turn with one action, from the message to the end, as an executor and a person's application drive it. */
+async function actionTurn(session: string, { tenant, client, executor }: Driven): Promise<void> {
+  await client.play(session, [{ toolCalls: [{ name: 'find', input: {} }] }, { text: 'done' }]);
+  const id = await until('the action waits', async () => {
+    const { status, waits } = await tenant.session(session);
+    return status === 'waiting' && waits[0]?.id;
+  });
+  const claim = { method: 'POST', path: `/v1/actions/${id}/claim`, body: { requestId: 'c' } };
+  const { claimId, generation } = claimed.parse((await executor.request(claim)).json);
+  const outcome = { kind: 'completed', output: 1 };
+  const result = { type: 'action_result', actionId: id, claimId, generation, outcome };
+  const { status, text } = await executor.command(session, result);
+  if (status !== 202) throw new Error(text);
+  await until('the turn has ended', async () => (await tenant.session(session)).status === 'idle');
+}
+
+interface Driven {
+  /** Asks another node, so that looking costs the counted one nothing. */
+  readonly tenant: TenantClient;
+  readonly client: TenantClient;
+  readonly executor: TenantClient;
+}
+
+test(
+  'an action costs an append for its claim and one for its result, and no reading',
+  { timeout: 120_000 },
+  async () => {
+    await using reader = await startHost({ env: { AGENT_HOST_ROLES: 'projector,reads' } });
+    await using node = await startHost({ join: reader, env: { AGENT_HOST_ROLES: 'commands,engine' } });
+    const tenant = await new AdminClient(reader).createTenant();
+    await tenant.saveAgent('agent', { tools: [{ name: 'find', inputSchema: {} }] });
+    const key = 'an-executor-token-of-our-own';
+    const body = { executors: [{ agentId: 'agent', token: key }] };
+    expect((await tenant.request({ method: 'PUT', path: '/v1/executors', body })).status).toBe(200);
+    const client = tenant.at(node);
+    const executor = new TenantClient({ ...client.credentials, key });
+    const driven = { tenant, client, executor };
+    const nobody = { method: 'POST', path: '/v1/actions/ac_none/claim', body: { requestId: 'c' } };
+    await until('the node knows the executor', async () => (await executor.request(nobody)).status === 404);
+    const measure = async (session: string): Promise<Record<string, number>> =>
+      await costOf(node.metricsUrl, async () => {
+        for (let i = 0; i < TURNS; i++) await actionTurn(session, driven);
+      });
+    await client.openSession('short');
+    await actionTurn('short', driven);
+    const short = await measure('short');
+    // The message, the answer with the offer, the claim, the result with the next request, the end.
+    const fixed = { append: 5 * TURNS, read: 0, head: short['head'], successor: 0 };
+    expect(short).toMatchObject(fixed);
+    await client.openSession('long');
+    await turns(client, 'long', 500, 'fill');
+    await until('the last turn has ended', async () => (await tenant.session('long')).status === 'idle');
+    expect(await measure('long')).toEqual(short);
   },
 );
