@@ -1,6 +1,5 @@
 import type { KeyObject } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
-import type { FastifyInstance } from 'fastify';
 import { Authenticator } from '../auth/authenticate.ts';
 import { TokenVerifier } from '../auth/issuers.ts';
 import { agentType, artifactType, budgetType, quotaType, sessionType, tenantType } from '../commands/aggregate.ts';
@@ -40,6 +39,7 @@ import { answersOf, standingIn } from './directory-answers.ts';
 import { Engine } from './engine.ts';
 import { ExecutorPresence } from './executor-presence.ts';
 import type { PresenceParts } from './executor-presence.ts';
+import { listen, listening } from './listening.ts';
 import { openLog } from './log.ts';
 import type { LogParts } from './log.ts';
 import { modelCatalog, openModels } from './models.ts';
@@ -233,11 +233,8 @@ async function serverParts(
       queries: tenantReads,
       freshness,
       checks,
-      limits: { bodyBytes: config.bodyBytesMax, streams: config.stream.perTenantMax },
       artifactUse: artifacts.use,
-      fixtureModel: config.fixtureModel,
-      secrets: log.secrets,
-      catalog: modelCatalog,
+      ...tenantConstants(built),
     },
     budgets: { loop, tenants, budgets, publish, freshness, shown: shownBudgets, clock: systemClock },
     executors: { loop, tenants, agents, publish, freshness, presence },
@@ -261,6 +258,15 @@ async function serverParts(
     },
     history: { queries, access: streamAccess(sessions), streams },
     onResponse: (request) => metrics.request(request),
+  };
+}
+
+function tenantConstants({ options: { config }, log }: Built) {
+  return {
+    limits: { bodyBytes: config.bodyBytesMax, streams: config.stream.perTenantMax },
+    fixtureModel: config.fixtureModel,
+    secrets: log.secrets,
+    catalog: modelCatalog,
   };
 }
 
@@ -368,32 +374,6 @@ async function openPool({ databaseUrl, config }: HostOptions, metrics: Metrics):
     maximumConnections: READ_CONNECTIONS + PROJECTIONS.length * config.shards,
     onStatement: () => metrics.statement(),
   });
-}
-
-async function listen(server: FastifyInstance, { listen: { host, port } }: Config): Promise<string> {
-  return await listening(port, 'AGENT_HOST_LISTEN', async () => {
-    await server.listen({ host, port });
-    const [bound] = server.addresses();
-    const boundPort = typeof bound === 'object' ? bound.port : port;
-    return `${host.includes(':') ? `[${host}]` : host}:${boundPort}`;
-  });
-}
-
-async function listening<T>(port: number, variable: string, open: () => Promise<T>): Promise<T> {
-  try {
-    return await open();
-  } catch (cause) {
-    const code: unknown = cause instanceof Error && 'code' in cause ? cause.code : undefined;
-    if (code === 'EADDRINUSE')
-      throw new StartError(`port ${port} is in use; stop what listens there or set ${variable} to another address`, {
-        cause,
-      });
-    if (code === 'EACCES' || code === 'EADDRNOTAVAIL' || code === 'ENOTFOUND')
-      throw new StartError(`${variable} cannot be listened on (${code}); set it to an address of this machine`, {
-        cause,
-      });
-    throw cause;
-  }
 }
 
 /** The version in package.json is the only one there is. */
