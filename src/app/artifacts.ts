@@ -4,6 +4,7 @@ import type { ArtifactUse } from '../commands/artifact/limits.ts';
 import { LinkSigner } from '../commands/artifact/links.ts';
 import { modelFile } from '../commands/artifact/model-file.ts';
 import { removeOrphan } from '../commands/artifact/remove-orphan.ts';
+import { artifactRef } from '../commands/artifact/parts.ts';
 import type { ArtifactParts } from '../commands/artifact/parts.ts';
 import { directoryObjects } from '../drivers/objects/directory.ts';
 import type { ObjectStore } from '../drivers/objects/port.ts';
@@ -11,13 +12,13 @@ import { s3Objects } from '../drivers/objects/s3.ts';
 import { ArtifactKeeper } from '../engine/artifact-keeper.ts';
 import type { ModelCallParts } from '../engine/model-call.ts';
 import type { ArtifactRouteParts } from '../http/routes/artifacts.ts';
+import type { SessionRouteParts } from '../http/routes/sessions.ts';
 import { Uploads } from '../http/upload-body.ts';
 import { systemClock } from '../lib/clock.ts';
 import type { Logger } from '../lib/logger.ts';
 import type { Directory } from '../projections/directory/directory.ts';
 import { artifactQueries } from '../projections/artifacts/queries.ts';
 import type { ReadStore } from '../projections/read-store/pool.ts';
-import type { AggregateRef } from '../streams/subjects.ts';
 import type { Config } from './config.ts';
 import type { Metrics } from './metrics.ts';
 import type { Stack } from './stack.ts';
@@ -27,7 +28,7 @@ export interface Artifacts {
   readonly routes: Omit<ArtifactRouteParts, 'freshness'>;
   readonly use: (tenantId: string) => Promise<ArtifactUse>;
   /** Removes the artifacts of a session that is deleted, as far as they are known; the keeper finds the others. */
-  readonly removeOf: (session: AggregateRef) => Promise<void>;
+  readonly removeOf: SessionRouteParts['removeArtifacts'];
   /** What a file of a message is, for the model. */
   readonly files: ModelCallParts['files'];
 }
@@ -72,11 +73,14 @@ export async function openArtifacts(options: ArtifactsOptions): Promise<Artifact
   return {
     routes: { ...parts, queries, uploads, links },
     use: async (tenantId) => await artifactUse(parts, tenantId),
-    removeOf: async ({ tenant, id }) => {
+    removeOf: async ({ tenant, id }, shown) => {
       try {
         const wanted = { sessionId: id, subject: null, agents: null };
         const found = await queries.list(tenant, wanted, { limit: OF_SESSION_MAX, after: null });
-        for (const { artifactId } of found) await removeOrphan(parts, tenant, artifactId);
+        for (const { artifactId } of found) {
+          const position = await removeOrphan(parts, tenant, artifactId);
+          await shown(artifactRef(tenant, artifactId), position);
+        }
       } catch (error) {
         parts.onUnsettled(error);
       }

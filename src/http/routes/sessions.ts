@@ -22,7 +22,10 @@ export interface SessionRouteParts extends OpenSessionParts {
   readonly queries: SessionQueries;
   readonly freshness: Freshness;
   /** Removes the artifacts of a session that is deleted; what it cannot do now is done later. Never throws. */
-  readonly removeArtifacts: (session: AggregateRef) => Promise<void>;
+  readonly removeArtifacts: (
+    session: AggregateRef,
+    shown: (artifact: AggregateRef, position: number | null) => Promise<void>,
+  ) => Promise<void>;
 }
 
 type Reached = Parameters<typeof outOfReach>[1];
@@ -67,7 +70,7 @@ export function sessionRoutes(parts: SessionRouteParts): FastifyPluginAsyncZod {
         const input = { ref, actor: actorOf(caller), requestId: request.id, ...reach };
         const { position } = accepted(await deleteSession(parts, input));
         await freshness('sessions', ref, position);
-        await parts.removeArtifacts(ref);
+        await parts.removeArtifacts(ref, async (of, at) => await freshness('artifacts', of, at));
         return { id, deleted: true as const };
       },
     );
