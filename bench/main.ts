@@ -3,6 +3,7 @@ import { Client } from 'pg';
 import type { Measure, Row } from './row.ts';
 import { acceptanceLatency } from './rows/acceptance-latency.ts';
 import { acceptedCommands } from './rows/accepted-commands.ts';
+import { artifactBytes } from './rows/artifact-bytes.ts';
 import { liveTails } from './rows/live-tails.ts';
 import { noopTurn } from './rows/noop-turn.ts';
 import { refusals } from './rows/refusals.ts';
@@ -17,6 +18,7 @@ const ROWS: Readonly<Record<string, Row>> = {
   row4: threeStepTurns,
   row5: liveTails,
   refusals,
+  artifacts: artifactBytes,
 };
 
 const USAGE = `npm run bench -- [${Object.keys(ROWS).join('|')} ...] [--quick] [--cpu-prof=<directory>]

@@ -1,4 +1,8 @@
 import { z } from 'zod';
+import type { ArtifactLimits } from '../domain/quota/decide.ts';
+import type { S3Options } from '../drivers/objects/s3.ts';
+import { ARTIFACT_FILE_BYTES_MAX } from '../http/wire/artifacts.ts';
+import type { UploadLimits } from '../http/upload-body.ts';
 import { StartError } from './start-error.ts';
 
 export const ROLES = ['commands', 'reads', 'projector', 'engine'] as const;
@@ -42,9 +46,30 @@ const schema = z.object({
   AGENT_HOST_HEADERS_SECONDS: whole(1, 600).default(15),
   AGENT_HOST_REQUEST_SECONDS: whole(1, 3_600).default(60),
   AGENT_HOST_CACHE_MIB: whole(8, 65_536).default(256),
+  AGENT_HOST_OBJECTS_DIR: z.string().min(1).optional(),
+  S3_ENDPOINT: z.url({ protocol: /^https?$/, error: 'must be an http or https address' }).optional(),
+  S3_BUCKET: z.string().min(1).optional(),
+  S3_REGION: z.string().min(1).default('us-east-1'),
+  S3_ACCESS_KEY_ID: z.string().min(1).optional(),
+  S3_SECRET_ACCESS_KEY: z.string().min(1).optional(),
+  S3_ADDRESSING: oneOf(['path', 'virtual']).optional(),
+  AGENT_HOST_ARTIFACT_FILE_BYTES: whole(0, ARTIFACT_FILE_BYTES_MAX).default(104_857_600),
+  AGENT_HOST_ARTIFACT_TOTAL_BYTES: whole(0, 2 ** 50).default(10_737_418_240),
+  AGENT_HOST_UPLOADS: whole(1, 100_000).default(256),
+  AGENT_HOST_UPLOAD_SECONDS: whole(1, 86_400).default(3_600),
+  AGENT_HOST_UPLOAD_SILENCE_SECONDS: whole(1, 3_600).default(60),
+  AGENT_HOST_OPERATION_SECONDS: whole(1, 3_600).default(30),
+  AGENT_HOST_STRAY_SECONDS: whole(1, 31_536_000).default(86_400),
   /** For the crash tests: named instants at which the process kills itself (lib/fault-points.ts). */
   AGENT_HOST_FAULT_POINTS: z.string().optional(),
 });
+
+export interface ArtifactConfig {
+  readonly limits: ArtifactLimits;
+  readonly uploads: UploadLimits;
+  readonly operationMs: number;
+  readonly strayMs: number;
+}
 
 export interface Address {
   readonly host: string;
@@ -76,7 +101,12 @@ export interface Config {
     readonly failuresPerSecond: number;
   };
   /** Time for a client to send its headers, and its whole request. */
-  readonly timeouts: { readonly headersMs: number; readonly requestMs: number };
+  readonly timeouts: { readonly headersMs: number; readonly requestMs: number; readonly uploadMs: number };
+  readonly artifacts: ArtifactConfig;
+  /** Absent: `objects` in the data directory. Nodes of one Host share it, or use S3. */
+  readonly objectsDir: string | undefined;
+  /** Null: objects lie in a directory. */
+  readonly s3: S3Options | null;
   readonly cacheBytes: number;
   readonly faultPoints: string | undefined;
   /** What the embedded parts look up (NATS_SERVER_BIN, PATH, cache directories). */
@@ -88,7 +118,6 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
   const present = Object.fromEntries(
     Object.entries(environment).filter(([, value]) => value !== undefined && value !== ''),
   );
-  refuseUnsupported(present);
   const parsed = schema.safeParse(present);
   if (!parsed.success) {
     const [issue] = parsed.error.issues;
@@ -132,7 +161,19 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
       // The headers are a part of the request, so they have no more time than it has.
       headersMs: Math.min(env.AGENT_HOST_HEADERS_SECONDS, env.AGENT_HOST_REQUEST_SECONDS) * 1000,
       requestMs: env.AGENT_HOST_REQUEST_SECONDS * 1000,
+      uploadMs: env.AGENT_HOST_UPLOAD_SECONDS * 1000,
     },
+    artifacts: {
+      limits: {
+        fileBytes: env.AGENT_HOST_ARTIFACT_FILE_BYTES,
+        totalBytes: env.AGENT_HOST_ARTIFACT_TOTAL_BYTES,
+      },
+      uploads: { concurrent: env.AGENT_HOST_UPLOADS, silenceMs: env.AGENT_HOST_UPLOAD_SILENCE_SECONDS * 1000 },
+      operationMs: env.AGENT_HOST_OPERATION_SECONDS * 1000,
+      strayMs: env.AGENT_HOST_STRAY_SECONDS * 1000,
+    },
+    objectsDir: env.AGENT_HOST_OBJECTS_DIR,
+    s3: s3Of(env, Object.keys(present)),
     cacheBytes: env.AGENT_HOST_CACHE_MIB * 1_048_576,
     faultPoints: env.AGENT_HOST_FAULT_POINTS,
     environment,
@@ -140,13 +181,22 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
 }
 
 /** Better a refusal at the start than bytes that end up in another place than the operator believes. */
-function refuseUnsupported(present: Readonly<Record<string, unknown>>): void {
-  const name = Object.keys(present).find((variable) => variable.startsWith('S3_'));
-  if (name !== undefined) {
-    throw new StartError(
-      `${name} is set, but this version keeps objects in the data directory only; unset the S3_ variables`,
-    );
+function s3Of(env: z.infer<typeof schema>, present: readonly string[]): S3Options | null {
+  const { S3_BUCKET: bucket, S3_ACCESS_KEY_ID: accessKeyId, S3_SECRET_ACCESS_KEY: secretAccessKey } = env;
+  if (bucket === undefined) {
+    const name = present.find((variable) => variable.startsWith('S3_'));
+    if (name === undefined) return null;
+    throw new StartError(`${name} is set without S3_BUCKET; name the bucket, or unset the S3_ variables`);
   }
+  if ((accessKeyId === undefined) !== (secretAccessKey === undefined)) {
+    throw new StartError('S3_ACCESS_KEY_ID and S3_SECRET_ACCESS_KEY belong together; set both or none');
+  }
+  const credentials =
+    accessKeyId === undefined || secretAccessKey === undefined ? undefined : { accessKeyId, secretAccessKey };
+  const endpoint = env.S3_ENDPOINT;
+  // Servers of one's own rarely have a name for each bucket; AWS wants one.
+  const pathStyle = (env.S3_ADDRESSING ?? (endpoint === undefined ? 'virtual' : 'path')) === 'path';
+  return { endpoint, bucket, region: env.S3_REGION, credentials, pathStyle };
 }
 
 function addressOf(text: string): Address {

@@ -5,6 +5,7 @@ import type { SessionEvent } from '../domain/session/events.ts';
 import type { SessionState } from '../domain/session/state.ts';
 import type { ModelDrivers } from '../drivers/model/port.ts';
 import type { BudgetGate } from '../engine/budget-gate.ts';
+import type { ModelCallParts } from '../engine/model-call.ts';
 import { Dispatcher } from '../engine/dispatcher.ts';
 import { WorkerLiveness } from '../engine/liveness.ts';
 import { Worker } from '../engine/worker.ts';
@@ -19,6 +20,7 @@ export interface EngineOptions {
   readonly sessions: Repository<SessionState, SessionEvent>;
   readonly models: ModelDrivers;
   readonly budgets: BudgetGate;
+  readonly files: ModelCallParts['files'];
   readonly nodeId: string;
   readonly logger: Logger;
   readonly turns: number;
@@ -51,7 +53,7 @@ export class Engine {
   }
 
   async start(withRole: boolean): Promise<void> {
-    const { log, loop, sessions, models, budgets, nodeId, logger, turns } = this.#options;
+    const { log, loop, sessions, models, budgets, files, nodeId, logger, turns } = this.#options;
     await this.#liveness.start();
     if (!withRole) return;
     const workerId = newId('wk');
@@ -63,6 +65,7 @@ export class Engine {
       work: log.work,
       liveness: this.#liveness,
       models,
+      files,
       budgets,
       clock: systemClock,
       logger,

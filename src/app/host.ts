@@ -1,16 +1,13 @@
 import type { KeyObject } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
-import { join } from 'node:path';
-import type { FastifyInstance } from 'fastify';
 import { Authenticator } from '../auth/authenticate.ts';
 import { TokenVerifier } from '../auth/issuers.ts';
-import { agentType, budgetType, sessionType, tenantType } from '../commands/aggregate.ts';
+import { agentType, artifactType, budgetType, quotaType, sessionType, tenantType } from '../commands/aggregate.ts';
 import { ActionPlaces } from '../commands/session/action-places.ts';
 import { CommandLoop } from '../commands/execute.ts';
 import { Repository } from '../commands/repository.ts';
 import { shownBudgets } from '../domain/budget/state.ts';
 import { BudgetGate } from '../engine/budget-gate.ts';
-import { directoryObjects } from '../drivers/objects/directory.ts';
 import { Fairness } from '../http/fairness.ts';
 import { withinReach } from '../http/problem.ts';
 import { createServer } from '../http/server.ts';
@@ -33,6 +30,8 @@ import { actionIndex } from '../projections/actions/queries.ts';
 import { sessionQueries } from '../projections/sessions/queries.ts';
 import { tenantQueries } from '../projections/tenants/queries.ts';
 import { TailHub } from '../streams/tail-hub.ts';
+import { openArtifacts } from './artifacts.ts';
+import type { Artifacts } from './artifacts.ts';
 import { readiness } from './checks.ts';
 import type { Config } from './config.ts';
 import { forgetErased } from './data-keys.ts';
@@ -40,6 +39,7 @@ import { answersOf, standingIn } from './directory-answers.ts';
 import { Engine } from './engine.ts';
 import { ExecutorPresence } from './executor-presence.ts';
 import type { PresenceParts } from './executor-presence.ts';
+import { listen, listening } from './listening.ts';
 import { openLog } from './log.ts';
 import type { LogParts } from './log.ts';
 import { modelCatalog, openModels } from './models.ts';
@@ -116,11 +116,10 @@ async function assemble(options: HostOptions, stack: Stack): Promise<Host> {
   await presence.start();
   stack.defer('executor presence', async () => await presence.stop());
   const write = writeSide(log, config, logger);
-  stack.defer(
-    'erased tenants',
-    forgetErased(log.keyring, directory, [write.tenants, write.agents, write.sessions, write.budgets]),
-  );
-  const parts: Built = { options, metrics, log, pool, directory, progress, registry, presence, write };
+  const { loop: _loop, ...repositories } = write;
+  stack.defer('erased tenants', forgetErased(log.keyring, directory, Object.values(repositories)));
+  const artifacts = await openArtifacts({ ...options, metrics, pool, directory, write, stack });
+  const parts: Built = { options, metrics, log, pool, directory, progress, registry, presence, write, artifacts };
   if (config.roles.includes('projector')) startReadModels(parts, stack);
   const engine = await startEngine(parts, stack);
   const hub = new TailHub({ store: log.store, feed: log.feed, logger, slowMs: config.stream.slowMs });
@@ -158,6 +157,7 @@ interface Built {
   readonly registry: NodeRegistry;
   readonly presence: ExecutorPresence;
   readonly write: ReturnType<typeof writeSide>;
+  readonly artifacts: Artifacts;
 }
 
 function startReadModels(built: Built, stack: Stack): void {
@@ -175,7 +175,8 @@ function startReadModels(built: Built, stack: Stack): void {
   stack.defer('projectors', startProjectors({ pool, log, progress, metrics, logger }));
 }
 
-async function startEngine({ options, log, directory, write, metrics }: Built, stack: Stack): Promise<Engine> {
+async function startEngine(built: Built, stack: Stack): Promise<Engine> {
+  const { options, log, directory, write, artifacts, metrics } = built;
   const { config, nodeId, logger } = options;
   const { loop, sessions, budgets: spending } = write;
   const isBudgeted = (tenantId: string): boolean => directory.tenant(tenantId)?.budgeted === true;
@@ -183,7 +184,8 @@ async function startEngine({ options, log, directory, write, metrics }: Built, s
   const models = openModels({ directory, secrets: log.secrets, fixtureModel: config.fixtureModel, logger });
   stack.defer('models', models.close);
   const { turns } = config;
-  const engine = new Engine({ log, loop, sessions, models: models.drivers, budgets, nodeId, logger, turns });
+  const { files } = artifacts;
+  const engine = new Engine({ log, loop, sessions, models: models.drivers, budgets, files, nodeId, logger, turns });
   await engine.start(config.roles.includes('engine'));
   stack.defer('engine', async () => await engine.stop());
   metrics.gauge('turns_active', 'Turns that this process runs.', () => engine.active);
@@ -198,14 +200,13 @@ async function serverParts(
   const { options, metrics, log, pool, directory, progress, presence, write } = built;
   const { config, adminKey, logger } = options;
   const { loop, tenants, agents, sessions, budgets } = write;
-  const objects = await directoryObjects(join(options.dataDir, 'objects'));
+  const { artifacts } = built;
+  const { objects } = artifacts.routes;
   const features = [...FEATURES, ...(config.fixtureModel ? ['tenant-fixture-model'] : [])];
   const queries = sessionQueries({ pool, store: log.store, progress });
   const { actions, places, caughtUp, work } = actionParts(built, stack);
-  const freshness: Freshness = async (group, ref, position) => {
-    if (position !== null) await progress.reach(group, log.store.shardOf(ref), position);
-  };
-  const { deletion, remove } = tenantDeletion({ log, pool, directory, progress, queries, logger, ...write });
+  const freshness = freshnessOf(built);
+  const { deletion, remove } = tenantDeletion({ log, pool, directory, progress, queries, objects, logger, ...write });
   if (config.roles.includes('projector')) deletion.start();
   stack.defer('tenant deletion', async () => await deletion.stop());
   const { publish, idOf, prepare, isDraining, ...answers } = answersOf(log.keyring, directory, config);
@@ -215,16 +216,16 @@ async function serverParts(
   return {
     logger,
     roles: { commands: config.roles.includes('commands'), reads: config.roles.includes('reads') },
-    gate: {
-      authenticator: new Authenticator({ index: directory, tokens: new TokenVerifier(directory), adminKey }),
-      fairness: new Fairness(config.fairness, systemClock),
-      features,
-      logReachable: log.connected,
-      bodyBytesMax: config.bodyBytesMax,
-    },
+    gate: gateOf(built, features),
     timeouts: config.timeouts,
     host: await statusParts(built, { features, checks }),
-    admin: { create: { loop, tenants, adminKey, publish, idOf, prepare }, remove, queries: tenantReads, freshness },
+    admin: {
+      create: { loop, tenants, adminKey, publish, idOf, prepare },
+      remove,
+      queries: tenantReads,
+      artifactUse: artifacts.use,
+      freshness,
+    },
     tenant: {
       loop,
       tenants,
@@ -232,10 +233,8 @@ async function serverParts(
       queries: tenantReads,
       freshness,
       checks,
-      limits: { bodyBytes: config.bodyBytesMax, streams: config.stream.perTenantMax },
-      fixtureModel: config.fixtureModel,
-      secrets: log.secrets,
-      catalog: modelCatalog,
+      artifactUse: artifacts.use,
+      ...tenantConstants(built),
     },
     budgets: { loop, tenants, budgets, publish, freshness, shown: shownBudgets, clock: systemClock },
     executors: { loop, tenants, agents, publish, freshness, presence },
@@ -243,11 +242,13 @@ async function serverParts(
     claims: { loop, sessions, places, freshness, clock: systemClock, leaseMs: config.leaseMs },
     interactions: { actions, caughtUp },
     agents: { loop, agents, queries: agentQueries(pool), freshness },
-    sessions: { loop, agents, sessions, queries, freshness },
+    artifacts: { ...artifacts.routes, freshness },
+    sessions: { loop, agents, sessions, queries, freshness, removeArtifacts: artifacts.removeOf },
     commands: {
       loop,
       agents,
       sessions,
+      artifacts: write.artifacts,
       budgets,
       older: { find: async (ref, key, upTo) => await queries.findReceipt(ref, key, upTo) },
       isDraining,
@@ -257,6 +258,15 @@ async function serverParts(
     },
     history: { queries, access: streamAccess(sessions), streams },
     onResponse: (request) => metrics.request(request),
+  };
+}
+
+function tenantConstants({ options: { config }, log }: Built) {
+  return {
+    limits: { bodyBytes: config.bodyBytesMax, streams: config.stream.perTenantMax },
+    fixtureModel: config.fixtureModel,
+    secrets: log.secrets,
+    catalog: modelCatalog,
   };
 }
 
@@ -291,30 +301,46 @@ async function statusParts(
   };
 }
 
+function gateOf({ options, log, directory }: Built, features: readonly string[]): ServerParts['gate'] {
+  const { config, adminKey } = options;
+  return {
+    authenticator: new Authenticator({ index: directory, tokens: new TokenVerifier(directory), adminKey }),
+    fairness: new Fairness(config.fairness, systemClock),
+    features,
+    logReachable: log.connected,
+    bodyBytesMax: config.bodyBytesMax,
+  };
+}
+
 function writeSide(log: LogParts, config: Config, logger: Logger) {
   const onSnapshotError = (error: unknown): void => logger.warn({ err: error }, 'a snapshot could not be written');
   const small = Math.ceil(config.cacheBytes / 16);
   const tenants = new Repository({ type: tenantType, store: log.store, cacheBytes: small });
   const agents = new Repository({ type: agentType, store: log.store, cacheBytes: small });
-  const { snapshots } = log;
-  const budgets = new Repository({ type: budgetType, store: log.store, snapshots, cacheBytes: small, onSnapshotError });
-  const sessions = new Repository({
-    type: sessionType,
-    store: log.store,
-    snapshots: log.folds,
-    cacheBytes: config.cacheBytes,
-    onSnapshotError,
-  });
+  const snapshotted = { store: log.store, snapshots: log.folds, onSnapshotError };
+  const budgets = new Repository({ type: budgetType, ...snapshotted, snapshots: log.snapshots, cacheBytes: small });
+  const sessions = new Repository({ type: sessionType, ...snapshotted, cacheBytes: config.cacheBytes });
+  const artifacts = new Repository({ type: artifactType, ...snapshotted, cacheBytes: small });
+  const quotas = new Repository({ type: quotaType, ...snapshotted, cacheBytes: small });
   log.feed.listen({
     onCommit: (commit) => {
       if (commit.ref.kind === 'session') sessions.live(commit);
       else if (commit.ref.kind === 'agent') agents.live(commit);
       else if (commit.ref.kind === 'tenant') tenants.live(commit);
       else if (commit.ref.kind === 'budget') budgets.live(commit);
+      else if (commit.ref.kind === 'artifact') artifacts.live(commit);
+      else if (commit.ref.kind === 'quota') quotas.live(commit);
     },
     onDisruption: () => sessions.disrupted(),
   });
-  return { loop: new CommandLoop(systemClock, log.codec.versionOf), tenants, agents, sessions, budgets };
+  const loop = new CommandLoop(systemClock, log.codec.versionOf);
+  return { loop, tenants, agents, sessions, budgets, artifacts, quotas };
+}
+
+function freshnessOf({ log, progress }: Built): Freshness {
+  return async (group, ref, position) => {
+    if (position !== null) await progress.reach(group, log.store.shardOf(ref), position);
+  };
 }
 
 function streamAccess(sessions: ReturnType<typeof writeSide>['sessions']): SessionAccess {
@@ -348,32 +374,6 @@ async function openPool({ databaseUrl, config }: HostOptions, metrics: Metrics):
     maximumConnections: READ_CONNECTIONS + PROJECTIONS.length * config.shards,
     onStatement: () => metrics.statement(),
   });
-}
-
-async function listen(server: FastifyInstance, { listen: { host, port } }: Config): Promise<string> {
-  return await listening(port, 'AGENT_HOST_LISTEN', async () => {
-    await server.listen({ host, port });
-    const [bound] = server.addresses();
-    const boundPort = typeof bound === 'object' ? bound.port : port;
-    return `${host.includes(':') ? `[${host}]` : host}:${boundPort}`;
-  });
-}
-
-async function listening<T>(port: number, variable: string, open: () => Promise<T>): Promise<T> {
-  try {
-    return await open();
-  } catch (cause) {
-    const code: unknown = cause instanceof Error && 'code' in cause ? cause.code : undefined;
-    if (code === 'EADDRINUSE')
-      throw new StartError(`port ${port} is in use; stop what listens there or set ${variable} to another address`, {
-        cause,
-      });
-    if (code === 'EACCES' || code === 'EADDRNOTAVAIL' || code === 'ENOTFOUND')
-      throw new StartError(`${variable} cannot be listened on (${code}); set it to an address of this machine`, {
-        cause,
-      });
-    throw cause;
-  }
 }
 
 /** The version in package.json is the only one there is. */

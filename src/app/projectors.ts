@@ -1,5 +1,6 @@
 import type { Logger } from '../lib/logger.ts';
 import { agentsProjection } from '../projections/agents/projection.ts';
+import { artifactsProjection } from '../projections/artifacts/projection.ts';
 import type { ProjectionProgress } from '../projections/progress.ts';
 import type { ProjectionGroup } from '../projections/projection.ts';
 import { Projector } from '../projections/runner.ts';
@@ -10,7 +11,12 @@ import type { LogParts } from './log.ts';
 import type { Metrics } from './metrics.ts';
 
 /** Every group of read models. */
-export const PROJECTIONS: readonly ProjectionGroup[] = [tenantsProjection, agentsProjection, sessionsProjection];
+export const PROJECTIONS: readonly ProjectionGroup[] = [
+  tenantsProjection,
+  agentsProjection,
+  sessionsProjection,
+  artifactsProjection,
+];
 
 export interface ProjectorsOptions {
   readonly pool: ReadStore;

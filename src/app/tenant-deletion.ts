@@ -6,6 +6,7 @@ import type { SessionEvent } from '../domain/session/events.ts';
 import type { SessionState } from '../domain/session/state.ts';
 import type { TenantEvent } from '../domain/tenant/events.ts';
 import type { TenantState } from '../domain/tenant/state.ts';
+import type { ObjectStore } from '../drivers/objects/port.ts';
 import { TenantDeletion } from '../engine/tenant-deletion.ts';
 import { systemClock } from '../lib/clock.ts';
 import type { Logger } from '../lib/logger.ts';
@@ -28,6 +29,7 @@ export interface DeletionParts {
   readonly loop: CommandLoop;
   readonly tenants: Repository<TenantState, TenantEvent>;
   readonly sessions: Repository<SessionState, SessionEvent>;
+  readonly objects: ObjectStore;
   readonly logger: Logger;
 }
 
@@ -59,6 +61,7 @@ export function tenantDeletion(parts: DeletionParts): {
     caughtUp: async () => await caughtUp(parts),
     eraseRows: async (tenantId) => await eraseRows(pool, PROJECTIONS, tenantId),
     scrubRows: async () => await scrub({ pool, groups: PROJECTIONS, logger }),
+    eraseObjects: async (tenantId) => await parts.objects.eraseTenant(tenantId),
     logger,
   });
   const remove: DeleteTenantParts = {

@@ -21,6 +21,7 @@ const MATRIX: Readonly<Record<keyof typeof ACCESS, { kinds: readonly CallerKind[
   sessions: { kinds: ['application', 'studio', 'issuer'], scopes: ['sessions:own'] },
   commands: { kinds: ['application', 'studio', 'management', 'issuer', 'executor'], scopes: ['sessions:own'] },
   interactions: { kinds: ['application', 'studio', 'management', 'issuer'], scopes: ['sessions:own'] },
+  artifacts: { kinds: ['application', 'studio', 'issuer'], scopes: ['sessions:own'] },
   modelCalls: { kinds: ['application', 'studio', 'issuer'], scopes: [] },
   tenant: { kinds: ['application', 'studio', 'management', 'issuer'], scopes: [] },
   audit: { kinds: ['studio', 'management', 'issuer'], scopes: [] },

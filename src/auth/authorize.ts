@@ -28,6 +28,7 @@ export const ACCESS = {
   commands: { kinds: [...APPLICATION_OR_MANAGEMENT, ...EXECUTOR], scopes: ['sessions:own'] },
   /** Of a management key, what it may answer: questions about budgets. */
   interactions: { kinds: APPLICATION_OR_MANAGEMENT, scopes: ['sessions:own'] },
+  artifacts: { kinds: APPLICATION, scopes: ['sessions:own'] },
   modelCalls: { kinds: APPLICATION, scopes: [] },
   tenant: { kinds: APPLICATION_OR_MANAGEMENT, scopes: [] },
   audit: { kinds: MANAGEMENT, scopes: [] },

@@ -64,6 +64,18 @@ function unknownSession(): Rejection {
   return reject('not_found', 'No such session.');
 }
 
+/**
+ * The same for an artifact, by the session that it belongs to: a subject reaches those of its own sessions only, and none
+ * that belongs to no session.
+ */
+export function artifactOutOfReach(
+  caller: Caller,
+  owner: { readonly subject: string | null; readonly agentId: string } | null,
+): Rejection | null {
+  if (caller.subject !== null && owner?.subject !== caller.subject) return reject('not_found', 'No such artifact.');
+  return owner === null || reachesAgent(caller, owner.agentId) ? null : notGranted();
+}
+
 /** The refusal of a token whose grants do not reach an agent, whether the agent exists or not. */
 export function notGranted(): Rejection {
   return reject('not_granted', "The token's grants do not reach this agent.");

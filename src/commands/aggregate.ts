@@ -3,11 +3,19 @@ import { agentEventSchemas } from '../domain/agent/events.ts';
 import type { AgentEvent } from '../domain/agent/events.ts';
 import { evolveAgent, initialAgent } from '../domain/agent/state.ts';
 import type { AgentState } from '../domain/agent/state.ts';
+import { artifactEventSchemas } from '../domain/artifact/events.ts';
+import type { ArtifactEvent } from '../domain/artifact/events.ts';
+import { ARTIFACT_FOLD_VERSION, evolveArtifact, initialArtifact } from '../domain/artifact/state.ts';
+import type { ArtifactState } from '../domain/artifact/state.ts';
 import { budgetEventSchemas } from '../domain/budget/events.ts';
 import type { BudgetEvent } from '../domain/budget/events.ts';
 import { BUDGET_FOLD_VERSION, evolveBudgets, initialBudgets } from '../domain/budget/state.ts';
 import type { BudgetState } from '../domain/budget/state.ts';
 import type { DomainEvent, Evolve } from '../domain/kernel/decision.ts';
+import { quotaEventSchemas } from '../domain/quota/events.ts';
+import type { QuotaEvent } from '../domain/quota/events.ts';
+import { evolveQuota, initialQuota, QUOTA_FOLD_VERSION } from '../domain/quota/state.ts';
+import type { QuotaState } from '../domain/quota/state.ts';
 import { sessionEventSchemas } from '../domain/session/events.ts';
 import type { SessionEvent } from '../domain/session/events.ts';
 import { addReceipt } from '../domain/session/receipts.ts';
@@ -60,6 +68,28 @@ export const agentType: AggregateType<AgentState, AgentEvent> = {
   schemas: agentEventSchemas,
   foldVersion: null,
   weigh: (state) => (state.status === 'absent' ? 200 : 1_000 + state.manifest.instructions.length),
+};
+
+export const artifactType: AggregateType<ArtifactState, ArtifactEvent> = {
+  kind: 'artifact',
+  initial: initialArtifact,
+  evolve: evolveArtifact,
+  schemas: artifactEventSchemas,
+  foldVersion: ARTIFACT_FOLD_VERSION,
+  weigh: (state) => {
+    if (state.status === 'absent') return 200;
+    return 1_000 + state.versions.reduce((sum, { objects }) => sum + 500 + objects.length * 50, 0);
+  },
+};
+
+export const quotaType: AggregateType<QuotaState, QuotaEvent> = {
+  kind: 'quota',
+  initial: initialQuota,
+  evolve: evolveQuota,
+  schemas: quotaEventSchemas,
+  foldVersion: QUOTA_FOLD_VERSION,
+  weigh: ({ reservations, removals }) =>
+    500 + Object.keys(reservations).length * 300 + Object.keys(removals).length * 150,
 };
 
 const RECEIPT_BYTES = 300;

@@ -1,4 +1,5 @@
 import { cutOf, summaryTask } from '../domain/session/compaction.ts';
+import type { FileRef } from '../domain/session/conversation.ts';
 import type { SessionEvent } from '../domain/session/events.ts';
 import type { OpenSession, SessionState } from '../domain/session/state.ts';
 import * as process from '../domain/turn/process.ts';
@@ -8,9 +9,10 @@ import type { ActiveTurn } from '../domain/turn/state.ts';
 import type { PendingCall, Thread } from '../domain/turn/thread.ts';
 import { declaredTools } from '../domain/turn/tools.ts';
 import { NO_USAGE } from '../domain/turn/usage.ts';
-import type { ModelDrivers, ModelRequest } from '../drivers/model/port.ts';
+import type { ModelDrivers, ModelFile, ModelRequest } from '../drivers/model/port.ts';
 import type { Logger } from '../lib/logger.ts';
 import { backoffMs, delay } from '../lib/backoff.ts';
+import { ObjectsUnavailableError } from '../lib/objects-unavailable.ts';
 import { faultPoint } from '../lib/fault-points.ts';
 import { eventsOf } from '../streams/commit.ts';
 import { LogUnavailableError } from '../streams/event-store.ts';
@@ -29,6 +31,8 @@ const RECORDED: readonly SessionEvent['type'][] = ['model.completed', 'model.fai
 export interface ModelCallParts extends TurnStepParts {
   readonly models: ModelDrivers;
   readonly budgets: BudgetGate;
+  /** What a file of a message is; null: it has been deleted. */
+  readonly files: (tenant: string, file: FileRef) => Promise<ModelFile | null>;
   readonly logger: Logger;
 }
 
@@ -124,13 +128,14 @@ export class ModelCaller {
       instructions:
         stepInstructions === null ? manifest.instructions : `${manifest.instructions}\n\n${stepInstructions}`,
       messages: conversation.messages,
+      file: async (file: FileRef) => await this.#options.files(ref.tenant, file),
       tools: declaredTools(manifest, thread),
       outputSchema: manifest.outputSchema ?? null,
       answered,
     };
     const cut = pending.purpose === 'summary' ? cutOf(conversation) : null;
     const asked = cut === null ? request : { ...request, ...summaryRequest(summaryTask(conversation, cut)) };
-    const outcome = await driver.call(asked, AbortSignal.any([signal, timeout]));
+    const outcome = await driver.call(asked, AbortSignal.any([signal, timeout])).catch(withoutFiles);
     if (!timeout.aborted || signal.aborted || outcome.kind === 'completed') return outcome;
     const error = { code: 'model_timeout', message: 'The model did not answer in time.' };
     return { kind: 'failed', error, retryAfterMs: 0, usage: outcome.usage };
@@ -245,6 +250,13 @@ export class ModelCaller {
       process.handBack(draft, this.#options.workerId);
     });
   }
+}
+
+/** The bytes of a message's files could not be had now; they may be in a moment. */
+function withoutFiles(error: unknown): ModelOutcome {
+  if (!(error instanceof ObjectsUnavailableError || error instanceof LogUnavailableError)) throw error;
+  const message = 'The files of the message cannot be read now: a part of the Host does not answer.';
+  return { kind: 'failed', error: { code: 'files_unavailable', message }, retryAfterMs: 0, usage: NO_USAGE };
 }
 
 /** A summary is asked for in plain words: no tools, no schema, no system prompt of the agent. */

@@ -28,6 +28,8 @@ export interface TenantDeletionParts {
   readonly eraseRows: (tenantId: string) => Promise<void>;
   /** Makes what was removed from the read models unreadable where they are stored. */
   readonly scrubRows: () => Promise<void>;
+  /** Removes the tenant's bytes from the object store. */
+  readonly eraseObjects: (tenantId: string) => Promise<void>;
   readonly logger: Logger;
 }
 
@@ -41,10 +43,8 @@ const SWEEP_MS = 5_000;
  * next sweep of any node.
  *
  *   keys dead everywhere → data key destroyed → read models caught up → log (all but the tenant's own subject) → rows →
- *     snapshots, secrets → the tenant's own subject → rows again → files of the read models → directory entry → tombstone
- *
- * The data key goes first: whatever happens later, copies that nobody can reach (old blocks of a stream, replicas,
- * backups) are unreadable from then on (docs/decisions/0009). No later step has to read what the tenant wrote.
+ *     objects → snapshots, secrets → the tenant's own subject → rows again → files of the read models → directory entry →
+ *     tombstone
  *
  * It takes no input: whatever is in deletion is deleted, whoever asked for it.
  */
@@ -105,12 +105,13 @@ export class TenantDeletion {
   }
 
   #plan(tenantId: string): readonly (readonly [FaultPoint, () => Promise<void>])[] {
-    const { store, keys, directory, eraseRows, scrubRows } = this.#parts;
+    const { store, keys, directory, eraseRows, eraseObjects, scrubRows } = this.#parts;
     return [
       ['deletion.quiet', async () => await Promise.resolve()],
       ['deletion.key-destroyed', async () => await keys.destroy(tenantId)],
       ['deletion.log-erased', async () => await this.#eraseWork(tenantId)],
       ['deletion.rows-erased', async () => await eraseRows(tenantId)],
+      ['deletion.objects-erased', async () => await eraseObjects(tenantId)],
       [
         'deletion.tenant-erased',
         async () => {

@@ -96,6 +96,52 @@ const OPERATIONS: Readonly<Record<string, readonly [tag: string, summary: string
   'GET /v1/agents/:agentId': ['Agents', 'One agent, with its manifest'],
   'GET /v1/agents/:agentId/versions': ['Agents', 'The versions of an agent, oldest first'],
   'DELETE /v1/agents/:agentId': ['Agents', 'Archive an agent', 'No new session; old ones go on.'],
+  'GET /v1/tenant/artifacts': ['Tenant', "Limits of the tenant's artifacts, and what they hold"],
+  'PUT /v1/tenant/artifacts': [
+    'Tenant',
+    "Set limits of the tenant's artifacts",
+    'A limit that is not named stays. What is stored already stays too.',
+  ],
+  'POST /v1/artifacts': [
+    'Artifacts',
+    'Upload a file as a new artifact',
+    "The body is the file itself, streamed; Content-Type is its media type (without one: by its name). As a subject, sessionId is required. Past the file's limit or the tenant's total: 413, and nothing is stored.",
+  ],
+  'GET /v1/artifacts': ['Artifacts', 'List artifacts, oldest first', 'Of one session, or of all within reach.'],
+  'GET /v1/artifacts/:artifactId': ['Artifacts', 'One artifact with its versions, oldest first'],
+  'DELETE /v1/artifacts/:artifactId': [
+    'Artifacts',
+    'Delete an artifact with every version and its bytes',
+    'Its links stop working.',
+  ],
+  'POST /v1/artifacts/:artifactId/versions': [
+    'Artifacts',
+    'Upload a file as a further version',
+    'The body is the file.',
+  ],
+  'POST /v1/artifacts/:artifactId/links': [
+    'Artifacts',
+    'Make a link to a version',
+    'Whoever has the path may read the version (a folder as a zip) until it expires, without a credential.',
+  ],
+  'GET /v1/artifacts/:artifactId/versions/:version/content': [
+    'Artifacts',
+    'The bytes of a file',
+    'Range, If-Range and If-None-Match are understood; the entity tag is the quoted sha256.',
+  ],
+  'GET /v1/artifacts/:artifactId/versions/:version/tree': ['Artifacts', 'The files of a version, by path'],
+  'GET /v1/artifacts/:artifactId/versions/:version/files/:path': [
+    'Artifacts',
+    'The bytes of one file of a version',
+    'Slashes of the path may be sent as they are, or as %2F. Ranges and entity tags as for the content.',
+  ],
+  'GET /v1/artifacts/:artifactId/versions/:version/diff': [
+    'Artifacts',
+    'Files added, removed and changed',
+    'From the version before, or from the one that `from` names; version 1 without `from` lists every file as added.',
+  ],
+  'GET /v1/artifacts/:artifactId/versions/:version/zip': ['Artifacts', 'All files of a version as a zip archive'],
+  'GET /v1/artifact-links/:token': ['Artifacts', 'What a link opens', 'The link is its own credential.'],
   'PUT /v1/sessions/:sessionId': [
     'Sessions',
     'Open a session, or get the one that is there',
@@ -137,6 +183,10 @@ const TENANT_HEADERS = {
   'Svc-Subject': { type: 'string', description: 'The person that an application key acts for.' },
   'Svc-Scopes': { type: 'string', description: 'Scopes of the subject, separated by spaces; required with it.' },
 };
+const BYTES = { description: 'The bytes', content: { '*/*': { schema: { type: 'string', format: 'binary' } } } };
+/** Routes that answer with bytes, by how their path ends. */
+const SENDS_BYTES = /\/(content|zip|files\/:path|artifact-links\/:token)$/;
+const RAW_BODY = { consumes: ['*/*'], body: { type: 'string', format: 'binary' } };
 const EVENT_STREAM = { description: 'The stream', content: { 'text/event-stream': { schema: { type: 'string' } } } };
 
 const MEANING: Readonly<Record<string, string>> = {
@@ -195,7 +245,12 @@ function described(route: RouteOptions, schema: { readonly hide?: boolean; reado
     summary,
     ...(description === undefined ? {} : { description }),
     ...(open ? {} : { headers, security: [{ key: [] }] }),
-    response: { ...(streams ? { 200: EVENT_STREAM } : {}), ...Object.fromEntries(response) },
+    ...(route.config?.rules?.rawBody === true ? RAW_BODY : {}),
+    response: {
+      ...(streams ? { 200: EVENT_STREAM } : {}),
+      ...(SENDS_BYTES.test(route.url) ? { 200: BYTES } : {}),
+      ...Object.fromEntries(response),
+    },
   };
 }
 

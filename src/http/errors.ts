@@ -3,6 +3,8 @@ import { hasZodFastifySchemaValidationErrors } from 'fastify-type-provider-zod';
 import { IssuerUnavailableError } from '../auth/issuers.ts';
 import { QueueFullError } from '../lib/keyed-queue.ts';
 import { ReadStoreUnavailableError } from '../projections/unavailable.ts';
+import { UploadBrokenError } from '../commands/artifact/intake.ts';
+import { ObjectsUnavailableError } from '../lib/objects-unavailable.ts';
 import { LogUnavailableError } from '../streams/event-store.ts';
 import { bodyTooLarge } from './gate.ts';
 import { ProblemError } from './problem.ts';
@@ -17,6 +19,8 @@ export function problemOf(error: unknown, bodyBytesMax: number): Problem | null 
   if (error instanceof ProblemError) return error.problem;
   if (error instanceof LogUnavailableError) return unavailable('streams');
   if (error instanceof ReadStoreUnavailableError) return unavailable('database');
+  if (error instanceof ObjectsUnavailableError) return unavailable('objects');
+  if (error instanceof UploadBrokenError) return broken();
   if (error instanceof IssuerUnavailableError) return unavailable('issuer');
   if (error instanceof QueueFullError) return busy();
   if (hasZodFastifySchemaValidationErrors(error)) return invalid(error.validation, error.validationContext ?? 'body');
@@ -30,6 +34,12 @@ function unavailable(dependency: string): Problem {
     details: { dependency },
     headers: { 'retry-after': RETRY_AFTER_SECONDS },
   };
+}
+
+function broken(): Problem {
+  const issues = [{ path: 'body', message: 'ended before it was whole' }];
+  const message = 'The upload ended before it was whole, and nothing was stored. Send it again.';
+  return { code: 'invalid_request', message, details: { issues } };
 }
 
 function busy(): Problem {

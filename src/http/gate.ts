@@ -11,6 +11,8 @@ import { ProblemError } from './problem.ts';
 export interface RouteRules {
   /** Null: the route needs neither credential nor protocol header (health, readiness, the document). */
   readonly access: Access | null;
+  /** The body is a file, of any media type and with limits of its own; absent: it is JSON. */
+  readonly rawBody?: true;
 }
 
 declare module 'fastify' {
@@ -41,8 +43,8 @@ export interface GateOptions {
  */
 export async function passGate(request: FastifyRequest, options: GateOptions): Promise<void> {
   refuseOrigin(request);
-  checkBody(request, options.bodyBytesMax);
   const rules = request.routeOptions.config.rules;
+  if (rules?.rawBody !== true) checkBody(request, options.bodyBytesMax);
   if (rules === undefined) throw new Error(`route ${request.routeOptions.url ?? '?'} has no rules`);
   if (rules.access === null) return;
   checkProtocol(request, options.features);

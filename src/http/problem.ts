@@ -7,6 +7,7 @@ import type { Rejection, RejectionCode } from '../domain/kernel/rejection.ts';
 type EdgeCode =
   | 'cursor_invalid'
   | 'origin_rejected'
+  | 'range_not_satisfiable'
   | 'unsupported_media_type'
   | 'protocol_unsupported'
   | 'rate_limited'
@@ -40,6 +41,7 @@ export const STATUS_OF: Readonly<Record<ProblemCode, number>> = {
   tenant_draining: 409,
   sandbox_unavailable: 409,
   limit_exceeded: 413,
+  range_not_satisfiable: 416,
   unsupported_media_type: 415,
   protocol_unsupported: 426,
   rate_limited: 429,
@@ -48,7 +50,7 @@ export const STATUS_OF: Readonly<Record<ProblemCode, number>> = {
 };
 
 /** A limit of a count, not of a size, is a conflict with what is there (wire contract, section 1). */
-const COUNT_LIMITS = ['keys', 'issuers', 'executors', 'queue'];
+const COUNT_LIMITS = ['keys', 'issuers', 'executors', 'queue', 'versions', 'operations'];
 
 export function statusOf({ code, details }: Problem): number {
   const counted = code === 'limit_exceeded' && COUNT_LIMITS.some((limit) => limit === details?.['limit']);

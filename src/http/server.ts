@@ -3,6 +3,7 @@ import type { FastifyBaseLogger, FastifyError, FastifyInstance, FastifyReply, Fa
 import { validatorCompiler } from 'fastify-type-provider-zod';
 import { randomUUID } from 'node:crypto';
 import type { Logger } from '../lib/logger.ts';
+import { limitBodyTime } from './body-time.ts';
 import { addDocument } from './document.ts';
 import { internalProblem, problemOf } from './errors.ts';
 import { passGate, passUnknown, refuseOrigin } from './gate.ts';
@@ -13,6 +14,9 @@ import { actionRoutes, claimRoutes } from './routes/actions.ts';
 import type { ActionRouteParts, ClaimRouteParts } from './routes/actions.ts';
 import { adminRoutes } from './routes/admin.ts';
 import type { AdminRouteParts } from './routes/admin.ts';
+import { artifactRoutes } from './routes/artifacts.ts';
+import type { ArtifactRouteParts } from './routes/artifacts.ts';
+import { artifactUseRoutes } from './routes/artifact-use.ts';
 import { agentRoutes } from './routes/agents.ts';
 import type { AgentRouteParts } from './routes/agents.ts';
 import { budgetRoutes } from './routes/budgets.ts';
@@ -34,6 +38,8 @@ import { sessionRoutes } from './routes/sessions.ts';
 import { tenantRoutes } from './routes/tenant.ts';
 import type { TenantRouteParts } from './routes/tenant.ts';
 import type { SessionRouteParts } from './routes/sessions.ts';
+import { uploadRoutes } from './routes/uploads.ts';
+import { drainBriefly } from './upload-body.ts';
 import { noQuery, problem } from './wire/schemas.ts';
 import { isMalformed, malformedUrl, refuseUnparsed, routableUrl } from './unreadable.ts';
 import type { SendCommandParts } from '../commands/session/send-command.ts';
@@ -43,8 +49,8 @@ export interface ServerParts {
   /** A node serves the routes of its roles; the others are not there. */
   readonly roles: { readonly commands: boolean; readonly reads: boolean };
   readonly gate: GateOptions;
-  /** Time for a client to send its headers, and its whole request. */
-  readonly timeouts: { readonly headersMs: number; readonly requestMs: number };
+  /** Time for a client to send its headers, its whole request, and an upload. */
+  readonly timeouts: { readonly headersMs: number; readonly requestMs: number; readonly uploadMs: number };
   readonly host: StatusRouteParts;
   readonly admin: AdminRouteParts;
   readonly tenant: TenantRouteParts;
@@ -54,6 +60,7 @@ export interface ServerParts {
   readonly claims: ClaimRouteParts;
   readonly interactions: InteractionRouteParts;
   readonly agents: AgentRouteParts;
+  readonly artifacts: ArtifactRouteParts;
   readonly sessions: SessionRouteParts;
   readonly commands: SendCommandParts;
   readonly history: HistoryRouteParts;
@@ -77,7 +84,8 @@ export async function createServer(parts: ServerParts): Promise<FastifyInstance>
     loggerInstance: withoutChatter(logger) as FastifyBaseLogger,
     logController: new LogController({ disableRequestLogging: true }),
     bodyLimit: gate.bodyBytesMax,
-    requestTimeout: parts.timeouts.requestMs,
+    // The most that any request may take; a body that is no upload has less (body-time.ts).
+    requestTimeout: Math.max(parts.timeouts.requestMs, parts.timeouts.uploadMs),
     keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
     http: {
       headersTimeout: parts.timeouts.headersMs,
@@ -116,6 +124,9 @@ export async function createServer(parts: ServerParts): Promise<FastifyInstance>
   await app.register(budgetRoutes(parts.budgets));
   await app.register(executorRoutes(parts.executors));
   await app.register(agentRoutes(parts.agents));
+  await app.register(artifactUseRoutes(parts.artifacts));
+  if (parts.roles.reads) await app.register(artifactRoutes(parts.artifacts));
+  if (parts.roles.commands) await app.register(uploadRoutes(parts.artifacts));
   await app.register(sessionRoutes(parts.sessions));
   if (parts.roles.commands) {
     await app.register(commandRoutes(parts.commands));
@@ -134,9 +145,10 @@ function withoutChatter(logger: Logger): Logger {
   return logger.level === 'info' ? logger.child({}, { level: 'warn' }) : logger;
 }
 
-function addHooks(app: FastifyInstance, { gate, onResponse }: ServerParts): void {
+function addHooks(app: FastifyInstance, { gate, timeouts, onResponse }: ServerParts): void {
   app.addHook('onRequest', async (request, reply) => {
     reply.header('x-request-id', request.id);
+    if (request.routeOptions.config.rules?.rawBody !== true) limitBodyTime(request.raw, timeouts.requestMs);
     // An empty parameter is a path with a slash too many, and that is another route.
     if (request.is404 || Object.values(Object(request.params)).includes('')) throw unknownRoute(request);
     await passGate(request, gate);
@@ -180,6 +192,7 @@ async function refuseUnrouted(
 }
 
 async function sendProblem(reply: FastifyReply, problem: Problem, requestId: string): Promise<FastifyReply> {
+  drainBriefly(reply.request.raw);
   return await reply
     .code(statusOf(problem))
     .headers({ ...problem.headers })

@@ -43,6 +43,11 @@ const REASONS: Readonly<Record<string, string>> = {
   ERR_HTTP_REQUEST_TIMEOUT: 'The request was not sent in time.',
 };
 
+/** As the HTTP server says that a request took too long. */
+export function requestTimeout(): Error & { readonly code: string } {
+  return Object.assign(new Error('the request was not sent in time'), { code: 'ERR_HTTP_REQUEST_TIMEOUT' });
+}
+
 /** Answers bytes that the HTTP parser gives up on, in the form that every refusal has, and closes the connection. */
 export function refuseUnparsed(error: Error & { readonly code?: string }, socket: Socket): void {
   if (error.code === 'ECONNRESET' || !socket.writable || isAnswering(socket)) {

@@ -2,6 +2,7 @@ import { spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { Client } from 'pg';
 import { expect, test } from 'vitest';
+import { ArtifactClient } from '../support/artifacts.ts';
 import { AdminClient } from '../support/client.ts';
 import type { TenantClient } from '../support/client.ts';
 import { startHost } from '../support/host.ts';
@@ -33,8 +34,18 @@ async function fill(host: Host): Promise<TenantClient> {
     await tenant.play(id, [{ text: 'never', delayMs: 60_000 }]);
     await tenant.cancel(id, { reason: 'enough' });
     await tenant.openSession(id, { labels: { number: 'changed' }, info: { i } });
+    await keepFiles(tenant, id);
   }
   return tenant;
+}
+
+/** Two files, one of them with versions and gone again. */
+async function keepFiles(tenant: TenantClient, sessionId: string): Promise<void> {
+  const files = new ArtifactClient(tenant);
+  await files.upload({ name: 'kept', sessionId, label: 'a=b' }, Buffer.from('kept'));
+  const { artifact } = await files.upload({ name: 'gone', sessionId }, Buffer.from('one'));
+  await files.sendVersion(artifact.artifactId, Buffer.from('two'));
+  await files.remove(artifact.artifactId);
 }
 
 test('DROP DATABASE, start: every read model is back, equal row for row', async () => {
@@ -82,7 +93,7 @@ test(
       const { code, output } = await rebuild(host);
       // Between them it says how far it is, when it takes long.
       const rebuilt = [...output.matchAll(/^(\w+): rebuilt in /gm)].map(([, group]) => group);
-      expect(rebuilt, output).toEqual(['tenants', 'agents', 'sessions']);
+      expect(rebuilt, output).toEqual(['tenants', 'agents', 'sessions', 'artifacts']);
       expect(code).toBe(0);
     }
     loading.abort();

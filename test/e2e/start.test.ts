@@ -143,7 +143,8 @@ test.each([
   [{ AGENT_HOST_ROLES: 'commands,cook' }, /AGENT_HOST_ROLES/],
   [{ AGENT_HOST_ADMIN_KEY: 'short' }, /AGENT_HOST_ADMIN_KEY must have 16 characters or more/],
   [{ AGENT_HOST_FIXTURE_MODEL: 'yes' }, /AGENT_HOST_FIXTURE_MODEL/],
-  [{ S3_BUCKET: 'b' }, /S3_BUCKET is set/],
+  [{ S3_ENDPOINT: 'http://127.0.0.1:1' }, /S3_ENDPOINT is set without S3_BUCKET/],
+  [{ S3_BUCKET: 'b', S3_ACCESS_KEY_ID: 'k' }, /belong together/],
 ])('the configuration %j is refused', async (env, says) => {
   await using data = await directory();
   expectPlain(await run({ AGENT_HOST_DATA_DIR: data.path, ...env }), says);

@@ -1,3 +1,5 @@
+import { glob } from 'node:fs/promises';
+import { join } from 'node:path';
 import { jetstreamManager } from '@nats-io/jetstream';
 import { expect, test } from 'vitest';
 import { Client } from 'pg';
@@ -22,6 +24,8 @@ async function tenantWithHistory(admin: AdminClient): Promise<TenantClient> {
     await tenant.openSession(session);
     const { turnId } = await tenant.message(session, 'hello');
     await tenant.turnEnd(session, turnId);
+    const path = `/v1/artifacts?name=a&sessionId=${session}`;
+    await tenant.request({ method: 'POST', path, body: Buffer.from('bytes') });
   }
   return tenant;
 }
@@ -55,6 +59,7 @@ async function traces(host: Host, tenantId: string): Promise<string[]> {
     }
   }
   await client.end();
+  for await (const object of glob(`${tenantId}/**`, { cwd: join(host.dataDir, 'objects') })) found.push(object);
   return found;
 }
 
@@ -113,7 +118,17 @@ test('a drained tenant takes no new message, lets running turns end, and is gone
 });
 
 const POINTS = [
-  ...['quiet', 'key-destroyed', 'log-erased', 'rows-erased', 'tenant-erased', 'scrubbed', 'removed', 'finished'],
+  ...[
+    'quiet',
+    'key-destroyed',
+    'log-erased',
+    'rows-erased',
+    'objects-erased',
+    'tenant-erased',
+    'scrubbed',
+    'removed',
+    'finished',
+  ],
 ].map((step) => `deletion.${step}`);
 
 test.each(POINTS)('killed at %s, the deletion is finished after the next start', async (point) => {

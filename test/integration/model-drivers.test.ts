@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import type { ConversationMessage } from '#src/domain/session/conversation.ts';
+import type { ModelFile, ModelRequest } from '#src/drivers/model/port.ts';
 import { MODELS, ModelCalls, TOOL } from '../support/model-calls.ts';
 import { WIRES } from '../support/model-wire.ts';
 import type { Wire } from '../support/model-wire.ts';
@@ -224,3 +225,66 @@ describe('a server of the tenant’s own', () => {
     expect(calls.server.newest.body).toMatchObject({ reasoning_effort: 'enormous' });
   });
 });
+
+describe.each(WIRES)('%s, files of a message', (wire) => {
+  const calls = new ModelCalls(wire);
+  const known: Readonly<Record<string, ModelFile>> = {
+    text: { name: 'a.csv', contentType: 'text/csv; charset=utf-8', size: 4, read: async () => await bytes('Öl;1') },
+    image: { name: 'i.png', contentType: 'image/png', size: 8, read: async () => await bytes('\u0089PNGdata') },
+    pdf: { name: 'p.pdf', contentType: 'application/pdf', size: 8, read: async () => await bytes('%PDF-1.7') },
+    binary: { name: 'b.bin', contentType: 'application/octet-stream', size: 3, read: async () => await bytes('abc') },
+    huge: { name: 'h.txt', contentType: 'text/plain', size: 30_000_000, read: null },
+  };
+  const file: ModelRequest['file'] = async ({ artifactId }) => await Promise.resolve(known[artifactId] ?? null);
+  const message = (names: readonly string[], text = 'Look.'): ConversationMessage => ({
+    role: 'user',
+    text,
+    files: names.map((artifactId) => ({ artifactId, version: 1 })),
+  });
+
+  test('text and images are sent, of what the model cannot read it is told', async () => {
+    calls.server.next({ text: 'seen' });
+    const messages = [message(['text', 'image', 'pdf', 'binary', 'huge', 'gone'])];
+    expect(await calls.call({ messages, file })).toMatchObject({ kind: 'completed', text: 'seen' });
+    const body = JSON.stringify(calls.server.newest.body);
+    expect(body).toContain('Look.');
+    expect(body).toContain('Öl;1');
+    expect(body).toContain(Buffer.from('\u0089PNGdata').toString('base64'));
+    expect(body.includes(Buffer.from('%PDF-1.7').toString('base64'))).toBe(wire !== 'openai-compatible');
+    for (const name of ['b.bin', 'h.txt']) expect(body).toMatch(new RegExp(`The file ${name} [^"]*cannot be shown`));
+    expect(body).toContain('has been deleted');
+    expect(body).not.toContain(Buffer.from('abc').toString('base64'));
+  });
+
+  test('a message of nothing but a file, and one after it', async () => {
+    calls.server.next({ text: 'seen' });
+    const messages = [message(['text'], ''), { role: 'user', text: 'And?' } as const];
+    expect(await calls.call({ messages, file })).toMatchObject({ kind: 'completed' });
+    const body = JSON.stringify(calls.server.newest.body);
+    expect(body).toContain('Öl;1');
+    expect(body).not.toContain('(no text)');
+  });
+
+  test('files of a long conversation are told of when they are more than a request carries', async () => {
+    calls.server.next({ text: 'seen' });
+    let read = 0;
+    const big: ModelFile = {
+      name: 'big.png',
+      contentType: 'image/png',
+      size: 15_000_000,
+      read: async () => {
+        read += 1;
+        return await bytes('small after all');
+      },
+    };
+    const messages = [message(['x'], 'older'), message(['x'], 'newer')];
+    const outcome = await calls.call({ messages, file: async () => await Promise.resolve(big) });
+    expect(outcome).toMatchObject({ kind: 'completed' });
+    expect(read).toBe(1);
+    expect(JSON.stringify(calls.server.newest.body)).toMatch(/older.*cannot be shown.*newer/s);
+  });
+});
+
+async function bytes(words: string): Promise<Uint8Array> {
+  return await Promise.resolve(Buffer.from(words));
+}

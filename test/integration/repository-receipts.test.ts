@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { agentType, budgetType, sessionType } from '#src/commands/aggregate.ts';
+import { agentType, artifactType, budgetType, sessionType } from '#src/commands/aggregate.ts';
 import { CommandLoop } from '#src/commands/execute.ts';
 import { Repository } from '#src/commands/repository.ts';
 import { sendCommand } from '#src/commands/session/send-command.ts';
@@ -45,6 +45,7 @@ function newNode(pool: ReadStore): SendCommandParts {
     ...tenant,
     loop: new CommandLoop(systemClock, () => 1),
     agents,
+    artifacts: new Repository({ type: artifactType, store: log.store, cacheBytes: 1_000_000 }),
     budgets: new Repository({ type: budgetType, store: log.store, cacheBytes: 1_000_000 }),
     sessions,
     older,
@@ -55,7 +56,8 @@ function newNode(pool: ReadStore): SendCommandParts {
 
 async function send(node: SendCommandParts, n: number, bodyHash = `hash-${n}`) {
   const command = { type: 'cancel', requestId: `r-${n}`, subject: null } as const;
-  const input = { ref, command, idempotencyKey: `k-${n}`, bodyHash, actor: 'application:test', outOfReach: () => null };
+  const reach = { outOfReach: () => null, fileOutOfReach: () => null };
+  const input = { ref, command, idempotencyKey: `k-${n}`, bodyHash, actor: 'application:test', ...reach };
   return await sendCommand(node, input);
 }
 

@@ -60,6 +60,10 @@ function deletion(pool: ReadStore, tenantId: string) {
       told.push('rows');
       await eraseRows(pool, [tenants], id);
     },
+    eraseObjects: async (id) => {
+      told.push(`objects of ${id === tenantId ? 'it' : 'another'}`);
+      await Promise.resolve();
+    },
     scrubRows: async () => await scrub({ pool, groups: [tenants], logger: capturedLog().logger }),
     logger: capturedLog().logger,
   });
@@ -89,7 +93,7 @@ describe('deleting a tenant', () => {
     // The rebuild did bring them back, and they are gone again.
     expect(between).toContain(tenantId);
     expect(await rows()).not.toContain(tenantId);
-    expect(told).toEqual(['rows', 'rows', 'removed']);
+    expect(told).toEqual(['rows', 'objects of it', 'rows', 'removed']);
     await rebuilt(pool);
     expect(await rows()).not.toContain(tenantId);
   });

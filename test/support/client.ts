@@ -14,6 +14,8 @@ export interface Answer {
   readonly status: number;
   readonly headers: IncomingHttpHeaders;
   readonly text: string;
+  /** The body as it came. */
+  readonly bytes: Buffer;
   /** The body as JSON; undefined when it is none. */
   readonly json: unknown;
 }
@@ -44,8 +46,9 @@ export async function send(base: string, raw: RawRequest): Promise<Answer> {
       response.on('data', (part: Buffer) => parts.push(part));
       response.on('error', reject);
       response.on('end', () => {
-        const text = Buffer.concat(parts).toString();
-        resolve({ status: response.statusCode ?? 0, headers: response.headers, text, json: jsonOf(text) });
+        const bytes = Buffer.concat(parts);
+        const text = bytes.toString();
+        resolve({ status: response.statusCode ?? 0, headers: response.headers, text, bytes, json: jsonOf(text) });
       });
     });
     request.setTimeout(timeoutMs, () => request.destroy(new Error(`no answer within ${timeoutMs} ms`)));

@@ -127,7 +127,9 @@ export class TestNode implements AsyncDisposable {
     const shared = { work, liveness, clock: systemClock, logger };
     const spending = new Repository({ type: budgetType, store: log.store, cacheBytes: 1_000_000 });
     const budgets = new BudgetGate({ loop, budgets: spending, clock: systemClock, isBudgeted: () => false });
-    this.worker = new Worker({ ...shared, workerId, loop, sessions, models, budgets, concurrency, ...drain });
+    // Nothing that these turns are asked names a file.
+    const files = async (): Promise<null> => await Promise.resolve(null);
+    this.worker = new Worker({ ...shared, workerId, loop, sessions, models, budgets, files, concurrency, ...drain });
     this.dispatcher = new Dispatcher({
       ...shared,
       shard: 0,

@@ -1,6 +1,9 @@
+import { findS3Server } from './s3-server.ts';
 import { findNatsServer } from '#src/app/embedded/nats-binary.ts';
 
-/** Once, before the workers start: or several of them would fetch the nats-server at the same time. */
+/** Once, before the workers start: or several of them would fetch the same server at the same time. */
 export default async function setup(): Promise<void> {
-  await findNatsServer({ report: (line) => void process.stdout.write(`${line}\n`) });
+  const report = (line: string): void => void process.stdout.write(`${line}\n`);
+  await findNatsServer({ report });
+  await findS3Server(report);
 }

@@ -51,6 +51,7 @@ async function joining(host: Host): Promise<Environment> {
     NATS_URL: natsUrl,
     DATABASE_URL: databaseUrl,
     AGENT_HOST_ADMIN_KEY: host.adminKey,
+    AGENT_HOST_OBJECTS_DIR: join(host.dataDir, 'objects'),
     ...(kek === null ? {} : { AGENT_HOST_KEK_FILE: join(host.dataDir, 'kek') }),
   };
 }

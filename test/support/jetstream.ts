@@ -1,3 +1,4 @@
+import type { KeyObject } from 'node:crypto';
 import { createCodec } from '#src/streams/codec.ts';
 import { JetStreamKeyValue } from '#src/streams/jetstream/key-value.ts';
 import type { KeyValue } from '#src/streams/key-value.ts';
@@ -31,18 +32,20 @@ export interface TestLog extends AsyncDisposable {
 
 type StoreOptions = Pick<EventStoreOptions, 'publishTimeoutMs' | 'appendDeadlineMs' | 'onRoundTrip' | 'onOutcome'>;
 
+type LogOptions = { shards?: number; codec?: CommitCodec; hostKey?: KeyObject } & StoreOptions;
+
 /**
  * Tests name tenants that nobody has created: a tenant's first append makes its data key, as its creation does otherwise.
- * `codec`: another node's, which is not cut off when this one is.
+ * `codec`: another node's, which is not cut off when this one is. `hostKey`: that of a Host that runs on the same server.
  */
 export async function openLog(
   url: string,
-  { shards = 1, ...options }: { shards?: number; codec?: CommitCodec } & StoreOptions = {},
+  { shards = 1, hostKey = TEST_HOST_KEY, ...options }: LogOptions = {},
 ): Promise<TestLog> {
   const connections = await connectNats(url, 'test');
   const topology = await ensureTopology(connections.appends, { shards, replicas: 1 });
   const secrets = new JetStreamKeyValue(connections.appends, { kv: topology.buckets.secrets, name: 'SECRETS' });
-  const keyring = new Keyring({ bucket: secrets, hostKey: TEST_HOST_KEY, logger: capturedLog().logger });
+  const keyring = new Keyring({ bucket: secrets, hostKey, logger: capturedLog().logger });
   await keyring.start();
   const obtain: Keyring['obtain'] = async (tenant) => {
     await keyring.create(tenant);

@@ -69,6 +69,7 @@ export class ModelCalls {
       settings: {},
       instructions: 'Be brief.',
       messages: [{ role: 'user', text: 'ping' }],
+      file: async () => await Promise.resolve(null),
       answered: 0,
       tools: [],
       outputSchema: null,

@@ -199,8 +199,20 @@ const toolName = z.string().regex(/^[a-zA-Z0-9_-]{1,64}$/);
 const object = z.record(z.string(), z.unknown());
 const jsonObjectText = z.string().transform((value) => object.parse(JSON.parse(value)));
 
+const base64 = z.base64().min(1);
+const dataUrl = (type: string) => z.string().regex(new RegExp(`^data:${type};base64,[A-Za-z0-9+/]+=*$`));
+const imageUrl = dataUrl('image/(png|jpeg|gif|webp)');
+
 const anthropicBlock = z.discriminatedUnion('type', [
   z.object({ type: z.literal('text'), text }),
+  z.object({
+    type: z.literal('image'),
+    source: z.object({ type: z.literal('base64'), media_type: z.string().startsWith('image/'), data: base64 }),
+  }),
+  z.object({
+    type: z.literal('document'),
+    source: z.object({ type: z.literal('base64'), media_type: z.literal('application/pdf'), data: base64 }),
+  }),
   z.object({ type: z.literal('tool_use'), id: safeId, name: toolName, input: object }),
   z.object({
     type: z.literal('tool_result'),
@@ -217,7 +229,18 @@ const anthropicRequest = z.object({
 });
 const openaiItem = z.union([
   z.object({ role: z.enum(['system', 'developer']), content: text }),
-  z.object({ role: z.literal('user'), content: z.array(z.object({ type: z.literal('input_text'), text })).min(1) }),
+  z.object({
+    role: z.literal('user'),
+    content: z
+      .array(
+        z.discriminatedUnion('type', [
+          z.object({ type: z.literal('input_text'), text }),
+          z.object({ type: z.literal('input_image'), image_url: imageUrl }),
+          z.object({ type: z.literal('input_file'), filename: text, file_data: dataUrl('application/pdf') }),
+        ]),
+      )
+      .min(1),
+  }),
   z.object({
     role: z.literal('assistant'),
     content: z.union([text, z.array(z.object({ type: z.literal('output_text'), text })).min(1)]),
@@ -228,6 +251,7 @@ const openaiItem = z.union([
 const openaiRequest = z.object({ model: text, store: z.literal(false), input: z.array(openaiItem).min(1) });
 const googlePart = z.union([
   z.object({ text }),
+  z.object({ inlineData: z.object({ mimeType: text, data: base64 }) }),
   z.object({ functionCall: z.object({ id: safeId, name: toolName, args: object }) }),
   z.object({ functionResponse: z.object({ id: safeId, name: toolName, response: object }) }),
 ]);
@@ -239,7 +263,17 @@ const chatMessage = z.discriminatedUnion('role', [
   z.object({ role: z.literal('system'), content: text }),
   z.object({
     role: z.literal('user'),
-    content: z.union([text, z.array(z.object({ type: z.literal('text'), text })).min(1)]),
+    content: z.union([
+      text,
+      z
+        .array(
+          z.discriminatedUnion('type', [
+            z.object({ type: z.literal('text'), text }),
+            z.object({ type: z.literal('image_url'), image_url: z.object({ url: imageUrl }) }),
+          ]),
+        )
+        .min(1),
+    ]),
   }),
   z.object({
     role: z.literal('assistant'),
@@ -304,8 +338,9 @@ function openaiSpoken(item: z.output<typeof openaiItem>): Spoken[] {
   return [{ ...NOTHING, role: item.role, texts: textsOf(item.content) }];
 }
 
-function textsOf(content: string | readonly { readonly text: string }[]): string[] {
-  return typeof content === 'string' ? [content] : content.map((part) => part.text);
+function textsOf(content: string | readonly object[]): string[] {
+  if (typeof content === 'string') return [content];
+  return content.flatMap((part) => ('text' in part ? [String(part.text)] : []));
 }
 
 function chatSpoken(message: z.output<typeof chatMessage>): Spoken[] {

@@ -19,6 +19,8 @@ export class TcpProxy implements AsyncDisposable {
   #replyBytesLeft = Infinity;
   #dropsRequests = false;
   #delayMs = 0;
+  #isAway = false;
+  #instead: string | null = null;
   #repliesLost = 0;
 
   private constructor(listener: Server) {
@@ -50,6 +52,8 @@ export class TcpProxy implements AsyncDisposable {
     this.#replyBytesLeft = Infinity;
     this.#dropsRequests = false;
     this.#delayMs = 0;
+    this.#isAway = false;
+    this.#instead = null;
   }
 
   /** The server's bytes are lost from now on, or after so many more: it has stored what it was sent, nobody hears of it. */
@@ -65,6 +69,17 @@ export class TcpProxy implements AsyncDisposable {
   /** Both directions are late by so much from now on. */
   delayBy(ms: number): void {
     this.#delayMs = ms;
+  }
+
+  /** Nobody reaches the server from now on: every connection is ended, new ones at once. */
+  goAway(): void {
+    this.#isAway = true;
+    this.cutAll();
+  }
+
+  /** From now on a client that sends anything is answered this, and its connection ends: the server hears nothing of it. */
+  answerWith(text: string): void {
+    this.#instead = text;
   }
 
   /** Ends every connection; new ones are taken. */
@@ -83,6 +98,10 @@ export class TcpProxy implements AsyncDisposable {
   }
 
   #join(client: Socket, target: number): void {
+    if (this.#isAway) {
+      client.destroy();
+      return;
+    }
     const server = connect({ host: '127.0.0.1', port: target, noDelay: true });
     client.setNoDelay(true);
     const pair = { client, server };
@@ -92,11 +111,19 @@ export class TcpProxy implements AsyncDisposable {
       client.destroy();
       server.destroy();
     };
-    for (const socket of [client, server]) {
-      socket.on('error', end);
-      socket.on('close', end);
+    for (const socket of [client, server]) socket.on('error', end);
+    for (const [socket, other] of [
+      [client, server],
+      [server, client],
+    ] as const) {
+      socket.on('close', () => {
+        if (other.destroyed || other.writableEnded) this.#pairs.delete(pair);
+      });
     }
-    this.#pump(client, server, (chunk) => (this.#dropsRequests ? null : chunk));
+    this.#pump(client, server, (chunk) => {
+      if (this.#instead !== null && !client.writableEnded) client.end(this.#instead);
+      return this.#dropsRequests || this.#instead !== null ? null : chunk;
+    });
     this.#pump(server, client, (chunk) => this.#reply(chunk));
   }
 
@@ -107,6 +134,10 @@ export class TcpProxy implements AsyncDisposable {
     const write = (chunk: Buffer): void => {
       if (!to.destroyed) to.write(chunk);
     };
+    // What has been received before the end is still on its way.
+    from.on('close', () => {
+      before = before.then(() => void to.end());
+    });
     from.on('data', (received) => {
       const chunk = filter(Buffer.isBuffer(received) ? received : Buffer.from(received));
       if (chunk === null) return;

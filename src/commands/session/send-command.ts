@@ -1,6 +1,8 @@
 import type { AgentEvent } from '../../domain/agent/events.ts';
 import type { ModelSelection, UsedAgents } from '../../domain/agent/manifest.ts';
 import type { AgentState } from '../../domain/agent/state.ts';
+import type { ArtifactEvent } from '../../domain/artifact/events.ts';
+import type { ArtifactState } from '../../domain/artifact/state.ts';
 import type { BudgetEvent } from '../../domain/budget/events.ts';
 import type { BudgetState } from '../../domain/budget/state.ts';
 import type { Decision } from '../../domain/kernel/decision.ts';
@@ -23,16 +25,22 @@ import type { OpenSession, SessionState } from '../../domain/session/state.ts';
 import type { TurnContext } from '../../domain/turn/draft.ts';
 import type { Clock } from '../../lib/clock.ts';
 import { newId } from '../../lib/ids.ts';
+import type { ArtifactReach } from '../artifact/parts.ts';
 import { encodeCursor } from '../../streams/cursor.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
 import type { CommandLoop } from '../execute.ts';
 import type { Repository } from '../repository.ts';
 import { raiseBudget } from '../tenant/budgets.ts';
+import { resolveParts } from './message-files.ts';
+import type { ResolvedParts, SentPart } from './message-files.ts';
 import type { TurnPlace, TurnRunner } from './turn-runner.ts';
 import { usedAgents } from './used-agents.ts';
 
+/** A message as it is sent: what its files are is found out when it is accepted. */
+type SentMessage = Omit<MessageCommand, 'parts'> & { readonly parts?: readonly SentPart[] | undefined };
+
 export type SessionCommand =
-  | ({ readonly type: 'message' } & MessageCommand)
+  | ({ readonly type: 'message' } & SentMessage)
   | ({ readonly type: 'cancel' } & CancelCommand)
   | ({ readonly type: 'approve' } & ApproveCommand)
   | ({ readonly type: 'respond' } & RespondCommand)
@@ -51,6 +59,8 @@ export interface SendCommandInput {
    * who has reached it, whatever the session waits for by now.
    */
   readonly outOfReach: (session: OpenSession, isRepetition: boolean) => Rejection | null;
+  /** The same of an artifact that a message names. */
+  readonly fileOutOfReach: ArtifactReach;
 }
 
 export interface CommandAccepted {
@@ -71,6 +81,7 @@ export interface SendCommandParts {
   readonly budgets: Repository<BudgetState, BudgetEvent>;
   readonly loop: CommandLoop;
   readonly agents: Repository<AgentState, AgentEvent>;
+  readonly artifacts: Repository<ArtifactState, ArtifactEvent>;
   readonly sessions: Repository<SessionState, SessionEvent>;
   readonly older: OlderReceipts;
   /** Whether the tenant takes no new message because it is about to be deleted. */
@@ -98,7 +109,8 @@ export async function sendCommand(
     if (agents.kind === 'rejected') return agents;
     const refusal = await raised(parts, input);
     if (refusal !== null) return refusal;
-    const outcome = await record(parts, input, { key, lookedUpTo, agents: agents.agents });
+    const files = await filesOf(parts, input);
+    const outcome = await record(parts, input, { key, lookedUpTo, agents: agents.agents, files });
     if (outcome !== 'look again') return outcome;
   }
 }
@@ -130,7 +142,7 @@ function keyOf({ command, idempotencyKey }: SendCommandInput): string {
 async function record(
   parts: SendCommandParts,
   input: SendCommandInput,
-  context: Pick<DecideContext, 'key' | 'lookedUpTo' | 'agents'>,
+  context: Pick<DecideContext, 'key' | 'lookedUpTo' | 'agents' | 'files'>,
 ): Promise<CommandAccepted | Rejection | 'look again'> {
   const { ref, command, bodyHash: hash } = input;
   const { key } = context;
@@ -162,13 +174,15 @@ interface DecideContext {
   readonly lookedUpTo: number;
   /** Agents that the message's own manifest uses as tools. */
   readonly agents: UsedAgents | undefined;
+  /** The parts of the message, or why one of them cannot be had. */
+  readonly files: ResolvedParts | Rejection;
   readonly place: TurnPlace | null;
 }
 
 /** The order of the contract: existence, idempotent replay, state. */
 function decide(
   state: SessionState,
-  { parts, input, key, lookedUpTo, agents, place }: DecideContext,
+  { parts, input, key, lookedUpTo, agents, files, place }: DecideContext,
 ): Decision<SessionEvent, Reply> {
   const { command, bodyHash, outOfReach } = input;
   if (state.status === 'absent') return reject('not_found', 'No such session.');
@@ -182,18 +196,32 @@ function decide(
   // The look-up was made on an older fold, and receipts have left since: this key's may be one of them.
   if (state.receipts.evictedUpTo > lookedUpTo && mayBeEvicted(state.receipts, key))
     return { kind: 'unchanged', reply: { turnId: null, claimed: false, first: null } };
+  // A command that was accepted before is answered as it was, also when its files have gone since.
+  if (files.kind === 'rejected') return files;
   if (command.type === 'message' && parts.isDraining(input.ref.tenant)) return draining();
   const context = { nowMs: parts.clock(), jitter: Math.random(), workerId: place?.workerId ?? null };
   const decision =
     command.type === 'message'
-      ? decideMessage(state, command, {
-          ...context,
-          newTurnId: newId('tu'),
-          tenantModel: parts.tenantModel(input.ref.tenant),
-          agents,
-        })
+      ? decideMessage(
+          state,
+          { ...command, parts: files.parts },
+          {
+            ...context,
+            newTurnId: newId('tu'),
+            tenantModel: parts.tenantModel(input.ref.tenant),
+            agents,
+          },
+        )
       : decideOther(state, command, context);
   return decision.kind === 'rejected' ? decision : { ...decision, reply: { ...decision.reply, first: null } };
+}
+
+async function filesOf(
+  { artifacts }: SendCommandParts,
+  { ref, command, fileOutOfReach: outOfReach }: SendCommandInput,
+): Promise<ResolvedParts | Rejection> {
+  const parts = command.type === 'message' ? command.parts : undefined;
+  return await resolveParts(artifacts, ref.tenant, { parts, outOfReach });
 }
 
 function decideOther(

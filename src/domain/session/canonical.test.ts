@@ -39,6 +39,18 @@ const FULL: { readonly [T in Types]: DataOf<T> } = {
   },
   'session.updated': { labels: {} },
   'session.deleted': {},
+  'artifact.created': {
+    turnId: TURN,
+    artifactId: 'af_1',
+    kind: 'file',
+    name: 'n',
+    contentType: 'text/plain',
+    version: 1,
+    size: 2,
+    sha256: 'h',
+    source: 'upload',
+  },
+  'artifact.deleted': { turnId: TURN, artifactId: 'af_1', name: 'n' },
   'command.message': {
     turnId: TURN,
     requestId: 'r',
@@ -152,6 +164,8 @@ const SHOWN: Partial<Record<Types, readonly string[]>> = {
   'turn.completed': ['output', 'usage'],
   'turn.failed': ['error'],
   'turn.cancelled': ['reason'],
+  'artifact.created': ['artifactId', 'contentType', 'kind', 'name', 'sha256', 'size', 'source', 'version'],
+  'artifact.deleted': ['artifactId', 'name'],
 };
 
 const types = Object.keys(sessionEventSchemas) as Types[];

@@ -1,5 +1,6 @@
 import type { AgentRef } from '../action/events.ts';
 import type { HookPoint } from '../agent/manifest.ts';
+import { artifactPayload } from './artifact-events.ts';
 import type { SessionEvent } from './events.ts';
 
 /** An event as the canonical history shows it. */
@@ -36,6 +37,8 @@ const CANONICAL: ReadonlySet<string> = new Set([
   'turn.completed',
   'turn.failed',
   'turn.cancelled',
+  'artifact.created',
+  'artifact.deleted',
 ]);
 
 /** The event as readers see it, member by member; null: it is internal. */
@@ -77,6 +80,9 @@ function payloadOf(event: SessionEvent): Readonly<Record<string, unknown>> {
       const { agent, callId, status, outcome } = event.data;
       return { agent, callId, status, outcome };
     }
+    case 'artifact.created':
+    case 'artifact.deleted':
+      return artifactPayload(event);
     default:
       return stepPayload(event);
   }

@@ -5,6 +5,7 @@ import {
   CONVERSATION_MESSAGES_MAX,
   emptyConversation,
   evolveConversation,
+  messageFiles,
   messageText,
 } from './conversation.ts';
 import type { Conversation } from './conversation.ts';
@@ -91,8 +92,19 @@ test('calls that a turn left open are answered before the next message, for no p
 
 test('the text of a message: its content, or its parts', () => {
   expect(messageText({ content: 'a' })).toBe('a');
-  expect(messageText({ parts: [{ text: 'a' }, { text: 'b' }] })).toBe('a\nb');
+  const file = { type: 'file', artifactId: 'af_1', version: 2 } as const;
+  expect(messageText({ parts: [{ type: 'text', text: 'a' }, file, { type: 'text', text: 'b' }] })).toBe('a\nb');
+  expect(messageText({ parts: [file] })).toBe('');
   expect(messageText({})).toBe('');
+  expect(messageFiles({ parts: [file, { type: 'text', text: 'b' }] })).toEqual([{ artifactId: 'af_1', version: 2 }]);
+  expect([messageFiles({}), messageFiles({ parts: [{ type: 'text', text: 'b' }] })]).toEqual([undefined, undefined]);
+});
+
+test('the files of a message stay with it, and count for what is kept', () => {
+  const files = [{ artifactId: 'af_1', version: 2 }];
+  const [plain, attached] = [addMessage(emptyConversation, 'see'), addMessage(emptyConversation, 'see', files)];
+  expect(attached.messages).toEqual([{ role: 'user', text: 'see', files }]);
+  expect(attached.chars).toBeGreaterThan(plain.chars);
 });
 
 describe('bounds', () => {

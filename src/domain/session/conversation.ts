@@ -1,10 +1,22 @@
 import type { Outcome } from '../action/events.ts';
-import type { SessionEvent } from './events.ts';
+import type { MessagePart, SessionEvent } from './events.ts';
+
+/** A version of an artifact that a message names. */
+export interface FileRef {
+  readonly artifactId: string;
+  readonly version: number;
+}
 
 /** What a model is shown of a session, derived from its events and from nothing else (design, section 5). */
 export type ConversationMessage =
   /** `byHost`: the Host's own words to the model, nobody's message. */
-  | { readonly role: 'user'; readonly text: string; readonly byHost?: true }
+  | {
+      readonly role: 'user';
+      readonly text: string;
+      readonly byHost?: true;
+      /** What the message has beside its text; where the bytes are is looked up for the call. */
+      readonly files?: readonly FileRef[];
+    }
   | {
       readonly role: 'assistant';
       readonly text: string;
@@ -39,8 +51,8 @@ export function startConversation(text: string): Conversation {
 }
 
 /** What a person said, as a turn takes it up. */
-export function addMessage(conversation: Conversation, text: string): Conversation {
-  return append(withAnswers(conversation), { role: 'user', text });
+export function addMessage(conversation: Conversation, text: string, files?: readonly FileRef[]): Conversation {
+  return append(withAnswers(conversation), { role: 'user', text, ...(files === undefined ? {} : { files }) });
 }
 
 /** Providers refuse a conversation with calls that nothing answers; a turn that ended early leaves some. */
@@ -95,7 +107,8 @@ function withInput(conversation: Conversation, outcome: Outcome): Conversation {
   const before = conversation.messages[at];
   if (typeof input !== 'string' || before === undefined) return conversation;
   const messages = conversation.messages.with(at, { ...before, role: 'user', text: input });
-  return { messages, chars: conversation.chars - sizeOf(before) + input.length + 30 };
+  const after = messages[at] ?? before;
+  return { messages, chars: conversation.chars - sizeOf(before) + sizeOf(after) };
 }
 
 /** A summary in place of what is cut (session/compaction.ts). */
@@ -116,9 +129,18 @@ function compacted(
 /** The text of a message command: its content, or its text parts one under the other. */
 export function messageText(message: {
   content?: string | undefined;
-  parts?: readonly { text: string }[] | undefined;
+  parts?: readonly MessagePart[] | undefined;
 }): string {
-  return message.content ?? (message.parts ?? []).map((part) => part.text).join('\n');
+  const texts = (message.parts ?? []).flatMap((part) => (part.type === 'text' ? [part.text] : []));
+  return message.content ?? texts.join('\n');
+}
+
+/** The files of a message command, in the order of its parts; absent: it has none. */
+export function messageFiles(message: { parts?: readonly MessagePart[] | undefined }): readonly FileRef[] | undefined {
+  const files = (message.parts ?? []).flatMap((part) =>
+    part.type === 'file' ? [{ artifactId: part.artifactId, version: part.version }] : [],
+  );
+  return files.length === 0 ? undefined : files;
 }
 
 function append(conversation: Conversation, message: ConversationMessage): Conversation {
@@ -143,8 +165,11 @@ function withoutOldTurns(messages: readonly ConversationMessage[], size: number)
   return { messages: messages.slice(from), chars };
 }
 
+/** A reference; the bytes are no part of what is kept. */
+const FILE_CHARS = 80;
+
 function sizeOf(message: ConversationMessage): number {
-  if (message.role === 'user') return message.text.length + 30;
+  if (message.role === 'user') return message.text.length + 30 + (message.files?.length ?? 0) * FILE_CHARS;
   if (message.role === 'tool') return JSON.stringify(message.output ?? null).length + 60;
   return message.text.length + JSON.stringify(message.toolCalls).length + 40;
 }

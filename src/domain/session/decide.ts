@@ -6,7 +6,7 @@ import { reject } from '../kernel/rejection.ts';
 import { toTimestamp } from '../kernel/time.ts';
 import * as process from '../turn/process.ts';
 import type { SessionDraft, TurnContext } from '../turn/draft.ts';
-import type { SessionEvent } from './events.ts';
+import type { MessagePart, SessionEvent } from './events.ts';
 import { evolveSession } from './state.ts';
 import type { OpenSession, SessionOpening, SessionState } from './state.ts';
 
@@ -54,7 +54,7 @@ export interface MessageCommand {
   readonly requestId: string;
   readonly subject: string | null;
   readonly content?: string | undefined;
-  readonly parts?: readonly { readonly type: 'text'; readonly text: string }[] | undefined;
+  readonly parts?: readonly MessagePart[] | undefined;
   readonly whenBusy?: 'refuse' | 'queue' | 'interrupt' | undefined;
   readonly manifest?: Manifest | undefined;
 }

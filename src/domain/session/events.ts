@@ -4,8 +4,14 @@ import type { ActionEvent } from '../action/events.ts';
 import { manifestSchema, usedAgents } from '../agent/manifest.ts';
 import { turnEventSchemas } from '../turn/events.ts';
 import type { TurnEvent } from '../turn/events.ts';
+import { sessionArtifactEventSchemas } from './artifact-events.ts';
+import type { SessionArtifactEvent } from './artifact-events.ts';
 
-export const partSchema = z.strictObject({ type: z.literal('text'), text: z.string() });
+export const partSchema = z.discriminatedUnion('type', [
+  z.strictObject({ type: z.literal('text'), text: z.string() }),
+  /** A version of an artifact, as it was found when the message was accepted. */
+  z.strictObject({ type: z.literal('file'), artifactId: z.string(), version: z.int().min(1) }),
+]);
 
 const sessionOnly = {
   'session.created': z.strictObject({
@@ -60,10 +66,17 @@ const sessionOnly = {
   }),
 } as const;
 
-export const sessionEventSchemas = { ...sessionOnly, ...turnEventSchemas, ...actionEventSchemas } as const;
+export const sessionEventSchemas = {
+  ...sessionOnly,
+  ...turnEventSchemas,
+  ...actionEventSchemas,
+  ...sessionArtifactEventSchemas,
+} as const;
 
+export type MessagePart = z.infer<typeof partSchema>;
 type Schemas = typeof sessionOnly;
 export type SessionEvent =
   | { [T in keyof Schemas]: { readonly type: T; readonly data: z.infer<Schemas[T]> } }[keyof Schemas]
   | TurnEvent
-  | ActionEvent;
+  | ActionEvent
+  | SessionArtifactEvent;

@@ -5,9 +5,11 @@ import type { ActiveTurn } from '../turn/state.ts';
 import { usageAfter } from '../turn/thread.ts';
 import { ZERO_TOTAL } from '../turn/usage.ts';
 import type { Usage } from '../turn/usage.ts';
+import { evolveRecorded } from './artifact-events.ts';
+import type { RecordedArtifacts } from './artifact-events.ts';
 import { isCanonical } from './canonical.ts';
-import { addMessage, emptyConversation, evolveConversation, messageText } from './conversation.ts';
-import type { Conversation } from './conversation.ts';
+import { addMessage, emptyConversation, evolveConversation, messageFiles, messageText } from './conversation.ts';
+import type { Conversation, FileRef } from './conversation.ts';
 import type { SessionEvent } from './events.ts';
 import { emptyReceipts } from './receipts.ts';
 import type { ReceiptBook } from './receipts.ts';
@@ -39,6 +41,8 @@ export interface SessionOpening {
 export interface QueuedMessage {
   readonly turnId: string;
   readonly text: string;
+  /** Absent: it has none. */
+  readonly files?: readonly FileRef[];
   readonly plan: Extract<SessionEvent, { type: 'turn.queued' }>['data'] | null;
 }
 
@@ -58,6 +62,8 @@ export interface OpenSession extends SessionOpening {
   readonly usage: Usage;
   readonly receipts: ReceiptBook;
   readonly conversation: Conversation;
+  /** What the history says of the session's artifacts. */
+  readonly artifacts: RecordedArtifacts;
 }
 
 /** absent → open. An open session is idle (no turn) or has exactly one active turn. */
@@ -66,7 +72,7 @@ export type SessionState = { readonly status: 'absent' } | OpenSession;
 export const initialSession: SessionState = { status: 'absent' };
 
 /** Part of a snapshot's name: raise it whenever the meaning of the folded state changes. */
-export const SESSION_FOLD_VERSION = 2;
+export const SESSION_FOLD_VERSION = 3;
 
 /** Total: it never throws, and an event that cannot apply changes nothing. */
 export function evolveSession(state: SessionState, event: SessionEvent, meta: EventMeta): SessionState {
@@ -81,7 +87,10 @@ export function evolveSession(state: SessionState, event: SessionEvent, meta: Ev
     case 'session.updated':
       return { ...next, labels: event.data.labels };
     case 'command.message': {
-      const message = { turnId: event.data.turnId, text: messageText(event.data), plan: null };
+      const files = messageFiles(event.data);
+      const { turnId } = event.data;
+      const attached = files === undefined ? {} : { files };
+      const message = { turnId, text: messageText(event.data), ...attached, plan: null };
       return { ...next, queue: [...state.queue, message] };
     }
     case 'turn.queued':
@@ -90,6 +99,9 @@ export function evolveSession(state: SessionState, event: SessionEvent, meta: Ev
       return started(next, event, meta);
     case 'command.cancel':
       return next;
+    case 'artifact.created':
+    case 'artifact.deleted':
+      return { ...next, artifacts: evolveRecorded(state.artifacts, event) };
     case 'turn.completed':
       return ended(next, event.data.turnId, { outcome: 'completed', at: meta.at });
     case 'turn.failed':
@@ -125,7 +137,8 @@ function started(
   const { turnId } = event.data;
   const message = state.queue.find((queued) => queued.turnId === turnId);
   const queue = state.queue.filter((queued) => queued.turnId !== turnId);
-  const conversation = message === undefined ? state.conversation : addMessage(state.conversation, message.text);
+  const conversation =
+    message === undefined ? state.conversation : addMessage(state.conversation, message.text, message.files);
   return { ...state, queue, conversation, turn: evolveTurn(state.turn, event, meta) };
 }
 
@@ -150,5 +163,6 @@ function openSession(data: Extract<SessionEvent, { type: 'session.created' }>['d
     usage: ZERO_TOTAL,
     receipts: emptyReceipts,
     conversation: emptyConversation,
+    artifacts: {},
   };
 }

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { fixtureModel } from './fixture.ts';
-import type { ModelRequest } from './port.ts';
+import type { ModelFile, ModelRequest } from './port.ts';
 
 const request = (text: string, more: Partial<ModelRequest> = {}): ModelRequest => ({
   callId: 'mc_01arz3ndektsv4rrffq69g5fav',
@@ -9,6 +9,7 @@ const request = (text: string, more: Partial<ModelRequest> = {}): ModelRequest =
   settings: {},
   instructions: 'Be brief.',
   messages: [{ role: 'user', text }],
+  file: async () => await Promise.resolve(null),
   tools: [],
   outputSchema: null,
   answered: 0,
@@ -25,6 +26,31 @@ test('echoes text, and text that looks like JSON but is no script', async () => 
       toolCalls: [],
     });
   }
+});
+
+test('a message of nothing but files: their text, or what they are', async () => {
+  const files = ['text', 'image', 'folder', 'gone'].map((artifactId) => ({ artifactId, version: 1 }));
+  const known: Readonly<Record<string, ModelFile>> = {
+    text: {
+      name: 'a.txt',
+      contentType: 'text/plain',
+      size: 4,
+      read: async () => await Promise.resolve(Buffer.from('Öl')),
+    },
+    image: {
+      name: 'i.png',
+      contentType: 'image/png',
+      size: 3,
+      read: async () => await Promise.resolve(Buffer.alloc(3)),
+    },
+    folder: { name: 'out', contentType: 'text/x-folder', size: 9, read: null },
+  };
+  const file: ModelRequest['file'] = async ({ artifactId }) => await Promise.resolve(known[artifactId] ?? null);
+  const said = async (text: string) =>
+    await fixtureModel.call(request('', { messages: [{ role: 'user', text, files }], file }), never);
+  const text = 'echo: Öl\n[i.png, image/png, 3 bytes]\n[out, text/x-folder, 9 bytes]\n[a deleted file]';
+  expect(await said('')).toMatchObject({ text });
+  expect(await said('words')).toMatchObject({ text: 'echo: words' });
 });
 
 test('plays a step per answered call and echoes the tool result past the last one', async () => {

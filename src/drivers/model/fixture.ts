@@ -4,7 +4,7 @@ import type { ModelOutcome } from '../../domain/turn/process.ts';
 import { NO_USAGE } from '../../domain/turn/usage.ts';
 import type { Usage } from '../../domain/turn/usage.ts';
 import { delay } from '../../lib/backoff.ts';
-import type { ModelDriver, ModelRequest } from './port.ts';
+import type { ModelDriver, ModelFile, ModelRequest } from './port.ts';
 
 const step = z.strictObject({
   text: z.string().optional(),
@@ -26,13 +26,31 @@ type Step = z.infer<typeof step>;
  * call, and echoes where there is none. It is free, so its cost is known to be 0.
  */
 export const fixtureModel: ModelDriver = {
-  async call(request, signal) {
+  async call(asked, signal) {
+    const request = await withTextOfFiles(asked);
     const played = scriptOf(request)[request.answered];
     if (played?.delayMs !== undefined) await delay(played.delayMs, signal);
     if (signal.aborted) return cancelled();
     return played === undefined ? echo(request) : play(played, request);
   },
 };
+
+/** A message of nothing but files says what is in those that are text, and what the others are. */
+async function withTextOfFiles(request: ModelRequest): Promise<ModelRequest> {
+  const at = request.messages.findLastIndex((message) => message.role === 'user' && message.byHost !== true);
+  const message = request.messages[at];
+  if (message?.role !== 'user' || message.text !== '' || message.files === undefined) return request;
+  const texts: string[] = [];
+  for (const ref of message.files) texts.push(await textOf(await request.file(ref)));
+  return { ...request, messages: request.messages.with(at, { ...message, text: texts.join('\n') }) };
+}
+
+async function textOf(file: ModelFile | null): Promise<string> {
+  if (file === null) return '[a deleted file]';
+  const { name, contentType, size, read } = file;
+  if (read === null || !contentType.startsWith('text/')) return `[${name}, ${contentType}, ${size} bytes]`;
+  return Buffer.from(await read()).toString();
+}
 
 function scriptOf(request: ModelRequest): readonly Step[] {
   const user = request.messages.findLast((message) => message.role === 'user' && message.byHost !== true);

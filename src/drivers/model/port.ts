@@ -1,6 +1,6 @@
 import type { ModelSettings } from '../../domain/agent/manifest.ts';
 import type { JsonSchema } from '../../domain/kernel/json-schema.ts';
-import type { ConversationMessage } from '../../domain/session/conversation.ts';
+import type { ConversationMessage, FileRef } from '../../domain/session/conversation.ts';
 import type { ModelOutcome } from '../../domain/turn/process.ts';
 
 /** A tool as the model is told of it. */
@@ -8,6 +8,18 @@ export interface DeclaredTool {
   readonly name: string;
   readonly description?: string;
   readonly inputSchema: JsonSchema;
+}
+
+/** A file that a message names. */
+export interface ModelFile {
+  readonly name: string;
+  readonly contentType: string;
+  readonly size: number;
+  /**
+   * Its bytes; null: it is larger than a model could take, or a folder, and can only be told of.
+   * @throws ObjectsUnavailableError; whoever calls the driver makes another attempt of it
+   */
+  readonly read: (() => Promise<Uint8Array>) | null;
 }
 
 /** One step of a turn, as a model is asked for it. */
@@ -21,6 +33,8 @@ export interface ModelRequest {
   /** The system prompt. */
   readonly instructions: string;
   readonly messages: readonly ConversationMessage[];
+  /** What a file of a message is; null: it has been deleted since. A driver reads those that its model understands. */
+  readonly file: (file: FileRef) => Promise<ModelFile | null>;
   readonly tools: readonly DeclaredTool[];
   /**
    * The form of the final answer; null: text. A driver asks for it in the best way that the provider has; whether the
@@ -33,7 +47,7 @@ export interface ModelRequest {
 
 /**
  * A provider of models. `call` settles with an outcome and does not reject: what the provider reports, a refused
- * connection or an overload is a failed outcome that says whether another attempt makes sense. When the signal aborts,
+ * connection or an overload is a failed outcome that says whether another attempt makes sense; only what `file` throws may pass. When the signal aborts,
  * the request is cancelled and the call settles soon; its outcome is then looked at for its bill only.
  * No implementation retries by itself: attempts are the turn's, and each is recorded. No outcome has a key, a header
  * or the provider's own words of an error in it. Ids of tool calls are unique among all calls, whatever the provider

@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import type { JSONObject, JSONValue, LanguageModelV4Message, LanguageModelV4ToolResultPart } from '@ai-sdk/provider';
 import type { ConversationMessage } from '../../domain/session/conversation.ts';
+import type { Attachments } from './attachments.ts';
 
 type Assistant = Extract<ConversationMessage, { role: 'assistant' }>;
 type ToolResult = Extract<ConversationMessage, { role: 'tool' }>;
@@ -14,13 +15,17 @@ const UNFINISHED = 'The call was not finished: its turn was ended before.';
  * The conversation in the form that every provider takes: roles alternate, an assistant's message is never empty, and
  * after its tool calls come exactly their results.
  */
-export function toPrompt(instructions: string, messages: readonly ConversationMessage[]): LanguageModelV4Message[] {
+export function toPrompt(
+  instructions: string,
+  messages: readonly ConversationMessage[],
+  attachments: Attachments,
+): LanguageModelV4Message[] {
   const prompt: LanguageModelV4Message[] = [];
   if (instructions.trim() !== '') prompt.push({ role: 'system', content: instructions });
   for (let i = 0; i < messages.length;) {
     const message = messages[i];
     i += 1;
-    if (message?.role === 'user') addUser(prompt, message.text);
+    if (message?.role === 'user') addUser(prompt, message.text, attachments.get(message) ?? []);
     if (message?.role !== 'assistant') continue;
     const results: ToolResult[] = [];
     for (let next = messages[i]; next?.role === 'tool'; next = messages[i]) {
@@ -32,11 +37,16 @@ export function toPrompt(instructions: string, messages: readonly ConversationMe
   return prompt;
 }
 
-function addUser(prompt: LanguageModelV4Message[], said: string): void {
-  const part = { type: 'text' as const, text: said.trim() === '' ? NO_TEXT : said };
+function addUser(
+  prompt: LanguageModelV4Message[],
+  said: string,
+  files: NonNullable<ReturnType<Attachments['get']>>,
+): void {
+  const text = said.trim() === '' ? (files.length === 0 ? [NO_TEXT] : []) : [said];
+  const parts = [...text.map((one) => ({ type: 'text' as const, text: one })), ...files];
   const last = prompt.at(-1);
-  if (last?.role === 'user') last.content.push(part);
-  else prompt.push({ role: 'user', content: [part] });
+  if (last?.role === 'user') last.content.push(...parts);
+  else prompt.push({ role: 'user', content: parts });
 }
 
 function addAssistant(prompt: LanguageModelV4Message[], message: Assistant, results: readonly ToolResult[]): void {

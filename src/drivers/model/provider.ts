@@ -5,6 +5,8 @@ import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
 import type { LanguageModelV4, LanguageModelV4CallOptions, SharedV4ProviderOptions } from '@ai-sdk/provider';
 import type { ModelOutcome } from '../../domain/turn/process.ts';
 import { outcomeOf } from './answer.ts';
+import { attachmentsOf } from './attachments.ts';
+import type { Attachments } from './attachments.ts';
 import type { ModelClient } from './client.ts';
 import { failed, failureOf } from './failure.ts';
 import type { ModelConnection, ModelConnections, ModelDriver, ModelRequest, RemoteProvider } from './port.ts';
@@ -34,11 +36,12 @@ const UNREADABLE_KEY_RETRY_MS = 1_000;
 export function remoteModel(provider: RemoteProvider, parts: RemoteModelParts): ModelDriver {
   return {
     async call(request, signal) {
+      const attachments = await attachmentsOf(provider, request);
       try {
         const connection = await parts.connections(request.tenant, provider);
         const reached = reach(provider, connection, parts.client.fetch);
         if ('kind' in reached) return reached;
-        const options = optionsOf(provider, request);
+        const options = optionsOf(provider, request, attachments);
         if ('kind' in options) return options;
         const result = await reached.model(request.model).doGenerate({ ...options, abortSignal: signal });
         return outcomeOf(result, { callId: request.callId, model: request.model, seller: reached.seller });
@@ -91,7 +94,11 @@ function reach(
   }
 }
 
-function optionsOf(provider: RemoteProvider, request: ModelRequest): LanguageModelV4CallOptions | ModelOutcome {
+function optionsOf(
+  provider: RemoteProvider,
+  request: ModelRequest,
+  attachments: Attachments,
+): LanguageModelV4CallOptions | ModelOutcome {
   const { settings, tools, outputSchema } = request;
   const native = outputSchema !== null && takesSchema(provider, outputSchema, tools);
   const instructions = outputSchema === null || native ? request.instructions : asking(request, outputSchema);
@@ -99,7 +106,7 @@ function optionsOf(provider: RemoteProvider, request: ModelRequest): LanguageMod
   if ('kind' in effort) return effort;
   const { temperature, maxOutputTokens } = settings;
   return {
-    prompt: toPrompt(instructions, request.messages),
+    prompt: toPrompt(instructions, request.messages, attachments),
     ...(temperature === undefined ? {} : { temperature }),
     ...(maxOutputTokens === undefined ? {} : { maxOutputTokens }),
     ...(tools.length === 0 ? {} : { tools: tools.map(toolOf) }),

@@ -1,5 +1,6 @@
 import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
 import { ACCESS } from '../../auth/authorize.ts';
+import type { ArtifactUse } from '../../commands/artifact/limits.ts';
 import { createTenant } from '../../commands/tenant/create-tenant.ts';
 import type { CreateTenantParts } from '../../commands/tenant/create-tenant.ts';
 import { deleteTenant } from '../../commands/tenant/delete-tenant.ts';
@@ -14,11 +15,14 @@ export interface AdminRouteParts {
   readonly create: CreateTenantParts;
   readonly remove: DeleteTenantParts;
   readonly queries: TenantQueries;
+  /** What a tenant's artifacts hold. */
+  readonly artifactUse: (tenantId: string) => Promise<ArtifactUse>;
   readonly freshness: Freshness;
 }
 
 /** Tenants, for the Host admin. */
-export function adminRoutes({ create, remove, queries, freshness }: AdminRouteParts): FastifyPluginAsyncZod {
+export function adminRoutes(parts: AdminRouteParts): FastifyPluginAsyncZod {
+  const { create, remove, queries, freshness } = parts;
   return async (app) => {
     const config = { rules: { access: ACCESS.admin } };
     app.post(
@@ -57,8 +61,11 @@ export function adminRoutes({ create, remove, queries, freshness }: AdminRoutePa
         const tenant = await queries.get(tenantId);
         if (tenant === null) throw notFound('tenant');
         const { sessions, activeTurns, pendingActions } = await queries.counts(tenantId);
-        // Sandboxes and artifacts come with their own routes; until then there are none.
-        return { tenant, counts: { sessions, activeTurns, pendingActions, sandboxes: 0, artifactBytes: 0 } };
+        // Of a tenant that is going, the account may be unreadable already.
+        const isGoing = tenant.state === 'deleting';
+        const artifactBytes = isGoing ? 0 : (await parts.artifactUse(tenantId)).usedBytes;
+        // Sandboxes come with their own routes; until then there are none.
+        return { tenant, counts: { sessions, activeTurns, pendingActions, sandboxes: 0, artifactBytes } };
       },
     );
     app.delete(

@@ -1,6 +1,6 @@
 import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
 import { ACCESS } from '../../auth/authorize.ts';
-import { actorOf, outOfReach } from '../../auth/caller.ts';
+import { actorOf, artifactOutOfReach, outOfReach } from '../../auth/caller.ts';
 import type { Caller } from '../../auth/caller.ts';
 import { sendCommand } from '../../commands/session/send-command.ts';
 import type { SendCommandParts, SessionCommand } from '../../commands/session/send-command.ts';
@@ -10,7 +10,7 @@ import type { OpenSession } from '../../domain/session/state.ts';
 import { canonicalJson } from '../../lib/canonical-json.ts';
 import { sha256Hex } from '../../lib/hash.ts';
 import { callerOf } from '../gate.ts';
-import { accepted, notFound, ProblemError, refused } from '../problem.ts';
+import { accepted, ProblemError, refused } from '../problem.ts';
 import * as wire from '../wire/schemas.ts';
 import type { CommandBody } from '../wire/schemas.ts';
 import { sessionRef } from './sessions.ts';
@@ -34,6 +34,7 @@ export function commandRoutes(parts: SendCommandParts): FastifyPluginAsyncZod {
             bodyHash: sha256Hex(canonicalJson(hashed)),
             actor: actorOf(caller),
             outOfReach: (session, isRepetition) => beyondReach(caller, request.body, { session, isRepetition }),
+            fileOutOfReach: (owner) => artifactOutOfReach(caller, owner),
           }),
         );
         const { turnId, cursor, requestId } = outcome;
@@ -47,13 +48,8 @@ export function commandRoutes(parts: SendCommandParts): FastifyPluginAsyncZod {
 function toCommand(body: CommandBody, { subject, principalId }: Caller): SessionCommand {
   switch (body.type) {
     case 'message': {
-      const { idempotencyKey: _, parts, ...message } = body;
-      // A file part names an artifact version; none exists before the artifact routes do.
-      const texts = parts?.map((part) => {
-        if (part.type === 'file') throw notFound('artifact');
-        return part;
-      });
-      return { ...message, parts: texts, subject };
+      const { idempotencyKey: _, ...message } = body;
+      return { ...message, subject };
     }
     case 'cancel': {
       const { idempotencyKey: _, ...cancel } = body;

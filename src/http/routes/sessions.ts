@@ -21,7 +21,14 @@ import type { OpenSessionBody } from '../wire/schemas.ts';
 export interface SessionRouteParts extends OpenSessionParts {
   readonly queries: SessionQueries;
   readonly freshness: Freshness;
+  /** Removes the artifacts of a session that is deleted; what it cannot do now is done later. Never throws. */
+  readonly removeArtifacts: (
+    session: AggregateRef,
+    shown: (artifact: AggregateRef, position: number | null) => Promise<void>,
+  ) => Promise<void>;
 }
+
+type Reached = Parameters<typeof outOfReach>[1];
 
 /** Opens, shows and lists sessions (wire contract, section 6). */
 export function sessionRoutes(parts: SessionRouteParts): FastifyPluginAsyncZod {
@@ -59,11 +66,11 @@ export function sessionRoutes(parts: SessionRouteParts): FastifyPluginAsyncZod {
         const caller = callerOf(request);
         const { sessionId: id } = request.params;
         const ref = sessionRef(caller, id);
-        const reach = (session: Parameters<typeof outOfReach>[1]): ReturnType<typeof outOfReach> =>
-          outOfReach(caller, session);
-        const input = { ref, actor: actorOf(caller), requestId: request.id, outOfReach: reach };
+        const reach = { outOfReach: (session: Reached) => outOfReach(caller, session) };
+        const input = { ref, actor: actorOf(caller), requestId: request.id, ...reach };
         const { position } = accepted(await deleteSession(parts, input));
         await freshness('sessions', ref, position);
+        await parts.removeArtifacts(ref, async (of, at) => await freshness('artifacts', of, at));
         return { id, deleted: true as const };
       },
     );

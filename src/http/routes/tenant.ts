@@ -1,5 +1,6 @@
 import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
 import { ACCESS } from '../../auth/authorize.ts';
+import type { ArtifactUse } from '../../commands/artifact/limits.ts';
 import { seedTenant } from '../../commands/tenant/manage-model.ts';
 import { readTenant } from '../../commands/tenant/manage-tenant.ts';
 import { EXECUTORS_MAX, ISSUERS_MAX, KEYS_MAX } from '../../domain/tenant/limits.ts';
@@ -18,6 +19,8 @@ export interface TenantRouteParts extends ModelRouteParts {
   readonly queries: TenantQueries;
   readonly checks: () => Promise<Checks>;
   readonly limits: { readonly bodyBytes: number; readonly streams: number };
+  /** What the tenant's artifacts may hold, and do. */
+  readonly artifactUse: (tenantId: string) => Promise<ArtifactUse>;
 }
 
 /** The tenant's status, its seed and its audit trail (wire contract, section 12). */
@@ -68,9 +71,11 @@ export function tenantRoutes(parts: TenantRouteParts): FastifyPluginAsyncZod {
   };
 }
 
-async function statusOfTenant({ queries, checks, limits, fixtureModel }: TenantRouteParts, tenant: KnownTenant) {
+async function statusOfTenant(parts: TenantRouteParts, tenant: KnownTenant) {
+  const { queries, checks, limits, fixtureModel } = parts;
   const { id, name, status: state, createdAt, updatedAt, keys, issuers, executors } = tenant;
   const { database, engine, streams, objects } = await checks();
+  const use = await parts.artifactUse(id);
   return {
     tenant: { id, name, state, createdAt, updatedAt },
     checks: { store: database, execution: engine, streams, objects },
@@ -80,7 +85,8 @@ async function statusOfTenant({ queries, checks, limits, fixtureModel }: TenantR
       keys: keys.length - 1,
       issuers: Object.keys(issuers).length,
       executors: executors.length,
+      artifactBytes: use.usedBytes,
     },
-    limits: { ...limits, keys: KEYS_MAX, issuers: ISSUERS_MAX, executors: EXECUTORS_MAX },
+    limits: { ...limits, keys: KEYS_MAX, issuers: ISSUERS_MAX, executors: EXECUTORS_MAX, ...use.limits },
   };
 }

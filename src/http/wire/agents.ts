@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { agentIdSchema, manifestSchema } from '../../domain/agent/manifest.ts';
 import { text } from '../../domain/kernel/schemas.ts';
-import { nullableCursor, requestId, timestamp } from './schemas.ts';
+import { nullableCursor, requestId, timestamp } from './parts.ts';
 
 /** Shapes of the agent routes (wire contract, section 5). */
 

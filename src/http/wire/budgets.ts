@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { BUDGETS_MAX } from '../../domain/budget/events.ts';
 import { clientId } from '../../domain/kernel/schemas.ts';
-import { requestId } from './schemas.ts';
+import { requestId } from './parts.ts';
 
 /** Shapes of the budget routes (wire contract, section 8). */
 const fields = {

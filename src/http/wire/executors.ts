@@ -1,7 +1,8 @@
 import { z } from 'zod';
 import { agentIdSchema, hookPoint } from '../../domain/agent/manifest.ts';
 import { clientId, text } from '../../domain/kernel/schemas.ts';
-import { listQuery, requestId } from './schemas.ts';
+import { requestId } from './parts.ts';
+import { listQuery } from './schemas.ts';
 
 /** Shapes of executors and of the actions that they take (wire contract, section 9). */
 

@@ -1,7 +1,8 @@
 import { z } from 'zod';
 import { agentIdSchema } from '../../domain/agent/manifest.ts';
 import { agentShape } from './executors.ts';
-import { listQuery, nullableCursor, sessionListQuery, timestamp } from './schemas.ts';
+import { nullableCursor, timestamp } from './parts.ts';
+import { listQuery, sessionListQuery } from './schemas.ts';
 
 /** Shapes of the inbox (wire contract, section 8). */
 

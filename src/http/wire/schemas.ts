@@ -5,27 +5,9 @@ import { ACTIVE_WORK } from '../../domain/tenant/events.ts';
 import { usageSchema } from '../../domain/turn/usage.ts';
 import { SCOPES } from '../../auth/caller.ts';
 import { modelSeed, tenantModel } from './model.ts';
+import { count, cursor, idempotencyKey, nullableCursor, requestId, sha256, timestamp } from './parts.ts';
 
 /** Shapes of requests and responses: they validate, and the OpenAPI document is made from them. */
-
-/** A number in a query, written in digits. */
-function count(min: number, max: number, byDefault: number) {
-  return z
-    .string()
-    .regex(/^\d{1,6}$/, 'must be a whole number')
-    .transform(Number)
-    .refine((value) => value >= min && value <= max, `must be from ${min} to ${max}`)
-    .default(byDefault)
-    .meta({ type: 'integer', minimum: min, maximum: max, default: byDefault });
-}
-
-export const requestId = text(1, 256);
-const idempotencyKey = text(1, 256);
-/** Whatever is no cursor is refused as such where it is read. */
-const cursor = z.string();
-const sha256 = z.string().regex(/^[0-9a-f]{64}$/, 'must be 64 lower-case hex digits');
-export const timestamp = z.iso.datetime();
-export const nullableCursor = z.string().nullable();
 
 export const problem = z
   .object({
@@ -190,8 +172,15 @@ export const tenantStatus = z.object({
   tenant,
   checks: z.object({ store: check, execution: check, streams: check, objects: check }),
   model: tenantModel,
-  counts: z.object({ agents: z.int(), sessions: z.int(), activeTurns: z.int(), pendingActions: z.int(), ...held }),
-  limits: z.object({ bodyBytes: z.int(), ...held, streams: z.int() }),
+  counts: z.object({
+    agents: z.int(),
+    sessions: z.int(),
+    activeTurns: z.int(),
+    pendingActions: z.int(),
+    ...held,
+    artifactBytes: z.int(),
+  }),
+  limits: z.object({ bodyBytes: z.int(), ...held, streams: z.int(), fileBytes: z.int(), totalBytes: z.int() }),
 });
 
 const auditEntry = z

@@ -31,12 +31,15 @@ const TOO_LONG = ['x'.repeat(201), 'x'.repeat(5_000), '%41'.repeat(201)];
 export function parameters(call: Call): void {
   test('path parameters that are no ids, or badly encoded', async () => {
     for (const name of Object.keys(call.row.params ?? {})) {
-      for (const id of [...BAD_ENCODINGS, ...BAD_IDS, ...TOO_LONG]) {
+      const isFree = call.row.freeParams?.includes(name) === true;
+      for (const id of isFree ? BAD_ENCODINGS : [...BAD_ENCODINGS, ...BAD_IDS, ...TOO_LONG]) {
         // With everything behind it wrong too: the body, and the resource is not there.
         const answer = await call.send({ path: call.path({ [name]: id }), ...(call.hasBody ? { body: '{}' } : {}) });
         expect(invalid(answer), id).not.toEqual([]);
       }
-      refused(await call.send({ path: call.path({ [name]: '' }) }), 404, 'not_found');
+      const [status, code] =
+        call.row.realm === 'open' ? ([401, 'credential_required'] as const) : ([404, 'not_found'] as const);
+      refused(await call.send({ path: call.path({ [name]: '' }) }), status, code);
     }
   });
 }

@@ -32,6 +32,9 @@ export async function makeWorld(target: BadInputTarget): Promise<World> {
     const { turnId } = await tenant.play(room, [{ toolCalls: [{ name: 'absent', input: {} }] }, { text: 'b' }]);
     await tenant.turnEnd(room, turnId);
   }
+  for (const name of ['a', 'b']) {
+    await tenant.request({ method: 'POST', path: `/v1/artifacts?name=${name}`, body: Buffer.from(name) });
+  }
   const studioKey = createHmac('sha256', target.adminKey).update(`studio\0${tenant.tenantId}`).digest('hex');
   const executorToken = `executor-${randomUUID()}`;
   const executors = [{ agentId: 'agent', token: executorToken }];
@@ -40,6 +43,7 @@ export async function makeWorld(target: BadInputTarget): Promise<World> {
     ...['/v1/sessions', '/v1/sessions/room%2F1', '/v1/agents', '/v1/agents/agent', '/v1/agents/agent/versions'],
     ...['/v1/tenant', '/v1/tenant/keys', '/v1/tenant/issuers', '/v1/executors', '/v1/tenant/model'],
     '/v1/tenant/model/credentials/openai',
+    ...['/v1/tenant/artifacts', '/v1/artifacts'],
   ];
   const stored = async (): Promise<unknown> => ({
     items: await tenant.items(ROOM),

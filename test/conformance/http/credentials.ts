@@ -37,6 +37,9 @@ export interface CredentialWorld {
   readonly studioKey: string;
   readonly managementKey: string;
   readonly executors: ExecutorTokens;
+  /** Of ann's session, and a link to it. */
+  readonly artifactId: string;
+  readonly linkToken: string;
   /** Of the issuer that the tenant trusts. */
   readonly signing: SigningKey;
 }

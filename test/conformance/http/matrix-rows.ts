@@ -12,8 +12,10 @@ export interface MatrixRow {
   readonly kinds: readonly Kind[];
   /** Any one of them lets a subject in; empty: no subject may use the route; `any`: every subject may. */
   readonly scopes: readonly Scope[] | 'any';
-  /** What of an agent or a session the path or the body names: a token's grants must reach it. */
-  readonly reaches?: 'agent' | 'session';
+  /** What the path, the query or the body names: a token's grants must reach it, and a subject sees its own only. */
+  readonly reaches?: 'agent' | 'session' | 'artifact';
+  /** What a right call has in its query; `{sessionId}` is replaced. */
+  readonly query?: string;
   /** Called with this instead of what the table of bad input has. */
   readonly body?: Json;
 }
@@ -25,6 +27,7 @@ const tenant: MatrixRow = { realm: 'tenant', kinds: everyKey, scopes: [] };
 const readAgents: MatrixRow = { realm: 'tenant', kinds: everyKey, scopes: ['agents:read', 'agents:write'] };
 const writeAgents: MatrixRow = { realm: 'tenant', kinds: everyKey, scopes: ['agents:write'] };
 const sessions: MatrixRow = { realm: 'tenant', kinds: ['application', 'studio', 'token'], scopes: ['sessions:own'] };
+const oneArtifact: MatrixRow = { ...sessions, reaches: 'artifact' };
 const oneSession: MatrixRow = { ...sessions, reaches: 'session' };
 const executorWork: MatrixRow = { realm: 'tenant', kinds: ['executor'], scopes: [] };
 
@@ -70,6 +73,20 @@ export const MATRIX: Readonly<Record<string, MatrixRow>> = {
   'GET /v1/agents/{agentId}': { ...readAgents, reaches: 'agent' },
   'GET /v1/agents': readAgents,
   'GET /v1/agents/{agentId}/versions': { ...readAgents, reaches: 'agent' },
+  'GET /v1/tenant/artifacts': tenant,
+  'PUT /v1/tenant/artifacts': tenant,
+  'POST /v1/artifacts': { ...oneSession, query: '?name=a&sessionId={sessionId}' },
+  'GET /v1/artifacts': sessions,
+  'GET /v1/artifacts/{artifactId}': oneArtifact,
+  'DELETE /v1/artifacts/{artifactId}': oneArtifact,
+  'POST /v1/artifacts/{artifactId}/versions': oneArtifact,
+  'POST /v1/artifacts/{artifactId}/links': oneArtifact,
+  'GET /v1/artifacts/{artifactId}/versions/{version}/content': oneArtifact,
+  'GET /v1/artifacts/{artifactId}/versions/{version}/tree': oneArtifact,
+  'GET /v1/artifacts/{artifactId}/versions/{version}/files/{path}': oneArtifact,
+  'GET /v1/artifacts/{artifactId}/versions/{version}/diff': oneArtifact,
+  'GET /v1/artifacts/{artifactId}/versions/{version}/zip': oneArtifact,
+  'GET /v1/artifact-links/{token}': open,
   'PUT /v1/sessions/{sessionId}': { ...oneSession, body: { agentId: 'agent' } },
   'GET /v1/sessions/{sessionId}': oneSession,
   'DELETE /v1/sessions/{sessionId}': oneSession,

@@ -1,6 +1,7 @@
 import { createHmac } from 'node:crypto';
 import { beforeAll, describe, expect, test } from 'vitest';
 import { z } from 'zod';
+import * as artifacts from '#src/http/wire/artifacts.ts';
 import * as wire from '#src/http/wire/schemas.ts';
 import { send } from '../../support/client.ts';
 import type { Answer, TenantClient } from '../../support/client.ts';
@@ -30,17 +31,18 @@ export function matrixSuite(target: () => HttpTarget): void {
   async function call(
     operation: string,
     headers: CredentialCase['headers'],
-    { query = '', session = ROOM, body }: { query?: string; session?: string; body?: unknown } = {},
+    { query = '', session = ROOM, artifact = world.artifactId, body }: CallOptions = {},
   ): Promise<Answer> {
     const [method = '', template = ''] = operation.split(' ');
-    const params = { ...ROUTES[operation]?.params, sessionId: session, agentId: 'agent' };
+    const ids = { sessionId: session, agentId: 'agent', artifactId: artifact, token: world.linkToken };
+    const params = { ...ROUTES[operation]?.params, ...ids };
     const path = template.replaceAll(/\{(\w+)\}/g, (_, name: string) =>
       encodeURIComponent(Object.entries(params).find(([known]) => known === name)?.[1] ?? ''),
     );
     const sent = Object.entries({ ...world.tenant.headers, 'x-request-id': 'same', ...headers });
     return await send(url(), {
       method,
-      path: `${path}${query}`,
+      path: `${path}${query.replace('{sessionId}', encodeURIComponent(session))}`,
       headers: Object.fromEntries(sent.filter(([, value]) => value !== undefined)),
       ...(body === undefined ? {} : { body }),
     });
@@ -91,7 +93,7 @@ export function matrixSuite(target: () => HttpTarget): void {
     });
 
     if (row.reaches !== undefined) grants(operation, row);
-    if (row.reaches === 'session' && row.scopes.length > 0) foreignSubject(operation, row);
+    if (row.reaches !== undefined && row.reaches !== 'agent' && row.scopes.length > 0) foreignSubject(operation, row);
   });
 
   const tokenOf = (over: Readonly<Record<string, unknown>>): CredentialCase['headers'] => ({
@@ -106,7 +108,7 @@ export function matrixSuite(target: () => HttpTarget): void {
         // Parts that name files are looked up before the session.
         if (JSON.stringify(body ?? '').includes('artifactId')) continue;
         for (const agents of [[], ['other'], 'other others', ['agents', 'agent/1', 'AGENT']]) {
-          const answer = await call(operation, tokenOf({ agents }), { body });
+          const answer = await call(operation, tokenOf({ agents }), { body, query: row.query ?? '' });
           const isAction = JSON.stringify(body ?? '').includes('action_result');
           refused(answer, 403, isAction ? 'key_role_mismatch' : 'not_granted');
         }
@@ -124,7 +126,7 @@ export function matrixSuite(target: () => HttpTarget): void {
   }
 
   function foreignSubject(operation: string, row: MatrixRow): void {
-    test("another subject's session is as one that is not there", async () => {
+    test("another subject's session or artifact is as one that is not there", async () => {
       for (const body of bodiesOf(operation, row)) {
         if (JSON.stringify(body ?? '').includes('action_result')) continue;
         const ben = [
@@ -132,11 +134,12 @@ export function matrixSuite(target: () => HttpTarget): void {
           tokenOf({ sub: 'ben', agents: '*' }),
         ];
         for (const headers of ben) {
-          const foreign = await call(operation, headers, { body });
+          const query = row.query ?? '';
+          const foreign = await call(operation, headers, { body, query });
           expect(refused(foreign, 404, 'not_found').message).toMatch(/^No such (session|artifact)\.$/);
           // A PUT makes what is not there, so there is nothing to compare it with.
           if (operation.startsWith('PUT')) continue;
-          const absent = await call(operation, headers, { body, session: 'absent' });
+          const absent = await call(operation, headers, { body, query, session: 'absent', artifact: 'af_absent' });
           expect(foreign.text).toBe(absent.text);
         }
       }
@@ -206,6 +209,13 @@ export function matrixSuite(target: () => HttpTarget): void {
   });
 }
 
+interface CallOptions {
+  readonly query?: string;
+  readonly session?: string;
+  readonly artifact?: string;
+  readonly body?: unknown;
+}
+
 const scopesIn = z.strictObject({ scopes: z.array(z.string()) });
 
 /** What the gate has said. Behind it only the wrong query is complained of. */
@@ -232,7 +242,14 @@ async function makeWorld(target: HttpTarget): Promise<CredentialWorld> {
   const management = shaped(await put('/v1/tenant/keys/ops', { role: 'management' }), 200, wire.keySaved);
   const signing = new SigningKey('k1');
   shaped(await put('/v1/tenant/issuers/people', registration([signing], { agentsClaim: 'agents' })), 200, wire.issuer);
+  const upload = { method: 'POST', path: '/v1/artifacts?name=a&sessionId=anns-files', body: Buffer.from('bytes') };
+  await tenant.openSession('anns-files', { subject: 'ann' });
+  const { artifactId } = shaped(await tenant.request(upload), 201, artifacts.uploaded).artifact;
+  const link = { method: 'POST', path: `/v1/artifacts/${artifactId}/links`, body: { expiresIn: 900 } };
+  const { path: linkPath } = shaped(await tenant.request(link), 201, artifacts.link);
   return {
+    artifactId,
+    linkToken: linkPath.slice(linkPath.lastIndexOf('/') + 1),
     tenant,
     foreign,
     adminKey: target.adminKey,

@@ -14,6 +14,10 @@ export interface RouteRow {
   readonly query?: Readonly<Record<string, readonly string[]>>;
   readonly limitMax?: number;
   readonly bodies?: readonly BodyRow[];
+  /** The body is a file: any bytes are right. */
+  readonly rawBody?: true;
+  /** Path parameters that any text may be. */
+  readonly freeParams?: readonly string[];
 }
 
 export interface BodyRow {

@@ -1,4 +1,5 @@
 import { badModels, MODEL, MODEL_ROUTES } from './model-routes.ts';
+import { ARTIFACT_ROUTES } from './artifact-rows.ts';
 import { badClientIds, LONG } from './route-row.ts';
 import type { BodyRow, Json, RouteRow } from './route-row.ts';
 import { budgets, executors, issuers } from './tenant-bodies.ts';
@@ -251,6 +252,7 @@ export const ROUTES: Readonly<Record<string, RouteRow>> = {
   'GET /v1/agents/{agentId}': { realm: 'tenant', scope: 'agents:read', params: agentId },
   'GET /v1/agents': { realm: 'tenant', scope: 'agents:read', limitMax: 200 },
   'GET /v1/agents/{agentId}/versions': { realm: 'tenant', scope: 'agents:read', params: agentId },
+  ...ARTIFACT_ROUTES,
   'PUT /v1/sessions/{sessionId}': {
     realm: 'tenant',
     scope: 'sessions:own',
@@ -328,6 +330,7 @@ export const CURSORS: Readonly<Record<string, 'history' | 'list'>> = {
   'GET /v1/tenant/audit': 'list',
   'GET /v1/agents': 'list',
   'GET /v1/interactions': 'list',
+  'GET /v1/artifacts': 'list',
   'GET /v1/sessions': 'list',
   'GET /v1/sessions/{sessionId}/items': 'history',
   'GET /v1/sessions/{sessionId}/events': 'history',

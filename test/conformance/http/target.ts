@@ -134,6 +134,17 @@ const PAYLOADS: Readonly<Record<string, z.ZodType>> = {
   'turn.paused': z.strictObject({ interactions: z.array(z.looseObject({ interactionId: z.string() })).min(1) }),
   'turn.waiting': z.strictObject({ actionIds: z.array(actionId).min(1) }),
   'turn.uncertain': z.strictObject({ effectIds: z.array(z.string()).min(1) }),
+  'artifact.created': z.strictObject({
+    artifactId: z.string().regex(/^af_/),
+    kind: z.enum(['file', 'folder']),
+    name: z.string(),
+    contentType: z.string(),
+    version: z.int().min(1),
+    size: z.int().min(0),
+    sha256: z.string().regex(/^[0-9a-f]{64}$/),
+    source: z.enum(['upload', 'export', 'tool']),
+  }),
+  'artifact.deleted': z.strictObject({ artifactId: z.string().regex(/^af_/), name: z.string() }),
 };
 
 /** What holds of every history, whatever was done to its session. */

@@ -37,6 +37,7 @@ export function tenantSuite(target: () => HttpTarget): void {
         keys: 1,
         issuers: 0,
         executors: 0,
+        artifactBytes: 0,
       });
       expect(shown.limits).toMatchObject({ bodyBytes: 1_048_576, keys: 200, issuers: 20, executors: 500 });
     });

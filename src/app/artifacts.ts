@@ -1,0 +1,104 @@
+import { join } from 'node:path';
+import { artifactUse } from '../commands/artifact/limits.ts';
+import type { ArtifactUse } from '../commands/artifact/limits.ts';
+import { LinkSigner } from '../commands/artifact/links.ts';
+import { modelFile } from '../commands/artifact/model-file.ts';
+import { removeOrphan } from '../commands/artifact/remove-orphan.ts';
+import { artifactRef } from '../commands/artifact/parts.ts';
+import type { ArtifactParts } from '../commands/artifact/parts.ts';
+import { directoryObjects } from '../drivers/objects/directory.ts';
+import type { ObjectStore } from '../drivers/objects/port.ts';
+import { s3Objects } from '../drivers/objects/s3.ts';
+import { ArtifactKeeper } from '../engine/artifact-keeper.ts';
+import type { ModelCallParts } from '../engine/model-call.ts';
+import type { ArtifactRouteParts } from '../http/routes/artifacts.ts';
+import type { SessionRouteParts } from '../http/routes/sessions.ts';
+import { Uploads } from '../http/upload-body.ts';
+import { systemClock } from '../lib/clock.ts';
+import type { Logger } from '../lib/logger.ts';
+import type { Directory } from '../projections/directory/directory.ts';
+import { artifactQueries } from '../projections/artifacts/queries.ts';
+import type { ReadStore } from '../projections/read-store/pool.ts';
+import type { Config } from './config.ts';
+import type { Metrics } from './metrics.ts';
+import type { Stack } from './stack.ts';
+
+/** What the routes of artifacts need, but for what all routes share. */
+export interface Artifacts {
+  readonly routes: Omit<ArtifactRouteParts, 'freshness'>;
+  readonly use: (tenantId: string) => Promise<ArtifactUse>;
+  /** Removes the artifacts of a session that is deleted, as far as they are known; the keeper finds the others. */
+  readonly removeOf: SessionRouteParts['removeArtifacts'];
+  /** What a file of a message is, for the model. */
+  readonly files: ModelCallParts['files'];
+}
+
+/** Artifacts that go with the request that deletes their session; more of them follow a moment later. */
+const OF_SESSION_MAX = 1_000;
+
+export interface ArtifactsOptions {
+  readonly config: Config;
+  readonly dataDir: string;
+  readonly adminKey: string;
+  readonly logger: Logger;
+  readonly metrics: Metrics;
+  readonly pool: ReadStore;
+  readonly directory: Directory;
+  readonly write: Pick<ArtifactParts, 'loop' | 'artifacts' | 'quotas' | 'sessions'>;
+  readonly stack: Stack;
+}
+
+/** Opens the object store and starts what keeps it in order. */
+export async function openArtifacts(options: ArtifactsOptions): Promise<Artifacts> {
+  const { config, dataDir, adminKey, logger, metrics, pool, directory, stack } = options;
+  const { loop, artifacts, quotas, sessions } = options.write;
+  const objects = await openObjects(config, dataDir, stack);
+  const parts: ArtifactParts = {
+    ...{ loop, artifacts, quotas, sessions, objects },
+    defaults: config.artifacts.limits,
+    operationMs: config.artifacts.operationMs,
+    clock: systemClock,
+    onUnsettled: (error) => logger.warn({ err: error }, 'an artifact operation is left to the keeper'),
+  };
+  const queries = artifactQueries(pool);
+  const uploads = new Uploads(config.artifacts.uploads);
+  stack.defer('uploads', endWithTenants(uploads, directory));
+  metrics.gauge('uploads_active', 'Uploads that this process is taking.', () => uploads.size);
+  if (config.roles.includes('projector')) {
+    const keeper = new ArtifactKeeper({ parts, queries, strayMs: config.artifacts.strayMs, logger });
+    keeper.start();
+    stack.defer('artifact keeper', async () => await keeper.stop());
+  }
+  const links = new LinkSigner(adminKey, systemClock);
+  return {
+    routes: { ...parts, queries, uploads, links },
+    use: async (tenantId) => await artifactUse(parts, tenantId),
+    removeOf: async ({ tenant, id }, shown) => {
+      try {
+        const wanted = { sessionId: id, subject: null, agents: null };
+        const found = await queries.list(tenant, wanted, { limit: OF_SESSION_MAX, after: null });
+        for (const { artifactId } of found) {
+          const position = await removeOrphan(parts, tenant, artifactId);
+          await shown(artifactRef(tenant, artifactId), position);
+        }
+      } catch (error) {
+        parts.onUnsettled(error);
+      }
+    },
+    files: async (tenantId, file) => await modelFile(parts, tenantId, file),
+  };
+}
+
+async function openObjects({ s3, objectsDir }: Config, dataDir: string, stack: Stack): Promise<ObjectStore> {
+  if (s3 === null) return await directoryObjects(objectsDir ?? join(dataDir, 'objects'));
+  const objects = s3Objects(s3);
+  stack.defer('object store', () => objects.close());
+  return objects;
+}
+
+function endWithTenants(uploads: Uploads, directory: Directory): () => void {
+  return directory.onChange((tenantId) => {
+    const state = directory.tenant(tenantId)?.state;
+    if (state === undefined || state === 'deleting') uploads.end(tenantId);
+  });
+}

@@ -1,0 +1,31 @@
+import type { FastifyInstance } from 'fastify';
+import type { Config } from './config.ts';
+import { StartError } from './start-error.ts';
+
+/** Where the server listens, as `host:port`. @throws StartError */
+export async function listen(server: FastifyInstance, { listen: { host, port } }: Config): Promise<string> {
+  return await listening(port, 'AGENT_HOST_LISTEN', async () => {
+    await server.listen({ host, port });
+    const [bound] = server.addresses();
+    const boundPort = typeof bound === 'object' ? bound.port : port;
+    return `${host.includes(':') ? `[${host}]` : host}:${boundPort}`;
+  });
+}
+
+/** Opens something on a port, and says in words why it cannot be had. @throws StartError */
+export async function listening<T>(port: number, variable: string, open: () => Promise<T>): Promise<T> {
+  try {
+    return await open();
+  } catch (cause) {
+    const code: unknown = cause instanceof Error && 'code' in cause ? cause.code : undefined;
+    if (code === 'EADDRINUSE')
+      throw new StartError(`port ${port} is in use; stop what listens there or set ${variable} to another address`, {
+        cause,
+      });
+    if (code === 'EACCES' || code === 'EADDRNOTAVAIL' || code === 'ENOTFOUND')
+      throw new StartError(`${variable} cannot be listened on (${code}); set it to an address of this machine`, {
+        cause,
+      });
+    throw cause;
+  }
+}

@@ -1,0 +1,231 @@
+import { createHash } from 'node:crypto';
+import { decideStore, decideStoreVersion } from '../../domain/artifact/decide.ts';
+import type { Stored, StoredVersion } from '../../domain/artifact/decide.ts';
+import type { ArtifactOwner } from '../../domain/artifact/events.ts';
+import { treePath } from '../../domain/artifact/names.ts';
+import type { ArtifactState, KnownArtifact } from '../../domain/artifact/state.ts';
+import { byPath, clashingPath, TREE_BYTES_MAX, TREE_FILES_MAX } from '../../domain/artifact/tree.ts';
+import type { FileEntry, StoredFile } from '../../domain/artifact/tree.ts';
+import { reject } from '../../domain/kernel/rejection.ts';
+import type { Rejection } from '../../domain/kernel/rejection.ts';
+import { canonicalJson } from '../../lib/canonical-json.ts';
+import { sha256Hex } from '../../lib/hash.ts';
+import { newId } from '../../lib/ids.ts';
+import { LogUnavailableError } from '../../streams/event-store.ts';
+import type { CommitMeta } from '../repository.ts';
+import { Hold, Meter, UploadRefusedError } from './intake.ts';
+import type { Intake } from './intake.ts';
+import { artifactRef } from './parts.ts';
+import type { ArtifactParts } from './parts.ts';
+import { treeOf } from './read.ts';
+import { settleReleased, settleStored } from './settle.ts';
+
+/** A file to be exported. It is read twice: once to see whether it changed, and once more if it did. */
+export interface ExportedFile {
+  readonly path: string;
+  readonly contentType: string;
+  readonly open: () => AsyncIterable<Uint8Array>;
+}
+
+export interface ExportInput extends CommitMeta {
+  readonly tenant: string;
+  /** The session whose files they are. */
+  readonly owner: ArtifactOwner;
+  /** Of the folder; one for each session and name. */
+  readonly name: string;
+  readonly files: readonly ExportedFile[];
+  /** The turn that has ended. */
+  readonly turnId: string | null;
+  readonly signal: AbortSignal;
+}
+
+/** The version that holds the files now. `changed`: it was made for them. Null: there are none, and never were. */
+export interface Exported {
+  readonly kind: 'done';
+  readonly artifactId: string | null;
+  readonly version: number;
+  readonly changed: boolean;
+}
+
+const FOLDER_TYPE = 'application/vnd.agent-host.folder';
+const CROCKFORD = '0123456789abcdefghjkmnpqrstvwxyz';
+/** Folders of one name that a session may have had, one after the other was deleted. */
+const GENERATIONS_MAX = 10_000;
+
+/**
+ * Keeps the files of a session as a folder artifact: a new version when anything changed, none otherwise. Bytes that an
+ * earlier version has are not stored again. Repeating an export changes nothing, so it may be done after a crash.
+ */
+export async function exportTree(parts: ArtifactParts, input: ExportInput): Promise<Exported | Rejection> {
+  const refusal = refusalOf(input.files);
+  if (refusal !== null) return refusal;
+  const folder = await currentFolder(parts, input);
+  const entries = await digested(input);
+  const sha256 = treeDigest(entries);
+  const known = folder.state.status === 'stored' ? folder.state : null;
+  const latest = known?.versions.at(-1);
+  if (latest === undefined && entries.length === 0)
+    return { kind: 'done', artifactId: null, version: 0, changed: false };
+  if (known !== null && latest?.sha256 === sha256) {
+    return { kind: 'done', artifactId: known.artifactId, version: latest.version, changed: false };
+  }
+  const old = known === null || latest === undefined ? [] : await storedFilesOf(parts, input.tenant, known);
+  const uploadId = newId('up');
+  const files = placed(entries, old, uploadId);
+  const fresh = files.filter(({ object }) => object.startsWith(uploadId));
+  const bytes = new Map(fresh.map(({ object, size }) => [object, size])).values().reduce((sum, n) => sum + n, 0);
+  const { tenant, actor, causation } = input;
+  const intake = { tenant, artifactId: folder.artifactId, uploadId, meta: { actor, causation } };
+  const hold = await Hold.reserve(parts, intake, 0);
+  if (!(hold instanceof Hold)) return hold;
+  try {
+    const stored = { files, fresh, bytes, sha256 };
+    return await keep(parts, input, { intake, hold, stored });
+  } finally {
+    hold.end();
+  }
+}
+
+function refusalOf(files: readonly ExportedFile[]): Rejection | null {
+  if (files.length > TREE_FILES_MAX) {
+    const message = `A folder has at most ${TREE_FILES_MAX} files.`;
+    return reject('limit_exceeded', message, { details: { limit: 'files' } });
+  }
+  const bad = files.find(({ path }) => !treePath.safeParse(path).success);
+  if (bad !== undefined) return reject('invalid_request', `${JSON.stringify(bad.path)} is no path of a file.`);
+  const clash = clashingPath(files);
+  return clash === null ? null : reject('invalid_request', `${JSON.stringify(clash)} is named twice.`);
+}
+
+/** The folder of this name that is not deleted; its id follows from its session and name, so nobody has to look it up. */
+async function currentFolder(
+  parts: ArtifactParts,
+  { tenant, owner, name }: ExportInput,
+): Promise<{ artifactId: string; state: ArtifactState }> {
+  for (let generation = 0; generation < GENERATIONS_MAX; generation++) {
+    const artifactId = folderId(`${tenant}\0${owner.sessionId}\0${owner.sessionPosition}\0${name}\0${generation}`);
+    const { state } = await parts.artifacts.refresh(artifactRef(tenant, artifactId));
+    if (state.status !== 'removed') return { artifactId, state };
+  }
+  throw new Error('a session has had too many folders of one name');
+}
+
+function folderId(seed: string): string {
+  const digest = createHash('sha256').update(seed).digest();
+  return `af_${[...digest.subarray(0, 26)].map((byte) => CROCKFORD.charAt(byte & 31)).join('')}`;
+}
+
+async function digested({ files, signal }: ExportInput): Promise<FileEntry[]> {
+  const entries: FileEntry[] = [];
+  for (const { path, contentType, open } of files) {
+    const meter = new Meter();
+    for await (const _ of meter.through(open(), () => undefined, signal));
+    entries.push({ path, size: meter.bytes, sha256: meter.digest(), contentType });
+  }
+  return entries.toSorted(byPath);
+}
+
+function treeDigest(entries: readonly FileEntry[]): string {
+  return sha256Hex(canonicalJson(entries));
+}
+
+async function storedFilesOf(parts: ArtifactParts, tenant: string, artifact: KnownArtifact): Promise<StoredFile[]> {
+  const version = artifact.versions.at(-1);
+  return version === undefined ? [] : await treeOf(parts, { kind: 'done', tenant, artifact, version });
+}
+
+/** Where each file's bytes lie or will lie; equal bytes once. */
+function placed(entries: readonly FileEntry[], old: readonly StoredFile[], uploadId: string): StoredFile[] {
+  const objects = new Map(old.map(({ sha256, object }) => [sha256, object]));
+  return entries.map((entry) => {
+    const object = objects.get(entry.sha256) ?? `${uploadId}-${objects.size}`;
+    objects.set(entry.sha256, object);
+    return { ...entry, object };
+  });
+}
+
+interface Keeping {
+  readonly intake: Intake;
+  readonly hold: Hold;
+  readonly stored: {
+    readonly files: readonly StoredFile[];
+    /** Those whose bytes are not in the store yet. */
+    readonly fresh: readonly StoredFile[];
+    readonly bytes: number;
+    readonly sha256: string;
+  };
+}
+
+async function keep(parts: ArtifactParts, input: ExportInput, keeping: Keeping): Promise<Exported | Rejection> {
+  const { intake } = keeping;
+  let outcome: Stored | Rejection;
+  try {
+    const version = await storeAll(parts, input, keeping);
+    outcome = await recordFolder(parts, input, { intake, version });
+  } catch (error) {
+    if (error instanceof LogUnavailableError) throw error;
+    // Its objects are swept away: a version that another export records meanwhile may not lose them.
+    await settleReleased(parts, intake, intake.meta).catch(parts.onUnsettled);
+    if (error instanceof UploadRefusedError) return error.rejection;
+    throw error;
+  }
+  if ('kind' in outcome) {
+    await settleReleased(parts, intake, intake.meta).catch(parts.onUnsettled);
+    return outcome;
+  }
+  await settleStored(parts, intake, intake.meta).catch(parts.onUnsettled);
+  return { kind: 'done', artifactId: intake.artifactId, version: outcome.version, changed: true };
+}
+
+async function storeAll(
+  parts: ArtifactParts,
+  { tenant, files, turnId, signal }: ExportInput,
+  { intake, hold, stored }: Keeping,
+): Promise<StoredVersion> {
+  const { artifactId: owner, uploadId } = intake;
+  const largest = stored.fresh.reduce((max, { size }) => Math.max(max, size), 0);
+  hold.allow(largest);
+  await hold.take(stored.bytes);
+  const written = new Set<string>();
+  for (const { path, object, sha256 } of stored.fresh) {
+    if (written.has(object)) continue;
+    written.add(object);
+    const file = files.find((one) => one.path === path);
+    if (file === undefined) throw new Error('an exported file has no source');
+    const meter = new Meter();
+    const flow = meter.through(file.open(), () => undefined, signal);
+    await parts.objects.put({ tenant, owner, name: object }, flow, { signal });
+    if (meter.digest() !== sha256) throw new Error(`${path} changed while it was exported`);
+  }
+  const text = JSON.stringify({ v: 1, files: stored.files });
+  if (Buffer.byteLength(text) > TREE_BYTES_MAX) {
+    const message = `The names of the folder's files take more than ${TREE_BYTES_MAX} bytes.`;
+    throw new UploadRefusedError(reject('limit_exceeded', message, { details: { limit: 'tree' } }));
+  }
+  const object = `${uploadId}-tree`;
+  await parts.objects.put({ tenant, owner, name: object }, oneChunk(text), { signal });
+  const size = stored.files.reduce((sum, file) => sum + file.size, 0);
+  const of = { size, sha256: stored.sha256, contentType: FOLDER_TYPE, source: 'export' as const, turnId };
+  return { uploadId, ...of, object, objects: [...written, object], storedBytes: stored.bytes };
+}
+
+async function* oneChunk(text: string): AsyncIterable<Uint8Array> {
+  yield Buffer.from(text);
+}
+
+async function recordFolder(
+  parts: ArtifactParts,
+  { name, owner, signal }: ExportInput,
+  { intake, version }: { readonly intake: Intake; readonly version: StoredVersion },
+): Promise<Stored | Rejection> {
+  const { tenant, artifactId, meta } = intake;
+  const outcome = await parts.loop.execute(parts.artifacts, artifactRef(tenant, artifactId), {
+    ...meta,
+    decide: (state) => {
+      signal.throwIfAborted();
+      const first = { artifactId, kind: 'folder' as const, name, owner, labels: {}, version };
+      return state.status === 'absent' ? decideStore(state, first) : decideStoreVersion(state, version);
+    },
+  });
+  return outcome.kind === 'rejected' ? outcome : outcome.reply;
+}

@@ -1,0 +1,173 @@
+import { createHash } from 'node:crypto';
+import type { Rejection } from '../../domain/kernel/rejection.ts';
+import { decideRenew, decideReserve, fileTooLarge } from '../../domain/quota/decide.ts';
+import type { ArtifactLimits } from '../../domain/quota/decide.ts';
+import type { CommitMeta } from '../repository.ts';
+import { expiryOf, quotaRef } from './parts.ts';
+import type { ArtifactParts } from './parts.ts';
+
+/** Ends an upload that is past a limit, or whose reservation is gone, from inside its stream. */
+export class UploadRefusedError extends Error {
+  readonly rejection: Rejection;
+
+  constructor(rejection: Rejection) {
+    super(rejection.message);
+    this.rejection = rejection;
+  }
+}
+
+/** The sender went away, or sent something else than it had announced: nobody waits for the answer. */
+export class UploadBrokenError extends Error {}
+
+/** What an upload of unknown length reserves before its first byte; it doubles from there. */
+const FIRST_STEP_BYTES = 1_048_576;
+
+export interface Intake {
+  readonly tenant: string;
+  readonly uploadId: string;
+  readonly artifactId: string;
+  readonly meta: CommitMeta;
+}
+
+/**
+ * Holds bytes of the tenant's total for one operation, from its first byte to its end: more of them as it turns out
+ * larger, and for longer as it takes longer.
+ */
+export class Hold {
+  readonly limits: ArtifactLimits;
+  readonly #parts: ArtifactParts;
+  readonly #intake: Intake;
+  readonly #timer: NodeJS.Timeout;
+  #bytes: number;
+
+  private constructor(parts: ArtifactParts, intake: Intake, held: { limits: ArtifactLimits; bytes: number }) {
+    this.#parts = parts;
+    this.#intake = intake;
+    this.limits = held.limits;
+    this.#bytes = held.bytes;
+    this.#timer = setInterval(() => void this.#renew(0), parts.operationMs / 3);
+    this.#timer.unref();
+  }
+
+  /** @param bytes what is known to come; null: nothing is */
+  static async reserve(parts: ArtifactParts, intake: Intake, bytes: number | null): Promise<Hold | Rejection> {
+    const { tenant, uploadId, artifactId, meta } = intake;
+    let reserved = 0;
+    const outcome = await parts.loop.execute(parts.quotas, quotaRef(tenant), {
+      ...meta,
+      decide: (quota) => {
+        if (bytes !== null) {
+          reserved = bytes;
+          return decideReserve(quota, { uploadId, artifactId, bytes, expiresAt: expiryOf(parts) }, parts.defaults);
+        }
+        // A first step that is too much may still be more than the file needs: begin with nothing, and find out.
+        reserved = FIRST_STEP_BYTES;
+        const command = { uploadId, artifactId, bytes: reserved, expiresAt: expiryOf(parts) };
+        const decision = decideReserve(quota, command, parts.defaults);
+        if (decision.kind !== 'rejected') return decision;
+        reserved = 0;
+        return decideReserve(quota, { ...command, bytes: 0 }, parts.defaults);
+      },
+    });
+    return outcome.kind === 'rejected' ? outcome : new Hold(parts, intake, { limits: outcome.reply, bytes: reserved });
+  }
+
+  /** At once when the bytes are held already. @throws UploadRefusedError when the file or the tenant would be past its limit */
+  cover(bytes: number): Promise<void> | void {
+    this.allow(bytes);
+    if (bytes > this.#bytes) return this.#grow(bytes);
+  }
+
+  async #grow(bytes: number): Promise<void> {
+    const step = Math.min(this.limits.fileBytes, Math.max(this.#bytes * 2, FIRST_STEP_BYTES));
+    // Near the limit the step may be refused although the bytes themselves fit.
+    if (step > bytes && (await this.#renew(step)) === null) return;
+    await this.take(bytes);
+  }
+
+  /** @throws UploadRefusedError when a file of this size would be past the limit of a file */
+  allow(fileBytes: number): void {
+    if (fileBytes > this.limits.fileBytes) throw new UploadRefusedError(fileTooLarge(this.limits.fileBytes));
+  }
+
+  /** Holds so many bytes and no more. @throws UploadRefusedError when the tenant would be past its total */
+  async take(bytes: number): Promise<void> {
+    const refusal = bytes > this.#bytes ? await this.#renew(bytes) : null;
+    if (refusal !== null) throw new UploadRefusedError(refusal);
+  }
+
+  /** Stops renewing; what becomes of the reservation is the caller's to settle. */
+  end(): void {
+    clearInterval(this.#timer);
+  }
+
+  async #renew(bytes: number): Promise<Rejection | null> {
+    const { tenant, uploadId, meta } = this.#intake;
+    const parts = this.#parts;
+    const renewing = parts.loop.execute(parts.quotas, quotaRef(tenant), {
+      ...meta,
+      decide: (quota) => decideRenew(quota, { uploadId, bytes, expiresAt: expiryOf(parts) }, parts.defaults),
+    });
+    if (bytes === 0) {
+      // A renewal that fails is made good by the next one, or the artifact's own history decides.
+      await renewing.catch(() => undefined);
+      return null;
+    }
+    const outcome = await renewing;
+    if (outcome.kind === 'rejected') return outcome;
+    this.#bytes = Math.max(this.#bytes, bytes);
+    return null;
+  }
+}
+
+/** Counts and digests a stream while it flows, one chunk at a time, and lets nothing past a limit. */
+export class Meter {
+  bytes = 0;
+  readonly #hash = createHash('sha256');
+
+  /** Lower-case hex; once, at the end. */
+  digest(): string {
+    return this.#hash.digest('hex');
+  }
+
+  /**
+   * @param cover told of the number of bytes so far, before they are passed on; what it returns is waited for
+   * @throws what `cover` throws; UploadBrokenError when the signal aborts
+   */
+  async *through(
+    source: AsyncIterable<Uint8Array>,
+    cover: (bytes: number) => Promise<void> | void,
+    signal: AbortSignal,
+  ): AsyncIterable<Uint8Array> {
+    for await (const chunk of untilAborted(source, signal)) {
+      const covering = cover(this.bytes + chunk.length);
+      if (covering !== undefined) await covering;
+      this.bytes += chunk.length;
+      this.#hash.update(chunk);
+      yield chunk;
+    }
+  }
+}
+
+/** A source that stands still would otherwise keep its reader for ever. */
+async function* untilAborted(source: AsyncIterable<Uint8Array>, signal: AbortSignal): AsyncIterable<Uint8Array> {
+  const chunks = source[Symbol.asyncIterator]();
+  const broken = (): UploadBrokenError => new UploadBrokenError('the upload was ended', { cause: signal.reason });
+  let give: ((error: Error) => void) | null = null;
+  const onAbort = (): void => give?.(broken());
+  signal.addEventListener('abort', onAbort, { once: true });
+  try {
+    for (;;) {
+      if (signal.aborted) throw broken();
+      // A promise for each chunk: racing all of them against one that lasts would keep something of each.
+      const next = await new Promise<IteratorResult<Uint8Array>>((resolve, reject) => {
+        give = reject;
+        chunks.next().then(resolve, reject);
+      });
+      if (next.done === true) return;
+      yield next.value;
+    }
+  } finally {
+    signal.removeEventListener('abort', onAbort);
+  }
+}

@@ -1,0 +1,107 @@
+import type { Readable } from 'node:stream';
+import { noArtifact } from '../../domain/artifact/decide.ts';
+import type { ArtifactVersion, KnownArtifact } from '../../domain/artifact/state.ts';
+import { diffTrees, storedTree } from '../../domain/artifact/tree.ts';
+import type { FileEntry, StoredFile, TreeDiff } from '../../domain/artifact/tree.ts';
+import { reject } from '../../domain/kernel/rejection.ts';
+import type { Rejection } from '../../domain/kernel/rejection.ts';
+import type { ByteRange } from '../../drivers/objects/port.ts';
+import { ObjectsUnavailableError } from '../../lib/objects-unavailable.ts';
+import { artifactRef } from './parts.ts';
+import type { ArtifactParts, ArtifactReach } from './parts.ts';
+
+export interface FoundArtifact {
+  readonly kind: 'done';
+  readonly tenant: string;
+  readonly artifact: KnownArtifact;
+}
+
+export interface FoundVersion extends FoundArtifact {
+  readonly version: ArtifactVersion;
+}
+
+type Reading = Pick<ArtifactParts, 'artifacts' | 'objects'>;
+
+/** A stored artifact that the caller reaches, from its own history: with everything acknowledged before the call. */
+export async function findArtifact(
+  parts: Pick<ArtifactParts, 'artifacts'>,
+  { tenant, artifactId, outOfReach }: { tenant: string; artifactId: string; outOfReach: ArtifactReach },
+): Promise<FoundArtifact | Rejection> {
+  const { state } = await parts.artifacts.refresh(artifactRef(tenant, artifactId));
+  if (state.status !== 'stored') return noArtifact();
+  return outOfReach(state.owner) ?? { kind: 'done', tenant, artifact: state };
+}
+
+/** @param version a number, or `latest` */
+export function versionOf(found: FoundArtifact, version: string): FoundVersion | Rejection {
+  const { versions } = found.artifact;
+  const one = version === 'latest' ? versions.at(-1) : versions[Number(version) - 1];
+  if (one === undefined) return reject('not_found', 'The artifact has no such version.');
+  return { ...found, version: one };
+}
+
+/** The files of a version, sorted by path. A file artifact is a tree of one file whose path is its name. */
+export async function treeOf(parts: Reading, { tenant, artifact, version }: FoundVersion): Promise<StoredFile[]> {
+  const { artifactId: owner, kind, name } = artifact;
+  const { size, sha256, contentType, object } = version;
+  if (kind === 'file') return [{ path: name, size, sha256, contentType, object }];
+  const stream = await openObject(parts, { tenant, owner, object });
+  const chunks: Buffer[] = [];
+  for await (const chunk of stream) chunks.push(Buffer.from(chunk));
+  return storedTree.parse(JSON.parse(Buffer.concat(chunks).toString())).files;
+}
+
+/** A file of a version, by its path. */
+export async function fileAt(parts: Reading, found: FoundVersion, path: string): Promise<StoredFile | Rejection> {
+  const file = (await treeOf(parts, found)).find((entry) => entry.path === path);
+  return file ?? reject('not_found', 'The version has no such file.');
+}
+
+/** The bytes of a file, or those of a range within it. */
+export async function openFile(
+  parts: Reading,
+  { tenant, artifact }: FoundArtifact,
+  file: Pick<StoredFile, 'object'>,
+  range?: ByteRange,
+): Promise<Readable> {
+  return await openObject(parts, { tenant, owner: artifact.artifactId, object: file.object }, range);
+}
+
+/** A version that is recorded has its bytes: without them, the store is not what it was. */
+async function openObject(
+  { objects }: Reading,
+  { tenant, owner, object }: { tenant: string; owner: string; object: string },
+  range?: ByteRange,
+): Promise<Readable> {
+  const stream = await objects.open({ tenant, owner, name: object }, range);
+  if (stream === null) throw new ObjectsUnavailableError('an object that a version names is not there');
+  return stream;
+}
+
+export interface ComparedVersions extends TreeDiff {
+  readonly kind: 'done';
+  readonly artifactId: string;
+  /** Null: the first version is compared with nothing. */
+  readonly from: number | null;
+  readonly to: number;
+}
+
+/** What changed from one version to another; without `from`, from the version before. */
+export async function compareVersions(
+  parts: Reading,
+  found: FoundVersion,
+  from: string | undefined,
+): Promise<ComparedVersions | Rejection> {
+  const to = found.version.version;
+  const before = from ?? (to === 1 ? null : String(to - 1));
+  const base = before === null ? null : versionOf(found, before);
+  if (base !== null && base.kind === 'rejected') return base;
+  const [old, now] = await Promise.all([base === null ? [] : treeOf(parts, base), treeOf(parts, found)]);
+  const diff = diffTrees(old.map(entryOf), now.map(entryOf));
+  return { kind: 'done', artifactId: found.artifact.artifactId, from: base?.version.version ?? null, to, ...diff };
+}
+
+/** As the wire shows it: where the bytes lie is nobody's business. */
+export function entryOf({ path, size, sha256, contentType }: StoredFile): FileEntry {
+  return { path, size, sha256, contentType };
+}

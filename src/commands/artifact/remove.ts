@@ -1,0 +1,48 @@
+import { decideRemove, noArtifact } from '../../domain/artifact/decide.ts';
+import type { Rejection } from '../../domain/kernel/rejection.ts';
+import { decideBeginRemoval } from '../../domain/quota/decide.ts';
+import { faultPoint } from '../../lib/fault-points.ts';
+import { newId } from '../../lib/ids.ts';
+import type { Executed } from '../execute.ts';
+import type { CommitMeta } from '../repository.ts';
+import { artifactRef, expiryOf, quotaRef } from './parts.ts';
+import type { ArtifactParts, ArtifactReach } from './parts.ts';
+import { settleRemoved } from './settle.ts';
+
+export interface RemoveInput extends CommitMeta {
+  readonly tenant: string;
+  readonly artifactId: string;
+  readonly outOfReach: ArtifactReach;
+}
+
+/**
+ * Removes an artifact with every version (wire contract, section 10):
+ *
+ *   removal announced → removal recorded → session told → bytes gone → bytes given back
+ *
+ * From the record on nobody reads it any more, links included; a crash after the announcement is finished by the keeper.
+ */
+export async function removeArtifact(parts: ArtifactParts, input: RemoveInput): Promise<Executed<null> | Rejection> {
+  const { tenant, artifactId, actor, causation } = input;
+  const meta = { actor, causation };
+  const ref = artifactRef(tenant, artifactId);
+  const { state } = await parts.artifacts.refresh(ref);
+  if (state.status !== 'stored') return noArtifact();
+  const refusal = input.outOfReach(state.owner);
+  if (refusal !== null) return refusal;
+  const removalId = newId('rm');
+  const begun = await parts.loop.execute(parts.quotas, quotaRef(tenant), {
+    ...meta,
+    decide: (quota) => decideBeginRemoval(quota, { removalId, artifactId, expiresAt: expiryOf(parts) }),
+  });
+  if (begun.kind === 'rejected') return begun;
+  await faultPoint('artifact.removal-begun');
+  const outcome = await parts.loop.execute(parts.artifacts, ref, {
+    ...meta,
+    decide: (artifact) => decideRemove(artifact, removalId),
+  });
+  if (outcome.kind === 'rejected') return outcome;
+  await faultPoint('artifact.removed');
+  await settleRemoved(parts, { tenant, artifactId, removalId }, meta).catch(parts.onUnsettled);
+  return { kind: 'done', reply: null, position: outcome.position };
+}

@@ -1,0 +1,160 @@
+import { decideStore, decideStoreVersion, noArtifact } from '../../domain/artifact/decide.ts';
+import type { StoredVersion } from '../../domain/artifact/decide.ts';
+import type { ArtifactOwner } from '../../domain/artifact/events.ts';
+import type { KnownArtifact } from '../../domain/artifact/state.ts';
+import { reject } from '../../domain/kernel/rejection.ts';
+import type { Rejection } from '../../domain/kernel/rejection.ts';
+import { faultPoint } from '../../lib/fault-points.ts';
+import { newId } from '../../lib/ids.ts';
+import { LogUnavailableError } from '../../streams/event-store.ts';
+import type { CommitMeta } from '../repository.ts';
+import { Hold, Meter, UploadBrokenError, UploadRefusedError } from './intake.ts';
+import type { Intake } from './intake.ts';
+import { artifactRef } from './parts.ts';
+import type { ArtifactParts, ArtifactReach } from './parts.ts';
+import { settleReleased, settleStored } from './settle.ts';
+
+export interface NewArtifact {
+  readonly kind: 'new';
+  readonly name: string;
+  readonly owner: ArtifactOwner | null;
+  readonly labels: Readonly<Record<string, string>>;
+}
+
+export interface NextVersion {
+  readonly kind: 'version';
+  readonly artifactId: string;
+  readonly outOfReach: ArtifactReach;
+}
+
+export interface UploadInput extends CommitMeta {
+  readonly tenant: string;
+  readonly target: NewArtifact | NextVersion;
+  /** The media type of the file, once its name is known. */
+  readonly contentTypeOf: (name: string) => string;
+  /** What the sender says the body has, bytes; null: it does not say. */
+  readonly declaredBytes: number | null;
+  readonly body: AsyncIterable<Uint8Array>;
+  /** Ends the upload: nothing is stored unless it has been recorded already. */
+  readonly signal: AbortSignal;
+}
+
+export interface Uploaded {
+  readonly kind: 'done';
+  readonly artifact: KnownArtifact;
+  readonly version: number;
+  readonly position: number;
+}
+
+/**
+ * Takes a file in while it flows (wire contract, section 10):
+ *
+ *   bytes reserved → bytes in the store → version recorded → session told → bytes counted
+ *
+ * Recording is the point of no return. Whatever ends an upload before it leaves nothing that anybody can see; whatever
+ * ends it after, the keeper does the rest.
+ * @throws UploadBrokenError when the sender went away; ObjectsUnavailableError; LogUnavailableError
+ */
+export async function uploadArtifact(parts: ArtifactParts, input: UploadInput): Promise<Uploaded | Rejection> {
+  const { tenant, target, actor, causation } = input;
+  const name = await nameOf(parts, input);
+  if (typeof name !== 'string') return name;
+  const artifactId = target.kind === 'new' ? newId('af') : target.artifactId;
+  const intake = { tenant, artifactId, uploadId: newId('up'), meta: { actor, causation } };
+  const hold = await Hold.reserve(parts, intake, input.declaredBytes);
+  if (hold instanceof Hold) {
+    await faultPoint('artifact.reserved');
+    try {
+      return await take(parts, input, { intake, hold, contentType: input.contentTypeOf(name) });
+    } finally {
+      hold.end();
+    }
+  }
+  return hold;
+}
+
+/** A further version has the name of the artifact. */
+async function nameOf(parts: ArtifactParts, { tenant, target }: UploadInput): Promise<string | Rejection> {
+  if (target.kind === 'new') return target.name;
+  const { state } = await parts.artifacts.refresh(artifactRef(tenant, target.artifactId));
+  if (state.status !== 'stored') return noArtifact();
+  const refusal = target.outOfReach(state.owner);
+  if (refusal !== null) return refusal;
+  if (state.kind === 'file') return state.name;
+  return reject('conflict', 'The artifact is a folder; its versions come from its session, not from uploads.');
+}
+
+interface Taking {
+  readonly intake: Intake;
+  readonly hold: Hold;
+  readonly contentType: string;
+}
+
+async function take(parts: ArtifactParts, input: UploadInput, taking: Taking): Promise<Uploaded | Rejection> {
+  const { intake } = taking;
+  let recorded: { version: number } | Rejection;
+  try {
+    const stored = await store(parts, input, taking);
+    await faultPoint('artifact.bytes-stored');
+    recorded = await record(parts, input, intake, stored);
+  } catch (error) {
+    // Whether it was recorded is not known: its bytes must stay until somebody does.
+    if (error instanceof LogUnavailableError) throw error;
+    await giveUp(parts, intake);
+    if (error instanceof UploadRefusedError) return error.rejection;
+    throw error;
+  }
+  if ('kind' in recorded) {
+    await giveUp(parts, intake);
+    return recorded;
+  }
+  await faultPoint('artifact.recorded');
+  await settleStored(parts, intake, intake.meta).catch(parts.onUnsettled);
+  const { state, position } = await parts.artifacts.load(artifactRef(intake.tenant, intake.artifactId));
+  if (state.status === 'absent') throw new Error('an artifact vanished while it was being stored');
+  return { kind: 'done', artifact: state, version: recorded.version, position };
+}
+
+async function store(
+  parts: ArtifactParts,
+  { body, declaredBytes, signal }: UploadInput,
+  { intake, hold, contentType }: Taking,
+): Promise<StoredVersion> {
+  const { tenant, artifactId, uploadId } = intake;
+  const meter = new Meter();
+  const flow = meter.through(body, (bytes) => hold.cover(bytes), signal);
+  await parts.objects.put({ tenant, owner: artifactId, name: uploadId }, flow, { signal });
+  if (declaredBytes !== null && meter.bytes !== declaredBytes) throw new UploadBrokenError('the body ended early');
+  const size = meter.bytes;
+  const bytes = { size, storedBytes: size, sha256: meter.digest(), object: uploadId, objects: [uploadId] };
+  return { uploadId, contentType, source: 'upload', turnId: null, ...bytes };
+}
+
+async function record(
+  parts: ArtifactParts,
+  { target, signal }: UploadInput,
+  { tenant, artifactId, meta }: Intake,
+  version: StoredVersion,
+): Promise<{ version: number } | Rejection> {
+  const outcome = await parts.loop.execute(parts.artifacts, artifactRef(tenant, artifactId), {
+    ...meta,
+    decide: (state) => {
+      // The tenant may be about to go, and nothing of it may come back.
+      if (signal.aborted) throw new UploadBrokenError('the upload was ended', { cause: signal.reason });
+      if (target.kind === 'version') return decideStoreVersion(state, version);
+      const { name, owner, labels } = target;
+      return decideStore(state, { artifactId, kind: 'file', name, owner, labels, version });
+    },
+  });
+  return outcome.kind === 'rejected' ? outcome : outcome.reply;
+}
+
+/** Takes back what an upload that was not recorded has left. What cannot be taken back now, the keeper will. */
+async function giveUp(parts: ArtifactParts, { tenant, artifactId, uploadId, meta }: Intake): Promise<void> {
+  try {
+    await parts.objects.remove({ tenant, owner: artifactId, name: uploadId });
+    await settleReleased(parts, { tenant, artifactId, uploadId }, meta);
+  } catch (error) {
+    parts.onUnsettled(error);
+  }
+}

@@ -1,0 +1,252 @@
+import { Readable } from 'node:stream';
+import {
+  AbortMultipartUploadCommand,
+  DeleteObjectCommand,
+  DeleteObjectsCommand,
+  GetObjectCommand,
+  HeadBucketCommand,
+  ListMultipartUploadsCommand,
+  ListObjectsV2Command,
+  S3Client,
+} from '@aws-sdk/client-s3';
+import type { ListMultipartUploadsCommandOutput, ListObjectsV2CommandOutput } from '@aws-sdk/client-s3';
+import { Upload } from '@aws-sdk/lib-storage';
+import { ObjectsUnavailableError } from '../../lib/objects-unavailable.ts';
+import { pathOf } from './port.ts';
+import type { ByteRange, ObjectAddress, ObjectStore, PutOptions, StoredObject } from './port.ts';
+
+export interface S3Options {
+  /** Absent: that of the region at AWS. */
+  readonly endpoint?: string | undefined;
+  readonly bucket: string;
+  readonly region: string;
+  /** Absent: what the SDK finds by itself (environment, instance, web identity). */
+  readonly credentials?: { readonly accessKeyId: string; readonly secretAccessKey: string } | undefined;
+  /** `https://host/bucket/key` instead of `https://bucket.host/key`. */
+  readonly pathStyle: boolean;
+}
+
+/** A part of a multipart upload, bytes: the least that S3 takes, and the most that waits in memory, twice. */
+const PART_BYTES = 5_242_880;
+const CONNECT_MS = 2_000;
+/** Without a byte for so long, an exchange with the store is given up, ms. */
+const SILENCE_MS = 30_000;
+const TRIES = 3;
+const SOCKETS_MAX = 256;
+
+/** Objects in an S3 bucket, `<tenant>/<owner>/<name>`. An upload is visible once S3 has put its parts together. */
+export function s3Objects(options: S3Options): ObjectStore & { readonly close: () => void } {
+  return new S3Objects(options);
+}
+
+class S3Objects implements ObjectStore {
+  readonly #client: S3Client;
+  readonly #bucket: string;
+
+  constructor({ endpoint, bucket, region, credentials, pathStyle }: S3Options) {
+    this.#bucket = bucket;
+    this.#client = new S3Client({
+      region,
+      forcePathStyle: pathStyle,
+      maxAttempts: TRIES,
+      requestHandler: {
+        connectionTimeout: CONNECT_MS,
+        requestTimeout: SILENCE_MS,
+        httpAgent: { maxSockets: SOCKETS_MAX },
+        httpsAgent: { maxSockets: SOCKETS_MAX },
+      },
+      ...(endpoint === undefined ? {} : { endpoint }),
+      ...(credentials === undefined ? {} : { credentials }),
+    });
+  }
+
+  close(): void {
+    this.#client.destroy();
+  }
+
+  async check(): Promise<void> {
+    await storing(async () => await this.#client.send(new HeadBucketCommand({ Bucket: this.#bucket })));
+  }
+
+  async put(address: ObjectAddress, source: AsyncIterable<Uint8Array>, { signal }: PutOptions = {}): Promise<number> {
+    const watched = new WatchedSource(source, signal);
+    const upload = new Upload({
+      client: this.#client,
+      params: {
+        Bucket: this.#bucket,
+        Key: keyOf(address),
+        Body: Readable.from(watched.read(), { objectMode: false, highWaterMark: 65_536 }),
+        // The server computes it too and refuses what arrives changed.
+        ChecksumAlgorithm: 'CRC32',
+      },
+      partSize: PART_BYTES,
+      queueSize: 1,
+      leavePartsOnError: false,
+    });
+    const abort = (): void => void upload.abort();
+    signal?.addEventListener('abort', abort, { once: true });
+    try {
+      await storing(async () => await upload.done());
+      return watched.bytes;
+    } catch (error) {
+      // Why the source ended is what the caller has to know, not what the library made of it.
+      if (watched.failure !== undefined) throw watched.failure;
+      signal?.throwIfAborted();
+      throw error;
+    } finally {
+      signal?.removeEventListener('abort', abort);
+    }
+  }
+
+  async open(address: ObjectAddress, range?: ByteRange): Promise<Readable | null> {
+    const part = range === undefined ? {} : { Range: `bytes=${range.first}-${range.last}` };
+    const command = new GetObjectCommand({ Bucket: this.#bucket, Key: keyOf(address), ...part });
+    const found = await storing(async () => await this.#client.send(command).catch(nullIfAbsent));
+    if (found === null) return null;
+    if (!(found.Body instanceof Readable)) throw new ObjectsUnavailableError('the object store sent no body');
+    return found.Body;
+  }
+
+  async remove(address: ObjectAddress): Promise<void> {
+    const command = new DeleteObjectCommand({ Bucket: this.#bucket, Key: keyOf(address) });
+    await storing(async () => await this.#client.send(command));
+  }
+
+  async removeOwner(tenant: string, owner: string): Promise<void> {
+    await this.#removeAll(`${pathOf(tenant, owner)}/`);
+  }
+
+  async eraseTenant(tenant: string): Promise<void> {
+    const prefix = `${pathOf(tenant)}/`;
+    await this.#abortUploads(prefix, Infinity);
+    await this.#removeAll(prefix);
+  }
+
+  async *list(): AsyncIterable<readonly StoredObject[]> {
+    for await (const page of this.#pages('')) {
+      yield page.flatMap(({ Key = '', Size = 0, LastModified }) => {
+        const [tenant, owner, name, ...rest] = Key.split('/');
+        // Somebody else's object in the same bucket is none of ours.
+        if (tenant === undefined || owner === undefined || name === undefined || rest.length > 0) return [];
+        return [{ tenant, owner, name, bytes: Size, modifiedAtMs: LastModified?.getTime() ?? Date.now() }];
+      });
+    }
+  }
+
+  async removeUnfinished(beforeMs: number): Promise<number> {
+    return await this.#abortUploads('', beforeMs);
+  }
+
+  async #removeAll(prefix: string): Promise<void> {
+    for await (const page of this.#pages(prefix)) {
+      const Objects = page.map(({ Key = '' }) => ({ Key }));
+      if (Objects.length === 0) continue;
+      const command = new DeleteObjectsCommand({ Bucket: this.#bucket, Delete: { Objects, Quiet: true } });
+      const { Errors = [] } = await storing(async () => await this.#client.send(command));
+      if (Errors.length > 0) throw new ObjectsUnavailableError(`the object store kept ${Errors.length} objects`);
+    }
+  }
+
+  async *#pages(prefix: string): AsyncIterable<NonNullable<ListObjectsV2CommandOutput['Contents']>> {
+    let token: string | undefined;
+    do {
+      const command = new ListObjectsV2Command({
+        Bucket: this.#bucket,
+        Prefix: prefix,
+        MaxKeys: 1_000,
+        ...(token === undefined ? {} : { ContinuationToken: token }),
+      });
+      const page: ListObjectsV2CommandOutput = await storing(async () => await this.#client.send(command));
+      yield page.Contents ?? [];
+      token = page.IsTruncated === true ? page.NextContinuationToken : undefined;
+    } while (token !== undefined);
+  }
+
+  async #abortUploads(prefix: string, beforeMs: number): Promise<number> {
+    let aborted = 0;
+    let after: { KeyMarker?: string; UploadIdMarker?: string } | null = {};
+    while (after !== null) {
+      const command: ListMultipartUploadsCommand = new ListMultipartUploadsCommand({
+        Bucket: this.#bucket,
+        Prefix: prefix,
+        ...after,
+      });
+      const page: ListMultipartUploadsCommandOutput | null = await storing(
+        async () => await this.#client.send(command).catch(nullIfNotImplemented),
+      );
+      if (page === null) return aborted;
+      for (const { Key, UploadId, Initiated } of page.Uploads ?? []) {
+        if ((Initiated?.getTime() ?? 0) >= beforeMs) continue;
+        const abort = new AbortMultipartUploadCommand({ Bucket: this.#bucket, Key, UploadId });
+        await storing(async () => await this.#client.send(abort).catch(nullIfAbsent));
+        aborted++;
+      }
+      const { IsTruncated, NextKeyMarker: KeyMarker, NextUploadIdMarker: UploadIdMarker } = page;
+      const more = IsTruncated === true && KeyMarker !== undefined && UploadIdMarker !== undefined;
+      after = more ? { KeyMarker, UploadIdMarker } : null;
+    }
+    return aborted;
+  }
+}
+
+/** Counts what flows, and remembers how the source failed. */
+class WatchedSource {
+  bytes = 0;
+  failure: Error | undefined;
+  readonly #source: AsyncIterable<Uint8Array>;
+  readonly #signal: AbortSignal | undefined;
+
+  constructor(source: AsyncIterable<Uint8Array>, signal: AbortSignal | undefined) {
+    this.#source = source;
+    this.#signal = signal;
+  }
+
+  async *read(): AsyncIterable<Uint8Array> {
+    const chunks = this.#source[Symbol.asyncIterator]();
+    try {
+      for (let next = await this.#next(chunks); next.done !== true; next = await this.#next(chunks)) {
+        this.bytes += next.value.length;
+        yield next.value;
+      }
+    } finally {
+      await chunks.return?.();
+    }
+  }
+
+  /** What the library throws into the generator, when it gives up by itself, is no failure of the source. */
+  async #next(chunks: AsyncIterator<Uint8Array>): Promise<IteratorResult<Uint8Array>> {
+    try {
+      this.#signal?.throwIfAborted();
+      return await chunks.next();
+    } catch (error) {
+      this.failure = error instanceof Error ? error : new Error('the source failed', { cause: error });
+      throw error;
+    }
+  }
+}
+
+function keyOf({ tenant, owner, name }: ObjectAddress): string {
+  return pathOf(tenant, owner, name);
+}
+
+const ABSENT = ['NoSuchKey', 'NotFound', 'NoSuchUpload'];
+
+function nullIfAbsent(error: unknown): null {
+  if (error instanceof Error && ABSENT.includes(error.name)) return null;
+  throw error;
+}
+
+/** Some servers do not tell what is unfinished; those remove it by themselves, or by a rule of the bucket. */
+function nullIfNotImplemented(error: unknown): null {
+  if (error instanceof Error && error.name === 'NotImplemented') return null;
+  throw error;
+}
+
+/** Whatever the service refuses or does not answer is the store being unavailable: no request of ours is wrong by itself. */
+async function storing<T>(operation: () => Promise<T>): Promise<T> {
+  try {
+    return await operation();
+  } catch (cause) {
+    throw new ObjectsUnavailableError('the object store did not do what it was asked', { cause });
+  }
+}

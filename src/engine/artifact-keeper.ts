@@ -1,0 +1,117 @@
+import { removeOrphan } from '../commands/artifact/remove-orphan.ts';
+import { settleOverdue } from '../commands/artifact/settle.ts';
+import { artifactRef } from '../commands/artifact/parts.ts';
+import type { ArtifactParts } from '../commands/artifact/parts.ts';
+import type { StoredObject } from '../drivers/objects/port.ts';
+import { delay } from '../lib/backoff.ts';
+import { timestamp } from '../lib/clock.ts';
+import type { Logger } from '../lib/logger.ts';
+import { OutageLog } from '../lib/outage-log.ts';
+import type { ArtifactQueries } from '../projections/artifacts/queries.ts';
+
+export interface ArtifactKeeperOptions {
+  readonly parts: ArtifactParts;
+  /** Where candidates come from; what is done about them is decided on folds. */
+  readonly queries: ArtifactQueries;
+  /** Bytes that no version names are left alone for so long, ms. */
+  readonly strayMs: number;
+  readonly logger: Logger;
+}
+
+/** Between two looks for strays, ms: a quarter of their time, within these bounds. A look lists the whole store. */
+const SWEEP_MS = { min: 1_000, max: 21_600_000 };
+/** A deleted session's artifacts go with the request that deletes it; this finds what a crash has left of them. */
+const ORPHANS_MS = { min: 1_000, max: 60_000 };
+const LOOK_MS = { min: 250, max: 5_000 };
+/** Objects that are not an artifact's have keepers of their own. */
+const OWN = 'af_';
+
+/**
+ * Sees to it that what was begun with artifacts ends: uploads and removals whose process has died, artifacts whose session
+ * is deleted, and bytes that no version names. It takes no input; several of them at once do no harm, the log lets each step happen once.
+ */
+export class ArtifactKeeper {
+  readonly #options: ArtifactKeeperOptions;
+  readonly #stop = new AbortController();
+  #loops: Promise<unknown> = Promise.resolve();
+
+  constructor(options: ArtifactKeeperOptions) {
+    this.#options = options;
+  }
+
+  start(): void {
+    const { parts, strayMs } = this.#options;
+    const look = within(parts.operationMs / 4, LOOK_MS);
+    const sweep = within(strayMs / 4, SWEEP_MS);
+    this.#loops = Promise.all([
+      this.#every(look, 'the settling of artifact operations', async () => await this.#settle()),
+      this.#every(within(parts.operationMs * 2, ORPHANS_MS), 'the removal of orphaned artifacts', async () => {
+        await this.#removeOrphans();
+      }),
+      this.#every(sweep, 'the sweeping of stray objects', async () => await this.#sweep()),
+    ]);
+  }
+
+  async stop(): Promise<void> {
+    this.#stop.abort();
+    await this.#loops;
+  }
+
+  async #every(ms: number, what: string, work: () => Promise<void>): Promise<void> {
+    const outage = new OutageLog(this.#options.logger, what);
+    const { signal } = this.#stop;
+    for (;;) {
+      await delay(ms, signal);
+      if (signal.aborted) return;
+      await work().then(
+        () => outage.worked(),
+        (error: unknown) => outage.failed(error),
+      );
+    }
+  }
+
+  async #settle(): Promise<void> {
+    const { parts, queries } = this.#options;
+    const failures: unknown[] = [];
+    for (const tenant of await queries.overdue(timestamp(parts.clock()))) {
+      if (this.#stop.signal.aborted) return;
+      // One tenant that cannot be settled (its data key is being destroyed, perhaps) keeps no other waiting.
+      await settleOverdue(parts, tenant, parts.clock()).catch((error: unknown) => failures.push(error));
+    }
+    if (failures.length > 0) throw failures[0];
+  }
+
+  async #removeOrphans(): Promise<void> {
+    const { parts, queries } = this.#options;
+    for (const { tenant, id } of await queries.orphans()) {
+      if (this.#stop.signal.aborted) return;
+      await removeOrphan(parts, tenant, id);
+    }
+  }
+
+  async #sweep(): Promise<void> {
+    const { parts, queries, strayMs } = this.#options;
+    const before = parts.clock() - strayMs;
+    await parts.objects.removeUnfinished(before);
+    for await (const page of parts.objects.list()) {
+      if (this.#stop.signal.aborted) return;
+      const old = page.filter(({ owner, modifiedAtMs }) => owner.startsWith(OWN) && modifiedAtMs < before);
+      if (old.length === 0) continue;
+      for (const { tenant, owner, name } of await queries.unnamed(old))
+        await this.#removeStray({ tenant, owner, name });
+    }
+  }
+
+  /** The rows may be behind; the artifact's own history is not. */
+  async #removeStray({ tenant, owner, name }: Pick<StoredObject, 'tenant' | 'owner' | 'name'>): Promise<void> {
+    const { parts, logger } = this.#options;
+    const { state } = await parts.artifacts.refresh(artifactRef(tenant, owner));
+    if (state.status === 'stored' && state.versions.some(({ objects }) => objects.includes(name))) return;
+    await parts.objects.remove({ tenant, owner, name });
+    logger.info({ tenant, owner, name }, 'bytes that no version names were removed');
+  }
+}
+
+function within(ms: number, { min, max }: { readonly min: number; readonly max: number }): number {
+  return Math.min(max, Math.max(min, ms));
+}

@@ -1,0 +1,99 @@
+import { create } from 'content-disposition';
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import { Readable } from 'node:stream';
+import { ProblemError } from './problem.ts';
+
+/** Bytes that a route sends: whole, or the range that was asked for. */
+export interface SentBytes {
+  /** As the receiver should save it. */
+  readonly name: string;
+  readonly contentType: string;
+  readonly size: number;
+  readonly sha256: string;
+  readonly open: (range?: { readonly first: number; readonly last: number }) => Promise<Readable>;
+}
+
+/**
+ * What a stranger has uploaded is never shown in place: no guessing of types, always an attachment, and no script should a
+ * browser open it all the same.
+ */
+function secured(reply: FastifyReply, name: string, contentType: string): FastifyReply {
+  return reply.headers({
+    'content-type': contentType,
+    'content-disposition': create(name),
+    'x-content-type-options': 'nosniff',
+    'content-security-policy': "sandbox; default-src 'none'",
+    'cache-control': 'private, no-cache',
+  });
+}
+
+/** Answers with bytes of a known length: ranges, entity tags, HEAD (wire contract, section 10). */
+export async function sendBytes(request: FastifyRequest, reply: FastifyReply, bytes: SentBytes): Promise<FastifyReply> {
+  const { size } = bytes;
+  const tag = `"${bytes.sha256}"`;
+  reply.header('etag', tag).header('accept-ranges', 'bytes');
+  if (hasTag(request.headers['if-none-match'], tag)) return await reply.code(304).send();
+  const range = isFor(request.headers['if-range'], tag) ? rangeOf(request.headers.range, size) : null;
+  if (range === 'unsatisfiable') throw unsatisfiable(size);
+  secured(reply, bytes.name, bytes.contentType);
+  if (range === null) {
+    reply.header('content-length', size);
+    return await reply.send(request.method === 'HEAD' ? nothing() : await bytes.open());
+  }
+  reply
+    .code(206)
+    .header('content-length', range.last - range.first + 1)
+    .header('content-range', `bytes ${range.first}-${range.last}/${size}`);
+  return await reply.send(request.method === 'HEAD' ? nothing() : await bytes.open(range));
+}
+
+/** Answers with bytes that are made while they are sent. */
+export async function sendMade(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  made: Pick<SentBytes, 'name' | 'contentType'> & { readonly open: () => Promise<Readable> },
+): Promise<FastifyReply> {
+  secured(reply, made.name, made.contentType);
+  return await reply.send(request.method === 'HEAD' ? nothing() : await made.open());
+}
+
+/** For HEAD: the framework leaves the length that was set alone when the body is a stream. */
+function nothing(): Readable {
+  return Readable.from([]);
+}
+
+function hasTag(header: string | undefined, tag: string): boolean {
+  if (header === undefined) return false;
+  if (header.trim() === '*') return true;
+  return header.split(',').some((one) => one.trim().replace(/^W\//, '') === tag);
+}
+
+function isFor(header: string | string[] | undefined, tag: string): boolean {
+  return header === undefined || header === tag;
+}
+
+/** One range of bytes. Several of them, or what is none, is answered with the whole (RFC 9110, section 14.2). */
+function rangeOf(
+  header: string | undefined,
+  size: number,
+): { readonly first: number; readonly last: number } | 'unsatisfiable' | null {
+  const [whole, from = '', to = ''] = /^bytes=(\d{0,15})-(\d{0,15})$/.exec(header?.trim() ?? '') ?? [];
+  if (whole === undefined || (from === '' && to === '')) return null;
+  if (from === '') {
+    const length = Math.min(Number(to), size);
+    return length === 0 ? 'unsatisfiable' : { first: size - length, last: size - 1 };
+  }
+  const first = Number(from);
+  const last = to === '' ? size - 1 : Math.min(Number(to), size - 1);
+  if (to !== '' && Number(to) < first) return null;
+  return first >= size ? 'unsatisfiable' : { first, last };
+}
+
+function unsatisfiable(size: number): ProblemError {
+  const message = `The range lies outside of the content, which has ${size} bytes.`;
+  return new ProblemError({
+    code: 'range_not_satisfiable',
+    message,
+    headers: { 'content-range': `bytes */${size}` },
+  });
+}

@@ -1,0 +1,27 @@
+import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
+import { ACCESS } from '../../auth/authorize.ts';
+import { artifactUse, limitArtifacts } from '../../commands/artifact/limits.ts';
+import type { ArtifactParts } from '../../commands/artifact/parts.ts';
+import { callerOf } from '../gate.ts';
+import { manageInput } from '../tenant-input.ts';
+import * as wire from '../wire/artifacts.ts';
+
+/** A tenant's limits of artifacts and what it has stored (wire contract, section 10). */
+export function artifactUseRoutes(parts: ArtifactParts): FastifyPluginAsyncZod {
+  return async (app) => {
+    const config = { rules: { access: ACCESS.tenant } };
+    app.get('/v1/tenant/artifacts', { config, schema: { response: { 200: wire.use } } }, async (request) => {
+      return await artifactUse(parts, callerOf(request).tenantId);
+    });
+    app.put(
+      '/v1/tenant/artifacts',
+      { config, schema: { body: wire.limitBody, response: { 200: wire.use } } },
+      async (request) => {
+        const { requestId, limits } = request.body;
+        const { tenantId: tenant, ...meta } = manageInput(request, requestId);
+        return await limitArtifacts(parts, { tenant, limits, ...meta });
+      },
+    );
+    await Promise.resolve();
+  };
+}

@@ -1,0 +1,243 @@
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
+import { ACCESS } from '../../auth/authorize.ts';
+import { actorOf, artifactOutOfReach } from '../../auth/caller.ts';
+import type { Caller } from '../../auth/caller.ts';
+import type { LinkSigner } from '../../commands/artifact/links.ts';
+import type { ArtifactParts } from '../../commands/artifact/parts.ts';
+import {
+  compareVersions,
+  entryOf,
+  fileAt,
+  findArtifact,
+  openFile,
+  treeOf,
+  versionOf,
+} from '../../commands/artifact/read.ts';
+import type { FoundArtifact, FoundVersion } from '../../commands/artifact/read.ts';
+import { removeArtifact } from '../../commands/artifact/remove.ts';
+import { zipOf } from '../../commands/artifact/zip.ts';
+import type { ArtifactQueries } from '../../projections/artifacts/queries.ts';
+import type { AggregateRef } from '../../streams/subjects.ts';
+import { sendBytes, sendMade } from '../bytes.ts';
+import type { Freshness } from '../freshness.ts';
+import { callerOf } from '../gate.ts';
+import { ListRequest } from '../list-request.ts';
+import { accepted, notFound, ProblemError, refused } from '../problem.ts';
+import type { Uploads } from '../upload-body.ts';
+import { shownView, shownWithVersions } from '../wire/artifact.ts';
+import * as wire from '../wire/artifacts.ts';
+
+export interface ArtifactRouteParts extends ArtifactParts {
+  readonly queries: ArtifactQueries;
+  readonly freshness: Freshness;
+  readonly links: LinkSigner;
+  readonly uploads: Uploads;
+}
+
+/** Files and folders with their versions, for those who reach their sessions (wire contract, section 10). */
+export function artifactRoutes(parts: ArtifactRouteParts): FastifyPluginAsyncZod {
+  const { queries, freshness } = parts;
+  return async (app) => {
+    const config = { rules: { access: ACCESS.artifacts } };
+    app.get(
+      '/v1/artifacts',
+      { config, schema: { querystring: wire.listQuery, response: { 200: wire.artifactList } } },
+      async (request) => {
+        const { tenantId, subject, agents } = callerOf(request);
+        const { sessionId } = request.query;
+        const list = new ListRequest(
+          `GET /v1/artifacts ${tenantId} ${subject ?? ''} ${sessionId ?? ''}`,
+          request.query,
+          2,
+        );
+        const found = await queries.list(
+          tenantId,
+          { sessionId, subject, agents },
+          { limit: list.wanted, after: list.after },
+        );
+        const { entries, nextCursor } = list.page(found, ({ createdAt, artifactId }) => [createdAt, artifactId]);
+        return { artifacts: entries.map(shownView), nextCursor };
+      },
+    );
+    app.get(
+      '/v1/artifacts/:artifactId',
+      { config, schema: { params: wire.artifactPath, response: { 200: wire.artifact } } },
+      async (request) => shownWithVersions((await reached(parts, request, request.params)).artifact),
+    );
+    app.delete(
+      '/v1/artifacts/:artifactId',
+      { config, schema: { params: wire.artifactPath, response: { 200: wire.artifactDeleted } } },
+      async (request) => {
+        const caller = callerOf(request);
+        const { artifactId } = request.params;
+        const meta = { actor: actorOf(caller), causation: request.id };
+        const outOfReach = reachOf(caller);
+        const outcome = await removeArtifact(parts, { tenant: caller.tenantId, artifactId, outOfReach, ...meta });
+        await freshness('artifacts', refOf(caller, artifactId), accepted(outcome).position);
+        return { artifactId, deleted: true as const };
+      },
+    );
+    app.post(
+      '/v1/artifacts/:artifactId/links',
+      { config, schema: { params: wire.artifactPath, body: wire.linkBody, response: { 201: wire.link } } },
+      async (request, reply) => {
+        const { version = 'latest', expiresIn } = request.body;
+        const found = await reachedVersion(parts, request, { ...request.params, version: String(version) });
+        const { tenant, artifact } = found;
+        const target = { tenant, artifactId: artifact.artifactId, version: found.version.version };
+        const { token, expiresAt } = parts.links.sign(target, expiresIn);
+        return await reply.code(201).send({ path: `/v1/artifact-links/${token}`, expiresAt });
+      },
+    );
+    await app.register(versionRoutes(parts));
+    await app.register(linkRoutes(parts));
+  };
+}
+
+/** One version: its bytes, its files, and what it changed. */
+function versionRoutes(parts: ArtifactRouteParts): FastifyPluginAsyncZod {
+  return async (app) => {
+    const config = { rules: { access: ACCESS.artifacts } };
+    const base = '/v1/artifacts/:artifactId/versions/:version';
+    app.get(`${base}/content`, { config, schema: { params: wire.versionPath } }, async (request, reply) => {
+      const found = await reachedVersion(parts, request, request.params);
+      if (found.artifact.kind === 'folder') throw isFolder();
+      return await sendVersion(parts, request, reply, found);
+    });
+    app.get(
+      `${base}/tree`,
+      { config, schema: { params: wire.versionPath, response: { 200: wire.tree } } },
+      async (request) => {
+        const found = await reachedVersion(parts, request, request.params);
+        const { artifactId } = found.artifact;
+        return { artifactId, version: found.version.version, files: (await treeOf(parts, found)).map(entryOf) };
+      },
+    );
+    app.get(`${base}/files/:path`, { config, schema: { params: wire.filePath } }, async (request, reply) => {
+      return await sendFile(parts, request, reply, request.params);
+    });
+    app.get(
+      `${base}/files/*`,
+      { config, schema: { params: wire.deepFilePath, hide: true } },
+      async (request, reply) => {
+        const { '*': path, ...rest } = request.params;
+        return await sendFile(parts, request, reply, { ...rest, path });
+      },
+    );
+    app.get(
+      `${base}/diff`,
+      { config, schema: { params: wire.versionPath, querystring: wire.diffQuery, response: { 200: wire.diff } } },
+      async (request) => {
+        const found = await reachedVersion(parts, request, request.params);
+        const {
+          kind: _kind,
+          artifactId,
+          from,
+          to,
+          ...lists
+        } = accepted(await compareVersions(parts, found, request.query.from));
+        const { added, removed, changed } = lists;
+        const files = { added: [...added], removed: [...removed], changed: [...changed] };
+        return { artifactId, ...(from === null ? {} : { from }), to, ...files };
+      },
+    );
+    app.get(`${base}/zip`, { config, schema: { params: wire.versionPath } }, async (request, reply) => {
+      return await sendZip(parts, request, reply, await reachedVersion(parts, request, request.params));
+    });
+    await Promise.resolve();
+  };
+}
+
+/** A link is its own credential. */
+function linkRoutes(parts: ArtifactRouteParts): FastifyPluginAsyncZod {
+  return async (app) => {
+    app.get(
+      '/v1/artifact-links/:token',
+      { config: { rules: { access: null } }, schema: { params: wire.linkPath } },
+      async (request, reply) => {
+        const target = parts.links.open(request.params.token);
+        if (target === 'unknown') throw notFound('link');
+        if (target === 'expired') {
+          throw new ProblemError({ code: 'token_expired', message: 'The link is past its time. Ask for a new one.' });
+        }
+        const { tenant, artifactId, version } = target;
+        const found = accepted(await findArtifact(parts, { tenant, artifactId, outOfReach: () => null }));
+        const one = accepted(versionOf(found, String(version)));
+        if (one.artifact.kind === 'folder') return await sendZip(parts, request, reply, one);
+        return await sendVersion(parts, request, reply, one);
+      },
+    );
+    await Promise.resolve();
+  };
+}
+
+export function refOf(caller: Caller, artifactId: string): AggregateRef {
+  return { tenant: caller.tenantId, kind: 'artifact', id: artifactId };
+}
+
+export function reachOf(caller: Caller) {
+  return (owner: { readonly subject: string | null; readonly agentId: string } | null) =>
+    artifactOutOfReach(caller, owner);
+}
+
+/** @throws ProblemError not_found, with the same bytes for one that is not there and one out of reach; not_granted */
+async function reached(
+  parts: ArtifactRouteParts,
+  request: FastifyRequest,
+  { artifactId }: { readonly artifactId: string },
+): Promise<FoundArtifact> {
+  const caller = callerOf(request);
+  return accepted(await findArtifact(parts, { tenant: caller.tenantId, artifactId, outOfReach: reachOf(caller) }));
+}
+
+async function reachedVersion(
+  parts: ArtifactRouteParts,
+  request: FastifyRequest,
+  path: { readonly artifactId: string; readonly version: string },
+): Promise<FoundVersion> {
+  return accepted(versionOf(await reached(parts, request, path), path.version));
+}
+
+async function sendVersion(
+  parts: ArtifactRouteParts,
+  request: FastifyRequest,
+  reply: FastifyReply,
+  found: FoundVersion,
+): Promise<FastifyReply> {
+  const { version } = found;
+  return await sendBytes(request, reply, {
+    name: found.artifact.name,
+    ...version,
+    open: async (range) => await openFile(parts, found, version, range),
+  });
+}
+
+async function sendFile(
+  parts: ArtifactRouteParts,
+  request: FastifyRequest,
+  reply: FastifyReply,
+  path: { readonly artifactId: string; readonly version: string; readonly path: string },
+): Promise<FastifyReply> {
+  const found = await reachedVersion(parts, request, path);
+  const file = await fileAt(parts, found, path.path);
+  if ('kind' in file) throw refused(file);
+  const name = file.path.slice(file.path.lastIndexOf('/') + 1);
+  const open = async (range?: { first: number; last: number }) => await openFile(parts, found, file, range);
+  return await sendBytes(request, reply, { ...file, name, open });
+}
+
+async function sendZip(
+  parts: ArtifactRouteParts,
+  request: FastifyRequest,
+  reply: FastifyReply,
+  found: FoundVersion,
+): Promise<FastifyReply> {
+  const open = async () => await zipOf(parts, found);
+  return await sendMade(request, reply, { name: `${found.artifact.name}.zip`, contentType: 'application/zip', open });
+}
+
+function isFolder(): ProblemError {
+  const message = 'The artifact is a folder. Read its tree, its files one by one, or all of it as a zip.';
+  return new ProblemError({ code: 'invalid_request', message });
+}

@@ -1,0 +1,123 @@
+import type { FastifyError, FastifyRequest } from 'fastify';
+import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
+import mime from 'mime';
+import { ACCESS } from '../../auth/authorize.ts';
+import { actorOf } from '../../auth/caller.ts';
+import type { Caller } from '../../auth/caller.ts';
+import { uploadArtifact } from '../../commands/artifact/upload.ts';
+import type { Uploaded, UploadInput } from '../../commands/artifact/upload.ts';
+import type { ArtifactOwner } from '../../domain/artifact/events.ts';
+import { isMediaType, UNKNOWN_MEDIA_TYPE } from '../../domain/artifact/names.ts';
+import { callerOf } from '../gate.ts';
+import { accepted, ProblemError, withinReach } from '../problem.ts';
+import { shownArtifact, shownVersion } from '../wire/artifact.ts';
+import * as wire from '../wire/artifacts.ts';
+import { reachOf, refOf } from './artifacts.ts';
+import type { ArtifactRouteParts } from './artifacts.ts';
+import { sessionRef } from './sessions.ts';
+
+/** Files sent as raw bytes in one request, taken in while they flow (wire contract, section 10). */
+export function uploadRoutes(parts: ArtifactRouteParts): FastifyPluginAsyncZod {
+  return async (app) => {
+    // The body is left in the connection: the use case reads it, as fast as the store takes it.
+    app.removeAllContentTypeParsers();
+    app.addContentTypeParser('*', (_request, _payload, done) => done(null));
+    app.setErrorHandler(async (error: FastifyError) => {
+      await Promise.resolve();
+      throw error.code === 'FST_ERR_CTP_INVALID_MEDIA_TYPE' ? noMediaType() : error;
+    });
+    const config = { rules: { access: ACCESS.artifacts, rawBody: true as const } };
+    const bodyLimit = Number.MAX_SAFE_INTEGER;
+    app.post(
+      '/v1/artifacts',
+      { config, bodyLimit, schema: { querystring: wire.uploadQuery, response: { 201: wire.uploaded } } },
+      async (request, reply) => {
+        const sent = sentType(request.headers['content-type']);
+        const { name, sessionId, label: labels } = request.query;
+        const owner = await ownerOf(parts, callerOf(request), sessionId);
+        return await reply
+          .code(201)
+          .send(answerOf(await take(parts, request, { sent, target: { kind: 'new', name, owner, labels } })));
+      },
+    );
+    app.post(
+      '/v1/artifacts/:artifactId/versions',
+      { config, bodyLimit, schema: { params: wire.artifactPath, response: { 201: wire.uploaded } } },
+      async (request, reply) => {
+        const sent = sentType(request.headers['content-type']);
+        const outOfReach = reachOf(callerOf(request));
+        const { artifactId } = request.params;
+        return await reply
+          .code(201)
+          .send(answerOf(await take(parts, request, { sent, target: { kind: 'version', artifactId, outOfReach } })));
+      },
+    );
+    await Promise.resolve();
+  };
+}
+
+async function take(
+  parts: ArtifactRouteParts,
+  request: FastifyRequest,
+  { sent, target }: { readonly sent: string | null; readonly target: UploadInput['target'] },
+): Promise<Uploaded> {
+  const caller = callerOf(request);
+  const tenant = caller.tenantId;
+  const { body, signal, declaredBytes, close } = parts.uploads.open(request.raw, tenant);
+  const outcome = accepted(
+    await uploadArtifact(parts, {
+      tenant,
+      target,
+      body,
+      signal,
+      declaredBytes,
+      contentTypeOf: (name) => sent ?? mime.getType(name) ?? UNKNOWN_MEDIA_TYPE,
+      actor: actorOf(caller),
+      causation: request.id,
+    }).finally(close),
+  );
+  await parts.freshness('artifacts', refOf(caller, outcome.artifact.artifactId), outcome.position);
+  return outcome;
+}
+
+/** @throws ProblemError invalid_request for a header that is no media type */
+function sentType(header: string | undefined): string | null {
+  if (header === undefined || header.trim() === '') return null;
+  if (isMediaType(header)) return header;
+  throw noMediaType();
+}
+
+function noMediaType(): ProblemError {
+  const issues = [{ path: 'header.content-type', message: 'must be a media type of 255 characters at most' }];
+  const message = 'The Content-Type header is no media type. Correct it, or leave it out.';
+  return new ProblemError({ code: 'invalid_request', message, details: { issues } });
+}
+
+/**
+ * The session that the file is to belong to.
+ * @throws ProblemError invalid_request when a person's file would belong to no session; not_found; not_granted
+ */
+async function ownerOf(
+  parts: ArtifactRouteParts,
+  caller: Caller,
+  sessionId: string | undefined,
+): Promise<ArtifactOwner | null> {
+  if (sessionId === undefined) {
+    if (caller.subject === null) return null;
+    const issues = [{ path: 'querystring.sessionId', message: 'is required for a subject' }];
+    const message = "Acting for a person, name one of that person's sessions in sessionId.";
+    throw new ProblemError({ code: 'invalid_request', message, details: { issues } });
+  }
+  const { state } = await parts.sessions.refresh(sessionRef(caller, sessionId));
+  const session = withinReach(caller, state.status === 'absent' ? null : state);
+  const { createdPosition: sessionPosition, subject, agentId } = session;
+  return { sessionId, sessionPosition, subject, agentId };
+}
+
+function answerOf({ artifact, version }: Uploaded) {
+  const stored = artifact.versions[version - 1];
+  if (stored === undefined) throw new Error('an upload names the version that it stored');
+  // Others may have stored versions since; the answer is of this upload.
+  const artifactThen = { ...artifact, versions: artifact.versions.slice(0, version), updatedAt: stored.createdAt };
+  return { artifact: shownArtifact(artifactThen), version: shownVersion(stored) };
+}

@@ -1,0 +1,23 @@
+import { z } from 'zod';
+import { text } from '../../domain/kernel/schemas.ts';
+
+/** What the shapes of several resources consist of. */
+
+/** A number in a query, written in digits. */
+export function count(min: number, max: number, byDefault: number) {
+  return z
+    .string()
+    .regex(/^\d{1,6}$/, 'must be a whole number')
+    .transform(Number)
+    .refine((value) => value >= min && value <= max, `must be from ${min} to ${max}`)
+    .default(byDefault)
+    .meta({ type: 'integer', minimum: min, maximum: max, default: byDefault });
+}
+
+export const requestId = text(1, 256);
+export const idempotencyKey = text(1, 256);
+/** Whatever is no cursor is refused as such where it is read. */
+export const cursor = z.string();
+export const sha256 = z.string().regex(/^[0-9a-f]{64}$/, 'must be 64 lower-case hex digits');
+export const timestamp = z.iso.datetime();
+export const nullableCursor = z.string().nullable();

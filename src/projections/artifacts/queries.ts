@@ -1,0 +1,88 @@
+import { sql } from 'slonik';
+import type { DatabasePool } from 'slonik';
+import { z } from 'zod';
+import { reading } from '../read-store/pool.ts';
+import type { ArtifactView } from './views.ts';
+
+export interface ArtifactFilter {
+  readonly sessionId?: string | undefined;
+  /** Whose artifacts are within reach; null: anybody's, and those of no session. */
+  readonly subject: string | null;
+  /** Agents whose sessions are within reach; null: all. */
+  readonly agents: readonly string[] | null;
+}
+
+/** Names an object of the store. */
+export interface ObjectName {
+  readonly tenant: string;
+  readonly owner: string;
+  readonly name: string;
+}
+
+export interface ArtifactQueries {
+  /** Oldest first; `after` is the creation time and id of the last one seen. */
+  list(
+    tenant: string,
+    filter: ArtifactFilter,
+    page: { limit: number; after: readonly string[] | null },
+  ): Promise<readonly ArtifactView[]>;
+  /** Tenants with an operation that is overdue, at most 100. As fresh as the rows are. */
+  overdue(now: string): Promise<readonly string[]>;
+  /** Artifacts whose session is not there, as far as the rows tell; at most 1,000. */
+  orphans(): Promise<readonly { readonly tenant: string; readonly id: string }[]>;
+  /** Those that no stored artifact names, as far as the rows tell. */
+  unnamed(objects: readonly ObjectName[]): Promise<readonly ObjectName[]>;
+}
+
+const row = z.object({ doc: z.custom<ArtifactView>() });
+const idRow = z.object({ tenant: z.string(), id: z.string() });
+const tenantRow = z.object({ tenant: z.string() });
+const nameRow = z.object({ tenant: z.string(), owner: z.string(), name: z.string() });
+
+export function artifactQueries(pool: DatabasePool): ArtifactQueries {
+  return {
+    list: async (tenant, { sessionId, subject, agents }, { limit, after }) => {
+      const conditions = [sql.fragment`tenant = ${tenant} and removed = 0`];
+      if (sessionId !== undefined) conditions.push(sql.fragment`session_id = ${sessionId}`);
+      if (subject !== null) conditions.push(sql.fragment`subject = ${subject}`);
+      if (agents !== null) {
+        const granted = sql.fragment`agent_id = any(${sql.array([...agents], 'text')})`;
+        conditions.push(sql.fragment`(agent_id is null or ${granted})`);
+      }
+      if (after !== null) conditions.push(sql.fragment`(created_at, id) > (${after[0] ?? ''}, ${after[1] ?? ''})`);
+      return await reading(
+        async () =>
+          await pool.anyFirst(sql.type(row)`
+            select doc from artifacts.artifact where ${sql.join(conditions, sql.fragment` and `)}
+            order by created_at, id limit ${limit}`),
+      );
+    },
+    overdue: async (now) =>
+      await reading(
+        async () =>
+          await pool.anyFirst(
+            sql.type(tenantRow)`select tenant from artifacts.account where due_at < ${now} order by due_at limit 100`,
+          ),
+      ),
+    orphans: async () =>
+      await reading(
+        async () =>
+          await pool.any(sql.type(idRow)`
+            select tenant, id from artifacts.artifact a
+            where removed = 0 and session_id is not null and not exists (
+              select from sessions.session s
+              where s.tenant = a.tenant and s.id = a.session_id and (s.doc ->> 'createdPosition')::bigint = a.session_position)
+            limit 1000`),
+      ),
+    unnamed: async (objects) =>
+      await reading(
+        async () =>
+          await pool.any(sql.type(nameRow)`
+            select tenant, owner, name
+            from json_to_recordset(${JSON.stringify(objects)}) as wanted(tenant text, owner text, name text)
+            where not exists (
+              select from artifacts.object o join artifacts.artifact a on a.tenant = o.tenant and a.id = o.owner and a.removed = 0
+              where o.tenant = wanted.tenant and o.owner = wanted.owner and o.name = wanted.name)`),
+      ),
+  };
+}

@@ -1,0 +1,119 @@
+import dns from 'node:dns';
+import { mkdtemp, readdir, rm, utimes, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { CreateMultipartUploadCommand, ListMultipartUploadsCommand, S3Client } from '@aws-sdk/client-s3';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { directoryObjects } from '#src/drivers/objects/directory.ts';
+import { s3Objects } from '#src/drivers/objects/s3.ts';
+import { ObjectsUnavailableError } from '#src/lib/objects-unavailable.ts';
+import { bytesOf, chunks, objectSuite } from '../conformance/objects.ts';
+import { TestS3 } from '../support/s3.ts';
+import { TcpProxy } from '../support/tcp-proxy.ts';
+
+const AT = { tenant: 'tn_1', owner: 'af_1', name: 'up_1' };
+
+describe('a directory', () => {
+  let root = '';
+  beforeAll(async () => {
+    root = await mkdtemp(join(tmpdir(), 'agent-host-objects-'));
+  });
+  afterAll(async () => await rm(root, { recursive: true, force: true }));
+
+  objectSuite(async () => await directoryObjects(root));
+
+  test('what an interrupted write has left goes when it is old, and with its tenant', async () => {
+    const store = await directoryObjects(root);
+    const unfinished = join(root, '.unfinished');
+    for (const name of ['tn_9.old', 'tn_9.young', 'tn_8.young']) await writeFile(join(unfinished, name), 'half');
+    await utimes(join(unfinished, 'tn_9.old'), 1, 1);
+    expect(await store.removeUnfinished(Date.now() - 60_000)).toBe(1);
+    expect((await readdir(unfinished)).toSorted()).toEqual(['tn_8.young', 'tn_9.young']);
+    await store.eraseTenant('tn_9');
+    expect(await readdir(unfinished)).toEqual(['tn_8.young']);
+  });
+
+  test('a disk that does not take the bytes is the store being unavailable', async () => {
+    const store = await directoryObjects(join(root, 'broken'));
+    await rm(join(root, 'broken', '.unfinished'), { recursive: true });
+    await expect(store.put(AT, chunks(Buffer.from('x')))).rejects.toThrow(ObjectsUnavailableError);
+    expect(await store.open(AT)).toBeNull();
+    await rm(join(root, 'broken'), { recursive: true });
+    await expect(store.check()).rejects.toThrow(ObjectsUnavailableError);
+  });
+});
+
+describe('S3', () => {
+  let server: TestS3;
+  beforeAll(async () => {
+    server = await TestS3.start();
+  });
+  afterAll(async () => await server[Symbol.asyncDispose]());
+
+  objectSuite(async () => await Promise.resolve(s3Objects(server.options())));
+
+  test('the name of the bucket in front of the host', async () => {
+    const { endpoint, ...options } = server.options();
+    // Every name below localhost is this machine (RFC 6761), which not every resolver knows.
+    const { lookup } = dns;
+    const resolving = vi
+      .spyOn(dns, 'lookup')
+      .mockImplementation(((name: string, ...rest: never[]) =>
+        Reflect.apply(lookup, dns, [name.endsWith('.localhost') ? 'localhost' : name, ...rest])) as never);
+    const store = s3Objects({ ...options, endpoint: endpoint.replace('127.0.0.1', 'localhost'), pathStyle: false });
+    await store.put(AT, chunks(Buffer.from('virtual')));
+    expect((await bytesOf(await s3Objects(server.options()).open(AT)))?.toString()).toBe('virtual');
+    expect(resolving.mock.calls.map(([name]) => name)).toContain('agent-host-objects.localhost');
+    resolving.mockRestore();
+    store.close();
+  });
+
+  test('a bucket that is not there, and a server that is not there', async () => {
+    const options = server.options();
+    const wrong = [
+      { ...options, bucket: 'absent-bucket' },
+      { ...options, endpoint: 'http://127.0.0.1:1' },
+    ];
+    for (const one of wrong) {
+      const store = s3Objects(one);
+      await expect(store.check(), JSON.stringify(one)).rejects.toThrow(ObjectsUnavailableError);
+      await expect(store.put(AT, chunks(Buffer.from('x')))).rejects.toThrow(ObjectsUnavailableError);
+    }
+  });
+
+  test('parts that an interrupted write has left go when they are old, and with their tenant', async () => {
+    const { bucket: Bucket, endpoint, region, credentials } = server.options();
+    const client = new S3Client({ endpoint, region, credentials, forcePathStyle: true });
+    const store = s3Objects(server.options());
+    for (const tenant of ['tn_5', 'tn_6']) {
+      await client.send(new CreateMultipartUploadCommand({ Bucket, Key: `${tenant}/af_1/up_1` }));
+    }
+    const left = async (): Promise<number> =>
+      (await client.send(new ListMultipartUploadsCommand({ Bucket }))).Uploads?.length ?? 0;
+    const before = await left();
+    await store.eraseTenant('tn_5');
+    expect(await left()).toBe(before - 1);
+    expect(await store.removeUnfinished(Date.parse('2000-01-01'))).toBe(0);
+    expect(await store.removeUnfinished(Date.now() + 86_400_000)).toBe(before - 1);
+    expect(await left()).toBe(0);
+    client.destroy();
+  });
+
+  test('the network goes in the middle of a write, and comes back', async () => {
+    await using proxy = await TcpProxy.start(server.port);
+    const store = s3Objects(server.options(proxy.port));
+    const at = { ...AT, name: 'up_cut' };
+    async function* cut(): AsyncIterable<Uint8Array> {
+      for (let i = 0; i < 24; i += 1) {
+        if (i === 12) proxy.goAway();
+        yield await Promise.resolve(Buffer.alloc(1_048_576, i));
+      }
+    }
+    await expect(store.put(at, cut())).rejects.toThrow(ObjectsUnavailableError);
+    proxy.pass();
+    expect(await store.open(at)).toBeNull();
+    expect(await store.put(at, chunks(Buffer.from('again')))).toBe(5);
+    expect((await bytesOf(await store.open(at)))?.toString()).toBe('again');
+    store.close();
+  });
+});
