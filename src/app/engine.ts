@@ -7,6 +7,7 @@ import type { ModelDrivers } from '../drivers/model/port.ts';
 import type { BudgetGate } from '../engine/budget-gate.ts';
 import type { ModelCallParts } from '../engine/model-call.ts';
 import { Dispatcher } from '../engine/dispatcher.ts';
+import type { InheritedConversations } from '../engine/inherited-conversations.ts';
 import { WorkerLiveness } from '../engine/liveness.ts';
 import { Worker } from '../engine/worker.ts';
 import { systemClock } from '../lib/clock.ts';
@@ -21,6 +22,7 @@ export interface EngineOptions {
   readonly models: ModelDrivers;
   readonly budgets: BudgetGate;
   readonly files: ModelCallParts['files'];
+  readonly conversations: InheritedConversations;
   readonly nodeId: string;
   readonly logger: Logger;
   readonly turns: number;
@@ -53,7 +55,7 @@ export class Engine {
   }
 
   async start(withRole: boolean): Promise<void> {
-    const { log, loop, sessions, models, budgets, files, nodeId, logger, turns } = this.#options;
+    const { log, loop, sessions, models, budgets, files, conversations, nodeId, logger, turns } = this.#options;
     await this.#liveness.start();
     if (!withRole) return;
     const workerId = newId('wk');
@@ -67,6 +69,7 @@ export class Engine {
       models,
       files,
       budgets,
+      conversations,
       clock: systemClock,
       logger,
       concurrency: turns,

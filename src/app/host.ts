@@ -6,16 +6,16 @@ import { agentType, artifactType, budgetType, quotaType, sessionType, tenantType
 import { ActionPlaces } from '../commands/session/action-places.ts';
 import { CommandLoop } from '../commands/execute.ts';
 import { Repository } from '../commands/repository.ts';
+import type { OlderReceipts } from '../commands/session/send-command.ts';
 import { shownBudgets } from '../domain/budget/state.ts';
 import { BudgetGate } from '../engine/budget-gate.ts';
+import { InheritedConversations } from '../engine/inherited-conversations.ts';
 import { Fairness } from '../http/fairness.ts';
-import { withinReach } from '../http/problem.ts';
 import { createServer } from '../http/server.ts';
 import type { ServerParts } from '../http/server.ts';
 import type { Freshness } from '../http/freshness.ts';
 import type { Checks } from '../http/routes/host.ts';
 import type { StatusRouteParts } from '../http/routes/status.ts';
-import type { SessionAccess } from '../http/session-access.ts';
 import { EventStreams } from '../http/sse.ts';
 import { systemClock } from '../lib/clock.ts';
 import type { Logger } from '../lib/logger.ts';
@@ -50,6 +50,7 @@ import { StartError } from './start-error.ts';
 import { tenantDeletion } from './tenant-deletion.ts';
 import { WorkSignals } from './work-signals.ts';
 import { Stack } from './stack.ts';
+import { streamAccess } from './stream-access.ts';
 
 export interface HostOptions {
   readonly config: Config;
@@ -178,14 +179,17 @@ function startReadModels(built: Built, stack: Stack): void {
 async function startEngine(built: Built, stack: Stack): Promise<Engine> {
   const { options, log, directory, write, artifacts, metrics } = built;
   const { config, nodeId, logger } = options;
-  const { loop, sessions, budgets: spending } = write;
+  const { loop, sessions, conversations, budgets: spending } = write;
   const isBudgeted = (tenantId: string): boolean => directory.tenant(tenantId)?.budgeted === true;
   const budgets = new BudgetGate({ loop, budgets: spending, clock: systemClock, isBudgeted });
   const models = openModels({ directory, secrets: log.secrets, fixtureModel: config.fixtureModel, logger });
   stack.defer('models', models.close);
   const { turns } = config;
   const { files } = artifacts;
-  const engine = new Engine({ log, loop, sessions, models: models.drivers, budgets, files, nodeId, logger, turns });
+  const engine = new Engine({
+    ...{ log, loop, sessions, conversations, models: models.drivers, budgets, files },
+    ...{ nodeId, logger, turns },
+  });
   await engine.start(config.roles.includes('engine'));
   stack.defer('engine', async () => await engine.stop());
   metrics.gauge('turns_active', 'Turns that this process runs.', () => engine.active);
@@ -206,6 +210,7 @@ async function serverParts(
   const queries = sessionQueries({ pool, store: log.store, progress });
   const { actions, places, caughtUp, work } = actionParts(built, stack);
   const freshness = freshnessOf(built);
+  const older: OlderReceipts = { find: async (ref, key, upTo) => await queries.findReceipt(ref, key, upTo) };
   const { deletion, remove } = tenantDeletion({ log, pool, directory, progress, queries, objects, logger, ...write });
   if (config.roles.includes('projector')) deletion.start();
   stack.defer('tenant deletion', async () => await deletion.stop());
@@ -244,13 +249,9 @@ async function serverParts(
     agents: { loop, agents, queries: agentQueries(pool), freshness },
     artifacts: { ...artifacts.routes, freshness },
     sessions: { loop, agents, sessions, queries, freshness, removeArtifacts: artifacts.removeOf },
+    forks: { loop, sessions, older, freshness },
     commands: {
-      loop,
-      agents,
-      sessions,
-      artifacts: write.artifacts,
-      budgets,
-      older: { find: async (ref, key, upTo) => await queries.findReceipt(ref, key, upTo) },
+      ...{ loop, agents, sessions, artifacts: write.artifacts, budgets, older },
       isDraining,
       ...answers,
       runner: engine.runner,
@@ -333,21 +334,14 @@ function writeSide(log: LogParts, config: Config, logger: Logger) {
     },
     onDisruption: () => sessions.disrupted(),
   });
+  const conversations = new InheritedConversations(sessions, small);
   const loop = new CommandLoop(systemClock, log.codec.versionOf);
-  return { loop, tenants, agents, sessions, budgets, artifacts, quotas };
+  return { loop, tenants, agents, sessions, budgets, artifacts, quotas, conversations };
 }
 
 function freshnessOf({ log, progress }: Built): Freshness {
   return async (group, ref, position) => {
     if (position !== null) await progress.reach(group, log.store.shardOf(ref), position);
-  };
-}
-
-function streamAccess(sessions: ReturnType<typeof writeSide>['sessions']): SessionAccess {
-  return async (ref, caller) => {
-    const { state, position } = await sessions.refresh(ref);
-    const session = withinReach(caller, state.status === 'absent' ? null : state);
-    return { createdPosition: session.createdPosition, latest: () => ({ position, index: 65_535 }) };
   };
 }
 

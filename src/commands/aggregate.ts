@@ -93,6 +93,7 @@ export const quotaType: AggregateType<QuotaState, QuotaEvent> = {
 };
 
 const RECEIPT_BYTES = 300;
+const FORK_BYTES = 400;
 
 export const sessionType: AggregateType<SessionState, SessionEvent> = {
   kind: 'session',
@@ -104,13 +105,14 @@ export const sessionType: AggregateType<SessionState, SessionEvent> = {
   foldVersion: SESSION_FOLD_VERSION,
   weigh: (state) => {
     if (state.status === 'absent') return 200;
-    const { manifest, conversation, receipts } = state;
+    const { manifest, conversation, receipts, forks, origin } = state;
     const kept = receipts.chunks.reduce((sum, chunk) => sum + chunk.length, 0);
     return (
       2_000 +
       manifest.instructions.length +
       conversation.chars * 2 +
       kept * RECEIPT_BYTES +
+      (Object.keys(forks).length + (origin?.ancestry.length ?? 0)) * FORK_BYTES +
       (receipts.evicted?.length ?? 0) * 8
     );
   },

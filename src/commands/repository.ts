@@ -1,3 +1,4 @@
+import { LAST_INDEX } from '../domain/kernel/decision.ts';
 import type { DomainEvent } from '../domain/kernel/decision.ts';
 import { WeightedLru } from '../lib/lru.ts';
 import { eventsOf } from '../streams/commit.ts';
@@ -73,9 +74,30 @@ export class Repository<S, E extends DomainEvent> {
     if (head < entry.position) {
       // What was folded has been erased since: the aggregate begins anew, or is not there any more.
       this.#cache.delete(refKey(ref));
-      return await this.#readOn(ref, { state: this.type.initial, position: 0, rev: 0, snapshotRev: 0 }, head);
+      return await this.#readOn(ref, this.#new(), head);
     }
     return head > entry.position ? await this.#readOn(ref, entry, head) : this.#remember(ref, entry);
+  }
+
+  /**
+   * The fold up to an event, that included, with the nearest older one that is at hand to begin from. Nothing is kept of it.
+   */
+  async upTo(ref: AggregateRef, end: { readonly position: number; readonly index: number }): Promise<S> {
+    const isBefore = ({ position }: Entry<S>): boolean =>
+      position < end.position || (position === end.position && end.index === LAST_INDEX);
+    const cached = this.#cache.get(refKey(ref));
+    let entry = cached !== undefined && isBefore(cached) ? cached : await this.#cold(ref);
+    if (!isBefore(entry)) entry = this.#new();
+    for (let more = entry.position < end.position; more;) {
+      const page = await this.store.read(ref, { after: entry.position, limit: READ_LIMIT, atLeast: end.position });
+      for (const stored of page.commits) {
+        if (stored.position < end.position) entry = this.#fold(entry, stored);
+        else if (stored.position === end.position) return this.#foldEvents(entry.state, stored, end.index + 1);
+        else return entry.state;
+      }
+      more = page.more;
+    }
+    return entry.state;
   }
 
   /** Takes in a commit that this process has just appended. */
@@ -125,7 +147,7 @@ export class Repository<S, E extends DomainEvent> {
 
   async #cold(ref: AggregateRef): Promise<Entry<S>> {
     const snapshot = await this.#snapshots?.get(this.#snapshotKey(ref));
-    if (snapshot == null) return { state: this.type.initial, position: 0, rev: 0, snapshotRev: 0 };
+    if (snapshot == null) return this.#new();
     // Written by `#saveSnapshot` of the same fold version.
     // oxlint-disable-next-line typescript/no-unsafe-type-assertion
     const { state, position, rev } = JSON.parse(snapshot.value) as Loaded<S>;
@@ -143,11 +165,21 @@ export class Repository<S, E extends DomainEvent> {
     return this.#remember(ref, entry);
   }
 
-  #fold(entry: Entry<S>, { commit, position }: StoredCommit): Entry<S> {
-    let { state } = entry;
-    for (const [index, event] of eventsOf<E>(commit).entries()) {
+  #new(): Entry<S> {
+    return { state: this.type.initial, position: 0, rev: 0, snapshotRev: 0 };
+  }
+
+  #foldEvents(before: S, { commit, position }: StoredCommit, count?: number): S {
+    let state = before;
+    for (const [index, event] of eventsOf<E>(commit).slice(0, count).entries()) {
       state = this.type.evolve(state, event, { at: commit.at, position, index });
     }
+    return state;
+  }
+
+  #fold(entry: Entry<S>, stored: StoredCommit): Entry<S> {
+    const { commit, position } = stored;
+    let state = this.#foldEvents(entry.state, stored);
     if (commit.receipt !== undefined && this.type.withReceipt !== undefined) {
       state = this.type.withReceipt(state, { ...commit.receipt, position, index: 0 });
     }

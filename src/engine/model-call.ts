@@ -1,4 +1,4 @@
-import { cutOf, summaryTask } from '../domain/session/compaction.ts';
+import { summaryTask } from '../domain/session/compaction.ts';
 import type { FileRef } from '../domain/session/conversation.ts';
 import type { SessionEvent } from '../domain/session/events.ts';
 import type { OpenSession, SessionState } from '../domain/session/state.ts';
@@ -18,6 +18,7 @@ import { eventsOf } from '../streams/commit.ts';
 import { LogUnavailableError } from '../streams/event-store.ts';
 import type { AggregateRef } from '../streams/subjects.ts';
 import type { BudgetGate } from './budget-gate.ts';
+import type { InheritedConversations } from './inherited-conversations.ts';
 import { turnStep } from './turn-step.ts';
 import type { TurnStepParts } from './turn-step.ts';
 
@@ -33,6 +34,7 @@ export interface ModelCallParts extends TurnStepParts {
   readonly budgets: BudgetGate;
   /** What a file of a message is; null: it has been deleted. */
   readonly files: (tenant: string, file: FileRef) => Promise<ModelFile | null>;
+  readonly conversations: InheritedConversations;
   readonly logger: Logger;
 }
 
@@ -119,7 +121,7 @@ export class ModelCaller {
     const timeout = AbortSignal.timeout(CALL_TIMEOUT_MS);
     const manifest = manifestOf(session, turn, thread);
     const { stepInstructions, answered } = thread;
-    const conversation = thread.conversation ?? session.conversation;
+    const conversation = thread.conversation ?? (await this.#options.conversations.of(ref, session));
     const request = {
       callId: pending.callId,
       tenant: ref.tenant,
@@ -133,7 +135,7 @@ export class ModelCaller {
       outputSchema: manifest.outputSchema ?? null,
       answered,
     };
-    const cut = pending.purpose === 'summary' ? cutOf(conversation) : null;
+    const cut = pending.purpose === 'summary' ? process.cutOfThread(session, thread) : null;
     const asked = cut === null ? request : { ...request, ...summaryRequest(summaryTask(conversation, cut)) };
     const outcome = await driver.call(asked, AbortSignal.any([signal, timeout])).catch(withoutFiles);
     if (!timeout.aborted || signal.aborted || outcome.kind === 'completed') return outcome;

@@ -150,10 +150,15 @@ const OPERATIONS: Readonly<Record<string, readonly [tag: string, summary: string
   'DELETE /v1/sessions/:sessionId': [
     'Sessions',
     'Delete a session with its history and calls',
-    'Refused while a turn is active. The id may be used again; cursors from before are invalid then.',
+    'Refused while a turn is active, and with `conflict` while forks of it are there. The id may be used again; cursors from before are invalid then.',
   ],
   'GET /v1/sessions': ['Sessions', 'List sessions, newest first'],
   'GET /v1/sessions/:sessionId': ['Sessions', 'One session, with everything acknowledged before the request'],
+  'POST /v1/sessions/:sessionId/fork': [
+    'Sessions',
+    'Fork a session at any place of its history',
+    'The new session has the history up to `cursor`, that record included, or all there is now, and the agent, subject, info and labels of the one it comes from; it is idle, whatever that one does. Its records have its own sessionId and cursors; keys, calls and usage start fresh. A session with forks is deleted after them. The same idempotencyKey with the same body answers with the same session, as it is then.',
+  ],
   'POST /v1/sessions/:sessionId/commands': [
     'Sessions',
     'Send a command; a message starts a turn',

@@ -5,7 +5,6 @@ import type { Rejection, RejectionCode } from '../domain/kernel/rejection.ts';
 
 /** Codes that only the edge gives. */
 type EdgeCode =
-  | 'cursor_invalid'
   | 'origin_rejected'
   | 'range_not_satisfiable'
   | 'unsupported_media_type'
@@ -50,7 +49,7 @@ export const STATUS_OF: Readonly<Record<ProblemCode, number>> = {
 };
 
 /** A limit of a count, not of a size, is a conflict with what is there (wire contract, section 1). */
-const COUNT_LIMITS = ['keys', 'issuers', 'executors', 'queue', 'versions', 'operations'];
+const COUNT_LIMITS = ['keys', 'issuers', 'executors', 'queue', 'versions', 'operations', 'forks', 'forkDepth'];
 
 export function statusOf({ code, details }: Problem): number {
   const counted = code === 'limit_exceeded' && COUNT_LIMITS.some((limit) => limit === details?.['limit']);

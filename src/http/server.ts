@@ -22,6 +22,8 @@ import type { AgentRouteParts } from './routes/agents.ts';
 import { budgetRoutes } from './routes/budgets.ts';
 import type { BudgetRouteParts } from './routes/budgets.ts';
 import { commandRoutes } from './routes/commands.ts';
+import { forkRoutes } from './routes/forks.ts';
+import type { ForkRouteParts } from './routes/forks.ts';
 import { executorRoutes } from './routes/executors.ts';
 import type { ExecutorRouteParts } from './routes/executors.ts';
 import { historyRoutes } from './routes/history.ts';
@@ -62,6 +64,7 @@ export interface ServerParts {
   readonly agents: AgentRouteParts;
   readonly artifacts: ArtifactRouteParts;
   readonly sessions: SessionRouteParts;
+  readonly forks: ForkRouteParts;
   readonly commands: SendCommandParts;
   readonly history: HistoryRouteParts;
   /** Told of every answered request, for the metrics. */
@@ -131,6 +134,7 @@ export async function createServer(parts: ServerParts): Promise<FastifyInstance>
   if (parts.roles.commands) {
     await app.register(commandRoutes(parts.commands));
     await app.register(claimRoutes(parts.claims));
+    await app.register(forkRoutes(parts.forks));
   }
   if (parts.roles.reads) {
     await app.register(interactionRoutes(parts.interactions));

@@ -1,11 +1,12 @@
 import type { Caller } from '../auth/caller.ts';
+import type { ReadSession } from '../projections/forks/queries.ts';
+import type { EventPlace } from '../streams/cursor.ts';
 import type { AggregateRef } from '../streams/subjects.ts';
 
 /** What a stream needs to know of its session before it opens. */
-export interface StreamedSession {
-  readonly createdPosition: number;
+export interface StreamedSession extends ReadSession {
   /** The place behind everything that has been recorded when the stream opens. */
-  readonly latest: () => { readonly position: number; readonly index: number };
+  readonly latest: () => EventPlace;
 }
 
 /**

@@ -1,10 +1,13 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import type { TailHub, TailSink } from '../streams/tail-hub.ts';
+import type { ReadSession } from '../projections/forks/queries.ts';
+import type { EarlierPart, TailHub, TailSink } from '../streams/tail-hub.ts';
 import type { StoredCommit } from '../streams/commit.ts';
+import type { EventPlace } from '../streams/cursor.ts';
 import type { AggregateRef } from '../streams/subjects.ts';
 import type { Caller } from '../auth/caller.ts';
 import { ProblemError } from './problem.ts';
-import { frames } from './wire/records.ts';
+import { frames, inheritedFrames } from './wire/records.ts';
+import type { Frame } from './wire/records.ts';
 
 const HEADERS = { 'content-type': 'text/event-stream', 'cache-control': 'no-store', 'x-accel-buffering': 'no' };
 
@@ -21,8 +24,10 @@ export interface StreamStart {
   /** Whose stream it is: it ends with the credential, or when that is past its time. */
   readonly caller: Caller;
   readonly ref: AggregateRef;
+  /** What it reads through. */
+  readonly session: ReadSession;
   /** The last event that the reader has; null: from the beginning. */
-  readonly after: { readonly position: number; readonly index: number } | null;
+  readonly after: EventPlace | null;
   /** Only events of this delegation or agent path. */
   readonly agent: string | null;
 }
@@ -63,9 +68,8 @@ export class EventStreams {
   open(request: FastifyRequest, reply: FastifyReply, start: StreamStart): void {
     this.openWith(request, reply, start.caller, (stream) => {
       stream.send('event: ready\ndata: {}\n\n');
-      // The commit of the last event is read again: its later events may be missing at the reader.
-      const from = start.after === null ? 0 : start.after.position - 1;
-      return this.#hub.open(start.ref, from, new TailReader(stream, start));
+      const { after, before } = tailStart(start);
+      return this.#hub.open(start.ref, after, new TailReader(stream, start), before);
     });
   }
 
@@ -130,6 +134,19 @@ export class EventStreams {
       else stream.keepAlive(now - this.#limits.keepaliveMs);
     }
   }
+}
+
+/** The commit of the last event is read again: its later events may be missing at the reader. */
+function tailStart({ ref, session, after }: StreamStart): { after: number; before: EarlierPart[] } {
+  const { createdPosition, origin } = session;
+  if (after !== null && after.inherited === undefined) return { after: after.position - 1, before: [] };
+  const first = after?.inherited?.ancestor ?? 0;
+  const before = (origin?.ancestry ?? []).flatMap((part, ancestor) => {
+    if (ancestor < first) return [];
+    const begin = after !== null && ancestor === first ? after.position - 1 : part.createdPosition;
+    return [{ ref: { ...ref, id: part.sessionId }, ancestor, after: begin, upTo: part.position }];
+  });
+  return { after: createdPosition, before };
 }
 
 function tooManyStreams(limit: number): ProblemError {
@@ -223,14 +240,11 @@ class TailReader implements TailSink {
     this.#start = start;
   }
 
-  write(stored: StoredCommit): boolean {
-    const { after } = this.#start;
+  write(stored: StoredCommit, part?: EarlierPart): boolean {
     let text = '';
-    for (const frame of frames(stored)) {
-      if (after !== null && stored.position === after.position && frame.index <= after.index) continue;
-      if (this.#wants(frame)) text += frame.text;
-    }
+    for (const frame of this.#framesOf(stored, part)) if (this.#wants(frame)) text += frame.text;
     if (text !== '') this.#stream.send(text);
+    if (part !== undefined) return !this.#stream.isSlow;
     // What comes after belongs to another session of the same id.
     if (stored.commit.events.some(({ type }) => type === 'session.deleted')) this.#stream.end();
     return !this.#stream.isSlow;
@@ -242,6 +256,19 @@ class TailReader implements TailSink {
 
   end(reason: 'slow' | 'stopped' | 'failed'): void {
     this.#stream.end(reason);
+  }
+
+  /** Those that the reader does not have yet, and of an inherited part those that belong to it. */
+  #framesOf(stored: StoredCommit, part: EarlierPart | undefined): readonly Frame[] {
+    const { ref, session, after } = this.#start;
+    const { position } = stored;
+    const first = position === after?.position && part?.ancestor === after.inherited?.ancestor ? after.index + 1 : 0;
+    if (part === undefined) return first === 0 ? frames(stored) : frames(stored).filter(({ index }) => index >= first);
+    const { ancestor } = part;
+    const end = session.origin?.ancestry[ancestor];
+    const last = position === end?.position ? end.index : Number.POSITIVE_INFINITY;
+    const all = inheritedFrames(stored, ref, { ancestor, createdPosition: session.createdPosition });
+    return all.filter(({ index }) => index >= first && index <= last);
   }
 
   #wants({ agent }: { readonly agent: { readonly path?: unknown; readonly delegationId?: unknown } | null }): boolean {

@@ -12,6 +12,8 @@ export type FaultPoint =
   | 'projection.applied'
   | 'dispatcher.checkpointed'
   | 'session.erased'
+  | 'session.forked'
+  | 'session.fork-deleted'
   | 'credential.stored'
   | 'credential.recorded'
   | 'artifact.reserved'

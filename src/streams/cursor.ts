@@ -6,33 +6,54 @@ export interface EventPlace {
   readonly shard: number;
   readonly position: number;
   readonly index: number;
+  /** In what a fork inherits; absent: in its own part, as of every session that is none. */
+  readonly inherited?: InheritedPart | undefined;
 }
 
-const VERSION = 1;
+/** A part of a fork's history that lies in another aggregate. */
+export interface InheritedPart {
+  /** Its number, from the oldest. Positions of different parts do not compare, their numbers do. */
+  readonly ancestor: number;
+  /** Position at which the fork was created: a cursor of an earlier one with the same id names another. */
+  readonly createdPosition: number;
+}
+
+/** Of a place of the aggregate's own, and of one that it inherits. */
+const OWN = 1;
+const INHERITED = 2;
 const CHECK_BYTES = 5;
 
 /**
  * An opaque text for a place, bound to its aggregate: a cursor of another session does not decode. It is no secret and
  * no permission; the check only keeps mistakes from being read as a position.
- * Layout: version, shard, position (6 bytes), index (2 bytes), check (5 bytes) as base64url.
+ * Layout: version, shard, position (6 bytes), index (2 bytes), check (5 bytes) as base64url. Version 2 has before the
+ * check: number of the part (1 byte), position of the fork's creation (6 bytes).
  */
-export function encodeCursor(ref: AggregateRef, place: EventPlace): string {
-  const bytes = Buffer.alloc(10 + CHECK_BYTES);
-  bytes.writeUInt8(VERSION, 0);
-  bytes.writeUInt8(place.shard, 1);
-  bytes.writeUIntBE(place.position, 2, 6);
-  bytes.writeUInt16BE(place.index, 8);
-  check(ref).copy(bytes, 10);
+export function encodeCursor(ref: AggregateRef, { shard, position, index, inherited }: EventPlace): string {
+  const length = inherited === undefined ? 10 : 17;
+  const bytes = Buffer.alloc(length + CHECK_BYTES);
+  bytes.writeUInt8(inherited === undefined ? OWN : INHERITED, 0);
+  bytes.writeUInt8(shard, 1);
+  bytes.writeUIntBE(position, 2, 6);
+  bytes.writeUInt16BE(index, 8);
+  if (inherited !== undefined) {
+    bytes.writeUInt8(inherited.ancestor, 10);
+    bytes.writeUIntBE(inherited.createdPosition, 11, 6);
+  }
+  check(ref).copy(bytes, length);
   return bytes.toString('base64url');
 }
 
 /** The place, or null when the text is no cursor of this aggregate. */
 export function decodeCursor(ref: AggregateRef, cursor: string): EventPlace | null {
-  if (!/^[A-Za-z0-9_-]{20}$/.test(cursor)) return null;
+  if (!/^(?:[A-Za-z0-9_-]{20}|[A-Za-z0-9_-]{29}[AQgw])$/.test(cursor)) return null;
   const bytes = Buffer.from(cursor, 'base64url');
-  if (bytes.length !== 10 + CHECK_BYTES || bytes.readUInt8(0) !== VERSION) return null;
-  if (!bytes.subarray(10).equals(check(ref))) return null;
-  return { shard: bytes.readUInt8(1), position: bytes.readUIntBE(2, 6), index: bytes.readUInt16BE(8) };
+  const isInherited = cursor.length > 20;
+  if (bytes.readUInt8(0) !== (isInherited ? INHERITED : OWN)) return null;
+  if (!bytes.subarray(-CHECK_BYTES).equals(check(ref))) return null;
+  const place = { shard: bytes.readUInt8(1), position: bytes.readUIntBE(2, 6), index: bytes.readUInt16BE(8) };
+  if (!isInherited) return place;
+  return { ...place, inherited: { ancestor: bytes.readUInt8(10), createdPosition: bytes.readUIntBE(11, 6) } };
 }
 
 let lastKey = '';

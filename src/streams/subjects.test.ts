@@ -32,6 +32,21 @@ test('a cursor comes back for its own session, and for no other', () => {
   );
 });
 
+test('a cursor of an inherited place says of which part, and of which fork', () => {
+  const ref = { tenant: 'tn_a', kind: 'session', id: 's1' } as const;
+  fc.assert(
+    fc.property(fc.nat(255), fc.nat(2 ** 31), fc.nat(65_535), fc.nat(2 ** 31), (small, position, index, created) => {
+      const inherited = { ancestor: small, createdPosition: created };
+      const place = { shard: small, position, index, inherited };
+      const cursor = encodeCursor(ref, place);
+      expect(decodeCursor(ref, cursor)).toEqual(place);
+      expect(decodeCursor({ ...ref, id: 's2' }, cursor)).toBeNull();
+      expect(decodeCursor(ref, cursor.slice(0, 20))).toBeNull();
+      expect(cursor).not.toBe(encodeCursor(ref, { shard: small, position, index }));
+    }),
+  );
+});
+
 test.each(['', 'x', '0', 'latest', '../../etc', 'A'.repeat(20), 'A'.repeat(500), 'ä'.repeat(20)])(
   '%j is no cursor',
   (text) => {

@@ -7,12 +7,26 @@ import type { AggregateRef } from './subjects.ts';
 
 /** Where a tail's commits go. */
 export interface TailSink {
-  /** Takes a commit; false: the reader is slow, nothing more is to be pushed before `drained` resolves. */
-  write(commit: StoredCommit): boolean;
+  /**
+   * Takes a commit, or one of a part that comes before the aggregate's own; false: the reader is slow, nothing more is to
+   * be pushed before `drained` resolves.
+   */
+  write(commit: StoredCommit, before?: EarlierPart): boolean;
   /** Resolves when the reader has taken what was written, or is gone. */
   drained(): Promise<void>;
   /** Called once, when the hub ends the tail: it stayed slow for too long, or the node stops. */
   end(reason: 'slow' | 'stopped' | 'failed'): void;
+}
+
+/** What a tail shows before the aggregate's own commits: a part of another's that does not change any more. */
+export interface EarlierPart {
+  readonly ref: AggregateRef;
+  /** Its number, for the sink. */
+  readonly ancestor: number;
+  /** From the commit after this position … */
+  readonly after: number;
+  /** … to the one at this position, which is there. */
+  readonly upTo: number;
 }
 
 export interface TailHubOptions {
@@ -64,8 +78,8 @@ export class TailHub {
     return this.#open;
   }
 
-  /** Starts a tail after a position. Returns the function that ends it; the sink's `end` is not called for that. */
-  open(ref: AggregateRef, after: number, sink: TailSink): () => void {
+  /** Starts a tail after a position, or with the parts that come before it, in their order. Returns the function that ends it; the sink's `end` is not called for that. */
+  open(ref: AggregateRef, after: number, sink: TailSink, before: readonly EarlierPart[] = []): () => void {
     const key = refKey(ref);
     const { store, slowMs = SLOW_MS, logger } = this.#options;
     const members = this.#tails.get(key) ?? new Set();
@@ -75,7 +89,7 @@ export class TailHub {
       this.#open--;
       if (members.size === 0 && this.#tails.get(key) === members) this.#tails.delete(key);
     };
-    const tail = new Tail({ ref, store, slowMs, logger, sink, leave }, after);
+    const tail = new Tail({ ref, before, store, slowMs, logger, sink, leave }, after);
     // In the map before the first read: what is stored from here on is offered, so nothing can fall in between.
     members.add(tail);
     this.#open++;
@@ -113,6 +127,7 @@ const DRAINED = new Error('the reader has drained');
 
 interface TailParts {
   readonly ref: AggregateRef;
+  readonly before: readonly EarlierPart[];
   readonly store: EventStore;
   readonly slowMs: number;
   readonly logger: Logger;
@@ -129,14 +144,21 @@ class Tail {
   /** Something may have been missed since the read under way began: look once more after it. */
   #again = false;
   #state: 'live' | 'catching up' | 'ended' = 'live';
+  /** Parts that have not been written to the sink yet. */
+  readonly #before: EarlierPart[];
 
   constructor(parts: TailParts, after: number) {
     this.#parts = parts;
+    this.#before = [...parts.before];
     this.#position = after;
   }
 
   get ref(): AggregateRef {
     return this.#parts.ref;
+  }
+
+  get #hasEnded(): boolean {
+    return this.#state === 'ended';
   }
 
   offer(commit: LiveCommit): void {
@@ -173,11 +195,33 @@ class Tail {
 
   #catchUp(): void {
     this.#state = 'catching up';
-    this.#read().catch((error: unknown) => {
+    this.#readAll().catch((error: unknown) => {
       // The reader resumes from its last event id, here or on another node, once the log answers again.
       this.#parts.logger.debug({ err: error, session: this.ref.id }, 'a tail ends because the log cannot be read');
       this.end('failed');
     });
+  }
+
+  async #readAll(): Promise<void> {
+    for (let part = this.#before.shift(); part !== undefined; part = this.#before.shift()) await this.#readPart(part);
+    await this.#read();
+  }
+
+  /** What is before the aggregate's own commits lies in the log and stays as it is: no feed is needed for it. */
+  async #readPart(part: EarlierPart): Promise<void> {
+    const { store, sink } = this.#parts;
+    for (let { after } = part, more = true; more && !this.#hasEnded;) {
+      const page = await store.read(part.ref, { after, limit: PAGE, atLeast: part.upTo });
+      for (const commit of page.commits) {
+        if (commit.position > part.upTo || this.#hasEnded) return;
+        after = commit.position;
+        if (sink.write(commit, part)) continue;
+        if (await this.#drained()) continue;
+        this.end('slow');
+        return;
+      }
+      more = page.more && after < part.upTo;
+    }
   }
 
   async #read(): Promise<void> {

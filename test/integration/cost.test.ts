@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { expect, test } from 'vitest';
 import { claimed } from '#src/http/wire/executors.ts';
 import { AdminClient, TenantClient } from '../support/client.ts';
@@ -86,8 +87,24 @@ test(
     await client.openSession('long');
     await turns(client, 'long', 1_700, 'fill');
     await ended('long');
-    expect((await tenant.items('long')).length).toBeGreaterThan(5_000);
+    const items = await tenant.items('long');
+    expect(items.length).toBeGreaterThan(5_000);
     expect(await measure('long')).toEqual(fixed);
+
+    // Two appends and three heads, at the end and at any place; nothing is read of what it inherits.
+    const forks = async (session: string, cursor: string | undefined): Promise<Record<string, number>> =>
+      await costOf(node.metricsUrl, async () => {
+        for (let i = 0; i < TURNS; i++) {
+          const ids = { requestId: 'r', idempotencyKey: randomUUID(), id: randomUUID() };
+          const path = `/v1/sessions/${session}/fork`;
+          expect((await client.request({ method: 'POST', path, body: { ...ids, cursor } })).status).toBe(201);
+        }
+      });
+    const [short] = await tenant.items('short', { limit: 1 });
+    expect(await forks('short', short?.cursor)).toEqual(await forks('long', items[2_500]?.cursor));
+    const atEnd = await forks('long', undefined);
+    expect(atEnd).toEqual(await forks('short', undefined));
+    expect(atEnd).toEqual({ append: 2 * TURNS, read: 0, head: 3 * TURNS, successor: 0, sql: 0 });
   },
 );
 

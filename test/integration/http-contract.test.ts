@@ -4,6 +4,7 @@ import { agentSuite } from '../conformance/http/agents.ts';
 import { budgetSuite } from '../conformance/http/budgets.ts';
 import { commandSuite } from '../conformance/http/commands.ts';
 import { executorSuite } from '../conformance/http/executors.ts';
+import { forkSuite } from '../conformance/http/forks.ts';
 import { historySuite } from '../conformance/http/history.ts';
 import { issuerSuite } from '../conformance/http/issuers.ts';
 import { keySuite } from '../conformance/http/keys.ts';
@@ -48,6 +49,7 @@ describe('the durable Host, two nodes on one log', () => {
     sessionSuite,
     commandSuite,
     historySuite,
+    forkSuite,
     streamSuite,
     nodeSuite,
   ]) {

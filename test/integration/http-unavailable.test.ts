@@ -72,9 +72,19 @@ describe('while a server is away', () => {
 
   test('without the database commands and streams go on, pages say so', async () => {
     const reader = await tenant.events('room');
+    await tenant.cancel('room', { reason: 'before the fork' });
+    await reader.collect(1);
     {
       await using _ = takeAway(database);
       expect(await notReady()).toEqual(['database']);
+      const body = { requestId: 'r', idempotencyKey: 'k', id: 'forked' };
+      shaped(await tenant.request({ method: 'POST', path: `${ROOM}/fork`, body }), 201, wire.session);
+      const { turnId: ofFork } = await tenant.message('forked', 'me too');
+      const forked = await tenant.events('forked');
+      expect((await forked.collect(4)).map(({ type, turnId }) => (turnId === ofFork ? 'own' : type))).toEqual([
+        ...['command.cancel', 'own', 'own', 'own'],
+      ]);
+      forked.close();
       const { turnId } = await tenant.message('room', 'still here');
       const end = await reader.find(({ event }) => event === 'turn.completed');
       expect(JSON.parse(end.data)).toMatchObject({ turnId, payload: { output: 'echo: still here' } });
@@ -83,7 +93,7 @@ describe('while a server is away', () => {
         expect(refused(answer, 503, 'unavailable').details, path).toEqual({ dependency: 'database' });
       }
       const fresh = await tenant.events('room');
-      expect((await fresh.collect(3)).map(({ type }) => type)).toEqual(reader.records.map(({ type }) => type));
+      expect((await fresh.collect(4)).map(({ type }) => type)).toEqual(reader.records.map(({ type }) => type));
       fresh.close();
     }
     reader.close();

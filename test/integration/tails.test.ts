@@ -149,6 +149,32 @@ describe('a slow reader', () => {
     await seen(slow, await allOf(ref));
   });
 
+  test('of parts that come before gets them in order and no faster, then what is stored meanwhile', async () => {
+    const { hub } = newHub({ slowMs: 400 });
+    const [a, b, ref] = [newRef(), newRef(), newRef()];
+    for (const one of [a, b]) await appendAll(log.store, one, newCommits(250));
+    const [ofA, ofB] = [await allOf(a), await allOf(b)];
+    const [from = 0, to = 0] = [ofA[9], ofA[239]];
+    const before = [
+      { ref: a, ancestor: 0, after: from, upTo: to },
+      { ref: b, ancestor: 1, after: 0, upTo: ofB[199] ?? 0 },
+    ];
+    const slow = new SlowReader(3);
+    const [stuck, quick] = [new SlowReader(3), new Reader()];
+    for (const reader of [slow, stuck, quick]) hub.open(ref, 0, reader, before);
+    await until('it is full', () => slow.positions.length === 4);
+    await appendAll(log.store, ref, newCommits(10));
+    const expected = [...ofA.slice(10, 240), ...ofB.slice(0, 200), ...(await allOf(ref))];
+    await seen(quick, expected);
+    await until('it has everything', () => {
+      slow.take();
+      return slow.positions.length >= expected.length;
+    });
+    expect(slow.positions).toEqual(expected);
+    await until('who takes nothing is cut', () => stuck.ended !== null);
+    expect([stuck.ended, stuck.positions.length]).toEqual(['slow', 4]);
+  });
+
   test('is cut after its time, the others go on', async () => {
     const { hub } = newHub({ slowMs: 150 });
     const ref = newRef();

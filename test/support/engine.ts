@@ -10,6 +10,7 @@ import type { TurnContext } from '#src/domain/turn/draft.ts';
 import type { ModelOutcome } from '#src/domain/turn/process.ts';
 import type { ModelDriver, ModelRequest } from '#src/drivers/model/port.ts';
 import { BudgetGate } from '#src/engine/budget-gate.ts';
+import { InheritedConversations } from '#src/engine/inherited-conversations.ts';
 import { Dispatcher } from '#src/engine/dispatcher.ts';
 import { WorkerLiveness } from '#src/engine/liveness.ts';
 import { Worker } from '#src/engine/worker.ts';
@@ -129,7 +130,9 @@ export class TestNode implements AsyncDisposable {
     const budgets = new BudgetGate({ loop, budgets: spending, clock: systemClock, isBudgeted: () => false });
     // Nothing that these turns are asked names a file.
     const files = async (): Promise<null> => await Promise.resolve(null);
-    this.worker = new Worker({ ...shared, workerId, loop, sessions, models, budgets, files, concurrency, ...drain });
+    const conversations = new InheritedConversations(sessions, 10_000_000);
+    const parts = { ...shared, workerId, loop, sessions, conversations, models, budgets, files };
+    this.worker = new Worker({ ...parts, concurrency, ...drain });
     this.dispatcher = new Dispatcher({
       ...shared,
       shard: 0,

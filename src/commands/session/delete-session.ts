@@ -1,10 +1,13 @@
 import type { Rejection } from '../../domain/kernel/rejection.ts';
 import { decideDeleteSession } from '../../domain/session/decide.ts';
 import type { SessionEvent } from '../../domain/session/events.ts';
+import type { ForkRef } from '../../domain/session/fork-events.ts';
 import type { SessionState } from '../../domain/session/state.ts';
+import { faultPoint } from '../../lib/fault-points.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
 import type { CommandLoop, Executed } from '../execute.ts';
 import type { Repository } from '../repository.ts';
+import { releaseFork, settleForks } from './forks.ts';
 
 export interface DeleteSessionParts {
   readonly loop: CommandLoop;
@@ -20,16 +23,23 @@ export interface DeleteSessionInput {
 }
 
 /**
- * Deletes a session that has no active turn (wire contract, section 6). Its commits go out of the log when the stream's
- * dispatcher has seen the deletion, wherever and however often that is.
+ * Deletes a session that has no active turn and no forks (wire contract, section 6). Its commits go out of the log when
+ * the stream's dispatcher has seen the deletion, wherever and however often that is.
  */
 export async function deleteSession(
-  { loop, sessions }: DeleteSessionParts,
+  parts: DeleteSessionParts,
   { ref, actor, requestId, outOfReach }: DeleteSessionInput,
-): Promise<Executed<null> | Rejection> {
-  return await loop.execute(sessions, ref, {
-    actor,
-    causation: requestId,
-    decide: (state) => (state.status === 'absent' ? null : outOfReach(state)) ?? decideDeleteSession(state),
+): Promise<Executed<ForkRef | null> | Rejection> {
+  const { loop, sessions } = parts;
+  const meta = { actor, causation: requestId };
+  const { state } = await sessions.load(ref);
+  if (state.status === 'open' && outOfReach(state) === null) await settleForks(parts, ref, meta);
+  const outcome = await loop.execute(sessions, ref, {
+    ...meta,
+    decide: (now) => (now.status === 'absent' ? null : outOfReach(now)) ?? decideDeleteSession(now),
   });
+  if (outcome.kind === 'rejected' || outcome.reply === null) return outcome;
+  await faultPoint('session.fork-deleted');
+  await releaseFork(parts, ref, { parent: outcome.reply, meta });
+  return outcome;
 }

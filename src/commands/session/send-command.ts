@@ -242,9 +242,9 @@ function decideOther(
 }
 
 /** Only a key that the session's filter does not rule out costs a look-up. */
-async function findOlder(
-  parts: SendCommandParts,
-  { ref, outOfReach }: SendCommandInput,
+export async function findOlder(
+  parts: Pick<SendCommandParts, 'sessions' | 'older'>,
+  { ref, outOfReach }: Pick<SendCommandInput, 'ref' | 'outOfReach'>,
   key: string,
 ): Promise<{ receipt: Receipt | null; lookedUpTo: number }> {
   const { state } = await parts.sessions.load(ref);
@@ -268,7 +268,8 @@ function draining(): Rejection {
   return reject('tenant_draining', 'The tenant is about to be deleted and takes no new message.');
 }
 
-function used(): Rejection {
+/** The refusal of a key that has another body already. */
+export function used(): Rejection {
   return reject(
     'idempotency_conflict',
     'This idempotencyKey was used with another body. Use a new key for a new command.',

@@ -6,6 +6,9 @@ export interface DomainEvent {
   readonly data: object;
 }
 
+/** No commit has an event behind this index: a place with it stands for the whole commit. */
+export const LAST_INDEX = 65_535;
+
 /** What `evolve` may know of the envelope. */
 export interface EventMeta {
   /** Time of the commit, RFC 3339. */

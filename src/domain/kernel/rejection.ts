@@ -8,6 +8,7 @@ export const REJECTION_CODES = [
   'not_granted',
   'not_found',
   'conflict',
+  'cursor_invalid',
   'idempotency_conflict',
   'session_busy',
   'session_not_waiting',

@@ -36,7 +36,14 @@ const FULL: { readonly [T in Types]: DataOf<T> } = {
     info: {},
     labels: {},
     bodyHash: 'b',
+    origin: {
+      parent: { sessionId: 's', position: 2 },
+      ancestry: [{ sessionId: 's', shard: 0, createdPosition: 1, position: 2, index: 0 }],
+      last: { ancestor: 0, position: 1, index: 1 },
+    },
   },
+  'session.forked': { sessionId: 'f', since: 0, at: { ancestor: 0, position: 1, index: 1 } },
+  'session.fork.released': { sessionId: 'f', position: 1 },
   'session.updated': { labels: {} },
   'session.deleted': {},
   'artifact.created': {

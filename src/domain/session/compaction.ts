@@ -11,10 +11,12 @@ const SHOWN_PART = 0.5;
 
 /**
  * Where to cut a conversation that no longer fits the model. Older turns go first; a turn that is alone keeps its message
- * and its newest step. Null: there is nothing to take away.
+ * and its newest step. Null: there is nothing to take away. `inherits`: an inherited conversation comes before it, which
+ * is older than all of it and goes as a whole, with the head of this one.
  */
-export function cutOf({ messages }: Conversation): Cut | null {
+export function cutOf({ messages }: Conversation, inherits = false): Cut | null {
   const newest = messages.findLastIndex((message) => message.role === 'user' && message.byHost !== true);
+  if (inherits && newest >= 0) return { head: 0, keep: messages.length - newest };
   if (newest > 0 && !isSummary(messages[newest - 1], newest)) return { head: 0, keep: messages.length - newest };
   const step = messages.findLastIndex(({ role }) => role === 'assistant');
   const head = Math.max(0, newest) + 1;

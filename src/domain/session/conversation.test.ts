@@ -5,6 +5,7 @@ import {
   CONVERSATION_MESSAGES_MAX,
   emptyConversation,
   evolveConversation,
+  joinConversations,
   messageFiles,
   messageText,
 } from './conversation.ts';
@@ -138,5 +139,21 @@ describe('bounds', () => {
     const next = fold([assistant('done'), user('new')], conversation);
     expect(next.messages).toEqual([{ role: 'user', text: 'new' }]);
     expect(next.chars).toBe(sizeOf(next));
+  });
+});
+
+describe('an inherited conversation', () => {
+  test('comes first, with an answer for the calls that were under way', () => {
+    const inherited = fold([user('a'), assistant('b', ['c1', 'c2']), tool('c1')]);
+    const whole = joinConversations(inherited, fold([user('d')]));
+    expect(whole).toEqual(fold([user('a'), assistant('b', ['c1', 'c2']), tool('c1'), user('d')]));
+    expect(whole.messages.map(({ role }) => role)).toEqual(['user', 'assistant', 'tool', 'tool', 'user']);
+  });
+
+  test('is bounded with what came after it, oldest turns first', () => {
+    const long = 'x'.repeat(CONVERSATION_CHARS_MAX * 0.6);
+    const whole = joinConversations(fold([user('old'), assistant(long)]), fold([user('new'), assistant(long)]));
+    expect(whole.messages).toEqual(fold([user('new'), assistant(long)]).messages);
+    expect(whole.chars).toBe(sizeOf(whole));
   });
 });

@@ -71,6 +71,16 @@ function withAnswers(conversation: Conversation): Conversation {
   return open.reduce((now, { callId, name }) => append(now, toolMessage(callId, name, outcome)), conversation);
 }
 
+/**
+ * An inherited conversation, and what was said after it. It may have been cut in the middle of a turn: calls without an
+ * answer there get one.
+ */
+export function joinConversations(inherited: Conversation, own: Conversation): Conversation {
+  const before = withAnswers(inherited);
+  const messages = [...before.messages, ...own.messages];
+  return bounded(messages, before.chars + own.chars);
+}
+
 /** Total. `event` belongs to the agent whose conversation it is; what says nothing to its model changes nothing. */
 export function evolveConversation(conversation: Conversation, event: SessionEvent): Conversation {
   switch (event.type) {
@@ -144,8 +154,10 @@ export function messageFiles(message: { parts?: readonly MessagePart[] | undefin
 }
 
 function append(conversation: Conversation, message: ConversationMessage): Conversation {
-  const messages = [...conversation.messages, message];
-  const chars = conversation.chars + sizeOf(message);
+  return bounded([...conversation.messages, message], conversation.chars + sizeOf(message));
+}
+
+function bounded(messages: readonly ConversationMessage[], chars: number): Conversation {
   if (chars <= CONVERSATION_CHARS_MAX && messages.length <= CONVERSATION_MESSAGES_MAX) return { messages, chars };
   return withoutOldTurns(messages, chars);
 }

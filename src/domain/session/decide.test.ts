@@ -84,7 +84,7 @@ describe('a deletion', () => {
     const state = given([created({ subject: 'ada' })])
       .when((before) => decideDeleteSession(before))
       .thenEvents([{ type: 'session.deleted', data: {} }]);
-    expect(state).toEqual(initialSession);
+    expect(state).toEqual({ status: 'absent', since: 1 });
     given([]).when(decideDeleteSession).rejects('not_found');
   });
 

@@ -7,6 +7,7 @@ import { toTimestamp } from '../kernel/time.ts';
 import * as process from '../turn/process.ts';
 import type { SessionDraft, TurnContext } from '../turn/draft.ts';
 import type { MessagePart, SessionEvent } from './events.ts';
+import type { ForkRef } from './fork-events.ts';
 import { evolveSession } from './state.ts';
 import type { OpenSession, SessionOpening, SessionState } from './state.ts';
 
@@ -40,14 +41,26 @@ function sameLabels(a: Readonly<Record<string, string>>, b: Readonly<Record<stri
   return names.length === Object.keys(b).length && names.every((name) => a[name] === b[name]);
 }
 
-/** Everything of the session goes; a turn that is active would lose its end. */
-export function decideDeleteSession(state: SessionState): Decision<SessionEvent, null> {
+/** Forks that a refusal names. */
+const FORKS_NAMED = 20;
+
+/**
+ * Everything of the session goes; a turn that is active would lose its end, a fork a part of its history. The reply is
+ * who is to forget the session, where it was a fork.
+ */
+export function decideDeleteSession(state: SessionState): Decision<SessionEvent, ForkRef | null> {
   if (state.status === 'absent') return reject('not_found', 'No such session.');
   if (state.turn !== null) {
     const message = 'A turn is active. Wait for its end or cancel it, then delete the session.';
     return reject('session_busy', message, { activeTurnId: state.turn.turnId });
   }
-  return { kind: 'accepted', events: [{ type: 'session.deleted', data: {} }], reply: null };
+  const forks = Object.keys(state.forks);
+  if (forks.length > 0) {
+    const message = 'Forks of the session read its history. Delete them first; the first ones are in details.forks.';
+    return reject('conflict', message, { details: { forks: forks.slice(0, FORKS_NAMED), count: forks.length } });
+  }
+  const parent = state.origin?.parent ?? null;
+  return { kind: 'accepted', events: [{ type: 'session.deleted', data: {} }], reply: parent };
 }
 
 export interface MessageCommand {

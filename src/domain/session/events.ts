@@ -2,6 +2,7 @@ import { z } from 'zod';
 import { actionEventSchemas } from '../action/events.ts';
 import type { ActionEvent } from '../action/events.ts';
 import { manifestSchema, usedAgents } from '../agent/manifest.ts';
+import { forkEventSchemas, forkOrigin } from './fork-events.ts';
 import { turnEventSchemas } from '../turn/events.ts';
 import type { TurnEvent } from '../turn/events.ts';
 import { sessionArtifactEventSchemas } from './artifact-events.ts';
@@ -26,10 +27,13 @@ const sessionOnly = {
     labels: z.record(z.string(), z.string()),
     /** What a repeated PUT is compared with: SHA-256 of the canonical body without what may change. */
     bodyHash: z.string(),
+    /** Of a fork: whose history comes before its own. */
+    origin: forkOrigin.optional(),
   }),
   'session.updated': z.strictObject({ labels: z.record(z.string(), z.string()) }),
   /** The session's id is free again: what comes after is another session. */
   'session.deleted': z.strictObject({}),
+  ...forkEventSchemas,
   'command.message': z.strictObject({
     turnId: z.string(),
     requestId: z.string(),

@@ -11,6 +11,9 @@ import { isCanonical } from './canonical.ts';
 import { addMessage, emptyConversation, evolveConversation, messageFiles, messageText } from './conversation.ts';
 import type { Conversation, FileRef } from './conversation.ts';
 import type { SessionEvent } from './events.ts';
+import { withFork, withoutFork } from './fork-state.ts';
+import type { Forks } from './fork-state.ts';
+import type { ForkOrigin } from './fork-events.ts';
 import { emptyReceipts } from './receipts.ts';
 import type { ReceiptBook } from './receipts.ts';
 
@@ -61,31 +64,48 @@ export interface OpenSession extends SessionOpening {
   /** Total over all turns, bills of given-up calls included. */
   readonly usage: Usage;
   readonly receipts: ReceiptBook;
+  /** Its own part; what a fork inherits comes before it, as long as `inherits` says so (docs/decisions/0012). */
   readonly conversation: Conversation;
   /** What the history says of the session's artifacts. */
   readonly artifacts: RecordedArtifacts;
+  /** Of a fork: whose history comes before its own. */
+  readonly origin: ForkOrigin | null;
+  /** Whether its model is shown the inherited conversation; a compaction takes that away. */
+  readonly inherits: boolean;
+  /** Forks of this session that are there, by id. */
+  readonly forks: Forks;
+}
+
+/** A session that is not there. `since`: position of the deletion of the one that was. */
+export interface AbsentSession {
+  readonly status: 'absent';
+  readonly since?: number;
 }
 
 /** absent → open. An open session is idle (no turn) or has exactly one active turn. */
-export type SessionState = { readonly status: 'absent' } | OpenSession;
+export type SessionState = AbsentSession | OpenSession;
 
 export const initialSession: SessionState = { status: 'absent' };
 
 /** Part of a snapshot's name: raise it whenever the meaning of the folded state changes. */
-export const SESSION_FOLD_VERSION = 3;
+export const SESSION_FOLD_VERSION = 4;
 
 /** Total: it never throws, and an event that cannot apply changes nothing. */
 export function evolveSession(state: SessionState, event: SessionEvent, meta: EventMeta): SessionState {
   if (event.type === 'session.created') {
     return state.status === 'absent' ? openSession(event.data, meta) : state;
   }
+  if (event.type === 'session.deleted') return { status: 'absent', since: meta.position };
   if (state.status === 'absent') return state;
-  if (event.type === 'session.deleted') return initialSession;
   const last = isCanonical(event.type) ? { position: meta.position, index: meta.index } : state.last;
   const next = { ...state, last, updatedAt: meta.at };
   switch (event.type) {
     case 'session.updated':
       return { ...next, labels: event.data.labels };
+    case 'session.forked':
+      return { ...next, forks: withFork(state, event.data, meta) };
+    case 'session.fork.released':
+      return { ...next, forks: withoutFork(state.forks, event.data) };
     case 'command.message': {
       const files = messageFiles(event.data);
       const { turnId } = event.data;
@@ -109,10 +129,13 @@ export function evolveSession(state: SessionState, event: SessionEvent, meta: Ev
     case 'turn.cancelled':
       return ended(next, event.data.turnId, { outcome: 'cancelled', at: meta.at });
     default: {
-      const conversation = ofRoot(event) ? evolveConversation(state.conversation, event) : state.conversation;
+      const isRoots = ofRoot(event);
+      const conversation = isRoots ? evolveConversation(state.conversation, event) : state.conversation;
       return {
         ...next,
         conversation,
+        // What is cut begins with what is inherited, so all of that is in the summary.
+        inherits: state.inherits && !(isRoots && event.type === 'conversation.compacted' && event.data.head === 0),
         turn: evolveTurn(state.turn, event, meta),
         usage: usageAfter(state.usage, event),
       };
@@ -149,7 +172,10 @@ function ended(state: OpenSession, turnId: string, end: { outcome: TurnOutcome; 
   return { ...state, turn: null, lastTurn: { turnId, outcome: end.outcome, endedAt: end.at } };
 }
 
-function openSession(data: Extract<SessionEvent, { type: 'session.created' }>['data'], meta: EventMeta): OpenSession {
+function openSession(
+  { origin, ...data }: Extract<SessionEvent, { type: 'session.created' }>['data'],
+  meta: EventMeta,
+): OpenSession {
   return {
     status: 'open',
     ...data,
@@ -164,5 +190,8 @@ function openSession(data: Extract<SessionEvent, { type: 'session.created' }>['d
     receipts: emptyReceipts,
     conversation: emptyConversation,
     artifacts: {},
+    origin: origin ?? null,
+    inherits: origin !== undefined && origin.ancestry.length > 0,
+    forks: {},
   };
 }

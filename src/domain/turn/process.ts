@@ -1,5 +1,7 @@
 import { toTimestamp } from '../kernel/time.ts';
 import { cutOf } from '../session/compaction.ts';
+import type { Cut } from '../session/compaction.ts';
+import type { OpenSession } from '../session/state.ts';
 import { expireClaims } from './answers.ts';
 import { activeTurn, byAgent, running } from './draft.ts';
 import type { SessionDraft, TurnClock, TurnContext } from './draft.ts';
@@ -125,14 +127,19 @@ function recordFailure(
 
 function isCompactable(draft: SessionDraft, thread: Thread): boolean {
   const now = running(draft);
-  return now !== null && cutOf(thread.conversation ?? now.session.conversation) !== null;
+  return now !== null && cutOfThread(now.session, thread) !== null;
+}
+
+/** Where the conversation of a thread is cut: an agent used as a tool has its own, the session's may go on an inherited one. */
+export function cutOfThread(session: Pick<OpenSession, 'conversation' | 'inherits'>, thread: Thread): Cut | null {
+  return thread.conversation === null ? cutOf(session.conversation, session.inherits) : cutOf(thread.conversation);
 }
 
 function compact(draft: SessionDraft, threadId: string, summary: string): void {
   const now = running(draft);
   const thread = now?.turn.threads[threadId];
   if (now === null || thread === undefined) return;
-  const cut = cutOf(thread.conversation ?? now.session.conversation);
+  const cut = cutOfThread(now.session, thread);
   if (cut === null) return;
   draft.add({ type: 'conversation.compacted', data: { turnId: now.turn.turnId, summary, ...cut, ...byAgent(thread) } });
 }

@@ -2,13 +2,12 @@ import type { FastifyReply } from 'fastify';
 import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
 import { ACCESS } from '../../auth/authorize.ts';
 import type { SessionQueries } from '../../projections/sessions/queries.ts';
-import type { ModelCallView, SessionView } from '../../projections/sessions/views.ts';
-import { decodeCursor, encodeCursor } from '../../streams/cursor.ts';
-import type { EventPlace } from '../../streams/cursor.ts';
-import type { AggregateRef } from '../../streams/subjects.ts';
+import { readThrough } from '../../projections/forks/queries.ts';
+import type { ModelCallView } from '../../projections/sessions/views.ts';
+import { encodeCursor } from '../../streams/cursor.ts';
 import { callerOf } from '../gate.ts';
+import { placeOf, refuseEarlier } from '../history-place.ts';
 import { ListRequest } from '../list-request.ts';
-import { ProblemError } from '../problem.ts';
 import type { EventStreams } from '../sse.ts';
 import { recordText } from '../wire/records.ts';
 import * as wire from '../wire/schemas.ts';
@@ -35,7 +34,7 @@ export function historyRoutes({ queries, access, streams }: HistoryRouteParts): 
         const from = cursor === undefined ? null : placeOf(ref, cursor);
         const view = await reachableSession(queries, ref, caller);
         if (from !== null) refuseEarlier(from, view);
-        const page = await queries.history(ref, { order, limit, from, agent });
+        const page = await readThrough(queries, { ref, session: view }, { order, limit, from, agent });
         const end = page.examined === null ? (cursor ?? null) : encodeCursor(ref, page.examined);
         const items = page.records.map((record) => recordText(ref, record).text).join(',');
         return await sendText(
@@ -54,9 +53,8 @@ export function historyRoutes({ queries, access, streams }: HistoryRouteParts): 
         const place = cursor === undefined || cursor === 'latest' ? null : placeOf(ref, cursor);
         const session = await access(ref, caller);
         if (place !== null) refuseEarlier(place, session);
-        const beginning = { position: session.createdPosition, index: 65_535 };
-        const after = cursor === 'latest' ? session.latest() : (place ?? beginning);
-        streams.open(request, reply, { caller, ref, after, agent });
+        const after = cursor === 'latest' ? session.latest() : place;
+        streams.open(request, reply, { caller, ref, session, after, agent });
       },
     );
     app.get(
@@ -97,23 +95,6 @@ function shownCall({ outcome, usage, ...call }: ModelCallView): ShownCall {
   if (outcome === 'pending' || outcome === 'withheld') throw new Error('the ledger shows calls that have ended only');
   const { id, sessionId, turnId, agentId, provider, model, at } = call;
   return { id, sessionId, turnId, agentId, provider, model, at, outcome, usage };
-}
-
-/** @throws ProblemError when the cursor is malformed or of another session */
-function placeOf(ref: AggregateRef, cursor: string): EventPlace {
-  const place = decodeCursor(ref, cursor);
-  if (place === null) throw foreignCursor();
-  return place;
-}
-
-/** @throws ProblemError when the cursor is of an earlier session with the same id */
-function refuseEarlier(place: EventPlace, { createdPosition }: Pick<SessionView, 'createdPosition'>): void {
-  if (place.position < createdPosition) throw foreignCursor();
-}
-
-function foreignCursor(): ProblemError {
-  const message = 'The cursor is not one of this session. Use a cursor from its items or events, or none.';
-  return new ProblemError({ code: 'cursor_invalid', message });
 }
 
 function lastEventId(header: string | string[] | undefined): string | undefined {

@@ -4,6 +4,7 @@ import type { SessionEvent } from '../../domain/session/events.ts';
 import { eventsOf } from '../../streams/commit.ts';
 import type { StoredCommit } from '../../streams/commit.ts';
 import { encodeCursor } from '../../streams/cursor.ts';
+import type { InheritedPart } from '../../streams/cursor.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
 
 /** A record of the canonical history as the text that pages and streams both send. */
@@ -34,11 +35,22 @@ const framesOf = new WeakMap<StoredCommit, readonly Frame[]>();
 export function frames(stored: StoredCommit): readonly Frame[] {
   const known = framesOf.get(stored);
   if (known !== undefined) return known;
-  const made = eventsOf<SessionEvent>(stored.commit).flatMap((event, index) => {
+  const made = makeFrames(stored, stored.ref, undefined);
+  framesOf.set(stored, made);
+  return made;
+}
+
+/** The frames of an ancestor's commit, as the history of a fork has them. */
+export function inheritedFrames(stored: StoredCommit, ref: AggregateRef, part: InheritedPart): readonly Frame[] {
+  return makeFrames(stored, ref, part);
+}
+
+function makeFrames(stored: StoredCommit, ref: AggregateRef, inherited: InheritedPart | undefined): readonly Frame[] {
+  return eventsOf<SessionEvent>(stored.commit).flatMap((event, index) => {
     const canonical = toCanonical(event);
     if (canonical === null) return [];
     const { type, turnId, payload } = canonical;
-    const place = { shard: stored.shard, position: stored.position, index, at: stored.commit.at };
+    const place = { shard: stored.shard, position: stored.position, index, inherited, at: stored.commit.at };
     const record = {
       eventId: stored.commit.events[index]?.id ?? '',
       turnId,
@@ -46,11 +58,9 @@ export function frames(stored: StoredCommit): readonly Frame[] {
       payload: JSON.stringify(payload),
       ...place,
     };
-    const { cursor, text } = recordText(stored.ref, record);
+    const { cursor, text } = recordText(ref, record);
     return [{ index, text: `id: ${cursor}\nevent: ${type}\ndata: ${text}\n\n`, agent: agentOf(payload) }];
   });
-  framesOf.set(stored, made);
-  return made;
 }
 
 function agentOf(payload: Readonly<Record<string, unknown>>): Frame['agent'] {

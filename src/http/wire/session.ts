@@ -1,6 +1,6 @@
 import type { z } from 'zod';
 import type { OpenSession } from '../../domain/session/state.ts';
-import { viewOfTurn } from '../../projections/sessions/views.ts';
+import { lastInherited, viewOfTurn } from '../../projections/sessions/views.ts';
 import type { SessionView } from '../../projections/sessions/views.ts';
 import { encodeCursor } from '../../streams/cursor.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
@@ -9,7 +9,10 @@ import type { session } from './schemas.ts';
 type ShownSession = z.input<typeof session>;
 
 /** A session as its routes show it (wire contract, section 6), members in the order of the contract. */
-export function shownSession(ref: AggregateRef, view: Omit<SessionView, 'createdPosition' | 'busy'>): ShownSession {
+export function shownSession(
+  ref: AggregateRef,
+  view: Omit<SessionView, 'createdPosition' | 'busy' | 'origin'>,
+): ShownSession {
   const { id, agentId, agentVersion, manifestHash, subject, status, activeTurnId, lastTurn, usage, last } = view;
   return {
     id,
@@ -35,11 +38,11 @@ export function shownSession(ref: AggregateRef, view: Omit<SessionView, 'created
 
 /** The same from the fold that a command was decided on: the answer of a write does not wait for a read model. */
 export function shownState(ref: AggregateRef, shard: number, state: OpenSession): ShownSession {
-  const { turn, last, ...rest } = state;
+  const { turn, last, origin, ...rest } = state;
   return shownSession(ref, {
     ...rest,
     id: ref.id,
     ...viewOfTurn(turn),
-    last: last === null ? null : { ...last, shard },
+    last: last === null ? lastInherited(origin, rest.createdPosition) : { ...last, shard },
   });
 }

@@ -5,6 +5,7 @@ import { toCanonical } from '../../domain/session/canonical.ts';
 import type { Receipt } from '../../domain/session/receipts.ts';
 import type { CommitPage, EventStore } from '../../streams/event-store.ts';
 import type { StoredCommit } from '../../streams/commit.ts';
+import type { InheritedPart } from '../../streams/cursor.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
 import { readCheckpoint } from '../checkpoint.ts';
 import type { ProjectionProgress } from '../progress.ts';
@@ -23,9 +24,11 @@ export interface HistoryRecord {
   readonly shard: number;
   readonly position: number;
   readonly index: number;
+  /** Of a fork's record that lies in another session (projections/forks). */
+  readonly inherited?: InheritedPart | undefined;
 }
 
-export type HistoryPlace = Pick<HistoryRecord, 'shard' | 'position' | 'index'>;
+export type HistoryPlace = Pick<HistoryRecord, 'shard' | 'position' | 'index' | 'inherited'>;
 
 export interface HistoryRequest {
   readonly order: 'asc' | 'desc';
@@ -34,6 +37,8 @@ export interface HistoryRequest {
   readonly from: { readonly position: number; readonly index: number } | null;
   /** A delegation id or an agent path. */
   readonly agent: string | null;
+  /** Nothing behind this position matters, and the log has it: the newest need not be asked for. */
+  readonly upTo?: number;
 }
 
 export interface HistoryPage {
@@ -224,7 +229,7 @@ async function readHistory(
   request: HistoryRequest,
 ): Promise<HistoryPage> {
   const shard = store.shardOf(ref);
-  const head = await store.head(ref);
+  const head = await neededOf(store, ref, request);
   const reached = await reading(async () => await readCheckpoint(pool, 'sessions', shard));
   progress.reached({ group: 'sessions', shard, position: reached });
   const unread = head > reached ? await topUp(store, ref, { after: reached, atLeast: head }) : [];
@@ -252,6 +257,11 @@ async function readHistory(
     examined: end !== null && isWithin(end, request) ? end : (page.at(-1) ?? null),
     hasMore: false,
   };
+}
+
+/** How far the log has to be read for a page that has everything acknowledged before it. */
+async function neededOf(store: EventStore, ref: AggregateRef, { upTo }: HistoryRequest): Promise<number> {
+  return upTo ?? (await store.head(ref));
 }
 
 /** The last record of the whole history in an order. */

@@ -2,6 +2,7 @@ import type { AgentRef } from '../../domain/action/events.ts';
 import type { SessionEvent } from '../../domain/session/events.ts';
 import { evolveWaits, statusBy, waitsOf } from './waits.ts';
 import type { Wait } from './waits.ts';
+import type { ForkOrigin } from '../../domain/session/fork-events.ts';
 import { usageAfter } from '../../domain/turn/thread.ts';
 import type { LastTurn } from '../../domain/session/state.ts';
 import { statusOf } from '../../domain/turn/rest.ts';
@@ -13,6 +14,7 @@ import type { Usage } from '../../domain/turn/usage.ts';
 import { toCanonical } from '../../domain/session/canonical.ts';
 import { eventsOf } from '../../streams/commit.ts';
 import type { StoredCommit } from '../../streams/commit.ts';
+import type { EventPlace } from '../../streams/cursor.ts';
 
 /** A session as its route shows it, but for the cursor, which needs the session's name. */
 export interface SessionView {
@@ -32,7 +34,9 @@ export interface SessionView {
   readonly info: Readonly<Record<string, unknown>>;
   readonly usage: Usage;
   /** Where the newest record of the canonical history stands; null while it is empty. */
-  readonly last: { readonly shard: number; readonly position: number; readonly index: number } | null;
+  readonly last: EventPlace | null;
+  /** Of a fork: whose history comes before its own. */
+  readonly origin?: ForkOrigin;
   readonly createdPosition: number;
   readonly createdAt: string;
   readonly updatedAt: string;
@@ -93,7 +97,7 @@ export function evolveSessionView(
 ): SessionView | undefined {
   const { at, shard, position, index, id } = context;
   if (event.type === 'session.created') {
-    const { agentId, agentVersion, manifestHash, subject, labels, info } = event.data;
+    const { agentId, agentVersion, manifestHash, subject, labels, info, origin } = event.data;
     const created = {
       id,
       agentId,
@@ -105,6 +109,7 @@ export function evolveSessionView(
       createdPosition: position,
       createdAt: at,
       updatedAt: at,
+      ...(origin === undefined ? {} : { origin }),
     };
     return {
       ...created,
@@ -114,7 +119,7 @@ export function evolveSessionView(
       waits: [],
       busy: false,
       usage: ZERO_TOTAL,
-      last: null,
+      last: lastInherited(origin, position),
     };
   }
   if (view === undefined || event.type === 'session.deleted') return undefined;
@@ -136,6 +141,13 @@ export function evolveSessionView(
     default:
       return view.activeTurnId === null ? next : withWaits(next, event);
   }
+}
+
+/** The newest record of a fork that has none of its own yet. */
+export function lastInherited(origin: ForkOrigin | null | undefined, createdPosition: number): EventPlace | null {
+  if (origin?.last == null) return null;
+  const { ancestor, position, index } = origin.last;
+  return { shard: origin.ancestry[ancestor]?.shard ?? 0, position, index, inherited: { ancestor, createdPosition } };
 }
 
 /** What a session shows of its active turn, from the fold: the answer of a write does not wait for a read model. */

@@ -92,6 +92,10 @@ export const MATRIX: Readonly<Record<string, MatrixRow>> = {
   'DELETE /v1/sessions/{sessionId}': oneSession,
   'GET /v1/sessions': sessions,
   'POST /v1/sessions/{sessionId}/commands': { ...oneSession, kinds: [...everyKey, 'executor'] },
+  'POST /v1/sessions/{sessionId}/fork': {
+    ...oneSession,
+    body: { requestId: 'r', idempotencyKey: 'never-used', id: 'fork' },
+  },
   'GET /v1/sessions/{sessionId}/items': oneSession,
   'GET /v1/sessions/{sessionId}/events': oneSession,
   'GET /v1/sessions/{sessionId}/calls/model': { ...sessions, scopes: [] },

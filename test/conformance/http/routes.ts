@@ -303,6 +303,18 @@ export const ROUTES: Readonly<Record<string, RouteRow>> = {
     params: sessionId,
     bodies: commands,
   },
+  'POST /v1/sessions/{sessionId}/fork': {
+    realm: 'tenant',
+    scope: 'sessions:own',
+    params: sessionId,
+    bodies: [
+      {
+        whole: { ...ids, id: 'fork', cursor: 'c' },
+        required: ['requestId', 'idempotencyKey', 'id'],
+        wrong: [...badIds, ...badClientIds.map((id) => ({ id })), { cursor: '' }, { cursor: 'x'.repeat(1_001) }],
+      },
+    ],
+  },
   'GET /v1/sessions/{sessionId}/items': {
     realm: 'tenant',
     scope: 'sessions:own',

@@ -257,6 +257,7 @@ function subjects(target: () => HttpTarget): void {
       { path: '/events' },
       { path: '/commands', ...command },
       { path: '/commands', method: 'POST', body: { ...ids, type: 'cancel' } },
+      { path: '/fork', method: 'POST', body: { ...ids, id: 'mine' } },
       { path: '/commands', method: 'POST', body: { ...ids, type: 'respond', interactionId: 'in_1', value: 1 } },
     ];
     for (const { path, ...raw } of routes) {

@@ -1,0 +1,124 @@
+import type { Decision } from '../../domain/kernel/decision.ts';
+import { reject } from '../../domain/kernel/rejection.ts';
+import type { Rejection } from '../../domain/kernel/rejection.ts';
+import type { SessionEvent } from '../../domain/session/events.ts';
+import { decideFork, taken } from '../../domain/session/fork.ts';
+import { forkNamed } from '../../domain/session/fork-state.ts';
+import type { RecordPlace } from '../../domain/session/fork-state.ts';
+import { findReceipt, mayBeEvicted, receiptKey } from '../../domain/session/receipts.ts';
+import type { OpenSession, SessionState } from '../../domain/session/state.ts';
+import { faultPoint } from '../../lib/fault-points.ts';
+import type { AggregateRef } from '../../streams/subjects.ts';
+import { settleFork } from './forks.ts';
+import type { ForkParts } from './forks.ts';
+import { findOlder, used } from './send-command.ts';
+import type { OlderReceipts } from './send-command.ts';
+
+export interface ForkSessionParts extends ForkParts {
+  readonly older: OlderReceipts;
+}
+
+export interface ForkSessionInput {
+  /** The session that is forked. */
+  readonly ref: AggregateRef;
+  /** The id of the new one. */
+  readonly childId: string;
+  /** The last record that it inherits; null: everything that is there now. */
+  readonly at: RecordPlace | null;
+  /** Why the place is not of the session as it is now, but of an earlier one with its id; null: it is. */
+  readonly misplaced: (session: OpenSession) => Rejection | null;
+  readonly idempotencyKey: string;
+  /** SHA-256 of the canonical body without requestId. */
+  readonly bodyHash: string;
+  readonly subject: string | null;
+  readonly actor: string;
+  readonly requestId: string;
+  /** Why the session is out of the caller's reach; null: it is not. */
+  readonly outOfReach: (session: { readonly subject: string | null; readonly agentId: string }) => Rejection | null;
+}
+
+export interface Forked {
+  readonly kind: 'done';
+  readonly ref: AggregateRef;
+  readonly state: OpenSession;
+  /** Of the commit that opened it; null: it was there. */
+  readonly position: number | null;
+}
+
+/** Position of the commit that holds the fork; null: the receipts have to be looked at again. */
+type Reply = { readonly recordedAt: number } | 'new' | 'look again';
+
+/** Forks a session, or answers with the fork that an earlier request of the same key made (wire contract, section 6). */
+export async function forkSession(parts: ForkSessionParts, input: ForkSessionInput): Promise<Forked | Rejection> {
+  const { ref, bodyHash: hash, requestId } = input;
+  const key = receiptKey(input.subject, input.idempotencyKey);
+  // Everything that is there now is inherited, and a cursor may be one that another node gave a moment ago.
+  await parts.sessions.refresh(ref);
+  for (;;) {
+    const { receipt, lookedUpTo } = await findOlder(parts, input, key);
+    if (receipt !== null) return receipt.hash === hash ? await answer(parts, input, receipt.position) : used();
+    const child = await childOf(parts, input);
+    const outcome = await parts.loop.execute<SessionState, SessionEvent, Reply>(parts.sessions, ref, {
+      actor: input.actor,
+      causation: requestId,
+      decide: (state) => decide(state, input, { key, lookedUpTo, child }),
+      receipt: () => ({ key, hash, requestId, turnId: null }),
+    });
+    if (outcome.kind === 'rejected') return outcome;
+    const { reply, position } = outcome;
+    if (reply === 'look again') continue;
+    await faultPoint('session.forked');
+    return await answer(parts, input, reply === 'new' ? position : reply.recordedAt);
+  }
+}
+
+/** The order of the contract: existence, idempotent replay, state. */
+function decide(
+  state: SessionState,
+  input: ForkSessionInput,
+  { key, lookedUpTo, child }: { readonly key: string; readonly lookedUpTo: number; readonly child: SessionState },
+): Decision<SessionEvent, Reply> {
+  if (state.status === 'absent') return reject('not_found', 'No such session.');
+  const refusal = input.outOfReach(state);
+  if (refusal !== null) return refusal;
+  const first = findReceipt(state.receipts, key);
+  if (first !== undefined) {
+    return first.hash === input.bodyHash ? { kind: 'unchanged', reply: { recordedAt: first.position } } : used();
+  }
+  if (state.receipts.evictedUpTo > lookedUpTo && mayBeEvicted(state.receipts, key)) {
+    return { kind: 'unchanged', reply: 'look again' };
+  }
+  const decision = input.misplaced(state) ?? decideFork(state, { childId: input.childId, at: input.at, child });
+  return decision.kind === 'rejected' ? decision : { ...decision, reply: 'new' };
+}
+
+/** What is under the id of the child, once a fork that was promised there by the same parent has been settled. */
+async function childOf(parts: ForkSessionParts, input: ForkSessionInput): Promise<SessionState> {
+  const { ref, childId, actor, requestId: causation } = input;
+  const { state } = await parts.sessions.load(ref);
+  const isReached = state.status === 'open' && input.outOfReach(state) === null;
+  const fork = isReached ? forkNamed(state, childId) : null;
+  if (isReached && fork !== null) {
+    await settleFork(parts, { ref, state }, { childId, fork, meta: { actor, causation } });
+  }
+  return (await parts.sessions.refresh({ ...ref, id: childId })).state;
+}
+
+/** The fork as it is now. The first to come after its recording opens it, whoever recorded it. */
+async function answer(
+  parts: ForkSessionParts,
+  { ref, childId, actor, requestId: causation }: ForkSessionInput,
+  recordedAt: number | null,
+): Promise<Forked | Rejection> {
+  const { state: parent } = await parts.sessions.load(ref);
+  const fork = parent.status === 'open' ? forkNamed(parent, childId) : null;
+  const child: AggregateRef = { ...ref, id: childId };
+  const gone = reject('not_found', 'The fork that this request made is not there any more.');
+  if (parent.status === 'absent' || fork === null || fork.position !== recordedAt) {
+    return (await parts.sessions.refresh(child)).state.status === 'open' ? taken() : gone;
+  }
+  const opened = await settleFork(parts, { ref, state: parent }, { childId, fork, meta: { actor, causation } });
+  if (opened.kind === 'rejected') return opened;
+  const { state } = await parts.sessions.load(child);
+  return state.status === 'open' ? { kind: 'done', ref: child, state, position: opened.position } : gone;
+}

@@ -1,0 +1,72 @@
+import type { Rejection } from '../../domain/kernel/rejection.ts';
+import type { SessionEvent } from '../../domain/session/events.ts';
+import { decideOpenFork, decideReleaseFork, originOf } from '../../domain/session/fork.ts';
+import { forkNamed } from '../../domain/session/fork-state.ts';
+import type { Fork } from '../../domain/session/fork-state.ts';
+import type { ForkRef } from '../../domain/session/fork-events.ts';
+import type { OpenSession, SessionState } from '../../domain/session/state.ts';
+import type { AggregateRef } from '../../streams/subjects.ts';
+import type { CommandLoop, Executed } from '../execute.ts';
+import type { CommitMeta, Repository } from '../repository.ts';
+
+/**
+ * A fork is two commits on two sessions: `session.forked` on the parent, then `session.created` of the child. A crash in
+ * between leaves a promise, which whoever meets it next keeps: the client that repeats the fork, the deletion of the
+ * parent, or another fork into the same id. The deletion of a fork is two commits as well, the child's first, so that a
+ * fork that is there is always remembered by its parent.
+ */
+export interface ForkParts {
+  readonly loop: CommandLoop;
+  readonly sessions: Repository<SessionState, SessionEvent>;
+}
+
+export interface OpenParent {
+  readonly ref: AggregateRef;
+  readonly state: OpenSession;
+}
+
+/**
+ * Opens the fork that a parent remembers, unless it is there. Where its id has been used by another session since, or it
+ * has been deleted, it never will be: the parent forgets it, and the refusal says so.
+ */
+export async function settleFork(
+  parts: ForkParts,
+  parent: OpenParent,
+  { childId, fork, meta }: { readonly childId: string; readonly fork: Fork; readonly meta: CommitMeta },
+): Promise<Executed<null> | Rejection> {
+  const { loop, sessions } = parts;
+  const child: AggregateRef = { ...parent.ref, id: childId };
+  const shard = sessions.store.shardOf(parent.ref);
+  const origin = originOf(parent.state, fork, { id: parent.ref.id, shard });
+  // What another node has made of it a moment ago counts, also where nothing is to be recorded.
+  await sessions.refresh(child);
+  const opened = await loop.execute(sessions, child, {
+    ...meta,
+    decide: (state) => decideOpenFork(state, parent.state, { fork, origin }),
+  });
+  if (opened.kind === 'rejected') await releaseFork(parts, child, { parent: origin.parent, meta });
+  return opened;
+}
+
+/** The parent of a fork that is gone forgets it; nothing happens when it has, or is not there itself. */
+export async function releaseFork(
+  { loop, sessions }: ForkParts,
+  child: AggregateRef,
+  { parent, meta }: { readonly parent: ForkRef; readonly meta: CommitMeta },
+): Promise<void> {
+  const ref: AggregateRef = { ...child, id: parent.sessionId };
+  await loop.execute(sessions, ref, {
+    ...meta,
+    decide: (state) => decideReleaseFork(state, { sessionId: child.id, position: parent.position }),
+  });
+}
+
+/** Settles what a session remembers, until one of its forks turns out to be there. */
+export async function settleForks(parts: ForkParts, ref: AggregateRef, meta: CommitMeta): Promise<void> {
+  const { state } = await parts.sessions.load(ref);
+  if (state.status === 'absent') return;
+  for (const childId of Object.keys(state.forks)) {
+    const fork = forkNamed(state, childId);
+    if (fork !== null && (await settleFork(parts, { ref, state }, { childId, fork, meta })).kind === 'done') return;
+  }
+}

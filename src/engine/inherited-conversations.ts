@@ -1,0 +1,60 @@
+import type { Repository } from '../commands/repository.ts';
+import { addMessage, emptyConversation, joinConversations } from '../domain/session/conversation.ts';
+import type { Conversation } from '../domain/session/conversation.ts';
+import type { SessionEvent } from '../domain/session/events.ts';
+import type { Ancestor } from '../domain/session/fork-events.ts';
+import type { OpenSession, SessionState } from '../domain/session/state.ts';
+import { WeightedLru } from '../lib/lru.ts';
+import { refKey } from '../streams/subjects.ts';
+import type { AggregateRef } from '../streams/subjects.ts';
+
+/**
+ * What the model of a fork is shown: the conversation of its ancestors up to where they were forked, then its own. The
+ * inherited part never changes, so it is folded once for each node that runs the fork, and kept for as long as there is
+ * room; forks of the same place share it. It is not copied into the fork (docs/decisions/0012).
+ */
+export class InheritedConversations {
+  readonly #sessions: Repository<SessionState, SessionEvent>;
+  readonly #kept: WeightedLru<Conversation>;
+
+  /** @param keptBytes bound of what is kept, by a rough estimate */
+  constructor(sessions: Repository<SessionState, SessionEvent>, keptBytes: number) {
+    this.#sessions = sessions;
+    this.#kept = new WeightedLru(keptBytes);
+  }
+
+  /**
+   * The whole conversation of a session.
+   * @throws LogUnavailableError when an inherited part has to be read and the log does not answer
+   */
+  async of(ref: AggregateRef, session: OpenSession): Promise<Conversation> {
+    if (!session.inherits || session.origin === null) return session.conversation;
+    const inherited = await this.#upTo(ref, session.origin.ancestry);
+    return inherited.messages.length === 0 ? session.conversation : joinConversations(inherited, session.conversation);
+  }
+
+  /** Forgets everything of a tenant: what it was folded from has been erased. */
+  forget(tenant: string): void {
+    const prefix = refKey({ tenant, kind: 'session', id: '' });
+    this.#kept.deleteWhere((key) => key.startsWith(prefix));
+  }
+
+  /** Of a whole chain, its last part included. A part whose model had been given a summary needs nothing before it. */
+  async #upTo(ref: AggregateRef, ancestry: readonly Ancestor[]): Promise<Conversation> {
+    const newest = ancestry.at(-1);
+    if (newest === undefined) return emptyConversation;
+    const { sessionId, position, index } = newest;
+    const ancestor: AggregateRef = { ...ref, id: sessionId };
+    const key = `${refKey(ancestor)} ${position} ${index}`;
+    const known = this.#kept.get(key);
+    if (known !== undefined) return known;
+    const state = await this.#sessions.upTo(ancestor, newest);
+    if (state.status === 'absent') return emptyConversation;
+    // Messages that waited for their turns are part of the history: the model of the fork is told of them too.
+    const own = state.queue.reduce((so, { text, files }) => addMessage(so, text, files), state.conversation);
+    const before = state.inherits ? await this.#upTo(ref, ancestry.slice(0, -1)) : emptyConversation;
+    const whole = before.messages.length === 0 ? own : joinConversations(before, own);
+    this.#kept.set(key, whole, 500 + whole.chars * 2);
+    return whole;
+  }
+}

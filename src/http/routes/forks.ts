@@ -1,0 +1,59 @@
+import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
+import { ACCESS } from '../../auth/authorize.ts';
+import { actorOf, outOfReach } from '../../auth/caller.ts';
+import { forkSession } from '../../commands/session/fork-session.ts';
+import type { ForkSessionParts } from '../../commands/session/fork-session.ts';
+import { reject } from '../../domain/kernel/rejection.ts';
+import type { RecordPlace } from '../../domain/session/fork-state.ts';
+import { canonicalJson } from '../../lib/canonical-json.ts';
+import { sha256Hex } from '../../lib/hash.ts';
+import type { EventPlace } from '../../streams/cursor.ts';
+import type { Freshness } from '../freshness.ts';
+import { callerOf } from '../gate.ts';
+import { FOREIGN_CURSOR, isCurrent, placeOf } from '../history-place.ts';
+import { accepted } from '../problem.ts';
+import { forkBody } from '../wire/forks.ts';
+import * as wire from '../wire/schemas.ts';
+import { shownState } from '../wire/session.ts';
+import { sessionRef } from './sessions.ts';
+
+export interface ForkRouteParts extends ForkSessionParts {
+  readonly freshness: Freshness;
+}
+
+/** Forks a session: a new one that goes on from any place of its history (wire contract, section 6). */
+export function forkRoutes(parts: ForkRouteParts): FastifyPluginAsyncZod {
+  return async (app) => {
+    const config = { rules: { access: ACCESS.sessions } };
+    app.post(
+      '/v1/sessions/:sessionId/fork',
+      { config, schema: { params: wire.sessionPath, body: forkBody, response: { 201: wire.session } } },
+      async (request, reply) => {
+        const caller = callerOf(request);
+        const ref = sessionRef(caller, request.params.sessionId);
+        const { requestId, idempotencyKey, id: childId, cursor } = request.body;
+        const place = cursor === undefined ? null : placeOf(ref, cursor);
+        const forked = accepted(
+          await forkSession(parts, {
+            ...{ ref, childId, idempotencyKey, requestId, subject: caller.subject, actor: actorOf(caller) },
+            at: place === null ? null : recordPlace(place),
+            misplaced: (session) =>
+              place === null || isCurrent(place, session) ? null : reject('cursor_invalid', FOREIGN_CURSOR),
+            // One key space with the commands of the session: a fork is none of them.
+            bodyHash: sha256Hex(canonicalJson({ fork: { idempotencyKey, id: childId, cursor } })),
+            outOfReach: (session) => outOfReach(caller, session),
+          }),
+        );
+        await parts.freshness('sessions', forked.ref, forked.position);
+        return await reply
+          .code(201)
+          .send(shownState(forked.ref, parts.sessions.store.shardOf(forked.ref), forked.state));
+      },
+    );
+    await Promise.resolve();
+  };
+}
+
+function recordPlace({ position, index, inherited }: EventPlace): RecordPlace {
+  return { position, index, ...(inherited === undefined ? {} : { ancestor: inherited.ancestor }) };
+}
