@@ -11,7 +11,7 @@ import type { AggregateRef } from '../streams/subjects.ts';
 /**
  * What the model of a fork is shown: the conversation of its ancestors up to where they were forked, then its own. The
  * inherited part never changes, so it is folded once for each node that runs the fork, and kept for as long as there is
- * room; forks of the same place share it. It is not copied into the fork (docs/decisions/0012).
+ * room; forks of the same place share it. It is not copied into the fork (docs/decisions/0013).
  */
 export class InheritedConversations {
   readonly #sessions: Repository<SessionState, SessionEvent>;

@@ -23,7 +23,7 @@ export interface ForkCommand {
 
 /**
  * Recorded on the parent, before the child is opened: from then on it may not be deleted. The child's history is not
- * copied, it is said where it ends (docs/decisions/0012).
+ * copied, it is said where it ends (docs/decisions/0013).
  */
 export function decideFork(state: SessionState, command: ForkCommand): Decision<SessionEvent, null> {
   if (state.status === 'absent') return reject('not_found', 'No such session.');

@@ -64,7 +64,7 @@ export interface OpenSession extends SessionOpening {
   /** Total over all turns, bills of given-up calls included. */
   readonly usage: Usage;
   readonly receipts: ReceiptBook;
-  /** Its own part; what a fork inherits comes before it, as long as `inherits` says so (docs/decisions/0012). */
+  /** Its own part; what a fork inherits comes before it, as long as `inherits` says so (docs/decisions/0013). */
   readonly conversation: Conversation;
   /** What the history says of the session's artifacts. */
   readonly artifacts: RecordedArtifacts;

@@ -17,7 +17,7 @@ test('whatever happens, each turn has one end, each call and action one fate, an
       checkWork(life);
       checkCalls(life);
     }),
-    { numRuns: 250 },
+    { numRuns: 150 },
   );
   const often = [
     'action.uncertain',

@@ -3,7 +3,7 @@ import type { EventPlace, InheritedPart } from '../../streams/cursor.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
 import type { HistoryPage, HistoryPlace, HistoryRecord, HistoryRequest, SessionQueries } from '../sessions/queries.ts';
 
-/** A session whose history is read: a fork's begins in others (docs/decisions/0012). */
+/** A session whose history is read: a fork's begins in others (docs/decisions/0013). */
 export interface ReadSession {
   readonly createdPosition: number;
   readonly origin?: ForkOrigin | null | undefined;
