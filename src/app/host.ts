@@ -28,6 +28,7 @@ import { openReadStore } from '../projections/read-store/pool.ts';
 import type { ReadStore } from '../projections/read-store/pool.ts';
 import { actionIndex } from '../projections/actions/queries.ts';
 import { sessionQueries } from '../projections/sessions/queries.ts';
+import { usageQueries } from '../projections/usage/queries.ts';
 import { tenantQueries } from '../projections/tenants/queries.ts';
 import { TailHub } from '../streams/tail-hub.ts';
 import { openArtifacts } from './artifacts.ts';
@@ -212,6 +213,7 @@ async function serverParts(
   const freshness = freshnessOf(built);
   const older: OlderReceipts = { find: async (ref, key, upTo) => await queries.findReceipt(ref, key, upTo) };
   const { deletion, remove } = tenantDeletion({ log, pool, directory, progress, queries, objects, logger, ...write });
+  const usage = usageQueries({ pool, store: log.store, source: log.source, progress });
   if (config.roles.includes('projector')) deletion.start();
   stack.defer('tenant deletion', async () => await deletion.stop());
   const { publish, idOf, prepare, isDraining, ...answers } = answersOf(log.keyring, directory, config);
@@ -258,6 +260,7 @@ async function serverParts(
       clock: systemClock,
     },
     history: { queries, access: streamAccess(sessions), streams },
+    usage: { queries, usage, clock: systemClock },
     onResponse: (request) => metrics.request(request),
   };
 }
