@@ -1,5 +1,6 @@
 -- What calls used is summed by agent, by model and over a time. Read models are rebuilt, never repaired: the projector reads the log again.
-truncate sessions.session, sessions.history, sessions.turn, sessions.model_call, sessions.receipt, sessions.checkpoint, sessions.parked;
+truncate sessions.session, sessions.history, sessions.turn, sessions.model_call, sessions.receipt, sessions.action,
+  sessions.interaction, sessions.checkpoint, sessions.parked;
 alter table sessions.model_call
   add column agent_id text not null,
   add column model text not null,

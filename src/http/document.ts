@@ -57,7 +57,7 @@ const OPERATIONS: Readonly<Record<string, readonly [tag: string, summary: string
   'PUT /v1/tenant/budgets': [
     'Model calls',
     'Say what model calls may cost',
-    'Replaces the list. A call that would pass a budget, counting those under way on all nodes, pauses its turn with a question (`budgetId`) that an application or management key answers with `respond`: `{ raise: { limitUsd?, limitTokens? } }` or `{ raise: false }`. A call is expected to cost what the one before it cost, else the average. Spending counts from the moment a budget is saved.',
+    'Replaces the list. A call that would pass a budget, counting those under way on all nodes, pauses its turn with a question (`budgetId`) that an application or management key answers with `respond`: `{ raise: { limitUsd?, limitTokens? } }` or `{ raise: false }`. A call is expected to cost what the one before it cost, else the average. A budget that begins has spent what the ledger has of its period; calls that are under way at that moment count when they end.',
   ],
   'PUT /v1/executors': [
     'Executors',

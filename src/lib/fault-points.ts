@@ -14,6 +14,7 @@ export type FaultPoint =
   | 'session.erased'
   | 'session.forked'
   | 'session.fork-deleted'
+  | 'budgets.listed'
   | 'credential.stored'
   | 'credential.recorded'
   | 'artifact.reserved'

@@ -1,6 +1,9 @@
 import { sql } from 'slonik';
 import type { DatabasePool, FragmentSqlToken } from 'slonik';
 import { z } from 'zod';
+import { periodStart } from '../../domain/budget/opening.ts';
+import type { LedgerReading } from '../../domain/budget/opening.ts';
+import type { BudgetDefinition } from '../../domain/budget/events.ts';
 import type { Usage } from '../../domain/turn/usage.ts';
 import type { CommitSource, EventStore } from '../../streams/event-store.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
@@ -41,6 +44,16 @@ export interface UsageQueries {
   session(ref: AggregateRef, turnId: string | null): Promise<UsageTotal>;
   /** @throws ReadStoreUnavailableError */
   tenant(tenant: string, request: UsageRequest): Promise<UsageReport>;
+  /** What budgets that begin have spent already. @throws ReadStoreUnavailableError */
+  ledger(tenant: string, request: LedgerRequest): Promise<LedgerReading>;
+}
+
+export interface LedgerRequest {
+  readonly budgets: readonly BudgetDefinition[];
+  /** Whose periods are meant. */
+  readonly at: string;
+  /** Asked once the sums are fixed: calls, to tell which of them the sums have. */
+  readonly settled: () => Promise<readonly { readonly callId: string; readonly sessionId: string }[]>;
 }
 
 const count = z.int();
@@ -94,11 +107,15 @@ export function usageQueries(parts: Parts): UsageQueries {
       await reachedAll(parts);
       return await tenantUsage(pool, tenant, request);
     },
+    ledger: async (tenant, request) => {
+      await reachedAll(parts);
+      return await readLedger(pool, tenant, request);
+    },
   };
 }
 
 /** What any node acknowledged before is in the rows. @throws ReadStoreUnavailableError */
-export async function reachedAll({ source, progress }: Pick<Parts, 'source' | 'progress'>): Promise<void> {
+async function reachedAll({ source, progress }: Pick<Parts, 'source' | 'progress'>): Promise<void> {
   const shards = Array.from({ length: source.shards }, (_, shard) => shard);
   const reached = await Promise.all(
     shards.map(async (shard) => progress.reach('sessions', shard, await source.newest(shard, ['session']))),
@@ -200,3 +217,52 @@ function totalOf({ calls, duplicates, ...usage }: z.infer<typeof totalRow>): Usa
     duplicates,
   };
 }
+
+const openingRow = z.object({ budgetId: z.string(), costUsd: z.number(), tokens: count, calls: count });
+const pendingRow = z.object({ callId: z.string(), agentId: z.string(), sessionId: z.string() });
+const idRow = z.object({ id: z.string() });
+
+/** A call that was requested longer ago will not end any more. */
+const PENDING_MS_MAX = 3_600_000;
+const PENDING_MAX = 1_000;
+
+/** All of it is of one moment of the rows, also what is asked for after the fold of the budgets was read. */
+async function readLedger(
+  pool: DatabasePool,
+  tenant: string,
+  { budgets, at, settled }: LedgerRequest,
+): Promise<LedgerReading> {
+  const wanted = budgets.map(({ id, agentId, sessionId, period }) => ({
+    id,
+    agent: agentId ?? null,
+    session: sessionId ?? null,
+    since: periodStart(period, at),
+  }));
+  const pendingSince = new Date(Date.parse(at) - PENDING_MS_MAX).toISOString();
+  return await reading(
+    async () =>
+      await pool.transaction(async (transaction) => {
+        await transaction.query(sql.unsafe`set transaction isolation level repeatable read, read only`);
+        const spent = await transaction.any(sql.type(openingRow)`
+          select wanted.id as "budgetId", coalesce(sum("costUsd"), 0)::float8 as "costUsd",
+                 coalesce(sum("totalTokens"), 0)::int8 as tokens, count(*) filter (where ${hasUsed})::int8 as calls
+          from json_to_recordset(${JSON.stringify(wanted)}) as wanted(id text, agent text, session text, since text)
+          left join (sessions.model_call as call cross join ${usageOfCall})
+            on tenant = ${tenant} and at >= since and ${ended}
+            and (agent is null or agent = agent_id) and (session is null or session = session_id)
+          group by wanted.id`);
+        const pending = await transaction.any(sql.type(pendingRow)`
+          select id as "callId", agent_id as "agentId", session_id as "sessionId" from sessions.model_call
+          where tenant = ${tenant} and at >= ${pendingSince} and doc ->> 'outcome' = 'pending'
+          order by at desc limit ${PENDING_MAX}`);
+        const asked = (await settled()).map(({ callId, sessionId }) => ({ call_id: callId, session: sessionId }));
+        const counted = await transaction.anyFirst(sql.type(idRow)`
+          select id from json_to_recordset(${JSON.stringify(asked)}) as asked(call_id text, session text)
+          join sessions.model_call as call on tenant = ${tenant} and session_id = session and id = call_id
+          cross join ${usageOfCall} where ${ended} and ${hasUsed}`);
+        return { at, spent, pending, counted };
+      }),
+  );
+}
+
+const hasUsed = sql.fragment`("totalTokens" > 0 or "costUsd" > 0)`;
