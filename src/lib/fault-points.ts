@@ -3,12 +3,17 @@
  * test decides what happens there (die, wait, throw). Without a handler it costs one map look-up.
  */
 export type FaultPoint =
+  | 'append.started'
   | 'append.acknowledged'
   | 'command.appended'
   | 'turn.claimed'
+  | 'budget.reserved'
   | 'model.called'
   | 'model.answered'
+  | 'budget.settled'
   | 'model.recorded'
+  | 'action.claimed'
+  | 'action.settled'
   | 'projection.applied'
   | 'dispatcher.checkpointed'
   | 'session.erased'
