@@ -168,6 +168,8 @@ const usageOfCall = sql.fragment`
 interface Summed {
   readonly calls: FragmentSqlToken;
   readonly duplicates: FragmentSqlToken;
+  /** Which rows have numbers that count. */
+  readonly counted: FragmentSqlToken;
   readonly reported: FragmentSqlToken;
   readonly priced: FragmentSqlToken;
 }
@@ -175,25 +177,27 @@ interface Summed {
 const eachCall: Summed = {
   calls: sql.fragment`count(*)::int8`,
   duplicates: sql.fragment`count(*) filter (where "duplicate")::int8`,
+  counted: sql.fragment`filter (where not silent)`,
   reported: sql.fragment`silent or "tokensReported"`,
   priced: sql.fragment`silent or "costKnown"`,
 };
 const eachGroup: Summed = {
   calls: sql.fragment`coalesce(sum(calls), 0)::int8`,
   duplicates: sql.fragment`coalesce(sum(duplicates), 0)::int8`,
+  counted: sql.fragment``,
   reported: sql.fragment`"tokensReported"`,
   priced: sql.fragment`"costKnown"`,
 };
 
 /** Costs are added as decimals: the sum of a million of them is no guess. */
-function sums({ calls, duplicates, reported, priced }: Summed): FragmentSqlToken {
+function sums({ calls, duplicates, counted, reported, priced }: Summed): FragmentSqlToken {
   const numbers = NUMBERS.map((name) => {
     const column = sql.identifier([name]);
-    return sql.fragment`coalesce(sum(${column}), 0)::int8 as ${column}`;
+    return sql.fragment`coalesce(sum(${column}) ${counted}, 0)::int8 as ${column}`;
   });
   return sql.fragment`
     ${calls} as calls, ${duplicates} as duplicates, ${sql.join(numbers, sql.fragment`, `)},
-    coalesce(sum("costUsd"), 0)::float8 as "costUsd",
+    coalesce(sum("costUsd") ${counted}, 0)::float8 as "costUsd",
     coalesce(bool_and(${reported}), true) as "tokensReported", coalesce(bool_and(${priced}), true) as "costKnown"`;
 }
 
