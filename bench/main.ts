@@ -4,6 +4,7 @@ import type { Measure, Row } from './row.ts';
 import { acceptanceLatency } from './rows/acceptance-latency.ts';
 import { acceptedCommands } from './rows/accepted-commands.ts';
 import { artifactBytes } from './rows/artifact-bytes.ts';
+import { cancelLatency } from './rows/cancel.ts';
 import { liveTails } from './rows/live-tails.ts';
 import { noopTurn } from './rows/noop-turn.ts';
 import { refusals } from './rows/refusals.ts';
@@ -19,6 +20,7 @@ const ROWS: Readonly<Record<string, Row>> = {
   row5: liveTails,
   refusals,
   artifacts: artifactBytes,
+  cancel: cancelLatency,
 };
 
 const USAGE = `npm run bench -- [${Object.keys(ROWS).join('|')} ...] [--quick] [--cpu-prof=<directory>]

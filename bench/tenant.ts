@@ -44,6 +44,19 @@ export class Tenant {
     }
   }
 
+  /** From now on the agent's turns call a provider at this address. */
+  async callModelAt(node: Node, baseUrl: string): Promise<void> {
+    const model = { provider: 'openai-compatible', model: 'any' };
+    const lines = new Lines(node.address);
+    try {
+      expectStatus(await lines.send(this.#request('PUT', '/v1/tenant/model', { ...model, baseUrl })), 200);
+      const manifest = { instructions: 'Be brief.', model };
+      expectStatus(await lines.send(this.#request('PUT', '/v1/agents/bench', { manifest })), 200);
+    } finally {
+      lines.close();
+    }
+  }
+
   message(sessionId: string, content: string): string {
     return this.#command(sessionId, { type: 'message', content });
   }

@@ -48,6 +48,7 @@ import { Metrics, serveMetrics } from './metrics.ts';
 import { PROJECTIONS, startProjectors } from './projectors.ts';
 import { StartError } from './start-error.ts';
 import { tenantDeletion } from './tenant-deletion.ts';
+import { usageParts } from './usage.ts';
 import { WorkSignals } from './work-signals.ts';
 import { Stack } from './stack.ts';
 import { streamAccess } from './stream-access.ts';
@@ -212,6 +213,7 @@ async function serverParts(
   const freshness = freshnessOf(built);
   const older: OlderReceipts = { find: async (ref, key, upTo) => await queries.findReceipt(ref, key, upTo) };
   const { deletion, remove } = tenantDeletion({ log, pool, directory, progress, queries, objects, logger, ...write });
+  const { usage, ledger } = usageParts(built, queries);
   if (config.roles.includes('projector')) deletion.start();
   stack.defer('tenant deletion', async () => await deletion.stop());
   const { publish, idOf, prepare, isDraining, ...answers } = answersOf(log.keyring, directory, config);
@@ -241,7 +243,7 @@ async function serverParts(
       artifactUse: artifacts.use,
       ...tenantConstants(built),
     },
-    budgets: { loop, tenants, budgets, publish, freshness, shown: shownBudgets, clock: systemClock },
+    budgets: { loop, tenants, budgets, publish, freshness, ledger, shown: shownBudgets, clock: systemClock },
     executors: { loop, tenants, agents, publish, freshness, presence },
     actions: { streams, presence, actions, places, work },
     claims: { loop, sessions, places, freshness, clock: systemClock, leaseMs: config.leaseMs },
@@ -258,6 +260,7 @@ async function serverParts(
       clock: systemClock,
     },
     history: { queries, access: streamAccess(sessions), streams },
+    usage,
     onResponse: (request) => metrics.request(request),
   };
 }

@@ -49,7 +49,8 @@ export const budgetType: AggregateType<BudgetState, BudgetEvent> = {
   evolve: evolveBudgets,
   schemas: budgetEventSchemas,
   foldVersion: BUDGET_FOLD_VERSION,
-  weigh: ({ budgets, underWay }) => 500 + budgets.length * 400 + Object.keys(underWay).length * 300,
+  weigh: ({ budgets, underWay, settled }) =>
+    500 + budgets.length * 400 + (Object.keys(underWay).length + settled.length) * 300,
 };
 
 export const tenantType: AggregateType<TenantState, TenantEvent> = {

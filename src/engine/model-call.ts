@@ -103,6 +103,7 @@ export class ModelCaller {
       before: answered === 0 ? null : { costUsd: lastCostUsd, tokens: lastTokens },
     };
     const refusal = await budgets.reserve(ref.tenant, expected, `worker:${workerId}`);
+    await faultPoint('budget.reserved');
     if (refusal === null) return true;
     const { budget, spentUsd, spentTokens } = refusal;
     const why = `The next model call would pass the budget ${budget.id}; ${spentUsd} USD and ${spentTokens} tokens are spent.`;
@@ -185,6 +186,7 @@ export class ModelCaller {
     for (let attempt = 0; ; attempt++) {
       try {
         await this.#settleBudget(wanted, outcome);
+        await faultPoint('budget.settled');
         const settled = await turnStep(this.#options, { ref, causation: callId }, (draft, context) => {
           if (!isPending(draft.state, pending)) return false;
           process.settle(draft, { callId, outcome }, context);

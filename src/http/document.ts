@@ -57,7 +57,7 @@ const OPERATIONS: Readonly<Record<string, readonly [tag: string, summary: string
   'PUT /v1/tenant/budgets': [
     'Model calls',
     'Say what model calls may cost',
-    'Replaces the list. A call that would pass a budget, counting those under way on all nodes, pauses its turn with a question (`budgetId`) that an application or management key answers with `respond`: `{ raise: { limitUsd?, limitTokens? } }` or `{ raise: false }`. A call is expected to cost what the one before it cost, else the average. Spending counts from the moment a budget is saved.',
+    'Replaces the list. A call that would pass a budget, counting those under way on all nodes, pauses its turn with a question (`budgetId`) that an application or management key answers with `respond`: `{ raise: { limitUsd?, limitTokens? } }` or `{ raise: false }`. A call is expected to cost what the one before it cost, else the average. A budget that begins has spent what the ledger has of its period; calls that are under way at that moment count when they end.',
   ],
   'PUT /v1/executors': [
     'Executors',
@@ -173,6 +173,16 @@ const OPERATIONS: Readonly<Record<string, readonly [tag: string, summary: string
     'Sessions',
     'The history, live',
     'Server-sent events: a control frame `ready`, then each record with its cursor as id, from `cursor` or Last-Event-ID on, else from the beginning; `cursor=latest` begins now. A comment line keeps a silent stream alive. Resume on any node.',
+  ],
+  'GET /v1/sessions/:sessionId/usage': [
+    'Sessions',
+    'What the model calls of a session, or of one turn, used',
+    'Every call of the ledger counts once: failed, cancelled and lost ones with what they reported, repeated ones too (`duplicates` says how many). `tokensReported` and `costKnown` are true when they are of all calls that could have used anything. No subject may read it.',
+  ],
+  'GET /v1/tenant/usage': [
+    'Model calls',
+    'What model calls used, by agent, model, session or day',
+    'Calls requested from `from` on and before `to` (RFC 3339; at most 400 days; without them the last 30 days, today with them). A group has the key of its agent (an agent used as a tool has its own), its model as `provider/model`, its session, or its day in UTC; groups come in the order of their keys, `total` is of all of them. Sessions that were deleted are not in it.',
   ],
   'GET /v1/sessions/:sessionId/calls/model': [
     'Sessions',

@@ -38,6 +38,8 @@ import type { StatusRouteParts } from './routes/status.ts';
 import { modelRoutes } from './routes/model.ts';
 import { sessionRoutes } from './routes/sessions.ts';
 import { tenantRoutes } from './routes/tenant.ts';
+import { usageRoutes } from './routes/usage.ts';
+import type { UsageRouteParts } from './routes/usage.ts';
 import type { TenantRouteParts } from './routes/tenant.ts';
 import type { SessionRouteParts } from './routes/sessions.ts';
 import { uploadRoutes } from './routes/uploads.ts';
@@ -67,6 +69,7 @@ export interface ServerParts {
   readonly forks: ForkRouteParts;
   readonly commands: SendCommandParts;
   readonly history: HistoryRouteParts;
+  readonly usage: UsageRouteParts;
   /** Told of every answered request, for the metrics. */
   readonly onResponse: (request: { readonly route: string; readonly status: number; readonly ms: number }) => void;
 }
@@ -139,6 +142,7 @@ export async function createServer(parts: ServerParts): Promise<FastifyInstance>
   if (parts.roles.reads) {
     await app.register(interactionRoutes(parts.interactions));
     await app.register(historyRoutes(parts.history));
+    await app.register(usageRoutes(parts.usage));
     await app.register(actionRoutes(parts.actions));
   }
   return app;

@@ -3,17 +3,23 @@
  * test decides what happens there (die, wait, throw). Without a handler it costs one map look-up.
  */
 export type FaultPoint =
+  | 'append.started'
   | 'append.acknowledged'
   | 'command.appended'
   | 'turn.claimed'
+  | 'budget.reserved'
   | 'model.called'
   | 'model.answered'
+  | 'budget.settled'
   | 'model.recorded'
+  | 'action.claimed'
+  | 'action.settled'
   | 'projection.applied'
   | 'dispatcher.checkpointed'
   | 'session.erased'
   | 'session.forked'
   | 'session.fork-deleted'
+  | 'budgets.listed'
   | 'credential.stored'
   | 'credential.recorded'
   | 'artifact.reserved'

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { delay } from '#src/lib/backoff.ts';
 import { AdminClient } from '../support/client.ts';
-import { startHost } from '../support/host.ts';
+import { isRunning, startHost } from '../support/host.ts';
 import type { Host } from '../support/host.ts';
 import { checkHistory, SessionClient } from '../support/load.ts';
 import { seededRandom } from '../support/random.ts';
@@ -43,13 +43,13 @@ async function crash(host: Host, random: Random): Promise<string> {
   }
   if (kind <= 8) {
     // The Host was started with a fault point armed; it kills itself there under the load.
-    const armed = await until('the armed fault point is reached', () => !isAlive(host), 5_000).catch(() => null);
+    const armed = await until('the armed fault point is reached', () => !isRunning(host), 5_000).catch(() => null);
     if (armed === null) await host.kill();
     return armed === null ? 'SIGKILL' : 'fault point';
   }
   await delay(random.int(1, 400));
   process.kill(Number(await readFile(join(host.dataDir, 'nats', 'nats-server.pid'), 'utf8')), 'SIGKILL');
-  await until('the Host gives up when its log is gone', () => !isAlive(host), 30_000);
+  await until('the Host gives up when its log is gone', () => !isRunning(host), 30_000);
   return 'SIGKILL to nats-server';
 }
 
@@ -60,16 +60,7 @@ async function restart(host: Host, armed: string): Promise<void> {
     (error: unknown) => String(error),
   );
   expect(failure).toContain('it ended with SIGKILL');
-  if (!isAlive(host)) await host.restart({ AGENT_HOST_FAULT_POINTS: '' });
-}
-
-function isAlive(host: Host): boolean {
-  try {
-    process.kill(host.pid, 0);
-    return true;
-  } catch {
-    return false;
-  }
+  if (!isRunning(host)) await host.restart({ AGENT_HOST_FAULT_POINTS: '' });
 }
 
 test(

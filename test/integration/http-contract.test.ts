@@ -15,6 +15,7 @@ import { outputSuite } from '../conformance/http/outputs.ts';
 import { sessionSuite } from '../conformance/http/sessions.ts';
 import { streamSuite } from '../conformance/http/streams.ts';
 import { tenantSuite } from '../conformance/http/tenant.ts';
+import { usageSuite } from '../conformance/http/usage.ts';
 import type { HttpTarget } from '../conformance/http/target.ts';
 import { startHost } from '../support/host.ts';
 import type { Host } from '../support/host.ts';
@@ -45,6 +46,7 @@ describe('the durable Host, two nodes on one log', () => {
     outputSuite,
     executorSuite,
     budgetSuite,
+    usageSuite,
     agentSuite,
     sessionSuite,
     commandSuite,

@@ -192,16 +192,22 @@ describe('turns of real providers, two nodes', () => {
     expect(server.newest.body).toMatchObject({ model: 'llama-4' });
   });
 
-  test('a cancel reaches the provider', async () => {
-    const abandoned = server.abandoned;
-    server.next({ silent: true });
-    await tenant.openSession('cancel');
-    const asked = server.requests.length;
-    const { turnId } = await tenant.message('cancel', 'Hi');
-    await until('the model is asked', () => server.requests.length > asked);
-    await tenant.cancel('cancel');
-    expect(await tenant.turnEnd('cancel', turnId)).toMatchObject({ type: 'turn.cancelled' });
-    await until('the request is given up', () => server.abandoned > abandoned);
+  test('a cancel reaches the provider whose call hangs, from whichever node it is sent', async () => {
+    const pairs = hosts.flatMap((runs) => hosts.map((cancels) => ({ runs, cancels })));
+    for (const [n, { runs, cancels }] of pairs.entries()) {
+      const [abandoned, asked] = [server.abandoned, server.requests.length];
+      server.next({ silent: true });
+      const id = `cancel${n}`;
+      await tenant.openSession(id);
+      const { turnId } = await tenant.at(runs).message(id, 'Hi');
+      await until('the model is asked', () => server.requests.length > asked);
+      expect((await tenant.at(cancels).cancel(id)).turnId).toBe(turnId);
+      await until('the request is given up', () => server.abandoned > abandoned);
+      expect(await tenant.turnEnd(id, turnId)).toMatchObject({ type: 'turn.cancelled' });
+      expect((await tenant.calls(id)).calls).toMatchObject([
+        { outcome: 'cancelled', usage: { tokensReported: false } },
+      ]);
+    }
   });
 
   test('a deleted credential is not used any more, and the fixture model can be selected instead', async () => {

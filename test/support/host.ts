@@ -212,6 +212,16 @@ export class Host implements AsyncDisposable {
   }
 }
 
+/** Whether its process is there, whoever ended it. */
+export function isRunning({ pid }: Host): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
 function ended(child: ChildProcess): boolean {
   return child.exitCode !== null || child.signalCode !== null;
 }

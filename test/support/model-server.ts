@@ -32,6 +32,7 @@ export class ModelServer implements AsyncDisposable {
   readonly #wire: Wire;
   readonly #server: Server;
   readonly #replies: Reply[] = [];
+  #script: ((request: WireRequest) => Promise<Reply>) | null = null;
   #keys: readonly string[];
   #port = 0;
 
@@ -60,6 +61,11 @@ export class ModelServer implements AsyncDisposable {
     this.#replies.push(...replies);
   }
 
+  /** From now on answers each request by what it says, instead of in order: then a repeated one gets the same again. */
+  play(script: (request: WireRequest) => Promise<Reply>): void {
+    this.#script = script;
+  }
+
   takeKeys(keys: readonly string[]): void {
     this.#keys = keys;
   }
@@ -80,13 +86,14 @@ export class ModelServer implements AsyncDisposable {
     for await (const part of request) parts.push(part as Buffer);
     const body: unknown = JSON.parse(Buffer.concat(parts).toString());
     const { url: path = '', headers } = request;
-    this.requests.push({ path, headers, body });
+    const asked = { path, headers, body };
+    this.requests.push(asked);
     response.on('close', () => {
       if (!response.writableFinished) this.abandoned += 1;
     });
     const refusal = this.#refusal(path, headers, body);
     if (refusal !== null) send(response, { status: refusal.status, body: errorBody(this.#wire, refusal) });
-    else this.#reply(response, this.requests.at(-1), this.#replies.shift() ?? { text: 'pong' });
+    else this.#reply(response, asked, (await this.#script?.(asked)) ?? this.#replies.shift() ?? { text: 'pong' });
   }
 
   #refusal(path: string, headers: IncomingHttpHeaders, body: unknown): WireError | null {

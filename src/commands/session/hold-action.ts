@@ -7,6 +7,7 @@ import type { SessionEvent } from '../../domain/session/events.ts';
 import type { OpenSession, SessionState } from '../../domain/session/state.ts';
 import type { TurnContext } from '../../domain/turn/draft.ts';
 import type { Clock } from '../../lib/clock.ts';
+import { faultPoint } from '../../lib/fault-points.ts';
 import { newId } from '../../lib/ids.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
 import type { CommandLoop, Executed } from '../execute.ts';
@@ -46,7 +47,11 @@ export type Held = Executed<HeldAction> | Rejection;
 export async function claimAction(parts: HoldActionParts, input: HoldActionInput): Promise<Held> {
   const claimId = newId('cl');
   const { agentId } = input.executor;
-  return await hold(parts, input, (state, context) => decideClaim(state, { ...input, agentId, claimId }, context));
+  const held = await hold(parts, input, (state, context) =>
+    decideClaim(state, { ...input, agentId, claimId }, context),
+  );
+  await faultPoint('action.claimed');
+  return held;
 }
 
 /** An executor is still at an action: its lease lasts for another while. */

@@ -24,6 +24,7 @@ import type { Receipt } from '../../domain/session/receipts.ts';
 import type { OpenSession, SessionState } from '../../domain/session/state.ts';
 import type { TurnContext } from '../../domain/turn/draft.ts';
 import type { Clock } from '../../lib/clock.ts';
+import { faultPoint } from '../../lib/fault-points.ts';
 import { newId } from '../../lib/ids.ts';
 import type { ArtifactReach } from '../artifact/parts.ts';
 import { encodeCursor } from '../../streams/cursor.ts';
@@ -158,6 +159,7 @@ async function record(
     if (outcome.position === null) {
       return outcome.reply.first === null ? 'look again' : accepted(parts, ref, outcome.reply.first);
     }
+    if (command.type === 'action_result') await faultPoint('action.settled');
     if (outcome.reply.claimed) place?.run(ref);
     const receipt = { requestId: command.requestId, turnId: outcome.reply.turnId, position: outcome.position };
     return accepted(parts, ref, receipt);

@@ -1,10 +1,13 @@
 import { decideRaiseBudget, decideSaveBudgets } from '../../domain/budget/decide.ts';
 import type { BudgetDefinition, BudgetEvent } from '../../domain/budget/events.ts';
+import { newBudgets } from '../../domain/budget/opening.ts';
+import type { LedgerReading } from '../../domain/budget/opening.ts';
 import type { BudgetState } from '../../domain/budget/state.ts';
 import type { Rejection } from '../../domain/kernel/rejection.ts';
 import { decideSaveBudgetList } from '../../domain/tenant/decide.ts';
 import { timestamp } from '../../lib/clock.ts';
 import type { Clock } from '../../lib/clock.ts';
+import { faultPoint } from '../../lib/fault-points.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
 import type { CommandLoop, Executed } from '../execute.ts';
 import type { Repository } from '../repository.ts';
@@ -17,24 +20,51 @@ export interface BudgetParts {
   readonly clock: Clock;
 }
 
+export interface SaveBudgetParts extends BudgetParts, ChangeTenantParts {
+  /** What the ledger of model calls has of these budgets, with everything acknowledged before. */
+  readonly ledger: (tenant: string, request: LedgerRequest) => Promise<LedgerReading>;
+}
+
+export interface LedgerRequest {
+  readonly budgets: readonly BudgetDefinition[];
+  /** Whose periods are meant. */
+  readonly at: string;
+  /** Asked once the sums are fixed: whatever was settled later than its answer is in none of them. */
+  readonly settled: () => Promise<BudgetState['settled']>;
+}
+
 /** One aggregate for all budgets of a tenant: a call is held against them together. */
 export function budgetsRef(tenant: string): AggregateRef {
   return { tenant, kind: 'budget', id: 'budgets' };
 }
 
 /**
- * Replaces the list. The spending side learns of it first, the tenant's own entry, which turns the check on, last: after
- * a crash in between the same request again ends it.
+ * Replaces the list. The tenant's own entry, which turns the check on, comes first: from then on workers settle what ends,
+ * and what had ended before is in the ledger, which is read next. After a crash in between the same request again ends it.
  */
 export async function saveBudgets(
-  parts: BudgetParts & ChangeTenantParts,
+  parts: SaveBudgetParts,
   input: ChangeTenantInput & { readonly budgets: readonly BudgetDefinition[] },
 ): Promise<Changed<null> | Rejection> {
   const { tenantId, actor, causation, budgets } = input;
-  const decide = (state: BudgetState) => decideSaveBudgets(state, budgets);
+  const listed = await changeTenant(parts, input, (state) => decideSaveBudgetList(state, budgets));
+  if (listed.kind === 'rejected') return listed;
+  await faultPoint('budgets.listed');
+  const ledger = await readLedger(parts, tenantId, budgets);
+  const decide = (state: BudgetState) => decideSaveBudgets(state, budgets, ledger);
   const saved = await parts.loop.execute(parts.budgets, budgetsRef(tenantId), { actor, causation, decide });
-  if (saved.kind === 'rejected') return saved;
-  return await changeTenant(parts, input, (state) => decideSaveBudgetList(state, budgets));
+  return saved.kind === 'rejected' ? saved : listed;
+}
+
+async function readLedger(
+  parts: SaveBudgetParts,
+  tenant: string,
+  definitions: readonly BudgetDefinition[],
+): Promise<LedgerReading | null> {
+  const budgets = newBudgets(await readBudgets(parts, tenant), definitions);
+  if (budgets.length === 0) return null;
+  const settled = async () => (await readBudgets(parts, tenant)).settled;
+  return await parts.ledger(tenant, { budgets, at: timestamp(parts.clock()), settled });
 }
 
 /** The budgets with everything acknowledged anywhere. */

@@ -27,7 +27,7 @@ const budget = (change: Partial<BudgetDefinition> = {}): BudgetDefinition => ({
   ...change,
 });
 const having = (...budgets: BudgetDefinition[]): BudgetState =>
-  after(initialBudgets, decideSaveBudgets(initialBudgets, budgets));
+  after(initialBudgets, decideSaveBudgets(initialBudgets, budgets, null));
 const call = (n: number, change: Partial<ExpectedCall> = {}): ExpectedCall => ({
   callId: `mc_${n}`,
   agentId: 'a',
@@ -136,12 +136,12 @@ describe('raising', () => {
 test('saving the list again keeps what was spent of budgets that stay', () => {
   const state = used(having(budget(), budget({ id: 'c' })), 1, 60);
   const list = [budget({ limitTokens: 200 }), budget({ id: 'c', scope: 'agent', agentId: 'a' })];
-  const saved = after(state, decideSaveBudgets(state, list));
+  const saved = after(state, decideSaveBudgets(state, list, null));
   expect(saved.budgets).toMatchObject([
     { id: 'b', limitTokens: 200, spentTokens: 60 },
     { id: 'c', spentTokens: 0 },
   ]);
-  expect(decideSaveBudgets(saved, list).kind).toBe('unchanged');
+  expect(decideSaveBudgets(saved, list, null).kind).toBe('unchanged');
 });
 
 test('whatever starts and ends, no call starts that would pass the limit', () => {

@@ -2,19 +2,30 @@ import type { Decision } from '../kernel/decision.ts';
 import { reject } from '../kernel/rejection.ts';
 import { toMs } from '../kernel/time.ts';
 import type { BudgetDefinition, BudgetEvent, CountedCall } from './events.ts';
-import { counts, spentAt } from './state.ts';
+import { openingsOf, startedBefore } from './opening.ts';
+import type { LedgerReading } from './opening.ts';
+import { counts, hasSettled, spentAt } from './state.ts';
 import type { Budget, BudgetState } from './state.ts';
 
 /** A call that has not ended after so long never will: it is taken to have cost what was expected of it. */
 const LOST_AFTER_MS = 3_600_000;
 
+/** @param ledger of the budgets that begin with this list; null: none does */
 export function decideSaveBudgets(
   state: BudgetState,
   budgets: readonly BudgetDefinition[],
+  ledger: LedgerReading | null,
 ): Decision<BudgetEvent, null> {
   const before = JSON.stringify(state.budgets.map((budget) => definitionOf(budget)));
   if (before === JSON.stringify(budgets.map(definitionOf))) return { kind: 'unchanged', reply: null };
-  return { kind: 'accepted', events: [{ type: 'budgets.saved', data: { budgets: [...budgets] } }], reply: null };
+  const opening = ledger === null ? [] : openingsOf(state, budgets, ledger);
+  const underWay = ledger === null ? [] : startedBefore(state, budgets, { openings: opening, ledger });
+  const data = {
+    budgets: [...budgets],
+    ...(opening.length === 0 ? {} : { opening }),
+    ...(underWay.length === 0 ? {} : { underWay }),
+  };
+  return { kind: 'accepted', events: [{ type: 'budgets.saved', data }], reply: null };
 }
 
 function definitionOf(budget: BudgetDefinition): unknown[] {
@@ -101,8 +112,13 @@ function wouldPass(state: BudgetState, budget: Budget, call: CountedCall & { rea
   return passesUsd || (limitTokens !== undefined && (tokens >= limitTokens || tokens + call.tokens > limitTokens));
 }
 
-/** A call that was let start has ended, and this is what it cost. A call that is not under way counts already. */
+/**
+ * A call has ended, and this is what it cost. One that is not under way counts already, or was started before its worker
+ * knew of any budget.
+ */
 export function decideSettle(state: BudgetState, call: CountedCall): Decision<BudgetEvent, null> {
-  if (state.underWay[call.callId] === undefined) return { kind: 'unchanged', reply: null };
+  if (state.underWay[call.callId] === undefined && hasSettled(state, call.callId)) {
+    return { kind: 'unchanged', reply: null };
+  }
   return { kind: 'accepted', events: [{ type: 'spend.settled', data: call }], reply: null };
 }

@@ -25,9 +25,25 @@ const call = {
   tokens: z.int().min(0),
 };
 
+/** What was spent in the period of a budget before it began, from the ledger of model calls. */
+const opening = z.strictObject({
+  budgetId: z.string(),
+  periodKey: z.string(),
+  costUsd: z.number().min(0),
+  tokens: z.int().min(0),
+  calls: z.int().min(0),
+});
+
 export const budgetEventSchemas = {
-  /** Replaces the list; what has been spent of a budget that stays is kept. */
-  'budgets.saved': z.strictObject({ budgets: z.array(budgetDefinition) }),
+  /**
+   * Replaces the list; what has been spent of a budget that stays is kept. One that begins starts with its `opening`, and
+   * calls that were under way without a reservation are counted as reserved.
+   */
+  'budgets.saved': z.strictObject({
+    budgets: z.array(budgetDefinition),
+    opening: z.array(opening).optional(),
+    underWay: z.array(z.strictObject(call)).optional(),
+  }),
   'budget.raised': z.strictObject({
     budgetId: z.string(),
     limitUsd: z.number().positive().optional(),
@@ -35,6 +51,7 @@ export const budgetEventSchemas = {
   }),
   /** A call may start; until it has ended it counts with what it is expected to cost. */
   'spend.reserved': z.strictObject(call),
+  /** It has ended. One that was not reserved started before its worker knew of any budget. */
   'spend.settled': z.strictObject(call),
 } as const;
 
@@ -43,6 +60,7 @@ export type BudgetEvent = {
   [T in keyof Schemas]: { readonly type: T; readonly data: z.infer<Schemas[T]> };
 }[keyof Schemas];
 export type BudgetDefinition = z.infer<typeof budgetDefinition>;
+export type BudgetOpening = z.infer<typeof opening>;
 export type CountedCall = z.infer<(typeof budgetEventSchemas)['spend.reserved']>;
 
 /** Wire contract, section 8. */

@@ -1,5 +1,5 @@
 import type { EventMeta } from '../kernel/decision.ts';
-import type { BudgetDefinition, BudgetEvent, CountedCall } from './events.ts';
+import type { BudgetDefinition, BudgetEvent, BudgetOpening, CountedCall } from './events.ts';
 
 export interface Budget extends BudgetDefinition {
   /** The period that the spending below belongs to: a day, a month, or `total`. */
@@ -16,18 +16,32 @@ export interface BudgetState {
   readonly budgets: readonly Budget[];
   /** Calls that were let start and have not ended, by id. */
   readonly underWay: Readonly<Record<string, CountedCall & { readonly at: string }>>;
+  /** The newest calls that have ended, oldest first: none of them counts again, and a budget that begins looks at them. */
+  readonly settled: readonly (CountedCall & { readonly at: string })[];
 }
 
-export const initialBudgets: BudgetState = { budgets: [], underWay: {} };
+export const initialBudgets: BudgetState = { budgets: [], underWay: {}, settled: [] };
+
+/** A call is settled right before its end is recorded, and again only when that was not acknowledged: a moment later. */
+const SETTLED_MAX = 100;
 
 /** Part of a snapshot's name: raise it whenever the meaning of the folded state changes. */
-export const BUDGET_FOLD_VERSION = 1;
+export const BUDGET_FOLD_VERSION = 2;
 
 /** Total: an event that cannot apply changes nothing. */
 export function evolveBudgets(state: BudgetState, event: BudgetEvent, { at }: EventMeta): BudgetState {
   switch (event.type) {
-    case 'budgets.saved':
-      return { ...state, budgets: event.data.budgets.map((definition) => saved(state, definition, at)) };
+    case 'budgets.saved': {
+      const { budgets, opening = [], underWay = [] } = event.data;
+      // Without budgets nothing is reserved or settled any more: what is known of calls would only grow old.
+      if (budgets.length === 0) return initialBudgets;
+      const started = Object.fromEntries(underWay.map((call) => [call.callId, { ...call, at }]));
+      return {
+        ...state,
+        budgets: budgets.map((one) => saved(state, one, { at, opening })),
+        underWay: { ...state.underWay, ...started },
+      };
+    }
     case 'budget.raised': {
       const { budgetId, ...limits } = event.data;
       return { ...state, budgets: state.budgets.map((one) => (one.id === budgetId ? { ...one, ...limits } : one)) };
@@ -37,8 +51,9 @@ export function evolveBudgets(state: BudgetState, event: BudgetEvent, { at }: Ev
     }
     case 'spend.settled': {
       const { [event.data.callId]: known, ...underWay } = state.underWay;
-      if (known === undefined) return state;
-      return { budgets: state.budgets.map((budget) => spent(budget, event.data, at)), underWay };
+      if (known === undefined && hasSettled(state, event.data.callId)) return state;
+      const settled = [...state.settled, { ...event.data, at }].slice(-SETTLED_MAX);
+      return { budgets: state.budgets.map((budget) => spent(budget, event.data, at)), underWay, settled };
     }
   }
 }
@@ -60,13 +75,27 @@ export function spentAt(budget: Budget, at: string): { readonly usd: number; rea
   return isNow ? { usd: budget.spentUsd, tokens: budget.spentTokens } : { usd: 0, tokens: 0 };
 }
 
-function saved(state: BudgetState, definition: BudgetDefinition, at: string): Budget {
-  const before = state.budgets.find(({ id }) => id === definition.id);
-  const same =
-    before?.scope === definition.scope &&
-    before.period === definition.period &&
-    before.agentId === definition.agentId &&
-    before.sessionId === definition.sessionId;
+export function hasSettled({ settled }: BudgetState, callId: string): boolean {
+  return settled.some((call) => call.callId === callId);
+}
+
+/** Whether two definitions are of one budget: its limits may change, what it counts may not. */
+export function sameBudget(one: BudgetDefinition, other: BudgetDefinition): boolean {
+  return (
+    one.id === other.id &&
+    one.scope === other.scope &&
+    one.period === other.period &&
+    one.agentId === other.agentId &&
+    one.sessionId === other.sessionId
+  );
+}
+
+function saved(
+  state: BudgetState,
+  definition: BudgetDefinition,
+  { at, opening }: { readonly at: string; readonly opening: readonly BudgetOpening[] },
+): Budget {
+  const before = state.budgets.find((one) => sameBudget(one, definition));
   const {
     periodKey: key,
     spentUsd,
@@ -74,12 +103,18 @@ function saved(state: BudgetState, definition: BudgetDefinition, at: string): Bu
     calls,
     callsUsd,
     callsTokens,
-  } = before !== undefined && same ? before : nothing(definition, at);
+  } = before ?? begun(definition, at, opening);
   return { ...definition, periodKey: key, spentUsd, spentTokens, calls, callsUsd, callsTokens };
 }
 
-function nothing({ period }: BudgetDefinition, at: string): Omit<Budget, keyof BudgetDefinition> {
-  return { periodKey: periodKey(period, at), spentUsd: 0, spentTokens: 0, calls: 0, callsUsd: 0, callsTokens: 0 };
+function begun(
+  { id, period }: BudgetDefinition,
+  at: string,
+  openings: readonly BudgetOpening[],
+): Omit<Budget, keyof BudgetDefinition> {
+  const nothing = { periodKey: periodKey(period, at), costUsd: 0, tokens: 0, calls: 0 };
+  const { periodKey: key, costUsd, tokens, calls } = openings.find(({ budgetId }) => budgetId === id) ?? nothing;
+  return { periodKey: key, spentUsd: costUsd, spentTokens: tokens, calls, callsUsd: costUsd, callsTokens: tokens };
 }
 
 function spent(budget: Budget, call: CountedCall, at: string): Budget {

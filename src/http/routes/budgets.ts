@@ -1,8 +1,7 @@
 import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
 import { ACCESS } from '../../auth/authorize.ts';
 import { readBudgets, saveBudgets } from '../../commands/tenant/budgets.ts';
-import type { BudgetParts } from '../../commands/tenant/budgets.ts';
-import type { ChangeTenantParts } from '../../commands/tenant/change-tenant.ts';
+import type { SaveBudgetParts } from '../../commands/tenant/budgets.ts';
 import { readTenant } from '../../commands/tenant/manage-tenant.ts';
 import type { BudgetDefinition } from '../../domain/budget/events.ts';
 import type { BudgetState, ShownBudget } from '../../domain/budget/state.ts';
@@ -13,7 +12,7 @@ import { accepted, notFound, ProblemError } from '../problem.ts';
 import { manageInput } from '../tenant-input.ts';
 import * as wire from '../wire/budgets.ts';
 
-export interface BudgetRouteParts extends BudgetParts, ChangeTenantParts {
+export interface BudgetRouteParts extends SaveBudgetParts {
   readonly freshness: Freshness;
   /** What a budget has spent in the period of a time; nothing in another. */
   readonly shown: (state: BudgetState, at: string) => readonly ShownBudget[];

@@ -33,8 +33,15 @@ const turnTable: DocumentTable<TurnView> = {
 const callTable: DocumentTable<ModelCallView> = {
   name: 'model_call',
   keyColumns: ['tenant', 'session_id', 'id'],
-  columns: { turn_id: 'text', position: 'bigint', index: 'int' },
-  columnsOf: ({ turnId, position, index }) => ({ turn_id: turnId, position, index }),
+  columns: { turn_id: 'text', position: 'bigint', index: 'int', agent_id: 'text', model: 'text', at: 'text' },
+  columnsOf: ({ turnId, position, index, agentId, provider, model, at }) => ({
+    turn_id: turnId,
+    position,
+    index,
+    agent_id: agentId,
+    model: `${provider}/${model}`,
+    at,
+  }),
 };
 
 const actionTable: DocumentTable<ActionView> = {

@@ -82,6 +82,7 @@ export class JetStreamEventStore implements EventStore {
       try {
         this.#onRoundTrip('append');
         const options = { msgId: msgID, expected, timeoutMs: this.#publishTimeoutMs };
+        await faultPoint('append.started');
         const position = await this.#publisher.publish(subject, bytes, options);
         await faultPoint('append.acknowledged');
         // A duplicate acknowledgement of an id that is still being stored carries no sequence (seen on 2.10).

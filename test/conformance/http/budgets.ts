@@ -92,6 +92,41 @@ export function budgetSuite(target: () => HttpTarget): void {
       expect((await turn(tenant, await newSession(tenant))).type).toBe('turn.completed');
     });
 
+    test('that are saved after calls include them, those under way when they end', async () => {
+      const tenant = await newTenant(target());
+      const [ended, running, other] = [await newSession(tenant), await newSession(tenant), await newSession(tenant)];
+      const before = new Date().toISOString();
+      await turn(tenant, ended);
+      await turn(tenant.at(target().nodes[1]), other);
+      const [first, second] = target().nodes.map((node) => tenant.at(node));
+      const slow = async (client: TenantClient | undefined, id: string) => {
+        const step = { text: 'late', delayMs: 1_500, usage: { inputTokens: 20, outputTokens: 5 } };
+        return (await client?.play(id, [step]))?.turnId ?? null;
+      };
+      const turns = [await slow(first, running), await slow(second, ended)];
+      const list = [
+        { id: 'all', scope: 'tenant', period: 'total', limitTokens: 1_000 },
+        { id: 'agent', scope: 'agent', agentId: 'agent', period: 'month', limitTokens: 1_000 },
+        { id: 'nobody', scope: 'agent', agentId: 'nobody', period: 'total', limitTokens: 1_000 },
+        { id: 'one', scope: 'session', sessionId: ended, period: 'day', limitTokens: 1_000 },
+      ];
+      const spent = async (client = tenant) =>
+        Object.fromEntries((await get(client)).map(({ id, spentTokens }) => [id, spentTokens]));
+      await put(second ?? tenant, list);
+      const unless = new Date().toISOString().slice(0, 10) === before.slice(0, 10);
+      expect(await spent()).toMatchObject({ all: 30, nobody: 0, ...(unless ? { agent: 30, one: 15 } : {}) });
+      await tenant.turnEnd(running, turns[0] ?? null);
+      await tenant.turnEnd(ended, turns[1] ?? null);
+      const now = await spent(second);
+      expect(now).toMatchObject({ all: 80, nobody: 0, ...(unless ? { agent: 80, one: 40 } : {}) });
+      // Another budget later begins with the same, those that stay are as they were.
+      await put(tenant, [...list, { id: 'later', scope: 'tenant', period: 'total', limitUsd: 5 }]);
+      expect(await spent()).toEqual({ ...now, later: 80 });
+      expect((await tenant.request({ path: '/v1/tenant/usage' })).json).toMatchObject({
+        total: { calls: 4, usage: { totalTokens: 80 } },
+      });
+    });
+
     test('hold over all sessions and nodes at once', async () => {
       const tenant = await newTenant(target());
       const first = await newSession(tenant);

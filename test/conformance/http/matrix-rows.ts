@@ -60,6 +60,7 @@ export const MATRIX: Readonly<Record<string, MatrixRow>> = {
   'DELETE /v1/tenant/issuers/{name}': tenant,
   'GET /v1/tenant/budgets': tenant,
   'PUT /v1/tenant/budgets': tenant,
+  'GET /v1/tenant/usage': tenant,
   'PUT /v1/executors': tenant,
   'GET /v1/executors': tenant,
   'DELETE /v1/executors/{agentId}': tenant,
@@ -99,4 +100,5 @@ export const MATRIX: Readonly<Record<string, MatrixRow>> = {
   'GET /v1/sessions/{sessionId}/items': oneSession,
   'GET /v1/sessions/{sessionId}/events': oneSession,
   'GET /v1/sessions/{sessionId}/calls/model': { ...sessions, scopes: [] },
+  'GET /v1/sessions/{sessionId}/usage': { ...sessions, scopes: [] },
 };

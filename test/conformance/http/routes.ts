@@ -14,6 +14,17 @@ const badIds: readonly Json[] = [
   { idempotencyKey: LONG },
 ];
 const badRequestIds: readonly Json[] = [{ requestId: '' }, { requestId: LONG }];
+const BAD_TIMES = [
+  '',
+  'now',
+  '2026-01-01',
+  '2026-13-01T00:00:00Z',
+  '2026-01-01T00:00:00',
+  '0',
+  '2026-01-01T00:00:00Z%00',
+  '0000-01-01T00:00:00%2B01:00',
+  '2026-01-01T00:00:00+01:00',
+];
 const BAD_QUERY_TEXT = ['', '%00', 'a%00b', 'x'.repeat(401)];
 
 const manifest = {
@@ -192,6 +203,19 @@ export const ROUTES: Readonly<Record<string, RouteRow>> = {
   'DELETE /v1/tenant/issuers/{name}': { realm: 'tenant', params: name },
   'GET /v1/tenant/budgets': { realm: 'tenant' },
   'PUT /v1/tenant/budgets': { realm: 'tenant', bodies: [budgets] },
+  'GET /v1/tenant/usage': {
+    realm: 'tenant',
+    limitMax: 1_000,
+    query: {
+      from: BAD_TIMES,
+      to: [
+        ...BAD_TIMES,
+        '2000-01-01T00:00:00Z&from=2000-01-01T00:00:00Z',
+        '2001-02-05T00:00:00.001Z&from=2000-01-02T00:00:00Z',
+      ],
+      groupBy: ['', 'week', 'DAY', 'day%00', 'agent,model'],
+    },
+  },
   'PUT /v1/executors': { realm: 'tenant', bodies: [executors] },
   'GET /v1/executors': { realm: 'tenant' },
   'DELETE /v1/executors/{agentId}': { realm: 'tenant', params: agentId },
@@ -334,6 +358,11 @@ export const ROUTES: Readonly<Record<string, RouteRow>> = {
     limitMax: 200,
     query: { turnId: ['', '%00', 'x'.repeat(201)] },
   },
+  'GET /v1/sessions/{sessionId}/usage': {
+    realm: 'tenant',
+    params: sessionId,
+    query: { turnId: ['', '%00', 'x'.repeat(201)] },
+  },
 };
 
 /** Operations with a `cursor`, and whether it is a place in the history of a session or in a list. */
@@ -347,4 +376,5 @@ export const CURSORS: Readonly<Record<string, 'history' | 'list'>> = {
   'GET /v1/sessions/{sessionId}/items': 'history',
   'GET /v1/sessions/{sessionId}/events': 'history',
   'GET /v1/sessions/{sessionId}/calls/model': 'list',
+  'GET /v1/tenant/usage': 'list',
 };

@@ -1,0 +1,80 @@
+import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
+import { ACCESS } from '../../auth/authorize.ts';
+import { timestamp } from '../../lib/clock.ts';
+import type { Clock } from '../../lib/clock.ts';
+import type { SessionQueries } from '../../projections/sessions/queries.ts';
+import type { UsageQueries } from '../../projections/usage/queries.ts';
+import { callerOf } from '../gate.ts';
+import { ListRequest } from '../list-request.ts';
+import { ProblemError } from '../problem.ts';
+import { sessionPath } from '../wire/schemas.ts';
+import * as wire from '../wire/usage.ts';
+import { reachableSession, sessionRef } from './sessions.ts';
+
+export interface UsageRouteParts {
+  readonly queries: SessionQueries;
+  readonly usage: UsageQueries;
+  readonly clock: Clock;
+}
+
+const DAY_MS = 86_400_000;
+const DEFAULT_DAYS = 30;
+
+/** What model calls used, summed over the ledger (wire contract, section 8). */
+export function usageRoutes({ queries, usage, clock }: UsageRouteParts): FastifyPluginAsyncZod {
+  return async (app) => {
+    app.get(
+      '/v1/sessions/:sessionId/usage',
+      {
+        config: { rules: { access: ACCESS.modelCalls } },
+        schema: { params: sessionPath, querystring: wire.sessionUsageQuery, response: { 200: wire.sessionUsage } },
+      },
+      async (request) => {
+        const caller = callerOf(request);
+        const ref = sessionRef(caller, request.params.sessionId);
+        await reachableSession(queries, ref, caller);
+        const asOf = timestamp(clock());
+        return { ...(await usage.session(ref, request.query.turnId ?? null)), asOf };
+      },
+    );
+    app.get(
+      '/v1/tenant/usage',
+      {
+        config: { rules: { access: ACCESS.tenant } },
+        schema: { querystring: wire.tenantUsageQuery, response: { 200: wire.tenantUsage } },
+      },
+      async (request) => {
+        const { tenantId } = callerOf(request);
+        const { groupBy } = request.query;
+        const { from, to } = rangeOf(request.query, clock());
+        const scope = `tenant/usage ${tenantId} ${request.query.from ?? ''} ${request.query.to ?? ''} ${groupBy}`;
+        const list = new ListRequest(scope, request.query, 1);
+        const asOf = timestamp(clock());
+        const range = { from, to, groupBy, limit: list.wanted, after: list.after?.[0] ?? null };
+        const report = await usage.tenant(tenantId, range);
+        const { entries: groups, nextCursor } = list.page(report.groups, ({ key }) => [key]);
+        return { from, to, groups, total: report.total, nextCursor, asOf };
+      },
+    );
+    await Promise.resolve();
+  };
+}
+
+/**
+ * Without `to` up to the end of today, in UTC, so that a call of this moment is within, whichever node's clock wrote it.
+ * @throws ProblemError invalid_request
+ */
+function rangeOf(query: { readonly from?: string | undefined; readonly to?: string | undefined }, nowMs: number) {
+  const to = query.to ?? timestamp((Math.floor(nowMs / DAY_MS) + 1) * DAY_MS);
+  const from = query.from ?? timestamp(Math.max(0, Date.parse(to) - DEFAULT_DAYS * DAY_MS));
+  const spanMs = Date.parse(to) - Date.parse(from);
+  if (spanMs <= 0) throw badRange('from', 'has to be before "to"');
+  if (spanMs > wire.USAGE_DAYS_MAX * DAY_MS)
+    throw badRange('to', `is more than ${wire.USAGE_DAYS_MAX} days after "from"`);
+  return { from, to };
+}
+
+function badRange(path: string, message: string): ProblemError {
+  const whole = 'The time from "from" to "to" is no range that can be asked for.';
+  return new ProblemError({ code: 'invalid_request', message: whole, details: { issues: [{ path, message }] } });
+}
