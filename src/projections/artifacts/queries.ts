@@ -1,5 +1,5 @@
 import { sql } from 'slonik';
-import type { DatabasePool } from 'slonik';
+import type { DatabasePool, FragmentSqlToken } from 'slonik';
 import { z } from 'zod';
 import { reading } from '../read-store/pool.ts';
 import type { ArtifactView } from './views.ts';
@@ -39,11 +39,23 @@ const idRow = z.object({ tenant: z.string(), id: z.string() });
 const tenantRow = z.object({ tenant: z.string() });
 const nameRow = z.object({ tenant: z.string(), owner: z.string(), name: z.string() });
 
+/** A fork reads through to the sessions before it: what had been made there when it was forked is listed with its own. */
+function inherited(tenant: string, sessionId: string): FragmentSqlToken {
+  return sql.fragment`id in (
+    select made.payload::jsonb ->> 'artifactId' from sessions.session fork
+    cross join lateral jsonb_to_recordset(fork.doc -> 'origin' -> 'ancestry')
+      as part("sessionId" text, "position" bigint, "index" int)
+    join sessions.history made on made.tenant = fork.tenant and made.session_id = part."sessionId"
+      and made.type = 'artifact.created' and (made.position, made.index) <= (part."position", part."index")
+    where fork.tenant = ${tenant} and fork.id = ${sessionId} and fork.doc ? 'origin')`;
+}
+
 export function artifactQueries(pool: DatabasePool): ArtifactQueries {
   return {
     list: async (tenant, { sessionId, subject, agents }, { limit, after }) => {
       const conditions = [sql.fragment`tenant = ${tenant} and removed = 0`];
-      if (sessionId !== undefined) conditions.push(sql.fragment`session_id = ${sessionId}`);
+      if (sessionId !== undefined)
+        conditions.push(sql.fragment`(session_id = ${sessionId} or ${inherited(tenant, sessionId)})`);
       if (subject !== null) conditions.push(sql.fragment`subject = ${subject}`);
       if (agents !== null) {
         const granted = sql.fragment`agent_id = any(${sql.array([...agents], 'text')})`;

@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import * as wire from '#src/http/wire/schemas.ts';
+import { ArtifactClient } from '../../support/artifacts.ts';
 import { until } from '../../support/wait-until.ts';
 import { reading } from './fork-reading.ts';
 import { bare, CALL, fork, parentAt, post, remove, said } from './fork-world.ts';
@@ -49,6 +50,27 @@ export function forkSuite(target: () => HttpTarget): void {
         historyHolds(all, child);
       }
       expect((await tenant.items(id)).length).toBe(items.length + 3);
+    });
+
+    test('lists the artifacts that its history begins with, and its own', async () => {
+      const { tenant, other, id } = await parent();
+      const files = new ArtifactClient(tenant);
+      const make = async (sessionId: string, name: string): Promise<void> => {
+        await files.upload({ name, sessionId }, Buffer.from(name));
+        await until('the history has it', async () =>
+          (await tenant.items(sessionId)).some(({ payload }) => Object(payload).name === name),
+        );
+      };
+      const names = async (sessionId: string): Promise<string[]> =>
+        (await new ArtifactClient(other).list(`?sessionId=${encodeURIComponent(sessionId)}`)).map(({ name }) => name);
+      await make(id, 'before');
+      const child = await fork(tenant, id);
+      await make(id, 'after');
+      await make(child.id, 'own');
+      const grandchild = await fork(other, child.id);
+      expect(await names(child.id)).toEqual(['before', 'own']);
+      expect(await names(grandchild.id)).toEqual(['before', 'own']);
+      expect(await names(id)).toEqual(['before', 'after']);
     });
 
     test('in the middle of a turn: the child is idle and speaks, the turn goes on', async () => {
