@@ -4,6 +4,7 @@ import { jetstreamManager } from '@nats-io/jetstream';
 import { expect, test } from 'vitest';
 import { closeNats, connectNats } from '#src/streams/jetstream/connection.ts';
 import { subjectOf } from '#src/streams/subjects.ts';
+import { ArtifactClient } from '../support/artifacts.ts';
 import { AdminClient } from '../support/client.ts';
 import { startHost } from '../support/host.ts';
 import type { Host } from '../support/host.ts';
@@ -72,6 +73,11 @@ test('the log is verified: a commit that nobody sealed, one that was moved and a
     await tenant.turnEnd(id, (await tenant.message(id, 'hello')).turnId);
   }
   await tenant.request({ method: 'DELETE', path: '/v1/sessions/c' });
+  // Every kind of aggregate that there is, or a kind that the verifier does not know would not be noticed.
+  await new ArtifactClient(tenant).upload({ name: 'file', sessionId: 'a' }, Buffer.from('bytes'));
+  const budgets = [{ scope: 'tenant', period: 'total', limitTokens: 1_000 }];
+  await tenant.request({ method: 'PUT', path: '/v1/tenant/budgets', body: { budgets } });
+  await tenant.turnEnd('b', (await tenant.message('b', 'again')).turnId);
   expect(await audit(host, 'verify')).toMatchObject({
     code: 0,
     text: expect.stringMatching(

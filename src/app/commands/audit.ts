@@ -1,4 +1,4 @@
-import { agentType, budgetType, sessionType, tenantType } from '../../commands/aggregate.ts';
+import { agentType, artifactType, budgetType, quotaType, sessionType, tenantType } from '../../commands/aggregate.ts';
 import { audit } from '../../projections/audit.ts';
 import { ChainVerifier } from '../../streams/chain-verifier.ts';
 import type { ChainProblem } from '../../streams/chain-verifier.ts';
@@ -16,7 +16,7 @@ const ROW_CHARS = 300;
 const BUFFER = 500;
 
 const SCHEMAS = Object.fromEntries(
-  [agentType, budgetType, sessionType, tenantType].map(({ kind, schemas }) => [kind, schemas]),
+  [agentType, artifactType, budgetType, quotaType, sessionType, tenantType].map(({ kind, schemas }) => [kind, schemas]),
 );
 
 /**
