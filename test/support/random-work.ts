@@ -179,3 +179,37 @@ export function happen(life: Scenario, happening: Happening): void {
   if (action !== undefined) TO_ACTION[what]?.(life, happening, action);
   if (interaction !== undefined) TO_PERSON[what]?.(life, happening, interaction.interactionId);
 }
+
+type Life = typeof manifests extends fc.Arbitrary<infer T> ? T : never;
+const plain: Life = { hooks: [], limits: { maxSteps: 6, maxTurnSeconds: 120 } };
+const step = (what: string, more: Partial<Happening> = {}): Happening => ({ what, n: 1, calls: [], ms: 0, ...more });
+
+/** Lives in which the rarer things happen for certain: chance alone leaves one of them out now and then. */
+export const lives: [manifest: Life, happenings: readonly Happening[]][] = [
+  // An executor falls silent; a person says what became of its tool.
+  [
+    plain,
+    [
+      step('message'),
+      step('answer', { calls: [{ name: 'find' }] }),
+      step('claim'),
+      step('expire'),
+      step('resolve', { n: 2 }),
+    ],
+  ],
+  // An approval, an agent used as a tool, and a conversation that has become too long.
+  [
+    plain,
+    [
+      step('message'),
+      step('answer', { calls: [{ name: 'careful' }] }),
+      step('deny'),
+      step('answer', { calls: [{ name: 'helper', input: { task: 'look' } }] }),
+      step('done', { n: 0 }),
+      step('done', { n: 0 }),
+      step('message'),
+      step('overflow', { n: 0 }),
+      step('done', { n: 0 }),
+    ],
+  ],
+];

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { happen, happenings, manifests, newLife } from '../../../test/support/random-work.ts';
+import { happen, happenings, lives, manifests, newLife } from '../../../test/support/random-work.ts';
 import { checkCalls, checkEnds, checkRest, checkWork } from '../../../test/support/turn-laws.ts';
 
 test('whatever happens, each turn has one end, each call and action one fate, and nobody is forgotten', () => {
@@ -17,7 +17,7 @@ test('whatever happens, each turn has one end, each call and action one fate, an
       checkWork(life);
       checkCalls(life);
     }),
-    { numRuns: 150 },
+    { numRuns: 150, examples: lives },
   );
   const often = [
     'action.uncertain',

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { happen, happenings, manifests, newLife } from '../../../test/support/random-work.ts';
+import { happen, happenings, lives, manifests, newLife } from '../../../test/support/random-work.ts';
 import { created } from '../../../test/support/sessions.ts';
 import { evolveSessionView, viewOfTurn } from './views.ts';
 
@@ -24,7 +24,7 @@ test('a session shows the same from its rows as from its fold, whatever has happ
         seen.add(shown.status);
       }
     }),
-    { numRuns: 60 },
+    { numRuns: 60, examples: lives },
   );
   expect([...seen].toSorted()).toEqual(['idle', 'paused', 'running', 'uncertain', 'waiting']);
 });
