@@ -77,12 +77,15 @@ export class Worker implements TurnRunner {
     this.#reserved++;
     let held = true;
     const free = (): void => {
-      if (held) this.#reserved--;
+      if (!held) return;
       held = false;
+      this.#reserved--;
+      // The work queue may be waiting for just this place.
+      this.#roomWanted?.();
     };
     const run = (ref: AggregateRef): void => {
-      free();
       this.#run(ref);
+      free();
     };
     return { workerId: this.#options.workerId, run, free };
   }
@@ -185,7 +188,8 @@ export class Worker implements TurnRunner {
     this.#stopping.signal.addEventListener('abort', onStop);
     try {
       for (;;) {
-        if (calls.failure !== null) throw calls.failure.error;
+        const failure = calls.takeFailure();
+        if (failure !== null) await this.#meetFailure(ref, failure);
         const { state, position } = await sessions.load(ref);
         const session = this.#owned(state);
         if (session === null) break;
@@ -200,6 +204,21 @@ export class Worker implements TurnRunner {
       this.#stopping.signal.removeEventListener('abort', onStop);
       unwatch();
       await calls.settled();
+    }
+  }
+
+  /**
+   * One call could not be made or recorded, while others of the turn may go on for long. The log being away is waited out
+   * and the call made again, for it is still wanted; a bug ends the turn, and with it the other calls.
+   * @throws whatever it was, when the worker stops: the turn is another's then
+   */
+  async #meetFailure(ref: AggregateRef, { error, failures }: CallFailure): Promise<void> {
+    if (this.#stopping.signal.aborted) throw error;
+    this.#options.logger.error({ err: error, session: ref.id, tenant: ref.tenant }, 'a call of a turn has failed');
+    if (error instanceof LogUnavailableError) {
+      await delay(backoffMs(failures, { baseMs: 100, capMs: 5_000 }), this.#stopping.signal);
+    } else {
+      await this.#failTurn(ref);
     }
   }
 
@@ -227,11 +246,18 @@ export class Worker implements TurnRunner {
   }
 }
 
+interface CallFailure {
+  readonly error: unknown;
+  /** Calls of the turn that have failed so before. */
+  readonly failures: number;
+}
+
 /** The model calls of one turn that are under way in this process. */
 class Calls {
   readonly wake = new Wake();
   readonly #running = new Map<string, Promise<void>>();
-  failure: { readonly error: unknown } | null = null;
+  #failure: CallFailure | null = null;
+  #failures = 0;
 
   get size(): number {
     return this.#running.size;
@@ -241,13 +267,19 @@ class Calls {
     if (this.#running.has(callId)) return;
     const mine = run()
       .catch((error: unknown) => {
-        this.failure = { error };
+        this.#failure = { error, failures: this.#failures++ };
       })
       .finally(() => {
         this.#running.delete(callId);
         this.wake.raise();
       });
     this.#running.set(callId, mine);
+  }
+
+  takeFailure(): CallFailure | null {
+    const failure = this.#failure;
+    this.#failure = null;
+    return failure;
   }
 
   async settled(): Promise<void> {

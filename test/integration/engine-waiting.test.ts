@@ -72,7 +72,7 @@ test('an answer on a node that has never seen the session takes the turn on ther
   const ref = await opened(first, { tools: [careful] });
   await first.message(ref);
   const turn = await rests(first, ref);
-  expect(first.worker.active).toBe(0);
+  await until('nobody holds it', () => first.worker.active === 0);
   await first.worker.stop();
 
   const second = nodes.add(servers.log, { model });
@@ -106,6 +106,21 @@ test('an answer where there is no room for the turn is taken on by whoever has s
   expect((await other.types(ref)).slice(-2)).not.toContain('turn.completed');
   expect((await other.turnEnds(ref)).type).toBe('turn.completed');
   expect(await other.types(ref)).toContain('segment.wanted');
+});
+
+test('a place that a command held and did not need is given to what waits in the queue', async () => {
+  const node = nodes.add(servers.log, { concurrency: 1 });
+  await node.start();
+  node.dispatcher.start();
+  const place = node.worker.reserve();
+  const ref = await opened(node, {});
+  await node.message(ref, 'queue');
+  await until('the session is offered', async () => {
+    const { messages } = (await servers.log.topology.manager.streams.info('WORK')).state;
+    return messages > 0;
+  });
+  place?.free();
+  expect((await node.turnEnds(ref)).type).toBe('turn.completed');
 });
 
 describe('time', () => {
@@ -187,6 +202,24 @@ describe('agents used as tools', () => {
     await other.cancel(ref);
     expect((await node.turnEnds(ref)).type).toBe('turn.cancelled');
     await until('both calls are aborted', () => aborted.length === 2);
+  });
+
+  test('one that meets a defect ends the turn at once, however long the others would go on', async () => {
+    const aborted: string[] = [];
+    const model = new TestModel(async (request, signal, n) => {
+      if (n === 1) return calling('helper', 'helper');
+      if (JSON.stringify(request.messages).includes('task 0')) throw new Error('a defect of the driver');
+      const outcome = await untilAborted(signal);
+      aborted.push(request.callId);
+      return outcome;
+    });
+    const node = nodes.add(servers.log, { model });
+    await node.start();
+    const ref = await opened(node, { agents });
+    await node.message(ref);
+    expect(await node.turnEnds(ref)).toMatchObject({ data: { error: { code: 'internal_error' } } });
+    await until('the other is given up', () => aborted.length === 1);
+    expect(node.worker.active).toBeLessThanOrEqual(1);
   });
 
   test('that a dead worker ran are asked again by the next, and what had ended is not', async () => {

@@ -1,5 +1,5 @@
 import type { AgentEvent } from '../../domain/agent/events.ts';
-import type { ModelSelection, UsedAgents } from '../../domain/agent/manifest.ts';
+import type { ModelSelection } from '../../domain/agent/manifest.ts';
 import type { AgentState } from '../../domain/agent/state.ts';
 import type { ArtifactEvent } from '../../domain/artifact/events.ts';
 import type { ArtifactState } from '../../domain/artifact/state.ts';
@@ -107,11 +107,10 @@ export async function sendCommand(
     if (receipt !== null) return receipt.hash === bodyHash ? accepted(parts, ref, receipt) : used();
     const own = command.type === 'message' ? command.manifest : undefined;
     const agents = await usedAgents(parts.agents, ref.tenant, own);
-    if (agents.kind === 'rejected') return agents;
-    const refusal = await raised(parts, input);
+    const refusal = await raised(parts, input, key);
     if (refusal !== null) return refusal;
     const files = await filesOf(parts, input);
-    const outcome = await record(parts, input, { key, lookedUpTo, agents: agents.agents, files });
+    const outcome = await record(parts, input, { key, lookedUpTo, agents, files });
     if (outcome !== 'look again') return outcome;
   }
 }
@@ -120,14 +119,20 @@ export async function sendCommand(
  * An answer that raises one of the tenant's budgets does so before it is recorded: the turn that goes on then is let
  * through. Should the answer not be recorded after all, the same command again finds the budget raised.
  */
-async function raised(parts: SendCommandParts, { ref, command, actor }: SendCommandInput): Promise<Rejection | null> {
+async function raised(
+  parts: SendCommandParts,
+  { ref, command, actor }: SendCommandInput,
+  key: string,
+): Promise<Rejection | null> {
   if (command.type !== 'respond' || command.subject !== null) return null;
   const raise = readRaise(command.value);
   if (raise === null || raise === false) return null;
   // With everything acknowledged: the question may have come up on another node a moment ago.
   const { state } = await parts.sessions.refresh(ref);
   const budgetId = budgetAskedFor(state, command.interactionId);
-  if (budgetId === null) return null;
+  // A key that was used before raises nothing: what it is answered does not depend on the budget.
+  const isUsed = state.status === 'open' && findReceipt(state.receipts, key) !== undefined;
+  if (budgetId === null || isUsed) return null;
   const input = { tenantId: ref.tenant, actor, causation: command.requestId, budgetId, ...raise };
   const outcome = await raiseBudget(parts, input);
   return outcome.kind === 'rejected' ? outcome : null;
@@ -174,8 +179,8 @@ interface DecideContext {
   readonly key: string;
   /** Receipts that had left the fold up to here have been looked up. */
   readonly lookedUpTo: number;
-  /** Agents that the message's own manifest uses as tools. */
-  readonly agents: UsedAgents | undefined;
+  /** Agents that the message's own manifest uses as tools, or why one of them cannot be had. */
+  readonly agents: Awaited<ReturnType<typeof usedAgents>>;
   /** The parts of the message, or why one of them cannot be had. */
   readonly files: ResolvedParts | Rejection;
   readonly place: TurnPlace | null;
@@ -198,7 +203,8 @@ function decide(
   // The look-up was made on an older fold, and receipts have left since: this key's may be one of them.
   if (state.receipts.evictedUpTo > lookedUpTo && mayBeEvicted(state.receipts, key))
     return { kind: 'unchanged', reply: { turnId: null, claimed: false, first: null } };
-  // A command that was accepted before is answered as it was, also when its files have gone since.
+  // A command that was accepted before is answered as it was, also when its files or agents have gone since.
+  if (agents.kind === 'rejected') return agents;
   if (files.kind === 'rejected') return files;
   if (command.type === 'message' && parts.isDraining(input.ref.tenant)) return draining();
   const context = { nowMs: parts.clock(), jitter: Math.random(), workerId: place?.workerId ?? null };
@@ -211,7 +217,7 @@ function decide(
             ...context,
             newTurnId: newId('tu'),
             tenantModel: parts.tenantModel(input.ref.tenant),
-            agents,
+            agents: agents.agents,
           },
         )
       : decideOther(state, command, context);

@@ -20,9 +20,12 @@ export const modelSelection = z.strictObject({
 });
 
 /** Names over all tools and agents of a manifest are unique. */
-const toolName = z.string().regex(/^[A-Za-z0-9_-]{1,64}$/, "must be 1 to 64 letters, digits, '_' or '-'");
+const toolName = z
+  .string()
+  .regex(/^[A-Za-z0-9_-]{1,64}$/, "must be 1 to 64 letters, digits, '_' or '-'")
+  .refine((name) => name !== '__proto__', 'is a name that JSON objects cannot have everywhere');
 
-const jsonSchema = jsonObject.superRefine((schema, context) => {
+export const jsonSchema = jsonObject.superRefine((schema, context) => {
   const problem = schemaProblem(schema);
   if (problem !== null) context.addIssue({ code: 'custom', message: `is no JSON Schema that can be used: ${problem}` });
 });

@@ -158,6 +158,15 @@ describe('a claim', () => {
   });
 });
 
+test.each(['constructor', 'toString', '__proto__', 'in_none'])('nothing named %s is open', (id) => {
+  const scenario = waiting(['find', 'careful']);
+  expect(scenario.respond(id, { resolution: 'fail' })).toEqual(['rejected: session_not_waiting']);
+  expect(scenario.approve(id, true)).toEqual(['rejected: session_not_waiting']);
+  const [action] = scenario.actions;
+  if (action === undefined) throw new Error('nothing was offered');
+  expect(scenario.claim({ ...action, actionId: id })).toMatchObject({ code: 'action_not_claimable' });
+});
+
 describe('an approval', () => {
   test('granted offers the call for the first time', () => {
     const scenario = waiting(['careful']);
@@ -287,6 +296,7 @@ describe('a limit of cost', () => {
     expect(scenario.respond(id, { raise: { limitUsd: 1 } }, 'ada')).toEqual(['rejected: not_granted']);
     expect(scenario.respond(id, { raise: { limitUsd: 0.5 } })).toEqual(['rejected: invalid_request']);
     expect(scenario.respond(id, 'yes')).toEqual(['rejected: invalid_request']);
+    expect(scenario.respond(id, { raise: {} })).toEqual(['rejected: invalid_request']);
     expect(scenario.respond(id, { raise: { limitUsd: 1 } })).toEqual([
       'command.respond',
       'turn.raised',

@@ -125,10 +125,12 @@ function resolve(
   return null;
 }
 
-const limits = z.strictObject({
-  limitUsd: z.number().positive().max(1_000_000_000).optional(),
-  limitTokens: z.int().positive().max(1_000_000_000_000).optional(),
-});
+const limits = z
+  .strictObject({
+    limitUsd: z.number().positive().max(1_000_000_000).optional(),
+    limitTokens: z.int().positive().max(1_000_000_000_000).optional(),
+  })
+  .refine(({ limitUsd, limitTokens }) => limitUsd !== undefined || limitTokens !== undefined);
 const raising = z.strictObject({ raise: z.union([z.literal(false), limits]) });
 
 /** What an answer to a question about a budget asks for; null: it is none. */
@@ -252,7 +254,8 @@ function waiting(
 ): Rejection | { readonly kind: 'waiting'; readonly begin: (context: TurnContext) => Begun } {
   if (state.status === 'absent') return reject('not_found', 'No such session.');
   const { turn } = state;
-  const isOpen = turn?.work.interactions[interactionId] !== undefined;
+  // By own members alone: an id is whatever somebody sent.
+  const isOpen = turn !== null && Object.hasOwn(turn.work.interactions, interactionId);
   const isUncertain = turn?.work.actions[interactionId]?.status === 'uncertain';
   if (turn === null || !(isOpen || isUncertain)) {
     return reject(
@@ -273,7 +276,7 @@ function actionOf(
   { actionId, agentId }: { readonly actionId: string; readonly agentId: string },
 ): { readonly begin: (context: TurnContext) => Begun & { readonly action: Action } } | null {
   const turn = state.status === 'open' ? state.turn : null;
-  const action = turn?.work.actions[actionId];
+  const action = turn !== null && Object.hasOwn(turn.work.actions, actionId) ? turn.work.actions[actionId] : undefined;
   if (turn === null || action === undefined || action.agentId !== agentId) return null;
   return { begin: (context) => ({ ...begun(state, turn)(context), action }) };
 }

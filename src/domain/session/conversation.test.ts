@@ -132,6 +132,14 @@ describe('bounds', () => {
     expect(conversation.chars).toBe(sizeOf(conversation));
   });
 
+  test("the Host's own words begin no turn: what they are about stays", () => {
+    const big = 'x'.repeat(CONVERSATION_CHARS_MAX);
+    const asked: SessionEvent = { type: 'output.rejected', data: { turnId: 't', message: 'Again.' } };
+    const conversation = fold([user('old'), assistant('old'), user('new'), assistant(big), asked]);
+    expect(conversation.messages.map(({ role }) => role)).toEqual(['user', 'assistant', 'user']);
+    expect(conversation.messages[0]).toEqual({ role: 'user', text: 'new' });
+  });
+
   test('one turn that is larger than the bound is kept whole, the ones before it go', () => {
     const big = 'x'.repeat(CONVERSATION_CHARS_MAX);
     const conversation = fold([user('old'), assistant('old'), user(big), assistant('a', ['c']), tool('c', big)]);

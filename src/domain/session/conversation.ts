@@ -164,7 +164,8 @@ function bounded(messages: readonly ConversationMessage[], chars: number): Conve
 
 /** Drops the oldest turns until three quarters of the bound are left, never the newest turn. */
 function withoutOldTurns(messages: readonly ConversationMessage[], size: number): Conversation {
-  const newest = messages.findLastIndex((message) => message.role === 'user');
+  // What the Host itself asks the model for belongs to the turn that it is about.
+  const newest = messages.findLastIndex((message) => message.role === 'user' && message.byHost !== true);
   let from = 0;
   let chars = size;
   const tooMuch = (): boolean =>

@@ -3,6 +3,7 @@ import { done, Scenario } from '../../../test/support/turn-scenario.ts';
 import { OTHER_WORKER, usage } from '../../../test/support/sessions.ts';
 import type { ModelOutcome } from './process.ts';
 import { statusOf } from './rest.ts';
+import { withOwnIds } from './tools.ts';
 
 const find = { name: 'find', inputSchema: {} };
 
@@ -109,6 +110,20 @@ describe('an agent used as a tool', () => {
     alone.answer('', [{ name: 'helper', input: { task: 'x' } }]);
     expect(alone.last('tool.completed')).toMatchObject({ outcome: { code: 'agent_unknown' } });
   });
+});
+
+test('calls of one step get ids that differ, whatever ids a model gives', () => {
+  const ids = (...given: string[]) =>
+    withOwnIds(given.map((callId) => ({ callId, name: 'n', input: {} }))).map(({ callId }) => callId);
+  for (const given of [
+    ['a', 'a'],
+    ['a', 'a_2', 'a'],
+    ['a', 'a_1', 'a', 'a_2', 'a_1'],
+    ['', '', ''],
+  ]) {
+    expect(new Set(ids(...given)).size).toBe(given.length);
+  }
+  expect(ids('a', 'b')).toEqual(['a', 'b']);
 });
 
 describe('hooks', () => {

@@ -179,7 +179,8 @@ function threadOfAgent(threads: Readonly<Record<string, Thread>>, agent: Thread[
 export function withOwnIds(calls: readonly ToolCall[]): ToolCall[] {
   const seen = new Set<string>();
   return calls.map((call, at) => {
-    const callId = seen.has(call.callId) ? `${call.callId}_${at}` : call.callId;
+    let { callId } = call;
+    while (seen.has(callId)) callId = `${callId}_${at}`;
     seen.add(callId);
     return { ...call, callId };
   });

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { agentIdSchema, hookPoint, manifestSchema, notYet } from '../../domain/agent/manifest.ts';
+import { agentIdSchema, hookPoint, jsonSchema, manifestSchema, notYet } from '../../domain/agent/manifest.ts';
 import { clientId, jsonObject, jsonValue, labels, tenantId, text } from '../../domain/kernel/schemas.ts';
 import { ACTIVE_WORK } from '../../domain/tenant/events.ts';
 import { usageSchema } from '../../domain/turn/usage.ts';
@@ -318,7 +318,7 @@ const actionResult = z.strictObject({
       interaction: z.strictObject({
         kind: z.enum(['question', 'approval']),
         prompt: text(1, 10_000),
-        schema: jsonObject.optional(),
+        schema: jsonSchema.optional(),
       }),
     }),
   ]),

@@ -165,6 +165,23 @@ function answers(target: () => HttpTarget): void {
 }
 
 function idempotency(target: () => HttpTarget): void {
+  test('holds although an agent that the message used has gone since', async () => {
+    const tenant = await newTenant(target());
+    await tenant.saveAgent('helper');
+    const id = await newSession(tenant);
+    const manifest = {
+      instructions: '',
+      model: { provider: 'fixture', model: 'any' },
+      agents: [{ agentId: 'helper', description: 'Helps.' }],
+    };
+    const body = { type: 'message', content: 'hello', manifest, idempotencyKey: 'k' };
+    const first = accepted(await tenant.command(id, body));
+    await tenant.turnEnd(id, first.turnId);
+    await tenant.request({ method: 'DELETE', path: '/v1/agents/helper' });
+    expect(accepted(await tenant.command(id, body)).turnId).toBe(first.turnId);
+    refused(await tenant.command(id, { ...body, idempotencyKey: 'another' }), 404, 'not_found');
+  });
+
   test('50 identical requests on two nodes: one event, 50 equal answers', async () => {
     const tenant = await newTenant(target());
     const clients = target().nodes.map((node) => tenant.at(node));
