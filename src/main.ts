@@ -1,9 +1,6 @@
 #!/usr/bin/env node
-import { auditReplay, auditVerify } from './app/commands/audit.ts';
-import { rebuildProjections } from './app/commands/rebuild.ts';
-import { runHost } from './app/run.ts';
-import { readConfig } from './app/config.ts';
 import { StartError } from './app/start-error.ts';
+import { stopOnSignals } from './app/stop-signal.ts';
 
 /** Process entry, and the only place that ends the process. */
 const USAGE = `agent-host                             run the Host (configured by environment variables, see docs/operations.md)
@@ -16,12 +13,30 @@ agent-host help                        this text
 
 async function main(args: readonly string[]): Promise<number> {
   const [command = 'start', action, name] = args;
-  if (command === 'start') return await runHost(readConfig(process.env));
-  if (command === 'projections' && action === 'rebuild') return await rebuildProjections(readConfig(process.env), name);
-  if (command === 'audit' && action === 'replay') return await auditReplay(readConfig(process.env), args.slice(2));
-  if (command === 'audit' && action === 'verify') return await auditVerify(readConfig(process.env));
+  // Before anything else is loaded, which takes longest of all that a start does before its first line.
+  if (command === 'start') return await start(stopOnSignals());
+  const { readConfig } = await import('./app/config.ts');
+  if (command === 'projections' && action === 'rebuild') {
+    const { rebuildProjections } = await import('./app/commands/rebuild.ts');
+    return await rebuildProjections(readConfig(process.env), name);
+  }
+  if (command === 'audit' && action === 'replay') {
+    const { auditReplay } = await import('./app/commands/audit.ts');
+    return await auditReplay(readConfig(process.env), args.slice(2));
+  }
+  if (command === 'audit' && action === 'verify') {
+    const { auditVerify } = await import('./app/commands/audit.ts');
+    return await auditVerify(readConfig(process.env));
+  }
   process.stdout.write(USAGE);
   return command === 'help' || command === '--help' ? 0 : 2;
+}
+
+async function start(stop: AbortController): Promise<number> {
+  const { readConfig } = await import('./app/config.ts');
+  const config = readConfig(process.env);
+  const { runHost } = await import('./app/run.ts');
+  return await runHost(config, stop);
 }
 
 try {

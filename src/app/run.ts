@@ -1,21 +1,29 @@
-import closeWithGrace from 'close-with-grace';
 import { delay } from '../lib/backoff.ts';
 import { armFaultPoints } from '../lib/fault-points.ts';
 import { createLogger } from '../lib/logger.ts';
+import type { Logger } from '../lib/logger.ts';
 import type { Config } from './config.ts';
 import { startServers } from './embedded.ts';
+import type { Servers } from './embedded.ts';
 import { openDataDir } from './embedded/data-dir.ts';
 import { startHost } from './host.ts';
 import { hostKey } from './host-key.ts';
 import { Stack } from './stack.ts';
 
-/** Past it a graceful stop is given up, ms: the engine drains for up to 10 s, the servers end after it. */
-const STOP_MS = 25_000;
+/** How long a step of the start that is under way is waited for when a stop is asked for, ms. */
+const START_STEP_MS = 10_000;
 const FAILED_STOP_MS = 3_000;
 
-/** Runs the Host until it is told to stop. Returns the exit code. */
-export async function runHost(config: Config): Promise<number> {
-  const begun = performance.now();
+interface Start {
+  readonly config: Config;
+  readonly stack: Stack;
+  readonly stop: AbortController;
+  readonly logger: Logger;
+  readonly report: (line: string) => void;
+}
+
+/** Runs the Host until `stop` aborts, which may be during the start. Returns the exit code. */
+export async function runHost(config: Config, stop: AbortController): Promise<number> {
   const report = (line: string): void => void process.stdout.write(`${line}\n`);
   const logger = createLogger({ level: config.logLevel, pretty: process.stdout.isTTY });
   const stack = new Stack();
@@ -23,32 +31,11 @@ export async function runHost(config: Config): Promise<number> {
     logger.error({ err: error, part: name }, 'a part did not stop cleanly');
   if (config.faultPoints !== undefined) armFaultPoints(config.faultPoints);
   try {
-    const dataDir = await openDataDir(config.dataDir);
-    stack.defer('data directory', async () => await dataDir.release());
-    const servers = await startServers(config, dataDir, report);
-    stack.defer('servers', servers.stop);
-    const kek = await hostKey(config, async () => await dataDir.kek());
-    const adminKey = config.adminKey ?? (await dataDir.adminKey());
-    const { natsUrl, databaseUrl } = servers;
-    const asked = Promise.withResolvers<string>();
-    const shutDown = (): void => asked.resolve('asked by the Admin API');
-    const host = await startHost({
-      shutDown,
-      config,
-      natsUrl,
-      databaseUrl,
-      adminKey,
-      hostKey: kek,
-      nodeId: dataDir.nodeId,
-      dataDir: dataDir.path,
-      logger,
-    });
-    stack.defer('host', host.stop);
-    await dataDir.publish('listen', host.address);
-    stack.defer('listen file', async () => await dataDir.withdraw('listen'));
-    report(welcome(config, { ...host, dataDir: dataDir.path, seconds: (performance.now() - begun) / 1000 }));
-    const reason = await Promise.race([stopRequested(), asked.promise, servers.failed]);
-    report(`Stopping (${reason}): handing turns over, ending streams …`);
+    const start = startParts({ config, stack, stop, logger, report });
+    await Promise.race([aborted(stop.signal), start.then(async ({ failed }) => await failed)]);
+    report(`Stopping (${String(stop.signal.reason)}): handing turns over, ending streams …`);
+    // A start that is under way ends after its present step, so that what the step has begun can be unwound.
+    await Promise.race([Promise.allSettled([start]), delay(START_STEP_MS)]);
     await stack.unwind(onError);
     report('Stopped.');
     return 0;
@@ -59,16 +46,42 @@ export async function runHost(config: Config): Promise<number> {
   }
 }
 
-/** Resolves at SIGTERM or SIGINT; a second signal, an uncaught error or a stop that hangs ends the process. */
-async function stopRequested(): Promise<string> {
-  return await new Promise<string>((resolve) => {
-    closeWithGrace({ delay: STOP_MS, logger: false }, async ({ signal, err }) => {
-      if (err !== undefined) throw err;
-      resolve(signal ?? 'asked to');
-      // The caller unwinds and exits; until then this keeps the library from exiting first.
-      await new Promise(() => undefined);
-    });
+/** Starts everything, unless it is told to stop between two steps: then it throws the reason. */
+async function startParts({ config, stack, stop, logger, report }: Start): Promise<Servers> {
+  const begun = performance.now();
+  const { signal } = stop;
+  signal.throwIfAborted();
+  const dataDir = await openDataDir(config.dataDir);
+  stack.defer('data directory', async () => await dataDir.release());
+  signal.throwIfAborted();
+  const servers = await startServers(config, dataDir, report);
+  stack.defer('servers', servers.stop);
+  const kek = await hostKey(config, async () => await dataDir.kek());
+  const adminKey = config.adminKey ?? (await dataDir.adminKey());
+  signal.throwIfAborted();
+  const { natsUrl, databaseUrl } = servers;
+  const host = await startHost({
+    shutDown: () => stop.abort('asked by the Admin API'),
+    config,
+    natsUrl,
+    databaseUrl,
+    adminKey,
+    hostKey: kek,
+    nodeId: dataDir.nodeId,
+    dataDir: dataDir.path,
+    logger,
   });
+  stack.defer('host', host.stop);
+  signal.throwIfAborted();
+  stack.defer('listen file', async () => await dataDir.withdraw('listen'));
+  await dataDir.publish('listen', host.address);
+  report(welcome(config, { ...host, dataDir: dataDir.path, seconds: (performance.now() - begun) / 1000 }));
+  return servers;
+}
+
+async function aborted(signal: AbortSignal): Promise<void> {
+  if (signal.aborted) return;
+  await new Promise((resolve) => signal.addEventListener('abort', resolve, { once: true }));
 }
 
 function welcome(

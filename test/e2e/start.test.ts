@@ -1,6 +1,7 @@
 import { spawn } from 'node:child_process';
+import type { ChildProcess } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { chmod, mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { chmod, glob, mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -8,25 +9,31 @@ import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
 import { AdminClient } from '../support/client.ts';
 import { startHost } from '../support/host.ts';
+import { until } from '../support/wait-until.ts';
 
 const MAIN = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
 
-/** Runs the program until it ends by itself. */
+interface Outcome {
+  code: number | null;
+  stderr: string;
+  stdout: string;
+}
+
+/** Runs the program until it ends by itself, or by what `meanwhile` does to it. */
 async function run(
   env: Record<string, string>,
-  args: string[] = [],
-): Promise<{ code: number | null; stderr: string; stdout: string }> {
+  meanwhile?: (child: ChildProcess, said: () => string) => Promise<void>,
+): Promise<Outcome> {
   const { PATH, HOME } = process.env;
   const base = { ...(PATH === undefined ? {} : { PATH }), ...(HOME === undefined ? {} : { HOME }) };
-  const child = spawn(process.execPath, [MAIN, ...args], {
-    env: { ...base, ...env },
-    stdio: ['ignore', 'pipe', 'pipe'],
-  });
+  const child = spawn(process.execPath, [MAIN], { env: { ...base, ...env }, stdio: ['ignore', 'pipe', 'pipe'] });
   let stderr = '';
   let stdout = '';
   child.stdout.on('data', (text: Buffer) => (stdout += text.toString()));
   child.stderr.on('data', (text: Buffer) => (stderr += text.toString()));
-  const code = await new Promise<number | null>((resolve) => child.on('close', resolve));
+  const ended = new Promise<number | null>((resolve) => child.on('close', resolve));
+  await meanwhile?.(child, () => stdout);
+  const code = await ended;
   return { code, stderr, stdout };
 }
 
@@ -163,3 +170,34 @@ test('stops gracefully, keeps what it has, and goes on where it was', async () =
   const records = (await tenant.at(host).items('kept')).map(({ type }) => type);
   expect(records).toEqual(['command.message', 'message.assistant', 'turn.completed']);
 });
+
+test('a signal at any moment of the start ends it gracefully, and the next start works', async () => {
+  await using data = await directory();
+  const env = { AGENT_HOST_DATA_DIR: data.path, AGENT_HOST_LISTEN: '127.0.0.1:0' };
+  const file = (pattern: string) => async () => (await found(data.path, pattern)).length > 0;
+  const moments = [
+    { what: 'the directory is taken', signal: 'SIGTERM', come: file('lock.*') },
+    { what: 'a server is being started', signal: 'SIGINT', come: file('nats/nats-server.pid') },
+    { what: 'the servers run', signal: 'SIGTERM', come: file('nats-url') },
+    { what: 'it listens', signal: 'SIGINT', come: file('listen') },
+    { what: 'the first line', signal: 'SIGTERM', come: (said: string) => said.includes('\n') },
+    { what: 'the welcome', signal: 'SIGTERM', come: (said: string) => said.includes('Ready') },
+  ] as const;
+  for (const { what, signal, come } of moments) {
+    const { code, stderr } = await run(env, async (child, said) => {
+      await until(what, async () => await come(said()), 60_000);
+      child.kill(signal);
+    });
+    expect({ what, code, stderr }).toEqual({ what, code: 0, stderr: '' });
+    const left = ['lock.*', 'listen', '*-url', 'nats/*.pid', 'postgres/{,*/}*.pid'];
+    expect((await Promise.all(left.map(async (pattern) => await found(data.path, pattern)))).flat()).toEqual([]);
+  }
+  const host = await startHost({ dataDir: data.path });
+  await host.stop();
+});
+
+async function found(directory: string, pattern: string): Promise<string[]> {
+  const files: string[] = [];
+  for await (const file of glob(pattern, { cwd: directory })) files.push(file);
+  return files;
+}
