@@ -7,12 +7,14 @@
  *   npm test -- --no-check                       tests only
  *
  * A check step counts as one test. A test file that does not load counts as one failure, and so does a run that ends badly
- * without a failed test to show for it (a crash, an unhandled error, a set-up or tear-down that threw).
+ * without a failed test to show for it (a crash, an unhandled error, a set-up or tear-down that threw). What failed is
+ * named once more right before the last line: a log of which only the end is kept still says what it was.
  */
 import { spawn } from 'node:child_process';
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
+import { stripVTControlCharacters } from 'node:util';
 import { ROOT, runSteps, staticSteps } from './checks.mjs';
 
 const PROJECTS = ['unit', 'integration', 'e2e', 'chaos'];
@@ -41,16 +43,26 @@ function vitest(argv) {
 
 /** Counts by test, not by vitest's totals, which know nothing of files that failed to load or hold no test. */
 function count(report) {
-  const total = { passed: 0, failed: 0, skipped: 0 };
+  const total = { passed: 0, failures: [], skipped: 0 };
   for (const file of report.testResults) {
-    const failedInFile = file.assertionResults.filter(({ status }) => status === 'failed').length;
     const passedInFile = file.assertionResults.filter(({ status }) => status === 'passed').length;
-    const broken = file.status === 'failed' || file.assertionResults.length === 0;
+    const failedInFile = file.assertionResults.filter(({ status }) => status === 'failed');
+    const name = path.relative(ROOT, file.name);
     total.passed += passedInFile;
-    total.failed += broken ? Math.max(1, failedInFile) : failedInFile;
-    total.skipped += file.assertionResults.length - passedInFile - failedInFile;
+    total.failures.push(...failedInFile.map((test) => failure(`${name} > ${test.fullName}`, test.failureMessages[0])));
+    if (failedInFile.length === 0 && (file.status === 'failed' || file.assertionResults.length === 0)) {
+      total.failures.push(failure(name, file.message || 'The file holds no test.'));
+    }
+    total.skipped += file.assertionResults.length - passedInFile - failedInFile.length;
   }
   return total;
+}
+
+const MESSAGE_CHARS_MAX = 300;
+
+function failure(what, message = '') {
+  const [said] = stripVTControlCharacters(message).trim().split('\n');
+  return `${what}: ${said.slice(0, MESSAGE_CHARS_MAX)}`;
 }
 
 /** Runs one project and counts it from its JSON report; without a report the run itself is the one failure. */
@@ -67,10 +79,11 @@ async function runProject(project, rest, reportFile) {
   const report = await readFile(reportFile, 'utf8')
     .then(JSON.parse)
     .catch(() => undefined);
-  const total = report === undefined ? { passed: 0, failed: 0, skipped: 0 } : count(report);
-  if (total.failed === 0 && (code !== 0 || report === undefined)) {
-    console.log(`The run of ${project} ended with exit code ${code} and no failed test: counted as one failure.`);
-    total.failed = 1;
+  const total = report === undefined ? { passed: 0, failures: [], skipped: 0 } : count(report);
+  if (total.failures.length === 0 && (code !== 0 || report === undefined)) {
+    total.failures.push(
+      `The run of ${project} ended with exit code ${code} and no failed test: counted as one failure.`,
+    );
   }
   return total;
 }
@@ -78,11 +91,13 @@ async function runProject(project, rest, reportFile) {
 /** One project after the other, each in a run of its own: a set-up that fails in one leaves the count of the others true. */
 async function runTests({ projects, rest }) {
   const scratch = await mkdtemp(path.join(os.tmpdir(), 'agent-host-test-'));
-  const sum = { passed: 0, failed: 0, skipped: 0 };
+  const sum = { passed: 0, failures: [], skipped: 0 };
   try {
     for (const project of projects) {
       const total = await runProject(project, rest, path.join(scratch, `${project}.json`));
-      for (const key of Object.keys(sum)) sum[key] += total[key];
+      sum.passed += total.passed;
+      sum.skipped += total.skipped;
+      sum.failures.push(...total.failures);
     }
     return sum;
   } finally {
@@ -93,9 +108,13 @@ async function runTests({ projects, rest }) {
 const request = parseArguments(process.argv.slice(2));
 const steps = request.check ? await runSteps(staticSteps()) : [];
 const tests = await runTests(request);
-const ran = tests.passed + tests.failed;
+const failures = [
+  ...steps.filter((step) => !step.passed).map(({ name }) => `The check failed: ${name}.`),
+  ...tests.failures,
+];
+const ran = tests.passed + tests.failures.length;
 if (ran === 0) console.log('No test ran.');
+if (failures.length > 0) console.log(['Failed:', ...failures].join('\n  '));
 const passed = tests.passed + steps.filter((step) => step.passed).length;
-const failed = tests.failed + steps.filter((step) => !step.passed).length;
-console.log(`${passed} passed, ${failed} failed${tests.skipped > 0 ? `, ${tests.skipped} skipped` : ''}`);
-process.exitCode = failed > 0 || ran === 0 ? 1 : 0;
+console.log(`${passed} passed, ${failures.length} failed${tests.skipped > 0 ? `, ${tests.skipped} skipped` : ''}`);
+process.exitCode = failures.length > 0 || ran === 0 ? 1 : 0;

@@ -1,3 +1,4 @@
+import { gzipSync } from 'node:zlib';
 import { describe, expect, test } from 'vitest';
 import { modelClient } from '#src/drivers/model/client.ts';
 import type { ModelConnection } from '#src/drivers/model/port.ts';
@@ -111,6 +112,10 @@ describe.each(WIRES)('%s', (wire) => {
       expect(retryAfterMs).toBe(0);
     }
     calls.server.next({ raw: `{"pad":"${'x'.repeat(9_000_000)}"}` });
+    expect(await calls.failure()).toMatchObject({ error: { code: 'model_answer_too_large' }, retryAfterMs: null });
+    // Nine thousand bytes on their way.
+    const raw = gzipSync(`{"pad":"${'x'.repeat(9_000_000)}"}`);
+    calls.server.next({ raw, headers: { 'content-encoding': 'gzip' } });
     expect(await calls.failure()).toMatchObject({ error: { code: 'model_answer_too_large' }, retryAfterMs: null });
     calls.server.next({ text: 'x'.repeat(1_000_001) });
     expect(await calls.failure()).toMatchObject({ error: { code: 'model_answer_too_large' }, retryAfterMs: null });

@@ -8,7 +8,7 @@ export type Reply =
   | WireAnswer
   | { readonly error: WireError; readonly headers?: Readonly<Record<string, string>> }
   /** As it is. */
-  | { readonly raw: string; readonly status?: number; readonly headers?: Readonly<Record<string, string>> }
+  | { readonly raw: string | Uint8Array; readonly status?: number; readonly headers?: Readonly<Record<string, string>> }
   /** A right answer of which only the first part comes, before the connection breaks or ends as if it were whole. */
   | { readonly cut: 'broken' | 'closed' }
   /** The connection is closed before anything was answered. */

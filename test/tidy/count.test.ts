@@ -24,13 +24,16 @@ vi.setConfig({ testTimeout: 60_000 });
 
 let root: string;
 
-function lastLine(...argv: string[]): { line: string | undefined; status: number | null } {
+/** The end of a run's output: the last line, and what is listed right before it. */
+function endOf(...argv: string[]): { line: string | undefined; failures: string[]; status: number | null } {
   const run = spawnSync(process.execPath, [path.join(root, 'scripts/test.mjs'), '--no-check', ...argv], {
     encoding: 'utf8',
     env: { ...process.env, CI: 'true', NO_COLOR: '1' },
     stdio: ['ignore', 'pipe', 'pipe'],
   });
-  return { line: run.stdout.trimEnd().split('\n').at(-1), status: run.status };
+  const lines = run.stdout.trimEnd().split('\n');
+  const failures = lines.slice(lines.lastIndexOf('Failed:') + 1, -1);
+  return { line: lines.at(-1), failures: lines.includes('Failed:') ? failures : [], status: run.status };
 }
 
 beforeAll(() => {
@@ -48,20 +51,28 @@ beforeAll(() => {
 afterAll(() => rmSync(root, { recursive: true, force: true }));
 
 // Failed: the bad test, the file that does not load, the empty one, the hook. The test behind the hook never ran.
-test('each kind of failing file counts', () => {
-  expect(lastLine('unit')).toEqual({ line: '2 passed, 4 failed, 1 skipped', status: 1 });
+test('each kind of failing file counts, and is named with what it said', () => {
+  const { line, failures, status } = endOf('unit');
+  expect({ line, status }).toEqual({ line: '2 passed, 4 failed, 1 skipped', status: 1 });
+  expect(failures.toSorted()).toEqual([
+    expect.stringMatching(/^ {2}test\/tidy\/absent\.test\.ts: .*no-such-file/),
+    '  test/tidy/bad.test.ts > c: Error: c',
+    '  test/tidy/empty.test.ts: The file holds no test.',
+    '  test/tidy/hook.test.ts: hook',
+  ]);
 });
 
 test('a good file alone passes', () => {
-  expect(lastLine('unit', 'test/tidy/good.test.ts')).toEqual({ line: '2 passed, 0 failed', status: 0 });
+  expect(endOf('unit', 'test/tidy/good.test.ts')).toEqual({ line: '2 passed, 0 failed', failures: [], status: 0 });
 });
 
 test('a killed worker, a failing set-up and a loose promise count', () => {
-  const { line, status } = lastLine('integration', 'e2e', 'chaos');
+  const { line, failures, status } = endOf('integration', 'e2e', 'chaos');
   expect(line).toMatch(/^1 passed, 3 failed(, 1 skipped)?$/);
+  expect(failures).toHaveLength(3);
   expect(status).toBe(1);
 });
 
 test('a run without a test fails', () => {
-  expect(lastLine('unit', 'no-such-file')).toEqual({ line: '0 passed, 0 failed', status: 1 });
+  expect(endOf('unit', 'no-such-file')).toEqual({ line: '0 passed, 0 failed', failures: [], status: 1 });
 });

@@ -222,10 +222,20 @@ function complete(draft: SessionDraft, thread: Thread, output: unknown): void {
 
 /** A model that was asked for JSON may put it into a code fence. Undefined: the text is no JSON. */
 function jsonOf(text: string): unknown {
-  const bare = /^\s*```(?:json)?\s*\n([\s\S]*?)\n\s*```\s*$/.exec(text)?.[1] ?? text;
   try {
-    return JSON.parse(bare);
+    return JSON.parse(unfenced(text.trim()));
   } catch {
     return undefined;
   }
 }
+
+/** By its two ends alone: an expression that looks for them would try every newline between as one of them. */
+function unfenced(text: string): string {
+  if (!text.startsWith(FENCE) || !text.endsWith(FENCE)) return text;
+  return text
+    .slice(FENCE.length, -FENCE.length)
+    .replace(/^json\b/, '')
+    .trim();
+}
+
+const FENCE = '```';

@@ -213,31 +213,6 @@ describe('hooks', () => {
   });
 });
 
-describe('an output schema', () => {
-  const wanted = { outputSchema: { type: 'object', required: ['n'] } };
-
-  test('gives the value', () => {
-    const scenario = new Scenario(wanted);
-    scenario.message();
-    scenario.answer('```json\n{"n":1}\n```');
-    expect(scenario.last('turn.completed').output).toEqual({ n: 1 });
-  });
-
-  test('that is not met is asked for once more, then the turn fails', () => {
-    const scenario = new Scenario(wanted);
-    scenario.message();
-    expect(scenario.answer('no json')).toEqual([
-      'model.completed',
-      'message.assistant',
-      'output.rejected',
-      'model.requested',
-    ]);
-    expect(scenario.session.conversation.messages.at(-1)).toMatchObject({ role: 'user', byHost: true });
-    expect(scenario.answer('{}')).toEqual(['model.completed', 'message.assistant', 'turn.failed']);
-    expect(scenario.last('turn.failed')).toMatchObject({ error: { code: 'output_invalid' } });
-  });
-});
-
 describe('while a turn is active', () => {
   test('a message may wait for its turn', () => {
     const scenario = new Scenario();

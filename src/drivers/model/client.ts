@@ -1,6 +1,6 @@
 import { lookup } from 'node:dns';
 import type { LookupAddress, LookupOptions } from 'node:dns';
-import { Agent, fetch as undiciFetch } from 'undici';
+import { Agent, Response as UndiciResponse, fetch as undiciFetch } from 'undici';
 import { isCallableIp, isCallableUrl, isLoopbackHost } from '../../lib/addresses.ts';
 
 /** An answer is read whole and stored as one message of the log, so it has a bound, bytes. */
@@ -11,6 +11,13 @@ const CONNECT_MS = 10_000;
 export class AddressRefusedError extends Error {
   constructor() {
     super('the address of the provider is not one that this Host calls');
+  }
+}
+
+/** More came than an answer may have. */
+export class AnswerTooLargeError extends Error {
+  constructor() {
+    super(`the answer of the provider is larger than ${ANSWER_BYTES_MAX} bytes`);
   }
 }
 
@@ -30,13 +37,12 @@ export function modelClient({ silenceMs }: { readonly silenceMs: number }): Mode
     connect: { timeout: CONNECT_MS, lookup: guardedLookup(lookup) },
     headersTimeout: silenceMs,
     bodyTimeout: silenceMs,
-    maxResponseSize: ANSWER_BYTES_MAX,
   });
   const guarded = async (input: string | URL | Request, init: RequestInit = {}): Promise<unknown> => {
     const url = new URL(input instanceof Request ? input.url : input);
     if (!isCallableUrl(`${url.origin}${url.pathname}`)) throw new AddressRefusedError();
     const { method, headers, body, signal } = init;
-    return await undiciFetch(url, {
+    const response = await undiciFetch(url, {
       redirect: 'manual',
       dispatcher: agent,
       ...(method === undefined ? {} : { method }),
@@ -44,9 +50,27 @@ export function modelClient({ silenceMs }: { readonly silenceMs: number }): Mode
       ...(typeof body === 'string' ? { body } : {}),
       ...(signal === undefined || signal === null ? {} : { signal }),
     });
+    return bounded(response);
   };
   // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- the same classes under the package's own names
   return { fetch: guarded as typeof fetch, close: async () => await agent.destroy() };
+}
+
+/**
+ * The same answer, of which no more is read than may be stored. What comes out of the decoder is counted, not what comes
+ * in: a thousandth of it is enough for a provider, or whoever stands in for one, to fill the memory.
+ */
+function bounded(response: UndiciResponse): UndiciResponse {
+  if (response.body === null) return response;
+  let bytes = 0;
+  const counted = new TransformStream<Uint8Array, Uint8Array>({
+    transform(chunk, controller) {
+      bytes += chunk.byteLength;
+      if (bytes > ANSWER_BYTES_MAX) controller.error(new AnswerTooLargeError());
+      else controller.enqueue(chunk);
+    },
+  });
+  return new UndiciResponse(response.body.pipeThrough(counted), response);
 }
 
 type LookupCallback = (error: Error | null, address: string | LookupAddress[], family?: number) => void;

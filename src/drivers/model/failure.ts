@@ -1,7 +1,7 @@
 import { APICallError } from '@ai-sdk/provider';
 import type { ModelOutcome } from '../../domain/turn/process.ts';
 import { NO_USAGE } from '../../domain/turn/usage.ts';
-import { AddressRefusedError } from './client.ts';
+import { AddressRefusedError, AnswerTooLargeError } from './client.ts';
 import { retryAfterMs } from './retry-after.ts';
 
 export type Failure = Extract<ModelOutcome, { kind: 'failed' }>;
@@ -77,8 +77,8 @@ export function failed({ code, message, retry, contextOverflow }: Meaning, usage
 function meaningOf(error: unknown): Meaning {
   const causes = chainOf(error);
   if (causes.some((cause) => cause instanceof AddressRefusedError)) return REFUSED_ADDRESS;
+  if (causes.some((cause) => cause instanceof AnswerTooLargeError)) return TOO_LARGE;
   const codes = causes.map(codeOf);
-  if (codes.includes('UND_ERR_RES_EXCEEDED_MAX_SIZE')) return TOO_LARGE;
   if (APICallError.isInstance(error) && error.statusCode !== undefined) {
     const { statusCode } = error;
     // A failure may come in the form of an answer: told as success, without the members that the library looks for.
@@ -88,13 +88,19 @@ function meaningOf(error: unknown): Meaning {
     if (told !== null) return told;
   }
   if (codes.some((code) => TIMEOUTS.has(code))) return passing('model_timeout', 'The provider did not answer in time.');
-  const network = codes.find((code) => /^(E[A-Z]+|UND_ERR_\w+|CERT_\w+|ERR_(SSL|TLS)\w+|\w+_CERT\w*)$/.test(code));
+  const network = codes.find((code) => /^[A-Z][A-Z0-9_]*$/.test(code) && !OF_THE_ANSWER.test(code));
   if (network === undefined) return UNREADABLE;
   return passing(
     'model_unreachable',
     `The provider cannot be reached, or closed the connection (${network}). Check baseUrl if it is your own.`,
   );
 }
+
+/**
+ * The parser of HTTP, the decoders, and Node's words for wrong arguments. All other codes are the network's: look-up of
+ * the name, connection and encryption give too many to list, and a certificate's follow no form.
+ */
+const OF_THE_ANSWER = /^(HPE_|Z_|ZSTD_|ERR_(?!SSL|TLS))/;
 
 const TIMEOUTS = new Set(['UND_ERR_CONNECT_TIMEOUT', 'UND_ERR_HEADERS_TIMEOUT', 'UND_ERR_BODY_TIMEOUT', 'ETIMEDOUT']);
 
