@@ -81,8 +81,8 @@ export class CommandLoop {
       const commit = this.#commit(repository, loaded, { events: decision.events, meta: options, receipt });
       const result = await repository.store.append(ref, loaded.position, commit);
       if (result.kind === 'appended') {
-        const { position } = result;
-        repository.appended(ref, loaded, { ref, shard: repository.store.shardOf(ref), position, commit });
+        const { position, hash } = result;
+        repository.appended(ref, loaded, { ref, shard: repository.store.shardOf(ref), position, hash, commit });
         await faultPoint('command.appended');
         return { kind: 'done', reply: decision.reply, position };
       }
@@ -103,6 +103,7 @@ export class CommandLoop {
     return {
       v: 1,
       rev: loaded.rev + 1,
+      prev: loaded.hash,
       commitId: newId('co'),
       at: timestamp(this.#clock()),
       actor: meta.actor,

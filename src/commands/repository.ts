@@ -1,6 +1,7 @@
 import { LAST_INDEX } from '../domain/kernel/decision.ts';
 import type { DomainEvent } from '../domain/kernel/decision.ts';
 import { WeightedLru } from '../lib/lru.ts';
+import { genesisOf } from '../streams/chain.ts';
 import { eventsOf } from '../streams/commit.ts';
 import type { Commit, StoredCommit } from '../streams/commit.ts';
 import type { EventStore, LiveCommit } from '../streams/event-store.ts';
@@ -16,6 +17,8 @@ export interface Loaded<S> {
   readonly position: number;
   /** Number of the newest commit in the aggregate. */
   readonly rev: number;
+  /** Hash of the newest commit, which the next one carries; the genesis while there is none. */
+  readonly hash: string;
 }
 
 interface Entry<S> extends Loaded<S> {
@@ -39,6 +42,8 @@ export type Watcher = (position: number | null) => void;
 /** A cold load reads at most so many commits after its snapshot (design, section 3). */
 export const SNAPSHOT_EVERY = 200;
 const READ_LIMIT = 500;
+/** Raised with what a snapshot holds beside the state; those of another version are left aside. 2: the hash. */
+const SNAPSHOT_VERSION = 2;
 
 /**
  * Folded states of one kind of aggregate, cached and brought up to date by what came after. The cache is a hint: a
@@ -74,7 +79,7 @@ export class Repository<S, E extends DomainEvent> {
     if (head < entry.position) {
       // What was folded has been erased since: the aggregate begins anew, or is not there any more.
       this.#cache.delete(refKey(ref));
-      return await this.#readOn(ref, this.#new(), head);
+      return await this.#readOn(ref, this.#new(ref), head);
     }
     return head > entry.position ? await this.#readOn(ref, entry, head) : this.#remember(ref, entry);
   }
@@ -87,7 +92,7 @@ export class Repository<S, E extends DomainEvent> {
       position < end.position || (position === end.position && end.index === LAST_INDEX);
     const cached = this.#cache.get(refKey(ref));
     let entry = cached !== undefined && isBefore(cached) ? cached : await this.#cold(ref);
-    if (!isBefore(entry)) entry = this.#new();
+    if (!isBefore(entry)) entry = this.#new(ref);
     for (let more = entry.position < end.position; more;) {
       const page = await this.store.read(ref, { after: entry.position, limit: READ_LIMIT, atLeast: end.position });
       for (const stored of page.commits) {
@@ -146,12 +151,12 @@ export class Repository<S, E extends DomainEvent> {
   }
 
   async #cold(ref: AggregateRef): Promise<Entry<S>> {
-    const snapshot = await this.#snapshots?.get(this.#snapshotKey(ref));
-    if (snapshot == null) return this.#new();
-    // Written by `#saveSnapshot` of the same fold version.
+    const snapshot = await this.#snapshots?.get(snapshotKey(ref, this.type));
+    if (snapshot == null) return this.#new(ref);
+    // Written by `#saveSnapshot` of the same versions.
     // oxlint-disable-next-line typescript/no-unsafe-type-assertion
-    const { state, position, rev } = JSON.parse(snapshot.value) as Loaded<S>;
-    return { state, position, rev, snapshotRev: rev };
+    const loaded = JSON.parse(snapshot.value) as Loaded<S>;
+    return { ...loaded, snapshotRev: loaded.rev };
   }
 
   async #readOn(ref: AggregateRef, from: Entry<S>, atLeast: number | undefined): Promise<Entry<S>> {
@@ -165,8 +170,8 @@ export class Repository<S, E extends DomainEvent> {
     return this.#remember(ref, entry);
   }
 
-  #new(): Entry<S> {
-    return { state: this.type.initial, position: 0, rev: 0, snapshotRev: 0 };
+  #new(ref: AggregateRef): Entry<S> {
+    return { state: this.type.initial, position: 0, rev: 0, hash: genesisOf(ref), snapshotRev: 0 };
   }
 
   #foldEvents(before: S, { commit, position }: StoredCommit, count?: number): S {
@@ -178,12 +183,12 @@ export class Repository<S, E extends DomainEvent> {
   }
 
   #fold(entry: Entry<S>, stored: StoredCommit): Entry<S> {
-    const { commit, position } = stored;
+    const { commit, position, hash } = stored;
     let state = this.#foldEvents(entry.state, stored);
     if (commit.receipt !== undefined && this.type.withReceipt !== undefined) {
       state = this.type.withReceipt(state, { ...commit.receipt, position, index: 0 });
     }
-    return { state, position, rev: commit.rev, snapshotRev: entry.snapshotRev };
+    return { state, position, rev: commit.rev, hash, snapshotRev: entry.snapshotRev };
   }
 
   #remember(ref: AggregateRef, entry: Entry<S>, own = false): Entry<S> {
@@ -198,18 +203,20 @@ export class Repository<S, E extends DomainEvent> {
     return kept;
   }
 
-  async #saveSnapshot(ref: AggregateRef, { state, position, rev }: Loaded<S>): Promise<void> {
+  async #saveSnapshot(ref: AggregateRef, { state, position, rev, hash }: Loaded<S>): Promise<void> {
     try {
-      await this.#snapshots?.put(this.#snapshotKey(ref), JSON.stringify({ state, position, rev }));
+      const snapshot: Loaded<S> = { state, position, rev, hash };
+      await this.#snapshots?.put(snapshotKey(ref, this.type), JSON.stringify(snapshot));
     } catch (error) {
       // A snapshot only saves reading; the next one is due after as many commits again.
       this.#onSnapshotError(error);
     }
   }
+}
 
-  #snapshotKey(ref: AggregateRef): string {
-    return `${refKey(ref)}.f${this.type.foldVersion}`;
-  }
+/** Where the snapshot of an aggregate lies. */
+export function snapshotKey(ref: AggregateRef, { foldVersion }: { readonly foldVersion: number | null }): string {
+  return `${refKey(ref)}.v${SNAPSHOT_VERSION}.f${foldVersion}`;
 }
 
 /** What a commit consists of besides its place; the loop fills in the rest. */

@@ -9,6 +9,11 @@ export interface Commit {
   readonly v: 1;
   /** Number of the commit in its aggregate, from 1, without gaps. */
   readonly rev: number;
+  /**
+   * Hash of the commit before it in its aggregate, of the first one the aggregate's genesis (chain.ts). Absent in what was
+   * stored before commits were chained.
+   */
+  readonly prev?: string;
   readonly commitId: string;
   /** RFC 3339 with milliseconds. */
   readonly at: string;
@@ -51,5 +56,7 @@ export interface StoredCommit {
   readonly shard: number;
   /** Sequence in its stream: rises within an aggregate, with gaps. */
   readonly position: number;
+  /** Of the bytes of the commit; what the next one carries as `prev`. */
+  readonly hash: string;
   readonly commit: Commit;
 }

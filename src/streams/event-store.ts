@@ -7,8 +7,10 @@ import type { AggregateRef } from './subjects.ts';
  */
 export class LogUnavailableError extends Error {}
 
-/** `winner`: a commit of another writer stands directly after the expected position. */
-export type AppendResult = { readonly kind: 'appended'; readonly position: number } | { readonly kind: 'conflict' };
+/** `hash`: of the commit as it is stored. `conflict`: a commit of another writer stands directly after the expected position. */
+export type AppendResult =
+  | { readonly kind: 'appended'; readonly position: number; readonly hash: string }
+  | { readonly kind: 'conflict' };
 
 export interface ReadRange {
   /** Read what comes after this position; 0 = from the beginning. */
@@ -34,6 +36,8 @@ export interface CommitPage {
  *   none), exactly once, also when acknowledgements are lost; of several writers with one expectation one wins.
  * - Once it has returned `appended`, the commit is on disk and no crash takes it back.
  * - Commits of one aggregate are read in the order of their positions, without gaps.
+ * - Every way to read a commit gives the same `hash` with it as its append did: that of the bytes that are stored, in
+ *   whatever shape its events are shown now.
  * - Once the data key of a tenant has been destroyed, its commits are as if they had never been; only `head` and `heads`
  *   still see them until they are erased.
  * Positions are opaque, rising numbers; they are not consecutive within an aggregate.
@@ -83,7 +87,8 @@ export interface LiveFeed {
 
 export interface FollowOptions {
   readonly shard: number;
-  readonly kinds: readonly AggregateRef['kind'][];
+  /** `all`: whatever the stream holds, also what is no aggregate of any kind. */
+  readonly kinds: readonly AggregateRef['kind'][] | 'all';
   /** Start after this position. */
   readonly after: number;
   readonly signal: AbortSignal;
@@ -116,4 +121,6 @@ export type FollowedCommit =
       readonly shard: number;
       readonly position: number;
       readonly error: Error;
+      /** As the message names it, which is not proven; null: it does not, or it is not known here. */
+      readonly commitId: string | null;
     };

@@ -171,7 +171,8 @@ class Arrivals {
       return;
     }
     this.#next++;
-    if (this.#options.kinds.includes(commit.ref.kind)) this.#keep(commit);
+    const { kinds } = this.#options;
+    if (kinds === 'all' || kinds.includes(commit.ref.kind)) this.#keep(commit);
   }
 
   #keep(commit: LiveCommit): void {
@@ -207,7 +208,7 @@ function followed(commit: LiveCommit): FollowedCommit {
     if (!(error instanceof Error)) throw error;
     const { ref, shard, position } = commit;
     if (error instanceof ErasedCommitError) return { kind: 'erased', ref, shard, position };
-    return { kind: 'undecodable', ref, shard, position, error };
+    return { kind: 'undecodable', ref, shard, position, error, commitId: null };
   }
 }
 

@@ -1,3 +1,4 @@
+import { hashOfCommit } from './chain.ts';
 import type { Codec } from './codec.ts';
 import { UndecodableCommitError } from './codec.ts';
 import type { Commit } from './commit.ts';
@@ -14,36 +15,44 @@ export class ErasedCommitError extends Error {}
  */
 export interface CommitCodec {
   /** @throws TenantErasedError when nothing may be stored for this tenant any more */
-  encode(ref: AggregateRef, commit: Commit): Promise<Uint8Array>;
+  encode(ref: AggregateRef, commit: Commit): Promise<{ readonly bytes: Uint8Array; readonly hash: string }>;
   /** Whether the key of these bytes is at hand, so that `decode` can tell what they are. */
   isReady(bytes: Uint8Array): boolean;
   /** Asks for the key of these bytes. @throws LogUnavailableError */
   prepare(ref: AggregateRef, bytes: Uint8Array): Promise<void>;
   /** @throws ErasedCommitError; UndecodableCommitError, also when the key of a living tenant is missing */
-  decode(ref: AggregateRef, bytes: Uint8Array): Commit;
+  decode(ref: AggregateRef, bytes: Uint8Array): { readonly commit: Commit; readonly hash: string };
+  /** The commit as it was encoded, byte for byte. @throws as `decode` */
+  open(ref: AggregateRef, bytes: Uint8Array): Uint8Array;
 }
 
 export function sealedCodec(codec: Codec, keyring: Keyring): CommitCodec {
+  const open: CommitCodec['open'] = (ref, bytes) => {
+    if (!isSealed(bytes)) return bytes;
+    const plain = opened(keyring, ref, bytes);
+    if (plain === 'erased') throw new ErasedCommitError(`a commit of the erased tenant ${ref.tenant}`);
+    return plain;
+  };
   return {
     encode: async (ref, commit) => {
       const plain = codec.encode(commit);
+      const hash = hashOfCommit(plain);
       const sealed = keyring.seal(ref.tenant, contextOf(ref), plain);
-      if (sealed !== null) return sealed;
+      if (sealed !== null) return { bytes: sealed, hash };
       await keyring.obtain(ref.tenant);
       const late = keyring.seal(ref.tenant, contextOf(ref), plain);
       if (late === null) throw new TenantErasedError(`the tenant ${ref.tenant} has been erased`);
-      return late;
+      return { bytes: late, hash };
     },
     isReady: (bytes) => !isSealed(bytes) || keyring.knows(bytes),
     prepare: async ({ tenant }, bytes) => {
       if (isSealed(bytes)) await keyring.fetch(tenant, bytes);
     },
     decode: (ref, bytes) => {
-      if (!isSealed(bytes)) return codec.decode(bytes);
-      const plain = opened(keyring, ref, bytes);
-      if (plain === 'erased') throw new ErasedCommitError(`a commit of the erased tenant ${ref.tenant}`);
-      return codec.decode(plain);
+      const plain = open(ref, bytes);
+      return { commit: codec.decode(plain), hash: hashOfCommit(plain) };
     },
+    open,
   };
 }
 

@@ -1,10 +1,13 @@
+import { createHash } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { genesisOf } from '#src/streams/chain.ts';
+import type { Commit } from '#src/streams/commit.ts';
 import type { CommitSource, EventStore, LiveCommit, LiveFeed } from '#src/streams/event-store.ts';
 import { refKey } from '#src/streams/subjects.ts';
 import type { AggregateRef } from '#src/streams/subjects.ts';
-import { appendAll, newCommit, newCommits, newRef } from '../support/commits.ts';
+import { appendAll, hashOf, newCommit, newCommits, newRef } from '../support/commits.ts';
 import { until } from '../support/wait-until.ts';
-import { commitSourceConformance } from './commit-source.ts';
+import { commitSourceConformance, followTo } from './commit-source.ts';
 
 /** One node on a log of its own. */
 export interface EventStoreFixture extends AsyncDisposable {
@@ -41,6 +44,9 @@ export function eventStoreConformance(name: string, makeFixture: () => Promise<E
     describe('heads', () => {
       heads(() => store);
     });
+    describe('hashes', () => {
+      hashes(() => fixture);
+    });
     describe('races', () => {
       races(() => fixture);
     });
@@ -61,7 +67,7 @@ function appendAndRead(store: () => EventStore): void {
     const page = await store().read(ref, { after: 0, limit: 10 });
     const shard = store().shardOf(ref);
     expect(page).toEqual({
-      commits: commits.map((commit, n) => ({ ref, shard, position: positions[n], commit })),
+      commits: commits.map((commit, n) => ({ ref, shard, position: positions[n], hash: hashOf(commit), commit })),
       more: false,
     });
     expect(await store().head(ref)).toBe(positions[2]);
@@ -230,6 +236,50 @@ function heads(store: () => EventStore): void {
   test('none, and only absent ones', async () => {
     expect((await store().heads([])).size).toBe(0);
     expect((await store().heads([newRef(), newRef()])).size).toBe(0);
+  });
+}
+
+function hashes(fixture: () => EventStoreFixture): void {
+  test('a commit has one hash: at its append and the next time it is sent, in a page, in the stream, on the feed', async () => {
+    const { store, feed, source } = fixture();
+    const ref = newRef('key');
+    const heard: string[] = [];
+    const stop = feed.listen({
+      onCommit: (commit) => void (commit.key === refKey(ref) && heard.push(commit.stored().hash)),
+      onDisruption: () => undefined,
+    });
+    const appended: string[] = [];
+    let [expected, prev] = [0, genesisOf(ref)];
+    for (const [n, text] of ['a', 'ä€😀\u2028"', 'x'.repeat(50_000)].entries()) {
+      const commit: Commit = { ...newCommit(n + 1, { text }), prev };
+      const result = await store.append(ref, expected, commit);
+      if (result.kind !== 'appended') throw new Error('a conflict with nobody');
+      // A retry after an outcome that was not known is the same bytes, so whoever follows it names the same predecessor.
+      expect(await (await fixture().another()).append(ref, expected, commit)).toEqual(result);
+      expect(result.hash).toBe(hashOf(commit));
+      appended.push(result.hash);
+      ({ position: expected, hash: prev } = result);
+    }
+    const { commits } = await store.read(ref, { after: 0, limit: 10 });
+    expect(commits.map(({ hash }) => hash)).toEqual(appended);
+    expect(commits.map(({ commit }) => commit.prev)).toEqual([genesisOf(ref), ...appended.slice(0, -1)]);
+    const first = commits[0]?.position ?? 0;
+    const followed = await followTo(source, { shard: store.shardOf(ref), kinds: 'all', after: first - 1 }, expected);
+    const inStream = followed.flat().flatMap((one) => (one.kind === 'commit' ? [one.stored] : []));
+    expect(inStream.filter((stored) => refKey(stored.ref) === refKey(ref)).map(({ hash }) => hash)).toEqual(appended);
+    await until('all are heard', () => heard.length === appended.length);
+    expect(heard).toEqual(appended);
+    stop();
+  });
+
+  test('aggregates begin with a genesis of their own', () => {
+    const ref = newRef();
+    const alike = [ref, newRef(), { ...ref, kind: 'agent' as const }, { ...ref, tenant: newRef().tenant }];
+    expect(new Set(alike.map(genesisOf)).size).toBe(alike.length);
+    // Frozen: it is part of every history.
+    expect(genesisOf({ tenant: 'tn_1', kind: 'session', id: 'a/b' })).toBe(
+      createHash('sha256').update('agent-host genesis evt.17.tn_1.session.a=2fb').digest('hex'),
+    );
   });
 }
 

@@ -2,7 +2,7 @@ import type { NatsConnection } from '@nats-io/transport-node';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { LogUnavailableError } from '#src/streams/event-store.ts';
 import type { AppendResult, EventStore } from '#src/streams/event-store.ts';
-import { appendAll, newCommit, newCommits, newRef } from '../support/commits.ts';
+import { appendAll, hashOf, newCommit, newCommits, newRef } from '../support/commits.ts';
 import { openLog } from '../support/jetstream.ts';
 import type { TestLog } from '../support/jetstream.ts';
 import { TestNats } from '../support/nats.ts';
@@ -117,7 +117,7 @@ describe('lost acknowledgements', () => {
       await restored();
       const result = await append;
       const stored = await idsOf(ref);
-      expect(result).toEqual({ kind: 'appended', position: stored[1]?.position });
+      expect(result).toEqual({ kind: 'appended', position: stored[1]?.position, hash: hashOf(mine) });
       expect(stored[1]?.commitId).toBe(mine.commitId);
       expect(stored).toHaveLength(2 + rivals.length);
     }
@@ -144,8 +144,10 @@ describe('lost acknowledgements', () => {
       expect(stored).toHaveLength(2);
       const winner = stored[1];
       expect(results).toEqual(
-        [mine, rival].map(({ commitId }) =>
-          commitId === winner?.commitId ? { kind: 'appended', position: winner.position } : { kind: 'conflict' },
+        [mine, rival].map((commit) =>
+          commit.commitId === winner?.commitId
+            ? { kind: 'appended', position: winner.position, hash: hashOf(commit) }
+            : { kind: 'conflict' },
         ),
       );
       if (winner?.commitId === rival.commitId) lost++;

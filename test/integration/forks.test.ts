@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { sessionType } from '#src/commands/aggregate.ts';
-import { Repository } from '#src/commands/repository.ts';
+import { Repository, snapshotKey } from '#src/commands/repository.ts';
 import { deleteSession } from '#src/commands/session/delete-session.ts';
 import { forkSession } from '#src/commands/session/fork-session.ts';
 import type { ForkSessionInput } from '#src/commands/session/fork-session.ts';
@@ -11,7 +11,6 @@ import type { ModelOutcome } from '#src/domain/turn/process.ts';
 import type { ModelRequest } from '#src/drivers/model/port.ts';
 import { onFaultPoint } from '#src/lib/fault-points.ts';
 import { JetStreamKeyValue } from '#src/streams/jetstream/key-value.ts';
-import { refKey } from '#src/streams/subjects.ts';
 import type { AggregateRef } from '#src/streams/subjects.ts';
 import { newRef } from '../support/commits.ts';
 import { answered, TestModel, TestNodes, untilAborted } from '../support/engine.ts';
@@ -289,10 +288,7 @@ test('a fold up to any event is the same from a cache, from a snapshot and from 
         decideCancel(state, { requestId: `${i}`, subject: null }, { nowMs: 0, jitter: 1, workerId: null }),
     });
   }
-  await until(
-    'a snapshot is there',
-    async () => (await store.get(`${refKey(ref)}.f${sessionType.foldVersion}`)) !== null,
-  );
+  await until('a snapshot is there', async () => (await store.get(snapshotKey(ref, sessionType))) !== null);
   const { commits } = await log.store.read(ref, { after: 0, limit: 1_000 });
   for (const at of [0, 100, 198, 199, 200, 201, 205]) {
     const position = commits[at]?.position ?? 0;

@@ -41,7 +41,7 @@ async function newWorld(sizes: { sessions: number; commits: number }): Promise<W
     const result = await servers.log.store.append(ref, heads.get(refKey(ref)) ?? 0, commit);
     if (result.kind !== 'appended') throw new Error('a conflict with nobody');
     heads.set(refKey(ref), result.position);
-    stored.push({ ref, commit, shard: 0, position: result.position });
+    stored.push({ ref, commit, shard: 0, position: result.position, hash: result.hash });
   }
   const database = await servers.postgres.migrated();
   const pool = await database.pool();

@@ -23,7 +23,7 @@ async function append(tenant: string): Promise<StoredCommit[]> {
     const result = await servers.log.store.append(ref, heads.get(ref.id) ?? 0, commit);
     if (result.kind !== 'appended') throw new Error('a conflict with nobody');
     heads.set(ref.id, result.position);
-    stored.push({ ref, commit, shard: 0, position: result.position });
+    stored.push({ ref, commit, shard: 0, position: result.position, hash: result.hash });
   }
   return stored;
 }

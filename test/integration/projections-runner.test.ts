@@ -48,7 +48,7 @@ async function append(count: number, onEach?: (position: number) => Promise<void
     const result = await log.store.append(ref, heads.get(ref.id) ?? 0, commit);
     if (result.kind !== 'appended') throw new Error('a conflict with nobody');
     heads.set(ref.id, result.position);
-    stored.push({ ref, commit, shard: 0, position: result.position });
+    stored.push({ ref, commit, shard: 0, position: result.position, hash: result.hash });
     await onEach?.(result.position);
   }
   return stored.at(-1)?.position ?? 0;

@@ -256,7 +256,8 @@ describe('poison', () => {
       const batch = mixed.map((stored, n): FollowedCommit => {
         const { ref, position } = stored;
         if (n !== place + 2) return followed(stored);
-        return { kind: 'undecodable', ref, shard: 0, position, error: new Error('no JSON but a \0 and a \ud83d') };
+        const error = new Error('no JSON but a \0 and a \ud83d');
+        return { kind: 'undecodable', ref, shard: 0, position, error, commitId: null };
       });
       let parked = 0;
       expect(await project(pool, sessions, { from: 0, commits: batch, onParked: () => parked++ })).toBe(

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { sessionType, agentType } from '#src/commands/aggregate.ts';
 import type { AggregateType } from '#src/commands/aggregate.ts';
 import { CommandLoop } from '#src/commands/execute.ts';
-import { Repository } from '#src/commands/repository.ts';
+import { Repository, snapshotKey } from '#src/commands/repository.ts';
 import type { AgentEvent } from '#src/domain/agent/events.ts';
 import type { AgentState } from '#src/domain/agent/state.ts';
 import type { Decision } from '#src/domain/kernel/decision.ts';
@@ -17,7 +17,7 @@ import { JetStreamKeyValue } from '#src/streams/jetstream/key-value.ts';
 import type { KeyValue } from '#src/streams/key-value.ts';
 import { refKey } from '#src/streams/subjects.ts';
 import type { AggregateRef } from '#src/streams/subjects.ts';
-import { newRef } from '../support/commits.ts';
+import { chainedRevs, newRef } from '../support/commits.ts';
 import { openLog } from '../support/jetstream.ts';
 import type { TestLog } from '../support/jetstream.ts';
 import { TestNats } from '../support/nats.ts';
@@ -112,17 +112,7 @@ async function counted(sessions: Sessions, ref: AggregateRef): Promise<number> {
   return state.status === 'open' ? Number(state.labels['n'] ?? '0') : Number.NaN;
 }
 
-async function allRevs(ref: AggregateRef): Promise<number[]> {
-  const revs: number[] = [];
-  for (let after = 0, more = true; more;) {
-    const page = await log.store.read(ref, { after, limit: 500 });
-    revs.push(...page.commits.map(({ commit }) => commit.rev));
-    after = page.commits.at(-1)?.position ?? after;
-    more = page.more;
-  }
-  return revs;
-}
-
+const allRevs = async (ref: AggregateRef): Promise<number[]> => await chainedRevs(log.store, ref);
 const oneTo = (count: number): number[] => Array.from({ length: count }, (_, n) => n + 1);
 
 describe('snapshots', () => {
@@ -138,7 +128,7 @@ describe('snapshots', () => {
       const counting = countingStore();
       const expected = await newSessions().refresh(ref);
       await until('the snapshot is there', async () => {
-        const entry = await snapshots.get(`${refKey(ref)}.f${sessionType.foldVersion}`);
+        const entry = await snapshots.get(snapshotKey(ref, sessionType));
         const rev = entry === null ? 0 : (JSON.parse(entry.value) as { rev: number }).rev;
         return length - rev <= 200;
       });
@@ -147,6 +137,9 @@ describe('snapshots', () => {
       expect(await cold.load(ref)).toMatchObject({ state, position, rev, cached: false });
       expect(counting.read).toBeLessThanOrEqual(200);
       expect((await cold.load(ref)).cached).toBe(true);
+      // The snapshot knew the hash of its commit, and the feed brings those of the others.
+      await count(loop, cold, ref);
+      expect(await allRevs(ref)).toEqual(oneTo(rev + 1));
     }
     stop();
   });
@@ -157,8 +150,9 @@ describe('snapshots', () => {
     const early = overriding<EventStore>(log.store, {
       append: async (at, expected, commit) => {
         const result = await log.store.append(at, expected, commit);
-        const position = result.kind === 'appended' ? result.position : 0;
-        const stored = { ref: at, shard: 0, position, commit };
+        if (result.kind === 'conflict') return result;
+        const { position, hash } = result;
+        const stored = { ref: at, shard: 0, position, hash, commit };
         const place = { ref: at, key: refKey(at), shard: 0, position, previous: expected };
         sessions?.live({ ...place, stored: () => stored });
         return result;
@@ -167,10 +161,7 @@ describe('snapshots', () => {
     sessions = newSessions({ snapshots, store: early });
     await open(loop, sessions, ref);
     for (let n = 0; n < 210; n++) await count(loop, sessions, ref);
-    await until(
-      'there is one',
-      async () => (await snapshots.get(`${refKey(ref)}.f${sessionType.foldVersion}`)) !== null,
-    );
+    await until('there is one', async () => (await snapshots.get(snapshotKey(ref, sessionType))) !== null);
     const counting = countingStore();
     expect((await newSessions({ snapshots, store: counting.store }).load(ref)).rev).toBe(211);
     expect(counting.read).toBeLessThanOrEqual(200);
@@ -181,10 +172,7 @@ describe('snapshots', () => {
     const old = newSessions({ snapshots });
     await open(loop, old, ref);
     for (let n = 0; n < 205; n++) await count(loop, old, ref);
-    await until(
-      'there is one',
-      async () => (await snapshots.get(`${refKey(ref)}.f${sessionType.foldVersion}`)) !== null,
-    );
+    await until('there is one', async () => (await snapshots.get(snapshotKey(ref, sessionType))) !== null);
     // The new fold means something else by the same events.
     const type: typeof sessionType = {
       ...sessionType,

@@ -14,7 +14,7 @@ import { ReadStoreUnavailableError } from '#src/projections/unavailable.ts';
 import type { Commit } from '#src/streams/commit.ts';
 import { JetStreamKeyValue } from '#src/streams/jetstream/key-value.ts';
 import { subjectOf } from '#src/streams/subjects.ts';
-import { newCommit } from '../support/commits.ts';
+import { hashOf, newCommit } from '../support/commits.ts';
 import { capturedLog } from '../support/logger.ts';
 import { useServers } from '../support/servers.ts';
 import { followed, groupOf, project } from '../support/read-side.ts';
@@ -78,7 +78,10 @@ describe('deleting a tenant', () => {
     const ref = { tenant: tenantId, kind: 'tenant', id: tenantId } as const;
     const commit = created(tenantId);
     const { seq } = await jetstream(servers.log.connections.appends).publish(subjectOf(ref), JSON.stringify(commit));
-    await project(pool, tenants, { from: 0, commits: [followed({ ref, shard: 0, position: seq, commit })] });
+    await project(pool, tenants, {
+      from: 0,
+      commits: [followed({ ref, shard: 0, position: seq, hash: hashOf(commit), commit })],
+    });
     const rows = async (): Promise<string> => JSON.stringify(await database.rows('tenants', tenants.tables));
     expect(await rows()).toContain(tenantId);
     let between = '';
@@ -125,7 +128,10 @@ describe('scrubbing', () => {
     const [event] = events;
     const named = event === undefined ? [] : [{ ...event, data: { ...event.data, name: marker } }];
     const commit = { ...rest, events: named };
-    await project(pool, tenants, { from: 0, commits: [followed({ ref, shard: 0, position: 1, commit })] });
+    await project(pool, tenants, {
+      from: 0,
+      commits: [followed({ ref, shard: 0, position: 1, hash: hashOf(commit), commit })],
+    });
     return tenantId;
   }
 

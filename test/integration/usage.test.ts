@@ -74,7 +74,7 @@ test('whatever sessions do, the sums are those of their calls: failed, lost, can
     const result = await store.append(ref, heads.get(refKey(ref)) ?? 0, commit);
     if (result.kind !== 'appended') throw new Error('a conflict with nobody');
     heads.set(refKey(ref), result.position);
-    stored.push({ ref, commit, shard: 0, position: result.position });
+    stored.push({ ref, commit, shard: 0, position: result.position, hash: result.hash });
   }
   await using database = await servers.postgres.migrated();
   const pool = await database.pool();

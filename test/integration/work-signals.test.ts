@@ -19,7 +19,7 @@ import { until } from '../support/wait-until.ts';
 const ROUNDS = 40;
 
 /** A new session whose first commit offers an action to an agent. */
-function offer(tenant: string, agentId: string, n: number): Omit<StoredCommit, 'shard' | 'position'> {
+function offer(tenant: string, agentId: string, n: number): Pick<StoredCommit, 'ref' | 'commit'> {
   const turnId = newId('tu');
   const pending = {
     turnId,
@@ -70,7 +70,7 @@ test('whatever the feed loses, executors hear of new work, and the read model ha
       offered[agentId] = (offered[agentId] ?? 0) + 1;
       if (random.int(0, 9) === 0) feed.disrupt();
       // Only now: an executor that were told before this would find nothing.
-      const stored = { ref, commit, shard: 0, position: result.position };
+      const stored = { ref, commit, shard: 0, position: result.position, hash: result.hash };
       from = await project(pool, groupOf('sessions'), { from, commits: [followed(stored)] });
       await until(`the executor of ${agentId} is told of action ${n}`, async () => {
         return (await told[agentId]?.at(-1)) === offered[agentId];

@@ -1,4 +1,6 @@
 import { newId } from '#src/lib/ids.ts';
+import { genesisOf, hashOfCommit } from '#src/streams/chain.ts';
+import { createCodec } from '#src/streams/codec.ts';
 import type { Commit } from '#src/streams/commit.ts';
 import type { EventStore } from '#src/streams/event-store.ts';
 import type { AggregateKind, AggregateRef } from '#src/streams/subjects.ts';
@@ -28,6 +30,13 @@ export function newCommit(rev: number, { events = 1, text = 'a text' } = {}): Co
   };
 }
 
+const codec = createCodec({});
+
+/** What its append answers. */
+export function hashOf(commit: Commit): string {
+  return hashOfCommit(codec.encode(commit));
+}
+
 /** Appends to an aggregate that nobody else writes to; returns the positions. */
 export async function appendAll(store: EventStore, ref: AggregateRef, commits: readonly Commit[]): Promise<number[]> {
   const positions: number[] = [];
@@ -43,4 +52,20 @@ export async function appendAll(store: EventStore, ref: AggregateRef, commits: r
 
 export function newCommits(count: number): Commit[] {
   return Array.from({ length: count }, (_, n) => newCommit(n + 1));
+}
+
+/** The numbers of all commits of an aggregate. @throws when they are no chain from its genesis on */
+export async function chainedRevs(store: EventStore, ref: AggregateRef): Promise<number[]> {
+  const revs: number[] = [];
+  let [after, prev] = [0, genesisOf(ref)];
+  for (let more = true; more;) {
+    const page = await store.read(ref, { after, limit: 500 });
+    for (const { commit, hash, position } of page.commits) {
+      if (commit.prev !== prev) throw new Error(`commit ${commit.rev} names another predecessor`);
+      revs.push(commit.rev);
+      [after, prev] = [position, hash];
+    }
+    more = page.more;
+  }
+  return revs;
 }

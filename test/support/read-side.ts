@@ -7,6 +7,7 @@ import type { ReadStore } from '#src/projections/read-store/pool.ts';
 import type { Commit, StoredCommit } from '#src/streams/commit.ts';
 import type { FollowedCommit } from '#src/streams/event-store.ts';
 import type { AggregateRef } from '#src/streams/subjects.ts';
+import { hashOf } from './commits.ts';
 import { capturedLog } from './logger.ts';
 
 export function groupOf(name: 'tenants' | 'agents' | 'sessions'): ProjectionGroup {
@@ -17,7 +18,7 @@ export function groupOf(name: 'tenants' | 'agents' | 'sessions'): ProjectionGrou
 
 /** Commits as they would be stored in one stream, where others lie between them. */
 export function storedAt(commits: readonly { ref: AggregateRef; commit: Commit }[]): StoredCommit[] {
-  return commits.map(({ ref, commit }, n) => ({ ref, commit, shard: 0, position: 7 + 3 * n }));
+  return commits.map(({ ref, commit }, n) => ({ ref, commit, shard: 0, position: 7 + 3 * n, hash: hashOf(commit) }));
 }
 
 export const followed = (stored: StoredCommit): FollowedCommit => ({ kind: 'commit', stored });

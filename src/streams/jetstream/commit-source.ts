@@ -10,6 +10,7 @@ import { refOfSubject, streamName } from '../subjects.ts';
 import type { AggregateKind } from '../subjects.ts';
 import { within } from './direct-read.ts';
 import { nextMessage } from './leader-read.ts';
+import { commitIdOf } from './message-id.ts';
 
 /**
  * How long a consumer may stay silent before the stream is asked whether there is something to deliver. A pull consumer
@@ -21,7 +22,8 @@ const FETCH_MS = 30_000;
 const FORGOTTEN_AFTER_MS = 30_000;
 const ANSWER_MS = 1_000;
 
-const filters = (kinds: readonly AggregateKind[]): string[] => kinds.map((kind) => `evt.*.*.${kind}.*`);
+const filters = (kinds: readonly AggregateKind[] | 'all'): string[] =>
+  kinds === 'all' ? ['evt.>'] : kinds.map((kind) => `evt.*.*.${kind}.*`);
 
 /** Ordered consumers, one per follower and stream; lost or silent ones are made anew from the last position seen. */
 export class JetStreamCommitSource implements CommitSource {
@@ -42,7 +44,7 @@ export class JetStreamCommitSource implements CommitSource {
   async newest(shard: number, kinds: readonly AggregateKind[] | 'all'): Promise<number> {
     try {
       const heads = await Promise.all(
-        (kinds === 'all' ? ['evt.>'] : filters(kinds)).map(
+        filters(kinds).map(
           async (filter) => await this.#manager.streams.getMessage(streamName(shard), { last_by_subj: filter }),
         ),
       );
@@ -84,7 +86,8 @@ export class JetStreamCommitSource implements CommitSource {
 
   async *#consume(options: FollowOptions, after: number): AsyncGenerator<readonly FollowedCommit[]> {
     const making = jetstream(this.#connection).consumers.get(streamName(options.shard), {
-      filter_subjects: filters(options.kinds),
+      // Of one shard of several, `evt.>` is more than the stream has, which the server refuses.
+      ...(options.kinds === 'all' ? {} : { filter_subjects: filters(options.kinds) }),
       deliver_policy: DeliverPolicy.StartSequence,
       opt_start_seq: after + 1,
       inactive_threshold: FORGOTTEN_AFTER_MS,
@@ -136,11 +139,12 @@ export class JetStreamCommitSource implements CommitSource {
     const ref = refOfSubject(message.subject);
     const position = message.seq;
     try {
-      return { kind: 'commit', stored: { ref, shard, position, commit: this.#codec.decode(ref, message.data) } };
+      return { kind: 'commit', stored: { ref, shard, position, ...this.#codec.decode(ref, message.data) } };
     } catch (error) {
       if (!(error instanceof Error)) throw error;
       if (error instanceof ErasedCommitError) return { kind: 'erased', ref, shard, position };
-      return { kind: 'undecodable', ref, shard, position, error };
+      const commitId = commitIdOf(message.headers?.get('Nats-Msg-Id'));
+      return { kind: 'undecodable', ref, shard, position, error, commitId };
     }
   }
 }

@@ -14,6 +14,7 @@ import type { NatsConnection } from '@nats-io/transport-node';
 import { nextMessage } from './leader-read.ts';
 import { directBatch, lastOf, within } from './direct-read.ts';
 import { ApiCode, apiCode, isWrongLastSequence } from './errors.ts';
+import { messageId } from './message-id.ts';
 import { Publisher } from './publisher.ts';
 
 export interface EventStoreOptions {
@@ -37,6 +38,15 @@ const READ_TRY_MS = 1_000;
 const STALE_READ_TRIES = 5;
 /** The server answers at most so many subjects at once. */
 const HEADS_PER_REQUEST = 1_000;
+
+/** An append whose outcome is to be found out. */
+interface AppendTry {
+  readonly ref: AggregateRef;
+  readonly expected: number;
+  readonly msgID: string;
+  readonly deadline: number;
+  readonly hash: string;
+}
 
 /** The log on JetStream streams `EVT_0 … EVT_{n-1}`. */
 export class JetStreamEventStore implements EventStore {
@@ -72,10 +82,10 @@ export class JetStreamEventStore implements EventStore {
    */
   async append(ref: AggregateRef, expected: number, commit: Commit): Promise<AppendResult> {
     const subject = subjectOf(ref);
-    // The id names the aggregate: the server's duplicate check spans the whole stream.
-    const msgID = `${subject.slice('evt.'.length)}:${commit.commitId}`;
-    const bytes = await this.#encoded(ref, commit);
-    if (bytes === null) return { kind: 'conflict' };
+    const msgID = messageId(subject, commit.commitId);
+    const encoded = await this.#encoded(ref, commit);
+    if (encoded === null) return { kind: 'conflict' };
+    const { bytes, hash } = encoded;
     const deadline = Date.now() + this.#appendDeadlineMs;
     for (let attempt = 0; ; attempt++) {
       let cause: unknown;
@@ -86,9 +96,9 @@ export class JetStreamEventStore implements EventStore {
         const position = await this.#publisher.publish(subject, bytes, options);
         await faultPoint('append.acknowledged');
         // A duplicate acknowledgement of an id that is still being stored carries no sequence (seen on 2.10).
-        if (position > 0) return this.#appended(position);
+        if (position > 0) return this.#appended(position, hash);
       } catch (error) {
-        const result = await this.#afterFailure(error, { ref, expected, msgID, deadline });
+        const result = await this.#afterFailure(error, { ref, expected, msgID, deadline, hash });
         if (result !== null) return result;
         cause = error;
       }
@@ -99,7 +109,7 @@ export class JetStreamEventStore implements EventStore {
   }
 
   /** Null: the tenant has been erased under this writer, and so has what the decision was made on. */
-  async #encoded(ref: AggregateRef, commit: Commit): Promise<Uint8Array | null> {
+  async #encoded(ref: AggregateRef, commit: Commit): Promise<Awaited<ReturnType<CommitCodec['encode']>> | null> {
     try {
       return await this.#codec.encode(ref, commit);
     } catch (error) {
@@ -111,7 +121,7 @@ export class JetStreamEventStore implements EventStore {
   /** What a failed publish means; null: not known, the same has to be sent again. */
   async #afterFailure(
     error: unknown,
-    { ref, expected, msgID, deadline }: { ref: AggregateRef; expected: number; msgID: string; deadline: number },
+    { ref, expected, msgID, deadline, hash }: AppendTry,
   ): Promise<AppendResult | null> {
     // The client did not send it, and never will: it is larger than the server takes.
     if (error instanceof errors.InvalidArgumentError) throw error;
@@ -119,7 +129,7 @@ export class JetStreamEventStore implements EventStore {
       const successor = await this.#successor(ref, expected, deadline);
       // Nothing follows: somebody's append is in flight, or the aggregate has been erased under this writer.
       if (successor === null) return (await this.#isErased(ref, expected)) ? { kind: 'conflict' } : null;
-      if (successor.msgId === msgID) return this.#appended(successor.position);
+      if (successor.msgId === msgID) return this.#appended(successor.position, hash);
       this.#onOutcome('conflict');
       return { kind: 'conflict' };
     }
@@ -129,9 +139,9 @@ export class JetStreamEventStore implements EventStore {
     return null;
   }
 
-  #appended(position: number): AppendResult {
+  #appended(position: number, hash: string): AppendResult {
     this.#onOutcome('appended');
-    return { kind: 'appended', position };
+    return { kind: 'appended', position, hash };
   }
 
   async #isErased(ref: AggregateRef, expected: number): Promise<boolean> {
@@ -196,14 +206,14 @@ export class JetStreamEventStore implements EventStore {
     const commits: StoredCommit[] = [];
     for (const message of messages) {
       if (!this.#codec.isReady(message.data)) await this.#codec.prepare(ref, message.data);
-      const commit = this.#decoded(ref, message);
-      if (commit !== null) commits.push({ ref, shard, position: message.seq, commit });
+      const decoded = this.#decoded(ref, message);
+      if (decoded !== null) commits.push({ ref, shard, position: message.seq, ...decoded });
     }
     const last = messages.at(-1);
     return { commits, more: (last?.pending ?? 0) > 0, reached: last?.seq ?? range.after };
   }
 
-  #decoded(ref: AggregateRef, message: StoredMsg): Commit | null {
+  #decoded(ref: AggregateRef, message: StoredMsg): ReturnType<CommitCodec['decode']> | null {
     try {
       return this.#codec.decode(ref, message.data);
     } catch (error) {

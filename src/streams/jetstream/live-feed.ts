@@ -104,7 +104,7 @@ export class JetStreamLiveFeed implements LiveFeed {
       shard,
       position,
       previous: Number(headers?.get('Nats-Last-Sequence')),
-      stored: () => (stored ??= { ref, shard, position, commit: codec.decode(ref, message.data) }),
+      stored: () => (stored ??= { ref, shard, position, ...codec.decode(ref, message.data) }),
     };
   }
 
