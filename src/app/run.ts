@@ -9,7 +9,7 @@ import { startHost } from './host.ts';
 import { hostKey } from './host-key.ts';
 import { Stack } from './stack.ts';
 
-/** Past it a graceful stop is given up, ms: the engine drains for up to 10 s, the servers end after it. */
+/** Past it, and the time of the drain, a graceful stop is given up, ms: the engine hands over within 10 s, the servers end after it. */
 const STOP_MS = 25_000;
 const FAILED_STOP_MS = 3_000;
 
@@ -47,7 +47,7 @@ export async function runHost(config: Config): Promise<number> {
     await dataDir.publish('listen', host.address);
     stack.defer('listen file', async () => await dataDir.withdraw('listen'));
     report(welcome(config, { ...host, dataDir: dataDir.path, seconds: (performance.now() - begun) / 1000 }));
-    const reason = await Promise.race([stopRequested(), asked.promise, servers.failed]);
+    const reason = await Promise.race([stopRequested(config), asked.promise, servers.failed]);
     report(`Stopping (${reason}): handing turns over, ending streams …`);
     await stack.unwind(onError);
     report('Stopped.');
@@ -60,9 +60,9 @@ export async function runHost(config: Config): Promise<number> {
 }
 
 /** Resolves at SIGTERM or SIGINT; a second signal, an uncaught error or a stop that hangs ends the process. */
-async function stopRequested(): Promise<string> {
+async function stopRequested({ drainMs }: Config): Promise<string> {
   return await new Promise<string>((resolve) => {
-    closeWithGrace({ delay: STOP_MS, logger: false }, async ({ signal, err }) => {
+    closeWithGrace({ delay: STOP_MS + drainMs, logger: false }, async ({ signal, err }) => {
       if (err !== undefined) throw err;
       resolve(signal ?? 'asked to');
       // The caller unwinds and exits; until then this keeps the library from exiting first.
