@@ -180,7 +180,8 @@ function startReadModels(built: Built, stack: Stack): void {
   });
   directoryProjector.start();
   stack.defer('directory projector', async () => await directoryProjector.stop());
-  stack.defer('projectors', startProjectors({ pool, log, progress, metrics, logger }));
+  const restore = async (): Promise<void> => await migrate(built.options.databaseUrl);
+  stack.defer('projectors', startProjectors({ pool, restore, log, progress, metrics, logger }));
 }
 
 async function startEngine(built: Built, stack: Stack): Promise<Engine> {
