@@ -30,6 +30,7 @@ const PROGRAMS = {
   test: ['scripts/test.mjs'],
   check: ['scripts/check.mjs'],
   bench: ['bench/main.ts'],
+  chaos: ['test/chaos/main.ts'],
   format: ['node_modules/oxfmt/bin/oxfmt', 'src', 'test', 'bench', 'scripts'],
 };
 

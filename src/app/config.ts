@@ -45,6 +45,7 @@ const schema = z.object({
   AGENT_HOST_FAILED_AUTH_PER_SECOND: whole(1, 100_000).default(200),
   AGENT_HOST_HEADERS_SECONDS: whole(1, 600).default(15),
   AGENT_HOST_REQUEST_SECONDS: whole(1, 3_600).default(60),
+  AGENT_HOST_DRAIN_SECONDS: whole(0, 60).default(0),
   AGENT_HOST_CACHE_MIB: whole(8, 65_536).default(256),
   AGENT_HOST_OBJECTS_DIR: z.string().min(1).optional(),
   S3_ENDPOINT: z.url({ protocol: /^https?$/, error: 'must be an http or https address' }).optional(),
@@ -102,6 +103,8 @@ export interface Config {
   };
   /** Time for a client to send its headers, and its whole request. */
   readonly timeouts: { readonly headersMs: number; readonly requestMs: number; readonly uploadMs: number };
+  /** How long a node that stops says that it is not ready before it takes no more connections. */
+  readonly drainMs: number;
   readonly artifacts: ArtifactConfig;
   /** Absent: `objects` in the data directory. Nodes of one Host share it, or use S3. */
   readonly objectsDir: string | undefined;
@@ -163,6 +166,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
       requestMs: env.AGENT_HOST_REQUEST_SECONDS * 1000,
       uploadMs: env.AGENT_HOST_UPLOAD_SECONDS * 1000,
     },
+    drainMs: env.AGENT_HOST_DRAIN_SECONDS * 1000,
     artifacts: {
       limits: {
         fileBytes: env.AGENT_HOST_ARTIFACT_FILE_BYTES,

@@ -11,12 +11,13 @@ import { shownBudgets } from '../domain/budget/state.ts';
 import { BudgetGate } from '../engine/budget-gate.ts';
 import { InheritedConversations } from '../engine/inherited-conversations.ts';
 import { Fairness } from '../http/fairness.ts';
-import { createServer } from '../http/server.ts';
+import { closeServer, createServer } from '../http/server.ts';
 import type { ServerParts } from '../http/server.ts';
 import type { Freshness } from '../http/freshness.ts';
 import type { Checks } from '../http/routes/host.ts';
 import type { StatusRouteParts } from '../http/routes/status.ts';
 import { EventStreams } from '../http/sse.ts';
+import { delay } from '../lib/backoff.ts';
 import { systemClock } from '../lib/clock.ts';
 import type { Logger } from '../lib/logger.ts';
 import { agentQueries } from '../projections/agents/queries.ts';
@@ -133,16 +134,21 @@ async function assemble(options: HostOptions, stack: Stack): Promise<Host> {
     directory.onChange((tenantId) => streams.recheck(tenantId)),
   );
   metrics.gauge('event_streams_open', 'Open event streams of this process.', () => streams.size);
-  const server = await createServer(await serverParts(parts, { engine, streams, stack }));
+  const draining = new AbortController();
+  const isDraining = (): boolean => draining.signal.aborted;
+  const server = await createServer(await serverParts(parts, { engine, streams, isDraining, stack }));
   const metricsServer = await listening(config.metricsListen.port, 'AGENT_HOST_METRICS_LISTEN', async () => {
     return await serveMetrics(metrics, config.metricsListen);
   });
   stack.defer('metrics', metricsServer.close);
   const address = await listen(server, config);
   stack.defer('listener', async () => {
+    // Balancers have seen that this node is not ready before it takes no more connections.
+    draining.abort();
+    await delay(config.drainMs);
     hub.stop();
     streams.stop();
-    await server.close();
+    await closeServer(server);
   });
   const onError = (name: string, error: unknown): void =>
     logger.error({ err: error, part: name }, 'a part did not stop cleanly');
@@ -174,7 +180,8 @@ function startReadModels(built: Built, stack: Stack): void {
   });
   directoryProjector.start();
   stack.defer('directory projector', async () => await directoryProjector.stop());
-  stack.defer('projectors', startProjectors({ pool, log, progress, metrics, logger }));
+  const restore = async (): Promise<void> => await migrate(built.options.databaseUrl);
+  stack.defer('projectors', startProjectors({ pool, restore, log, progress, metrics, logger }));
 }
 
 async function startEngine(built: Built, stack: Stack): Promise<Engine> {
@@ -197,10 +204,14 @@ async function startEngine(built: Built, stack: Stack): Promise<Engine> {
   return engine;
 }
 
-async function serverParts(
-  built: Built,
-  running: { readonly engine: Engine; readonly streams: EventStreams; readonly stack: Stack },
-): Promise<ServerParts> {
+interface Running {
+  readonly engine: Engine;
+  readonly streams: EventStreams;
+  readonly isDraining: () => boolean;
+  readonly stack: Stack;
+}
+
+async function serverParts(built: Built, running: Running): Promise<ServerParts> {
   const { engine, streams, stack } = running;
   const { options, metrics, log, pool, directory, progress, presence, write } = built;
   const { config, adminKey, logger } = options;
@@ -216,7 +227,7 @@ async function serverParts(
   const { usage, ledger } = usageParts(built, queries);
   if (config.roles.includes('projector')) deletion.start();
   stack.defer('tenant deletion', async () => await deletion.stop());
-  const { publish, idOf, prepare, isDraining, ...answers } = answersOf(log.keyring, directory, config);
+  const { publish, idOf, prepare, ...answers } = answersOf(log.keyring, directory, config);
   const checks = async (): Promise<Checks> =>
     await readiness({ pool, objects, streams: log.ping, engine: async () => await engine.check() });
   const tenantReads = tenantQueries(pool);
@@ -225,7 +236,7 @@ async function serverParts(
     roles: { commands: config.roles.includes('commands'), reads: config.roles.includes('reads') },
     gate: gateOf(built, features),
     timeouts: config.timeouts,
-    host: await statusParts(built, { features, checks }),
+    host: await statusParts(built, { features, checks, isDraining: running.isDraining }),
     admin: {
       create: { loop, tenants, adminKey, publish, idOf, prepare },
       remove,
@@ -254,7 +265,6 @@ async function serverParts(
     forks: { loop, sessions, older, freshness },
     commands: {
       ...{ loop, agents, sessions, artifacts: write.artifacts, budgets, older },
-      isDraining,
       ...answers,
       runner: engine.runner,
       clock: systemClock,
@@ -292,7 +302,7 @@ function actionParts({ options, log, pool, progress }: Built, stack: Stack) {
 
 async function statusParts(
   { options, log, pool, registry }: Built,
-  known: Pick<StatusRouteParts, 'features' | 'checks'>,
+  known: Pick<StatusRouteParts, 'features' | 'checks' | 'isDraining'>,
 ): Promise<StatusRouteParts> {
   return {
     ...known,

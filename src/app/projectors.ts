@@ -20,6 +20,8 @@ export const PROJECTIONS: readonly ProjectionGroup[] = [
 
 export interface ProjectorsOptions {
   readonly pool: ReadStore;
+  /** Makes the database and its tables where they are missing. */
+  readonly restore: () => Promise<void>;
   readonly log: LogParts;
   readonly progress: ProjectionProgress;
   readonly metrics: Metrics;
@@ -27,7 +29,14 @@ export interface ProjectorsOptions {
 }
 
 /** Starts a projector for each group and stream. Returns the function that stops them. */
-export function startProjectors({ pool, log, progress, metrics, logger }: ProjectorsOptions): () => Promise<void> {
+export function startProjectors({
+  pool,
+  restore,
+  log,
+  progress,
+  metrics,
+  logger,
+}: ProjectorsOptions): () => Promise<void> {
   const projectors = PROJECTIONS.flatMap((group) =>
     Array.from({ length: log.source.shards }, (_, shard) => {
       const onProgress = (reached: { group: string; shard: number; position: number }): void => {
@@ -36,7 +45,7 @@ export function startProjectors({ pool, log, progress, metrics, logger }: Projec
         log.signals.send(`progress.${reached.group}.${reached.shard}`, String(reached.position));
       };
       const onParked = (): void => metrics.parked(group.name);
-      return new Projector({ group, shard, pool, source: log.source, logger, onProgress, onParked });
+      return new Projector({ group, shard, pool, restore, source: log.source, logger, onProgress, onParked });
     }),
   );
   for (const projector of projectors) projector.start();

@@ -9,9 +9,12 @@ import { openDataDir } from './embedded/data-dir.ts';
 import { startHost } from './host.ts';
 import { hostKey } from './host-key.ts';
 import { Stack } from './stack.ts';
+import { StartError } from './start-error.ts';
 
 /** How long a step of the start that is under way is waited for when a stop is asked for, ms. */
 const START_STEP_MS = 10_000;
+/** Past it, and the time of the drain, a graceful stop is given up, ms: the engine hands over within 10 s, the servers end after it. */
+const STOP_MS = 25_000;
 const FAILED_STOP_MS = 3_000;
 
 interface Start {
@@ -36,7 +39,10 @@ export async function runHost(config: Config, stop: AbortController): Promise<nu
     report(`Stopping (${String(stop.signal.reason)}): handing turns over, ending streams …`);
     // A start that is under way ends after its present step, so that what the step has begun can be unwound.
     await Promise.race([Promise.allSettled([start]), delay(START_STEP_MS)]);
-    await stack.unwind(onError);
+    const ended = stack.unwind(onError).then(() => true);
+    const hung = delay(STOP_MS + config.drainMs).then(() => false);
+    if (!(await Promise.race([ended, hung])))
+      throw new StartError('the stop took too long and was given up; what was accepted is kept');
     report('Stopped.');
     return 0;
   } catch (error) {

@@ -98,7 +98,9 @@ export async function createServer(parts: ServerParts): Promise<FastifyInstance>
       connectionsCheckingInterval: TIMEOUT_CHECK_MS,
       maxHeaderSize: HEADER_BYTES_MAX,
     },
-    forceCloseConnections: true,
+    // Whoever closes it gives what is under way a time (closeServer); until then every request is served.
+    forceCloseConnections: 'idle',
+    return503OnClosing: false,
     genReqId: ({ headers }) => requestIdOf(headers['x-request-id']),
     routerOptions: { maxParamLength: PARAM_CHARS_MAX, caseSensitive: true, ignoreTrailingSlash: false },
     rewriteUrl: routableUrl,
@@ -153,9 +155,11 @@ function withoutChatter(logger: Logger): Logger {
   return logger.level === 'info' ? logger.child({}, { level: 'warn' }) : logger;
 }
 
-function addHooks(app: FastifyInstance, { gate, timeouts, onResponse }: ServerParts): void {
+function addHooks(app: FastifyInstance, { gate, timeouts, host, onResponse }: ServerParts): void {
   app.addHook('onRequest', async (request, reply) => {
     reply.header('x-request-id', request.id);
+    // The client's next request finds another node, instead of a connection that ends under it.
+    if (host.isDraining()) reply.header('connection', 'close');
     if (request.routeOptions.config.rules?.rawBody !== true) limitBodyTime(request.raw, timeouts.requestMs);
     // An empty parameter is a path with a slash too many, and that is another route.
     if (request.is404 || Object.values(Object(request.params)).includes('')) throw unknownRoute(request);
@@ -219,4 +223,14 @@ function acceptEmptyJson(app: FastifyInstance): void {
 
 function requestIdOf(header: string | string[] | undefined): string {
   return typeof header === 'string' && /^[\x21-\x7e]{1,128}$/.test(header) ? header : randomUUID();
+}
+
+/** What is still under way after that has no more time, ms. */
+const CLOSE_MS = 5_000;
+
+/** Takes no more requests and ends what is under way, within a bound. */
+export async function closeServer(app: FastifyInstance): Promise<void> {
+  const late = setTimeout(() => app.server.closeAllConnections(), CLOSE_MS);
+  await app.close();
+  clearTimeout(late);
 }

@@ -17,10 +17,12 @@ export class ProjectionProgress {
     this.#pool = pool;
   }
 
-  /** An announcement, from this process or another. */
+  /**
+   * An announcement, from this process or another. The newest counts, also where it is lower than the one before: the
+   * database may have been dropped, and what is believed too low is looked up.
+   */
   reached({ group, shard, position }: { group: string; shard: number; position: number }): void {
     const key = `${group}.${shard}`;
-    if (position <= (this.#positions.get(key) ?? 0)) return;
     this.#positions.set(key, position);
     for (const waiter of this.#waiting) {
       if (waiter.key === key && waiter.position <= position) waiter.resolve();

@@ -11,7 +11,7 @@ import { subjectOf } from '../streams/subjects.ts';
 import { storableText } from './documents.ts';
 import { FencedError, holdGroup, moveCheckpoint, readCheckpoint } from './checkpoint.ts';
 import type { ProjectionGroup } from './projection.ts';
-import { isUnavailable } from './read-store/pool.ts';
+import { isGone, isUnavailable } from './read-store/pool.ts';
 
 /** Commits of one transaction (design, section 4). */
 export const BATCH_MAX = 500;
@@ -34,6 +34,8 @@ export interface ProjectorOptions {
   readonly pool: DatabasePool;
   readonly source: CommitSource;
   readonly logger: Logger;
+  /** Makes the tables again after they have been dropped; the rows follow from the log. */
+  readonly restore: () => Promise<void>;
   /** Told after each transaction how far the group's rows now reach. */
   readonly onProgress: (progress: { group: string; shard: number; position: number }) => void;
   readonly onParked?: () => void;
@@ -87,6 +89,7 @@ export class Projector {
         failures = 0;
       } catch (error) {
         failures++;
+        if (isGone(error)) await this.#restore();
         if (error instanceof FencedError || isUnavailable(error)) this.#outage.failed(error);
         else logger.error({ err: error, group: group.name, shard }, 'the projector starts again');
       } finally {
@@ -95,6 +98,14 @@ export class Projector {
       }
       this.#position = 0;
       await delay(failures === 0 ? STANDBY_MS : backoffMs(failures, RETRY_MS), this.#stop.signal);
+    }
+  }
+
+  async #restore(): Promise<void> {
+    try {
+      await this.#options.restore();
+    } catch (error) {
+      this.#outage.failed(error);
     }
   }
 

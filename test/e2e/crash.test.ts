@@ -1,9 +1,9 @@
 import { readFile } from 'node:fs/promises';
-import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { delay } from '#src/lib/backoff.ts';
 import { AdminClient } from '../support/client.ts';
+import { freePort } from '../support/free-port.ts';
 import { isRunning, startHost } from '../support/host.ts';
 import type { Host } from '../support/host.ts';
 import { checkHistory, SessionClient } from '../support/load.ts';
@@ -24,15 +24,6 @@ const POINTS = [
   'projection.applied',
   'dispatcher.checkpointed',
 ];
-
-/** A port that is free now; the Host must come back on the same one, as behind a service address. */
-async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const address = server.address();
-  await new Promise((resolve) => server.close(resolve));
-  return typeof address === 'object' && address !== null ? address.port : 0;
-}
 
 async function crash(host: Host, random: Random): Promise<string> {
   const kind = random.int(0, 9);
@@ -68,6 +59,7 @@ test(
   { timeout: 300_000 },
   async () => {
     const random = seededRandom('crashes');
+    // The Host must come back on the same port, as behind a service address.
     const listen = `127.0.0.1:${await freePort()}`;
     await using host = await startHost({ env: { AGENT_HOST_LISTEN: listen } });
     const tenant = await new AdminClient(host).createTenant();

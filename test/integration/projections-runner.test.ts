@@ -74,6 +74,7 @@ async function running(database: TestDatabase): Promise<Running> {
       pool: await database.pool(),
       source: log.source,
       logger,
+      restore: async () => await migrate(database.url),
       onProgress: ({ position }) => void progress.push(position),
       onParked: () => void made.parked++,
     }),
@@ -141,6 +142,20 @@ test('one that lost its connection leaves no consumer behind', async () => {
   // One that was left behind would keep the number above for as long as the server remembers it.
   await until('its own is there and the others are gone', async () => (await consumers()) === before + 1);
   expect(leads(one)).toBe(true);
+});
+
+test('a database that is dropped is made again, and filled from the log', async () => {
+  await using database = await postgres.migrated();
+  const last = await append(30);
+  await using first = await running(database);
+  await using second = await running(database);
+  const hasCaughtUp = (): boolean => [first, second].some(({ projector }) => projector.position >= last);
+  await until('one of them has caught up', hasCaughtUp);
+  await postgres.drop(database);
+  await until('it is away', () => !hasCaughtUp());
+  await until('one of them has caught up again', hasCaughtUp, 20_000);
+  expect(await rowsOf(database)).toEqual(await undisturbed());
+  expect([...first.errors(), ...second.errors()]).toEqual([]);
 });
 
 test('connections that are killed again and again, and a crash of the server, cost no row and double none', async () => {

@@ -158,6 +158,15 @@ export class Host implements AsyncDisposable {
     await until('the killed Host is gone', () => ended(child), STOP_MS);
   }
 
+  /** SIGSTOP: the process stands still, with all its connections, until `resume`. */
+  pause(): void {
+    this.#child?.kill('SIGSTOP');
+  }
+
+  resume(): void {
+    this.#child?.kill('SIGCONT');
+  }
+
   /** The same data directory and environment again, `env` over it; a Host that still runs is stopped before. */
   async restart(env: Environment = {}): Promise<void> {
     if (this.#child !== undefined && !ended(this.#child)) await this.stop();

@@ -24,9 +24,13 @@ export class SessionClient {
   readonly accepted: AcceptedCommand[] = [];
   /** Every record that the tail has delivered, in the order of delivery. */
   readonly tailed: EventRecord[] = [];
+  /** Requests that were sent again, because nobody had said what became of them. */
+  retries = 0;
   readonly #client: TenantClient;
   readonly #random: Random;
   readonly #stop = new AbortController();
+  #connections = 0;
+  #turns = 0;
   #sending: Promise<void> = Promise.resolve();
   #tailing: Promise<void> = Promise.resolve();
 
@@ -34,6 +38,16 @@ export class SessionClient {
     this.#client = client;
     this.sessionId = sessionId;
     this.#random = random;
+  }
+
+  /** Streams that were opened after the first one had ended. */
+  get reconnects(): number {
+    return Math.max(0, this.#connections - 1);
+  }
+
+  /** Messages whose turn has ended before its eyes. */
+  get turns(): number {
+    return this.#turns;
   }
 
   start(): void {
@@ -62,10 +76,11 @@ export class SessionClient {
       const ids = { requestId: `rq-${randomUUID()}`, idempotencyKey: randomUUID() };
       const turnId = await this.#accept(ids);
       if (turnId !== null) await this.#turnEnd(turnId);
+      this.#turns++;
     }
   }
 
-  /** Until the Host has said 202; no answer, a connection cut or 503 says nothing about whether it was recorded. */
+  /** Until the Host has said 202; no answer, a connection cut, 502 or 503 says nothing about whether it was recorded. */
   async #accept(ids: { requestId: string; idempotencyKey: string }): Promise<string | null> {
     const content = JSON.stringify({ fixture: this.#script() });
     for (;;) {
@@ -76,9 +91,10 @@ export class SessionClient {
         this.accepted.push({ requestId, turnId, cursor });
         return turnId;
       }
-      if (answer !== null && answer.status !== 503) {
+      if (answer !== null && answer.status !== 503 && answer.status !== 502) {
         throw new Error(`a message was refused: ${answer.status} ${answer.text}`);
       }
+      this.retries++;
       await delay(PAUSE_MS);
     }
   }
@@ -107,6 +123,7 @@ export class SessionClient {
     while (this.tailed.length < this.#wanted) {
       const start = lastEventId === undefined ? {} : { lastEventId };
       const reader = await this.#client.events(this.sessionId, start).catch(() => null);
+      if (reader !== null) this.#connections++;
       if (reader !== null) lastEventId = (await this.#read(reader)) ?? lastEventId;
       await delay(PAUSE_MS);
     }

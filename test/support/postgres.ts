@@ -41,6 +41,11 @@ export class TestPostgres implements AsyncDisposable {
     return new TestDatabase(await this.#create(TEMPLATE));
   }
 
+  /** As an operator would who takes the wrong one: with whoever is connected to it. */
+  async drop(database: TestDatabase): Promise<void> {
+    await this.query(`drop database ${new URL(database.url).pathname.slice(1)} with (force)`);
+  }
+
   /** A statement in the server's own database. */
   async query(text: string): Promise<unknown[]> {
     return await query(this.#server.url, text);

@@ -20,6 +20,7 @@ export class TcpProxy implements AsyncDisposable {
   #dropsRequests = false;
   #delayMs = 0;
   #isAway = false;
+  #isHeld = false;
   #instead: string | null = null;
   #repliesLost = 0;
 
@@ -27,10 +28,11 @@ export class TcpProxy implements AsyncDisposable {
     this.#listener = listener;
   }
 
-  static async start(target: number): Promise<TcpProxy> {
+  /** To a port, or to where a server that comes back on another port is just now. */
+  static async start(target: number | (() => number)): Promise<TcpProxy> {
     const listener = createServer();
     const proxy = new TcpProxy(listener);
-    listener.on('connection', (client) => proxy.#join(client, target));
+    listener.on('connection', (client) => proxy.#join(client, typeof target === 'number' ? target : target()));
     listener.listen(0, '127.0.0.1');
     await once(listener, 'listening');
     return proxy;
@@ -54,6 +56,14 @@ export class TcpProxy implements AsyncDisposable {
     this.#delayMs = 0;
     this.#isAway = false;
     this.#instead = null;
+    this.#isHeld = false;
+    for (const { client, server } of this.#pairs) for (const socket of [client, server]) socket.resume();
+  }
+
+  /** A black hole from now on: connections stay, new ones are taken, and nothing arrives on either side until `pass`. */
+  hold(): void {
+    this.#isHeld = true;
+    for (const { client, server } of this.#pairs) for (const socket of [client, server]) socket.pause();
   }
 
   /** The server's bytes are lost from now on, or after so many more: it has stored what it was sent, nobody hears of it. */
@@ -125,6 +135,7 @@ export class TcpProxy implements AsyncDisposable {
       return this.#dropsRequests || this.#instead !== null ? null : chunk;
     });
     this.#pump(server, client, (chunk) => this.#reply(chunk));
+    if (this.#isHeld) for (const socket of [client, server]) socket.pause();
   }
 
   #pump(from: Socket, to: Socket, filter: (chunk: Buffer) => Buffer | null): void {

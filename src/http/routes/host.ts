@@ -22,10 +22,12 @@ export interface HostRouteParts {
   readonly version: string;
   readonly features: readonly string[];
   readonly checks: () => Promise<Checks>;
+  /** The node is about to stop: whoever asks whether it is ready shall send the next request elsewhere. */
+  readonly isDraining: () => boolean;
 }
 
 /** Liveness, readiness, and who the caller is. */
-export function hostRoutes({ service, version, features, checks }: HostRouteParts): FastifyPluginAsyncZod {
+export function hostRoutes({ service, version, features, checks, isDraining }: HostRouteParts): FastifyPluginAsyncZod {
   return async (app) => {
     const open = { rules: { access: null } };
     const protocol = { ...PROTOCOL, features: [...features] };
@@ -37,7 +39,7 @@ export function hostRoutes({ service, version, features, checks }: HostRoutePart
       { config: open, schema: { response: { 200: wire.ready, 503: wire.ready } } },
       async (_request, reply) => {
         const found = await checks();
-        const ok = Object.values(found).every((check: Check) => check.ok);
+        const ok = !isDraining() && Object.values(found).every((check: Check) => check.ok);
         return await reply.code(ok ? 200 : 503).send({ status: ok ? 'ready' : 'not_ready', checks: found });
       },
     );

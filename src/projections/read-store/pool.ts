@@ -54,8 +54,20 @@ const checkingRows: Interceptor = {
 /** Conditions of Postgres (SQLSTATE) that pass by themselves: connection, resources, operator intervention, retries. */
 const PASSING_CLASSES = ['08', '53', '57', '40', '55', '58'];
 
+/** The database, a schema of it or a table is not there: it was dropped, and will be made and filled again. */
+const GONE = ['3D000', '3F000', '42P01'];
+
+/** Whether an error says that the read models have been dropped. */
+export function isGone(error: unknown): boolean {
+  for (let cause: unknown = error; cause instanceof Error; cause = cause.cause) {
+    if ('code' in cause && GONE.some((state) => state === cause.code)) return true;
+  }
+  return false;
+}
+
 /** Whether an error says that the database is out of reach, rather than that a statement or its data is wrong. */
 export function isUnavailable(error: unknown): boolean {
+  if (isGone(error)) return true;
   for (let cause: unknown = error; cause instanceof Error; cause = cause.cause) {
     const code: unknown = 'code' in cause ? cause.code : undefined;
     if (typeof code === 'string') {

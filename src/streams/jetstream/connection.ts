@@ -64,20 +64,17 @@ export function watchConnection(connection: NatsConnection): () => boolean {
   return () => connected;
 }
 
+/** `url`: one server or several of a cluster, separated by commas; whichever can be reached is used. */
 function connectionOptions(url: string): Parameters<typeof connect>[0] {
-  let parsed: URL;
-  try {
-    parsed = new URL(url.includes('://') ? url : `nats://${url}`);
-  } catch (cause) {
-    throw new NatsSetupError('NATS_URL is no URL. Write nats://user:password@host:4222.', { cause });
-  }
+  const servers = url.split(',').map(serverOf);
   // The credentials of the URL are passed on by name: a client that left them out would look like a refused server.
-  const user = decodeURIComponent(parsed.username);
-  const pass = decodeURIComponent(parsed.password);
+  const { username = '', password = '' } = servers.find((server) => server.username !== '') ?? {};
+  const user = decodeURIComponent(username);
+  const pass = decodeURIComponent(password);
   return {
-    servers: `${parsed.hostname}:${parsed.port === '' ? '4222' : parsed.port}`,
+    servers: servers.map(({ hostname, port }) => `${hostname}:${port === '' ? '4222' : port}`),
     ...(user === '' ? {} : pass === '' ? { token: user } : { user, pass }),
-    ...(parsed.protocol === 'tls:' ? { tls: {} } : {}),
+    ...(servers.some(({ protocol }) => protocol === 'tls:') ? { tls: {} } : {}),
     maxReconnectAttempts: -1,
     reconnectTimeWait: 100,
     reconnectJitter: 100,
@@ -87,6 +84,18 @@ function connectionOptions(url: string): Parameters<typeof connect>[0] {
     pingInterval: 5_000,
     maxPingOut: 2,
   };
+}
+
+function serverOf(text: string): URL {
+  const address = text.trim();
+  try {
+    return new URL(address.includes('://') ? address : `nats://${address}`);
+  } catch (cause) {
+    throw new NatsSetupError(
+      'NATS_URL is no URL. Write nats://user:password@host:4222, several servers of a cluster separated by commas.',
+      { cause },
+    );
+  }
 }
 
 function checkServer(connection: NatsConnection): void {

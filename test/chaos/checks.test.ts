@@ -1,0 +1,93 @@
+import { describe, expect, test } from 'vitest';
+import { checkCommands, checkFiles, checkSession, compareOrder } from './checks.ts';
+import type { LoggedEvent, Sent, StoredCommand } from './checks.ts';
+
+/** The checker is only worth something if it sees what it is there for. */
+
+describe('what a reader saw', () => {
+  const truth = ['a', 'b', 'c', 'd'];
+  const none = { lost: 0, doubled: 0, reordered: 0, invented: 0 };
+
+  test.each([
+    ['everything', truth, none],
+    ['one is lost', ['a', 'b', 'd'], { ...none, lost: 1 }],
+    ['the last is lost', ['a', 'b', 'c'], { ...none, lost: 1 }],
+    ['one is doubled', ['a', 'b', 'b', 'c', 'd'], { ...none, doubled: 1 }],
+    ['one is doubled later', ['a', 'b', 'c', 'd', 'b'], { ...none, doubled: 1 }],
+    ['two are reordered', ['a', 'c', 'b', 'd'], { ...none, reordered: 1 }],
+    ['one is nobody’s', ['a', 'b', 'c', 'd', 'x'], { ...none, invented: 1 }],
+    ['nothing', [], { ...none, lost: 4 }],
+  ])('%s', (_what, seen, found) => {
+    expect(compareOrder(truth, seen)).toEqual(found);
+  });
+});
+
+describe('commands', () => {
+  const stored: StoredCommand = { sessionId: 's', requestId: 'r', turnId: 't', cursor: 'c' };
+  const accepted: Sent = { sessionId: 's', requestId: 'r', outcome: { kind: 'accepted', turnId: 't', cursor: 'c' } };
+  const refused: Sent = { ...accepted, outcome: { kind: 'refused', code: 'session_busy' } };
+
+  const nothing = { lost: 0, doubled: 0, problems: 0 };
+
+  test.each([
+    ['accepted and stored', [accepted], [stored], {}],
+    ['refused and not stored', [refused], [], {}],
+    ['accepted and lost', [accepted], [], { lost: 1, problems: 1 }],
+    ['accepted and doubled', [accepted], [stored, stored], { doubled: 1, problems: 1 }],
+    ['refused and stored', [refused], [stored], { problems: 1 }],
+    ['stored with another turn', [accepted], [{ ...stored, turnId: 'u' }], { problems: 1 }],
+    ['stored at another place', [accepted], [{ ...stored, cursor: 'd' }], { problems: 1 }],
+    ['never settled', [{ ...accepted, outcome: { kind: 'unknown' as const } }], [], { problems: 1 }],
+    ['sent by nobody', [], [stored], { problems: 1 }],
+  ])('%s', (_what, sent, found, wrong) => {
+    const { lost, doubled, problems } = checkCommands(sent, found);
+    expect({ lost, doubled, problems: problems.length }).toEqual({ ...nothing, ...wrong });
+  });
+});
+
+describe('a session at rest', () => {
+  const event = (type: string, data: Record<string, unknown> = {}, isCanonical = true): LoggedEvent => ({
+    type,
+    data: { turnId: 't', ...data },
+    isCanonical,
+  });
+  const started = event('turn.started', {}, false);
+  const ended = event('turn.completed');
+  const asked = event('model.requested', { callId: 'm' }, false);
+  const answered = event('model.completed', { callId: 'm' }, false);
+  const offered = event('action.pending', { actionId: 'a' });
+  const claimed = event('action.claimed', { actionId: 'a', generation: 1 });
+  const done = event('action.completed', { actionId: 'a' });
+
+  test.each([
+    ['nothing is wrong', [started, asked, answered, offered, claimed, done, ended], 0],
+    ['a turn without an end', [started, asked, answered], 1],
+    ['a turn with two ends', [started, ended, ended], 2],
+    ['a turn that goes on', [started, ended, event('message.assistant')], 1],
+    ['a bill after the end is no event that readers see', [started, ended, event('model.reported', {}, false)], 0],
+    ['a call without an outcome', [started, asked, ended], 1],
+    ['a call with two', [started, asked, answered, answered, ended], 1],
+    ['an action without an end', [started, offered, claimed, ended], 1],
+    ['a generation that is claimed twice', [started, offered, claimed, claimed, done, ended], 1],
+    ['an action that ends twice', [started, offered, claimed, done, done, ended], 1],
+  ])('%s', (_what, events, problems) => {
+    expect(checkSession('s', events)).toHaveLength(problems);
+  });
+});
+
+describe('files', () => {
+  const file = { name: 'f', size: 3 };
+
+  test.each([
+    ['accepted and there', { outcome: 'accepted', stored: [file], used: 3 }, 0],
+    ['unknown and there', { outcome: 'unknown', stored: [file], used: 3 }, 0],
+    ['unknown and not there', { outcome: 'unknown', stored: [], used: 0 }, 0],
+    ['accepted and lost', { outcome: 'accepted', stored: [], used: 0 }, 1],
+    ['doubled', { outcome: 'accepted', stored: [file, file], used: 6 }, 1],
+    ['refused and there', { outcome: 'refused', stored: [file], used: 3 }, 1],
+    ['cut short', { outcome: 'accepted', stored: [{ ...file, size: 2 }], used: 2 }, 1],
+    ['counted wrongly', { outcome: 'accepted', stored: [file], used: 4 }, 1],
+  ] as const)('%s', (_what, { outcome, stored, used }, problems) => {
+    expect(checkFiles([{ ...file, outcome }], stored, used).problems).toHaveLength(problems);
+  });
+});

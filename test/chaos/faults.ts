@@ -1,0 +1,210 @@
+import type { Role } from '#src/app/config.ts';
+import { delay } from '#src/lib/backoff.ts';
+import type { Cluster, ClusterNode } from '../support/cluster/cluster.ts';
+import type { ClusterServer } from '../support/cluster/nats-cluster.ts';
+import type { Random } from '../support/random.ts';
+import type { TcpProxy } from '../support/tcp-proxy.ts';
+import { startAgain } from './supervisor.ts';
+import type { Supervisor } from './supervisor.ts';
+
+/** What is done to an installation; each fault is over, and mended, when its promise resolves. */
+
+interface Context {
+  readonly cluster: Cluster;
+  readonly supervisor: Supervisor;
+  readonly random: Random;
+}
+
+/** `touches`: faults that touch the same part never overlap, or nothing would be left to fail over to. */
+interface Fault {
+  readonly name: string;
+  readonly weight: number;
+  readonly touches: 'hosts' | 'nats' | 'postgres' | 'links';
+  readonly run: (context: Context) => Promise<void>;
+}
+
+/** Longer than every lease: a worker's is 4 s, a dispatcher's and a work item's 10 s, an executor's in this run 5 s. */
+const PAUSE_MS = { min: 11_000, max: 13_000 };
+const EVENT_STREAM = 'EVT_0';
+const QUOTA_BYTES = 20_000;
+
+const killHost = (role: Role, weight: number): Fault => ({
+  name: `kill -9 a Host (${role})`,
+  weight,
+  touches: 'hosts',
+  run: async ({ cluster, supervisor, random }) => {
+    await supervisor.kill(pick(random, cluster.of(role)), random.int(0, 1_500));
+  },
+});
+
+export const FAULTS: readonly Fault[] = [
+  killHost('commands', 3),
+  killHost('reads', 2),
+  killHost('projector', 2),
+  killHost('engine', 3),
+  {
+    name: 'SIGSTOP a Host beyond its leases',
+    weight: 2,
+    touches: 'hosts',
+    run: async ({ cluster, random }) => {
+      const { host } = pick(random, cluster.nodes);
+      host.pause();
+      await delay(random.int(PAUSE_MS.min, PAUSE_MS.max));
+      host.resume();
+    },
+  },
+  {
+    name: 'kill -9 a NATS follower',
+    weight: 2,
+    touches: 'nats',
+    run: async (context) => await killServers([await follower(context)], context.random),
+  },
+  {
+    name: 'kill -9 the NATS leader of the log',
+    weight: 2,
+    touches: 'nats',
+    run: async (context) => {
+      const { cluster, random } = context;
+      const leader = await cluster.nats.leaderOf(EVENT_STREAM).catch(() => null);
+      await killServers([leader ?? (await follower(context))], random);
+      await cluster.nats.ready();
+    },
+  },
+  {
+    name: 'kill -9 all NATS servers',
+    weight: 1,
+    touches: 'nats',
+    run: async ({ cluster, random }) => {
+      await killServers(cluster.nats.servers, random);
+      await cluster.nats.ready();
+    },
+  },
+  {
+    name: 'SIGSTOP a NATS server',
+    weight: 1,
+    touches: 'nats',
+    run: async ({ cluster, random }) => {
+      const server = pick(random, cluster.nats.servers);
+      server.pause();
+      await delay(random.int(PAUSE_MS.min, PAUSE_MS.max));
+      server.resume();
+      await cluster.nats.ready();
+    },
+  },
+  {
+    name: 'the disk quota of the log is full',
+    weight: 1,
+    touches: 'nats',
+    run: async ({ cluster, random }) => {
+      await startAgain(async () => await cluster.nats.limitBytes(EVENT_STREAM, QUOTA_BYTES));
+      await delay(random.int(3_000, 5_000));
+      await startAgain(async () => await cluster.nats.limitBytes(EVENT_STREAM, null));
+    },
+  },
+  {
+    name: 'kill -9 Postgres',
+    weight: 2,
+    touches: 'postgres',
+    run: async ({ cluster, random }) => {
+      await cluster.postgres.kill();
+      await delay(random.int(0, 3_000));
+      await startAgain(async () => await cluster.postgres.restart());
+    },
+  },
+  link('cut the links of a Host to NATS', async ({ links }) => {
+    for (const proxy of links.nats) proxy.cutAll();
+    await Promise.resolve();
+  }),
+  link('hold the links of a Host to NATS', async ({ links }, random) => await held(links.nats, random)),
+  link('delay the links of a Host to NATS', async ({ links }, random) => {
+    for (const proxy of links.nats) proxy.delayBy(random.int(50, 400));
+    await delay(random.int(2_000, 6_000));
+    for (const proxy of links.nats) proxy.pass();
+  }),
+  link('cut the link of a Host to Postgres', async ({ links }, random) => {
+    links.postgres.goAway();
+    await delay(random.int(500, 3_000));
+    links.postgres.pass();
+  }),
+  link('hold the link of a Host to Postgres', async ({ links }, random) => await held([links.postgres], random)),
+];
+
+function link(name: string, run: (node: ClusterNode, random: Random) => Promise<void>): Fault {
+  return {
+    name,
+    weight: 1,
+    touches: 'links',
+    run: async ({ cluster, random }) => await run(pick(random, cluster.nodes), random),
+  };
+}
+
+async function held(proxies: readonly TcpProxy[], random: Random): Promise<void> {
+  for (const proxy of proxies) proxy.hold();
+  await delay(random.int(1_000, 8_000));
+  for (const proxy of proxies) proxy.pass();
+}
+
+async function follower({ cluster, random }: Context): Promise<ClusterServer> {
+  const leader = await cluster.nats.leaderOf(EVENT_STREAM).catch(() => null);
+  return pick(
+    random,
+    cluster.nats.servers.filter((server) => server !== leader),
+  );
+}
+
+async function killServers(servers: readonly ClusterServer[], random: Random): Promise<void> {
+  await Promise.all(servers.map(async (server) => await server.kill()));
+  await delay(random.int(0, 2_000));
+  await Promise.all(servers.map(async (server) => await server.start()));
+}
+
+function pick<T>(random: Random, list: readonly T[]): T {
+  const one = list[random.int(0, list.length - 1)];
+  if (one === undefined) throw new Error('there is nothing to choose from');
+  return one;
+}
+
+export interface ScheduleOptions extends Context {
+  readonly forMs: number;
+  /** Between the beginnings of faults. */
+  readonly everyMs: { readonly min: number; readonly max: number };
+  readonly onFault: (name: string) => void;
+}
+
+/**
+ * Does one fault after another, and several at once where they touch different parts, for a while; resolves when the last
+ * one is over. First comes every kind once, then each as often as its weight says.
+ */
+export async function injectFaults(options: ScheduleOptions): Promise<void> {
+  const { cluster, supervisor, random, forMs, everyMs, onFault } = options;
+  const end = performance.now() + forMs;
+  const busy = new Map<Fault['touches'], Promise<void>>();
+  const failures: unknown[] = [];
+  let deck = shuffled(random, FAULTS);
+  while (performance.now() < end && failures.length === 0) {
+    if (deck.length === 0) deck = shuffled(random, WEIGHTED);
+    const at = deck.findIndex(({ touches }) => !busy.has(touches));
+    const [fault] = at < 0 ? [] : deck.splice(at, 1);
+    if (fault !== undefined) {
+      onFault(fault.name);
+      const over = fault.run({ cluster, supervisor, random }).then(
+        () => undefined,
+        (error: unknown) => void failures.push(error),
+      );
+      busy.set(
+        fault.touches,
+        over.then(() => void busy.delete(fault.touches)),
+      );
+    }
+    await delay(random.int(everyMs.min, everyMs.max));
+  }
+  await Promise.all(busy.values());
+  if (failures.length > 0) throw new AggregateError(failures, 'a fault could not be injected or mended');
+}
+
+const WEIGHTED = FAULTS.flatMap((fault) => Array.from({ length: fault.weight }, () => fault));
+
+function shuffled<T>(random: Random, list: readonly T[]): T[] {
+  const rest = [...list];
+  return list.map(() => rest.splice(random.int(0, rest.length - 1), 1)[0] as T);
+}

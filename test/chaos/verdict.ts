@@ -1,0 +1,190 @@
+import { ArtifactClient } from '../support/artifacts.ts';
+import type { EventRecord, TenantClient } from '../support/client.ts';
+import { audit } from '../support/cluster/audit.ts';
+import type { Cluster } from '../support/cluster/cluster.ts';
+import { until } from '../support/wait-until.ts';
+import { budgetList } from '#src/http/wire/budgets.ts';
+import { checkCommands, checkFiles, checkSession, compareOrder } from './checks.ts';
+import type { CommandCheck, StoredCommand } from './checks.ts';
+import { readSessions } from './evidence.ts';
+import type { LoggedSession } from './evidence.ts';
+import { StreamReader } from './readers.ts';
+import type { Rest } from './run.ts';
+import type { World } from './world.ts';
+
+/** What a run has shown. It is good when there are no problems; `lost`, `doubled` and `reordered` count them by kind. */
+export interface Verdict {
+  readonly faults: ReadonlyMap<string, number>;
+  readonly figures: Readonly<Record<string, number>>;
+  readonly lost: number;
+  readonly doubled: number;
+  readonly reordered: number;
+  readonly problems: readonly string[];
+}
+
+interface Run extends Rest {
+  readonly cluster: Cluster;
+  readonly world: World;
+  readonly faults: ReadonlyMap<string, number>;
+  /** Hosts that ended although nobody ended them. */
+  readonly exits: readonly string[];
+}
+
+const FRESH_MS = 60_000;
+
+export async function verdictOf(run: Run): Promise<Verdict> {
+  const { cluster, world, record, readers, restless, exits, faults } = run;
+  const { tenant } = world;
+  const logged = await readSessions(cluster, tenant.tenantId, world.sessions);
+  const commands = checkCommands(record.sent, storedCommands(logged, run.pages));
+  const files = await checkedFiles(tenant, run);
+  const readings = checkReaders(run, logged);
+  const problems = [
+    ...restless.map((session) => `does not come to rest: ${session}`),
+    ...record.broken,
+    ...exits.map((exit) => `a Host ended by itself: ${exit}`),
+    ...commands.problems,
+    ...files.problems,
+    ...readings.problems,
+    ...[...logged].flatMap(([id, { events }]) => checkSession(id, events)),
+    ...(await checkLedger(tenant, logged)),
+    ...(await audited(cluster)),
+  ];
+  const accepted = record.sent.filter(({ outcome }) => outcome.kind === 'accepted').length;
+  const figures = {
+    'commands sent': record.sent.length,
+    'commands accepted': accepted,
+    'commands refused': record.sent.length - accepted,
+    'requests sent again': record.retries,
+    'files accepted': record.files.filter(({ outcome }) => outcome === 'accepted').length,
+    sessions: world.sessions.length,
+    'events in the log': sum([...logged.values()], ({ events }) => events.length),
+    'events that readers see': sum([...run.pages.values()], ({ length }) => length),
+    'SSE readers': readers.filter(({ kind }) => kind === 'stream').length,
+    'SSE reconnects': sum(readers, (reader) => (reader instanceof StreamReader ? reader.reconnects : 0)),
+    'page readers': readers.filter(({ kind }) => kind === 'pages').length,
+  };
+  return {
+    faults,
+    figures,
+    lost: commands.lost + files.lost + readings.lost,
+    doubled: commands.doubled + files.doubled + readings.doubled,
+    reordered: readings.reordered,
+    problems,
+  };
+}
+
+/** Commands that the log has, with the cursor by which readers know their place. */
+function storedCommands(logged: ReadonlyMap<string, LoggedSession>, pages: Rest['pages']): StoredCommand[] {
+  return [...logged].flatMap(([sessionId, { canonical }]) => {
+    const own = new Set(canonical);
+    const items = (pages.get(sessionId) ?? []).filter(
+      ({ eventId, type }) => own.has(eventId) && type.startsWith('command.'),
+    );
+    return items.map(({ turnId, cursor, payload }) => {
+      return { sessionId, turnId, cursor, requestId: String(Reflect.get(Object(payload), 'requestId')) };
+    });
+  });
+}
+
+/** Streams and pages against the log: each record once, in its order, and the same text for everyone. */
+function checkReaders({ readers, pages }: Run, logged: ReadonlyMap<string, LoggedSession>) {
+  const total = { lost: 0, doubled: 0, reordered: 0 };
+  const problems: string[] = [];
+  const compare = (what: string, truth: readonly string[], seen: readonly string[]): void => {
+    const { lost, doubled, reordered, invented } = compareOrder(truth, seen);
+    total.lost += lost;
+    total.doubled += doubled;
+    total.reordered += reordered;
+    if (lost + doubled + reordered + invented === 0) return;
+    problems.push(`${what}: ${lost} lost, ${doubled} doubled, ${reordered} reordered, ${invented} that nobody wrote`);
+  };
+  for (const [sessionId, items] of pages) {
+    const own = new Set(logged.get(sessionId)?.canonical);
+    // What a fork inherits lies in the logs of its ancestors, and comes before everything of its own.
+    const inherited = items.slice(
+      0,
+      items.findIndex(({ eventId }) => own.has(eventId)),
+    );
+    const truth = [...inherited.map(({ eventId }) => eventId), ...own];
+    compare(`the history of ${sessionId}`, truth, ids(items));
+  }
+  for (const { kind, sessionId, records } of readers) {
+    const items = pages.get(sessionId) ?? [];
+    compare(`a reader (${kind}) of ${sessionId}`, ids(items), ids(records));
+    const texts = new Map(items.map((item) => [item.eventId, JSON.stringify(item)]));
+    const other = records.filter((item) => texts.get(item.eventId) !== JSON.stringify(item));
+    if (other.length > 0)
+      problems.push(`a reader (${kind}) of ${sessionId} was told ${other.length} records differently`);
+  }
+  return { ...total, problems };
+}
+
+const ids = (items: readonly EventRecord[]): string[] => items.map(({ eventId }) => eventId);
+
+/** What was reserved for uploads that died comes back by itself, within the bound of an operation. */
+async function checkedFiles(tenant: TenantClient, { record }: Run): Promise<CommandCheck> {
+  const client = new ArtifactClient(tenant);
+  const look = async (): Promise<CommandCheck> => {
+    const list = await client.list();
+    const stored = await Promise.all(
+      list.map(async ({ artifactId, name }) => {
+        const { bytes } = await client.content(artifactId);
+        return { name, size: bytes.length };
+      }),
+    );
+    return checkFiles(record.files, stored, (await client.use()).usedBytes);
+  };
+  const right = await until(
+    'the files are right',
+    async () => {
+      const check = await look();
+      return check.problems.length === 0 && check;
+    },
+    FRESH_MS,
+  ).catch(() => null);
+  return right ?? (await look());
+}
+
+/** The ledger shows every call that the log has, and the budget has counted every token of it. */
+async function checkLedger(tenant: TenantClient, logged: ReadonlyMap<string, LoggedSession>): Promise<string[]> {
+  const problems: string[] = [];
+  let tokens = 0;
+  for (const [sessionId, { events }] of logged) {
+    const withheld = new Set(events.filter(({ type }) => type === 'model.withheld').map(({ data }) => data['callId']));
+    const asked = events.filter(({ type, data }) => type === 'model.requested' && !withheld.has(data['callId']));
+    const shown = await callsOf(tenant, sessionId);
+    if (shown.length !== asked.length) {
+      problems.push(`${sessionId}: the ledger has ${shown.length} calls, the log ${asked.length}`);
+    }
+    tokens += sum(shown, ({ usage }) => usage.totalTokens);
+  }
+  const answer = await tenant.request({ path: '/v1/tenant/budgets' });
+  const spent = budgetList.parse(answer.json).budgets.find(({ id }) => id === 'all')?.spentTokens;
+  if (spent !== tokens) problems.push(`the budget has counted ${spent} tokens, the ledger has ${tokens}`);
+  return problems;
+}
+
+async function callsOf(tenant: TenantClient, sessionId: string) {
+  const all = [];
+  for (let cursor: string | null = null; ;) {
+    const query: string = cursor === null ? '?limit=200' : `?limit=200&cursor=${encodeURIComponent(cursor)}`;
+    const page = await tenant.calls(sessionId, query);
+    all.push(...page.calls);
+    if (page.nextCursor === null) return all;
+    cursor = page.nextCursor;
+  }
+}
+
+async function audited(cluster: Cluster): Promise<string[]> {
+  const problems: string[] = [];
+  for (const what of ['verify', 'replay'] as const) {
+    const { code, text } = await audit(cluster, what);
+    if (code !== 0) problems.push(`audit ${what}: ${text.slice(-2_000)}`);
+  }
+  return problems;
+}
+
+function sum<T>(list: readonly T[], of: (one: T) => number): number {
+  return list.reduce((total, one) => total + of(one), 0);
+}

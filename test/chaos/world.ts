@@ -1,0 +1,45 @@
+import { AdminClient } from '../support/client.ts';
+import type { TenantClient } from '../support/client.ts';
+import type { Cluster } from '../support/cluster/cluster.ts';
+import { ExecutorClient, registerExecutor } from '../support/executor.ts';
+import { until } from '../support/wait-until.ts';
+
+/** The tenant that all clients of a run work in, and its sessions; forks join them. */
+export interface World {
+  readonly tenant: TenantClient;
+  readonly executorToken: string;
+  readonly sessions: string[];
+}
+
+const TOOLS = [
+  { name: 'work', inputSchema: { type: 'object' } },
+  { name: 'careful', inputSchema: { type: 'object' }, approval: 'always' },
+];
+/** Far away: it is there so that every call is counted. */
+const TENANT_TOKENS = 1_000_000_000;
+/** Near: turns pause at it until somebody raises it. */
+export const SESSION_TOKENS = 2_000;
+const BUDGETED_SESSIONS = 2;
+
+export async function makeWorld(cluster: Cluster, sessionCount: number): Promise<World> {
+  const tenant = await new AdminClient(cluster).createTenant();
+  await tenant.saveAgent('agent', { tools: TOOLS });
+  const sessions = Array.from({ length: sessionCount }, (_, n) => `chaos/${n + 1}`);
+  for (const id of sessions) await tenant.openSession(id);
+  const ofSessions = sessions.slice(0, BUDGETED_SESSIONS).map((sessionId, n) => {
+    return { id: `near-${n}`, scope: 'session', sessionId, period: 'total', limitTokens: SESSION_TOKENS };
+  });
+  const all = { id: 'all', scope: 'tenant', period: 'total', limitTokens: TENANT_TOKENS };
+  const budgets = [all, ...ofSessions];
+  const saved = await tenant.request({ method: 'PUT', path: '/v1/tenant/budgets', body: { budgets } });
+  if (saved.status !== 200) throw new Error(`the budgets were not saved: ${saved.text}`);
+  const executorToken = await registerExecutor(tenant);
+  const executor = new ExecutorClient(tenant, executorToken);
+  for (const { url, role } of cluster.nodes) {
+    if (role !== 'reads') continue;
+    const isKnown = async (): Promise<boolean> =>
+      (await executor.at({ url }).tenant.request({ path: '/v1/actions' })).status === 200;
+    await until(`${url} knows the executor`, isKnown);
+  }
+  return { tenant, executorToken, sessions };
+}

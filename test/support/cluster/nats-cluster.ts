@@ -1,0 +1,192 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { jetstreamManager } from '@nats-io/jetstream';
+import type { JetStreamManager } from '@nats-io/jetstream';
+import { connect } from '@nats-io/transport-node';
+import type { NatsConnection } from '@nats-io/transport-node';
+import { spawnGuarded } from '#src/app/embedded/guarded-process.ts';
+import type { GuardedProcess } from '#src/app/embedded/guarded-process.ts';
+import { openLog } from '#src/app/embedded/log-file.ts';
+import { findNatsServer } from '#src/app/embedded/nats-server.ts';
+import { bareEnvironment } from '#src/app/embedded/run-command.ts';
+import { freePort } from '../free-port.ts';
+import { until } from '../wait-until.ts';
+
+const SERVERS = 3;
+const USER = 'host';
+const PASSWORD = 'of-a-test-cluster';
+const READY_MS = 60_000;
+
+/** One nats-server of the cluster, in a process of its own, on the same port over restarts. */
+export class ClusterServer {
+  readonly name: string;
+  readonly port: number;
+  readonly #directory: string;
+  #process: GuardedProcess | null = null;
+  #isPaused = false;
+
+  constructor(name: string, port: number, directory: string) {
+    this.name = name;
+    this.port = port;
+    this.#directory = directory;
+  }
+
+  get configFile(): string {
+    return join(this.#directory, `${this.name}.conf`);
+  }
+
+  get storeDirectory(): string {
+    return join(this.#directory, this.name);
+  }
+
+  get isRunning(): boolean {
+    return this.#process !== null && !this.#process.hasExited() && !this.#isPaused;
+  }
+
+  async start(): Promise<void> {
+    const binary = await findNatsServer({ report: () => undefined });
+    const log = await openLog(join(this.#directory, `${this.name}.log`));
+    try {
+      this.#process = await spawnGuarded({
+        command: binary.path,
+        args: ['-c', this.configFile],
+        pidFile: join(this.#directory, `${this.name}.pid`),
+        logFd: log.fd,
+        env: bareEnvironment(),
+        cwd: this.#directory,
+        signal: 'SIGTERM',
+        insist: 'SIGTERM',
+      });
+    } finally {
+      await log.close();
+    }
+    this.#isPaused = false;
+  }
+
+  async kill(): Promise<void> {
+    if (this.#process === null || this.#process.hasExited()) return;
+    process.kill(this.#process.pid, 'SIGKILL');
+    await this.#process.exited;
+  }
+
+  /** SIGSTOP: it stands still with all its connections, as a server whose machine does not get on. */
+  pause(): void {
+    if (this.#process === null || this.#process.hasExited()) return;
+    process.kill(this.#process.pid, 'SIGSTOP');
+    this.#isPaused = true;
+  }
+
+  resume(): void {
+    if (this.#process === null || this.#process.hasExited()) return;
+    process.kill(this.#process.pid, 'SIGCONT');
+    this.#isPaused = false;
+  }
+
+  async stop(): Promise<void> {
+    this.resume();
+    await this.#process?.stop();
+  }
+}
+
+/** Three nats-servers with JetStream as one cluster, every acknowledged write on the disks of two. */
+export class NatsCluster implements AsyncDisposable {
+  readonly servers: readonly ClusterServer[];
+  readonly directory: string;
+  #connection: NatsConnection | null = null;
+
+  private constructor(directory: string, servers: readonly ClusterServer[]) {
+    this.directory = directory;
+    this.servers = servers;
+  }
+
+  static async start(): Promise<NatsCluster> {
+    const directory = await mkdtemp(join(tmpdir(), 'agent-host-cluster-'));
+    const routes = await Promise.all(Array.from({ length: SERVERS }, freePort));
+    const ports = await Promise.all(Array.from({ length: SERVERS }, freePort));
+    const servers = ports.map((port, n) => new ClusterServer(`n${n + 1}`, port, directory));
+    const cluster = new NatsCluster(directory, servers);
+    try {
+      for (const [n, server] of servers.entries()) {
+        await writeFile(server.configFile, configuration(server, routes[n] ?? 0, routes));
+      }
+      await Promise.all(servers.map(async (server) => await server.start()));
+      await cluster.ready();
+    } catch (error) {
+      await cluster[Symbol.asyncDispose]();
+      throw error;
+    }
+    return cluster;
+  }
+
+  /** With user and password in it: all servers, or through these ports. */
+  urlThrough(ports: readonly number[] = this.servers.map(({ port }) => port)): string {
+    return ports.map((port) => `nats://${USER}:${PASSWORD}@127.0.0.1:${port}`).join(',');
+  }
+
+  /** A connection of the test's own, to whichever server answers; it stays for as long as the cluster does. */
+  async #connected(): Promise<NatsConnection> {
+    const servers = this.servers.map(({ port }) => `127.0.0.1:${port}`);
+    const options = { servers, user: USER, pass: PASSWORD, maxReconnectAttempts: -1, reconnectTimeWait: 100 };
+    this.#connection ??= await connect({ ...options, timeout: 2_000, pingInterval: 2_000, maxPingOut: 1 });
+    return this.#connection;
+  }
+
+  /** Waits until the servers have agreed on who leads: streams can be made, and those that are there answer. */
+  async ready(): Promise<void> {
+    await until('the NATS cluster answers', async () => await this.#answers().catch(() => false), READY_MS);
+  }
+
+  async #manager(timeout: number): Promise<JetStreamManager> {
+    return await jetstreamManager(await this.#connected(), { checkAPI: false, timeout });
+  }
+
+  async #answers(): Promise<boolean> {
+    const manager = await this.#manager(1_000);
+    for await (const { config } of manager.streams.list()) {
+      const { cluster } = await manager.streams.info(config.name);
+      if (cluster?.leader === undefined || cluster.leader === '') return false;
+    }
+    return true;
+  }
+
+  /** Who leads a stream; null while nobody does. */
+  async leaderOf(stream: string): Promise<ClusterServer | null> {
+    const manager = await this.#manager(1_000);
+    const { cluster } = await manager.streams.info(stream);
+    return this.servers.find(({ name }) => name === cluster?.leader) ?? null;
+  }
+
+  /** Lets a stream take so many bytes more and then refuse, as on a disk that is full; null: as many as there is room for. */
+  async limitBytes(stream: string, more: number | null): Promise<void> {
+    const manager = await this.#manager(5_000);
+    const { state } = await manager.streams.info(stream);
+    await manager.streams.update(stream, { max_bytes: more === null ? -1 : state.bytes + more });
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#connection?.close();
+    await Promise.all(this.servers.map(async (server) => await server.stop()));
+    await rm(this.directory, { recursive: true, force: true });
+  }
+}
+
+/** The addresses of the others are not told to clients: each Host reaches each server through a link of its own. */
+function configuration(server: ClusterServer, route: number, routes: readonly number[]): string {
+  const others = routes.filter((port) => port !== route).map((port) => `nats://127.0.0.1:${port}`);
+  return `server_name: ${server.name}
+listen: "127.0.0.1:${server.port}"
+max_payload: 8MB
+jetstream {
+  store_dir: ${JSON.stringify(server.storeDirectory)}
+  sync_interval: always
+}
+cluster {
+  name: test
+  listen: "127.0.0.1:${route}"
+  routes: ${JSON.stringify(others)}
+  no_advertise: true
+}
+authorization { user: "${USER}", password: "${PASSWORD}" }
+`;
+}
