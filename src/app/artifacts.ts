@@ -7,6 +7,7 @@ import { removeOrphan } from '../commands/artifact/remove-orphan.ts';
 import { artifactRef } from '../commands/artifact/parts.ts';
 import type { ArtifactParts } from '../commands/artifact/parts.ts';
 import { directoryObjects } from '../drivers/objects/directory.ts';
+import { measuredObjects } from '../drivers/objects/measured.ts';
 import type { ObjectStore } from '../drivers/objects/port.ts';
 import { s3Objects } from '../drivers/objects/s3.ts';
 import { ArtifactKeeper } from '../engine/artifact-keeper.ts';
@@ -20,7 +21,7 @@ import type { Directory } from '../projections/directory/directory.ts';
 import { artifactQueries } from '../projections/artifacts/queries.ts';
 import type { ReadStore } from '../projections/read-store/pool.ts';
 import type { Config } from './config.ts';
-import type { Metrics } from './metrics.ts';
+import type { Metrics } from './metrics/metrics.ts';
 import type { Stack } from './stack.ts';
 
 /** What the routes of artifacts need, but for what all routes share. */
@@ -52,7 +53,9 @@ export interface ArtifactsOptions {
 export async function openArtifacts(options: ArtifactsOptions): Promise<Artifacts> {
   const { config, dataDir, adminKey, logger, metrics, pool, directory, stack } = options;
   const { loop, artifacts, quotas, sessions } = options.write;
-  const objects = await openObjects(config, dataDir, stack);
+  const objects = measuredObjects(await openObjects(config, dataDir, stack), ({ operation, outcome, ms }) => {
+    metrics.objectOperations.observe({ operation, outcome }, ms / 1000);
+  });
   const parts: ArtifactParts = {
     ...{ loop, artifacts, quotas, sessions, objects },
     defaults: config.artifacts.limits,
@@ -63,7 +66,7 @@ export async function openArtifacts(options: ArtifactsOptions): Promise<Artifact
   const queries = artifactQueries(pool);
   const uploads = new Uploads(config.artifacts.uploads);
   stack.defer('uploads', endWithTenants(uploads, directory));
-  metrics.gauge('uploads_active', 'Uploads that this process is taking.', () => uploads.size);
+  metrics.sample('uploads_active', () => uploads.size);
   if (config.roles.includes('projector')) {
     const keeper = new ArtifactKeeper({ parts, queries, strayMs: config.artifacts.strayMs, logger });
     keeper.start();

@@ -26,6 +26,7 @@ export interface EngineOptions {
   readonly nodeId: string;
   readonly logger: Logger;
   readonly turns: number;
+  readonly onCall: NonNullable<ModelCallParts['onCall']>;
 }
 
 /** The engine of a node: its worker and, for each stream, a dispatcher. On a node without the role, only the outlook. */
@@ -44,6 +45,10 @@ export class Engine {
     return this.#worker?.active ?? 0;
   }
 
+  get unattended(): number {
+    return this.#dispatchers.reduce((count, { unattendedTurns }) => count + unattendedTurns, 0);
+  }
+
   get runner(): TurnRunner | null {
     return this.#worker;
   }
@@ -55,7 +60,7 @@ export class Engine {
   }
 
   async start(withRole: boolean): Promise<void> {
-    const { log, loop, sessions, models, budgets, files, conversations, nodeId, logger, turns } = this.#options;
+    const { log, loop, sessions, models, budgets, files, conversations, nodeId, logger, turns, onCall } = this.#options;
     await this.#liveness.start();
     if (!withRole) return;
     const workerId = newId('wk');
@@ -73,6 +78,7 @@ export class Engine {
       clock: systemClock,
       logger,
       concurrency: turns,
+      onCall,
     });
     this.#worker.start();
     this.#dispatchers = Array.from({ length: log.source.shards }, (_, shard) => {

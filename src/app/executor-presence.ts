@@ -68,6 +68,11 @@ export class ExecutorPresence implements Presence {
     await this.#writing;
   }
 
+  /** Executors that are connected to this node. */
+  get here(): number {
+    return this.#open.values().reduce((count, agents) => count + agents.size, 0);
+  }
+
   opened(tenantId: string, agentId: string): () => void {
     this.#count(tenantId, agentId, 1);
     return () => this.#count(tenantId, agentId, -1);

@@ -8,6 +8,7 @@ import { CommandLoop } from '../commands/execute.ts';
 import { Repository } from '../commands/repository.ts';
 import type { OlderReceipts } from '../commands/session/send-command.ts';
 import { shownBudgets } from '../domain/budget/state.ts';
+import type { SessionState } from '../domain/session/state.ts';
 import { BudgetGate } from '../engine/budget-gate.ts';
 import { InheritedConversations } from '../engine/inherited-conversations.ts';
 import { Fairness } from '../http/fairness.ts';
@@ -24,12 +25,11 @@ import { agentQueries } from '../projections/agents/queries.ts';
 import { Directory, DirectoryProjector } from '../projections/directory/directory.ts';
 import { projectionLag } from '../projections/lag.ts';
 import { ProjectionProgress } from '../projections/progress.ts';
-import { migrate, NewerSchemaError } from '../projections/read-store/migrate.ts';
-import { openReadStore } from '../projections/read-store/pool.ts';
 import type { ReadStore } from '../projections/read-store/pool.ts';
 import { actionIndex } from '../projections/actions/queries.ts';
 import { sessionQueries } from '../projections/sessions/queries.ts';
 import { tenantQueries } from '../projections/tenants/queries.ts';
+import type { StoredCommit } from '../streams/commit.ts';
 import { TailHub } from '../streams/tail-hub.ts';
 import { openArtifacts } from './artifacts.ts';
 import type { Artifacts } from './artifacts.ts';
@@ -45,9 +45,13 @@ import { openLog } from './log.ts';
 import type { LogParts } from './log.ts';
 import { modelCatalog, openModels } from './models.ts';
 import { NodeRegistry } from './node-registry.ts';
-import { Metrics, serveMetrics } from './metrics.ts';
+import { sampleInstallation } from './metrics/installation.ts';
+import { Metrics } from './metrics/metrics.ts';
+import { sampleNode } from './metrics/node.ts';
+import { serveMetrics } from './metrics/server.ts';
 import { PROJECTIONS, startProjectors } from './projectors.ts';
-import { StartError } from './start-error.ts';
+import { migrate } from '../projections/read-store/migrate.ts';
+import { openPool } from './read-store.ts';
 import { tenantDeletion } from './tenant-deletion.ts';
 import { usageParts } from './usage.ts';
 import { WorkSignals } from './work-signals.ts';
@@ -78,7 +82,6 @@ export interface Host {
 
 const SERVICE = 'agent-runtime-host';
 const FEATURES = ['runtime-tenants', 'admin-status', 'studio-principal', 'subject-headers'];
-const READ_CONNECTIONS = 20;
 const KEEPALIVE_MS = 15_000;
 
 /** Builds a Host from its parts and starts them, the listener last; `stop` ends them in reverse order. */
@@ -118,22 +121,34 @@ async function assemble(options: HostOptions, stack: Stack): Promise<Host> {
   const presence = new ExecutorPresence({ leases: log.leases, nodeId, startedAt, isAlive, logger });
   await presence.start();
   stack.defer('executor presence', async () => await presence.stop());
-  const write = writeSide(log, config, logger);
-  const { loop: _loop, ...repositories } = write;
+  const write = writeSide(log, options, metrics);
+  const { loop: _loop, conversations: _conversations, ...repositories } = write;
   stack.defer('erased tenants', forgetErased(log.keyring, directory, Object.values(repositories)));
   const artifacts = await openArtifacts({ ...options, metrics, pool, directory, write, stack });
   const parts: Built = { options, metrics, log, pool, directory, progress, registry, presence, write, artifacts };
   if (config.roles.includes('projector')) startReadModels(parts, stack);
   const engine = await startEngine(parts, stack);
-  const hub = new TailHub({ store: log.store, feed: log.feed, logger, slowMs: config.stream.slowMs });
-  const { bufferBytes, perTenantMax } = config.stream;
-  const limits = { bufferBytes, keepaliveMs: KEEPALIVE_MS, perTenantMax };
+  const { bufferBytes, perTenantMax, slowMs } = config.stream;
+  const hub = new TailHub({
+    ...{ store: log.store, feed: log.feed, logger, slowMs },
+    onDelivered: (ageMs) => metrics.tailLag.observe(Math.max(0, ageMs) / 1000),
+    onBackfill: (reason) => metrics.tailBackfills.inc({ reason }),
+  });
+  const onRefused = (): void => metrics.refusals.inc({ reason: 'streams' });
+  const limits = { bufferBytes, keepaliveMs: KEEPALIVE_MS, perTenantMax, onRefused };
   const streams = new EventStreams(hub, limits, standingIn(directory));
   stack.defer(
     'revocations',
     directory.onChange((tenantId) => streams.recheck(tenantId)),
   );
-  metrics.gauge('event_streams_open', 'Open event streams of this process.', () => streams.size);
+  const caches = repositories;
+  sampleNode(metrics, {
+    ...{ dataDir: options.dataDir, logConnected: log.connected },
+    streams,
+    presence,
+    engine,
+    caches,
+  });
   const draining = new AbortController();
   const isDraining = (): boolean => draining.signal.aborted;
   const server = await createServer(await serverParts(parts, { engine, streams, isDraining, stack }));
@@ -189,18 +204,18 @@ async function startEngine(built: Built, stack: Stack): Promise<Engine> {
   const { config, nodeId, logger } = options;
   const { loop, sessions, conversations, budgets: spending } = write;
   const isBudgeted = (tenantId: string): boolean => directory.tenant(tenantId)?.budgeted === true;
-  const budgets = new BudgetGate({ loop, budgets: spending, clock: systemClock, isBudgeted });
+  const onRefused = (): void => metrics.budgetRefusals.inc();
+  const budgets = new BudgetGate({ loop, budgets: spending, clock: systemClock, isBudgeted, onRefused });
   const models = openModels({ directory, secrets: log.secrets, fixtureModel: config.fixtureModel, logger });
   stack.defer('models', models.close);
   const { turns } = config;
   const { files } = artifacts;
   const engine = new Engine({
     ...{ log, loop, sessions, conversations, models: models.drivers, budgets, files },
-    ...{ nodeId, logger, turns },
+    ...{ nodeId, logger, turns, onCall: (call) => metrics.called(call) },
   });
   await engine.start(config.roles.includes('engine'));
   stack.defer('engine', async () => await engine.stop());
-  metrics.gauge('turns_active', 'Turns that this process runs.', () => engine.active);
   return engine;
 }
 
@@ -271,7 +286,7 @@ async function serverParts(built: Built, running: Running): Promise<ServerParts>
     },
     history: { queries, access: streamAccess(sessions), streams },
     usage,
-    onResponse: (request) => metrics.request(request),
+    onResponse: ({ route, status, ms }) => metrics.requests.observe({ route, status }, ms / 1000),
   };
 }
 
@@ -301,39 +316,47 @@ function actionParts({ options, log, pool, progress }: Built, stack: Stack) {
 }
 
 async function statusParts(
-  { options, log, pool, registry }: Built,
+  { options, log, pool, registry, metrics }: Built,
   known: Pick<StatusRouteParts, 'features' | 'checks' | 'isDraining'>,
 ): Promise<StatusRouteParts> {
+  const lags = async () => await projectionLag({ pool, source: log.source, now: systemClock() }, PROJECTIONS);
+  if (options.config.roles.includes('projector')) {
+    sampleInstallation(metrics, { pool, work: log.work, checks: known.checks, projections: lags });
+  }
   return {
     ...known,
     service: SERVICE,
     version: await version(),
     nodes: () => registry.nodes,
     totals: async () => await tenantQueries(pool).totals(),
-    projections: async () => await projectionLag({ pool, source: log.source, now: systemClock() }, PROJECTIONS),
+    projections: async () => (await lags()).map(({ parked: _parked, ...lag }) => lag),
     shutDown: options.shutDown,
   };
 }
 
-function gateOf({ options, log, directory }: Built, features: readonly string[]): ServerParts['gate'] {
+function gateOf({ options, log, directory, metrics }: Built, features: readonly string[]): ServerParts['gate'] {
   const { config, adminKey } = options;
   return {
     authenticator: new Authenticator({ index: directory, tokens: new TokenVerifier(directory), adminKey }),
-    fairness: new Fairness(config.fairness, systemClock),
+    fairness: new Fairness(config.fairness, systemClock, (reason) => metrics.refusals.inc({ reason })),
     features,
     logReachable: log.connected,
     bodyBytesMax: config.bodyBytesMax,
   };
 }
 
-function writeSide(log: LogParts, config: Config, logger: Logger) {
-  const onSnapshotError = (error: unknown): void => logger.warn({ err: error }, 'a snapshot could not be written');
+function writeSide(log: LogParts, { config, logger }: HostOptions, metrics: Metrics) {
+  const onSnapshotError = (error: unknown): void => {
+    metrics.snapshotFailures.inc();
+    logger.warn({ err: error }, 'a snapshot could not be written');
+  };
   const small = Math.ceil(config.cacheBytes / 16);
   const tenants = new Repository({ type: tenantType, store: log.store, cacheBytes: small });
   const agents = new Repository({ type: agentType, store: log.store, cacheBytes: small });
   const snapshotted = { store: log.store, snapshots: log.folds, onSnapshotError };
   const budgets = new Repository({ type: budgetType, ...snapshotted, snapshots: log.snapshots, cacheBytes: small });
-  const sessions = new Repository({ type: sessionType, ...snapshotted, cacheBytes: config.cacheBytes });
+  const onAppended = (_: SessionState, { commit }: StoredCommit): void => metrics.recorded(commit);
+  const sessions = new Repository({ type: sessionType, ...snapshotted, cacheBytes: config.cacheBytes, onAppended });
   const artifacts = new Repository({ type: artifactType, ...snapshotted, cacheBytes: small });
   const quotas = new Repository({ type: quotaType, ...snapshotted, cacheBytes: small });
   log.feed.listen({
@@ -362,24 +385,6 @@ function listenToProgress(log: LogParts, progress: ProjectionProgress): () => vo
   return log.signals.listen('progress.>', (topic, text) => {
     const [, group = '', shard = ''] = topic.split('.');
     progress.reached({ group, shard: Number(shard), position: Number(text) });
-  });
-}
-
-async function openPool({ databaseUrl, config }: HostOptions, metrics: Metrics): Promise<ReadStore> {
-  try {
-    await migrate(databaseUrl);
-  } catch (cause) {
-    if (cause instanceof NewerSchemaError) throw new StartError(cause.message, { cause });
-    const reason = cause instanceof Error ? (cause.message.split('\n')[0] ?? '') : 'unknown reason';
-    throw new StartError(
-      `the database of DATABASE_URL cannot be used (${reason}); check the address, the credentials and that it runs`,
-      { cause },
-    );
-  }
-  return await openReadStore({
-    url: databaseUrl,
-    maximumConnections: READ_CONNECTIONS + PROJECTIONS.length * config.shards,
-    onStatement: () => metrics.statement(),
   });
 }
 

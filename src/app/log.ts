@@ -21,7 +21,7 @@ import type { Snapshots } from '../streams/sealed-snapshots.ts';
 import type { Signals } from '../streams/signals.ts';
 import type { WorkQueue } from '../streams/work-queue.ts';
 import { UPCASTERS } from './events.ts';
-import type { Metrics } from './metrics.ts';
+import type { Metrics } from './metrics/metrics.ts';
 import { StartError } from './start-error.ts';
 
 /** Everything of the log behind its ports. */
@@ -64,7 +64,11 @@ export async function openLog({ url, name, shards, replicas, ...options }: LogOp
   const { appends, live, consumers } = connections;
   const { manager, buckets } = await plainly(async () => await ensureTopology(appends, { shards, replicas }));
   const bucket = (kv: (typeof buckets)['leases'], bucketName: string): KeyValue =>
-    new JetStreamKeyValue(appends, { kv, name: bucketName, onRoundTrip: () => metrics.roundTrip(`kv.${bucketName}`) });
+    new JetStreamKeyValue(appends, {
+      kv,
+      name: bucketName,
+      onRoundTrip: () => metrics.roundTrips.inc({ operation: `kv.${bucketName}` }),
+    });
   const secretBucket = bucket(buckets.secrets, 'SECRETS');
   const keyring = new Keyring({ bucket: secretBucket, hostKey, logger });
   try {
@@ -84,8 +88,9 @@ export async function openLog({ url, name, shards, replicas, ...options }: LogOp
       manager,
       codec,
       shards,
-      onRoundTrip: (operation) => metrics.roundTrip(operation),
-      onOutcome: (outcome) => metrics.append(outcome),
+      onRoundTrip: (operation) => metrics.roundTrips.inc({ operation }),
+      onAppend: (outcome, ms) => metrics.appends.observe({ outcome }, ms / 1000),
+      onRetry: () => metrics.appendRetries.inc(),
     }),
     feed,
     source: new LiveCommitSource(new JetStreamCommitSource({ connection: consumers, manager, codec, shards }), feed),

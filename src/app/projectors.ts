@@ -8,7 +8,7 @@ import { sessionsProjection } from '../projections/sessions/projection.ts';
 import { tenantsProjection } from '../projections/tenants/projection.ts';
 import type { ReadStore } from '../projections/read-store/pool.ts';
 import type { LogParts } from './log.ts';
-import type { Metrics } from './metrics.ts';
+import type { Metrics } from './metrics/metrics.ts';
 
 /** Every group of read models. */
 export const PROJECTIONS: readonly ProjectionGroup[] = [
@@ -41,10 +41,10 @@ export function startProjectors({
     Array.from({ length: log.source.shards }, (_, shard) => {
       const onProgress = (reached: { group: string; shard: number; position: number }): void => {
         progress.reached(reached);
-        metrics.projected(reached);
+        metrics.projected.set({ group: reached.group, shard: reached.shard }, reached.position);
         log.signals.send(`progress.${reached.group}.${reached.shard}`, String(reached.position));
       };
-      const onParked = (): void => metrics.parked(group.name);
+      const onParked = (): void => metrics.parked.inc({ group: group.name });
       return new Projector({ group, shard, pool, restore, source: log.source, logger, onProgress, onParked });
     }),
   );

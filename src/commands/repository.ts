@@ -34,6 +34,17 @@ export interface RepositoryOptions<S, E extends DomainEvent> {
   /** Bound of the cache of folded states, bytes by the type's estimate. */
   readonly cacheBytes: number;
   readonly onSnapshotError?: (error: unknown) => void;
+  /** Told of each commit that this process has appended, and of the fold before it. */
+  readonly onAppended?: (before: S, stored: StoredCommit) => void;
+}
+
+/** How well the cache of folded states does. */
+export interface CacheFigures {
+  readonly entries: number;
+  readonly bytes: number;
+  /** Loads that found their fold, and that did not, since the start. */
+  readonly hits: number;
+  readonly misses: number;
 }
 
 /** Told the position of a commit that was just stored, or null when there may have been some that nobody reported. */
@@ -56,6 +67,9 @@ export class Repository<S, E extends DomainEvent> {
   readonly #cache: WeightedLru<Entry<S>>;
   readonly #watchers = new Map<string, Set<Watcher>>();
   readonly #onSnapshotError: (error: unknown) => void;
+  readonly #onAppended: NonNullable<RepositoryOptions<S, E>['onAppended']>;
+  #hits = 0;
+  #misses = 0;
 
   constructor(options: RepositoryOptions<S, E>) {
     this.type = options.type;
@@ -63,12 +77,21 @@ export class Repository<S, E extends DomainEvent> {
     this.#snapshots = options.type.foldVersion === null ? undefined : options.snapshots;
     this.#cache = new WeightedLru(options.cacheBytes);
     this.#onSnapshotError = options.onSnapshotError ?? ((): void => undefined);
+    this.#onAppended = options.onAppended ?? ((): void => undefined);
+  }
+
+  get cacheFigures(): CacheFigures {
+    return { entries: this.#cache.size, bytes: this.#cache.weight, hits: this.#hits, misses: this.#misses };
   }
 
   /** The cached fold, which another node may have moved on from, or a cold one. */
   async load(ref: AggregateRef): Promise<Loaded<S> & { readonly cached: boolean }> {
     const cached = this.#cache.get(refKey(ref));
-    if (cached !== undefined) return { ...cached, cached: true };
+    if (cached !== undefined) {
+      this.#hits++;
+      return { ...cached, cached: true };
+    }
+    this.#misses++;
     return { ...(await this.#readOn(ref, await this.#cold(ref), undefined)), cached: false };
   }
 
@@ -107,6 +130,7 @@ export class Repository<S, E extends DomainEvent> {
 
   /** Takes in a commit that this process has just appended. */
   appended(ref: AggregateRef, before: Loaded<S>, stored: StoredCommit): Loaded<S> {
+    this.#onAppended(before.state, stored);
     const entry = this.#cache.peek(refKey(ref));
     // The live feed may have been faster than the acknowledgement, and may have seen later commits too.
     if (entry !== undefined && entry.position >= stored.position) return this.#remember(ref, entry, true);

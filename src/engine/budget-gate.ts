@@ -10,6 +10,8 @@ import { timestamp } from '../lib/clock.ts';
 export interface BudgetGateParts extends BudgetParts {
   /** Whether the tenant has any budget: without one a call costs no look at them. */
   readonly isBudgeted: (tenantId: string) => boolean;
+  /** Told of each call that may not start, for the metrics. */
+  readonly onRefused?: () => void;
 }
 
 /** A budget that stands in the way of a call, with what is spent of it. */
@@ -40,6 +42,7 @@ export class BudgetGate {
     if (outcome.kind === 'rejected') throw new Error(`a reservation was refused: ${outcome.code}`);
     const budget = outcome.reply.refusedBy;
     if (budget === null) return null;
+    this.#parts.onRefused?.();
     const { usd, tokens } = spentAt(budget, at);
     return { budget, spentUsd: usd, spentTokens: tokens };
   }

@@ -24,6 +24,8 @@ interface Watched {
   /** When it was first seen without a living worker, ms; null: it has one, or wants none. */
   orphanedAt: number | null;
   offeredAt: number | null;
+  /** How often it was offered since its last commit. */
+  offers: number;
 }
 
 interface Checkpoint {
@@ -53,6 +55,8 @@ const RENEW_MS = 1_000;
 const ORPHAN_GRACE_MS = 500;
 /** A turn that stays without a worker is offered again; the queue holds a session at most once. */
 const OFFER_AGAIN_MS = 3_000;
+/** A turn that was offered so often has found nobody. */
+const OFFERS_UNATTENDED = 3;
 const BUFFER = 500;
 /** Raised with the meaning of what a checkpoint holds: an older one is left aside, and the stream read from its beginning. */
 const CHECKPOINT_VERSION = 2;
@@ -88,6 +92,11 @@ export class Dispatcher {
   /** Open turns that this process knows of; 0 on a node that does not lead. */
   get openTurns(): number {
     return this.#open.size;
+  }
+
+  /** Open turns that were offered again and again, and that no worker has taken; 0 on a node that does not lead. */
+  get unattendedTurns(): number {
+    return this.#open.values().reduce((count, { offers }) => count + (offers >= OFFERS_UNATTENDED ? 1 : 0), 0);
   }
 
   start(): void {
@@ -190,7 +199,7 @@ export class Dispatcher {
 
   #watch(ref: AggregateRef, watch: TurnWatch): void {
     const orphanedAt = watch.wanted ? 0 : null;
-    this.#open.set(refKey(ref), { ref, watch, dueMs: dueMs(watch), orphanedAt, offeredAt: null });
+    this.#open.set(refKey(ref), { ref, watch, dueMs: dueMs(watch), orphanedAt, offeredAt: null, offers: 0 });
   }
 
   async #compare(): Promise<void> {
@@ -202,6 +211,7 @@ export class Dispatcher {
       if (!this.#isDue(turn, now)) continue;
       if (turn.offeredAt !== null && now - turn.offeredAt < OFFER_AGAIN_MS) continue;
       turn.offeredAt = now;
+      turn.offers++;
       await work.offer(turn.ref);
     }
   }

@@ -9,6 +9,7 @@ import type { ActiveTurn } from '../domain/turn/state.ts';
 import type { PendingCall, Thread } from '../domain/turn/thread.ts';
 import { declaredTools } from '../domain/turn/tools.ts';
 import { NO_USAGE } from '../domain/turn/usage.ts';
+import type { Usage } from '../domain/turn/usage.ts';
 import type { ModelDrivers, ModelFile, ModelRequest } from '../drivers/model/port.ts';
 import type { Logger } from '../lib/logger.ts';
 import { backoffMs, delay } from '../lib/backoff.ts';
@@ -36,6 +37,16 @@ export interface ModelCallParts extends TurnStepParts {
   readonly files: (tenant: string, file: FileRef) => Promise<ModelFile | null>;
   readonly conversations: InheritedConversations;
   readonly logger: Logger;
+  /** Told of each call that a driver has carried out, for the metrics. */
+  readonly onCall?: (call: CalledModel) => void;
+}
+
+/** A call that is over, as far as it can be counted. */
+export interface CalledModel {
+  readonly provider: string;
+  readonly outcome: 'completed' | 'failed' | 'cancelled';
+  readonly ms: number;
+  readonly usage: Usage;
 }
 
 /** A call that is about to be made, and the fold that asks for it. */
@@ -138,7 +149,11 @@ export class ModelCaller {
     };
     const cut = pending.purpose === 'summary' ? process.cutOfThread(session, thread) : null;
     const asked = cut === null ? request : { ...request, ...summaryRequest(summaryTask(conversation, cut)) };
+    const begun = performance.now();
     const outcome = await driver.call(asked, AbortSignal.any([signal, timeout])).catch(withoutFiles);
+    const { kind, usage } = outcome;
+    const counted = kind === 'failed' && signal.aborted ? 'cancelled' : kind;
+    this.#options.onCall?.({ provider: pending.provider, outcome: counted, ms: performance.now() - begun, usage });
     if (!timeout.aborted || signal.aborted || outcome.kind === 'completed') return outcome;
     const error = { code: 'model_timeout', message: 'The model did not answer in time.' };
     return { kind: 'failed', error, retryAfterMs: 0, usage: outcome.usage };

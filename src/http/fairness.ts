@@ -18,14 +18,20 @@ const NAMES_MAX = 50_000;
 const DELAY_MAX_MS = 2_000;
 const DELAYED_MAX = 1_000;
 
+/** What a refused request had used up: its credential's rate, its tenant's, or its address's failed authentications. */
+export type UnfairReason = 'credential' | 'tenant' | 'address';
+
 /** Keeps one caller from taking a node away from the others. Counted per process: a limit times the number of nodes. */
 export class Fairness {
   readonly #credentials: TokenBuckets;
   readonly #tenants: TokenBuckets;
   readonly #failures: TokenBuckets;
+  readonly #onRefused: (reason: UnfairReason) => void;
   #delayed = 0;
 
-  constructor(limits: FairnessLimits, clock: Clock) {
+  /** @param onRefused told of each refusal, for the metrics */
+  constructor(limits: FairnessLimits, clock: Clock, onRefused: (reason: UnfairReason) => void = () => undefined) {
+    this.#onRefused = onRefused;
     const buckets = (perSecond: number, debt = 0): TokenBuckets =>
       new TokenBuckets({ perSecond, burst: perSecond * BURST_SECONDS, debt }, { clock, namesMax: NAMES_MAX });
     this.#credentials = buckets(limits.credentialPerSecond);
@@ -36,9 +42,8 @@ export class Fairness {
 
   /** @throws ProblemError rate_limited, with `Retry-After` */
   admit(caller: Caller): void {
-    const waitMs =
-      this.#credentials.take(caller.credential) || (caller.tenantId === '' ? 0 : this.#tenants.take(caller.tenantId));
-    if (waitMs > 0) throw tooFast(waitMs);
+    this.#spend(this.#credentials.take(caller.credential), 'credential');
+    if (caller.tenantId !== '') this.#spend(this.#tenants.take(caller.tenantId), 'tenant');
   }
 
   /** A credential from this address was refused: whoever tries many has to wait for each answer. */
@@ -46,10 +51,17 @@ export class Fairness {
     const waitMs = Math.min(DELAY_MAX_MS, this.#failures.take(address));
     if (waitMs === 0) return;
     // Held answers take memory too: past the bound the guesser is told to go away instead.
-    if (this.#delayed >= DELAYED_MAX) throw tooFast(DELAY_MAX_MS);
+    if (this.#delayed >= DELAYED_MAX) this.#spend(DELAY_MAX_MS, 'address');
     this.#delayed++;
     await delay(waitMs);
     this.#delayed--;
+  }
+
+  /** @throws ProblemError rate_limited, when there was nothing left to spend */
+  #spend(waitMs: number, reason: UnfairReason): void {
+    if (waitMs === 0) return;
+    this.#onRefused(reason);
+    throw tooFast(waitMs);
   }
 }
 

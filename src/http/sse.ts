@@ -18,6 +18,8 @@ export interface StreamLimits {
   readonly keepaliveMs: number;
   /** Streams of one tenant that may be open on this node. */
   readonly perTenantMax: number;
+  /** Told of each stream that was one too many, for the metrics. */
+  readonly onRefused?: () => void;
 }
 
 export interface StreamStart {
@@ -85,7 +87,10 @@ export class EventStreams {
   ): void {
     const { tenantId } = caller;
     const open = this.#perTenant.get(tenantId) ?? 0;
-    if (open >= this.#limits.perTenantMax) throw tooManyStreams(this.#limits.perTenantMax);
+    if (open >= this.#limits.perTenantMax) {
+      this.#limits.onRefused?.();
+      throw tooManyStreams(this.#limits.perTenantMax);
+    }
     reply.hijack();
     const headers: Record<string, string> = { ...HEADERS, 'x-request-id': request.id, connection: 'keep-alive' };
     reply.raw.writeHead(200, headers);

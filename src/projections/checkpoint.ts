@@ -21,6 +21,29 @@ export async function readCheckpoint(connection: CommonQueryMethods, schema: str
   return found ?? 0;
 }
 
+/** How far a group has read a stream, and how many of its commits it has parked. */
+export interface Checkpoint {
+  readonly name: string;
+  readonly shard: number;
+  readonly position: number;
+  readonly parked: number;
+}
+
+/** All checkpoints of these groups in one statement; those before their first commit are absent. */
+export async function readCheckpoints(
+  connection: CommonQueryMethods,
+  groups: readonly ProjectionGroup[],
+): Promise<readonly Checkpoint[]> {
+  const row = z.object({ name: z.string(), shard: z.int(), position: z.int(), parked: z.int() });
+  const ofGroups = groups.map(
+    ({ name }) => sql.fragment`
+      select ${name} as name, shard, position,
+        (select count(*)::int from ${sql.identifier([name, 'parked'])} as parked where parked.shard = checkpoint.shard) as parked
+      from ${sql.identifier([name, 'checkpoint'])} as checkpoint`,
+  );
+  return await connection.any(sql.type(row)`${sql.join(ofGroups, sql.fragment` union all `)}`);
+}
+
 /**
  * Moves a checkpoint inside the transaction that writes the rows. The previous position is the fence: of two projectors
  * that read the same commits, one finds it moved and loses its transaction.

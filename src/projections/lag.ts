@@ -1,5 +1,5 @@
 import type { CommitSource } from '../streams/event-store.ts';
-import { readCheckpoint } from './checkpoint.ts';
+import { readCheckpoints } from './checkpoint.ts';
 import type { ProjectionGroup } from './projection.ts';
 import { reading } from './read-store/pool.ts';
 import type { ReadStore } from './read-store/pool.ts';
@@ -13,6 +13,8 @@ export interface ProjectionLag {
   readonly lagEvents: number;
   /** Age of the oldest commit that has not been applied; 0 when all have. */
   readonly lagMs: number;
+  /** Commits that could not be projected. */
+  readonly parked: number;
 }
 
 export async function projectionLag(
@@ -20,14 +22,16 @@ export async function projectionLag(
   groups: readonly ProjectionGroup[],
 ): Promise<ProjectionLag[]> {
   const { pool, source, now } = parts;
+  const checkpoints = await reading(async () => await readCheckpoints(pool, groups));
   const pairs = groups.flatMap((group) => Array.from({ length: source.shards }, (_, shard) => ({ group, shard })));
   return await Promise.all(
     pairs.map(async ({ group: { name, kinds }, shard }) => {
-      const position = await reading(async () => await readCheckpoint(pool, name, shard));
+      const known = checkpoints.find((checkpoint) => checkpoint.name === name && checkpoint.shard === shard);
+      const { position, parked } = known ?? { position: 0, parked: 0 };
       const newest = await source.newest(shard, kinds);
       const oldest = newest > position ? await source.timeAfter(shard, kinds, position) : null;
       const lagMs = oldest === null ? 0 : Math.max(0, now - oldest);
-      return { name, shard, position, lagEvents: Math.max(0, newest - position), lagMs };
+      return { name, shard, position, lagEvents: Math.max(0, newest - position), lagMs, parked };
     }),
   );
 }

@@ -37,7 +37,17 @@ export interface TailHubOptions {
   readonly reconcileMs?: number;
   /** A reader that has not drained for so long is cut off, ms. */
   readonly slowMs?: number;
+  /** Told the age of each commit that is written to a reader who had caught up before, ms; for the metrics. */
+  readonly onDelivered?: (ageMs: number) => void;
+  /** Told whenever a reader is served from the log, for the metrics. */
+  readonly onBackfill?: (reason: BackfillReason) => void;
 }
+
+/**
+ * Why a tail reads the log: it begins, the feed left a gap or has been disrupted, its reader was slow, or a comparison
+ * found it behind.
+ */
+export type BackfillReason = 'opened' | 'gap' | 'disrupted' | 'slow' | 'behind';
 
 const RECONCILE_MS = 4_000;
 const SLOW_MS = 30_000;
@@ -67,7 +77,7 @@ export class TailHub {
         for (const tail of this.#tails.get(commit.key) ?? []) tail.offer(commit);
       },
       onDisruption: () => {
-        for (const tail of this.#all()) tail.behind(Number.POSITIVE_INFINITY);
+        for (const tail of this.#all()) tail.behind(Number.POSITIVE_INFINITY, 'disrupted');
       },
     });
     this.#timer = setInterval(() => void this.#reconcile(), options.reconcileMs ?? RECONCILE_MS);
@@ -81,7 +91,7 @@ export class TailHub {
   /** Starts a tail after a position, or with the parts that come before it, in their order. Returns the function that ends it; the sink's `end` is not called for that. */
   open(ref: AggregateRef, after: number, sink: TailSink, before: readonly EarlierPart[] = []): () => void {
     const key = refKey(ref);
-    const { store, slowMs = SLOW_MS, logger } = this.#options;
+    const { store, slowMs = SLOW_MS, logger, onDelivered = ignore, onBackfill = ignore } = this.#options;
     const members = this.#tails.get(key) ?? new Set();
     this.#tails.set(key, members);
     const leave = (): void => {
@@ -89,12 +99,12 @@ export class TailHub {
       this.#open--;
       if (members.size === 0 && this.#tails.get(key) === members) this.#tails.delete(key);
     };
-    const tail = new Tail({ ref, before, store, slowMs, logger, sink, leave }, after);
+    const tail = new Tail({ ref, before, store, slowMs, logger, sink, leave, onDelivered, onBackfill }, after);
     // In the map before the first read: what is stored from here on is offered, so nothing can fall in between.
     members.add(tail);
     this.#open++;
     if (this.#stopped) tail.end('stopped');
-    else tail.behind(0);
+    else tail.behind(0, 'opened');
     return () => tail.close();
   }
 
@@ -114,13 +124,15 @@ export class TailHub {
     try {
       const watched = [...this.#tails.values()].flatMap(([first]) => (first === undefined ? [] : [first.ref]));
       for (const [key, head] of await this.#options.store.heads(watched)) {
-        for (const tail of this.#tails.get(key) ?? []) tail.behind(head);
+        for (const tail of this.#tails.get(key) ?? []) tail.behind(head, 'behind');
       }
     } catch (error) {
       this.#options.logger.debug({ err: error }, 'tails could not be compared with the log');
     }
   }
 }
+
+const ignore = (): void => undefined;
 
 /** The reason of an abort that says nothing else; made once, for each new one has a stack trace. */
 const DRAINED = new Error('the reader has drained');
@@ -133,6 +145,8 @@ interface TailParts {
   readonly logger: Logger;
   readonly sink: TailSink;
   readonly leave: () => void;
+  readonly onDelivered: (ageMs: number) => void;
+  readonly onBackfill: (reason: BackfillReason) => void;
 }
 
 class Tail {
@@ -144,6 +158,8 @@ class Tail {
   /** Something may have been missed since the read under way began: look once more after it. */
   #again = false;
   #state: 'live' | 'catching up' | 'ended' = 'live';
+  /** It has been live: what it is shown from then on is news, not history. */
+  #hasCaughtUp = false;
   /** Parts that have not been written to the sink yet. */
   readonly #before: EarlierPart[];
 
@@ -167,18 +183,18 @@ class Tail {
       // First, because it throws for what cannot be decoded: no reader may step over that.
       const stored = commit.stored();
       this.#position = commit.position;
-      if (!this.#parts.sink.write(stored)) this.#catchUp();
+      if (!this.#show(stored)) this.#catchUp('slow');
       return;
     }
-    this.behind(commit.position);
+    this.behind(commit.position, 'gap');
   }
 
   /** The log may reach `position`: read on if this tail does not. 0 asks for one look in any case. */
-  behind(position: number): void {
+  behind(position: number, reason: BackfillReason): void {
     if (this.#state === 'ended') return;
     this.#known = Math.max(this.#known, Number.isFinite(position) ? position : 0);
     if (position !== 0 && position <= this.#position) return;
-    if (this.#state === 'live') this.#catchUp();
+    if (this.#state === 'live') this.#catchUp(reason);
     else this.#again = true;
   }
 
@@ -193,8 +209,9 @@ class Tail {
     this.#parts.sink.end(reason);
   }
 
-  #catchUp(): void {
+  #catchUp(reason: BackfillReason): void {
     this.#state = 'catching up';
+    this.#parts.onBackfill(reason);
     this.#readAll().catch((error: unknown) => {
       // The reader resumes from its last event id, here or on another node, once the log answers again.
       this.#parts.logger.debug({ err: error, session: this.ref.id }, 'a tail ends because the log cannot be read');
@@ -240,7 +257,9 @@ class Tail {
       if (page.commits.length === 0 && ++stale > STALE_TRIES) await this.#askLeader();
       else if (page.commits.length === 0) await delay(STALE_WAIT_MS);
     }
-    if (this.#state === 'catching up') this.#state = 'live';
+    if (this.#state !== 'catching up') return;
+    this.#state = 'live';
+    this.#hasCaughtUp = true;
   }
 
   /** A replica is behind what the feed has shown, or there is nothing: the leader knows. */
@@ -253,9 +272,15 @@ class Tail {
     for (const commit of commits) {
       if (this.#state === 'ended') return true;
       this.#position = commit.position;
-      if (!this.#parts.sink.write(commit)) return false;
+      if (!this.#show(commit)) return false;
     }
     return true;
+  }
+
+  #show(stored: StoredCommit): boolean {
+    const goesOn = this.#parts.sink.write(stored);
+    if (this.#hasCaughtUp) this.#parts.onDelivered(Date.now() - Date.parse(stored.commit.at));
+    return goesOn;
   }
 
   async #drained(): Promise<boolean> {

@@ -19,6 +19,8 @@ export interface WorkItem {
 export interface WorkQueue {
   /** Puts a session into the queue; when it is there already, nothing happens. */
   offer(ref: AggregateRef): Promise<void>;
+  /** Items in the queue, those that somebody is looking at included. */
+  depth(): Promise<number>;
   /** Takes items until the signal aborts; `handle` is not called again before `hasRoom` says so. */
   take(handle: (item: WorkItem) => void, options: { hasRoom: () => Promise<void>; signal: AbortSignal }): Promise<void>;
 }

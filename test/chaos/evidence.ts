@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import { openLog } from '#src/app/log.ts';
-import { Metrics } from '#src/app/metrics.ts';
+import { Metrics } from '#src/app/metrics/metrics.ts';
 import { isCanonical } from '#src/domain/session/canonical.ts';
 import type { SessionEvent } from '#src/domain/session/events.ts';
 import { sealingKey } from '#src/lib/sealed-box.ts';

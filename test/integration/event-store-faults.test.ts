@@ -28,8 +28,8 @@ beforeAll(async () => {
     await openLog(nats.urlThrough(proxy.port), {
       codec: direct.codec,
       publishTimeoutMs: 150,
-      onOutcome: (outcome) => {
-        if (outcome === 'retried') retries++;
+      onRetry: () => {
+        retries++;
       },
     }),
   );

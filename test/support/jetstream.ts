@@ -30,7 +30,7 @@ export interface TestLog extends AsyncDisposable {
   readonly codec: CommitCodec;
 }
 
-type StoreOptions = Pick<EventStoreOptions, 'publishTimeoutMs' | 'appendDeadlineMs' | 'onRoundTrip' | 'onOutcome'>;
+type StoreOptions = Pick<EventStoreOptions, 'publishTimeoutMs' | 'appendDeadlineMs' | 'onRoundTrip' | 'onRetry'>;
 
 type LogOptions = { shards?: number; codec?: CommitCodec; hostKey?: KeyObject } & StoreOptions;
 

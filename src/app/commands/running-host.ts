@@ -7,7 +7,7 @@ import { readIfPresent } from '../embedded/files.ts';
 import { hostKeyOfRunning } from '../host-key.ts';
 import { openLog } from '../log.ts';
 import type { LogParts } from '../log.ts';
-import { Metrics } from '../metrics.ts';
+import { Metrics } from '../metrics/metrics.ts';
 import { Stack } from '../stack.ts';
 import { StartError } from '../start-error.ts';
 

@@ -6,7 +6,8 @@ import type { ActiveTurn } from './state.ts';
 import { wantsModel } from './thread.ts';
 
 /** What a turn is doing (wire contract, section 6). People come first: what only they can answer is told at once. */
-export type TurnStatus = 'running' | 'waiting' | 'paused' | 'uncertain';
+export const TURN_STATUSES = ['running', 'waiting', 'paused', 'uncertain'] as const;
+export type TurnStatus = (typeof TURN_STATUSES)[number];
 
 export function statusOf(turn: ActiveTurn): TurnStatus {
   if (uncertainIds(turn).length > 0) return 'uncertain';

@@ -28,8 +28,10 @@ export interface EventStoreOptions {
   readonly appendDeadlineMs?: number;
   /** Counts round trips by name, for the test that asserts their number. */
   readonly onRoundTrip?: (name: 'append' | 'read' | 'head' | 'successor') => void;
-  /** Counts what the retry rule did, for the metrics. */
-  readonly onOutcome?: (outcome: 'appended' | 'conflict' | 'retried') => void;
+  /** Told of every append that is over, for the metrics; `failed`: refused, or still unknown at the deadline. */
+  readonly onAppend?: (outcome: AppendResult['kind'] | 'failed', ms: number) => void;
+  /** Told whenever an append of unknown outcome is sent again, for the metrics. */
+  readonly onRetry?: () => void;
 }
 
 /** How long a read is tried. A request that meets a disconnect is never answered, so each try is short. */
@@ -57,7 +59,8 @@ export class JetStreamEventStore implements EventStore {
   readonly #publishTimeoutMs: number;
   readonly #appendDeadlineMs: number;
   readonly #onRoundTrip: NonNullable<EventStoreOptions['onRoundTrip']>;
-  readonly #onOutcome: NonNullable<EventStoreOptions['onOutcome']>;
+  readonly #onAppend: NonNullable<EventStoreOptions['onAppend']>;
+  readonly #onRetry: NonNullable<EventStoreOptions['onRetry']>;
 
   constructor(options: EventStoreOptions) {
     this.#publisher = new Publisher(options.connection);
@@ -67,11 +70,24 @@ export class JetStreamEventStore implements EventStore {
     this.#publishTimeoutMs = options.publishTimeoutMs ?? 1_000;
     this.#appendDeadlineMs = options.appendDeadlineMs ?? 15_000;
     this.#onRoundTrip = options.onRoundTrip ?? ((): void => undefined);
-    this.#onOutcome = options.onOutcome ?? ((): void => undefined);
+    this.#onAppend = options.onAppend ?? ((): void => undefined);
+    this.#onRetry = options.onRetry ?? ((): void => undefined);
   }
 
   shardOf(ref: AggregateRef): number {
     return this.#shards === 1 ? 0 : streamOf(bucketOf(ref), this.#shards);
+  }
+
+  async append(ref: AggregateRef, expected: number, commit: Commit): Promise<AppendResult> {
+    const begun = performance.now();
+    let outcome: AppendResult['kind'] | 'failed' = 'failed';
+    try {
+      const result = await this.#appendUntilKnown(ref, expected, commit);
+      outcome = result.kind;
+      return result;
+    } finally {
+      this.#onAppend(outcome, performance.now() - begun);
+    }
   }
 
   /**
@@ -80,7 +96,7 @@ export class JetStreamEventStore implements EventStore {
    * the commit that stands there is ours. An append with expectation E, if stored, is that successor, so the test is
    * exact and needs no time window.
    */
-  async append(ref: AggregateRef, expected: number, commit: Commit): Promise<AppendResult> {
+  async #appendUntilKnown(ref: AggregateRef, expected: number, commit: Commit): Promise<AppendResult> {
     const subject = subjectOf(ref);
     const msgID = messageId(subject, commit.commitId);
     const encoded = await this.#encoded(ref, commit);
@@ -96,14 +112,14 @@ export class JetStreamEventStore implements EventStore {
         const position = await this.#publisher.publish(subject, bytes, options);
         await faultPoint('append.acknowledged');
         // A duplicate acknowledgement of an id that is still being stored carries no sequence (seen on 2.10).
-        if (position > 0) return this.#appended(position, hash);
+        if (position > 0) return { kind: 'appended', position, hash };
       } catch (error) {
         const result = await this.#afterFailure(error, { ref, expected, msgID, deadline, hash });
         if (result !== null) return result;
         cause = error;
       }
       if (Date.now() >= deadline) throw new LogUnavailableError('the log did not confirm an append in time', { cause });
-      this.#onOutcome('retried');
+      this.#onRetry();
       await delay(backoffMs(attempt, { baseMs: 20, capMs: 500 }));
     }
   }
@@ -129,19 +145,13 @@ export class JetStreamEventStore implements EventStore {
       const successor = await this.#successor(ref, expected, deadline);
       // Nothing follows: somebody's append is in flight, or the aggregate has been erased under this writer.
       if (successor === null) return (await this.#isErased(ref, expected)) ? { kind: 'conflict' } : null;
-      if (successor.msgId === msgID) return this.#appended(successor.position, hash);
-      this.#onOutcome('conflict');
+      if (successor.msgId === msgID) return { kind: 'appended', position: successor.position, hash };
       return { kind: 'conflict' };
     }
     if (apiCode(error) !== null && !isPassing(error)) {
       throw new LogUnavailableError(`the log refused an append (${String(apiCode(error))})`, { cause: error });
     }
     return null;
-  }
-
-  #appended(position: number, hash: string): AppendResult {
-    this.#onOutcome('appended');
-    return { kind: 'appended', position, hash };
   }
 
   async #isErased(ref: AggregateRef, expected: number): Promise<boolean> {

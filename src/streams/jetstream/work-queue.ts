@@ -31,6 +31,15 @@ export class JetStreamWorkQueue implements WorkQueue {
     }
   }
 
+  async depth(): Promise<number> {
+    try {
+      const manager = await this.#js.jetstreamManager(false);
+      return (await manager.streams.info(WORK_STREAM)).state.messages;
+    } catch (cause) {
+      throw new LogUnavailableError('the work queue cannot be reached', { cause });
+    }
+  }
+
   async take(
     handle: (item: WorkItem) => void,
     { hasRoom, signal }: { hasRoom: () => Promise<void>; signal: AbortSignal },

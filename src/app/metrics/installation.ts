@@ -1,0 +1,103 @@
+import { TURN_STATUSES } from '../../domain/turn/rest.ts';
+import { delay } from '../../lib/backoff.ts';
+import { systemClock, timestamp } from '../../lib/clock.ts';
+import type { Checks } from '../../http/routes/host.ts';
+import type { ProjectionLag } from '../../projections/lag.ts';
+import { openWork } from '../../projections/sessions/open-work.ts';
+import type { OpenWork } from '../../projections/sessions/open-work.ts';
+import type { ReadStore } from '../../projections/read-store/pool.ts';
+import type { WorkQueue } from '../../streams/work-queue.ts';
+import type { Metrics } from './metrics.ts';
+import type { Sample, SampledName, Samples } from './sampled.ts';
+
+export interface InstallationParts {
+  readonly pool: ReadStore;
+  readonly work: WorkQueue;
+  readonly checks: () => Promise<Checks>;
+  readonly projections: () => Promise<readonly ProjectionLag[]>;
+}
+
+/** However many scrapers there are, the installation is looked at no more often than this, ms. */
+const KEPT_MS = 1_000;
+/** A look that takes longer says nothing; well below the 10 s after which Prometheus gives a scrape up. */
+const WITHIN_MS = 3_000;
+/** Longer than a model call may take (engine/model-call.ts): of a turn that runs something is recorded within this, ms. */
+const SILENT_MS = 660_000;
+/** Where no worker lives nobody takes a turn on: a moment for its lease and the read models to say so is enough, ms. */
+const SILENT_WITHOUT_WORKER_MS = 5_000;
+
+/**
+ * What is the same wherever it is asked: open work, projections, dependencies. Asked by nodes with the role `projector`;
+ * several of them give the same figures, so queries take the greatest instead of the sum.
+ */
+export function sampleInstallation(metrics: Metrics, { pool, work, checks, projections }: InstallationParts): void {
+  const checked = kept(checks);
+  const lags = kept(projections);
+  const depth = kept(async () => await work.depth());
+  const open = kept(async () => {
+    const noWorker = (await checked())?.engine.ok === false;
+    const now = systemClock();
+    return { now, ...(await openWork(pool, timestamp(now - (noWorker ? SILENT_WITHOUT_WORKER_MS : SILENT_MS)))) };
+  });
+  const ofWork = (name: SampledName, read: (seen: OpenWork & { readonly now: number }) => Samples): void =>
+    metrics.sample(name, async () => {
+      const seen = await open();
+      return seen === null ? null : read(seen);
+    });
+  ofWork('turns', ({ turns }) => TURN_STATUSES.map((state) => ({ labels: { state }, value: turns[state] ?? 0 })));
+  ofWork('turns_stuck', ({ silent }) => silent);
+  ofWork('actions_pending', ({ pendingActions }) => pendingActions);
+  ofWork('oldest_pending_action_seconds', ({ now, oldestActionAt }) => ageSeconds(now, oldestActionAt));
+  ofWork('interactions_open', ({ openInteractions }) => openInteractions);
+  ofWork('oldest_open_interaction_seconds', ({ now, oldestInteractionAt }) => ageSeconds(now, oldestInteractionAt));
+  metrics.sample('work_queue_depth', depth);
+  metrics.sample('dependency_up', async () => {
+    const found = Object.entries((await checked()) ?? {});
+    return found.map(([dependency, { ok }]) => ({ labels: { dependency }, value: ok ? 1 : 0 }));
+  });
+  const perShard = (valueOf: (lag: ProjectionLag) => number) => async (): Promise<readonly Sample[] | null> => {
+    const found = await lags();
+    if (found === null) return null;
+    return found.map((lag) => ({ labels: { group: lag.name, shard: String(lag.shard) }, value: valueOf(lag) }));
+  };
+  metrics.sample(
+    'projection_lag_commits',
+    perShard(({ lagEvents }) => lagEvents),
+  );
+  metrics.sample(
+    'projection_lag_seconds',
+    perShard(({ lagMs }) => lagMs / 1000),
+  );
+  metrics.sample('projection_parked_commits', async () => {
+    const groups = Map.groupBy((await lags()) ?? [], ({ name }) => name);
+    return [...groups].map(([group, shards]) => ({
+      labels: { group },
+      value: shards.reduce((sum, { parked }) => sum + parked, 0),
+    }));
+  });
+}
+
+function ageSeconds(now: number, at: string | null): number {
+  return at === null ? 0 : Math.max(0, now - Date.parse(at)) / 1000;
+}
+
+/** One question under way at most, and its answer kept for a while; null: it could not be answered in time. */
+function kept<T>(ask: () => Promise<T>): () => Promise<T | null> {
+  let answer: Promise<T | null> = Promise.resolve(null);
+  let freshUntil = 0;
+  return async () => {
+    if (performance.now() >= freshUntil) {
+      freshUntil = Number.POSITIVE_INFINITY;
+      answer = ask()
+        .catch(() => null)
+        .finally(() => {
+          freshUntil = performance.now() + KEPT_MS;
+        });
+    }
+    const answered = new AbortController();
+    const late = delay(WITHIN_MS, answered.signal).then(() => null);
+    const found = await Promise.race([answer, late]);
+    answered.abort();
+    return found;
+  };
+}

@@ -1,0 +1,47 @@
+import { statfs } from 'node:fs/promises';
+import type { CacheFigures } from '../../commands/repository.ts';
+import type { ExecutorPresence } from '../executor-presence.ts';
+import type { Engine } from '../engine.ts';
+import type { EventStreams } from '../../http/sse.ts';
+import type { Metrics } from './metrics.ts';
+
+export interface NodeParts {
+  readonly dataDir: string;
+  readonly logConnected: () => boolean;
+  readonly streams: EventStreams;
+  readonly presence: ExecutorPresence;
+  readonly engine: Engine;
+  /** The caches of folds, by what they hold. */
+  readonly caches: Readonly<Record<string, { readonly cacheFigures: CacheFigures }>>;
+}
+
+/** What every node says of itself. */
+export function sampleNode(metrics: Metrics, parts: NodeParts): void {
+  const { dataDir, logConnected, streams, presence, engine } = parts;
+  const caches = Object.entries(parts.caches);
+  metrics.sample('event_streams_open', () => streams.size);
+  metrics.sample('executors_connected', () => presence.here);
+  metrics.sample('turns_active', () => engine.active);
+  metrics.sample('turns_unattended', () => engine.unattended);
+  metrics.sample('log_connected', () => (logConnected() ? 1 : 0));
+  metrics.sample('cache_entries', () =>
+    caches.map(([cache, { cacheFigures }]) => ({ labels: { cache }, value: cacheFigures.entries })),
+  );
+  metrics.sample('cache_bytes', () =>
+    caches.map(([cache, { cacheFigures }]) => ({ labels: { cache }, value: cacheFigures.bytes })),
+  );
+  metrics.sample('cache_lookups_total', () =>
+    caches.flatMap(([cache, { cacheFigures }]) => [
+      { labels: { cache, result: 'hit' }, value: cacheFigures.hits },
+      { labels: { cache, result: 'miss' }, value: cacheFigures.misses },
+    ]),
+  );
+  metrics.sample('data_disk_free_bytes', async () => {
+    const { bavail, bsize } = await statfs(dataDir);
+    return bavail * bsize;
+  });
+  metrics.sample('data_disk_size_bytes', async () => {
+    const { blocks, bsize } = await statfs(dataDir);
+    return blocks * bsize;
+  });
+}

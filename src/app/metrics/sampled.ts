@@ -1,0 +1,46 @@
+/** One value of a metric. */
+export interface Sample {
+  readonly labels?: Readonly<Record<string, string>>;
+  readonly value: number;
+}
+
+/** All values of a metric at a moment, a number being one without labels; null: they are not known. */
+export type Samples = number | readonly Sample[] | null;
+
+interface SampledMetric {
+  readonly help: string;
+  readonly labelNames: readonly string[];
+}
+
+const plain = (help: string): SampledMetric => ({ help, labelNames: [] });
+
+/**
+ * Metrics that are asked for when Prometheus reads. What a name ends with says what it is: `_total` is a counter,
+ * everything else a gauge.
+ */
+export const SAMPLED = {
+  event_streams_open: plain('Open event streams of this process.'),
+  executors_connected: plain('Executors with a discovery stream at this process.'),
+  uploads_active: plain('Uploads that this process is taking.'),
+  turns_active: plain('Turns that this process runs.'),
+  turns_unattended: plain('Open turns that were offered again and again, and that no worker has taken.'),
+  cache_entries: { help: 'Folded aggregates in the cache, by kind.', labelNames: ['cache'] },
+  cache_bytes: { help: 'Estimated size of the cached folds, by kind.', labelNames: ['cache'] },
+  cache_lookups_total: { help: 'Loads of a fold, by kind and whether it was cached.', labelNames: ['cache', 'result'] },
+  log_connected: plain('1 while the connection of the appends is up, 0 while it is down.'),
+  data_disk_free_bytes: plain('Free bytes of the disk that holds the data directory.'),
+  data_disk_size_bytes: plain('Size of the disk that holds the data directory.'),
+  dependency_up: { help: '1 when a dependency answers, 0 when it does not.', labelNames: ['dependency'] },
+  work_queue_depth: plain('Sessions in the work queue, those that a worker is looking at included.'),
+  turns: { help: 'Open turns of the installation, by state.', labelNames: ['state'] },
+  turns_stuck: plain('Running turns that nobody runs, or of which nothing has been heard for too long.'),
+  actions_pending: plain('Actions of the installation that wait for an executor.'),
+  oldest_pending_action_seconds: plain('Age of the oldest action that waits for an executor; 0 when none does.'),
+  interactions_open: plain('Questions and approvals of the installation that wait for a person.'),
+  oldest_open_interaction_seconds: plain('Age of the oldest one that waits for a person; 0 when none does.'),
+  projection_lag_commits: { help: 'Commits that a projection is behind, at most.', labelNames: ['group', 'shard'] },
+  projection_lag_seconds: { help: 'Age of the oldest commit not projected yet.', labelNames: ['group', 'shard'] },
+  projection_parked_commits: { help: 'Commits that are parked: the read models lack them.', labelNames: ['group'] },
+} as const satisfies Readonly<Record<string, SampledMetric>>;
+
+export type SampledName = keyof typeof SAMPLED;

@@ -1,0 +1,47 @@
+import { sql } from 'slonik';
+import type { DatabasePool } from 'slonik';
+import { z } from 'zod';
+import { reading } from '../read-store/pool.ts';
+
+/** What is open over all sessions of the installation; a little behind the log at most. */
+export interface OpenWork {
+  /** Open turns by state; a state that no turn is in is absent. */
+  readonly turns: Readonly<Record<string, number>>;
+  /** Running turns of which nothing has been recorded since the asked time. */
+  readonly silent: number;
+  readonly pendingActions: number;
+  /** When the oldest of them was offered; null: there is none. */
+  readonly oldestActionAt: string | null;
+  readonly openInteractions: number;
+  readonly oldestInteractionAt: string | null;
+}
+
+const row = z.object({
+  turns: z.record(z.string(), z.int()),
+  silent: z.int(),
+  pendingActions: z.int(),
+  oldestActionAt: z.string().nullable(),
+  openInteractions: z.int(),
+  oldestInteractionAt: z.string().nullable(),
+});
+
+/**
+ * One statement over partial indexes that hold open work alone: its cost goes with what is open, not with history.
+ * @param silentSince RFC 3339
+ * @throws ReadStoreUnavailableError
+ */
+export async function openWork(pool: DatabasePool, silentSince: string): Promise<OpenWork> {
+  return await reading(
+    async () =>
+      await pool.one(sql.type(row)`
+        select turn.*, action.*, interaction.*
+        from
+          (select coalesce(json_object_agg(status, count), '{}') as turns, coalesce(sum(silent), 0)::int as silent
+            from (select status, count(*), count(*) filter (where status = 'running' and doc ->> 'updatedAt' < ${silentSince}) as silent
+              from sessions.session where status <> 'idle' group by status) as by_status) as turn,
+          (select count(*)::int as "pendingActions", min(created_at) as "oldestActionAt"
+            from sessions.action where status = 'pending') as action,
+          (select count(*)::int as "openInteractions", min(created_at) as "oldestInteractionAt"
+            from sessions.interaction where status = 'open') as interaction`),
+  );
+}

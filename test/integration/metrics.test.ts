@@ -1,0 +1,268 @@
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { AdminClient, TenantClient } from '../support/client.ts';
+import { startHost } from '../support/host.ts';
+import type { Host } from '../support/host.ts';
+import { Scrape } from '../support/scrape.ts';
+import { SseReader } from '../support/sse.ts';
+import { until } from '../support/wait-until.ts';
+
+const disposables = new AsyncDisposableStack();
+const EXECUTOR_KEY = 'an-executor-token-of-our-own';
+/** Requests a second of a credential, in the tests twice that at once. */
+const RATE = 60;
+
+/** One feeds read models and serves pages, the other runs turns; both take commands. */
+let reader: Host;
+let runner: Host;
+let tenant: TenantClient;
+
+beforeAll(async () => {
+  const env = { AGENT_HOST_RATE_PER_CREDENTIAL: String(RATE), AGENT_HOST_STREAMS_PER_TENANT: '2' };
+  reader = disposables.use(await startHost({ env: { ...env, AGENT_HOST_ROLES: 'projector,reads,commands' } }));
+  runner = disposables.use(
+    await startHost({ join: reader, env: { AGENT_HOST_ROLES: 'commands,engine', AGENT_HOST_TURNS: '1' } }),
+  );
+  tenant = await new AdminClient(reader).createTenant();
+  await tenant.saveAgent();
+  await tenant.saveAgent('finder', { tools: [{ name: 'find', inputSchema: {} }] });
+});
+afterAll(async () => await disposables.disposeAsync());
+
+/** How much a metric of a node changes while something is done. */
+async function change(
+  node: Host,
+  names: readonly (readonly [name: string, labels?: Readonly<Record<string, string>>])[],
+  work: () => Promise<unknown>,
+): Promise<number[]> {
+  const before = await Scrape.of(node);
+  await work();
+  const after = await Scrape.of(node);
+  return names.map(([name, labels]) => after.value(name, labels) - before.value(name, labels));
+}
+
+async function shows(node: Host, what: string, look: (seen: Scrape) => boolean, withinMs = 20_000): Promise<void> {
+  await until(what, async () => look(await Scrape.of(node)), withinMs);
+}
+
+const ended = async (session: string): Promise<void> => {
+  await until('the turn has ended', async () => (await tenant.session(session)).status === 'idle');
+};
+
+describe('the log', () => {
+  test('appends, their time and round trips are counted exactly', async () => {
+    await tenant.openSession('counted');
+    const counted = [
+      ['log_append_seconds_count', { outcome: 'appended' }],
+      ['log_append_seconds_count', { outcome: 'conflict' }],
+      ['log_append_seconds_bucket', { outcome: 'appended', le: '+Inf' }],
+      ['log_round_trips_total', { operation: 'append' }],
+      ['http_request_seconds_count', { route: '/v1/sessions/:sessionId/commands', status: '202' }],
+      ['cache_lookups_total', { cache: 'sessions', result: 'miss' }],
+    ] as const;
+    const changed = await change(runner, counted, async () => {
+      for (let i = 0; i < 10; i++) await tenant.at(runner).cancel('counted');
+    });
+    // The first of them loads the fold, the others find it.
+    expect(changed).toEqual([10, 0, 10, 10, 10, 1]);
+    const seen = await Scrape.of(runner);
+    expect(seen.value('log_connected')).toBe(1);
+    expect(seen.value('cache_lookups_total', { cache: 'sessions', result: 'hit' })).toBeGreaterThanOrEqual(9);
+    expect(seen.value('cache_entries', { cache: 'sessions' })).toBeGreaterThanOrEqual(1);
+    expect(seen.value('cache_bytes', { cache: 'sessions' })).toBeGreaterThan(0);
+    expect(seen.value('data_disk_free_bytes')).toBeGreaterThan(0);
+    expect(seen.value('data_disk_size_bytes')).toBeGreaterThan(seen.value('data_disk_free_bytes'));
+  });
+
+  test('of writers on two nodes the one that comes second is counted as a conflict', async () => {
+    await tenant.openSession('contested');
+    const before = await Promise.all([reader, runner].map(async (node) => await Scrape.of(node)));
+    const sum = async (outcome: string): Promise<number> => {
+      const after = await Promise.all([reader, runner].map(async (node) => await Scrape.of(node)));
+      const of = (seen: Scrape): number => seen.value('log_append_seconds_count', { outcome });
+      return after.reduce((total, seen, i) => total + of(seen) - of(before[i] ?? seen), 0);
+    };
+    let sent = 0;
+    await until('two have met', async () => {
+      await Promise.all([reader, runner].map(async (node) => await tenant.at(node).cancel('contested')));
+      sent += 2;
+      return (await sum('conflict')) > 0;
+    });
+    expect(await sum('appended')).toBe(sent);
+  });
+});
+
+describe('turns', () => {
+  test('model calls, tokens, spend and ends of turns are counted where they are made', async () => {
+    await tenant.openSession('told');
+    const usage = { inputTokens: 10, outputTokens: 5 };
+    const play = async (steps: readonly unknown[]): Promise<void> => {
+      await tenant.at(runner).play('told', steps);
+      await ended('told');
+    };
+    const of = { provider: 'fixture' };
+    const counted = [
+      ['model_call_seconds_count', { ...of, outcome: 'completed' }],
+      ['model_call_seconds_count', { ...of, outcome: 'failed' }],
+      ['model_tokens_total', { ...of, kind: 'input' }],
+      ['model_tokens_total', { ...of, kind: 'output' }],
+      ['turns_ended_total', { outcome: 'completed' }],
+      ['turns_ended_total', { outcome: 'failed' }],
+    ] as const;
+    const changed = await change(runner, counted, async () => {
+      await play([
+        { text: 'a', toolCalls: [{ name: 'none', input: {} }], usage },
+        { text: 'b', usage },
+      ]);
+      await play([{ error: { code: 'broken', message: 'Broken.' }, usage: { inputTokens: 1, outputTokens: 1 } }]);
+    });
+    expect(changed).toEqual([2, 1, 21, 11, 1, 1]);
+    // What is free is known to cost nothing, and that is said.
+    expect((await Scrape.of(runner)).has('model_spend_usd_total', of)).toBe(true);
+  });
+
+  test('a call that a budget does not let start is counted, and its question waits', async () => {
+    const budgets = [{ id: 'b', scope: 'session', sessionId: 'poor', period: 'total', limitTokens: 1 }];
+    await tenant.openSession('poor');
+    const step = [{ text: 'ok', usage: { inputTokens: 10, outputTokens: 5 } }];
+    expect((await tenant.request({ method: 'PUT', path: '/v1/tenant/budgets', body: { budgets } })).status).toBe(200);
+    const [refused] = await change(runner, [['budget_refusals_total']], async () => {
+      await until('a budget stands in the way', async () => {
+        await tenant.at(runner).play('poor', step);
+        return await until('it has ended or pauses', async () => {
+          const { status } = await tenant.session('poor');
+          return (status === 'paused' && 'paused') || (status === 'idle' && 'idle');
+        }).then((status) => status === 'paused');
+      });
+    });
+    expect(refused).toBe(1);
+    await shows(reader, 'the question is shown', (seen) => {
+      const { open, age } = { open: seen.value('interactions_open'), age: 'oldest_open_interaction_seconds' };
+      return open === 1 && seen.value('turns', { state: 'paused' }) === 1 && seen.value(age) > 0;
+    });
+    await tenant.cancel('poor');
+  });
+
+  test('an action waits, and its executor is seen', async () => {
+    await tenant.openSession('asking', { agentId: 'finder' });
+    const body = { executors: [{ agentId: 'finder', token: EXECUTOR_KEY }] };
+    expect((await tenant.request({ method: 'PUT', path: '/v1/executors', body })).status).toBe(200);
+    const executor = new TenantClient({ ...tenant.credentials, key: EXECUTOR_KEY });
+    await until(
+      'the node knows the executor',
+      async () => (await executor.request({ path: '/v1/actions' })).status === 200,
+    );
+    const stream = await SseReader.open(reader.url, '/v1/executors/connect', { headers: executor.headers });
+    await shows(reader, 'it is connected', (seen) => seen.value('executors_connected') === 1);
+    stream.close();
+    await shows(reader, 'it has left', (seen) => seen.value('executors_connected') === 0);
+    await tenant.at(runner).play('asking', [{ toolCalls: [{ name: 'find', input: {} }] }, { text: 'done' }]);
+    await shows(reader, 'the action is shown', (seen) => {
+      const age = seen.value('oldest_pending_action_seconds');
+      return seen.value('actions_pending') === 1 && age > 0 && seen.value('turns', { state: 'waiting' }) === 1;
+    });
+    await tenant.cancel('asking');
+    await shows(reader, 'it is gone', (seen) => seen.value('actions_pending') === 0);
+    expect((await Scrape.of(reader)).value('oldest_pending_action_seconds')).toBe(0);
+  });
+});
+
+describe('readers', () => {
+  test('open streams, their lag, their reading of the log, and the one too many', async () => {
+    await tenant.openSession('read');
+    const counted = [
+      ['event_streams_open'],
+      ['tail_lag_seconds_count'],
+      ['tail_backfills_total', { reason: 'opened' }],
+      ['http_refusals_total', { reason: 'streams' }],
+    ] as const;
+    const first = await tenant.events('read');
+    const second = await tenant.events('read');
+    const changed = await change(reader, counted, async () => {
+      expect((await tenant.request({ path: '/v1/sessions/read/events' })).status).toBe(429);
+      await tenant.cancel('read');
+      for (const stream of [first, second]) await stream.collect(1);
+    });
+    expect(changed).toEqual([0, 2, 0, 1]);
+    const seen = await Scrape.of(reader);
+    expect(seen.value('event_streams_open')).toBe(2);
+    expect(seen.value('tail_backfills_total', { reason: 'opened' })).toBeGreaterThanOrEqual(2);
+    expect(seen.value('tail_lag_seconds_sum')).toBeLessThan(10);
+    first.close();
+    second.close();
+    await shows(reader, 'they are closed', (now) => now.value('event_streams_open') === 0);
+  });
+
+  test('uploads go to the object store', async () => {
+    const counted = [['object_store_operation_seconds_count', { operation: 'put', outcome: 'done' }]] as const;
+    const changed = await change(reader, counted, async () => {
+      const path = '/v1/artifacts?name=a.txt&sessionId=read';
+      const headers = { 'content-type': 'text/plain' };
+      const { status, text } = await tenant.request({ method: 'POST', path, headers, body: 'bytes' });
+      expect(status, text).toBe(201);
+    });
+    expect(changed).toEqual([1]);
+  });
+
+  test('who asks too often is refused, and that is counted', async () => {
+    const hurried = await new AdminClient(reader).createTenant();
+    const [refused] = await change(reader, [['http_refusals_total', { reason: 'credential' }]], async () => {
+      const asked = Array.from({ length: 4 * RATE }, async () => await hurried.request({ path: '/v1/me' }));
+      const statuses = (await Promise.all(asked)).map(({ status }) => status);
+      expect(new Set(statuses)).toEqual(new Set([200, 429]));
+    });
+    expect(refused).toBeGreaterThan(0);
+  });
+});
+
+describe('the installation', () => {
+  test('is told of by the node that projects: dependencies, projections, statements', async () => {
+    await shows(reader, 'everything is projected', (seen) => {
+      const isThere = seen.has('projection_lag_seconds', { group: 'sessions', shard: '0' });
+      return isThere && seen.value('projection_lag_seconds') === 0 && seen.value('projection_lag_commits') === 0;
+    });
+    const seen = await Scrape.of(reader);
+    for (const dependency of ['database', 'engine', 'streams', 'objects']) {
+      expect(seen.value('dependency_up', { dependency }), dependency).toBe(1);
+    }
+    expect(seen.value('projection_position', { group: 'sessions', shard: '0' })).toBeGreaterThan(0);
+    expect(seen.value('projection_parked_commits')).toBe(0);
+    expect(seen.value('sql_statements_total')).toBeGreaterThan(0);
+    // The other node does not ask for what is the same everywhere.
+    const other = await Scrape.of(runner);
+    expect(other.names.has('agent_host_turns_stuck')).toBe(true);
+    expect(other.has('turns_stuck')).toBe(false);
+    expect(other.has('dependency_up')).toBe(false);
+  });
+
+  test('no label says whose, which or where', async () => {
+    for (const node of [reader, runner]) {
+      const labels = [...(await Scrape.of(node)).labels].join('\n');
+      for (const id of [tenant.tenantId, 'counted', 'finder', '127.0.0.1']) expect(labels).not.toContain(id);
+    }
+  });
+
+  test('turns that nobody takes, and those whose worker is paused, are shown until they go on', async () => {
+    const late = [{ text: 'late', delayMs: 12_000 }];
+    // The runner has one place, and may have asked for one item more when that was taken: the third waits for sure.
+    const sessions = ['held', 'asked', 'queued'];
+    for (const session of sessions) await tenant.openSession(session);
+    await tenant.at(runner).play('held', late);
+    for (const session of ['asked', 'queued']) await tenant.play(session, late);
+    await shows(reader, 'the queue holds the last', (seen) => seen.value('work_queue_depth') > 0);
+    await shows(runner, 'it has been offered in vain', (seen) => seen.value('turns_unattended') > 0);
+    const before = await Scrape.of(reader);
+    expect(before.value('turns', { state: 'running' })).toBe(3);
+    expect(before.value('turns_stuck')).toBe(0);
+    process.kill(runner.pid, 'SIGSTOP');
+    try {
+      await shows(reader, 'all are stuck', (seen) => {
+        return seen.value('turns_stuck') === 3 && seen.value('dependency_up', { dependency: 'engine' }) === 0;
+      });
+    } finally {
+      process.kill(runner.pid, 'SIGCONT');
+    }
+    for (const session of sessions) await tenant.cancel(session);
+    await shows(reader, 'nothing is stuck', (seen) => seen.value('turns_stuck') === 0 && seen.value('turns') === 0);
+    await shows(runner, 'nothing waits', (seen) => seen.value('turns_unattended') === 0);
+  });
+});
