@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync } from 'node:fs';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 
 /** A distribution of milliseconds. */
 export class Sample {
@@ -78,4 +78,31 @@ function statOf(pid: number): { parent: number; own: number; inherited: number }
     // It ended between the listing and the look.
     return null;
   }
+}
+
+export const MIB = 1_048_576;
+
+/** Linux: from here on the peak is counted anew. */
+export function forgetPeak(pid: number): void {
+  writeFileSync(`/proc/${pid}/clear_refs`, '5');
+}
+
+/** Linux: what the process holds now, bytes. */
+export function residentBytes(pid: number): number {
+  return memoryOf(pid, 'VmRSS');
+}
+
+/** Linux: the most that it held since the peak was forgotten. */
+export function peakBytes(pid: number): number {
+  return memoryOf(pid, 'VmHWM');
+}
+
+function memoryOf(pid: number, name: string): number {
+  const line = new RegExp(`^${name}:\\s+(\\d+) kB$`, 'm').exec(readFileSync(`/proc/${pid}/status`, 'utf8'));
+  return Number(line?.[1] ?? 0) * 1_024;
+}
+
+/** Linux: how many files and sockets this process, and each that it starts, may have open. Node raises the soft limit. */
+export function fileDescriptorsMax(): number {
+  return Number(/^Max open files +(\d+)/m.exec(readFileSync('/proc/self/limits', 'utf8'))?.[1] ?? 0);
 }

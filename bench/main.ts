@@ -1,14 +1,20 @@
-import { cpus } from 'node:os';
-import { Client } from 'pg';
-import type { Measure, Row } from './row.ts';
+import { commitLine, machineLine, table, writeResults } from './report.ts';
+import type { Result } from './report.ts';
+import type { Row } from './row.ts';
 import { acceptanceLatency } from './rows/acceptance-latency.ts';
 import { acceptedCommands } from './rows/accepted-commands.ts';
 import { artifactBytes } from './rows/artifact-bytes.ts';
 import { cancelLatency } from './rows/cancel.ts';
+import { coldStart } from './rows/cold-start.ts';
+import { crash } from './rows/crash.ts';
+import { idleStreams } from './rows/idle-streams.ts';
 import { liveTails } from './rows/live-tails.ts';
+import { longHistory } from './rows/long-history.ts';
 import { noopTurn } from './rows/noop-turn.ts';
+import { rebuild } from './rows/rebuild.ts';
 import { refusals } from './rows/refusals.ts';
 import { threeStepTurns } from './rows/three-step-turns.ts';
+import { uploads } from './rows/uploads.ts';
 import { natsBinary, Stage } from './stage.ts';
 
 /** The rows of design 8 that this version can measure, and what else is worth a look. */
@@ -18,23 +24,31 @@ const ROWS: Readonly<Record<string, Row>> = {
   row3: noopTurn,
   row4: threeStepTurns,
   row5: liveTails,
+  row6: idleStreams,
+  row7: longHistory,
+  row8: crash,
+  row9: rebuild,
+  row10: coldStart,
   refusals,
   artifacts: artifactBytes,
+  uploads,
   cancel: cancelLatency,
 };
 
-const USAGE = `npm run bench -- [${Object.keys(ROWS).join('|')} ...] [--quick] [--cpu-prof=<directory>]
+const USAGE = `npm run bench -- [${Object.keys(ROWS).join('|')} ...] [--quick] [--write] [--cpu-prof=<directory>]
   Each row starts servers of its own and measures the Host and its baseline in turns; no row named: all of them.
   --quick      short windows, for a look; the figures are rougher
+  --write      puts the figures into docs/benchmarks.json, .md and .svg; rows that are not measured stay as they are there
   --cpu-prof   each Host writes a processor profile there when it ends; its figures are then lower
 `;
 const QUICK = 0.25;
 /** A row that takes longer hangs. */
-const ROW_MS = 240_000;
+const ROW_MS = 600_000;
 
 interface Choice {
   readonly rows: readonly string[];
   readonly scale: number;
+  readonly write: boolean;
   readonly profiles: string | undefined;
 }
 
@@ -42,10 +56,10 @@ function choose(args: readonly string[]): Choice | null {
   const named = args.filter((arg) => !arg.startsWith('--'));
   const flags = args.filter((arg) => arg.startsWith('--'));
   const profiles = flags.find((flag) => flag.startsWith('--cpu-prof='))?.slice('--cpu-prof='.length);
-  const known = flags.every((flag) => flag === '--quick' || flag.startsWith('--cpu-prof='));
+  const known = flags.every((flag) => ['--quick', '--write'].includes(flag) || flag.startsWith('--cpu-prof='));
   if (!known || named.some((name) => !Object.hasOwn(ROWS, name))) return null;
   const rows = named.length === 0 ? Object.keys(ROWS) : Object.keys(ROWS).filter((name) => named.includes(name));
-  return { rows, scale: flags.includes('--quick') ? QUICK : 1, profiles };
+  return { rows, scale: flags.includes('--quick') ? QUICK : 1, write: flags.includes('--write'), profiles };
 }
 
 async function main(args: readonly string[]): Promise<number> {
@@ -62,7 +76,8 @@ async function main(args: readonly string[]): Promise<number> {
   });
   interrupted.catch(() => undefined);
   const binary = await natsBinary(report);
-  const measures: Measure[] = [];
+  const results: Result[] = [];
+  const commit = commitLine();
   let machine = '';
   let failed = false;
   for (const name of choice.rows) {
@@ -73,7 +88,8 @@ async function main(args: readonly string[]): Promise<number> {
       if (machine === '') machine = await machineLine(stage.databaseUrl, binary.version);
       if (row === undefined) continue;
       const context = { stage, scale: choice.scale, report };
-      measures.push(...(await Promise.race([row(context), interrupted, late(name)])));
+      const measures = [...(await Promise.race([row(context), interrupted, late(name)]))];
+      results.push({ row: name, date: new Date().toISOString(), commit, machine, measures });
     } catch (error) {
       // What the other rows have measured is worth having all the same.
       failed = true;
@@ -83,7 +99,9 @@ async function main(args: readonly string[]): Promise<number> {
     }
     if (interruption.signal.aborted) break;
   }
-  process.stdout.write(`\n${machine}\n\n${table(measures)}\n`);
+  const measures = results.flatMap((result) => result.measures);
+  process.stdout.write(`\n${machine} · commit ${commit}\n\n${table(measures)}\n`);
+  if (choice.write) writeResults(results, Object.keys(ROWS));
   return !failed && measures.every(({ met }) => met) ? 0 : 1;
 }
 
@@ -91,21 +109,6 @@ async function late(name: string): Promise<never> {
   return await new Promise((_, reject) => {
     setTimeout(() => reject(new Error(`${name} did not end within ${ROW_MS / 1000} s`)), ROW_MS).unref();
   });
-}
-
-async function machineLine(databaseUrl: string, nats: string): Promise<string> {
-  const client = new Client({ connectionString: databaseUrl });
-  await client.connect();
-  const { rows } = await client.query<{ server_version: string }>('show server_version');
-  await client.end();
-  const cores = cpus();
-  return `${cores.length} × ${cores[0]?.model ?? 'unknown processor'} · node ${process.versions.node} · nats-server ${nats} · Postgres ${rows[0]?.server_version ?? '?'}`;
-}
-
-function table(measures: readonly Measure[]): string {
-  const head = ['measure', 'Host', 'bare handler', 'ratio', 'target', 'met'];
-  const lines = measures.map((m) => [m.measure, m.subject, m.baseline, m.ratio, m.target, m.met ? 'yes' : 'NO']);
-  return [head, head.map(() => '---'), ...lines].map((cells) => `| ${cells.join(' | ')} |`).join('\n');
 }
 
 try {

@@ -1,14 +1,31 @@
+import { z } from 'zod';
 import type { Stage } from './stage.ts';
 
+export const goalSchema = z.object({
+  label: z.string(),
+  value: z.number(),
+  target: z.number(),
+  unit: z.string(),
+  /** Whether the figure has to reach the target or to stay below it. */
+  better: z.enum(['more', 'less']),
+});
+
+/** A figure with a target, for the chart. */
+export type Goal = z.infer<typeof goalSchema>;
+
+export const measureSchema = z.object({
+  measure: z.string(),
+  subject: z.string(),
+  baseline: z.string(),
+  ratio: z.string(),
+  target: z.string(),
+  met: z.boolean(),
+  /** What the chart shows of it. */
+  goals: z.array(goalSchema).readonly(),
+});
+
 /** A line of the table. */
-export interface Measure {
-  readonly measure: string;
-  readonly subject: string;
-  readonly baseline: string;
-  readonly ratio: string;
-  readonly target: string;
-  readonly met: boolean;
-}
+export type Measure = Readonly<z.infer<typeof measureSchema>>;
 
 export interface RowContext {
   readonly stage: Stage;

@@ -1,8 +1,10 @@
 import { randomBytes } from 'node:crypto';
-import { chmod, mkdir, mkdtemp, open, readFile, rm } from 'node:fs/promises';
+import { execFile } from 'node:child_process';
+import { chmod, mkdir, mkdtemp, open, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
 import { jetstreamManager } from '@nats-io/jetstream';
 import type { JetStreamManager } from '@nats-io/jetstream';
 import type { NatsConnection } from '@nats-io/transport-node';
@@ -14,6 +16,7 @@ import { startPostgres } from '#src/app/embedded/postgres.ts';
 import { bareEnvironment } from '#src/app/embedded/run-command.ts';
 import { waitUntil } from '#src/app/embedded/wait-until.ts';
 import { Stack } from '#src/app/stack.ts';
+import { KEY_BYTES, sealingKey } from '#src/lib/sealed-box.ts';
 import { closeNats, connectNats } from '#src/streams/jetstream/connection.ts';
 
 const MAIN = fileURLToPath(new URL('../src/main.ts', import.meta.url));
@@ -25,13 +28,27 @@ export interface Node {
   /** `host:port` that it listens on. */
   readonly address: string;
   readonly pid: number;
+  /** Where it keeps files of its own. */
+  readonly directory: string;
   readonly stop: () => Promise<void>;
+  /** kill -9; resolves when it is gone. */
+  readonly kill: () => Promise<void>;
+  /** Starts the same again on the same directory, with these variables over those that it had. */
+  readonly again: (settings?: Readonly<Record<string, string>>) => Promise<Node>;
 }
 
 export interface StageOptions {
   readonly report: (line: string) => void;
   /** Where each Host writes a processor profile when it ends; absent: none is taken. */
   readonly profiles: string | undefined;
+}
+
+/** Wraps the data keys of every Host here. */
+const KEK = Buffer.alloc(KEY_BYTES, 7);
+
+interface StageSurroundings extends StageOptions {
+  readonly directory: string;
+  readonly binary: NatsBinary;
 }
 
 export interface ServerPids {
@@ -47,13 +64,15 @@ export class Stage {
   readonly adminKey = randomBytes(24).toString('hex');
   readonly manager: JetStreamManager;
   readonly connection: NatsConnection;
-  readonly #options: StageOptions & { readonly directory: string };
+  /** The key that the Hosts here are started with, for a program that writes to their log. */
+  readonly hostKey = sealingKey(KEK);
+  readonly #options: StageSurroundings;
   readonly #servers: { readonly natsUrl: string; readonly databaseUrl: string; readonly pids: ServerPids };
   readonly #stack: Stack;
   #nodes = 0;
 
   private constructor(parts: {
-    options: StageOptions & { readonly directory: string };
+    options: StageSurroundings;
     servers: { natsUrl: string; databaseUrl: string; pids: ServerPids };
     connection: NatsConnection;
     manager: JetStreamManager;
@@ -87,11 +106,15 @@ export class Stage {
         pids: { nats: nats.pid, postgres: postgres.pid },
       };
       const { consumers: connection } = connections;
-      return new Stage({ options: { ...options, directory }, servers, connection, manager, stack });
+      return new Stage({ options: { ...options, directory, binary }, servers, connection, manager, stack });
     } catch (error) {
       await stack.unwind();
       throw error;
     }
+  }
+
+  get natsUrl(): string {
+    return this.#servers.natsUrl;
   }
 
   get databaseUrl(): string {
@@ -105,24 +128,20 @@ export class Stage {
 
   /** A Host with these roles, on these servers; `settings` are variables over those of a bench. */
   async host(roles: string, settings: Readonly<Record<string, string>> = {}): Promise<Node> {
-    const profiles = this.#options.profiles;
-    const flags = profiles === undefined ? [] : ['--cpu-prof', `--cpu-prof-dir=${profiles}`];
-    const directory = join(this.#options.directory, `host-${this.#nodes}`);
-    await mkdir(directory);
-    await chmod(directory, 0o711);
-    return await this.#start([...flags, MAIN], join(directory, 'listen'), {
-      AGENT_HOST_LISTEN: '127.0.0.1:0',
-      AGENT_HOST_METRICS_LISTEN: '127.0.0.1:0',
-      AGENT_HOST_DATA_DIR: directory,
-      AGENT_HOST_ADMIN_KEY: this.adminKey,
-      AGENT_HOST_KEK_FILE: await this.#kek(),
-      AGENT_HOST_ROLES: roles,
-      AGENT_HOST_FIXTURE_MODEL: '1',
-      AGENT_HOST_LOG_LEVEL: 'warn',
-      NATS_URL: this.#servers.natsUrl,
-      DATABASE_URL: this.#servers.databaseUrl,
-      ...settings,
-    });
+    return await this.#host({ ...this.#joining(), AGENT_HOST_ROLES: roles, ...settings });
+  }
+
+  /** A Host with servers of its own, as `npm start` runs it. */
+  async embedded(settings: Readonly<Record<string, string>>): Promise<Node> {
+    return await this.#host({ NATS_SERVER_BIN: this.#options.binary.path, ...settings });
+  }
+
+  /** Runs an operator's command beside the Hosts here; resolves to how long it took, ms. */
+  async command(...args: readonly string[]): Promise<number> {
+    const env = { ...bareEnvironment(), ...(await this.#settings('command')), ...this.#joining() };
+    const began = performance.now();
+    await promisify(execFile)(process.execPath, [MAIN, ...args], { env, cwd: this.#options.directory });
+    return performance.now() - began;
   }
 
   /**
@@ -139,7 +158,8 @@ export class Stage {
       republish: { src: 'bare.>', dest: 'barelive.>' },
     });
     const listen = join(this.#options.directory, 'baseline-listen');
-    return await this.#start([BASELINE], listen, { NATS_URL: this.#servers.natsUrl, LISTEN_FILE: listen });
+    const env = { NATS_URL: this.#servers.natsUrl, LISTEN_FILE: listen };
+    return await this.#start([BASELINE], { listenFile: listen, directory: this.#options.directory, env });
   }
 
   /** A text as long as the newest commit of the session is in the log. */
@@ -153,17 +173,40 @@ export class Stage {
     await this.#stack.unwind((name, error) => this.#options.report(`${name} did not stop cleanly: ${String(error)}`));
   }
 
-  async #kek(): Promise<string> {
-    const path = join(this.#options.directory, 'kek');
-    const file = await open(path, 'w', 0o600);
-    await file.writeFile(Buffer.alloc(32, 7).toString('base64'));
-    await file.close();
-    return path;
+  #joining(): Readonly<Record<string, string>> {
+    return { NATS_URL: this.#servers.natsUrl, DATABASE_URL: this.#servers.databaseUrl };
   }
 
-  async #start(args: readonly string[], listenFile: string, env: Readonly<Record<string, string>>): Promise<Node> {
+  async #settings(directory: string): Promise<Readonly<Record<string, string>>> {
+    const kek = join(this.#options.directory, 'kek');
+    await writeFile(kek, KEK.toString('base64'), { mode: 0o600 });
+    return {
+      AGENT_HOST_LISTEN: '127.0.0.1:0',
+      AGENT_HOST_METRICS_LISTEN: '127.0.0.1:0',
+      AGENT_HOST_DATA_DIR: join(this.#options.directory, directory),
+      AGENT_HOST_ADMIN_KEY: this.adminKey,
+      AGENT_HOST_KEK_FILE: kek,
+      AGENT_HOST_FIXTURE_MODEL: '1',
+      AGENT_HOST_LOG_LEVEL: 'warn',
+    };
+  }
+
+  async #host(settings: Readonly<Record<string, string>>): Promise<Node> {
+    const profiles = this.#options.profiles;
+    const flags = profiles === undefined ? [] : ['--cpu-prof', `--cpu-prof-dir=${profiles}`];
+    const env = { ...(await this.#settings(`host-${this.#nodes}`)), ...settings };
+    const directory = join(this.#options.directory, `host-${this.#nodes}`);
+    await mkdir(directory);
+    await chmod(directory, 0o711);
+    return await this.#start([...flags, MAIN], { listenFile: join(directory, 'listen'), directory, env });
+  }
+
+  async #start(args: readonly string[], place: Place): Promise<Node> {
+    const { listenFile, directory, env } = place;
     const name = `node-${this.#nodes++}`;
     const logFile = join(this.#options.directory, `${name}.log`);
+    // One that was killed has left it behind.
+    await rm(listenFile, { force: true });
     const log = await open(logFile, 'w', 0o600);
     try {
       const child = await spawnGuarded({
@@ -183,12 +226,29 @@ export class Stage {
       if (address === undefined || address === '') {
         throw new Error(`a node did not start; its log ends with: ${(await readFile(logFile, 'utf8')).slice(-2_000)}`);
       }
-      const stop = async (): Promise<void> => await child.stop();
-      return { address, pid: child.pid, stop };
+      return {
+        address,
+        pid: child.pid,
+        directory,
+        stop: async () => await child.stop(),
+        kill: async () => {
+          process.kill(child.pid, 'SIGKILL');
+          await child.exited;
+        },
+        again: async (settings = {}) => await this.#start(args, { ...place, env: { ...env, ...settings } }),
+      };
     } finally {
       await log.close();
     }
   }
+}
+
+/** Where a process is started, and with what. */
+interface Place {
+  /** It writes its address there once it listens. */
+  readonly listenFile: string;
+  readonly directory: string;
+  readonly env: Readonly<Record<string, string>>;
 }
 
 /** Commits lie sealed: what stands in for one in the baseline's requests is as long, as random, and survives as text. */

@@ -24,9 +24,19 @@ export class Tenant {
       expectStatus(created, 201);
       const { tenant, applicationKey } = JSON.parse(created.body) as { tenant: { id: string }; applicationKey: string };
       const made = new Tenant(tenant.id, applicationKey);
-      const manifest = { instructions: 'Be brief.', model: { provider: 'fixture', model: 'echo' } };
-      expectStatus(await lines.send(made.#request('PUT', '/v1/agents/bench', { manifest })), 200);
+      await made.saveAgent(node, 'bench', {});
       return made;
+    } finally {
+      lines.close();
+    }
+  }
+
+  /** An agent on the fixture model. */
+  async saveAgent(node: Node, id: string, more: object): Promise<void> {
+    const manifest = { instructions: 'Be brief.', model: { provider: 'fixture', model: 'echo' }, ...more };
+    const lines = new Lines(node.address);
+    try {
+      expectStatus(await lines.send(this.#request('PUT', `/v1/agents/${id}`, { manifest })), 200);
     } finally {
       lines.close();
     }
@@ -63,6 +73,11 @@ export class Tenant {
 
   cancel(sessionId: string, reason: string): string {
     return this.#command(sessionId, { type: 'cancel', reason });
+  }
+
+  /** A page of a session's history. */
+  page(sessionId: string, query: string): string {
+    return request('GET', `/v1/sessions/${sessionId}/items?${query}`, { headers: this.#headers });
   }
 
   /** Follows a session from now on. */

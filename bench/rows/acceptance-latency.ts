@@ -52,6 +52,10 @@ export const acceptanceLatency: Row = async ({ stage, scale, report }) => {
       ratio: (subject.at(0.5) / bareSample.at(0.5)).toFixed(2),
       target: `p50 < ${ms(P50_MAX_MS)}, p99 < ${ms(P99_MAX_MS)}`,
       met: subject.at(0.5) < P50_MAX_MS && subject.at(0.99) < P99_MAX_MS,
+      goals: [
+        { label: '2 accepted, p50', value: subject.at(0.5), target: P50_MAX_MS, unit: 'ms', better: 'less' },
+        { label: '2 accepted, p99', value: subject.at(0.99), target: P99_MAX_MS, unit: 'ms', better: 'less' },
+      ],
     },
   ];
 };

@@ -75,6 +75,15 @@ export const cancelLatency: Row = async ({ stage, scale, report }) => {
       ratio: (subject.at(0.5) / baseline.at(0.5)).toFixed(2),
       target: `p99 < ${ms(WITHIN_MS)}`,
       met: subject.at(0.99) < WITHIN_MS,
+      goals: [
+        {
+          label: 'cancel reaches a call elsewhere, p99',
+          value: subject.at(0.99),
+          target: WITHIN_MS,
+          unit: 'ms',
+          better: 'less',
+        },
+      ],
     },
   ];
 };

@@ -59,6 +59,7 @@ export const noopTurn: Row = async ({ stage, scale, report }) => {
       ratio: (subject.at(0.5) / bareSample.at(0.5)).toFixed(2),
       target: `p50 < ${ms(P50_MAX_MS)}`,
       met: subject.at(0.5) < P50_MAX_MS,
+      goals: [{ label: '3 no-op turn, p50', value: subject.at(0.5), target: P50_MAX_MS, unit: 'ms', better: 'less' }],
     },
   ];
 };

@@ -50,5 +50,6 @@ export const refusals: Row = async ({ stage, scale, report }) => {
     ratio: (sample.at(0.5) / middle).toFixed(3),
     target: 'none: a figure to look at',
     met: true,
+    goals: [],
   }));
 };
