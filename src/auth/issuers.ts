@@ -7,8 +7,11 @@ import {
   errors,
   jwtVerify,
 } from 'jose';
-import type { JSONWebKeySet, JWTPayload, JWTVerifyGetKey } from 'jose';
+import type { FetchImplementation, JSONWebKeySet, JWTPayload, JWTVerifyGetKey } from 'jose';
+import { Agent, fetch } from 'undici';
 import type { Issuer } from '../domain/tenant/events.ts';
+import { isCallableUrl } from '../lib/addresses.ts';
+import { guardedLookup } from '../lib/guarded-lookup.ts';
 import { SCOPES } from './caller.ts';
 import type { Scope } from './caller.ts';
 import { isSubject } from './subject.ts';
@@ -133,9 +136,15 @@ function keySet(issuer: Issuer): JWTVerifyGetKey {
   };
 }
 
+/** Looks at the address of each connection when it is made. What idles in it keeps no process alive. */
+const guarded = new Agent({ connect: { lookup: guardedLookup() } });
+
 /** A bounded fetch: no redirects (the registered address is the one that was checked), no long bodies. */
-async function fetchKeys(url: string, options: RequestInit): Promise<Response> {
-  const response = await fetch(url, { ...options, redirect: 'error' });
+async function fetchKeys(url: string, { headers, signal }: Parameters<FetchImplementation>[1]): Promise<Response> {
+  // Also one that was registered when more was taken.
+  if (!isCallableUrl(url)) throw new IssuerUnavailableError('the address is not one that this Host calls');
+  const request = { headers: [...headers], signal, redirect: 'error' as const, dispatcher: guarded };
+  const response = await fetch(url, request);
   const length = Number(response.headers.get('content-length') ?? 0);
   if (response.body === null) throw new IssuerUnavailableError('the answer has no body');
   if (length > JWKS_BYTES_MAX) {
@@ -149,7 +158,7 @@ async function fetchKeys(url: string, options: RequestInit): Promise<Response> {
     if (bytes > JWKS_BYTES_MAX) throw new IssuerUnavailableError('the key set is too long');
     parts.push(part);
   }
-  return new Response(Buffer.concat(parts), { status: response.status, headers: response.headers });
+  return new Response(Buffer.concat(parts), { status: response.status, headers: [...response.headers] });
 }
 
 function readClaims(payload: JWTPayload, name: string, issuer: Issuer): VerifiedToken | 'invalid' {

@@ -5,21 +5,41 @@ import { BlockList, isIP } from 'node:net';
  * write a URL: the services that clouds offer their machines hand out credentials to any caller.
  */
 
-/** Link-local (the metadata services of most clouds), the unspecified and multicast addresses, and what is known beside. */
 const FORBIDDEN = new BlockList();
-FORBIDDEN.addSubnet('0.0.0.0', 8, 'ipv4');
-FORBIDDEN.addSubnet('169.254.0.0', 16, 'ipv4');
-FORBIDDEN.addSubnet('224.0.0.0', 3, 'ipv4');
-FORBIDDEN.addAddress('100.100.100.200', 'ipv4');
-FORBIDDEN.addAddress('168.63.129.16', 'ipv4');
-FORBIDDEN.addAddress('192.0.0.192', 'ipv4');
-FORBIDDEN.addAddress('::', 'ipv6');
-FORBIDDEN.addSubnet('fe80::', 10, 'ipv6');
-FORBIDDEN.addSubnet('ff00::', 8, 'ipv6');
-FORBIDDEN.addAddress('fd00:ec2::254', 'ipv6');
-FORBIDDEN.addAddress('fd20:ce::254', 'ipv6');
-// The same addresses of version 4 behind a translator.
-FORBIDDEN.addSubnet('64:ff9b::a9fe:0', 112, 'ipv6');
+
+/** Link-local (the metadata services of most clouds), the unspecified and multicast addresses, and what is known beside. */
+const FORBIDDEN_V4 = [
+  ['0.0.0.0', 8],
+  ['169.254.0.0', 16],
+  ['224.0.0.0', 3],
+  ['100.100.100.200', 32],
+  ['168.63.129.16', 32],
+  ['192.0.0.192', 32],
+] as const;
+for (const [network, bits] of FORBIDDEN_V4) FORBIDDEN.addSubnet(network, bits, 'ipv4');
+
+/** The same of version 6. Amazon and Google have such services below fd00:ec2:: and fd20:ce::, and add to them. */
+const FORBIDDEN_V6 = [
+  ['::', 128],
+  ['fe80::', 10],
+  ['fec0::', 10],
+  ['ff00::', 8],
+  ['fd00:ec2::', 32],
+  ['fd20:ce::', 32],
+] as const;
+for (const [network, bits] of FORBIDDEN_V6) FORBIDDEN.addSubnet(network, bits, 'ipv6');
+
+// Addresses of version 4 within version 6. Machines without version 4 reach the rest of the world by the first of them,
+// so it is refused only where the address within is, or is this machine's. The others are of the past (IPv4-compatible,
+// 6to4, Teredo) or of translators alone, and in the networks' own ones nobody knows where the address stands.
+for (const [network, bits] of [...FORBIDDEN_V4, ['127.0.0.0', 8] as const]) {
+  FORBIDDEN.addSubnet(`64:ff9b::${network}`, 96 + bits, 'ipv6');
+}
+FORBIDDEN.addSubnet('64:ff9b:1::', 48, 'ipv6');
+FORBIDDEN.addSubnet('2002::', 16, 'ipv6');
+FORBIDDEN.addSubnet('2001::', 32, 'ipv6');
+FORBIDDEN.addSubnet('::ffff:0:0:0', 96, 'ipv6');
+FORBIDDEN.addRange('::2', '::ffff:ffff', 'ipv6');
 
 const LOOPBACK = new BlockList();
 LOOPBACK.addSubnet('127.0.0.0', 8, 'ipv4');
@@ -37,9 +57,16 @@ export function isCallableIp(address: string, named: 'loopback' | 'other'): bool
 
 /** Whether a host, as it stands in a URL, names this machine. */
 export function isLoopbackHost(hostname: string): boolean {
-  const bare = withoutBrackets(hostname);
+  const bare = bareHost(hostname);
   const family = familyOf(bare);
   return bare === 'localhost' || (family !== null && LOOPBACK.check(bare, family));
+}
+
+/** Whether a Host calls addresses that begin like this one on behalf of a tenant: as `isCallableUrl`, and with nothing behind. */
+export function isCallableBaseUrl(text: string): boolean {
+  if (!isCallableUrl(text)) return false;
+  const { search, hash } = new URL(text);
+  return search === '' && hash === '';
 }
 
 /**
@@ -48,17 +75,18 @@ export function isLoopbackHost(hostname: string): boolean {
  */
 export function isCallableUrl(text: string): boolean {
   if (!URL.canParse(text)) return false;
-  const { protocol, hostname, username, password, search, hash } = new URL(text);
-  if (username !== '' || password !== '' || search !== '' || hash !== '') return false;
+  const { protocol, hostname, username, password } = new URL(text);
+  if (username !== '' || password !== '') return false;
   const loopback = isLoopbackHost(hostname);
   if (protocol !== 'https:' && !(protocol === 'http:' && loopback)) return false;
-  const bare = withoutBrackets(hostname).replace(/\.+$/, '');
+  const bare = bareHost(hostname);
   if (isIP(bare) !== 0) return isCallableIp(bare, loopback ? 'loopback' : 'other');
   return bare !== '' && !METADATA_NAMES.includes(bare);
 }
 
-function withoutBrackets(hostname: string): string {
-  return hostname.replace(/^\[|\]$/g, '');
+/** Without the brackets of version 6, and without the dots at the end that name the same host. */
+function bareHost(hostname: string): string {
+  return hostname.replace(/^\[|\]$/g, '').replace(/\.+$/, '');
 }
 
 function familyOf(address: string): 'ipv4' | 'ipv6' | null {

@@ -1,18 +1,10 @@
-import { lookup } from 'node:dns';
-import type { LookupAddress, LookupOptions } from 'node:dns';
 import { Agent, Response as UndiciResponse, fetch as undiciFetch } from 'undici';
-import { isCallableIp, isCallableUrl, isLoopbackHost } from '../../lib/addresses.ts';
+import { isCallableUrl } from '../../lib/addresses.ts';
+import { AddressRefusedError, guardedLookup } from '../../lib/guarded-lookup.ts';
 
 /** An answer is read whole and stored as one message of the log, so it has a bound, bytes. */
 const ANSWER_BYTES_MAX = 8_388_608;
 const CONNECT_MS = 10_000;
-
-/** The tenant's address, or what its name stands for, is one that the Host does not call. */
-export class AddressRefusedError extends Error {
-  constructor() {
-    super('the address of the provider is not one that this Host calls');
-  }
-}
 
 /** More came than an answer may have. */
 export class AnswerTooLargeError extends Error {
@@ -34,13 +26,13 @@ export interface ModelClient {
  */
 export function modelClient({ silenceMs }: { readonly silenceMs: number }): ModelClient {
   const agent = new Agent({
-    connect: { timeout: CONNECT_MS, lookup: guardedLookup(lookup) },
+    connect: { timeout: CONNECT_MS, lookup: guardedLookup() },
     headersTimeout: silenceMs,
     bodyTimeout: silenceMs,
   });
   const guarded = async (input: string | URL | Request, init: RequestInit = {}): Promise<unknown> => {
     const url = new URL(input instanceof Request ? input.url : input);
-    if (!isCallableUrl(`${url.origin}${url.pathname}`)) throw new AddressRefusedError();
+    if (!isCallableUrl(url.href)) throw new AddressRefusedError();
     const { method, headers, body, signal } = init;
     const response = await undiciFetch(url, {
       redirect: 'manual',
@@ -71,27 +63,4 @@ function bounded(response: UndiciResponse): UndiciResponse {
     },
   });
   return new UndiciResponse(response.body.pipeThrough(counted), response);
-}
-
-type LookupCallback = (error: Error | null, address: string | LookupAddress[], family?: number) => void;
-
-type Resolve = (
-  hostname: string,
-  options: LookupOptions & { all: true },
-  callback: (error: NodeJS.ErrnoException | null, addresses: LookupAddress[]) => void,
-) => void;
-
-/** A look-up for `node:net` that gives only addresses which may be called; one that may not spoils them all. */
-export function guardedLookup(resolve: Resolve) {
-  return (hostname: string, options: LookupOptions, callback: LookupCallback): void => {
-    resolve(hostname, { ...options, all: true }, (error, addresses) => {
-      const named = isLoopbackHost(hostname) ? 'loopback' : 'other';
-      const [first] = addresses ?? [];
-      if (error !== null) callback(error, []);
-      else if (first === undefined || !addresses.every(({ address }) => isCallableIp(address, named))) {
-        callback(new AddressRefusedError(), []);
-      } else if (options.all === true) callback(null, addresses);
-      else callback(null, first.address, first.family);
-    });
-  };
 }

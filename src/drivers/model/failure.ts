@@ -1,7 +1,8 @@
 import { APICallError } from '@ai-sdk/provider';
 import type { ModelOutcome } from '../../domain/turn/process.ts';
 import { NO_USAGE } from '../../domain/turn/usage.ts';
-import { AddressRefusedError, AnswerTooLargeError } from './client.ts';
+import { AddressRefusedError } from '../../lib/guarded-lookup.ts';
+import { AnswerTooLargeError } from './client.ts';
 import { retryAfterMs } from './retry-after.ts';
 
 export type Failure = Extract<ModelOutcome, { kind: 'failed' }>;

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { modelSelection } from '../../domain/agent/manifest.ts';
 import { text } from '../../domain/kernel/schemas.ts';
-import { isCallableUrl } from '../../lib/addresses.ts';
+import { isCallableBaseUrl } from '../../lib/addresses.ts';
 
 /** Shapes of the model settings (wire contract, section 8). Keys come in and never go out. */
 
@@ -13,7 +13,7 @@ const baseUrl = z
   .url()
   .max(2_000)
   .refine(
-    (url) => isCallableUrl(url),
+    (url) => isCallableBaseUrl(url),
     'must be https, or http on loopback, without credentials, query or fragment, and no link-local or metadata address',
   );
 

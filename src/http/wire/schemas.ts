@@ -4,6 +4,7 @@ import { clientId, jsonObject, jsonValue, labels, tenantId, text } from '../../d
 import { ACTIVE_WORK } from '../../domain/tenant/events.ts';
 import { usageSchema } from '../../domain/turn/usage.ts';
 import { SCOPES } from '../../auth/caller.ts';
+import { isCallableUrl } from '../../lib/addresses.ts';
 import { modelSeed, tenantModel } from './model.ts';
 import { count, cursor, idempotencyKey, nullableCursor, requestId, sha256, timestamp } from './parts.ts';
 
@@ -126,7 +127,10 @@ const publicKey = jsonObject
 const jwksUrl = z
   .url()
   .max(2_000)
-  .refine((url) => isKeyAddress(url), 'must be https, or http on loopback, without credentials');
+  .refine(
+    (url) => isCallableUrl(url),
+    'must be https, or http on loopback, without credentials, and no link-local or metadata address',
+  );
 const issuerFields = {
   issuer: text(1, 500),
   audience: text(1, 500),
@@ -150,13 +154,6 @@ export const issuer = z
   .object({ name: z.string(), ...issuerFields, allowedScopes: z.array(z.string()) })
   .meta({ id: 'Issuer' });
 export const issuerList = z.object({ issuers: z.array(issuer) });
-
-function isKeyAddress(text: string): boolean {
-  if (!URL.canParse(text)) return false;
-  const { protocol, hostname, username, password } = new URL(text);
-  const loopback = hostname === 'localhost' || hostname === '[::1]' || /^127(\.\d{1,3}){3}$/.test(hostname);
-  return username === '' && password === '' && (protocol === 'https:' || (protocol === 'http:' && loopback));
-}
 
 export const seedBody = z.strictObject({
   requestId,

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { AddressRefusedError, guardedLookup } from './client.ts';
+import { AddressRefusedError, guardedLookup } from './guarded-lookup.ts';
 
 type Answer = readonly [error: Error | null, address: unknown, family?: number | undefined];
 
@@ -19,7 +19,9 @@ test('gives what a name stands for in the form that was asked for', async () => 
     { address: '93.184.216.34', family: 4 },
     { address: '2606:2800::1', family: 6 },
   ]);
-  expect(await look('localhost', ['127.0.0.1', '::1'], false)).toEqual([null, '127.0.0.1', 4]);
+  for (const here of ['localhost', 'localhost.']) {
+    expect(await look(here, ['127.0.0.1', '::1'], false)).toEqual([null, '127.0.0.1', 4]);
+  }
 });
 
 test('gives nothing of a name that stands for an address which may not be called', async () => {
@@ -28,6 +30,7 @@ test('gives nothing of a name that stands for an address which may not be called
     ['93.184.216.34', '169.254.169.254'],
     ['::ffff:169.254.169.254'],
     ['fd00:ec2::254'],
+    ['93.184.216.34', '64:ff9b::a9fe:a9fe'],
     ['127.0.0.1'],
     ['::1'],
     [],
