@@ -1,5 +1,5 @@
 import type { KeyObject } from 'node:crypto';
-import { Metrics } from '#src/app/metrics.ts';
+import { Metrics } from '#src/app/metrics/metrics.ts';
 import { openLog } from '#src/app/log.ts';
 import type { LogParts } from '#src/app/log.ts';
 import { agentType, sessionType } from '#src/commands/aggregate.ts';

@@ -2,15 +2,10 @@ import type { KeyObject } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { Authenticator } from '../auth/authenticate.ts';
 import { TokenVerifier } from '../auth/issuers.ts';
-import { agentType, artifactType, budgetType, quotaType, sessionType, tenantType } from '../commands/aggregate.ts';
 import { ActionPlaces } from '../commands/session/action-places.ts';
-import { CommandLoop } from '../commands/execute.ts';
-import { Repository } from '../commands/repository.ts';
 import type { OlderReceipts } from '../commands/session/send-command.ts';
 import { shownBudgets } from '../domain/budget/state.ts';
-import type { SessionState } from '../domain/session/state.ts';
 import { BudgetGate } from '../engine/budget-gate.ts';
-import { InheritedConversations } from '../engine/inherited-conversations.ts';
 import { Fairness } from '../http/fairness.ts';
 import { closeServer, createServer } from '../http/server.ts';
 import type { ServerParts } from '../http/server.ts';
@@ -29,7 +24,6 @@ import type { ReadStore } from '../projections/read-store/pool.ts';
 import { actionIndex } from '../projections/actions/queries.ts';
 import { sessionQueries } from '../projections/sessions/queries.ts';
 import { tenantQueries } from '../projections/tenants/queries.ts';
-import type { StoredCommit } from '../streams/commit.ts';
 import { TailHub } from '../streams/tail-hub.ts';
 import { openArtifacts } from './artifacts.ts';
 import type { Artifacts } from './artifacts.ts';
@@ -56,6 +50,7 @@ import { tenantDeletion } from './tenant-deletion.ts';
 import { usageParts } from './usage.ts';
 import { WorkSignals } from './work-signals.ts';
 import { Stack } from './stack.ts';
+import { writeSide } from './write-side.ts';
 import { streamAccess } from './stream-access.ts';
 
 export interface HostOptions {
@@ -121,7 +116,7 @@ async function assemble(options: HostOptions, stack: Stack): Promise<Host> {
   const presence = new ExecutorPresence({ leases: log.leases, nodeId, startedAt, isAlive, logger });
   await presence.start();
   stack.defer('executor presence', async () => await presence.stop());
-  const write = writeSide(log, options, metrics);
+  const write = writeSide({ log, config, metrics, logger });
   const { loop: _loop, conversations: _conversations, ...repositories } = write;
   stack.defer('erased tenants', forgetErased(log.keyring, directory, Object.values(repositories)));
   const artifacts = await openArtifacts({ ...options, metrics, pool, directory, write, stack });
@@ -149,11 +144,23 @@ async function assemble(options: HostOptions, stack: Stack): Promise<Host> {
     engine,
     caches,
   });
+  const addresses = await serve(parts, { engine, hub, streams, stack });
+  const onError = (name: string, error: unknown): void =>
+    logger.error({ err: error, part: name }, 'a part did not stop cleanly');
+  return { ...addresses, stop: async () => await stack.unwind(onError) };
+}
+
+/** Opens the listeners, of the metrics first: whoever finds the Host listening finds them. */
+async function serve(
+  built: Built,
+  { engine, hub, streams, stack }: Omit<Running, 'isDraining'> & { readonly hub: TailHub },
+): Promise<Pick<Host, 'address' | 'metricsAddress'>> {
+  const { config } = built.options;
   const draining = new AbortController();
   const isDraining = (): boolean => draining.signal.aborted;
-  const server = await createServer(await serverParts(parts, { engine, streams, isDraining, stack }));
+  const server = await createServer(await serverParts(built, { engine, streams, isDraining, stack }));
   const metricsServer = await listening(config.metricsListen.port, 'AGENT_HOST_METRICS_LISTEN', async () => {
-    return await serveMetrics(metrics, config.metricsListen);
+    return await serveMetrics(built.metrics, config.metricsListen);
   });
   stack.defer('metrics', metricsServer.close);
   const address = await listen(server, config);
@@ -165,9 +172,7 @@ async function assemble(options: HostOptions, stack: Stack): Promise<Host> {
     streams.stop();
     await closeServer(server);
   });
-  const onError = (name: string, error: unknown): void =>
-    logger.error({ err: error, part: name }, 'a part did not stop cleanly');
-  return { address, metricsAddress: metricsServer.address, stop: async () => await stack.unwind(onError) };
+  return { address, metricsAddress: metricsServer.address };
 }
 
 interface Built {
@@ -343,36 +348,6 @@ function gateOf({ options, log, directory, metrics }: Built, features: readonly 
     logReachable: log.connected,
     bodyBytesMax: config.bodyBytesMax,
   };
-}
-
-function writeSide(log: LogParts, { config, logger }: HostOptions, metrics: Metrics) {
-  const onSnapshotError = (error: unknown): void => {
-    metrics.snapshotFailures.inc();
-    logger.warn({ err: error }, 'a snapshot could not be written');
-  };
-  const small = Math.ceil(config.cacheBytes / 16);
-  const tenants = new Repository({ type: tenantType, store: log.store, cacheBytes: small });
-  const agents = new Repository({ type: agentType, store: log.store, cacheBytes: small });
-  const snapshotted = { store: log.store, snapshots: log.folds, onSnapshotError };
-  const budgets = new Repository({ type: budgetType, ...snapshotted, snapshots: log.snapshots, cacheBytes: small });
-  const onAppended = (_: SessionState, { commit }: StoredCommit): void => metrics.recorded(commit);
-  const sessions = new Repository({ type: sessionType, ...snapshotted, cacheBytes: config.cacheBytes, onAppended });
-  const artifacts = new Repository({ type: artifactType, ...snapshotted, cacheBytes: small });
-  const quotas = new Repository({ type: quotaType, ...snapshotted, cacheBytes: small });
-  log.feed.listen({
-    onCommit: (commit) => {
-      if (commit.ref.kind === 'session') sessions.live(commit);
-      else if (commit.ref.kind === 'agent') agents.live(commit);
-      else if (commit.ref.kind === 'tenant') tenants.live(commit);
-      else if (commit.ref.kind === 'budget') budgets.live(commit);
-      else if (commit.ref.kind === 'artifact') artifacts.live(commit);
-      else if (commit.ref.kind === 'quota') quotas.live(commit);
-    },
-    onDisruption: () => sessions.disrupted(),
-  });
-  const conversations = new InheritedConversations(sessions, small);
-  const loop = new CommandLoop(systemClock, log.codec.versionOf);
-  return { loop, tenants, agents, sessions, budgets, artifacts, quotas, conversations };
 }
 
 function freshnessOf({ log, progress }: Built): Freshness {

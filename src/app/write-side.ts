@@ -1,0 +1,49 @@
+import { agentType, artifactType, budgetType, quotaType, sessionType, tenantType } from '../commands/aggregate.ts';
+import { CommandLoop } from '../commands/execute.ts';
+import { Repository } from '../commands/repository.ts';
+import type { SessionState } from '../domain/session/state.ts';
+import { InheritedConversations } from '../engine/inherited-conversations.ts';
+import { systemClock } from '../lib/clock.ts';
+import type { Logger } from '../lib/logger.ts';
+import type { StoredCommit } from '../streams/commit.ts';
+import type { Config } from './config.ts';
+import type { LogParts } from './log.ts';
+import type { Metrics } from './metrics/metrics.ts';
+
+interface WriteSideParts {
+  readonly log: LogParts;
+  readonly config: Config;
+  readonly metrics: Metrics;
+  readonly logger: Logger;
+}
+
+/** The command loop, and the folds of every kind of aggregate, which the live feed keeps up to date. */
+export function writeSide({ log, config, metrics, logger }: WriteSideParts) {
+  const onSnapshotError = (error: unknown): void => {
+    metrics.snapshotFailures.inc();
+    logger.warn({ err: error }, 'a snapshot could not be written');
+  };
+  const small = Math.ceil(config.cacheBytes / 16);
+  const tenants = new Repository({ type: tenantType, store: log.store, cacheBytes: small });
+  const agents = new Repository({ type: agentType, store: log.store, cacheBytes: small });
+  const snapshotted = { store: log.store, snapshots: log.folds, onSnapshotError };
+  const budgets = new Repository({ type: budgetType, ...snapshotted, snapshots: log.snapshots, cacheBytes: small });
+  const onAppended = (_: SessionState, { commit }: StoredCommit): void => metrics.recorded(commit);
+  const sessions = new Repository({ type: sessionType, ...snapshotted, cacheBytes: config.cacheBytes, onAppended });
+  const artifacts = new Repository({ type: artifactType, ...snapshotted, cacheBytes: small });
+  const quotas = new Repository({ type: quotaType, ...snapshotted, cacheBytes: small });
+  log.feed.listen({
+    onCommit: (commit) => {
+      if (commit.ref.kind === 'session') sessions.live(commit);
+      else if (commit.ref.kind === 'agent') agents.live(commit);
+      else if (commit.ref.kind === 'tenant') tenants.live(commit);
+      else if (commit.ref.kind === 'budget') budgets.live(commit);
+      else if (commit.ref.kind === 'artifact') artifacts.live(commit);
+      else if (commit.ref.kind === 'quota') quotas.live(commit);
+    },
+    onDisruption: () => sessions.disrupted(),
+  });
+  const conversations = new InheritedConversations(sessions, small);
+  const loop = new CommandLoop(systemClock, log.codec.versionOf);
+  return { loop, tenants, agents, sessions, budgets, artifacts, quotas, conversations };
+}
