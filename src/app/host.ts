@@ -107,7 +107,7 @@ async function assemble(options: HostOptions, stack: Stack): Promise<Host> {
   await directory.start();
   for (const tenantId of directory.unsealed) await log.keyring.create(tenantId);
   stack.defer('directory', () => directory.stop());
-  const progress = new ProjectionProgress(pool);
+  const progress = new ProjectionProgress(pool, () => metrics.projectionLooks.inc());
   stack.defer('progress', listenToProgress(log, progress));
   const registry = new NodeRegistry({ leases: log.leases, clock: systemClock, logger });
   const startedAt = await registry.start({ nodeId, roles: config.roles, version: await version() });

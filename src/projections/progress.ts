@@ -12,9 +12,12 @@ export class ProjectionProgress {
   readonly #positions = new Map<string, number>();
   readonly #waiting = new Set<{ key: string; position: number; resolve: () => void }>();
   readonly #pool: DatabasePool;
+  readonly #onLook: () => void;
 
-  constructor(pool: DatabasePool) {
+  /** `onLook`: no announcement came in time, and the checkpoint is read. */
+  constructor(pool: DatabasePool, onLook: () => void = () => undefined) {
     this.#pool = pool;
+    this.#onLook = onLook;
   }
 
   /**
@@ -37,6 +40,7 @@ export class ProjectionProgress {
     while (!done() && Date.now() < deadline) {
       await this.#announced(key, position, Math.min(LOOK_MS, deadline - Date.now()));
       if (done()) return true;
+      this.#onLook();
       try {
         const seen = await reading(async () => await readCheckpoint(this.#pool, group, shard));
         this.reached({ group, shard, position: seen });
