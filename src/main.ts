@@ -1,6 +1,7 @@
 #!/usr/bin/env node
-import { auditReplay, auditVerify } from './app/commands/audit.ts';
+import { auditReplay } from './app/commands/audit.ts';
 import { rebuildProjections } from './app/commands/rebuild.ts';
+import { auditVerify } from './app/commands/verify.ts';
 import { runHost } from './app/run.ts';
 import { readConfig } from './app/config.ts';
 import { StartError } from './app/start-error.ts';
@@ -10,7 +11,9 @@ const USAGE = `agent-host                             run the Host (configured b
 agent-host projections rebuild [name]  build the read models anew from the log and swap them in
 agent-host audit replay [name] [--until <time>]
                                        replay the log beside and report every row that differs from the live one
-agent-host audit verify                check every commit of the log: chains, seals, shapes
+agent-host audit verify [--state <file>]
+                                       check every commit of the log: chains, seals, shapes, its end;
+                                       with a file, an interrupted run goes on where it was
 agent-host help                        this text
 `;
 
@@ -19,7 +22,7 @@ async function main(args: readonly string[]): Promise<number> {
   if (command === 'start') return await runHost(readConfig(process.env));
   if (command === 'projections' && action === 'rebuild') return await rebuildProjections(readConfig(process.env), name);
   if (command === 'audit' && action === 'replay') return await auditReplay(readConfig(process.env), args.slice(2));
-  if (command === 'audit' && action === 'verify') return await auditVerify(readConfig(process.env));
+  if (command === 'audit' && action === 'verify') return await auditVerify(readConfig(process.env), args.slice(2));
   process.stdout.write(USAGE);
   return command === 'help' || command === '--help' ? 0 : 2;
 }
