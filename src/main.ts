@@ -1,4 +1,5 @@
 #!/usr/bin/env node
+import type { Config } from './app/config.ts';
 import { StartError } from './app/start-error.ts';
 import { stopOnSignals } from './app/stop-signal.ts';
 
@@ -7,36 +8,67 @@ const USAGE = `agent-host                             run the Host (configured b
 agent-host projections rebuild [name]  build the read models anew from the log and swap them in
 agent-host audit replay [name] [--until <time>]
                                        replay the log beside and report every row that differs from the live one
-agent-host audit verify                check every commit of the log: chains, seals, shapes
+agent-host audit verify [--state <file>]
+                                       check every commit of the log: chains, seals, shapes, its end;
+                                       with a file, an interrupted run goes on where it was
+agent-host backup <directory>          copy log, keys and objects into a directory, while the Host runs
+agent-host restore <directory>         make a new installation from a backup; no Host may run on it yet
 agent-host help                        this text
 `;
 
-async function main(args: readonly string[]): Promise<number> {
-  const [command = 'start', action, name] = args;
-  // Before anything else is loaded, which takes longest of all that a start does before its first line.
-  if (command === 'start') return await start(stopOnSignals());
-  const { readConfig } = await import('./app/config.ts');
-  if (command === 'projections' && action === 'rebuild') {
+/** By their first words. Each loads what it needs and no more: loading takes longest of all that a start does first. */
+const COMMANDS: Readonly<Record<string, (args: readonly string[]) => Promise<number>>> = {
+  start: async () => {
+    const stop = stopOnSignals();
+    const config = await readConfig();
+    const { runHost } = await import('./app/run.ts');
+    return await runHost(config, stop);
+  },
+  'projections rebuild': async ([name]) => {
     const { rebuildProjections } = await import('./app/commands/rebuild.ts');
-    return await rebuildProjections(readConfig(process.env), name);
-  }
-  if (command === 'audit' && action === 'replay') {
+    return await rebuildProjections(await readConfig(), name);
+  },
+  'audit replay': async (args) => {
     const { auditReplay } = await import('./app/commands/audit.ts');
-    return await auditReplay(readConfig(process.env), args.slice(2));
-  }
-  if (command === 'audit' && action === 'verify') {
-    const { auditVerify } = await import('./app/commands/audit.ts');
-    return await auditVerify(readConfig(process.env));
-  }
-  process.stdout.write(USAGE);
-  return command === 'help' || command === '--help' ? 0 : 2;
+    return await auditReplay(await readConfig(), args);
+  },
+  'audit verify': async (args) => {
+    const { auditVerify } = await import('./app/commands/verify.ts');
+    return await auditVerify(await readConfig(), args);
+  },
+  backup: async ([directory]) => {
+    if (directory === undefined) return misused();
+    const { backup } = await import('./app/commands/backup.ts');
+    return await backup(await readConfig(), directory);
+  },
+  restore: async ([directory]) => {
+    if (directory === undefined) return misused();
+    const { restore } = await import('./app/commands/restore.ts');
+    return await restore(await readConfig(), directory);
+  },
+  help: async () => {
+    process.stdout.write(USAGE);
+    return await Promise.resolve(0);
+  },
+};
+
+async function readConfig(): Promise<Config> {
+  const configuration = await import('./app/config.ts');
+  return configuration.readConfig(process.env);
 }
 
-async function start(stop: AbortController): Promise<number> {
-  const { readConfig } = await import('./app/config.ts');
-  const config = readConfig(process.env);
-  const { runHost } = await import('./app/run.ts');
-  return await runHost(config, stop);
+function misused(): number {
+  process.stderr.write(USAGE);
+  return 2;
+}
+
+async function main([first = 'start', second = '', ...rest]: readonly string[]): Promise<number> {
+  if (first === '--help') return await main(['help']);
+  const [ofTwo, ofOne] = [`${first} ${second}`, first].map((name) =>
+    Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined,
+  );
+  if (ofTwo !== undefined) return await ofTwo(rest);
+  return ofOne === undefined ? misused() : await ofOne(second === '' ? [] : [second, ...rest]);
 }
 
 try {

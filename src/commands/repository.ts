@@ -6,7 +6,7 @@ import { eventsOf } from '../streams/commit.ts';
 import type { Commit, StoredCommit } from '../streams/commit.ts';
 import type { EventStore, LiveCommit } from '../streams/event-store.ts';
 import type { Snapshots } from '../streams/sealed-snapshots.ts';
-import { escapeToken, refKey } from '../streams/subjects.ts';
+import { AGGREGATE_KINDS, escapeToken, refKey, unescapeToken } from '../streams/subjects.ts';
 import type { AggregateRef } from '../streams/subjects.ts';
 import type { AggregateType } from './aggregate.ts';
 
@@ -241,6 +241,14 @@ export class Repository<S, E extends DomainEvent> {
 /** Where the snapshot of an aggregate lies. */
 export function snapshotKey(ref: AggregateRef, { foldVersion }: { readonly foldVersion: number | null }): string {
   return `${refKey(ref)}.v${SNAPSHOT_VERSION}.f${foldVersion}`;
+}
+
+/** The aggregate whose snapshot lies under a key; null: the key is of another kind, or of another version. */
+export function snapshotRef(key: string): AggregateRef | null {
+  const [kind = '', tenant = '', id = '', version, fold, ...rest] = key.split('.');
+  const known = AGGREGATE_KINDS.find((one) => one === kind);
+  if (known === undefined || version !== `v${SNAPSHOT_VERSION}` || fold === undefined || rest.length > 0) return null;
+  return { tenant: unescapeToken(tenant), kind: known, id: unescapeToken(id) };
 }
 
 /** What a commit consists of besides its place; the loop fills in the rest. */

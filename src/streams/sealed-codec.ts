@@ -50,7 +50,11 @@ export function sealedCodec(codec: Codec, keyring: Keyring): CommitCodec {
     },
     decode: (ref, bytes) => {
       const plain = open(ref, bytes);
-      return { commit: codec.decode(plain), hash: hashOfCommit(plain) };
+      const commit = codec.decode(plain);
+      // Commits were sealed before they were chained, so nobody who had the key wrote this.
+      if (commit.prev !== undefined && !isSealed(bytes))
+        throw new UndecodableCommitError('a chained commit is not sealed');
+      return { commit, hash: hashOfCommit(plain) };
     },
     open,
   };

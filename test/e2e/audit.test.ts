@@ -1,26 +1,17 @@
-import { spawn } from 'node:child_process';
-import { fileURLToPath } from 'node:url';
 import { jetstreamManager } from '@nats-io/jetstream';
 import { expect, test } from 'vitest';
 import { closeNats, connectNats } from '#src/streams/jetstream/connection.ts';
 import { subjectOf } from '#src/streams/subjects.ts';
 import { ArtifactClient } from '../support/artifacts.ts';
+import { agentHost } from '../support/agent-host.ts';
+import type { Ended } from '../support/agent-host.ts';
 import { AdminClient } from '../support/client.ts';
 import { startHost } from '../support/host.ts';
 import type { Host } from '../support/host.ts';
 import { settledReadModels, withDatabase } from '../support/read-models.ts';
 
-const MAIN = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
-
-/** Runs `agent-host audit …` beside a Host, as an operator would. */
-async function audit(host: Host, ...args: string[]): Promise<{ code: number | null; text: string }> {
-  const env = { ...process.env, AGENT_HOST_DATA_DIR: host.dataDir };
-  const child = spawn(process.execPath, [MAIN, 'audit', ...args], { env });
-  let text = '';
-  for (const stream of [child.stdout, child.stderr]) stream.on('data', (part: Buffer) => (text += part.toString()));
-  const code = await new Promise<number | null>((resolve) => child.on('close', resolve));
-  return { code, text };
-}
+const audit = async (host: Host, ...args: string[]): Promise<Ended> =>
+  await agentHost({ AGENT_HOST_DATA_DIR: host.dataDir }, 'audit', ...args);
 
 test('a replay equals the live rows, and shows every row that somebody has changed', async () => {
   await using host = await startHost();
@@ -81,7 +72,7 @@ test('the log is verified: a commit that nobody sealed, one that was moved and a
   expect(await audit(host, 'verify')).toMatchObject({
     code: 0,
     text: expect.stringMatching(
-      /\d+ commits of \d+ aggregates verified \(\d+ a second\), 0 erased, 0 problems/,
+      /\d+ commits of \d+ aggregates verified \(\d+ commits\/s, \d+ events\/s\), 0 erased, 0 problems/,
     ) as string,
   });
 
@@ -97,6 +88,8 @@ test('the log is verified: a commit that nobody sealed, one that was moved and a
   const { code, text } = await audit(host, 'verify');
   expect(code, text).toBe(1);
   expect(text.match(new RegExp(`${subject('b')} at \\d+: cannot be read`, 'g'))).toHaveLength(2);
-  expect(text).toMatch(new RegExp(`${subject('a')} at \\d+: commit \\d+ follows commit 0`));
+  expect(text).toMatch(
+    new RegExp(`${subject('a')} at \\d+ \\(co_\\w+\\): commit \\d+ follows commit 0 at 0: \\d+ missing`),
+  );
   expect(text).toMatch(/3 problems/);
 });

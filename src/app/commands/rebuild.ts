@@ -4,7 +4,8 @@ import { rebuild } from '../../projections/rebuild.ts';
 import type { Config } from '../config.ts';
 import { PROJECTIONS } from '../projectors.ts';
 import { StartError } from '../start-error.ts';
-import { besideRunningHost, progressPrinter } from './running-host.ts';
+import { progressPrinter } from './progress.ts';
+import { besideRunningHost } from './running-host.ts';
 
 /**
  * `agent-host projections rebuild [name]`: builds read models beside the live ones and swaps them, while the Host runs.
@@ -16,7 +17,9 @@ export async function rebuildProjections(config: Config, name: string | undefine
     try {
       for (const group of groups) {
         const begun = performance.now();
-        await rebuild({ pool, source: log.source, group, logger, onProgress: progressPrinter() });
+        const progress = progressPrinter();
+        await rebuild({ pool, source: log.source, group, logger, onProgress: progress.show });
+        progress.done();
         process.stdout.write(`${group.name}: rebuilt in ${((performance.now() - begun) / 1000).toFixed(1)} s\n`);
       }
       return 0;

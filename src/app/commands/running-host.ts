@@ -45,21 +45,6 @@ export async function besideRunningHost<T>(
   }
 }
 
-/** Says how far long work has come, at most twice a second. */
-export function progressPrinter(): (progress: {
-  group: string;
-  shard: number;
-  position: number;
-  newest: number;
-}) => void {
-  let shownAt = 0;
-  return ({ group, shard, position, newest }) => {
-    if (performance.now() - shownAt < 500) return;
-    shownAt = performance.now();
-    process.stdout.write(`${group}: stream ${shard}, ${Math.floor((100 * position) / Math.max(1, newest))} %\n`);
-  };
-}
-
 async function published(config: Config, file: string, variable: string): Promise<string> {
   const text = await readIfPresent(`${config.dataDir}/${file}`);
   if (text === undefined) {

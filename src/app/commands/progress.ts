@@ -1,0 +1,44 @@
+/** How far a long command has come in one part of its work. */
+export interface Progress {
+  readonly group: string;
+  readonly shard: number;
+  readonly position: number;
+  readonly newest: number;
+}
+
+const BAR = 30;
+const BAR_EVERY_MS = 100;
+const LINE_EVERY_MS = 2_000;
+
+/** Where progress goes: `process.stdout`, or what a test gives. */
+type Output = Pick<NodeJS.WriteStream, 'isTTY' | 'write'>;
+
+/**
+ * Shows how far long work has come: a bar that is drawn over on a terminal, a line now and then otherwise. `done`
+ * removes the bar, before anything else is printed.
+ */
+export function progressPrinter(output: Output = process.stdout): {
+  readonly show: (progress: Progress) => void;
+  readonly done: () => void;
+} {
+  let shownAt = performance.now();
+  return {
+    show: ({ group, shard, position, newest }) => {
+      if (performance.now() - shownAt < (output.isTTY ? BAR_EVERY_MS : LINE_EVERY_MS)) return;
+      shownAt = performance.now();
+      const part = Math.min(1, position / Math.max(1, newest));
+      const text = `${group}: stream ${shard}, ${Math.floor(100 * part)} %`;
+      if (!output.isTTY) output.write(`${text}\n`);
+      else output.write(`\r\x1b[K[${'#'.repeat(Math.round(BAR * part)).padEnd(BAR, '.')}] ${text}`);
+    },
+    done: () => {
+      if (output.isTTY) output.write('\r\x1b[K');
+    },
+  };
+}
+
+/** Work over time, as it is printed: `1234 commits/s, 5678 events/s`. */
+export function throughput(counts: { readonly commits: number; readonly events: number }, begunMs: number): string {
+  const seconds = Math.max(0.001, (performance.now() - begunMs) / 1000);
+  return `${Math.round(counts.commits / seconds)} commits/s, ${Math.round(counts.events / seconds)} events/s`;
+}

@@ -1,0 +1,41 @@
+import { sql } from 'slonik';
+import { z } from 'zod';
+import type { AggregateKind, AggregateRef } from '../streams/subjects.ts';
+import { reading } from './read-store/pool.ts';
+import type { ReadStore } from './read-store/pool.ts';
+
+/** Tables with one row for each aggregate. */
+const TABLES: readonly { readonly kind: AggregateKind; readonly name: readonly [schema: string, table: string] }[] = [
+  { kind: 'tenant', name: ['tenants', 'tenant'] },
+  { kind: 'agent', name: ['agents', 'agent'] },
+  { kind: 'session', name: ['sessions', 'session'] },
+  { kind: 'artifact', name: ['artifacts', 'artifact'] },
+  { kind: 'quota', name: ['artifacts', 'account'] },
+];
+const PAGE = 1_000;
+const row = z.object({ tenant: z.string(), id: z.string(), applied: z.int() });
+
+/** That a read model has seen a commit of an aggregate at a position. */
+export interface RecordedPosition {
+  readonly ref: AggregateRef;
+  readonly position: number;
+}
+
+/**
+ * The newest commit that the read models have seen of each aggregate which they have a row of, a page at a time.
+ * @throws ReadStoreUnavailableError
+ */
+export async function* recordedPositions(pool: ReadStore): AsyncGenerator<readonly RecordedPosition[]> {
+  for (const { kind, name } of TABLES) {
+    for (let [tenant, id, more] = ['', '', true]; more;) {
+      const rows = await reading(
+        async () =>
+          await pool.any(sql.type(row)`
+            select tenant, id, applied from ${sql.identifier([...name])}
+            where (tenant, id) > (${tenant}, ${id}) order by tenant, id limit ${PAGE}`),
+      );
+      yield rows.map(({ applied, ...of }) => ({ ref: { ...of, kind }, position: applied }));
+      [tenant, id, more] = [rows.at(-1)?.tenant ?? '', rows.at(-1)?.id ?? '', rows.length === PAGE];
+    }
+  }
+}
