@@ -107,6 +107,8 @@ describe('roles apart', () => {
     for (const { retries, reconnects } of clients) expect(retries + reconnects).toBe(0);
     const replayed = expect.stringMatching(/sessions: \d+ rows compared/) as string;
     expect(await audit(cluster, 'replay')).toMatchObject({ code: 0, text: replayed });
+    // The audit was not told of copies, and took none away.
+    expect(await cluster.nats.replicasOf('EVT_0')).toBe(3);
   });
 
   test('a rolling restart: no request fails, and no step of a turn is done twice', async () => {

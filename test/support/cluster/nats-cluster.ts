@@ -176,6 +176,11 @@ export class NatsCluster implements AsyncDisposable {
     return this.servers.find(({ name }) => name === cluster?.leader) ?? null;
   }
 
+  async replicasOf(stream: string): Promise<number> {
+    const manager = await this.#manager(5_000);
+    return (await manager.streams.info(stream)).config.num_replicas;
+  }
+
   /** Lets a stream take so many bytes more and then refuse, as on a disk that is full; null: as many as there is room for. */
   async limitBytes(stream: string, more: number | null): Promise<void> {
     const manager = await this.#manager(5_000);
