@@ -44,7 +44,6 @@ import { Metrics } from './metrics/metrics.ts';
 import { sampleNode } from './metrics/node.ts';
 import { serveMetrics } from './metrics/server.ts';
 import { PROJECTIONS, startProjectors } from './projectors.ts';
-import { migrate } from '../projections/read-store/migrate.ts';
 import { openPool } from './read-store.ts';
 import { tenantDeletion } from './tenant-deletion.ts';
 import { usageParts } from './usage.ts';
@@ -99,7 +98,7 @@ async function assemble(options: HostOptions, stack: Stack): Promise<Host> {
     ...{ hostKey: options.hostKey, metrics, logger },
   });
   stack.defer('log', log.close);
-  const pool = await openPool(options, metrics);
+  const pool = await openPool(options, log, metrics);
   stack.defer('read store', async () => await pool.end());
   log.feed.start();
   stack.defer('live feed', () => log.feed.stop());
@@ -190,7 +189,7 @@ interface Built {
 
 function startReadModels(built: Built, stack: Stack): void {
   const { log, pool, directory, progress, metrics, write } = built;
-  const { logger } = built.options;
+  const { logger, databaseUrl } = built.options;
   const directoryProjector = new DirectoryProjector({
     directory,
     bucket: log.directory,
@@ -200,8 +199,7 @@ function startReadModels(built: Built, stack: Stack): void {
   });
   directoryProjector.start();
   stack.defer('directory projector', async () => await directoryProjector.stop());
-  const restore = async (): Promise<void> => await migrate(built.options.databaseUrl);
-  stack.defer('projectors', startProjectors({ pool, restore, log, progress, metrics, logger }));
+  stack.defer('projectors', startProjectors({ databaseUrl, pool, log, progress, metrics, logger }));
 }
 
 async function startEngine(built: Built, stack: Stack): Promise<Engine> {

@@ -3,6 +3,7 @@ import { agentsProjection } from '../projections/agents/projection.ts';
 import { artifactsProjection } from '../projections/artifacts/projection.ts';
 import type { ProjectionProgress } from '../projections/progress.ts';
 import type { ProjectionGroup } from '../projections/projection.ts';
+import { restoreReadStore } from '../projections/restore.ts';
 import { Projector } from '../projections/runner.ts';
 import { sessionsProjection } from '../projections/sessions/projection.ts';
 import { tenantsProjection } from '../projections/tenants/projection.ts';
@@ -20,8 +21,8 @@ export const PROJECTIONS: readonly ProjectionGroup[] = [
 
 export interface ProjectorsOptions {
   readonly pool: ReadStore;
-  /** Makes the database and its tables where they are missing. */
-  readonly restore: () => Promise<void>;
+  /** Of the pool's database. */
+  readonly databaseUrl: string;
   readonly log: LogParts;
   readonly progress: ProjectionProgress;
   readonly metrics: Metrics;
@@ -29,14 +30,9 @@ export interface ProjectorsOptions {
 }
 
 /** Starts a projector for each group and stream. Returns the function that stops them. */
-export function startProjectors({
-  pool,
-  restore,
-  log,
-  progress,
-  metrics,
-  logger,
-}: ProjectorsOptions): () => Promise<void> {
+export function startProjectors({ databaseUrl, ...parts }: ProjectorsOptions): () => Promise<void> {
+  const { pool, log, progress, metrics, logger } = parts;
+  const restore = restoring(databaseUrl, log, logger);
   const projectors = PROJECTIONS.flatMap((group) =>
     Array.from({ length: log.source.shards }, (_, shard) => {
       const onProgress = (reached: { group: string; shard: number; position: number }): void => {
@@ -52,4 +48,13 @@ export function startProjectors({
   return async () => {
     await Promise.all(projectors.map(async (projector) => await projector.stop()));
   };
+}
+
+/** Brings all read models of the database back from the log, where it is missing. */
+export function restoring(
+  url: string,
+  { source }: Pick<LogParts, 'source'>,
+  logger: Logger,
+): (signal: AbortSignal) => Promise<void> {
+  return async (signal) => await restoreReadStore({ url, groups: PROJECTIONS, source, logger, signal });
 }

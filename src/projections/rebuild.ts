@@ -56,17 +56,18 @@ export async function makeBeside(
   }
 }
 
-/** Reads a stream into a schema, up to what was its newest commit when this began. */
+/** Reads a stream into a schema, up to what was its newest commit when this began, or as far as it gets before `signal`. */
 export async function fill(
   connection: DatabasePoolConnection | DatabaseTransactionConnection,
-  options: RebuildOptions & { readonly schema: string; readonly shard: number },
+  options: RebuildOptions & { readonly schema: string; readonly shard: number; readonly signal?: AbortSignal },
 ): Promise<void> {
   const { source, group, schema, shard, onProgress } = options;
   const newest = await source.newest(shard, group.kinds);
   let position = await readCheckpoint(connection, schema, shard);
   const done = new AbortController();
   if (position >= newest) return;
-  const following = { shard, kinds: group.kinds, after: position, signal: done.signal, buffer: BATCH_MAX };
+  const signal = options.signal === undefined ? done.signal : AbortSignal.any([done.signal, options.signal]);
+  const following = { shard, kinds: group.kinds, after: position, signal, buffer: BATCH_MAX };
   for await (const batch of source.follow(following)) {
     position = await applyBatch(connection, { ...options, from: position, batch });
     onProgress({ group: group.name, shard, position, newest });

@@ -34,8 +34,8 @@ export interface ProjectorOptions {
   readonly pool: DatabasePool;
   readonly source: CommitSource;
   readonly logger: Logger;
-  /** Makes the tables again after they have been dropped; the rows follow from the log. */
-  readonly restore: () => Promise<void>;
+  /** Brings the database back after it has been dropped, until the signal says to give up. */
+  readonly restore: (signal: AbortSignal) => Promise<void>;
   /** Told after each transaction how far the group's rows now reach. */
   readonly onProgress: (progress: { group: string; shard: number; position: number }) => void;
   readonly onParked?: () => void;
@@ -103,7 +103,7 @@ export class Projector {
 
   async #restore(): Promise<void> {
     try {
-      await this.#options.restore();
+      await this.#options.restore(this.#stop.signal);
     } catch (error) {
       this.#outage.failed(error);
     }

@@ -111,6 +111,15 @@ export const FAULTS: readonly Fault[] = [
       await startAgain(async () => await cluster.postgres.restart());
     },
   },
+  {
+    name: 'DROP DATABASE',
+    weight: 1,
+    touches: 'postgres',
+    run: async ({ cluster }) => {
+      await cluster.postgres.dropDatabase();
+      await startAgain(async () => void (await cluster.postgres.query('select 1')));
+    },
+  },
   link('cut the links of a Host to NATS', async ({ links }) => {
     for (const proxy of links.nats) proxy.cutAll();
     await Promise.resolve();

@@ -2,7 +2,7 @@ import { delay } from '#src/lib/backoff.ts';
 import { interactionList } from '#src/http/wire/interactions.ts';
 import type { TenantClient } from '../support/client.ts';
 import type { Random } from '../support/random.ts';
-import type { Sender } from './clients.ts';
+import type { Sender } from './sender.ts';
 import { SESSION_TOKENS } from './world.ts';
 
 export interface PeopleOptions {

@@ -3,12 +3,13 @@ import type { EventRecord } from '../support/client.ts';
 import { Cluster } from '../support/cluster/cluster.ts';
 import { done, Executor } from '../support/executor.ts';
 import type { Random } from '../support/random.ts';
-import { emptyRecord, Sender, talk } from './clients.ts';
-import type { RunRecord } from './clients.ts';
+import { emptyRecord, Sender } from './sender.ts';
+import type { RunRecord } from './sender.ts';
 import { injectFaults } from './faults.ts';
 import { people, resolveUncertain } from './people.ts';
 import { PageReader, StreamReader } from './readers.ts';
 import { Supervisor } from './supervisor.ts';
+import { talk } from './talk.ts';
 import { verdictOf } from './verdict.ts';
 import type { Verdict } from './verdict.ts';
 import { makeWorld } from './world.ts';
@@ -57,7 +58,7 @@ export async function runChaos(options: ChaosOptions): Promise<Verdict> {
   await supervised;
   await cluster.heal();
   report('Everything is mended; what is open is brought to its end.');
-  const rest = await load.settle();
+  const rest = await load.settle(report);
   report('The checker reads what is there.');
   return await verdictOf({ cluster, world, faults, exits: supervisor.exits, ...rest });
 }
@@ -74,7 +75,7 @@ export interface Rest {
 
 interface Load {
   /** Ends the load, brings every turn to its end and lets the readers read all of it. */
-  readonly settle: () => Promise<Rest>;
+  readonly settle: (report: ChaosOptions['report']) => Promise<Rest>;
 }
 
 async function startLoad({ tenant, sessions, executorToken }: World, random: Random): Promise<Load> {
@@ -112,19 +113,24 @@ async function startLoad({ tenant, sessions, executorToken }: World, random: Ran
   const talkers = { sender, sessions, forksMax: FORKS_MAX, onFork, random, stop: stops.talking.signal };
   const talking = Array.from({ length: TALKERS }, async () => await talk(talkers));
   return {
-    settle: async () => {
+    settle: async (report) => {
       stops.talking.abort();
       const late = setTimeout(() => sendingEnds.abort(), SETTLE_MS);
       await Promise.all(talking);
+      await sender.settleDoubts();
+      report('Every client knows what became of what it sent.');
       const restless = await atRest({ tenant, sessions, sender, random });
+      report('Every session is at rest.');
       stops.people.abort();
       await answering;
+      await sender.settleDoubts();
       clearTimeout(late);
       for (const executor of executors) await executor.stop();
       const all = [...readers.values()].flat();
       const pages = new Map<string, readonly EventRecord[]>();
       for (const id of sessions) pages.set(id, await tenant.items(id));
       await caughtUp(pages, all);
+      report('Every reader has everything.');
       stops.reading.abort();
       await Promise.all(reading);
       return { record, readers: all, pages, restless };

@@ -1,8 +1,9 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { Role } from '#src/app/config.ts';
+import { sessionList } from '#src/http/wire/schemas.ts';
 import { refused } from '../conformance/http/target.ts';
 import { AdminClient } from '../support/client.ts';
-import type { TenantClient } from '../support/client.ts';
+import type { Answer, TenantClient } from '../support/client.ts';
 import { audit } from '../support/cluster/audit.ts';
 import { Cluster } from '../support/cluster/cluster.ts';
 import { checkHistory, SessionClient } from '../support/load.ts';
@@ -16,6 +17,13 @@ const random = seededRandom('roles');
 /** Longer than the balancer takes to see that a node is not ready. */
 const DRAIN = { AGENT_HOST_DRAIN_SECONDS: '1' };
 const ROLES: readonly Role[] = ['commands', 'reads', 'projector', 'engine'];
+
+/** Which sessions an answer lists; their order is that of their last change. */
+const idsOf = ({ json }: Answer): string[] =>
+  sessionList
+    .parse(json)
+    .sessions.map(({ id }) => id)
+    .toSorted();
 
 describe('roles apart', () => {
   let cluster: Cluster;
@@ -48,6 +56,10 @@ describe('roles apart', () => {
     return clients;
   }
 
+  async function listed(path: string): Promise<string[]> {
+    return idsOf(await tenant.request({ path }));
+  }
+
   /** So many more messages of each client have been answered to the end. */
   async function everyoneGetsOn(clients: readonly SessionClient[], turns = 2): Promise<void> {
     const goals = clients.map(({ turns: done }) => done + turns);
@@ -66,23 +78,37 @@ describe('roles apart', () => {
     },
   );
 
-  test('DROP DATABASE: commands and streams go on, pages say so, and the projectors bring everything back', async () => {
+  test('DROP DATABASE: commands and streams go on, pages say so, and come back whole by themselves', async () => {
+    const page = '/v1/sessions/drop%2F0/items?limit=1000';
+    const list = '/v1/sessions?limit=200';
     const clients = await underLoad('drop', async (working) => {
-      for (const { links } of cluster.nodes) links.postgres.goAway();
+      const sessions = await listed(list);
+      const items = (await tenant.items('drop/0')).length;
+      // So that it stays away for as long as it takes to look: nobody can make it again.
+      for (const { links } of cluster.of('projector')) links.postgres.goAway();
       await cluster.postgres.dropDatabase();
       await everyoneGetsOn(working);
-      const answer = await tenant.request({ path: '/v1/sessions/drop%2F0/items' });
-      expect(refused(answer, 503, 'unavailable').details).toEqual({ dependency: 'database' });
-      for (const { links } of cluster.nodes) links.postgres.pass();
-      const isBack = async (): Promise<boolean> =>
-        (await tenant.request({ path: '/v1/sessions/drop%2F0/items' })).status === 200;
-      await until('pages are back', isBack, 30_000);
+      for (const path of [page, list]) {
+        expect(refused(await tenant.request({ path }), 503, 'unavailable').details).toEqual({ dependency: 'database' });
+      }
+      for (const { links } of cluster.of('projector')) links.postgres.pass();
+      const back = await until(
+        'lists are back',
+        async () => {
+          const answer = await tenant.request({ path: list });
+          return answer.status === 200 && answer;
+        },
+        30_000,
+      );
+      // The first answer that is one has all of it.
+      expect(idsOf(back)).toEqual(sessions);
+      expect((await tenant.items('drop/0')).length).toBeGreaterThan(items);
     });
     for (const { retries, reconnects } of clients) expect(retries + reconnects).toBe(0);
-    expect(await audit(cluster, 'replay')).toMatchObject({
-      code: 0,
-      text: expect.stringMatching(/sessions: \d+ rows compared/) as string,
-    });
+    const replayed = expect.stringMatching(/sessions: \d+ rows compared/) as string;
+    expect(await audit(cluster, 'replay')).toMatchObject({ code: 0, text: replayed });
+    // The audit was not told of copies, and took none away.
+    expect(await cluster.nats.replicasOf('EVT_0')).toBe(3);
   });
 
   test('a rolling restart: no request fails, and no step of a turn is done twice', async () => {

@@ -104,12 +104,18 @@ function workStream(replicas: number): Partial<StreamConfig> & { name: string } 
   };
 }
 
+/**
+ * Copies are added, never taken away: an operator's command that runs without AGENT_HOST_LOG_REPLICAS would otherwise
+ * leave the log of a cluster on one disk.
+ */
 async function ensureStream(
   manager: JetStreamManager,
-  config: Partial<StreamConfig> & { name: string },
+  wanted: Partial<StreamConfig> & { name: string },
 ): Promise<void> {
+  let config = wanted;
   try {
-    const { config: present } = await manager.streams.info(config.name);
+    const { config: present } = await manager.streams.info(wanted.name);
+    config = { ...wanted, num_replicas: Math.max(present.num_replicas, wanted.num_replicas ?? 1) };
     const same = Object.entries(config).every(([name, value]) => {
       const was: unknown = Reflect.get(present, name);
       return JSON.stringify(was) === JSON.stringify(value);

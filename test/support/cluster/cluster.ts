@@ -70,7 +70,7 @@ export class Cluster implements AsyncDisposable {
     ]);
     const adminKey = randomBytes(24).toString('hex');
     const shared = await sharedEnvironment(nats.directory, adminKey);
-    const env = { ...shared, ...options.env };
+    const env = { ...shared, AGENT_HOST_LOG_REPLICAS: '3', ...options.env };
     const starting = Object.entries({ commands: 2, reads: 2, projector: 2, engine: 2, ...options.nodes }).flatMap(
       ([role, count]) => Array.from({ length: count }, (_, n) => ({ role: role as Role, name: `${role}-${n + 1}` })),
     );
@@ -131,7 +131,6 @@ async function sharedEnvironment(directory: string, adminKey: string): Promise<R
     AGENT_HOST_KEK_FILE: kekFile,
     AGENT_HOST_OBJECTS_DIR: objects,
     AGENT_HOST_ADMIN_KEY: adminKey,
-    AGENT_HOST_LOG_REPLICAS: '3',
   };
 }
 

@@ -1,4 +1,4 @@
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { jetstreamManager } from '@nats-io/jetstream';
@@ -17,6 +17,7 @@ const SERVERS = 3;
 const USER = 'host';
 const PASSWORD = 'of-a-test-cluster';
 const READY_MS = 60_000;
+const LOG_CHARS = 3_000;
 
 /** One nats-server of the cluster, in a process of its own, on the same port over restarts. */
 export class ClusterServer {
@@ -36,6 +37,10 @@ export class ClusterServer {
     return join(this.#directory, `${this.name}.conf`);
   }
 
+  get logFile(): string {
+    return join(this.#directory, `${this.name}.log`);
+  }
+
   get storeDirectory(): string {
     return join(this.#directory, this.name);
   }
@@ -46,7 +51,7 @@ export class ClusterServer {
 
   async start(): Promise<void> {
     const binary = await findNatsServer({ report: () => undefined });
-    const log = await openLog(join(this.#directory, `${this.name}.log`));
+    const log = await openLog(this.logFile);
     try {
       this.#process = await spawnGuarded({
         command: binary.path,
@@ -134,20 +139,34 @@ export class NatsCluster implements AsyncDisposable {
 
   /** Waits until the servers have agreed on who leads: streams can be made, and those that are there answer. */
   async ready(): Promise<void> {
-    await until('the NATS cluster answers', async () => await this.#answers().catch(() => false), READY_MS);
+    let lacking: string | null = 'no answer yet';
+    const look = async (): Promise<boolean> => {
+      lacking = await this.#lacking().catch(String);
+      return lacking === null;
+    };
+    await until('the NATS cluster answers', look, READY_MS).catch(async (cause: unknown) => {
+      throw new Error(`the NATS cluster does not get ready: ${lacking}\n${await this.#logs()}`, { cause });
+    });
   }
 
   async #manager(timeout: number): Promise<JetStreamManager> {
     return await jetstreamManager(await this.#connected(), { checkAPI: false, timeout });
   }
 
-  async #answers(): Promise<boolean> {
+  /** What is not as it has to be; null: nothing. */
+  async #lacking(): Promise<string | null> {
     const manager = await this.#manager(1_000);
     for await (const { config } of manager.streams.list()) {
       const { cluster } = await manager.streams.info(config.name);
-      if (cluster?.leader === undefined || cluster.leader === '') return false;
+      if (cluster?.leader === undefined || cluster.leader === '') return `${config.name} has no leader`;
     }
-    return true;
+    return null;
+  }
+
+  /** The last lines that each server wrote. */
+  async #logs(): Promise<string> {
+    const texts = this.servers.map(async ({ logFile }) => (await readFile(logFile, 'utf8')).slice(-LOG_CHARS));
+    return (await Promise.all(texts)).join('\n---\n');
   }
 
   /** Who leads a stream; null while nobody does. */
@@ -155,6 +174,11 @@ export class NatsCluster implements AsyncDisposable {
     const manager = await this.#manager(1_000);
     const { cluster } = await manager.streams.info(stream);
     return this.servers.find(({ name }) => name === cluster?.leader) ?? null;
+  }
+
+  async replicasOf(stream: string): Promise<number> {
+    const manager = await this.#manager(5_000);
+    return (await manager.streams.info(stream)).config.num_replicas;
   }
 
   /** Lets a stream take so many bytes more and then refuse, as on a disk that is full; null: as many as there is room for. */

@@ -2,7 +2,6 @@ import { randomUUID } from 'node:crypto';
 import { delay } from '#src/lib/backoff.ts';
 import type { Answer, RawRequest, TenantClient } from '../support/client.ts';
 import { problemCode } from './problem-code.ts';
-import type { Random } from '../support/random.ts';
 import type { Outcome, Sent, SentFile } from './checks.ts';
 
 /** What all clients of a run have written down. */
@@ -21,12 +20,22 @@ export function emptyRecord(): RunRecord {
 }
 
 const TRY_MS = 8_000;
-const PAUSE_MS = 100;
+const PAUSE_MS = 200;
 /** Answers that leave open what became of a request, or say that nothing did: it is sent again with the same key. */
 const AGAIN = new Set([429, 502, 503]);
 /** What a client of this run may be refused for: others are faster, or have asked for as much before. */
 const EXPECTED = new Set(['session_busy', 'session_not_waiting', 'limit_exceeded']);
-const FILE_BYTES = 20_000;
+
+/** Longer than a Host tries to append, and than any fault holds a request back. */
+const ON_ITS_WAY_MS = 30_000;
+
+interface Command {
+  readonly sessionId: string;
+  readonly requestId: string;
+  readonly raw: RawRequest;
+  /** When a try of it was last left without an answer that settles it; 0: never. */
+  unansweredAt: number;
+}
 
 /** Sends commands as an application does: the same key until it knows what became of it. */
 export class Sender {
@@ -34,6 +43,8 @@ export class Sender {
   readonly #record: RunRecord;
   /** No request is begun again after it. */
   readonly #end: AbortSignal;
+  /** Refused, after a try that was never answered. */
+  readonly #doubted: Command[] = [];
 
   constructor(tenant: TenantClient, record: RunRecord, end: AbortSignal) {
     this.#tenant = tenant;
@@ -45,22 +56,46 @@ export class Sender {
   async command(sessionId: string, members: object, copies = 1): Promise<Outcome> {
     const ids = { requestId: `rq-${randomUUID()}`, idempotencyKey: randomUUID() };
     const path = `/v1/sessions/${encodeURIComponent(sessionId)}/commands`;
-    const raw = { method: 'POST', path, body: { ...ids, ...members } };
-    const heard = await Promise.all(Array.from({ length: copies }, async () => await this.#settled(raw)));
-    const outcome = (['accepted', 'unknown', 'refused'] as const)
-      .map((kind) => heard.find((one) => one.kind === kind))
-      .find((one) => one !== undefined) ?? { kind: 'unknown' };
-    if (outcome.kind === 'refused' && !EXPECTED.has(outcome.code)) {
-      this.#record.broken.push(`${ids.requestId} was refused with ${outcome.code}`);
-    }
-    for (const other of heard) {
-      // One copy can be refused before another is accepted; two that are accepted have one receipt.
-      if (other.kind !== 'accepted' || outcome.kind !== 'accepted') continue;
-      if (other.turnId !== outcome.turnId || other.cursor !== outcome.cursor) {
-        this.#record.broken.push(`${ids.requestId} has two receipts`);
+    const command = { sessionId, ...ids, raw: { method: 'POST', path, body: { ...ids, ...members } }, unansweredAt: 0 };
+    const heard = await Promise.all(Array.from({ length: copies }, async () => await this.#settled(command)));
+    const outcome = this.#agreed(ids.requestId, heard);
+    if (outcome.kind === 'refused' && command.unansweredAt > 0) this.#doubted.push(command);
+    else this.#record.sent.push({ sessionId, requestId: ids.requestId, outcome });
+    return outcome;
+  }
+
+  /**
+   * A refusal says nothing of an earlier try that was never answered: that one may be on its way still. The same key is
+   * sent until it is accepted, or refused when nothing can be on its way any more.
+   */
+  async settleDoubts(): Promise<void> {
+    for (const command of this.#doubted.splice(0)) {
+      for (;;) {
+        const outcome = await this.#settled(command);
+        if (outcome.kind === 'refused' && performance.now() - command.unansweredAt < ON_ITS_WAY_MS) {
+          await this.#again();
+          continue;
+        }
+        const { sessionId, requestId } = command;
+        this.#record.sent.push({ sessionId, requestId, outcome });
+        break;
       }
     }
-    this.#record.sent.push({ sessionId, requestId: ids.requestId, outcome });
+  }
+
+  /** One copy can be refused before another is accepted; two that are accepted have one receipt. */
+  #agreed(requestId: string, heard: readonly Outcome[]): Outcome {
+    const kinds = ['accepted', 'unknown', 'refused'] as const;
+    const ranked = kinds.flatMap((kind) => heard.filter((one) => one.kind === kind));
+    const [outcome = { kind: 'unknown' as const }] = ranked;
+    if (outcome.kind === 'refused' && !EXPECTED.has(outcome.code)) {
+      this.#record.broken.push(`${requestId} was refused with ${outcome.code}`);
+    }
+    for (const other of ranked) {
+      if (other.kind !== 'accepted' || outcome.kind !== 'accepted') continue;
+      if (other.turnId === outcome.turnId && other.cursor === outcome.cursor) continue;
+      this.#record.broken.push(`${requestId} has two receipts`);
+    }
     return outcome;
   }
 
@@ -91,9 +126,9 @@ export class Sender {
     }
   }
 
-  async #settled(raw: RawRequest): Promise<Outcome> {
+  async #settled(command: Command): Promise<Outcome> {
     for (;;) {
-      const answer = await this.#try(raw);
+      const answer = await this.#try(command.raw);
       if (answer?.status === 202) {
         const { turnId, cursor } = answer.json as { turnId: string | null; cursor: string | null };
         return { kind: 'accepted', turnId, cursor };
@@ -101,6 +136,7 @@ export class Sender {
       if (answer !== null && answer.status >= 400 && answer.status < 500 && !AGAIN.has(answer.status)) {
         return { kind: 'refused', code: problemCode(answer) };
       }
+      command.unansweredAt = performance.now();
       if (this.#end.aborted) return { kind: 'unknown' };
       await this.#again();
     }
@@ -119,51 +155,4 @@ export class Sender {
     }
     return answer;
   }
-}
-
-const BUSY = ['refuse', 'refuse', 'queue', 'queue', 'interrupt'];
-
-export interface TalkOptions {
-  readonly sender: Sender;
-  readonly sessions: readonly string[];
-  readonly forksMax: number;
-  readonly onFork: (id: string) => void;
-  readonly random: Random;
-  readonly stop: AbortSignal;
-}
-
-/** A client that talks to sessions in turn with others: messages, cancels, files, forks, one after the other. */
-export async function talk(options: TalkOptions): Promise<void> {
-  const { sender, sessions, random, stop } = options;
-  while (!stop.aborted) {
-    const session = sessions[random.int(0, sessions.length - 1)] ?? '';
-    const dice = random.int(1, 100);
-    if (dice <= 70) await sender.command(session, message(random), dice <= 10 ? 2 : 1);
-    else if (dice <= 78) await sender.command(session, { type: 'cancel', reason: 'enough' });
-    else if (dice <= 90) await sender.upload(session, random.int(0, FILE_BYTES));
-    else if (dice <= 93) await fork(options, session);
-    await delay(random.int(20, 250), stop);
-  }
-}
-
-async function fork({ sender, sessions, forksMax, onFork, stop }: TalkOptions, parent: string): Promise<void> {
-  const forks = sessions.filter((id) => id.startsWith('fork/')).length;
-  if (forks >= forksMax || stop.aborted) return;
-  const id = `fork/${randomUUID()}`;
-  if (await sender.fork(parent, id)) onFork(id);
-}
-
-function message(random: Random): object {
-  const steps = Array.from({ length: random.int(0, 3) }, () => step(random));
-  const script = { fixture: [...steps, { text: 'done', delayMs: random.int(0, 300) }] };
-  return { type: 'message', content: JSON.stringify(script), whenBusy: BUSY[random.int(0, BUSY.length - 1)] };
-}
-
-function step(random: Random): object {
-  const dice = random.int(1, 10);
-  const call = (name: string): object => ({ name, input: { n: random.int(0, 9) } });
-  if (dice === 1) return { error: { code: 'overloaded', message: 'later', retryable: true } };
-  if (dice === 2) return { text: 'may I', toolCalls: [call('careful')] };
-  if (dice <= 6) return { text: 'work', toolCalls: Array.from({ length: random.int(1, 2) }, () => call('work')) };
-  return { text: 'none', toolCalls: [call('none')], delayMs: random.int(0, 200) };
 }

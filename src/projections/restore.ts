@@ -1,0 +1,85 @@
+import { Client } from 'pg';
+import type { Logger } from '../lib/logger.ts';
+import type { CommitSource } from '../streams/event-store.ts';
+import type { ProjectionGroup } from './projection.ts';
+import { migrate } from './read-store/migrate.ts';
+import { openReadStore } from './read-store/pool.ts';
+import { fill } from './rebuild.ts';
+
+export interface RestoreOptions {
+  /** Of the database that may be missing. */
+  readonly url: string;
+  readonly groups: readonly ProjectionGroup[];
+  readonly source: CommitSource;
+  readonly logger: Logger;
+  /** Gives it up; what is half done is done anew the next time. */
+  readonly signal: AbortSignal;
+}
+
+const CONNECT_MS = 5_000;
+const LOCK = 7_070_002;
+/** Every Postgres has it; connections are made there to make another one. */
+const MAINTENANCE = 'postgres';
+
+/**
+ * Brings back a database that is not there. It is made beside, migrated, filled from the log, and only then gets its
+ * name: until then readers are told that it is away, and never see a part of the rows. One process does it; the others
+ * find it being done and return. A database that is there but empty is migrated only: its projectors fill it.
+ */
+export async function restoreReadStore(options: RestoreOptions): Promise<void> {
+  const name = databaseOf(options.url);
+  const server = new Client({ connectionString: named(options.url, MAINTENANCE), connectionTimeoutMillis: CONNECT_MS });
+  server.on('error', () => undefined);
+  await server.connect();
+  try {
+    const { rows } = await server.query<{ locked: boolean }>('select pg_try_advisory_lock($1) as locked', [LOCK]);
+    if (rows[0]?.locked !== true) return;
+    const found = await server.query('select from pg_database where datname = $1', [name]);
+    if (found.rowCount === 0) await makeBeside(server, name, options);
+    else await migrate(options.url);
+  } finally {
+    await server.end();
+  }
+}
+
+async function makeBeside(server: Client, name: string, options: RestoreOptions): Promise<void> {
+  const [live, beside] = [name, `${name}_restoring`].map((text) => server.escapeIdentifier(text));
+  options.logger.warn('the database of the read models is gone: it is made again from the log');
+  await server.query(`drop database if exists ${beside} with (force)`);
+  await server.query(`create database ${beside}`);
+  const url = named(options.url, `${name}_restoring`);
+  await migrate(url);
+  await fillAll(url, options);
+  if (options.signal.aborted) return;
+  await server.query(`alter database ${beside} rename to ${live}`);
+  options.logger.warn('the read models are back');
+}
+
+async function fillAll(url: string, { groups, source, logger, signal }: RestoreOptions): Promise<void> {
+  const pool = await openReadStore({ url, maximumConnections: groups.length });
+  const onProgress = (): void => undefined;
+  try {
+    await Promise.all(
+      groups.map(async (group) => {
+        await pool.connect(async (connection) => {
+          for (let shard = 0; shard < source.shards; shard++) {
+            await fill(connection, { pool, source, group, logger, onProgress, schema: group.name, shard, signal });
+          }
+        });
+      }),
+    );
+  } finally {
+    // A database with connections to it cannot be renamed.
+    await pool.end();
+  }
+}
+
+function databaseOf(url: string): string {
+  return decodeURIComponent(new URL(url).pathname.slice(1));
+}
+
+function named(url: string, database: string): string {
+  const other = new URL(url);
+  other.pathname = `/${encodeURIComponent(database)}`;
+  return other.href;
+}

@@ -1,0 +1,52 @@
+import { randomUUID } from 'node:crypto';
+import { delay } from '#src/lib/backoff.ts';
+import type { Random } from '../support/random.ts';
+import type { Sender } from './sender.ts';
+
+const FILE_BYTES = 20_000;
+const BUSY = ['refuse', 'refuse', 'queue', 'queue', 'interrupt'];
+
+export interface TalkOptions {
+  readonly sender: Sender;
+  readonly sessions: readonly string[];
+  readonly forksMax: number;
+  readonly onFork: (id: string) => void;
+  readonly random: Random;
+  readonly stop: AbortSignal;
+}
+
+/** A client that talks to sessions in turn with others: messages, cancels, files, forks, one after the other. */
+export async function talk(options: TalkOptions): Promise<void> {
+  const { sender, sessions, random, stop } = options;
+  while (!stop.aborted) {
+    const session = sessions[random.int(0, sessions.length - 1)] ?? '';
+    const dice = random.int(1, 100);
+    if (dice <= 70) await sender.command(session, message(random), dice <= 10 ? 2 : 1);
+    else if (dice <= 78) await sender.command(session, { type: 'cancel', reason: 'enough' });
+    else if (dice <= 90) await sender.upload(session, random.int(0, FILE_BYTES));
+    else if (dice <= 93) await fork(options, session);
+    await delay(random.int(20, 250), stop);
+  }
+}
+
+async function fork({ sender, sessions, forksMax, onFork, stop }: TalkOptions, parent: string): Promise<void> {
+  const forks = sessions.filter((id) => id.startsWith('fork/')).length;
+  if (forks >= forksMax || stop.aborted) return;
+  const id = `fork/${randomUUID()}`;
+  if (await sender.fork(parent, id)) onFork(id);
+}
+
+function message(random: Random): object {
+  const steps = Array.from({ length: random.int(0, 3) }, () => step(random));
+  const script = { fixture: [...steps, { text: 'done', delayMs: random.int(0, 300) }] };
+  return { type: 'message', content: JSON.stringify(script), whenBusy: BUSY[random.int(0, BUSY.length - 1)] };
+}
+
+function step(random: Random): object {
+  const dice = random.int(1, 10);
+  const call = (name: string): object => ({ name, input: { n: random.int(0, 9) } });
+  if (dice === 1) return { error: { code: 'overloaded', message: 'later', retryable: true } };
+  if (dice === 2) return { text: 'may I', toolCalls: [call('careful')] };
+  if (dice <= 6) return { text: 'work', toolCalls: Array.from({ length: random.int(1, 2) }, () => call('work')) };
+  return { text: 'none', toolCalls: [call('none')], delayMs: random.int(0, 200) };
+}
