@@ -8,6 +8,8 @@ agent-host projections rebuild [name]  build the read models anew from the log a
 agent-host audit replay [name] [--until <time>]
                                        replay the log beside and report every row that differs from the live one
 agent-host audit verify                check every commit of the log: chains, seals, shapes
+agent-host backup <directory>          copy log, keys and objects into a directory, while the Host runs
+agent-host restore <directory>         make a new installation from a backup; no Host may run on it yet
 agent-host help                        this text
 `;
 
@@ -27,6 +29,14 @@ async function main(args: readonly string[]): Promise<number> {
   if (command === 'audit' && action === 'verify') {
     const { auditVerify } = await import('./app/commands/audit.ts');
     return await auditVerify(readConfig(process.env));
+  }
+  if (command === 'backup' && action !== undefined) {
+    const { backup } = await import('./app/commands/backup.ts');
+    return await backup(readConfig(process.env), action);
+  }
+  if (command === 'restore' && action !== undefined) {
+    const { restore } = await import('./app/commands/restore.ts');
+    return await restore(readConfig(process.env), action);
   }
   process.stdout.write(USAGE);
   return command === 'help' || command === '--help' ? 0 : 2;

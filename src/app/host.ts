@@ -1,5 +1,4 @@
 import type { KeyObject } from 'node:crypto';
-import { readFile } from 'node:fs/promises';
 import { Authenticator } from '../auth/authenticate.ts';
 import { TokenVerifier } from '../auth/issuers.ts';
 import { agentType, artifactType, budgetType, quotaType, sessionType, tenantType } from '../commands/aggregate.ts';
@@ -49,6 +48,7 @@ import { PROJECTIONS, startProjectors } from './projectors.ts';
 import { StartError } from './start-error.ts';
 import { tenantDeletion } from './tenant-deletion.ts';
 import { usageParts } from './usage.ts';
+import { version } from './version.ts';
 import { WorkSignals } from './work-signals.ts';
 import { Stack } from './stack.ts';
 import { streamAccess } from './stream-access.ts';
@@ -371,11 +371,4 @@ async function openPool({ databaseUrl, config }: HostOptions, metrics: Metrics):
     maximumConnections: READ_CONNECTIONS + PROJECTIONS.length * config.shards,
     onStatement: () => metrics.statement(),
   });
-}
-
-/** The version in package.json is the only one there is. */
-export async function version(): Promise<string> {
-  const text = await readFile(new URL('../../package.json', import.meta.url), 'utf8');
-  const parsed: unknown = JSON.parse(text);
-  return typeof parsed === 'object' && parsed !== null && 'version' in parsed ? String(parsed.version) : '0';
 }
