@@ -92,7 +92,8 @@ export async function openArtifacts(options: ArtifactsOptions): Promise<Artifact
   };
 }
 
-async function openObjects({ s3, objectsDir }: Config, dataDir: string, stack: Stack): Promise<ObjectStore> {
+/** The object store of the configuration, in a directory unless it names a bucket. */
+export async function openObjects({ s3, objectsDir }: Config, dataDir: string, stack: Stack): Promise<ObjectStore> {
   if (s3 === null) return await directoryObjects(objectsDir ?? join(dataDir, 'objects'));
   const objects = s3Objects(s3);
   stack.defer('object store', () => objects.close());

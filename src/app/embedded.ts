@@ -56,7 +56,12 @@ export async function startServers(config: Config, dataDir: DataDir, report: (li
   };
 }
 
-async function startNats(config: Config, dataDir: DataDir, report: (line: string) => void): Promise<EmbeddedServer> {
+/** The embedded nats-server alone. */
+export async function startNats(
+  config: Pick<Config, 'environment'>,
+  dataDir: DataDir,
+  report: (line: string) => void,
+): Promise<EmbeddedServer> {
   const binary = await findNatsServer({ report, env: config.environment });
   return await startNatsServer({ binary, directory: join(dataDir.path, 'nats'), report });
 }

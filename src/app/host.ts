@@ -1,5 +1,4 @@
 import type { KeyObject } from 'node:crypto';
-import { readFile } from 'node:fs/promises';
 import { Authenticator } from '../auth/authenticate.ts';
 import { TokenVerifier } from '../auth/issuers.ts';
 import { ActionPlaces } from '../commands/session/action-places.ts';
@@ -47,6 +46,7 @@ import { PROJECTIONS, startProjectors } from './projectors.ts';
 import { openPool } from './read-store.ts';
 import { tenantDeletion } from './tenant-deletion.ts';
 import { usageParts } from './usage.ts';
+import { version } from './version.ts';
 import { WorkSignals } from './work-signals.ts';
 import { Stack } from './stack.ts';
 import { writeSide } from './write-side.ts';
@@ -359,11 +359,4 @@ function listenToProgress(log: LogParts, progress: ProjectionProgress): () => vo
     const [, group = '', shard = ''] = topic.split('.');
     progress.reached({ group, shard: Number(shard), position: Number(text) });
   });
-}
-
-/** The version in package.json is the only one there is. */
-export async function version(): Promise<string> {
-  const text = await readFile(new URL('../../package.json', import.meta.url), 'utf8');
-  const parsed: unknown = JSON.parse(text);
-  return typeof parsed === 'object' && parsed !== null && 'version' in parsed ? String(parsed.version) : '0';
 }

@@ -206,7 +206,7 @@ export class Keyring {
     const revision = await this.#bucket.swap(CHECK, value, { expected: 0 });
     if (revision !== null) return;
     const present = await this.#bucket.get(CHECK);
-    if (open(this.#hostKey, Buffer.from(present?.value ?? '', 'base64'), CHECK_CONTEXT) === null) {
+    if (!isHostKeyOf(this.#hostKey, present?.value ?? '')) {
       throw new WrongHostKeyError('the Host key is another than the one that this installation was made with');
     }
   }
@@ -322,6 +322,14 @@ export class Keyring {
       for (const listener of this.#listeners) listener(held.tenant);
     }
   }
+}
+
+/** The entry of the bucket by which an installation knows its Host key. */
+export const HOST_KEY_CHECK = CHECK;
+
+/** Whether a Host key is the one of the installation that has this check entry. */
+export function isHostKeyOf(hostKey: KeyObject, check: string): boolean {
+  return open(hostKey, Buffer.from(check, 'base64'), CHECK_CONTEXT) !== null;
 }
 
 /** Whether bytes were sealed by a keyring; JSON and other texts were not. */

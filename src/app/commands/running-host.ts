@@ -26,7 +26,7 @@ export async function besideRunningHost<T>(
   name: string,
   work: (host: RunningHost) => Promise<T>,
 ): Promise<T> {
-  const natsUrl = config.natsUrl ?? (await published(config, 'nats-url', 'NATS_URL'));
+  const natsUrl = await logUrlOf(config);
   const databaseUrl = config.databaseUrl ?? (await published(config, 'database-url', 'DATABASE_URL'));
   const logger = createLogger({ level: 'warn', pretty: process.stdout.isTTY });
   const stack = new Stack();
@@ -43,6 +43,11 @@ export async function besideRunningHost<T>(
   } finally {
     await stack.unwind();
   }
+}
+
+/** Where a Host's log is. @throws StartError when it is an embedded one that does not run */
+export async function logUrlOf(config: Config): Promise<string> {
+  return config.natsUrl ?? (await published(config, 'nats-url', 'NATS_URL'));
 }
 
 async function published(config: Config, file: string, variable: string): Promise<string> {

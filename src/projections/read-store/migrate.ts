@@ -37,6 +37,20 @@ export async function migrate(url: string): Promise<void> {
   }
 }
 
+/** Whether the database has been used by a Host. @throws when it cannot be reached */
+export async function isMigrated(url: string): Promise<boolean> {
+  const client = new Client({ connectionString: url, connectionTimeoutMillis: CONNECT_MS });
+  await client.connect();
+  try {
+    const { rows } = await client.query<{ found: boolean }>(
+      "select to_regclass('public.migration') is not null as found",
+    );
+    return rows[0]?.found === true;
+  } finally {
+    await client.end();
+  }
+}
+
 function refuseNewer(applied: ReadonlySet<number>, files: readonly string[]): void {
   const newest = Math.max(0, ...files.map(numberOf));
   const beyond = applied.values().find((number) => number > newest);

@@ -10,6 +10,7 @@ export const ApiCode = {
   /** Work queue: the subject has an item already. */
   maxMessagesPerSubject: 10_077,
   noMessageFound: 10_037,
+  streamNotFound: 10_059,
   /** Deleting by sequence: there is no such message any more, or it was never stored. */
   sequenceNotFound: 10_043,
   beyondTheEnd: 10_057,

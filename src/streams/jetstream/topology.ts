@@ -5,6 +5,8 @@ import type { KV } from '@nats-io/kv';
 import type { NatsConnection } from '@nats-io/transport-node';
 import { BUCKETS, streamName, streamOf } from '../subjects.ts';
 import { NatsSetupError } from './connection.ts';
+import { ApiCode, apiCode } from './errors.ts';
+import { RESTORE_MARK } from './stream-archive.ts';
 
 const NANOS_PER_MS = 1_000_000;
 
@@ -34,6 +36,7 @@ export const WORK_ACK_WAIT_MS = 10_000;
 /** Creates or brings up to date every stream and bucket. Safe to run on many nodes at once. */
 export async function ensureTopology(connection: NatsConnection, options: TopologyOptions): Promise<Topology> {
   const manager = await jetstreamManager(connection, { sendRequiredApiLevel: true });
+  await checkRestored(manager);
   await checkShards(manager, options.shards);
   for (let shard = 0; shard < options.shards; shard++) await ensureStream(manager, eventStream(shard, options));
   await ensureStream(manager, workStream(options.replicas));
@@ -55,6 +58,17 @@ export async function ensureTopology(connection: NatsConnection, options: Topolo
     kvm.create('SECRETS', { ...bucket, allow_direct: false }),
   ]);
   return { manager, buckets: { directory, snapshots, leases, secrets } };
+}
+
+/** What an interrupted restore has left is no installation. */
+async function checkRestored(manager: JetStreamManager): Promise<void> {
+  try {
+    await manager.streams.info(RESTORE_MARK);
+  } catch (error) {
+    if (apiCode(error) === ApiCode.streamNotFound) return;
+    throw error;
+  }
+  throw new NatsSetupError('A restore into this NATS has not ended. Wait for it, or run agent-host restore again.');
 }
 
 /** The number of streams decides where a session's history lies: a start with another number would not find it. */
@@ -122,7 +136,7 @@ async function ensureStream(
     });
     if (!same) await manager.streams.update(config.name, config);
   } catch (error) {
-    if (!(error instanceof Error) || !('code' in error) || error.code !== 10_059) throw error;
+    if (apiCode(error) !== ApiCode.streamNotFound) throw error;
     await manager.streams.add(config);
   }
 }

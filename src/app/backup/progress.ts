@@ -1,0 +1,29 @@
+/** Says how many bytes long work has come through, and at what rate, at most twice a second. */
+export class ByteProgress {
+  readonly #what: string;
+  readonly #begun = performance.now();
+  #shownAt = this.#begun;
+  #bytes = 0;
+
+  constructor(what: string) {
+    this.#what = what;
+  }
+
+  add(bytes: number): void {
+    this.#bytes += bytes;
+    if (performance.now() - this.#shownAt < 500) return;
+    this.#shownAt = performance.now();
+    process.stdout.write(`${this.#what}: ${this.#text()}\n`);
+  }
+
+  /** The last line: `12.3 MiB, 45.6 MiB/s`, and what else there is to say. */
+  end(more = ''): void {
+    process.stdout.write(`${this.#what}: ${this.#text()}${more}\n`);
+  }
+
+  #text(): string {
+    const mebibytes = this.#bytes / 1_048_576;
+    const seconds = Math.max(0.001, (performance.now() - this.#begun) / 1000);
+    return `${mebibytes.toFixed(1)} MiB, ${(mebibytes / seconds).toFixed(1)} MiB/s`;
+  }
+}
