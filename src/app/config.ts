@@ -13,6 +13,7 @@ const whole = (min: number, max: number) => {
   const error = `must be a whole number from ${min} to ${max}`;
   return z.coerce.number({ error }).int({ error }).min(min, { error }).max(max, { error });
 };
+const httpAddress = z.url({ protocol: /^https?$/, error: 'must be an http or https address' });
 const oneOf = <const T extends readonly [string, ...string[]]>(values: T) =>
   z.enum(values, { error: `must be one of ${values.join(', ')}` });
 
@@ -48,7 +49,7 @@ const schema = z.object({
   AGENT_HOST_DRAIN_SECONDS: whole(0, 60).default(0),
   AGENT_HOST_CACHE_MIB: whole(8, 65_536).default(256),
   AGENT_HOST_OBJECTS_DIR: z.string().min(1).optional(),
-  S3_ENDPOINT: z.url({ protocol: /^https?$/, error: 'must be an http or https address' }).optional(),
+  S3_ENDPOINT: httpAddress.optional(),
   S3_BUCKET: z.string().min(1).optional(),
   S3_REGION: z.string().min(1).default('us-east-1'),
   S3_ACCESS_KEY_ID: z.string().min(1).optional(),
@@ -61,6 +62,14 @@ const schema = z.object({
   AGENT_HOST_UPLOAD_SILENCE_SECONDS: whole(1, 3_600).default(60),
   AGENT_HOST_OPERATION_SECONDS: whole(1, 3_600).default(30),
   AGENT_HOST_STRAY_SECONDS: whole(1, 31_536_000).default(86_400),
+  OTEL_SDK_DISABLED: oneOf(['true', 'false']).default('false'),
+  OTEL_TRACES_EXPORTER: oneOf(['otlp', 'none']).optional(),
+  OTEL_EXPORTER_OTLP_PROTOCOL: oneOf(['http/protobuf']).optional(),
+  OTEL_EXPORTER_OTLP_TRACES_PROTOCOL: oneOf(['http/protobuf']).optional(),
+  OTEL_EXPORTER_OTLP_ENDPOINT: httpAddress.optional(),
+  OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: httpAddress.optional(),
+  OTEL_SERVICE_NAME: z.string().optional(),
+  OTEL_RESOURCE_ATTRIBUTES: z.string().default(''),
   /** For the crash tests: named instants at which the process kills itself (lib/fault-points.ts). */
   AGENT_HOST_FAULT_POINTS: z.string().optional(),
 });
@@ -112,6 +121,8 @@ export interface Config {
   readonly s3: S3Options | null;
   readonly cacheBytes: number;
   readonly faultPoints: string | undefined;
+  /** Attributes of this service for traces; null: none are exported. */
+  readonly traces: Readonly<Record<string, string>> | null;
   /** What the embedded parts look up (NATS_SERVER_BIN, PATH, cache directories). */
   readonly environment: Readonly<Record<string, string | undefined>>;
 }
@@ -180,8 +191,32 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     s3: s3Of(env, Object.keys(present)),
     cacheBytes: env.AGENT_HOST_CACHE_MIB * 1_048_576,
     faultPoints: env.AGENT_HOST_FAULT_POINTS,
+    traces: tracesOf(env),
     environment,
   });
+}
+
+/** On with an address, or when it is asked for; what else the exporter reads from the environment is its own affair. */
+function tracesOf(env: z.infer<typeof schema>): Readonly<Record<string, string>> | null {
+  const address = env.OTEL_EXPORTER_OTLP_TRACES_ENDPOINT ?? env.OTEL_EXPORTER_OTLP_ENDPOINT;
+  const exporter = env.OTEL_TRACES_EXPORTER ?? (address === undefined ? 'none' : 'otlp');
+  if (exporter === 'none' || env.OTEL_SDK_DISABLED === 'true') return null;
+  const given = env.OTEL_RESOURCE_ATTRIBUTES.split(',').flatMap((pair) => {
+    const [, key, value] = /^\s*([^=\s]+)\s*=\s*(.*?)\s*$/.exec(pair) ?? [];
+    return key === undefined || value === undefined ? [] : [[key, unescaped(value)] as const];
+  });
+  const name = env.OTEL_SERVICE_NAME;
+  return { ...Object.fromEntries(given), ...(name === undefined ? {} : { 'service.name': name }) };
+}
+
+function unescaped(value: string): string {
+  try {
+    return decodeURIComponent(value);
+  } catch {
+    throw new StartError(
+      'OTEL_RESOURCE_ATTRIBUTES has a value that is not percent-encoded; correct it and start again',
+    );
+  }
 }
 
 /** Better a refusal at the start than bytes that end up in another place than the operator believes. */

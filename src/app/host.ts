@@ -45,6 +45,7 @@ import { serveMetrics } from './metrics/server.ts';
 import { PROJECTIONS, startProjectors } from './projectors.ts';
 import { openPool } from './read-store.ts';
 import { tenantDeletion } from './tenant-deletion.ts';
+import { openTraces } from './traces.ts';
 import { usageParts } from './usage.ts';
 import { version } from './version.ts';
 import { WorkSignals } from './work-signals.ts';
@@ -115,34 +116,19 @@ async function assemble(options: HostOptions, stack: Stack): Promise<Host> {
   const presence = new ExecutorPresence({ leases: log.leases, nodeId, startedAt, isAlive, logger });
   await presence.start();
   stack.defer('executor presence', async () => await presence.stop());
-  const write = writeSide({ log, config, metrics, logger });
-  const { loop: _loop, conversations: _conversations, ...repositories } = write;
-  stack.defer('erased tenants', forgetErased(log.keyring, directory, Object.values(repositories)));
+  const service = { 'service.name': SERVICE, 'service.version': await version(), 'service.instance.id': nodeId };
+  const traced = await openTraces({ config, service, metrics, logger, stack });
+  const write = writeSide({ log, config, metrics, traced, logger });
+  const { loop: _loop, ...remembering } = write;
+  stack.defer('erased tenants', forgetErased(log.keyring, directory, Object.values(remembering)));
   const artifacts = await openArtifacts({ ...options, metrics, pool, directory, write, stack });
   const parts: Built = { options, metrics, log, pool, directory, progress, registry, presence, write, artifacts };
   if (config.roles.includes('projector')) startReadModels(parts, stack);
   const engine = await startEngine(parts, stack);
-  const { bufferBytes, perTenantMax, slowMs } = config.stream;
-  const hub = new TailHub({
-    ...{ store: log.store, feed: log.feed, logger, slowMs },
-    onDelivered: (ageMs) => metrics.tailLag.observe(Math.max(0, ageMs) / 1000),
-    onBackfill: (reason) => metrics.tailBackfills.inc({ reason }),
-  });
-  const onRefused = (): void => metrics.refusals.inc({ reason: 'streams' });
-  const limits = { bufferBytes, keepaliveMs: KEEPALIVE_MS, perTenantMax, onRefused };
-  const streams = new EventStreams(hub, limits, standingIn(directory));
-  stack.defer(
-    'revocations',
-    directory.onChange((tenantId) => streams.recheck(tenantId)),
-  );
-  const caches = repositories;
-  sampleNode(metrics, {
-    ...{ dataDir: options.dataDir, logConnected: log.connected },
-    streams,
-    presence,
-    engine,
-    caches,
-  });
+  const { hub, streams } = openStreams(parts, stack);
+  const { conversations: _conversations, ...caches } = remembering;
+  const { dataDir } = options;
+  sampleNode(metrics, { dataDir, logConnected: log.connected, streams, presence, engine, caches });
   const addresses = await serve(parts, { engine, hub, streams, stack });
   const onError = (name: string, error: unknown): void =>
     logger.error({ err: error, part: name }, 'a part did not stop cleanly');
@@ -185,6 +171,23 @@ interface Built {
   readonly presence: ExecutorPresence;
   readonly write: ReturnType<typeof writeSide>;
   readonly artifacts: Artifacts;
+}
+
+function openStreams({ options, log, directory, metrics }: Built, stack: Stack) {
+  const { bufferBytes, perTenantMax, slowMs } = options.config.stream;
+  const hub = new TailHub({
+    ...{ store: log.store, feed: log.feed, logger: options.logger, slowMs },
+    onDelivered: (ageMs) => metrics.tailLag.observe(Math.max(0, ageMs) / 1000),
+    onBackfill: (reason) => metrics.tailBackfills.inc({ reason }),
+  });
+  const onRefused = (): void => metrics.refusals.inc({ reason: 'streams' });
+  const limits = { bufferBytes, keepaliveMs: KEEPALIVE_MS, perTenantMax, onRefused };
+  const streams = new EventStreams(hub, limits, standingIn(directory));
+  stack.defer(
+    'revocations',
+    directory.onChange((tenantId) => streams.recheck(tenantId)),
+  );
+  return { hub, streams };
 }
 
 function startReadModels(built: Built, stack: Stack): void {

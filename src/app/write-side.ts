@@ -1,24 +1,25 @@
 import { agentType, artifactType, budgetType, quotaType, sessionType, tenantType } from '../commands/aggregate.ts';
 import { CommandLoop } from '../commands/execute.ts';
 import { Repository } from '../commands/repository.ts';
-import type { SessionState } from '../domain/session/state.ts';
 import { InheritedConversations } from '../engine/inherited-conversations.ts';
 import { systemClock } from '../lib/clock.ts';
 import type { Logger } from '../lib/logger.ts';
-import type { StoredCommit } from '../streams/commit.ts';
 import type { Config } from './config.ts';
 import type { LogParts } from './log.ts';
 import type { Metrics } from './metrics/metrics.ts';
+import type { Recorded } from './traces.ts';
 
 interface WriteSideParts {
   readonly log: LogParts;
   readonly config: Config;
   readonly metrics: Metrics;
+  /** Null: traces are off. */
+  readonly traced: Recorded | null;
   readonly logger: Logger;
 }
 
 /** The command loop, and the folds of every kind of aggregate, which the live feed keeps up to date. */
-export function writeSide({ log, config, metrics, logger }: WriteSideParts) {
+export function writeSide({ log, config, metrics, traced, logger }: WriteSideParts) {
   const onSnapshotError = (error: unknown): void => {
     metrics.snapshotFailures.inc();
     logger.warn({ err: error }, 'a snapshot could not be written');
@@ -28,7 +29,10 @@ export function writeSide({ log, config, metrics, logger }: WriteSideParts) {
   const agents = new Repository({ type: agentType, store: log.store, cacheBytes: small });
   const snapshotted = { store: log.store, snapshots: log.folds, onSnapshotError };
   const budgets = new Repository({ type: budgetType, ...snapshotted, snapshots: log.snapshots, cacheBytes: small });
-  const onAppended = (_: SessionState, { commit }: StoredCommit): void => metrics.recorded(commit);
+  const onAppended: Recorded = (before, stored) => {
+    metrics.recorded(stored.commit);
+    traced?.(before, stored);
+  };
   const sessions = new Repository({ type: sessionType, ...snapshotted, cacheBytes: config.cacheBytes, onAppended });
   const artifacts = new Repository({ type: artifactType, ...snapshotted, cacheBytes: small });
   const quotas = new Repository({ type: quotaType, ...snapshotted, cacheBytes: small });

@@ -193,7 +193,7 @@ export class Host implements AsyncDisposable {
   /** Nothing of the surrounding environment configures the Host by accident. */
   #environment(): Record<string, string | undefined> {
     const surrounding = Object.entries(process.env).filter(
-      ([name]) => !/^(AGENT_HOST_|S3_|VITEST|NATS_URL$|DATABASE_URL$|NODE_OPTIONS$|NODE_ENV$)/.test(name),
+      ([name]) => !/^(AGENT_HOST_|S3_|OTEL_|VITEST|NATS_URL$|DATABASE_URL$|NODE_OPTIONS$|NODE_ENV$)/.test(name),
     );
     return {
       ...Object.fromEntries(surrounding),

@@ -62,3 +62,24 @@ export function checkRest({ session: { turn } }: Scenario): void {
   expect(hasJobs(turn)).toBe(turn.claim !== null || turn.wanted);
   if (statusOf(turn) === 'waiting') expect(Object.keys(turn.work.actions).length).toBeGreaterThan(0);
 }
+
+const CALL_ENDS: readonly SessionEvent['type'][] = ['model.completed', 'model.failed', 'effect.uncertain'];
+
+/** A turn that has ended is a whole tree of spans: one of its own, and one for each call of a model or tool. */
+export function checkSpans({ events, spans }: Scenario): void {
+  const started = new Set(events.flatMap(({ type, data }) => (type === 'turn.started' ? [data.turnId] : [])));
+  for (const [turnId, mine] of Map.groupBy(events, turnIdOf)) {
+    if (turnId === null || !started.has(turnId) || !mine.some(({ type }) => ENDS.has(type))) continue;
+    const of = spans.filter((span) => span.turnId === turnId);
+    const keys = new Set(of.map(({ key }) => key));
+    expect(of.filter(({ parent }) => parent === null).map(({ key }) => key)).toEqual(['turn']);
+    expect(of.filter(({ parent }) => parent !== null && !keys.has(parent))).toEqual([]);
+    expect(of.filter(({ startedAt, endedAt }) => endedAt < startedAt)).toEqual([]);
+    const count = (name: string): number => of.filter((span) => span.name.startsWith(name)).length;
+    expect(count('chat ')).toBe(mine.filter(({ type }) => CALL_ENDS.includes(type)).length);
+    const called = mine.flatMap(({ type, data }) => (type === 'message.assistant' ? data.toolCalls : [])).length;
+    const delegated = mine.filter(({ type }) => type === 'delegation.started').length;
+    expect(count('execute_tool ')).toBe(called - delegated);
+    expect(count('invoke_agent ')).toBe(1 + delegated);
+  }
+}

@@ -13,6 +13,8 @@ import type { ActionResultCommand } from '#src/domain/session/answer.ts';
 import { decideCancel, decideMessage, decideTurn } from '#src/domain/session/decide.ts';
 import type { MessageCommand, MessageContext } from '#src/domain/session/decide.ts';
 import type { SessionEvent } from '#src/domain/session/events.ts';
+import { spansOf } from '#src/domain/session/spans.ts';
+import type { TurnSpan } from '#src/domain/session/spans.ts';
 import { initialSession } from '#src/domain/session/state.ts';
 import type { OpenSession } from '#src/domain/session/state.ts';
 import { advance, claim, settle } from '#src/domain/turn/process.ts';
@@ -34,6 +36,8 @@ type DataOf<T extends SessionEvent['type']> = Extract<SessionEvent, { type: T }>
 /** A session's life, told step by step; each step returns the types of what it recorded. */
 export class Scenario {
   readonly events: SessionEvent[] = [];
+  /** Those that the commits have closed. */
+  readonly spans: TurnSpan[] = [];
   session: OpenSession;
   ms = 0;
   /** The worker of the process that decides; null: it has none, or no room. */
@@ -168,9 +172,9 @@ export class Scenario {
     if (decision.kind === 'rejected') return [`rejected: ${decision.code}`];
     if (decision.kind === 'unchanged') return [];
     conform(decision.events);
-    this.session = open(
-      fold(this.session, decision.events, { at: new Date(START_MS + this.ms).toISOString(), position: 2 }),
-    );
+    const meta = { at: new Date(START_MS + this.ms).toISOString(), position: 2 };
+    this.spans.push(...spansOf(this.session, decision.events, meta));
+    this.session = open(fold(this.session, decision.events, meta));
     this.events.push(...decision.events);
     return decision.events.map(({ type }) => type);
   }

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { z } from 'zod';
 import { Metrics } from '#src/app/metrics/metrics.ts';
-import { read } from './tree.ts';
+import { importsOf, read, sources } from './tree.ts';
 
 /** The dashboard, the alerts and the page speak of the metrics that there are. */
 const DASHBOARD = 'deploy/grafana/agent-host.json';
@@ -68,7 +68,7 @@ test('alerts ask for series that there are, say what is wrong, and link to what 
   for (const rule of rules.slice(1)) {
     expect(rule).toMatch(/^ +expr: ./m);
     expect(rule).toMatch(/^ +summary: ./m);
-    expect(rule).toMatch(/^ +runbook_url: docs\/(operations|models)\.md#[a-z-]+$/m);
+    expect(rule).toMatch(/^ +runbook_url: docs\/(operations|models|telemetry)\.md#[a-z-]+$/m);
   }
 });
 
@@ -80,4 +80,12 @@ test('the page has every metric with its type and labels, and no other', () => {
   }));
   const byName = (a: { name: string }, b: { name: string }): number => (a.name < b.name ? -1 : 1);
   expect(documented.sort(byName)).toEqual(registered.filter(({ name }) => !ofProcess(name)).sort(byName));
+});
+
+test('the exporter of traces is loaded by who asks for it, never by an import of the program', () => {
+  const naming = (module: string): string[] =>
+    sources('src').filter((file) => importsOf(file).some((specifier) => specifier.includes(module)));
+  expect(naming('@opentelemetry/')).toEqual(['src/drivers/spans/otlp.ts']);
+  expect(naming('spans/otlp.ts')).toEqual(['src/app/traces.ts']);
+  expect(read('src/app/traces.ts')).not.toMatch(/^import .*otlp\.ts/m);
 });

@@ -27,6 +27,7 @@ export const SAMPLED = {
   cache_entries: { help: 'Folded aggregates in the cache, by kind.', labelNames: ['cache'] },
   cache_bytes: { help: 'Estimated size of the cached folds, by kind.', labelNames: ['cache'] },
   cache_lookups_total: { help: 'Loads of a fold, by kind and whether it was cached.', labelNames: ['cache', 'result'] },
+  trace_spans_total: { help: 'Spans of turns, by what has become of them.', labelNames: ['outcome'] },
   log_connected: plain('1 while the connection of the appends is up, 0 while it is down.'),
   data_disk_free_bytes: plain('Free bytes of the disk that holds the data directory.'),
   data_disk_size_bytes: plain('Size of the disk that holds the data directory.'),

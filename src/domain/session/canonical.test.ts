@@ -66,6 +66,7 @@ const FULL: { readonly [T in Types]: DataOf<T> } = {
     parts: [{ type: 'text', text: 't' }],
     whenBusy: 'refuse',
     manifest: MANIFEST,
+    traceparent: `00-${'a'.repeat(32)}-${'b'.repeat(16)}-01`,
   },
   'command.cancel': { turnId: TURN, requestId: 'r', subject: 'ada', namedTurnId: 'tu_named', reason: 'because' },
   'command.approve': {

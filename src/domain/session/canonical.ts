@@ -50,7 +50,10 @@ export function toCanonical(event: SessionEvent): CanonicalEvent | null {
 
 function payloadOf(event: SessionEvent): Readonly<Record<string, unknown>> {
   switch (event.type) {
-    case 'command.message':
+    case 'command.message': {
+      const { turnId: _, traceparent: _traceparent, ...payload } = event.data;
+      return payload;
+    }
     case 'command.approve':
     case 'command.respond': {
       const { turnId: _, ...payload } = event.data;

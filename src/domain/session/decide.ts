@@ -70,6 +70,8 @@ export interface MessageCommand {
   readonly parts?: readonly MessagePart[] | undefined;
   readonly whenBusy?: 'refuse' | 'queue' | 'interrupt' | undefined;
   readonly manifest?: Manifest | undefined;
+  /** The sender's trace, well-formed. */
+  readonly traceparent?: string | undefined;
 }
 
 export interface CancelCommand {
@@ -158,13 +160,14 @@ function messageData(
   command: MessageCommand,
   turnId: string,
 ): Extract<SessionEvent, { type: 'command.message' }>['data'] {
-  const { requestId, subject, content, parts, whenBusy, manifest } = command;
+  const { requestId, subject, content, parts, whenBusy, manifest, traceparent } = command;
   return {
     turnId,
     requestId,
     ...(subject === null ? {} : { subject }),
     ...(content === undefined ? {} : { content }),
     ...(parts === undefined ? {} : { parts: [...parts] }),
+    ...(traceparent === undefined ? {} : { traceparent }),
     ...(whenBusy === undefined ? {} : { whenBusy }),
     ...(manifest === undefined ? {} : { manifest }),
   };

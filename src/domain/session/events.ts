@@ -42,6 +42,8 @@ const sessionOnly = {
     parts: z.array(partSchema).optional(),
     whenBusy: z.string().optional(),
     manifest: manifestSchema.optional(),
+    /** The sender's trace, as its header named it: the turn's own trace points there. */
+    traceparent: z.string().optional(),
   }),
   'command.cancel': z.strictObject({
     /** The turn that it ended; null when there was nothing to cancel. */

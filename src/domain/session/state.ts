@@ -46,6 +46,7 @@ export interface QueuedMessage {
   readonly text: string;
   /** Absent: it has none. */
   readonly files?: readonly FileRef[];
+  readonly traceparent?: string;
   readonly plan: Extract<SessionEvent, { type: 'turn.queued' }>['data'] | null;
 }
 
@@ -88,7 +89,7 @@ export type SessionState = AbsentSession | OpenSession;
 export const initialSession: SessionState = { status: 'absent' };
 
 /** Part of a snapshot's name: raise it whenever the meaning of the folded state changes. */
-export const SESSION_FOLD_VERSION = 4;
+export const SESSION_FOLD_VERSION = 5;
 
 /** Total: it never throws, and an event that cannot apply changes nothing. */
 export function evolveSession(state: SessionState, event: SessionEvent, meta: EventMeta): SessionState {
@@ -108,8 +109,11 @@ export function evolveSession(state: SessionState, event: SessionEvent, meta: Ev
       return { ...next, forks: withoutFork(state.forks, event.data) };
     case 'command.message': {
       const files = messageFiles(event.data);
-      const { turnId } = event.data;
-      const attached = files === undefined ? {} : { files };
+      const { turnId, traceparent } = event.data;
+      const attached = {
+        ...(files === undefined ? {} : { files }),
+        ...(traceparent === undefined ? {} : { traceparent }),
+      };
       const message = { turnId, text: messageText(event.data), ...attached, plan: null };
       return { ...next, queue: [...state.queue, message] };
     }
@@ -162,7 +166,9 @@ function started(
   const queue = state.queue.filter((queued) => queued.turnId !== turnId);
   const conversation =
     message === undefined ? state.conversation : addMessage(state.conversation, message.text, message.files);
-  return { ...state, queue, conversation, turn: evolveTurn(state.turn, event, meta) };
+  const turn = evolveTurn(state.turn, event, meta);
+  const sender = message?.traceparent;
+  return { ...state, queue, conversation, turn: turn === null || sender === undefined ? turn : { ...turn, sender } };
 }
 
 function ended(state: OpenSession, turnId: string, end: { outcome: TurnOutcome; at: string }): OpenSession {

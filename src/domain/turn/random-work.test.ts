@@ -1,9 +1,9 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { happen, happenings, lives, manifests, newLife } from '../../../test/support/random-work.ts';
-import { checkCalls, checkEnds, checkRest, checkWork } from '../../../test/support/turn-laws.ts';
+import { checkCalls, checkEnds, checkRest, checkSpans, checkWork } from '../../../test/support/turn-laws.ts';
 
-test('whatever happens, each turn has one end, each call and action one fate, and nobody is forgotten', () => {
+test('whatever happens, each turn has one end, each call and action one fate and one span, and nobody is forgotten', () => {
   const seen = new Set<string>();
   fc.assert(
     fc.property(manifests, happenings, (manifest, all) => {
@@ -16,6 +16,7 @@ test('whatever happens, each turn has one end, each call and action one fate, an
       checkEnds(life);
       checkWork(life);
       checkCalls(life);
+      checkSpans(life);
     }),
     { numRuns: 150, examples: lives },
   );

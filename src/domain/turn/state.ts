@@ -17,6 +17,8 @@ export interface ActiveTurn {
   readonly turnId: string;
   readonly startedAt: string;
   readonly deadlineAt: string;
+  /** The trace of whoever sent the message (`traceparent`), if it named one. */
+  readonly sender?: string;
   /** Since when it waits for people; its time stands still meanwhile. Null: it does not. */
   readonly pausedAt: string | null;
   readonly maxSteps: number;
@@ -45,7 +47,7 @@ export interface ActiveTurn {
 
 /** The session's own agent in a turn. */
 export function rootOf(turn: ActiveTurn): Thread {
-  return turn.threads[ROOT] ?? startThread(null);
+  return turn.threads[ROOT] ?? startThread(null, turn.startedAt);
 }
 
 /** The turn after one of its events; null: it has ended, or there is none. An event that cannot apply changes nothing. */
@@ -104,7 +106,7 @@ function evolveThreads(turn: ActiveTurn, event: SessionEvent, meta: EventMeta): 
   const id = threadOf(next, event);
   const thread = id === null ? undefined : next.threads[id];
   if (id === null || thread === undefined) return next;
-  const evolved = evolveThread(thread, event, turn.epoch);
+  const evolved = evolveThread(thread, event, { epoch: turn.epoch, at: meta.at });
   return evolved === thread ? next : { ...next, threads: { ...next.threads, [id]: evolved } };
 }
 
@@ -119,7 +121,7 @@ function counted(turn: ActiveTurn, event: SessionEvent, meta: EventMeta): Active
       return { ...turn, usage: usageAfter(turn.usage, event) };
     case 'delegation.started': {
       const { agent, callId, task } = event.data;
-      const thread = startThread({ agent, callId, task });
+      const thread = startThread({ agent, callId, task }, meta.at);
       return { ...turn, made: turn.made + 1, threads: { ...turn.threads, [agent.delegationId]: thread } };
     }
     case 'delegation.completed': {
@@ -169,7 +171,7 @@ function startedTurn(data: Extract<TurnEvent, { type: 'turn.started' }>['data'],
     epoch: 0,
     calls: 0,
     made: 0,
-    threads: { [ROOT]: startThread(null) },
+    threads: { [ROOT]: startThread(null, meta.at) },
     work: NO_OPEN_WORK,
     announced: [],
     usage: ZERO_TOTAL,

@@ -18,6 +18,7 @@ export interface PendingCall {
   readonly purpose?: 'summary' | undefined;
   /** The epoch whose worker started it. */
   readonly epoch: number;
+  readonly requestedAt: string;
 }
 
 /** The thread of the session's own agent; threads of agents used as tools have their delegation's id. */
@@ -34,6 +35,7 @@ export interface Thread {
   readonly agent: AgentRef | null;
   /** The call of the agent above that this thread answers; null: the root. */
   readonly callId: string | null;
+  readonly startedAt: string;
   readonly phase: 'begin' | 'model' | 'tools';
   /** Model steps that are complete. */
   readonly step: number;
@@ -46,6 +48,8 @@ export interface Thread {
   readonly retryAt: string | null;
   /** Tool calls of the last step that have no result yet. */
   readonly openToolCalls: readonly ToolCall[];
+  /** When the last step was answered, and its tool calls with it; null: none was. */
+  readonly answeredAt: string | null;
   /** Whether the last step called any tool. */
   readonly calledTools: boolean;
   readonly lastText: string;
@@ -75,10 +79,14 @@ export interface Thread {
   readonly conversation: Conversation | null;
 }
 
-export function startThread(start: { agent: AgentRef; callId: string; task: string } | null): Thread {
+export function startThread(
+  start: { agent: AgentRef; callId: string; task: string } | null,
+  startedAt: string,
+): Thread {
   return {
     agent: start?.agent ?? null,
     callId: start?.callId ?? null,
+    startedAt,
     phase: 'begin',
     step: 0,
     answered: 0,
@@ -86,6 +94,7 @@ export function startThread(start: { agent: AgentRef; callId: string; task: stri
     pending: null,
     retryAt: null,
     openToolCalls: [],
+    answeredAt: null,
     calledTools: false,
     lastText: '',
     lastCostUsd: 0,
@@ -115,25 +124,32 @@ export function wantsModel(thread: Thread): boolean {
   return openToolCalls.length === 0 && hookActionId === null && blockedBy === null;
 }
 
+/** What a thread may know of where an event stands: the turn's epoch, and the time of the commit. */
+export interface EventInTurn {
+  readonly epoch: number;
+  readonly at: string;
+}
+
 /** Total: an event that cannot apply changes nothing. `event` belongs to this thread. */
-export function evolveThread(thread: Thread, event: SessionEvent, epoch: number): Thread {
-  const next = evolveSteps(thread, event, epoch);
+export function evolveThread(thread: Thread, event: SessionEvent, when: EventInTurn): Thread {
+  const next = evolveSteps(thread, event, when);
   if (thread.conversation === null) return next;
   const conversation = evolveConversation(thread.conversation, event);
   return conversation === thread.conversation ? next : { ...next, conversation };
 }
 
-function evolveSteps(thread: Thread, event: SessionEvent, epoch: number): Thread {
+function evolveSteps(thread: Thread, event: SessionEvent, { epoch, at }: EventInTurn): Thread {
   switch (event.type) {
     case 'model.requested': {
       const { turnId: _, agent: _agent, ...call } = event.data;
-      return { ...thread, phase: 'model', pending: { ...call, epoch }, retryAt: null };
+      return { ...thread, phase: 'model', pending: { ...call, epoch, requestedAt: at }, retryAt: null };
     }
     case 'message.assistant': {
       const { text: lastText, toolCalls: openToolCalls } = event.data;
       const passed = thread.passed.filter((name) => !name.endsWith('-step'));
       const calledTools = openToolCalls.length > 0;
-      return { ...thread, phase: 'tools', openToolCalls, calledTools, lastText, passed, compacted: false };
+      const said = { openToolCalls, calledTools, lastText, answeredAt: at };
+      return { ...thread, ...said, phase: 'tools', passed, compacted: false };
     }
     case 'conversation.compacted':
       return { ...thread, phase: 'model', attempts: 0, overflow: false, compacted: true };

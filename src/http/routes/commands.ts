@@ -1,3 +1,4 @@
+import type { FastifyRequest } from 'fastify';
 import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
 import { ACCESS } from '../../auth/authorize.ts';
 import { actorOf, artifactOutOfReach, outOfReach } from '../../auth/caller.ts';
@@ -29,7 +30,7 @@ export function commandRoutes(parts: SendCommandParts): FastifyPluginAsyncZod {
         const outcome = accepted(
           await sendCommand(parts, {
             ref: sessionRef(caller, request.params.sessionId),
-            command: toCommand(request.body, caller),
+            command: toCommand(request.body, caller, traceOf(request)),
             idempotencyKey: request.body.idempotencyKey,
             bodyHash: sha256Hex(canonicalJson(hashed)),
             actor: actorOf(caller),
@@ -45,11 +46,22 @@ export function commandRoutes(parts: SendCommandParts): FastifyPluginAsyncZod {
   };
 }
 
-function toCommand(body: CommandBody, { subject, principalId }: Caller): SessionCommand {
+/** The sender's trace (W3C Trace Context); what is malformed counts as not sent. */
+function traceOf({ headers: { traceparent } }: FastifyRequest): string | undefined {
+  if (typeof traceparent !== 'string') return undefined;
+  const [, traceId = '', spanId = ''] = /^00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}$/.exec(traceparent) ?? [];
+  return /[^0]/.test(traceId) && /[^0]/.test(spanId) ? traceparent : undefined;
+}
+
+function toCommand(
+  body: CommandBody,
+  { subject, principalId }: Caller,
+  traceparent: string | undefined,
+): SessionCommand {
   switch (body.type) {
     case 'message': {
       const { idempotencyKey: _, ...message } = body;
-      return { ...message, subject };
+      return { ...message, subject, traceparent };
     }
     case 'cancel': {
       const { idempotencyKey: _, ...cancel } = body;
