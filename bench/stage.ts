@@ -138,9 +138,9 @@ export class Stage {
 
   /** Runs an operator's command beside the Hosts here; resolves to how long it took, ms. */
   async command(...args: readonly string[]): Promise<number> {
-    const env = { ...bareEnvironment(), ...(await this.#settings('command')), ...this.#joining() };
+    const env = { ...programEnvironment(), ...(await this.#settings('command')), ...this.#joining() };
     const began = performance.now();
-    await promisify(execFile)(process.execPath, [MAIN, ...args], { env, cwd: this.#options.directory });
+    await promisify(execFile)(process.execPath, [...this.#flags, MAIN, ...args], { env, cwd: this.#options.directory });
     return performance.now() - began;
   }
 
@@ -173,6 +173,11 @@ export class Stage {
     await this.#stack.unwind((name, error) => this.#options.report(`${name} did not stop cleanly: ${String(error)}`));
   }
 
+  get #flags(): readonly string[] {
+    const { profiles } = this.#options;
+    return profiles === undefined ? [] : ['--cpu-prof', `--cpu-prof-dir=${profiles}`];
+  }
+
   #joining(): Readonly<Record<string, string>> {
     return { NATS_URL: this.#servers.natsUrl, DATABASE_URL: this.#servers.databaseUrl };
   }
@@ -192,13 +197,11 @@ export class Stage {
   }
 
   async #host(settings: Readonly<Record<string, string>>): Promise<Node> {
-    const profiles = this.#options.profiles;
-    const flags = profiles === undefined ? [] : ['--cpu-prof', `--cpu-prof-dir=${profiles}`];
     const env = { ...(await this.#settings(`host-${this.#nodes}`)), ...settings };
     const directory = join(this.#options.directory, `host-${this.#nodes}`);
     await mkdir(directory);
     await chmod(directory, 0o711);
-    return await this.#start([...flags, MAIN], { listenFile: join(directory, 'listen'), directory, env });
+    return await this.#start([...this.#flags, MAIN], { listenFile: join(directory, 'listen'), directory, env });
   }
 
   async #start(args: readonly string[], place: Place): Promise<Node> {
@@ -214,7 +217,7 @@ export class Stage {
         args,
         pidFile: join(this.#options.directory, `${name}.pid`),
         logFd: log.fd,
-        env: { ...bareEnvironment(), ...env },
+        env: { ...programEnvironment(), ...env },
         cwd: this.#options.directory,
         signal: 'SIGTERM',
         insist: 'SIGTERM',
@@ -249,6 +252,11 @@ interface Place {
   readonly listenFile: string;
   readonly directory: string;
   readonly env: Readonly<Record<string, string>>;
+}
+
+/** What `npm start` leaves to the program besides its configuration. */
+function programEnvironment(): Record<string, string> {
+  return bareEnvironment(['NODE_COMPILE_CACHE']);
 }
 
 /** Commits lie sealed: what stands in for one in the baseline's requests is as long, as random, and survives as text. */
