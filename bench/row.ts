@@ -32,6 +32,8 @@ export interface RowContext {
   /** Multiplies the length of each window: 1, or less for a quick look. */
   readonly scale: number;
   readonly report: (line: string) => void;
+  /** A second stage, whose servers' files stay in a directory that the command line names. Closed by the row. */
+  readonly openKept: () => Promise<Stage>;
 }
 
 /** One row of design 8, on a stage of its own. */

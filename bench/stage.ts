@@ -41,6 +41,8 @@ export interface StageOptions {
   readonly report: (line: string) => void;
   /** Where each Host writes a processor profile when it ends; absent: none is taken. */
   readonly profiles: string | undefined;
+  /** Where the servers keep their files, which stay there; absent: in a temporary directory. */
+  readonly keptIn?: string;
 }
 
 /** Wraps the data keys of every Host here. */
@@ -62,6 +64,8 @@ export interface ServerPids {
  */
 export class Stage {
   readonly adminKey = randomBytes(24).toString('hex');
+  /** How long its nats-server took to start on the files that it found. */
+  readonly natsStartMs: number;
   readonly manager: JetStreamManager;
   readonly connection: NatsConnection;
   /** The key that the Hosts here are started with, for a program that writes to their log. */
@@ -74,10 +78,12 @@ export class Stage {
   private constructor(parts: {
     options: StageSurroundings;
     servers: { natsUrl: string; databaseUrl: string; pids: ServerPids };
+    natsStartMs: number;
     connection: NatsConnection;
     manager: JetStreamManager;
     stack: Stack;
   }) {
+    this.natsStartMs = parts.natsStartMs;
     this.#options = parts.options;
     this.#servers = parts.servers;
     this.connection = parts.connection;
@@ -88,12 +94,17 @@ export class Stage {
   static async open(binary: NatsBinary, options: StageOptions): Promise<Stage> {
     const stack = new Stack();
     try {
-      const directory = await mkdtemp(join(tmpdir(), 'agent-host-bench-'));
-      stack.defer('directory', async () => await rm(directory, { recursive: true, force: true }));
+      const directory = options.keptIn ?? (await mkdtemp(join(tmpdir(), 'agent-host-bench-')));
+      await mkdir(directory, { recursive: true });
+      if (options.keptIn === undefined) {
+        stack.defer('directory', async () => await rm(directory, { recursive: true, force: true }));
+      }
       // Postgres under root has an account of its own, which has to pass through.
       await chmod(directory, 0o711);
       const quiet = { report: (): void => undefined };
+      const began = performance.now();
       const nats = await startNatsServer({ binary, directory: join(directory, 'nats'), ...quiet });
+      const natsStartMs = performance.now() - began;
       stack.defer('nats', async () => await nats.stop());
       const postgres = await startPostgres({ directory: join(directory, 'postgres'), ...quiet });
       stack.defer('postgres', async () => await postgres.stop());
@@ -106,11 +117,23 @@ export class Stage {
         pids: { nats: nats.pid, postgres: postgres.pid },
       };
       const { consumers: connection } = connections;
-      return new Stage({ options: { ...options, directory, binary }, servers, connection, manager, stack });
+      return new Stage({
+        options: { ...options, directory, binary },
+        servers,
+        natsStartMs,
+        connection,
+        manager,
+        stack,
+      });
     } catch (error) {
       await stack.unwind();
       throw error;
     }
+  }
+
+  /** Where the servers keep their files. */
+  get directory(): string {
+    return this.#options.directory;
   }
 
   get natsUrl(): string {
@@ -138,9 +161,9 @@ export class Stage {
 
   /** Runs an operator's command beside the Hosts here; resolves to how long it took, ms. */
   async command(...args: readonly string[]): Promise<number> {
-    const env = { ...bareEnvironment(), ...(await this.#settings('command')), ...this.#joining() };
+    const env = { ...programEnvironment(), ...(await this.#settings('command')), ...this.#joining() };
     const began = performance.now();
-    await promisify(execFile)(process.execPath, [MAIN, ...args], { env, cwd: this.#options.directory });
+    await promisify(execFile)(process.execPath, [...this.#flags, MAIN, ...args], { env, cwd: this.#options.directory });
     return performance.now() - began;
   }
 
@@ -173,6 +196,11 @@ export class Stage {
     await this.#stack.unwind((name, error) => this.#options.report(`${name} did not stop cleanly: ${String(error)}`));
   }
 
+  get #flags(): readonly string[] {
+    const { profiles } = this.#options;
+    return profiles === undefined ? [] : ['--cpu-prof', `--cpu-prof-dir=${profiles}`];
+  }
+
   #joining(): Readonly<Record<string, string>> {
     return { NATS_URL: this.#servers.natsUrl, DATABASE_URL: this.#servers.databaseUrl };
   }
@@ -192,13 +220,11 @@ export class Stage {
   }
 
   async #host(settings: Readonly<Record<string, string>>): Promise<Node> {
-    const profiles = this.#options.profiles;
-    const flags = profiles === undefined ? [] : ['--cpu-prof', `--cpu-prof-dir=${profiles}`];
     const env = { ...(await this.#settings(`host-${this.#nodes}`)), ...settings };
     const directory = join(this.#options.directory, `host-${this.#nodes}`);
-    await mkdir(directory);
+    await mkdir(directory, { recursive: true });
     await chmod(directory, 0o711);
-    return await this.#start([...flags, MAIN], { listenFile: join(directory, 'listen'), directory, env });
+    return await this.#start([...this.#flags, MAIN], { listenFile: join(directory, 'listen'), directory, env });
   }
 
   async #start(args: readonly string[], place: Place): Promise<Node> {
@@ -214,7 +240,7 @@ export class Stage {
         args,
         pidFile: join(this.#options.directory, `${name}.pid`),
         logFd: log.fd,
-        env: { ...bareEnvironment(), ...env },
+        env: { ...programEnvironment(), ...env },
         cwd: this.#options.directory,
         signal: 'SIGTERM',
         insist: 'SIGTERM',
@@ -249,6 +275,11 @@ interface Place {
   readonly listenFile: string;
   readonly directory: string;
   readonly env: Readonly<Record<string, string>>;
+}
+
+/** What `npm start` leaves to the program besides its configuration. */
+function programEnvironment(): Record<string, string> {
+  return bareEnvironment(['NODE_COMPILE_CACHE']);
 }
 
 /** Commits lie sealed: what stands in for one in the baseline's requests is as long, as random, and survives as text. */

@@ -15,6 +15,11 @@ export class Tenant {
     this.#headers = `Authorization: Bearer ${key}\r\nSvc-Tenant: ${tenantId}\r\nSvc-Protocol: 8\r\n`;
   }
 
+  /** One that exists. */
+  static of({ id, key }: Pick<Tenant, 'id' | 'key'>): Tenant {
+    return new Tenant(id, key);
+  }
+
   static async create(node: Node, adminKey: string): Promise<Tenant> {
     const lines = new Lines(node.address);
     try {
@@ -78,6 +83,11 @@ export class Tenant {
   /** A page of a session's history. */
   page(sessionId: string, query: string): string {
     return request('GET', `/v1/sessions/${sessionId}/items?${query}`, { headers: this.#headers });
+  }
+
+  /** The newest sessions. */
+  list(limit: number): string {
+    return request('GET', `/v1/sessions?limit=${limit}`, { headers: this.#headers });
   }
 
   /** Follows a session from now on. */

@@ -1,7 +1,6 @@
-import { Client } from 'pg';
-import { encodeCursor } from '#src/streams/cursor.ts';
 import { ms, Sample } from '../figures.ts';
 import { Filler } from '../fill.ts';
+import { cursorsOf } from '../cursors.ts';
 import { expectStatus } from '../loops.ts';
 import { followProjections } from '../projections.ts';
 import type { Row } from '../row.ts';
@@ -38,7 +37,7 @@ export const longHistory: Row = async ({ stage, scale, report }) => {
   report(`${filler.records} records in ${ms(filledMs)}, and projected ${ms(progress.lastLagMs)} later`);
   const [early, late] = [new Sample(), new Sample()];
   const lines = new Lines(host.address);
-  const places = await cursors(stage.databaseUrl, tenant.id, [EARLY, records]);
+  const places = await cursorsOf(stage.databaseUrl, { tenant: tenant.id, id: SESSION }, [EARLY, records]);
   const timed = async (cursor: string | undefined, sample: Sample): Promise<void> => {
     const request = tenant.page(SESSION, `cursor=${cursor ?? ''}&limit=${PAGE}`);
     const start = performance.now();
@@ -74,25 +73,3 @@ export const longHistory: Row = async ({ stage, scale, report }) => {
     },
   ];
 };
-
-/** Cursors of the session's records with these numbers, from 1. */
-async function cursors(databaseUrl: string, tenant: string, numbers: readonly number[]): Promise<readonly string[]> {
-  const client = new Client({ connectionString: databaseUrl });
-  await client.connect();
-  try {
-    const found: string[] = [];
-    for (const number of numbers) {
-      const { rows } = await client.query<{ shard: number; position: string; index: number }>(
-        `select shard, position, index from sessions.history where tenant = $1 and session_id = $2
-         order by position, index offset $3 limit 1`,
-        [tenant, SESSION, number - 1],
-      );
-      const [row] = rows;
-      if (row === undefined) throw new Error(`the session has no record ${number}`);
-      found.push(encodeCursor({ tenant, kind: 'session', id: SESSION }, { ...row, position: Number(row.position) }));
-    }
-    return found;
-  } finally {
-    await client.end();
-  }
-}

@@ -1,3 +1,4 @@
+import { flushCompileCache } from 'node:module';
 import { delay } from '../lib/backoff.ts';
 import { armFaultPoints } from '../lib/fault-points.ts';
 import { createLogger } from '../lib/logger.ts';
@@ -82,6 +83,8 @@ async function startParts({ config, stack, stop, logger, report }: Start): Promi
   stack.defer('listen file', async () => await dataDir.withdraw('listen'));
   await dataDir.publish('listen', host.address);
   report(welcome(config, { ...host, dataDir: dataDir.path, seconds: (performance.now() - begun) / 1000 }));
+  // Node would write it at the exit, which a process that is killed does not come to.
+  flushCompileCache();
   return servers;
 }
 

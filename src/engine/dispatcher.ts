@@ -221,6 +221,7 @@ export class Dispatcher {
     const isLeft = wanted || (workerId !== null && !this.#options.liveness.isAlive(workerId));
     turn.orphanedAt = isLeft ? (turn.orphanedAt ?? now) : null;
     if (turn.orphanedAt !== null && now - turn.orphanedAt >= ORPHAN_GRACE_MS) return true;
+    if (workerId !== null && this.#options.liveness.isReplaced(workerId)) return true;
     return now >= turn.dueMs;
   }
 

@@ -17,6 +17,8 @@ export class WorkerLiveness {
   readonly #leases: KeyValue;
   readonly #outage: OutageLog;
   readonly #alive = new Map<string, string>();
+  /** By node: the worker before the one that is there. */
+  readonly #replaced = new Map<string, string>();
   readonly #stop = new AbortController();
   #timer: NodeJS.Timeout | null = null;
   #revision = 0;
@@ -31,8 +33,8 @@ export class WorkerLiveness {
     await this.#leases.watch(
       PREFIX,
       (change) => {
-        if (change.kind === 'put') this.#alive.set(change.entry.key, change.entry.value);
-        else this.#alive.delete(change.key);
+        if (change.kind === 'put') this.#take(change.entry.key, change.entry.value);
+        else this.#forget(change.key);
       },
       this.#stop.signal,
     );
@@ -40,6 +42,25 @@ export class WorkerLiveness {
 
   isAlive(workerId: string): boolean {
     return this.#alive.values().some((alive) => alive === workerId);
+  }
+
+  /**
+   * Whether another worker of the same node has come after this one. The data directory of a node is locked, so the
+   * process is gone for certain, while one that is merely unknown may be too new.
+   */
+  isReplaced(workerId: string): boolean {
+    return this.#replaced.values().some((replaced) => replaced === workerId);
+  }
+
+  #take(node: string, workerId: string): void {
+    const before = this.#alive.get(node);
+    if (before !== undefined && before !== workerId) this.#replaced.set(node, before);
+    this.#alive.set(node, workerId);
+  }
+
+  #forget(node: string): void {
+    this.#alive.delete(node);
+    this.#replaced.delete(node);
   }
 
   /** Whether there is a living worker at all. */

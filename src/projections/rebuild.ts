@@ -5,7 +5,13 @@ import type { Logger } from '../lib/logger.ts';
 import type { CommitSource } from '../streams/event-store.ts';
 import { besideOf, FencedError, holdGroup, readCheckpoint, replacedOf } from './checkpoint.ts';
 import type { ProjectionGroup } from './projection.ts';
-import { applyBatch, BATCH_MAX } from './runner.ts';
+import { applyBatch } from './runner.ts';
+
+/**
+ * Commits of one transaction: nobody waits for what is in it, and the more it holds, the fewer documents are written more
+ * than once.
+ */
+const REBUILD_BATCH_MAX = 2_000;
 
 export interface RebuildOptions {
   readonly pool: DatabasePool;
@@ -67,7 +73,7 @@ export async function fill(
   const done = new AbortController();
   if (position >= newest) return;
   const signal = options.signal === undefined ? done.signal : AbortSignal.any([done.signal, options.signal]);
-  const following = { shard, kinds: group.kinds, after: position, signal, buffer: BATCH_MAX };
+  const following = { shard, kinds: group.kinds, after: position, signal, buffer: REBUILD_BATCH_MAX };
   for await (const batch of source.follow(following)) {
     position = await applyBatch(connection, { ...options, from: position, batch });
     onProgress({ group: group.name, shard, position, newest });

@@ -184,6 +184,17 @@ describe('the work queue', () => {
 });
 
 describe('the dispatcher', () => {
+  test('need not wait for the turns of a worker that another of its node has come after', async () => {
+    const [first, second, reader] = [newNode({ nodeId: 'again' }), newNode({ nodeId: 'again' }), newNode()];
+    await first.start();
+    await reader.liveness.start();
+    await first.fallSilent();
+    expect(reader.liveness.isReplaced(first.workerId)).toBe(false);
+    await second.start();
+    await until('the first is known as replaced', () => reader.liveness.isReplaced(first.workerId));
+    expect(reader.liveness.isReplaced(second.workerId)).toBe(false);
+  });
+
   /** Remembers where followers began. */
   function watchedSource(): { source: CommitSource; starts: number[] } {
     const starts: number[] = [];
