@@ -23,11 +23,18 @@ export class ListRequest {
     this.#scope = scope;
     this.wanted = query.limit + 1;
     this.after = query.cursor === undefined ? null : decodePageCursor(scope, query.cursor, keyParts);
-    if (query.cursor !== undefined && this.after === null) {
-      const message =
-        'The cursor is not one of this list. Use a cursor of the same route with the same filters, or none.';
-      throw new ProblemError({ code: 'cursor_invalid', message });
-    }
+    if (query.cursor !== undefined && this.after === null) throw foreign();
+  }
+
+  /**
+   * Of a list that is ordered by the places of events: where the last entry that the caller has stands; null: from the start.
+   * @throws ProblemError cursor_invalid
+   */
+  get afterPlace(): { readonly position: number; readonly index: number } | null {
+    if (this.after === null) return null;
+    const [position = NaN, index = NaN] = this.after.map(Number);
+    if (!Number.isSafeInteger(position) || !Number.isInteger(index) || Math.abs(index) > INDEX_MAX) throw foreign();
+    return { position, index };
   }
 
   page<T>(found: readonly T[], keyOf: (entry: T) => readonly string[]): { entries: T[]; nextCursor: string | null } {
@@ -36,4 +43,12 @@ export class ListRequest {
     const more = found.length === this.wanted && last !== undefined;
     return { entries, nextCursor: more ? encodePageCursor(this.#scope, keyOf(last)) : null };
   }
+}
+
+/** Of a commit's event; the column is one of 32 bits. */
+const INDEX_MAX = 65_535;
+
+function foreign(): ProblemError {
+  const message = 'The cursor is not one of this list. Use a cursor of the same route with the same filters, or none.';
+  return new ProblemError({ code: 'cursor_invalid', message });
 }

@@ -58,3 +58,22 @@ test('a foreign cursor is refused as such', () => {
   expect(refused).toThrow(ProblemError);
   expect(refused).toThrow(/not one of this list/);
 });
+
+test('a cursor that somebody made has texts that Postgres takes, and numbers where it is ordered by places', () => {
+  expect(() => new ListRequest(SCOPE, { limit: 2, cursor: encodePageCursor(SCOPE, ['a\0']) }, 1)).toThrow(ProblemError);
+  const placed = (...key: string[]) =>
+    new ListRequest(SCOPE, { limit: 2, cursor: encodePageCursor(SCOPE, key) }, 2).afterPlace;
+  expect(placed('7', '2')).toEqual({ position: 7, index: 2 });
+  expect(new ListRequest(SCOPE, { limit: 2 }, 2).afterPlace).toBeNull();
+  for (const [position, index] of [
+    ['x', '0'],
+    ['0', 'x'],
+    ['1e400', '0'],
+    ['9007199254740993', '0'],
+    ['1.5', '0'],
+    ['1', '0.5'],
+    ['1', '2147483648'],
+  ] as const) {
+    expect(() => placed(position, index), `${position} ${index}`).toThrow(/not one of this list/);
+  }
+});

@@ -15,12 +15,15 @@ export function decodePageCursor(scope: string, cursor: string, parts: number): 
   if (cursor.length > 2_000 || !/^[A-Za-z0-9_-]+$/.test(cursor) || !cursor.startsWith(check(scope, body))) return null;
   try {
     const key: unknown = JSON.parse(Buffer.from(body, 'base64url').toString());
-    const valid =
-      Array.isArray(key) && key.length === parts && key.every((part): part is string => typeof part === 'string');
-    return valid ? key : null;
+    return Array.isArray(key) && key.length === parts && key.every(isKeyPart) ? key : null;
   } catch {
     return null;
   }
+}
+
+/** The check keeps mistakes out, not somebody who makes cursors: a NUL is no text for Postgres. */
+function isKeyPart(part: unknown): part is string {
+  return typeof part === 'string' && !part.includes('\0');
 }
 
 const CHECK_CHARS = 8;

@@ -1,6 +1,9 @@
 import { z } from 'zod';
 
-/** Characters that could end a header line, hide in a terminal or turn a text round: control and format characters. */
+/**
+ * Characters that could end a header line or act on a terminal: control characters and line separators. Format characters
+ * stay, because scripts and emoji need them.
+ */
 const UNPRINTABLE = /[\p{Cc}\p{Zl}\p{Zp}]/u;
 
 const SAFE = 'must not contain a control character, a line separator or a lone surrogate';

@@ -1,8 +1,9 @@
 import { Ajv } from 'ajv';
-import type { Options, ValidateFunction } from 'ajv';
+import type { FuncKeywordDefinition, Options, ValidateFunction } from 'ajv';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import formats from 'ajv-formats';
-import { RE2JS } from 're2js';
+import { chargeKeywords, spend, TooMuchWorkError, withinBounds } from './bounded-work.ts';
+import { linearPattern } from './linear-pattern.ts';
 
 /** A JSON Schema as a manifest holds it: draft 2020-12, or draft 7 where `$schema` says so. */
 export type JsonSchema = Readonly<Record<string, unknown>>;
@@ -10,23 +11,47 @@ export type JsonSchema = Readonly<Record<string, unknown>>;
 /** Compiling takes milliseconds: what has been compiled is kept, by its text. */
 const KEPT_MAX = 500;
 const CHARS_MAX = 65_536;
+const TRACKING_CHARS_MAX = 8_192;
 const compiled = new Map<string, ValidateFunction | Error>();
 
-/**
- * Patterns come from tenants and run in the one thread that serves everybody, so they are matched in linear time, whatever
- * they say. Look-around and back-references do not exist there and are refused.
- */
-function linear(pattern: string): { test: (text: string) => boolean; toString: () => string } {
-  const expression = RE2JS.compile(pattern);
-  // The validator tells patterns apart by their text.
-  return { test: (text) => expression.matcher(text).find(), toString: () => pattern };
+/** Members are compared all at once, by a text that is the same for equal ones: the validator compares each with each. */
+const UNIQUE_ITEMS: FuncKeywordDefinition = {
+  keyword: 'uniqueItems',
+  type: 'array',
+  schemaType: 'boolean',
+  validate: (wanted: boolean, items: readonly unknown[]) => !wanted || new Set(items.map(textOf)).size === items.length,
+  error: { message: 'must NOT have duplicate items' },
+};
+
+function textOf(value: unknown): string {
+  if (typeof value !== 'object' || value === null) {
+    const text = JSON.stringify(value);
+    spend(text.length);
+    return text;
+  }
+  spend(1);
+  if (Array.isArray(value)) return `[${value.map(textOf).join(',')}]`;
+  const members = Object.entries(value).map(([name, member]) => `${textOf(name)}:${textOf(member)}`);
+  return `{${members.sort().join(',')}}`;
 }
-linear.code = 'linear';
 
-const OPTIONS: Options = { strict: false, addUsedSchema: false, logger: false, code: { regExp: linear } };
+/** Definitions that are named many times are compiled once, and code is not made shorter: both take the square of the size. */
+const OPTIONS: Options = {
+  strict: false,
+  addUsedSchema: false,
+  inlineRefs: false,
+  logger: false,
+  code: { regExp: linearPattern, optimize: false },
+};
 
-const DRAFT_7 = formats.default(new Ajv(OPTIONS));
-const DRAFT_2020 = formats.default(new Ajv2020(OPTIONS));
+const DRAFT_7 = prepared(new Ajv(OPTIONS));
+const DRAFT_2020 = prepared(new Ajv2020(OPTIONS));
+
+function prepared(compiler: Ajv): Ajv {
+  formats.default(compiler).removeKeyword('uniqueItems').addKeyword(UNIQUE_ITEMS);
+  chargeKeywords(compiler);
+  return compiler;
+}
 
 /** Why a schema cannot be used; null: it can. */
 export function schemaProblem(schema: JsonSchema): string | null {
@@ -38,7 +63,13 @@ export function schemaProblem(schema: JsonSchema): string | null {
 export function valueProblem(schema: JsonSchema, value: unknown): string | null {
   const validate = compile(schema);
   if (validate instanceof Error) return validate.message;
-  if (validate(value) === true) return null;
+  try {
+    if (withinBounds(() => validate(value)) === true) return null;
+  } catch (error) {
+    if (error instanceof TooMuchWorkError) return `the value ${error.message}`;
+    // The code that the validator makes of some schemas with unevaluated members fails over some values.
+    return 'the value cannot be checked: the validator fails over this schema';
+  }
   const [first] = validate.errors ?? [];
   const where = first?.instancePath === undefined || first.instancePath === '' ? 'the value' : first.instancePath;
   return `${where} ${first?.message ?? 'does not fit the schema'}`;
@@ -59,10 +90,18 @@ function compileNew(schema: JsonSchema, text: string): ValidateFunction | Error 
   if (text.length > CHARS_MAX) return new Error(`the schema is longer than ${CHARS_MAX} characters`);
   const draft = schema['$schema'];
   const compiler = typeof draft === 'string' && draft.includes('draft-07') ? DRAFT_7 : DRAFT_2020;
-  // A copy: the compiler remembers schemas by identity, and is told to forget this one.
-  const copy = { ...schema };
+  // To keep track of what was evaluated takes the square of the schema's size.
+  const tracks = text.includes('"unevaluated');
+  if (tracks && text.length > TRACKING_CHARS_MAX) {
+    return new Error(`the schema has unevaluated members and is longer than ${TRACKING_CHARS_MAX} characters`);
+  }
+  compiler.opts.unevaluated = tracks;
+  // A copy: the compiler remembers schemas by identity, and is told to forget this one. It needs a name to refer to itself.
+  const copy = { $id: 'schema', ...schema };
   try {
-    return compiler.compile(copy);
+    const validate = withinBounds(() => compiler.compile(copy));
+    // It would answer later, and what it refuses would be a rejection that nobody waits for.
+    return '$async' in validate ? new Error('$async is not supported') : validate;
   } catch (error) {
     return error instanceof Error ? error : new Error('the schema cannot be compiled');
   } finally {

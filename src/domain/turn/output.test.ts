@@ -23,7 +23,10 @@ describe('an output schema', () => {
     ['fences around nothing', `\`\`\`${'\n'.repeat(5_000)}\`\`\``],
     ['a fence that ends too early', `\`\`\`${'\n'.repeat(5_000)}\`\`\` x`],
     ['half a fence', '````'],
-  ])('is not met, nor waited for, by an answer that is long and empty: %s', (_what, text) => {
+    ['a text that Postgres cannot hold', '{"n":"\\u0000"}'],
+    ['a text that UTF-8 cannot carry', '{"n":"\\ud800"}'],
+    ['more levels than a store holds', `{"n":${'['.repeat(100_000)}${']'.repeat(100_000)}}`],
+  ])('is not met, nor waited for, by an answer of another kind: %s', (_what, text) => {
     const scenario = new Scenario(wanted);
     scenario.message();
     expect(scenario.answer(text)).toContain('output.rejected');

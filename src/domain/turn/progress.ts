@@ -3,6 +3,7 @@ import type { HookPoint } from '../agent/manifest.ts';
 import { DEFAULT_MAX_STEPS } from '../agent/manifest.ts';
 import { deriveId } from '../kernel/ids.ts';
 import { valueProblem } from '../kernel/json-schema.ts';
+import { jsonValue } from '../kernel/schemas.ts';
 import { toMs } from '../kernel/time.ts';
 import { agentIdOf, byAgent, manifestOf, modelOf, nextId, running } from './draft.ts';
 import type { SessionDraft, TurnContext } from './draft.ts';
@@ -220,10 +221,10 @@ function complete(draft: SessionDraft, thread: Thread, output: unknown): void {
   draft.add({ type: 'delegation.completed', data: { turnId, agent, callId, status: 'completed', outcome } });
 }
 
-/** A model that was asked for JSON may put it into a code fence. Undefined: the text is no JSON. */
+/** A model that was asked for JSON may put it into a code fence. Undefined: the text is no JSON that a store can hold. */
 function jsonOf(text: string): unknown {
   try {
-    return JSON.parse(unfenced(text.trim()));
+    return jsonValue.safeParse(JSON.parse(unfenced(text.trim()))).data;
   } catch {
     return undefined;
   }

@@ -70,9 +70,7 @@ export function historyRoutes({ queries, access, streams }: HistoryRouteParts): 
         const view = await reachableSession(queries, ref, caller);
         const scope = `calls/model ${ref.tenant} ${ref.id} ${view.createdPosition} ${turnId ?? ''}`;
         const list = new ListRequest(scope, request.query, 2);
-        const [position, index] = (list.after ?? []).map(Number);
-        const after = position === undefined || index === undefined ? null : { position, index };
-        const { calls, asOf } = await queries.calls(ref, { limit: list.wanted, turnId, after });
+        const { calls, asOf } = await queries.calls(ref, { limit: list.wanted, turnId, after: list.afterPlace });
         const { entries, nextCursor } = list.page(calls, (call) => [String(call.position), String(call.index)]);
         return { calls: entries.map(shownCall), nextCursor, asOf };
       },

@@ -57,9 +57,7 @@ export function tenantRoutes(parts: TenantRouteParts): FastifyPluginAsyncZod {
       async (request) => {
         const { tenantId } = callerOf(request);
         const list = new ListRequest(`GET /v1/tenant/audit ${tenantId}`, request.query, 2);
-        const [position, index] = (list.after ?? []).map(Number);
-        const after = position === undefined || index === undefined ? null : { position, index };
-        const found = await queries.audit(tenantId, { limit: list.wanted, after });
+        const found = await queries.audit(tenantId, { limit: list.wanted, after: list.afterPlace });
         const page = list.page(found, (placed) => [String(placed.position), String(placed.index)]);
         return {
           entries: page.entries.map(({ entry }) => ({ ...entry, details: { ...entry.details } })),

@@ -1,5 +1,5 @@
 import { sql } from 'slonik';
-import type { DatabasePool, FragmentSqlToken } from 'slonik';
+import type { CommonQueryMethods, FragmentSqlToken } from 'slonik';
 import { z } from 'zod';
 import { reading } from '../read-store/pool.ts';
 import type { ArtifactView } from './views.ts';
@@ -39,9 +39,14 @@ const idRow = z.object({ tenant: z.string(), id: z.string() });
 const tenantRow = z.object({ tenant: z.string() });
 const nameRow = z.object({ tenant: z.string(), owner: z.string(), name: z.string() });
 
-/** A fork reads through to the sessions before it: what had been made there when it was forked is listed with its own. */
-function inherited(tenant: string, sessionId: string): FragmentSqlToken {
+/**
+ * A fork reads through to the sessions before it: what had been made there when it was forked is listed with its own. Two
+ * sets of ids rather than two conditions: neither has an index that serves the other, and all of the tenant's would be read.
+ */
+function ofSession(tenant: string, sessionId: string): FragmentSqlToken {
   return sql.fragment`id in (
+    select id from artifacts.artifact where tenant = ${tenant} and session_id = ${sessionId} and removed = 0
+    union all
     select made.payload::jsonb ->> 'artifactId' from sessions.session fork
     cross join lateral jsonb_to_recordset(fork.doc -> 'origin' -> 'ancestry')
       as part("sessionId" text, "position" bigint, "index" int)
@@ -50,12 +55,11 @@ function inherited(tenant: string, sessionId: string): FragmentSqlToken {
     where fork.tenant = ${tenant} and fork.id = ${sessionId} and fork.doc ? 'origin')`;
 }
 
-export function artifactQueries(pool: DatabasePool): ArtifactQueries {
+export function artifactQueries(pool: CommonQueryMethods): ArtifactQueries {
   return {
     list: async (tenant, { sessionId, subject, agents }, { limit, after }) => {
       const conditions = [sql.fragment`tenant = ${tenant} and removed = 0`];
-      if (sessionId !== undefined)
-        conditions.push(sql.fragment`(session_id = ${sessionId} or ${inherited(tenant, sessionId)})`);
+      if (sessionId !== undefined) conditions.push(ofSession(tenant, sessionId));
       if (subject !== null) conditions.push(sql.fragment`subject = ${subject}`);
       if (agents !== null) {
         const granted = sql.fragment`agent_id = any(${sql.array([...agents], 'text')})`;

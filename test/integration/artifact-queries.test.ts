@@ -1,0 +1,51 @@
+import { sql } from 'slonik';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { z } from 'zod';
+import { artifactQueries } from '#src/projections/artifacts/queries.ts';
+import { TestPostgres } from '../support/postgres.ts';
+
+const OTHERS = 5_000;
+
+let postgres: TestPostgres;
+
+beforeAll(async () => {
+  postgres = await TestPostgres.start();
+});
+
+afterAll(async () => {
+  await postgres[Symbol.asyncDispose]();
+});
+
+test("a session's artifacts, and those that a fork of it begins with, are found without reading the tenant's", async () => {
+  await using database = await postgres.migrated();
+  const row = (id: string, session: string) => `'tn_1', ${id}, ${session}, 1, 'ann', 'a', '2026-01-01', 0, 1, '{}'`;
+  await database.query(
+    `insert into artifacts.artifact select ${row("'other_' || i", "'s_' || i")} from generate_series(1, ${OTHERS}) i`,
+  );
+  await database.query(`insert into artifacts.artifact
+    select 'tn_1', 'mine_' || i, 'mine', 1, 'ann', 'a', '2026-01-01', 0, 1, jsonb_build_object('artifactId', 'mine_' || i)
+    from generate_series(1, 3) i`);
+  await database.query(`insert into sessions.history (tenant, session_id, position, index, shard, event_id, type, at, payload)
+    select 'tn_1', 'mine', i, 0, 0, 'ev_' || i, 'artifact.created', '2026-01-01', '{"artifactId":"mine_' || i || '"}'
+    from generate_series(1, 3) i`);
+  const origin = { ancestry: [{ sessionId: 'mine', position: 2, index: 0 }] };
+  await database.query(`insert into sessions.session
+    values ('tn_1', 'fork', 'a', 'ann', 'idle', '2026-01-01', 1, '${JSON.stringify({ origin })}')`);
+  await database.query('analyze');
+
+  const pool = await database.pool();
+  for (const [sessionId, ids] of [
+    ['mine', ['mine_1', 'mine_2', 'mine_3']],
+    ['fork', ['mine_1', 'mine_2']],
+  ] as const) {
+    await pool.transaction(async (transaction) => {
+      const filter = { sessionId, subject: null, agents: null };
+      const found = await artifactQueries(transaction).list('tn_1', filter, { limit: 50, after: null });
+      expect(found.map(({ artifactId }) => artifactId)).toEqual(ids);
+      const read = await transaction.oneFirst(sql.type(z.object({ read: z.int() }))`
+        select (seq_tup_read + idx_tup_fetch)::int8 as read from pg_stat_xact_user_tables
+        where relid = 'artifacts.artifact'::regclass`);
+      expect(read).toBeLessThan(20);
+    });
+  }
+});
