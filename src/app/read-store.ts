@@ -1,5 +1,5 @@
 import { migrate, NewerSchemaError } from '../projections/read-store/migrate.ts';
-import { isGone, openReadStore } from '../projections/read-store/pool.ts';
+import { isGone, isUnavailable, openReadStore } from '../projections/read-store/pool.ts';
 import type { ReadStore } from '../projections/read-store/pool.ts';
 import type { Logger } from '../lib/logger.ts';
 import type { Config } from './config.ts';
@@ -16,19 +16,15 @@ interface PoolOptions {
   readonly logger: Logger;
 }
 
-/** Brings the schema up to date, or on a projector the whole database back, and opens the pool. @throws StartError */
+/** Brings the database up to date and opens the pool, or the pool alone where the node can do without. @throws StartError */
 export async function openPool(options: PoolOptions, log: LogParts, metrics: Metrics): Promise<ReadStore> {
-  const { databaseUrl, config, logger } = options;
+  const { databaseUrl, config } = options;
   try {
-    await migrate(databaseUrl).catch(async (error: unknown) => {
-      if (!isGone(error) || !config.roles.includes('projector')) throw error;
-      await restoring(databaseUrl, log, logger)(new AbortController().signal);
-    });
+    await migrate(databaseUrl).catch(async (error: unknown) => await withoutDatabase(error, options, log));
   } catch (cause) {
     if (cause instanceof NewerSchemaError) throw new StartError(cause.message, { cause });
-    const reason = cause instanceof Error ? (cause.message.split('\n')[0] ?? '') : 'unknown reason';
     throw new StartError(
-      `the database of DATABASE_URL cannot be used (${reason}); check the address, the credentials and that it runs`,
+      `the database of DATABASE_URL cannot be used (${reasonOf(cause)}); check the address, the credentials and that it runs`,
       { cause },
     );
   }
@@ -37,4 +33,20 @@ export async function openPool(options: PoolOptions, log: LogParts, metrics: Met
     maximumConnections: READ_CONNECTIONS + PROJECTIONS.length * config.shards,
     onStatement: () => metrics.statements.inc(),
   });
+}
+
+/**
+ * A projector makes a database that is missing. Nodes of the other roles go on while it is away, so they start without
+ * it, too: what they write is in the log, what they read answers 503 until it is there.
+ */
+async function withoutDatabase(error: unknown, options: PoolOptions, log: LogParts): Promise<void> {
+  const { databaseUrl, config, logger } = options;
+  const isProjector = config.roles.includes('projector');
+  if (isProjector && isGone(error)) await restoring(databaseUrl, log, logger)(new AbortController().signal);
+  else if (isProjector || !isUnavailable(error)) throw error;
+  else logger.warn({ reason: reasonOf(error) }, 'the database is away: pages answer 503 until it is back');
+}
+
+function reasonOf(error: unknown): string {
+  return error instanceof Error ? (error.message.split('\n')[0] ?? '') : 'unknown reason';
 }

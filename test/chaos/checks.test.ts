@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { checkCommands, checkFiles, checkSession, compareOrder } from './checks.ts';
+import { checkCommands, checkFiles, checkSession, checkSpending, compareOrder } from './checks.ts';
 import type { LoggedEvent, Sent, StoredCommand } from './checks.ts';
 
 /** The checker is only worth something if it sees what it is there for. */
@@ -89,5 +89,22 @@ describe('files', () => {
     ['counted wrongly', { outcome: 'accepted', stored: [file], used: 4 }, 1],
   ] as const)('%s', (_what, { outcome, stored, used }, problems) => {
     expect(checkFiles([{ ...file, outcome }], stored, used).problems).toHaveLength(problems);
+  });
+});
+
+describe('what calls cost', () => {
+  const one = { callId: 'a', tokens: 3 };
+  const lost = new Set(['b']);
+
+  test.each([
+    ['counted as it is', [one], [one], 0],
+    ['free and not counted', [], [{ ...one, tokens: 0 }], 0],
+    ['counted, and lost right then', [{ ...one, callId: 'b' }], [], 0],
+    ['counted, and not there', [one], [], 1],
+    ['not counted', [], [one], 1],
+    ['counted twice', [one, one], [one], 1],
+    ['counted with other tokens', [{ ...one, tokens: 2 }], [one], 1],
+  ])('%s', (_what, settled, ledger, problems) => {
+    expect(checkSpending(settled, ledger, lost)).toHaveLength(problems);
   });
 });

@@ -195,3 +195,33 @@ export function checkFiles(sent: readonly SentFile[], stored: readonly StoredFil
   if (sum !== usedBytes) problems.push(`${usedBytes} bytes count as used, the files have ${sum}`);
   return { lost, doubled, problems };
 }
+
+/** A model call and the tokens of it that something has counted. */
+export interface Counted {
+  readonly callId: string;
+  readonly tokens: number;
+}
+
+/**
+ * The budget has counted what the ledger has, each call once and with the same tokens. Only of a call whose worker died
+ * right then may it know what the ledger does not: it is told first.
+ */
+export function checkSpending(
+  settled: readonly Counted[],
+  ledger: readonly Counted[],
+  lost: ReadonlySet<string>,
+): readonly string[] {
+  const problems: string[] = [];
+  const byCall = new Map(settled.map(({ callId, tokens }) => [callId, tokens]));
+  if (byCall.size < settled.length) problems.push(`${settled.length - byCall.size} calls are counted twice`);
+  for (const { callId, tokens } of ledger) {
+    const counted = byCall.get(callId);
+    byCall.delete(callId);
+    if (counted === undefined && tokens === 0) continue;
+    if (counted !== tokens) problems.push(`call ${callId} has ${tokens} tokens, the budget counted ${counted}`);
+  }
+  for (const callId of byCall.keys()) {
+    if (!lost.has(callId)) problems.push(`the budget has counted call ${callId}, which the ledger does not know`);
+  }
+  return problems;
+}

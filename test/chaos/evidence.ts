@@ -1,4 +1,5 @@
 import { readFile } from 'node:fs/promises';
+import { budgetsRef } from '#src/commands/tenant/budgets.ts';
 import { openLog } from '#src/app/log.ts';
 import { Metrics } from '#src/app/metrics/metrics.ts';
 import { isCanonical } from '#src/domain/session/canonical.ts';
@@ -9,7 +10,7 @@ import type { StoredCommit } from '#src/streams/commit.ts';
 import type { EventStore } from '#src/streams/event-store.ts';
 import type { AggregateRef } from '#src/streams/subjects.ts';
 import type { Cluster } from '../support/cluster/cluster.ts';
-import type { LoggedEvent } from './checks.ts';
+import type { Counted, LoggedEvent } from './checks.ts';
 
 /** What the log itself has to say after a run, read by the checker's own connection. */
 
@@ -21,12 +22,14 @@ export interface LoggedSession {
   readonly canonical: readonly string[];
 }
 
-/** The log of these sessions, each in its own order; of a fork what it has itself, not what it inherits. */
-export async function readSessions(
-  cluster: Cluster,
-  tenant: string,
-  sessionIds: readonly string[],
-): Promise<ReadonlyMap<string, LoggedSession>> {
+export interface Evidence {
+  readonly sessions: ReadonlyMap<string, LoggedSession>;
+  /** What the tenant's budgets have counted, in that order. */
+  readonly settled: readonly Counted[];
+}
+
+/** The log of these sessions, each in its own order, and of the budgets. A fork has what is its own, not what it inherits. */
+export async function readLog(cluster: Cluster, tenant: string, sessionIds: readonly string[]): Promise<Evidence> {
   const env = cluster.environment();
   const hostKey = sealingKey(Buffer.from(await readFile(env['AGENT_HOST_KEK_FILE'] ?? '', 'utf8'), 'base64'));
   const log = await openLog({
@@ -34,22 +37,34 @@ export async function readSessions(
     ...{ hostKey, metrics: new Metrics(), logger: createLogger({ level: 'silent', pretty: false }) },
   });
   try {
-    const found = new Map<string, LoggedSession>();
-    for (const id of sessionIds) found.set(id, await readSession(log.store, { tenant, kind: 'session', id }));
-    return found;
+    const sessions = new Map<string, LoggedSession>();
+    for (const id of sessionIds) {
+      const events = await readEvents(log.store, { tenant, kind: 'session', id });
+      sessions.set(id, sessionOf(events));
+    }
+    const budgets = await readEvents(log.store, budgetsRef(tenant));
+    const settled = budgets
+      .filter(({ type }) => type === 'spend.settled')
+      .map(({ data }) => {
+        return { callId: String(data['callId']), tokens: Number(data['tokens']) };
+      });
+    return { sessions, settled };
   } finally {
     await log.close();
   }
 }
 
-async function readSession(store: EventStore, ref: AggregateRef): Promise<LoggedSession> {
+async function readEvents(store: EventStore, ref: AggregateRef): Promise<StoredCommit['commit']['events'][number][]> {
   const commits: StoredCommit[] = [];
   for (let more = true; more;) {
     const page = await store.read(ref, { after: commits.at(-1)?.position ?? 0, limit: BATCH });
     commits.push(...page.commits);
     more = page.more;
   }
-  const events = commits.flatMap(({ commit }) => commit.events);
+  return commits.flatMap(({ commit }) => commit.events);
+}
+
+function sessionOf(events: Awaited<ReturnType<typeof readEvents>>): LoggedSession {
   const isSeen = (type: string): boolean => isCanonical(type as SessionEvent['type']);
   return {
     events: events.map(({ type, data }) => ({ type, data: data as LoggedEvent['data'], isCanonical: isSeen(type) })),

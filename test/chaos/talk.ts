@@ -4,7 +4,8 @@ import type { Random } from '../support/random.ts';
 import type { Sender } from './sender.ts';
 
 const FILE_BYTES = 20_000;
-const BUSY = ['refuse', 'refuse', 'queue', 'queue', 'interrupt'];
+/** Few are queued: a queue of many turns takes long to come to its end. */
+const BUSY = ['refuse', 'refuse', 'refuse', 'refuse', 'queue', 'interrupt'];
 
 export interface TalkOptions {
   readonly sender: Sender;

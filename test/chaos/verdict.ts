@@ -4,10 +4,10 @@ import { audit } from '../support/cluster/audit.ts';
 import type { Cluster } from '../support/cluster/cluster.ts';
 import { until } from '../support/wait-until.ts';
 import { budgetList } from '#src/http/wire/budgets.ts';
-import { checkCommands, checkFiles, checkSession, compareOrder } from './checks.ts';
-import type { CommandCheck, StoredCommand } from './checks.ts';
-import { readSessions } from './evidence.ts';
-import type { LoggedSession } from './evidence.ts';
+import { checkCommands, checkFiles, checkSession, checkSpending, compareOrder } from './checks.ts';
+import type { CommandCheck, Counted, StoredCommand } from './checks.ts';
+import { readLog } from './evidence.ts';
+import type { Evidence, LoggedSession } from './evidence.ts';
 import { StreamReader } from './readers.ts';
 import type { Rest } from './run.ts';
 import type { World } from './world.ts';
@@ -35,7 +35,8 @@ const FRESH_MS = 60_000;
 export async function verdictOf(run: Run): Promise<Verdict> {
   const { cluster, world, record, readers, restless, exits, faults } = run;
   const { tenant } = world;
-  const logged = await readSessions(cluster, tenant.tenantId, world.sessions);
+  const evidence = await readLog(cluster, tenant.tenantId, world.sessions);
+  const logged = evidence.sessions;
   const commands = checkCommands(record.sent, storedCommands(logged, run.pages));
   const files = await checkedFiles(tenant, run);
   const readings = checkReaders(run, logged);
@@ -47,7 +48,7 @@ export async function verdictOf(run: Run): Promise<Verdict> {
     ...files.problems,
     ...readings.problems,
     ...[...logged].flatMap(([id, { events }]) => checkSession(id, events)),
-    ...(await checkLedger(tenant, logged)),
+    ...(await checkLedger(tenant, evidence)),
     ...(await audited(cluster)),
   ];
   const accepted = record.sent.filter(({ outcome }) => outcome.kind === 'accepted').length;
@@ -146,23 +147,28 @@ async function checkedFiles(tenant: TenantClient, { record }: Run): Promise<Comm
   return right ?? (await look());
 }
 
-/** The ledger shows every call that the log has, and the budget has counted every token of it. */
-async function checkLedger(tenant: TenantClient, logged: ReadonlyMap<string, LoggedSession>): Promise<string[]> {
+/** The ledger shows every call that the log has, and the budgets have counted what it shows. */
+async function checkLedger(tenant: TenantClient, { sessions, settled }: Evidence): Promise<string[]> {
   const problems: string[] = [];
-  let tokens = 0;
-  for (const [sessionId, { events }] of logged) {
+  const ledger: Counted[] = [];
+  const lost = new Set<string>();
+  for (const [sessionId, { events }] of sessions) {
     const withheld = new Set(events.filter(({ type }) => type === 'model.withheld').map(({ data }) => data['callId']));
     const asked = events.filter(({ type, data }) => type === 'model.requested' && !withheld.has(data['callId']));
     const shown = await callsOf(tenant, sessionId);
     if (shown.length !== asked.length) {
       problems.push(`${sessionId}: the ledger has ${shown.length} calls, the log ${asked.length}`);
     }
-    tokens += sum(shown, ({ usage }) => usage.totalTokens);
+    for (const { id: callId, outcome, usage } of shown) {
+      if (usage.tokensReported) ledger.push({ callId, tokens: usage.totalTokens });
+      else if (outcome === 'lost' || outcome === 'cancelled') lost.add(callId);
+    }
   }
   const answer = await tenant.request({ path: '/v1/tenant/budgets' });
   const spent = budgetList.parse(answer.json).budgets.find(({ id }) => id === 'all')?.spentTokens;
-  if (spent !== tokens) problems.push(`the budget has counted ${spent} tokens, the ledger has ${tokens}`);
-  return problems;
+  const counted = sum(settled, ({ tokens }) => tokens);
+  if (spent !== counted) problems.push(`the budget shows ${spent} tokens, and has counted ${counted}`);
+  return [...problems, ...checkSpending(settled, ledger, lost)];
 }
 
 async function callsOf(tenant: TenantClient, sessionId: string) {

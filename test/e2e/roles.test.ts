@@ -91,6 +91,9 @@ describe('roles apart', () => {
       for (const path of [page, list]) {
         expect(refused(await tenant.request({ path }), 503, 'unavailable').details).toEqual({ dependency: 'database' });
       }
+      // A node that starts meanwhile serves as the others do.
+      await cluster.of('commands')[0]?.host.restart();
+      await everyoneGetsOn(working);
       for (const { links } of cluster.of('projector')) links.postgres.pass();
       const back = await until(
         'lists are back',

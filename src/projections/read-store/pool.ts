@@ -84,7 +84,7 @@ export function isUnavailable(error: unknown): boolean {
     )
       return true;
     if (
-      /connection terminated|connection is closed|timeout exceeded when trying to connect|pool (is|has been) (end|shut)/i.test(
+      /connection terminated|connection is closed|timeout (expired|exceeded when trying to connect)|pool (is|has been) (end|shut)/i.test(
         cause.message,
       )
     )
