@@ -21,5 +21,5 @@ random | put postgres-password
 printf 'agent-host' | put s3-access-key
 random | put s3-secret-key
 printf 'authorization { user: "host", password: "%s" }\n' "$(cat nats-password)" | put nats-auth.conf
-printf 'nats://host:%s@nats:4222' "$(cat nats-password)" | put nats-url
+printf 'nats://host:%s@nats-0.nats:4222,nats-1.nats:4222,nats-2.nats:4222' "$(cat nats-password)" | put nats-url
 printf 'postgres://host:%s@postgres:5432/host' "$(cat postgres-password)" | put database-url

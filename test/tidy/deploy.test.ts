@@ -38,8 +38,7 @@ const isHost = (image: unknown): boolean => String(image).startsWith('agent-host
 const hosts = workloads.filter((workload) => containersOf(workload).some(({ image }) => isHost(image)));
 const literals = ofKind('Kustomization')
   .flatMap((kustomization) => list(at(kustomization, 'configMapGenerator')))
-  .flatMap((generator) => (at(generator, 'literals') as string[] | undefined) ?? [])
-  .map((literal) => literal.split('=')[0] ?? '');
+  .flatMap((generator) => (at(generator, 'literals') as string[] | undefined) ?? []);
 const composeHosts = Object.values(services).filter(({ image }) => isHost(image));
 const dockerfile = read('deploy/Dockerfile');
 const packageJson = JSON.parse(read('package.json')) as { version: string; devDependencies: Record<string, string> };
@@ -47,7 +46,7 @@ const madeSecrets = [...read('deploy/make-secrets.sh').matchAll(/\| put ([\w.-]+
 
 describe('the environment', () => {
   const known = [...VARIABLES, ...SECRET_VARIABLES.map((name) => `${name}_FILE`)];
-  const inKubernetes = [...literals, 'AGENT_HOST_ROLES'];
+  const inKubernetes = [...literals.map((literal) => literal.split('=')[0] ?? ''), 'AGENT_HOST_ROLES'];
 
   test('every variable is one that the Host reads', () => {
     const inImage = [...dockerfile.matchAll(/\b((?:AGENT_HOST|S3)_\w+)=/g)].map(([, name]) => name ?? '');
@@ -217,14 +216,15 @@ describe('images', () => {
 });
 
 test('a stop is given longer than the Host takes at most', () => {
-  for (const service of composeHosts)
-    expect(Number.parseInt(String(service['stop_grace_period']), 10) * 1_000).toBeGreaterThan(STOP_MS);
+  const drain = (seconds: unknown) => Number(seconds) * 1_000;
+  for (const service of composeHosts) {
+    const grace = Number.parseInt(String(service['stop_grace_period']), 10) * 1_000;
+    expect(grace).toBeGreaterThan(STOP_MS + drain(at(service, 'environment', 'AGENT_HOST_DRAIN_SECONDS')));
+  }
+  const inCluster = literals.find((literal) => literal.startsWith('AGENT_HOST_DRAIN_SECONDS='))?.split('=')[1];
   for (const workload of hosts) {
-    const hook = containersOf(workload).map((container) =>
-      Number(at(container, 'lifecycle', 'preStop', 'sleep', 'seconds')),
-    );
-    const grace = Number(at(workload, 'spec', 'template', 'spec', 'terminationGracePeriodSeconds'));
-    expect((grace - Math.max(...hook)) * 1_000).toBeGreaterThan(STOP_MS);
+    const grace = Number(at(workload, 'spec', 'template', 'spec', 'terminationGracePeriodSeconds')) * 1_000;
+    expect(grace).toBeGreaterThan(STOP_MS + drain(inCluster));
   }
 });
 
