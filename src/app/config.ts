@@ -3,6 +3,7 @@ import type { ArtifactLimits } from '../domain/quota/decide.ts';
 import type { S3Options } from '../drivers/objects/s3.ts';
 import { ARTIFACT_FILE_BYTES_MAX } from '../http/wire/artifacts.ts';
 import type { UploadLimits } from '../http/upload-body.ts';
+import { withSecretFiles } from './secret-files.ts';
 import { StartError } from './start-error.ts';
 
 export const ROLES = ['commands', 'reads', 'projector', 'engine'] as const;
@@ -74,6 +75,9 @@ const schema = z.object({
   AGENT_HOST_FAULT_POINTS: z.string().optional(),
 });
 
+/** Names of all variables that are read; those in SECRET_VARIABLES also with `_FILE`. */
+export const VARIABLES: readonly string[] = Object.keys(schema.shape);
+
 export interface ArtifactConfig {
   readonly limits: ArtifactLimits;
   readonly uploads: UploadLimits;
@@ -130,7 +134,7 @@ export interface Config {
 /** The environment as a frozen configuration; an empty variable counts as absent. @throws StartError */
 export function readConfig(environment: Readonly<Record<string, string | undefined>>): Config {
   const present = Object.fromEntries(
-    Object.entries(environment).filter(([, value]) => value !== undefined && value !== ''),
+    Object.entries(withSecretFiles(environment)).filter(([, value]) => value !== undefined && value !== ''),
   );
   const parsed = schema.safeParse(present);
   if (!parsed.success) {

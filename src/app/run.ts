@@ -15,7 +15,7 @@ import { StartError } from './start-error.ts';
 /** How long a step of the start that is under way is waited for when a stop is asked for, ms. */
 const START_STEP_MS = 10_000;
 /** Past it, and the time of the drain, a graceful stop is given up, ms: the engine hands over within 10 s, the servers end after it. */
-const STOP_MS = 25_000;
+export const STOP_MS = 25_000;
 const FAILED_STOP_MS = 3_000;
 
 interface Start {
