@@ -119,14 +119,13 @@ async function assemble(options: HostOptions, stack: Stack): Promise<Host> {
   const service = { 'service.name': SERVICE, 'service.version': await version(), 'service.instance.id': nodeId };
   const traced = await openTraces({ config, service, metrics, logger, stack });
   const write = writeSide({ log, config, metrics, traced, logger });
-  const { loop: _loop, ...remembering } = write;
-  stack.defer('erased tenants', forgetErased(log.keyring, directory, Object.values(remembering)));
+  const { loop: _loop, ...caches } = write;
+  stack.defer('erased tenants', forgetErased(log.keyring, directory, Object.values(caches)));
   const artifacts = await openArtifacts({ ...options, metrics, pool, directory, write, stack });
   const parts: Built = { options, metrics, log, pool, directory, progress, registry, presence, write, artifacts };
   if (config.roles.includes('projector')) startReadModels(parts, stack);
   const engine = await startEngine(parts, stack);
   const { hub, streams } = openStreams(parts, stack);
-  const { conversations: _conversations, ...caches } = remembering;
   const { dataDir } = options;
   sampleNode(metrics, { dataDir, logConnected: log.connected, streams, presence, engine, caches });
   const addresses = await serve(parts, { engine, hub, streams, stack });

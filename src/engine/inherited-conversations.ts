@@ -1,4 +1,4 @@
-import type { Repository } from '../commands/repository.ts';
+import type { CacheFigures, Repository } from '../commands/repository.ts';
 import { addMessage, emptyConversation, joinConversations } from '../domain/session/conversation.ts';
 import type { Conversation } from '../domain/session/conversation.ts';
 import type { SessionEvent } from '../domain/session/events.ts';
@@ -16,11 +16,17 @@ import type { AggregateRef } from '../streams/subjects.ts';
 export class InheritedConversations {
   readonly #sessions: Repository<SessionState, SessionEvent>;
   readonly #kept: WeightedLru<Conversation>;
+  #hits = 0;
+  #misses = 0;
 
   /** @param keptBytes bound of what is kept, by a rough estimate */
   constructor(sessions: Repository<SessionState, SessionEvent>, keptBytes: number) {
     this.#sessions = sessions;
     this.#kept = new WeightedLru(keptBytes);
+  }
+
+  get cacheFigures(): CacheFigures {
+    return { entries: this.#kept.size, bytes: this.#kept.weight, hits: this.#hits, misses: this.#misses };
   }
 
   /**
@@ -47,7 +53,11 @@ export class InheritedConversations {
     const ancestor: AggregateRef = { ...ref, id: sessionId };
     const key = `${refKey(ancestor)} ${position} ${index}`;
     const known = this.#kept.get(key);
-    if (known !== undefined) return known;
+    if (known !== undefined) {
+      this.#hits++;
+      return known;
+    }
+    this.#misses++;
     const state = await this.#sessions.upTo(ancestor, newest);
     if (state.status === 'absent') return emptyConversation;
     // Messages that waited for their turns are part of the history: the model of the fork is told of them too.
