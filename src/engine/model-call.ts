@@ -12,6 +12,7 @@ import { NO_USAGE } from '../domain/turn/usage.ts';
 import type { Usage } from '../domain/turn/usage.ts';
 import type { ModelDrivers, ModelFile, ModelRequest } from '../drivers/model/port.ts';
 import type { Logger } from '../lib/logger.ts';
+import { firstOf } from '../lib/abort.ts';
 import { backoffMs, delay } from '../lib/backoff.ts';
 import { ObjectsUnavailableError } from '../lib/objects-unavailable.ts';
 import { faultPoint } from '../lib/fault-points.ts';
@@ -87,8 +88,7 @@ export class ModelCaller {
     try {
       if (!(await this.#mayStart(wanted))) return;
       await faultPoint('model.called');
-      const signal = AbortSignal.any([unwanted.signal, this.#givingUp]);
-      const outcome = await this.#call(wanted, signal);
+      const outcome = await this.#call(wanted, unwanted.signal);
       // From here on the log decides whether the answer still counts; our own commit needs no looking at.
       unwatch();
       await faultPoint('model.answered');
@@ -124,13 +124,12 @@ export class ModelCaller {
     return false;
   }
 
-  async #call({ ref, session, turn, thread, pending }: WantedCall, signal: AbortSignal): Promise<ModelOutcome> {
+  async #call({ ref, session, turn, thread, pending }: WantedCall, unwanted: AbortSignal): Promise<ModelOutcome> {
     const driver = this.#options.models.get(pending.provider);
     if (driver === undefined) {
       const message = `The provider ${pending.provider} is not available on this Host. Choose another in the agent's manifest.`;
       return { kind: 'failed', error: { code: 'model_unavailable', message }, retryAfterMs: null, usage: NO_USAGE };
     }
-    const timeout = AbortSignal.timeout(CALL_TIMEOUT_MS);
     const manifest = manifestOf(session, turn, thread);
     const { stepInstructions, answered } = thread;
     const conversation = thread.conversation ?? (await this.#options.conversations.of(ref, session));
@@ -149,14 +148,23 @@ export class ModelCaller {
     };
     const cut = pending.purpose === 'summary' ? process.cutOfThread(session, thread) : null;
     const asked = cut === null ? request : { ...request, ...summaryRequest(summaryTask(conversation, cut)) };
+    const silent = new AbortController();
+    const timer = setTimeout(() => silent.abort(OVER), CALL_TIMEOUT_MS);
+    const givenUp = firstOf([unwanted, this.#givingUp, silent.signal]);
     const begun = performance.now();
-    const outcome = await driver.call(asked, AbortSignal.any([signal, timeout])).catch(withoutFiles);
-    const { kind, usage } = outcome;
-    const counted = kind === 'failed' && signal.aborted ? 'cancelled' : kind;
-    this.#options.onCall?.({ provider: pending.provider, outcome: counted, ms: performance.now() - begun, usage });
-    if (!timeout.aborted || signal.aborted || outcome.kind === 'completed') return outcome;
-    const error = { code: 'model_timeout', message: 'The model did not answer in time.' };
-    return { kind: 'failed', error, retryAfterMs: 0, usage: outcome.usage };
+    try {
+      const outcome = await driver.call(asked, givenUp.signal).catch(withoutFiles);
+      const { kind, usage } = outcome;
+      const isOurs = unwanted.aborted || this.#givingUp.aborted;
+      const counted = kind === 'failed' && isOurs ? 'cancelled' : kind;
+      this.#options.onCall?.({ provider: pending.provider, outcome: counted, ms: performance.now() - begun, usage });
+      if (!silent.signal.aborted || isOurs || kind === 'completed') return outcome;
+      const error = { code: 'model_timeout', message: 'The model did not answer in time.' };
+      return { kind: 'failed', error, retryAfterMs: 0, usage };
+    } finally {
+      clearTimeout(timer);
+      givenUp.release();
+    }
   }
 
   /** Aborts the call as soon as the log says that its turn has no more use for it; on any node, within a live tail. */

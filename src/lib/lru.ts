@@ -34,6 +34,7 @@ export class WeightedLru<V> {
     this.delete(key);
     this.#entries.set(key, { value, weight });
     this.#weight += weight;
+    if (this.#weight <= this.#capacity) return;
     for (const oldest of this.#entries.keys()) {
       if (this.#weight <= this.#capacity || oldest === key) break;
       this.delete(oldest);

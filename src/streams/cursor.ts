@@ -1,4 +1,5 @@
 import { hash } from 'node:crypto';
+import { memoized } from '../lib/memo.ts';
 import type { AggregateRef } from './subjects.ts';
 
 /** A place in an aggregate's history: the event at `index` of the commit at `position` in stream `shard`. */
@@ -22,6 +23,7 @@ export interface InheritedPart {
 const OWN = 1;
 const INHERITED = 2;
 const CHECK_BYTES = 5;
+const CHECKS_KNOWN = 20_000;
 
 /**
  * An opaque text for a place, bound to its aggregate: a cursor of another session does not decode. It is no secret and
@@ -56,14 +58,9 @@ export function decodeCursor(ref: AggregateRef, cursor: string): EventPlace | nu
   return { ...place, inherited: { ancestor: bytes.readUInt8(10), createdPosition: bytes.readUIntBE(11, 6) } };
 }
 
-let lastKey = '';
-let lastCheck = Buffer.alloc(CHECK_BYTES);
+/** Every frame of a session has a cursor, and those of several sessions alternate. */
+const checkOf = memoized(CHECKS_KNOWN, (key) => hash('sha256', key, 'buffer').subarray(0, CHECK_BYTES));
 
 function check(ref: AggregateRef): Buffer {
-  const key = `${ref.tenant}\0${ref.kind}\0${ref.id}`;
-  if (key !== lastKey) {
-    lastCheck = hash('sha256', key, 'buffer').subarray(0, CHECK_BYTES);
-    lastKey = key;
-  }
-  return lastCheck;
+  return checkOf(`${ref.tenant}\0${ref.kind}\0${ref.id}`);
 }

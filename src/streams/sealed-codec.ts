@@ -4,6 +4,7 @@ import { UndecodableCommitError } from './codec.ts';
 import type { Commit } from './commit.ts';
 import { isSealed, SealBrokenError, TenantErasedError } from './keyring.ts';
 import type { Keyring } from './keyring.ts';
+import { OwnCommits } from './own-commits.ts';
 import type { AggregateRef } from './subjects.ts';
 
 /** A commit of a tenant whose data key has been destroyed: it is as if it had never been. Readers step over it. */
@@ -27,6 +28,9 @@ export interface CommitCodec {
 }
 
 export function sealedCodec(codec: Codec, keyring: Keyring): CommitCodec {
+  const own = new OwnCommits();
+  // What is erased is so for this process too.
+  keyring.onErased((tenant) => own.forget(tenant));
   const open: CommitCodec['open'] = (ref, bytes) => {
     if (!isSealed(bytes)) return bytes;
     const plain = opened(keyring, ref, bytes);
@@ -37,18 +41,23 @@ export function sealedCodec(codec: Codec, keyring: Keyring): CommitCodec {
     encode: async (ref, commit) => {
       const plain = codec.encode(commit);
       const hash = hashOfCommit(plain);
-      const sealed = keyring.seal(ref.tenant, contextOf(ref), plain);
-      if (sealed !== null) return { bytes: sealed, hash };
-      await keyring.obtain(ref.tenant);
-      const late = keyring.seal(ref.tenant, contextOf(ref), plain);
-      if (late === null) throw new TenantErasedError(`the tenant ${ref.tenant} has been erased`);
-      return { bytes: late, hash };
+      let bytes = keyring.seal(ref.tenant, contextOf(ref), plain);
+      if (bytes === null) {
+        await keyring.obtain(ref.tenant);
+        bytes = keyring.seal(ref.tenant, contextOf(ref), plain);
+      }
+      if (bytes === null) throw new TenantErasedError(`the tenant ${ref.tenant} has been erased`);
+      const isCurrent = commit.events.every(({ type, v }) => v === codec.versionOf(type));
+      if (isCurrent) own.remember(ref, bytes, { commit, hash });
+      return { bytes, hash };
     },
     isReady: (bytes) => !isSealed(bytes) || keyring.knows(bytes),
     prepare: async ({ tenant }, bytes) => {
       if (isSealed(bytes)) await keyring.fetch(tenant, bytes);
     },
     decode: (ref, bytes) => {
+      const known = own.take(ref, bytes);
+      if (known !== null) return { commit: known.commit, hash: known.hash };
       const plain = open(ref, bytes);
       const commit = codec.decode(plain);
       // Commits were sealed before they were chained, so nobody who had the key wrote this.

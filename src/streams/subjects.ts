@@ -1,4 +1,5 @@
 import { hash } from 'node:crypto';
+import { memoized } from '../lib/memo.ts';
 
 /** What one subject of the log holds the history of. The aggregate is the whole subject: never the event type in it. */
 export const AGGREGATE_KINDS = [
@@ -26,11 +27,14 @@ export interface AggregateRef {
 
 /** Frozen: it is part of every stored subject. */
 export const BUCKETS = 64;
+const BUCKETS_KNOWN = 20_000;
+
+/** A digest costs twenty times a look-up, and an aggregate that is written to is written to again. */
+const bucketOfKey = memoized(BUCKETS_KNOWN, (key) => (hash('sha1', key, 'buffer')[0] ?? 0) % BUCKETS);
 
 /** Bucket of an aggregate, 0 to 63: the same on every node and for ever. */
 export function bucketOf(ref: AggregateRef): number {
-  const digest = hash('sha1', `${ref.tenant}\0${ref.id}`, 'buffer');
-  return (digest[0] ?? 0) % BUCKETS;
+  return bucketOfKey(`${ref.tenant}\0${ref.id}`);
 }
 
 /** Stream that holds a bucket, of `shards` streams. */

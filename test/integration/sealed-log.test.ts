@@ -22,6 +22,7 @@ import { openLog } from '../support/jetstream.ts';
 import type { TestLog } from '../support/jetstream.ts';
 import { capturedLog } from '../support/logger.ts';
 import { TestNats } from '../support/nats.ts';
+import { overriding } from '../support/overriding.ts';
 import { TestPostgres } from '../support/postgres.ts';
 import { seededRandom } from '../support/random.ts';
 import { randomHistory } from '../support/random-sessions.ts';
@@ -104,6 +105,30 @@ describe('commits', () => {
     expect(await commitsOf(deafNode().store, sealed)).toEqual([commit]);
   });
 
+  test('that come back as this process has sealed them are not opened again, once', async () => {
+    const { keyring } = log;
+    let opened = 0;
+    const counting = overriding<Keyring>(keyring, {
+      open: (...place) => {
+        opened++;
+        return keyring.open(...place);
+      },
+    });
+    const codec = sealedCodec(createCodec({}), counting);
+    const ref = newRef();
+    await keyring.create(ref.tenant);
+    const [commit, other] = [newCommit(1), newCommit(2)];
+    const [mine, changed] = [await codec.encode(ref, commit), await codec.encode(ref, other)];
+    expect(codec.decode(ref, Buffer.from(mine.bytes))).toEqual({ commit, hash: mine.hash });
+    expect(opened).toBe(0);
+    expect(codec.decode(ref, mine.bytes)).toEqual({ commit, hash: mine.hash });
+    expect(opened).toBe(1);
+    const tampered = Buffer.from(changed.bytes);
+    tampered[tampered.length - 1] = (tampered.at(-1) ?? 0) ^ 1;
+    expect(() => codec.decode(ref, tampered)).toThrow(UndecodableCommitError);
+    expect(() => codec.decode(newRef(), changed.bytes)).toThrow(UndecodableCommitError);
+  });
+
   test('from before they were sealed are read, and new ones follow them', async () => {
     const ref = newRef();
     const [old, next] = [newCommit(1), newCommit(2)];
@@ -148,6 +173,15 @@ describe('commits', () => {
 });
 
 describe('an erased tenant', () => {
+  test('is erased also for the process that has just sealed its commits', async () => {
+    const ref = newRef();
+    await log.keyring.create(ref.tenant);
+    const codec = sealedCodec(createCodec({}), log.keyring);
+    const { bytes } = await codec.encode(ref, newCommit(1));
+    await log.keyring.destroy(ref.tenant);
+    expect(() => codec.decode(ref, bytes)).toThrow(ErasedCommitError);
+  });
+
   test('has no commits: reads, followers and live readers step over them; its appends conflict', async () => {
     const [ref, other] = [newRef(), newRef()];
     const [first = 0, , , last = 0] = await appendAll(log.store, ref, newCommits(4));
