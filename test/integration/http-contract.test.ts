@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe } from 'vitest';
+import { describe } from 'vitest';
 import { adminSuite } from '../conformance/http/admin.ts';
 import { agentSuite } from '../conformance/http/agents.ts';
 import { budgetSuite } from '../conformance/http/budgets.ts';
@@ -16,27 +16,10 @@ import { sessionSuite } from '../conformance/http/sessions.ts';
 import { streamSuite } from '../conformance/http/streams.ts';
 import { tenantSuite } from '../conformance/http/tenant.ts';
 import { usageSuite } from '../conformance/http/usage.ts';
-import type { HttpTarget } from '../conformance/http/target.ts';
-import { startHost } from '../support/host.ts';
-import type { Host } from '../support/host.ts';
+import { onTwoNodes } from '../support/two-nodes.ts';
 
 describe('the durable Host, two nodes on one log', () => {
-  let hosts: Host[] = [];
-  let target: HttpTarget;
-
-  beforeAll(async () => {
-    const first = await startHost();
-    hosts = [first];
-    const second = await startHost({ join: first });
-    hosts = [first, second];
-    target = { adminKey: first.adminKey, nodes: [first, second] };
-  });
-
-  afterAll(async () => {
-    for (const host of hosts.toReversed()) await host[Symbol.asyncDispose]();
-  });
-
-  for (const suite of [
+  onTwoNodes([
     openSuite,
     adminSuite,
     keySuite,
@@ -54,7 +37,5 @@ describe('the durable Host, two nodes on one log', () => {
     forkSuite,
     streamSuite,
     nodeSuite,
-  ]) {
-    suite(() => target);
-  }
+  ]);
 });
