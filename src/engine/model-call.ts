@@ -124,30 +124,14 @@ export class ModelCaller {
     return false;
   }
 
-  async #call({ ref, session, turn, thread, pending }: WantedCall, unwanted: AbortSignal): Promise<ModelOutcome> {
+  async #call(wanted: WantedCall, unwanted: AbortSignal): Promise<ModelOutcome> {
+    const { pending } = wanted;
     const driver = this.#options.models.get(pending.provider);
     if (driver === undefined) {
       const message = `The provider ${pending.provider} is not available on this Host. Choose another in the agent's manifest.`;
       return { kind: 'failed', error: { code: 'model_unavailable', message }, retryAfterMs: null, usage: NO_USAGE };
     }
-    const manifest = manifestOf(session, turn, thread);
-    const { stepInstructions, answered } = thread;
-    const conversation = thread.conversation ?? (await this.#options.conversations.of(ref, session));
-    const request = {
-      callId: pending.callId,
-      tenant: ref.tenant,
-      model: pending.model,
-      settings: modelOf(session, turn, thread)?.settings ?? {},
-      instructions:
-        stepInstructions === null ? manifest.instructions : `${manifest.instructions}\n\n${stepInstructions}`,
-      messages: conversation.messages,
-      file: async (file: FileRef) => await this.#options.files(ref.tenant, file),
-      tools: declaredTools(manifest, thread),
-      outputSchema: manifest.outputSchema ?? null,
-      answered,
-    };
-    const cut = pending.purpose === 'summary' ? process.cutOfThread(session, thread) : null;
-    const asked = cut === null ? request : { ...request, ...summaryRequest(summaryTask(conversation, cut)) };
+    const asked = await this.#request(wanted);
     const silent = new AbortController();
     const timer = setTimeout(() => silent.abort(OVER), CALL_TIMEOUT_MS);
     const givenUp = firstOf([unwanted, this.#givingUp, silent.signal]);
@@ -165,6 +149,28 @@ export class ModelCaller {
       clearTimeout(timer);
       givenUp.release();
     }
+  }
+
+  /** What the model is asked: derived from the fold, stored nowhere. */
+  async #request({ ref, session, turn, thread, pending }: WantedCall): Promise<ModelRequest> {
+    const manifest = manifestOf(session, turn, thread);
+    const { stepInstructions, answered } = thread;
+    const conversation = thread.conversation ?? (await this.#options.conversations.of(ref, session));
+    const request = {
+      callId: pending.callId,
+      tenant: ref.tenant,
+      model: pending.model,
+      settings: modelOf(session, turn, thread)?.settings ?? {},
+      instructions:
+        stepInstructions === null ? manifest.instructions : `${manifest.instructions}\n\n${stepInstructions}`,
+      messages: conversation.messages,
+      file: async (file: FileRef) => await this.#options.files(ref.tenant, file),
+      tools: declaredTools(manifest, thread),
+      outputSchema: manifest.outputSchema ?? null,
+      answered,
+    };
+    const cut = pending.purpose === 'summary' ? process.cutOfThread(session, thread) : null;
+    return cut === null ? request : { ...request, ...summaryRequest(summaryTask(conversation, cut)) };
   }
 
   /** Aborts the call as soon as the log says that its turn has no more use for it; on any node, within a live tail. */

@@ -158,20 +158,25 @@ test('random schemas say of random values what the plain validator says', () => 
     for (let i = 0; i < 10; i += 1) {
       const value = randomValue(random, 3);
       const fits = saidBy(validate, value);
+      const said = valueProblem(schema, value) === null;
+      if (fits === null) continue;
       if (fits) fitting += 1;
-      expect(valueProblem(schema, value) === null, JSON.stringify({ schema, value })).toBe(fits);
+      expect(said, JSON.stringify({ schema, value })).toBe(fits);
     }
   }
   expect(fitting).toBeGreaterThan(75);
   expect(fitting).toBeLessThan(1_425);
 });
 
-/** Where the validator fails over its own code, because it forgot to make room for what it evaluated, nothing fits. */
-function saidBy(validate: (value: unknown) => unknown, value: unknown): boolean {
+/**
+ * Null: the validator fails over its own code, because it forgot to make room for what it evaluated. It always keeps
+ * track of that, and ours only where the schema asks for it: there may be an answer then.
+ */
+function saidBy(validate: (value: unknown) => unknown, value: unknown): boolean | null {
   try {
     return validate(value) === true;
   } catch (error) {
-    if (error instanceof TypeError) return false;
+    if (error instanceof TypeError) return null;
     throw error;
   }
 }
