@@ -171,6 +171,8 @@ test('backups into one directory grow by what is new, and only a whole one is re
   const artifacts = new ArtifactClient(tenant);
   const { artifact: first } = await artifacts.upload({ name: 'first', sessionId: 'a' }, randomBytes(2_000_000));
   const source = { AGENT_HOST_DATA_DIR: host.dataDir };
+  const elsewhere = { ...source, AGENT_HOST_OBJECTS_DIR: join(place.path, 'nowhere') };
+  await refuses(agentHost(elsewhere, 'backup', backup.path), /there are no objects in .*nowhere/);
   expect(await succeeds(agentHost(source, 'backup', backup.path))).toMatch(/objects: 1\.9 MiB, .* 1 copied, 1 in all/);
   const { artifact: second } = await artifacts.upload({ name: 'second', sessionId: 'a' }, randomBytes(1_000));
   // As an interrupted backup leaves it: the bytes are there, nothing names them.

@@ -240,3 +240,16 @@ test('containers of the cluster cannot write their root, nor become more than th
     }
   }
 });
+
+test('every alert links to a heading that is there', () => {
+  const links = [...read('deploy/prometheus/alerts.yml').matchAll(/runbook_url: (\S+)#(\S+)/g)];
+  const slug = (heading: string) =>
+    heading
+      .toLowerCase()
+      .replaceAll(/[^\w -]/g, '')
+      .replaceAll(' ', '-');
+  const isThere = (file: string, anchor: string) =>
+    [...read(file).matchAll(/^#+ (.*)$/gm)].some(([, heading]) => slug(heading ?? '') === anchor);
+  expect(links.length).toBeGreaterThan(5);
+  expect(links.filter(([, file, anchor]) => !isThere(file ?? '', anchor ?? '')).map(([link]) => link)).toEqual([]);
+});

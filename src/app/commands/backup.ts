@@ -1,4 +1,4 @@
-import { mkdir, readdir, rm } from 'node:fs/promises';
+import { mkdir, readdir, rm, stat } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { ulid } from 'ulid';
 import { directoryObjects } from '../../drivers/objects/directory.ts';
@@ -41,6 +41,7 @@ export async function backup(config: Config, path: string): Promise<number> {
     stack.defer('connections', async () => await closeNats(connections));
     const archive = await StreamArchive.open(connections.consumers);
     const before = await readManifest(directory);
+    await checkObjects(config);
     const from = await openObjects(config, config.dataDir, stack);
     const to = await directoryObjects(join(directory, 'objects'));
     const known: ObjectIndex = before === null ? new Map() : await readIndex(join(directory, before.objects.file));
@@ -75,6 +76,21 @@ async function takeDirectory(directory: string, stack: Stack): Promise<void> {
   }
   const { claim } = attempt;
   stack.defer('lock', async () => await claim.release());
+}
+
+/** An empty directory in another place than the Host's would be taken for a store without objects. */
+async function checkObjects({ s3, objectsDir, dataDir }: Config): Promise<void> {
+  const path = objectsDir ?? join(dataDir, 'objects');
+  if (s3 !== null || (await isDirectory(path))) return;
+  throw new StartError(`there are no objects in ${path}; set AGENT_HOST_OBJECTS_DIR, or S3_BUCKET, as the Host has it`);
+}
+
+async function isDirectory(path: string): Promise<boolean> {
+  try {
+    return (await stat(path)).isDirectory();
+  } catch {
+    return false;
+  }
 }
 
 async function shardsOf(archive: StreamArchive): Promise<number> {
