@@ -13,6 +13,11 @@ agent-host audit verify [--state <file>]
                                        with a file, an interrupted run goes on where it was
 agent-host backup <directory>          copy log, keys and objects into a directory, while the Host runs
 agent-host restore <directory>         make a new installation from a backup; no Host may run on it yet
+agent-host export session <tenant>/<id> [--out <file>] [--with-bytes]
+                                       write a session's history into a signed file
+agent-host export public-key           print the key that exports are signed with
+agent-host verify-export <file> [--key <public key>]
+                                       check such a file, with nothing else at hand
 agent-host help                        this text
 `;
 
@@ -35,6 +40,18 @@ const COMMANDS: Readonly<Record<string, (args: readonly string[]) => Promise<num
   'audit verify': async (args) => {
     const { auditVerify } = await import('./app/commands/verify.ts');
     return await auditVerify(await readConfig(), args);
+  },
+  'export session': async (args) => {
+    const { exportSession } = await import('./app/commands/export.ts');
+    return await exportSession(await readConfig(), args);
+  },
+  'export public-key': async () => {
+    const { exportPublicKey } = await import('./app/commands/export.ts');
+    return await exportPublicKey(await readConfig());
+  },
+  'verify-export': async (args) => {
+    const { verifyExport } = await import('./app/commands/verify-export.ts');
+    return await verifyExport(args);
   },
   backup: async ([directory]) => {
     if (directory === undefined) return misused();
