@@ -6,7 +6,7 @@ import { stopOnSignals } from './app/stop-signal.ts';
 /** Process entry, and the only place that ends the process. */
 const USAGE = `agent-host                             run the Host (configured by environment variables, see docs/operations.md)
 agent-host projections rebuild [name]  build the read models anew from the log and swap them in
-agent-host audit replay [name] [--until <time>]
+agent-host audit replay [name] [--until <time|cursor>]
                                        replay the log beside and report every row that differs from the live one
 agent-host audit verify [--state <file>]
                                        check every commit of the log: chains, seals, shapes, its end;
