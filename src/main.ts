@@ -6,13 +6,18 @@ import { stopOnSignals } from './app/stop-signal.ts';
 /** Process entry, and the only place that ends the process. */
 const USAGE = `agent-host                             run the Host (configured by environment variables, see docs/operations.md)
 agent-host projections rebuild [name]  build the read models anew from the log and swap them in
-agent-host audit replay [name] [--until <time>]
+agent-host audit replay [name] [--until <time|cursor>]
                                        replay the log beside and report every row that differs from the live one
 agent-host audit verify [--state <file>]
                                        check every commit of the log: chains, seals, shapes, its end;
                                        with a file, an interrupted run goes on where it was
 agent-host backup <directory>          copy log, keys and objects into a directory, while the Host runs
 agent-host restore <directory>         make a new installation from a backup; no Host may run on it yet
+agent-host export session <tenant>/<id> [--out <file>] [--with-bytes]
+                                       write a session's history into a signed file
+agent-host export public-key           print the key that exports are signed with
+agent-host verify-export <file> [--key <public key>]
+                                       check such a file, with nothing else at hand
 agent-host help                        this text
 `;
 
@@ -35,6 +40,18 @@ const COMMANDS: Readonly<Record<string, (args: readonly string[]) => Promise<num
   'audit verify': async (args) => {
     const { auditVerify } = await import('./app/commands/verify.ts');
     return await auditVerify(await readConfig(), args);
+  },
+  'export session': async (args) => {
+    const { exportSession } = await import('./app/commands/export.ts');
+    return await exportSession(await readConfig(), args);
+  },
+  'export public-key': async () => {
+    const { exportPublicKey } = await import('./app/commands/export.ts');
+    return await exportPublicKey(await readConfig());
+  },
+  'verify-export': async (args) => {
+    const { verifyExport } = await import('./app/commands/verify-export.ts');
+    return await verifyExport(args);
   },
   backup: async ([directory]) => {
     if (directory === undefined) return misused();

@@ -20,9 +20,19 @@ export interface Audit {
   readonly differences: number;
 }
 
+/** Where a replay ends, at the latest. */
+export interface ReplayEnd {
+  /** No commit of a later time is replayed, ms since the epoch. */
+  readonly ms: number;
+  /** The last commit of its stream that is replayed, whatever the times there; null: the time holds for all streams. */
+  readonly place: { readonly shard: number; readonly position: number } | null;
+}
+
 export interface AuditOptions extends RebuildOptions {
-  /** Replay no commit that was stored later, ms since the epoch; null: up to where the live read model is. */
-  readonly untilMs: number | null;
+  /** Null: where the live read model is. */
+  readonly until: ReplayEnd | null;
+  /** Told of each batch that was replayed. */
+  readonly onReplayed: (batch: readonly FollowedCommit[]) => void;
   readonly onDifference: (difference: Difference) => void;
 }
 
@@ -87,8 +97,9 @@ async function replayStream(
   const following = { shard, kinds: group.kinds, after: 0, signal: done.signal, buffer: BATCH_MAX };
   let position = 0;
   for await (const all of source.follow(following)) {
-    const batch = all.filter((followed) => positionOf(followed) <= end && isInTime(followed, options.untilMs));
+    const batch = all.filter((followed) => positionOf(followed) <= end && isBefore(followed, shard, options.until));
     if (batch.length > 0) position = await applyBatch(connection, { ...options, schema, shard, from: position, batch });
+    options.onReplayed(batch);
     onProgress({ group: group.name, shard, position, newest: end });
     if (batch.length < all.length || position >= end) break;
   }
@@ -99,8 +110,10 @@ function positionOf(followed: FollowedCommit): number {
   return followed.kind === 'commit' ? followed.stored.position : followed.position;
 }
 
-function isInTime(followed: FollowedCommit, untilMs: number | null): boolean {
-  return untilMs === null || followed.kind !== 'commit' || Date.parse(followed.stored.commit.at) <= untilMs;
+function isBefore(followed: FollowedCommit, shard: number, until: ReplayEnd | null): boolean {
+  if (until === null) return true;
+  if (until.place?.shard === shard) return positionOf(followed) <= until.place.position;
+  return followed.kind !== 'commit' || Date.parse(followed.stored.commit.at) <= until.ms;
 }
 
 async function compareAll(

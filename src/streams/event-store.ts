@@ -24,6 +24,17 @@ export interface ReadRange {
   readonly atLeast?: number;
 }
 
+/** A commit as it was encoded, before it was sealed. */
+export interface PlainCommit {
+  readonly position: number;
+  readonly bytes: Uint8Array;
+}
+
+export interface PlainPage {
+  readonly commits: readonly PlainCommit[];
+  readonly more: boolean;
+}
+
 export interface CommitPage {
   readonly commits: readonly StoredCommit[];
   /** Whether more commits of the aggregate follow the last one. */
@@ -46,6 +57,8 @@ export interface EventStore {
   /** @throws LogUnavailableError when the outcome could not be found out within the store's deadline */
   append(ref: AggregateRef, expected: number, commit: Commit): Promise<AppendResult>;
   read(ref: AggregateRef, range: ReadRange): Promise<CommitPage>;
+  /** As `read`, byte for byte: what the chain of the aggregate is made of. */
+  readPlain(ref: AggregateRef, range: ReadRange): Promise<PlainPage>;
   /** Position of the newest commit, from the leader, never stale; 0 when the aggregate has none. */
   head(ref: AggregateRef): Promise<number>;
   /** As `head` for many at once, but possibly stale; by `refKey`, absent where there is none. For reconciling tails. */

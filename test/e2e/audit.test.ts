@@ -1,11 +1,13 @@
 import { jetstreamManager } from '@nats-io/jetstream';
 import { expect, test } from 'vitest';
 import { closeNats, connectNats } from '#src/streams/jetstream/connection.ts';
+import { encodeCursor } from '#src/streams/cursor.ts';
 import { subjectOf } from '#src/streams/subjects.ts';
 import { ArtifactClient } from '../support/artifacts.ts';
 import { agentHost } from '../support/agent-host.ts';
 import type { Ended } from '../support/agent-host.ts';
 import { AdminClient } from '../support/client.ts';
+import { newRef } from '../support/commits.ts';
 import { startHost } from '../support/host.ts';
 import type { Host } from '../support/host.ts';
 import { settledReadModels, withDatabase } from '../support/read-models.ts';
@@ -53,6 +55,13 @@ test('a replay equals the live rows, and shows every row that somebody has chang
   const before = await audit(host, 'replay', 'agents', '--until', '2020-01-01T00:00:00Z');
   expect(before.text).toMatch(/agents\.agent: only live: /);
   expect((await audit(host, 'replay', '--until', 'soon')).text).toMatch(/--until needs a time/);
+  // Up to a record: what its session had by then is there on both sides, and nothing of the session that came after.
+  const [record] = await tenant.items('a', { order: 'desc', limit: 1 });
+  const upTo = await audit(host, 'replay', 'sessions', '--until', record?.cursor ?? '');
+  expect(upTo.text).not.toMatch(/sessions\.history: only (live|replayed): \([^,]+,a,/);
+  expect(upTo.text).toMatch(/sessions\.session: only live: \([^,]+,c,/);
+  const foreign = encodeCursor(newRef(), { shard: 0, position: 3, index: 0 });
+  expect((await audit(host, 'replay', '--until', foreign)).text).toMatch(/a cursor of which the log has no record/);
 });
 
 test('the log is verified: a commit that nobody sealed, one that was moved and a gap are found and named', async () => {

@@ -1,9 +1,13 @@
 import { audit } from '../../projections/audit.ts';
+import type { ReplayEnd } from '../../projections/audit.ts';
+import { decodeCursor, placeInCursor } from '../../streams/cursor.ts';
+import type { EventPlace } from '../../streams/cursor.ts';
+import type { CommitSource } from '../../streams/event-store.ts';
 import type { Config } from '../config.ts';
 import { StartError } from '../start-error.ts';
 import { readArguments } from './arguments.ts';
 import { groupsNamed } from './rebuild.ts';
-import { progressPrinter } from './progress.ts';
+import { progressPrinter, throughput } from './progress.ts';
 import { besideRunningHost } from './running-host.ts';
 
 /** Rows that are printed one by one; the rest is counted. */
@@ -11,20 +15,29 @@ const SHOWN_MAX = 100;
 const ROW_CHARS = 300;
 
 /**
- * `agent-host audit replay [name] [--until <time>]`: rebuilds read models in a scratch schema and reports every row that
+ * `agent-host audit replay [name] [--until <time|cursor>]`: rebuilds read models in a scratch schema and reports every row that
  * differs from the live one. Exit code 1 when any does.
  */
 export async function auditReplay(config: Config, args: readonly string[]): Promise<number> {
-  const { name, untilMs } = readReplay(args);
+  const { values, words } = readArguments(args, { until: { type: 'string' } });
+  const [name] = words;
   const groups = groupsNamed(name);
   return await besideRunningHost(config, 'audit', async ({ log, pool, logger }) => {
+    const until = await readUntil(values.until, log.source);
     let found = 0;
     for (const group of groups) {
       const begun = performance.now();
       const progress = progressPrinter();
+      const counts = { commits: 0, events: 0 };
+      let rate = '';
       const { rows, differences } = await audit({
-        ...{ pool, source: log.source, group, logger, untilMs },
+        ...{ pool, source: log.source, group, logger, until },
         onProgress: progress.show,
+        onReplayed: (batch) => {
+          counts.commits += batch.length;
+          for (const one of batch) counts.events += one.kind === 'commit' ? one.stored.commit.events.length : 0;
+          rate = throughput(counts, begun);
+        },
         onDifference: ({ table, side, row }) => {
           found++;
           if (found <= SHOWN_MAX) process.stdout.write(`${table}: ${side}: ${row.slice(0, ROW_CHARS)}\n`);
@@ -32,17 +45,39 @@ export async function auditReplay(config: Config, args: readonly string[]): Prom
       });
       progress.done();
       const seconds = ((performance.now() - begun) / 1000).toFixed(1);
-      process.stdout.write(`${group.name}: ${rows} rows compared in ${seconds} s, ${differences} differ\n`);
+      process.stdout.write(
+        `${group.name}: ${rows} rows compared in ${seconds} s, ${differences} differ${rate === '' ? '' : ` (${rate})`}\n`,
+      );
     }
     return found === 0 ? 0 : 1;
   });
 }
 
-function readReplay(args: readonly string[]): { readonly name: string | undefined; readonly untilMs: number | null } {
-  const { values, words } = readArguments(args, { until: { type: 'string' } });
-  const [name] = words;
-  if (values.until === undefined) return { name, untilMs: null };
-  const untilMs = Date.parse(values.until);
-  if (Number.isNaN(untilMs)) throw new StartError('--until needs a time such as 2026-01-31T12:00:00Z');
-  return { name, untilMs };
+/** A time, or the cursor of a record: everything up to its commit, and of other streams up to the time of that. */
+async function readUntil(text: string | undefined, source: CommitSource): Promise<ReplayEnd | null> {
+  if (text === undefined) return null;
+  const place = placeInCursor(text);
+  const ms = place === null ? Date.parse(text) : await timeAt(source, place, text);
+  if (Number.isNaN(ms))
+    throw new StartError('--until needs a time such as 2026-01-31T12:00:00Z, or the cursor of a record');
+  return { ms, place };
+}
+
+async function timeAt(
+  source: CommitSource,
+  { shard, position, inherited }: EventPlace,
+  cursor: string,
+): Promise<number> {
+  const none = new StartError('--until names a cursor of which the log has no record');
+  if (shard >= source.shards || (await source.newest(shard, 'all')) < position) throw none;
+  const done = new AbortController();
+  const following = { shard, kinds: 'all', after: position - 1, signal: done.signal, buffer: 1 } as const;
+  for await (const [found] of source.follow(following)) {
+    done.abort();
+    if (found?.kind !== 'commit' || found.stored.position !== position) throw none;
+    // What a fork inherits lies in another session than the one that the cursor is bound to.
+    if (inherited === undefined && decodeCursor(found.stored.ref, cursor) === null) throw none;
+    return Date.parse(found.stored.commit.at);
+  }
+  throw none;
 }

@@ -1,4 +1,3 @@
-import { agentType, artifactType, budgetType, quotaType, sessionType, tenantType } from '../../commands/aggregate.ts';
 import { snapshotRef } from '../../commands/repository.ts';
 import { recordedPositions } from '../../projections/recorded.ts';
 import type { RecordedPosition } from '../../projections/recorded.ts';
@@ -6,6 +5,7 @@ import { ReadStoreUnavailableError } from '../../projections/unavailable.ts';
 import type { ChainProblem, ChainVerifier, Witness } from '../../streams/chain-verifier.ts';
 import { subjectOf } from '../../streams/subjects.ts';
 import type { Config } from '../config.ts';
+import { EVENT_SCHEMAS } from '../event-schemas.ts';
 import type { LogParts } from '../log.ts';
 import { readArguments } from './arguments.ts';
 import { progressPrinter, throughput } from './progress.ts';
@@ -20,9 +20,6 @@ const BUFFER = 500;
 /** How often an interruptible run writes down how far it has come, ms. */
 const SAVE_EVERY_MS = 15_000;
 
-const TYPES = [agentType, artifactType, budgetType, quotaType, sessionType, tenantType];
-export const SCHEMAS = Object.fromEntries(TYPES.map(({ kind, schemas }) => [kind, schemas]));
-
 /**
  * `agent-host audit verify [--state <file>]`: reads the whole log and checks that each aggregate is a chain of commits,
  * that every commit opens under its tenant's key in the place where it lies, that its events have their shape, and that
@@ -34,7 +31,7 @@ export async function auditVerify(config: Config, args: readonly string[]): Prom
   return await besideRunningHost(config, 'audit', async (host) => {
     const begun = performance.now();
     const interrupted = interruption(stateFile !== null);
-    const state = await VerifyState.load(stateFile, { schemas: SCHEMAS, shards: host.log.source.shards });
+    const state = await VerifyState.load(stateFile, { schemas: EVENT_SCHEMAS, shards: host.log.source.shards });
     const { verifier } = state;
     const before = { commits: verifier.commits, events: verifier.events };
     for (const witness of await snapshotWitnesses(host.log)) {

@@ -56,7 +56,8 @@ export async function readOrCreateSecret(path: string, make: () => string): Prom
   return text;
 }
 
-async function syncDirectory(path: string): Promise<void> {
+/** Makes what was renamed or linked in a directory outlast a power cut. */
+export async function syncDirectory(path: string): Promise<void> {
   const directory = await open(path, 'r');
   try {
     await directory.sync();

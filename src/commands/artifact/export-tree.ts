@@ -125,7 +125,8 @@ async function digested({ files, signal }: ExportInput): Promise<FileEntry[]> {
   return entries.toSorted(byPath);
 }
 
-function treeDigest(entries: readonly FileEntry[]): string {
+/** The digest of a folder: of its entries, sorted by path, as canonical JSON. */
+export function treeDigest(entries: readonly FileEntry[]): string {
   return sha256Hex(canonicalJson(entries));
 }
 

@@ -1,12 +1,12 @@
 import type { JetStreamManager, StoredMsg } from '@nats-io/jetstream';
 import { backoffMs, delay } from '../../lib/backoff.ts';
 import { faultPoint } from '../../lib/fault-points.ts';
-import type { Commit, StoredCommit } from '../commit.ts';
+import type { Commit } from '../commit.ts';
 import { LogUnavailableError } from '../event-store.ts';
 import { TenantErasedError } from '../keyring.ts';
 import { ErasedCommitError } from '../sealed-codec.ts';
 import type { CommitCodec } from '../sealed-codec.ts';
-import type { AppendResult, CommitPage, EventStore, ReadRange } from '../event-store.ts';
+import type { AppendResult, CommitPage, EventStore, PlainPage, ReadRange } from '../event-store.ts';
 import { bucketOf, refKey, refOfSubject, streamName, streamOf, subjectOf, escapeToken } from '../subjects.ts';
 import type { AggregateKind, AggregateRef } from '../subjects.ts';
 import { errors } from '@nats-io/transport-node';
@@ -40,6 +40,11 @@ const READ_TRY_MS = 1_000;
 const STALE_READ_TRIES = 5;
 /** The server answers at most so many subjects at once. */
 const HEADS_PER_REQUEST = 1_000;
+
+interface Page<T> {
+  readonly commits: readonly T[];
+  readonly more: boolean;
+}
 
 /** An append whose outcome is to be found out. */
 interface AppendTry {
@@ -192,9 +197,22 @@ export class JetStreamEventStore implements EventStore {
   }
 
   async read(ref: AggregateRef, range: ReadRange): Promise<CommitPage> {
+    const shard = this.shardOf(ref);
+    return await this.#read(ref, range, ({ seq, data }) => ({
+      ...{ ref, shard, position: seq },
+      ...this.#codec.decode(ref, data),
+    }));
+  }
+
+  async readPlain(ref: AggregateRef, range: ReadRange): Promise<PlainPage> {
+    return await this.#read(ref, range, ({ seq, data }) => ({ position: seq, bytes: this.#codec.open(ref, data) }));
+  }
+
+  /** A page of what `take` makes of each message; what is erased is left out. */
+  async #read<T>(ref: AggregateRef, range: ReadRange, take: (message: StoredMsg) => T): Promise<Page<T>> {
     let { after } = range;
     for (let attempt = 0; ; attempt++) {
-      const { commits, more, reached } = await this.#readOnce(ref, { ...range, after });
+      const { commits, more, reached } = await this.#readOnce(ref, { ...range, after }, take);
       const isWhole = more || range.atLeast === undefined || reached >= range.atLeast;
       // A page of nothing but erased commits is stepped over.
       if (isWhole && (commits.length > 0 || !more)) return { commits, more };
@@ -206,30 +224,27 @@ export class JetStreamEventStore implements EventStore {
     }
   }
 
-  async #readOnce(ref: AggregateRef, range: ReadRange): Promise<CommitPage & { readonly reached: number }> {
-    const shard = this.shardOf(ref);
+  async #readOnce<T>(
+    ref: AggregateRef,
+    range: ReadRange,
+    take: (message: StoredMsg) => T,
+  ): Promise<Page<T> & { readonly reached: number }> {
     const request = { seq: range.after + 1, next_by_subj: subjectOf(ref), batch: range.limit };
     const messages = await this.#tried(READ_DEADLINE_MS, async () => {
       this.#onRoundTrip('read');
-      return await directBatch(this.#manager, streamName(shard), request);
+      return await directBatch(this.#manager, this.#streamOf(ref), request);
     });
-    const commits: StoredCommit[] = [];
+    const commits: T[] = [];
     for (const message of messages) {
       if (!this.#codec.isReady(message.data)) await this.#codec.prepare(ref, message.data);
-      const decoded = this.#decoded(ref, message);
-      if (decoded !== null) commits.push({ ref, shard, position: message.seq, ...decoded });
+      try {
+        commits.push(take(message));
+      } catch (error) {
+        if (!(error instanceof ErasedCommitError)) throw error;
+      }
     }
     const last = messages.at(-1);
     return { commits, more: (last?.pending ?? 0) > 0, reached: last?.seq ?? range.after };
-  }
-
-  #decoded(ref: AggregateRef, message: StoredMsg): ReturnType<CommitCodec['decode']> | null {
-    try {
-      return this.#codec.decode(ref, message.data);
-    } catch (error) {
-      if (error instanceof ErasedCommitError) return null;
-      throw error;
-    }
   }
 
   async head(ref: AggregateRef): Promise<number> {
