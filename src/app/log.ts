@@ -3,6 +3,7 @@ import { SealedSecrets } from '../drivers/secrets/sealed-secrets.ts';
 import type { Logger } from '../lib/logger.ts';
 import { createCodec } from '../streams/codec.ts';
 import type { Codec } from '../streams/codec.ts';
+import { LogUnavailableError } from '../streams/event-store.ts';
 import type { CommitSource, EventStore } from '../streams/event-store.ts';
 import { JetStreamCommitSource } from '../streams/jetstream/commit-source.ts';
 import { closeNats, connectNats, NatsSetupError, watchConnection } from '../streams/jetstream/connection.ts';
@@ -118,6 +119,9 @@ async function plainly<T>(open: () => Promise<T>): Promise<T> {
     return await open();
   } catch (cause) {
     if (cause instanceof NatsSetupError) throw new StartError(cause.message, { cause });
+    if (cause instanceof LogUnavailableError) {
+      throw new StartError(`NATS does not answer (${cause.message}); check that most of its servers run`, { cause });
+    }
     if (cause instanceof WrongHostKeyError) {
       throw new StartError(
         'the key of AGENT_HOST_KEK_FILE, or of the kek file in the data directory, is not the one that this installation was made with; put the right key there, without it nothing that is stored can be read',

@@ -1,8 +1,10 @@
 import { randomBytes } from 'node:crypto';
 import type { KeyObject } from 'node:crypto';
 import type { Logger } from '../lib/logger.ts';
+import { delay } from '../lib/backoff.ts';
 import { sha256Hex } from '../lib/hash.ts';
 import { KEY_BYTES, open, seal, sealingKey } from '../lib/sealed-box.ts';
+import { LogUnavailableError } from './event-store.ts';
 import type { KeyValue, KeyValueChange } from './key-value.ts';
 import { escapeToken, unescapeToken } from './subjects.ts';
 
@@ -55,6 +57,7 @@ interface Erasure {
 const CHECK = 'check';
 const CHECK_CONTEXT = 'host key check';
 const SWAPS_MAX = 20;
+const SWAP_PAUSE_MS = 50;
 const KEY_ID_BYTES = 8;
 /** First byte of sealed bytes; JSON never begins with it. */
 export const SEALED_MARK = 0xa1;
@@ -203,12 +206,17 @@ export class Keyring {
 
   async #checkHostKey(): Promise<void> {
     const value = seal(this.#hostKey, Buffer.alloc(0), { context: CHECK_CONTEXT }).toString('base64');
-    const revision = await this.#bucket.swap(CHECK, value, { expected: 0 });
-    if (revision !== null) return;
-    const present = await this.#bucket.get(CHECK);
-    if (!isHostKeyOf(this.#hostKey, present?.value ?? '')) {
-      throw new WrongHostKeyError('the Host key is another than the one that this installation was made with');
+    for (let attempt = 0; attempt < SWAPS_MAX; attempt++) {
+      const present = await this.#bucket.get(CHECK);
+      if (present !== null) {
+        if (isHostKeyOf(this.#hostKey, present.value)) return;
+        throw new WrongHostKeyError('the Host key is another than the one that this installation was made with');
+      }
+      if ((await this.#bucket.swap(CHECK, value, { expected: 0 })) !== null) return;
+      // Refused, and yet there may be nothing to read: another node is writing it at this moment.
+      await delay(SWAP_PAUSE_MS);
     }
+    throw new LogUnavailableError('the entry of the Host key can be neither written nor read');
   }
 
   /** One request at a time for each tenant. */

@@ -1,9 +1,10 @@
 import { delay } from '#src/lib/backoff.ts';
+import { budgetList } from '#src/http/wire/budgets.ts';
 import { interactionList } from '#src/http/wire/interactions.ts';
 import type { TenantClient } from '../support/client.ts';
 import type { Random } from '../support/random.ts';
 import type { Sender } from './sender.ts';
-import { SESSION_TOKENS } from './world.ts';
+import { SESSION_TOKENS, TENANT_TOKENS } from './world.ts';
 
 export interface PeopleOptions {
   readonly tenant: TenantClient;
@@ -14,7 +15,6 @@ export interface PeopleOptions {
 }
 
 const PAUSE_MS = 300;
-const RAISED_TOKENS = 100;
 
 /** People who answer what is asked of them: approvals, budgets, and what is uncertain. They look until they are stopped. */
 export async function people(options: PeopleOptions): Promise<void> {
@@ -36,11 +36,17 @@ async function answerInbox({ tenant, sender, random }: PeopleOptions): Promise<v
       await sender.command(sessionId, { type: 'approve', interactionId, approved: random.int(0, 4) > 0 });
       continue;
     }
-    // What is raised is counted from the limit that is passed, which grows with every answer.
-    const raise = { limitTokens: SESSION_TOKENS * random.int(2, RAISED_TOKENS) };
-    const value = budgetId === undefined ? 'yes' : random.int(0, 3) > 0 ? { raise } : { raise: false };
+    const limitTokens = budgetId === undefined ? null : await raisedLimit(tenant, budgetId);
+    const value = limitTokens === null ? 'yes' : { raise: random.int(0, 3) > 0 ? { limitTokens } : false };
     await sender.command(sessionId, { type: 'respond', interactionId, value });
   }
+}
+
+/** Somewhat more than has been spent. */
+async function raisedLimit(tenant: TenantClient, budgetId: string): Promise<number> {
+  const answer = await tenant.request({ path: '/v1/tenant/budgets' }).catch(() => null);
+  const budgets = answer?.status === 200 ? budgetList.parse(answer.json).budgets : [];
+  return (budgets.find(({ id }) => id === budgetId)?.spentTokens ?? TENANT_TOKENS) + SESSION_TOKENS;
 }
 
 /** Of an effect nobody knows the end of: mostly it is run again, sometimes it counts as failed. */

@@ -3,9 +3,10 @@ import type { EventRecord, TenantClient } from '../support/client.ts';
 import { audit } from '../support/cluster/audit.ts';
 import type { Cluster } from '../support/cluster/cluster.ts';
 import { until } from '../support/wait-until.ts';
+import { artifactList } from '#src/http/wire/artifacts.ts';
 import { budgetList } from '#src/http/wire/budgets.ts';
 import { checkCommands, checkFiles, checkSession, checkSpending, compareOrder } from './checks.ts';
-import type { CommandCheck, Counted, StoredCommand } from './checks.ts';
+import type { CommandCheck, Counted, StoredCommand, StoredFile } from './checks.ts';
 import { readLog } from './evidence.ts';
 import type { Evidence, LoggedSession } from './evidence.ts';
 import { StreamReader } from './readers.ts';
@@ -31,6 +32,7 @@ interface Run extends Rest {
 }
 
 const FRESH_MS = 60_000;
+const FILES_PAGE = 50;
 
 export async function verdictOf(run: Run): Promise<Verdict> {
   const { cluster, world, record, readers, restless, exits, faults } = run;
@@ -127,24 +129,32 @@ const ids = (items: readonly EventRecord[]): string[] => items.map(({ eventId })
 async function checkedFiles(tenant: TenantClient, { record }: Run): Promise<CommandCheck> {
   const client = new ArtifactClient(tenant);
   const look = async (): Promise<CommandCheck> => {
-    const list = await client.list();
-    const stored = await Promise.all(
-      list.map(async ({ artifactId, name }) => {
-        const { bytes } = await client.content(artifactId);
-        return { name, size: bytes.length };
-      }),
-    );
+    const stored = await storedFiles(client);
     return checkFiles(record.files, stored, (await client.use()).usedBytes);
   };
-  const right = await until(
-    'the files are right',
-    async () => {
-      const check = await look();
-      return check.problems.length === 0 && check;
-    },
-    FRESH_MS,
-  ).catch(() => null);
+  const rightLook = async (): Promise<CommandCheck | false> => {
+    const check = await look();
+    return check.problems.length === 0 && check;
+  };
+  const right = await until('the files are right', rightLook, FRESH_MS).catch(() => null);
   return right ?? (await look());
+}
+
+/** Every file of the tenant, with the bytes that a download of it gives. */
+async function storedFiles(client: ArtifactClient): Promise<StoredFile[]> {
+  const files: StoredFile[] = [];
+  for (let cursor: string | null = null; ;) {
+    const query: string = cursor === null ? '' : `&cursor=${encodeURIComponent(cursor)}`;
+    const answer = await client.tenant.request({ path: `/v1/artifacts?limit=${FILES_PAGE}${query}` });
+    const page = artifactList.parse(answer.json);
+    const sizes = page.artifacts.map(async ({ artifactId, name }) => {
+      const { bytes } = await client.content(artifactId);
+      return { name, size: bytes.length };
+    });
+    files.push(...(await Promise.all(sizes)));
+    if (page.nextCursor === null) return files;
+    cursor = page.nextCursor;
+  }
 }
 
 /** The ledger shows every call that the log has, and the budgets have counted what it shows. */

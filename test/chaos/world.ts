@@ -16,7 +16,7 @@ const TOOLS = [
   { name: 'careful', inputSchema: { type: 'object' }, approval: 'always' },
 ];
 /** Far away: it is there so that every call is counted. */
-const TENANT_TOKENS = 1_000_000_000;
+export const TENANT_TOKENS = 1_000_000_000;
 /** Near: turns pause at it until somebody raises it. */
 export const SESSION_TOKENS = 2_000;
 const BUDGETED_SESSIONS = 2;

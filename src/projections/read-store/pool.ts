@@ -1,5 +1,6 @@
+import { createPgDriverFactory } from '@slonik/pg-driver';
 import { createPool, SchemaValidationError, sql } from 'slonik';
-import type { DatabasePool, Interceptor } from 'slonik';
+import type { DatabasePool, Driver, DriverFactory, Interceptor } from 'slonik';
 import { ReadStoreUnavailableError } from '../unavailable.ts';
 
 /** The pool of connections, by its own name: only the read side knows which library gives it. */
@@ -24,6 +25,7 @@ export async function openReadStore(options: ReadStoreOptions): Promise<ReadStor
   return await createPool(options.url, {
     // Positions are sequences of a stream: far below 2^53, and numbers everywhere else.
     typeParsers: [{ name: 'int8', parse: Number }],
+    driverFactory: whenNeeded(createPgDriverFactory()),
     captureStackTrace: false,
     connectionRetryLimit: 0,
     connectionTimeout: 2_000,
@@ -36,6 +38,26 @@ export async function openReadStore(options: ReadStoreOptions): Promise<ReadStor
     transactionRetryLimit: 2,
     interceptors: [counting, checkingRows],
   });
+}
+
+/**
+ * The driver asks the database for its types when it is made. This one is made for the first connection, so that a pool
+ * can be opened while the database is away.
+ */
+function whenNeeded(make: DriverFactory): DriverFactory {
+  return async (options) => {
+    let made: Promise<Driver> | null = null;
+    const createClient = async (): ReturnType<Driver['createClient']> => {
+      made ??= make(options);
+      try {
+        return await (await made).createClient();
+      } catch (error) {
+        made = null;
+        throw error;
+      }
+    };
+    return await Promise.resolve({ createClient });
+  };
 }
 
 /** Rows are held against the schema of their statement: a column that changed its type is found here, not further on. */

@@ -3,12 +3,16 @@ import type { JetStreamManager, StreamConfig } from '@nats-io/jetstream';
 import { Kvm } from '@nats-io/kv';
 import type { KV } from '@nats-io/kv';
 import type { NatsConnection } from '@nats-io/transport-node';
+import { delay } from '../../lib/backoff.ts';
 import { BUCKETS, streamName, streamOf } from '../subjects.ts';
 import { NatsSetupError } from './connection.ts';
 import { ApiCode, apiCode } from './errors.ts';
 import { RESTORE_MARK } from './stream-archive.ts';
 
 const NANOS_PER_MS = 1_000_000;
+/** An election takes 4 to 9 s (anchors/nats-event-store.md, section 6). */
+const LED_WITHIN_MS = 20_000;
+const LED_LOOK_MS = 50;
 
 export interface TopologyOptions {
   /** Number of `EVT_k` streams; fixed when the installation is made. */
@@ -57,6 +61,7 @@ export async function ensureTopology(connection: NatsConnection, options: Topolo
     // Read from the leader only: a replica that is behind would take a data key for missing.
     kvm.create('SECRETS', { ...bucket, allow_direct: false }),
   ]);
+  await allLed(manager);
   return { manager, buckets: { directory, snapshots, leases, secrets } };
 }
 
@@ -69,6 +74,25 @@ async function checkRestored(manager: JetStreamManager): Promise<void> {
     throw error;
   }
   throw new NatsSetupError('A restore into this NATS has not ended. Wait for it, or run agent-host restore again.');
+}
+
+/**
+ * Waits until every stream has a leader: one that has just been made, by this node or another, or whose servers have just
+ * started, takes nothing before.
+ */
+async function allLed(manager: JetStreamManager): Promise<void> {
+  const deadline = Date.now() + LED_WITHIN_MS;
+  for (;;) {
+    const waiting: string[] = [];
+    for await (const { config, cluster } of manager.streams.list()) {
+      if (cluster?.name !== undefined && (cluster.leader ?? '') === '') waiting.push(config.name);
+    }
+    if (waiting.length === 0) return;
+    if (Date.now() >= deadline) {
+      throw new NatsSetupError(`NATS has no leader for ${waiting.join(', ')}. Check that most of its servers run.`);
+    }
+    await delay(LED_LOOK_MS);
+  }
 }
 
 /** The number of streams decides where a session's history lies: a start with another number would not find it. */
