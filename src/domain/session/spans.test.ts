@@ -76,6 +76,13 @@ describe('the spans of a turn', () => {
     expect(tool).toMatchObject({ parent: 'turn', key: 'tool careful-0', error: null });
     expect(tool).toMatchObject({ startedAt: after(1_000), endedAt: after(86_402_000) });
     expect(tool.attributes).toMatchObject({ 'gen_ai.tool.name': 'careful', 'gen_ai.tool.call.id': 'careful-0' });
+    // The call that follows from the result began with it, not with the turn.
+    later(scenario).answer('Paid.');
+    const calls = scenario.spans.filter(({ kind }) => kind === 'client');
+    expect(calls.map(({ startedAt, endedAt }) => [startedAt, endedAt])).toEqual([
+      [START, after(1_000)],
+      [after(86_402_000), after(86_403_000)],
+    ]);
   });
 
   test('a call whose worker died ends as lost when another takes over, and its twin is another span', () => {
