@@ -28,7 +28,7 @@ export function writeSide({ log, config, metrics, traced, logger }: WriteSidePar
   const tenants = new Repository({ type: tenantType, store: log.store, cacheBytes: small });
   const agents = new Repository({ type: agentType, store: log.store, cacheBytes: small });
   const snapshotted = { store: log.store, snapshots: log.folds, onSnapshotError };
-  const budgets = new Repository({ type: budgetType, ...snapshotted, snapshots: log.snapshots, cacheBytes: small });
+  const budgets = new Repository({ type: budgetType, ...snapshotted, cacheBytes: small });
   const onAppended: Recorded = (before, stored) => {
     metrics.recorded(stored.commit);
     traced?.(before, stored);
