@@ -12,8 +12,11 @@ test(
   { timeout: MINUTES * 60_000 + AROUND_MS },
   async () => {
     const random = seededRandom('chaos');
-    const lines: string[] = [];
-    const verdict = await runChaos({ random, forMs: MINUTES * 60_000, report: (line) => lines.push(line) });
+    const verdict = await runChaos({
+      random,
+      forMs: MINUTES * 60_000,
+      report: (line) => process.stdout.write(`${line}\n`),
+    });
     process.stdout.write(`${reportOf(verdict, { seed: random.seed, minutes: MINUTES })}\n`);
     expect(verdict.problems).toEqual([]);
     expect(verdict).toMatchObject({ lost: 0, doubled: 0, reordered: 0 });
