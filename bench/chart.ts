@@ -1,11 +1,11 @@
 import type { Goal } from './row.ts';
 
-const WIDTH = 900;
+const WIDTH = 960;
 const LINE = 30;
 const TOP = 64;
 const BOTTOM = 34;
 /** Where the bars begin, and how wide the widest is. */
-const LEFT = 330;
+const LEFT = 360;
 const BARS = 380;
 /** The chart ends at so many times the target; a longer bar is cut and says so. */
 const TIMES_MAX = 2;

@@ -186,9 +186,7 @@ function lines(large: Figures, small: Figures, count: number): readonly Measure[
       ratio: ratio.toFixed(2),
       target: bounded ? `ratio ≤ ${RATIO_MAX}` : 'none: a figure to look at',
       met: !bounded || ratio <= RATIO_MAX,
-      goals: bounded
-        ? [{ label: `1M ${what}, against 1,000`, value: ratio, target: RATIO_MAX, unit: '', better: 'less' }]
-        : [],
+      goals: bounded ? [{ label: `1M ${what}`, value: ratio, target: RATIO_MAX, unit: '', better: 'less' }] : [],
     };
   };
   const memory = (bytes: number): string => `${(bytes / MIB).toFixed(0)} MiB`;
