@@ -2,8 +2,8 @@ import { sql } from 'slonik';
 import type { DatabasePoolConnection } from 'slonik';
 import { z } from 'zod';
 import type { FollowedCommit } from '../streams/event-store.ts';
-import { readCheckpoint } from './checkpoint.ts';
-import { makeBeside } from './rebuild.ts';
+import { auditedIn, FencedError, readCheckpoint } from './checkpoint.ts';
+import { exists, makeBeside } from './rebuild.ts';
 import type { RebuildOptions } from './rebuild.ts';
 import { applyBatch, BATCH_MAX } from './runner.ts';
 
@@ -31,6 +31,8 @@ export interface ReplayEnd {
 export interface AuditOptions extends RebuildOptions {
   /** Null: where the live read model is. */
   readonly until: ReplayEnd | null;
+  /** The program's version: what another one has replayed is not gone on with. */
+  readonly version: string;
   /** Told of each batch that was replayed. */
   readonly onReplayed: (batch: readonly FollowedCommit[]) => void;
   readonly onDifference: (difference: Difference) => void;
@@ -42,35 +44,84 @@ const textRow = z.object({ row: z.string() });
 
 /**
  * Replays the log into a scratch schema and compares it row for row with the live read model, as that stood when the
- * audit began: a snapshot of the database holds it still, while projectors and readers go on.
+ * audit began: a snapshot of the database holds it still, while projectors and readers go on. An audit that was
+ * interrupted leaves its schema, and the next one goes on in it.
+ * @throws FencedError when another audit of the group is under way, or a tenant was deleted meanwhile
  */
 export async function audit(options: AuditOptions): Promise<Audit> {
-  const { pool, group } = options;
-  const scratch = `${group.name}_audit`;
+  const { pool } = options;
   // By hand: two connections work at the same time here, which the library's transactions refuse.
   return await pool.connect(async (live) => {
     await live.query(sql.unsafe`begin isolation level repeatable read read only`);
     try {
-      return await pool.connect(async (connection) => await replayBeside(live, connection, options, scratch));
+      return await pool.connect(async (connection) => await auditAlone(live, connection, options));
     } finally {
       await live.query(sql.unsafe`rollback`);
     }
   });
 }
 
-async function replayBeside(
+async function auditAlone(
   live: DatabasePoolConnection,
   connection: DatabasePoolConnection,
   options: AuditOptions,
-  scratch: string,
 ): Promise<Audit> {
-  await makeBeside(connection, options.group, scratch);
+  const { group } = options;
+  const scratch = auditedIn(group);
+  const lock = sql.fragment`hashtextextended(${`audit.${group.name}`}, 0)`;
+  const isAlone = await connection.oneFirst(
+    sql.type(z.object({ alone: z.boolean() }))`select pg_try_advisory_lock(${lock}) as alone`,
+  );
+  if (!isAlone) throw new FencedError(`another audit of ${group.name} is under way; wait for it`);
   try {
+    if (!(await isBegun(live, connection, options))) await begin(connection, options);
     await replay(live, connection, options, scratch);
-    return await compareAll(live, connection, options, scratch);
+    const result = await compareAll(live, connection, options, scratch);
+    await connection.query(sql.unsafe`drop schema ${sql.identifier([scratch])} cascade`);
+    return result;
+  } catch (error) {
+    if (await exists(connection, scratch)) throw error;
+    throw new FencedError(`a tenant was deleted during the audit of ${group.name}; run it again`, { cause: error });
   } finally {
-    await connection.query(sql.unsafe`drop schema if exists ${sql.identifier([scratch])} cascade`);
+    await connection.query(sql.unsafe`select pg_advisory_unlock(${lock})`);
   }
+}
+
+/** What a scratch schema is made for: another version may make other rows, and another end is no end of this replay. */
+function purposeOf({ version, until }: AuditOptions): string {
+  return JSON.stringify({ version, until });
+}
+
+/** Whether an audit like this one was interrupted, and the live read model has not gone back since. */
+async function isBegun(
+  live: DatabasePoolConnection,
+  connection: DatabasePoolConnection,
+  options: AuditOptions,
+): Promise<boolean> {
+  const { group, source } = options;
+  const scratch = auditedIn(group);
+  const purpose = await connection.maybeOneFirst(
+    sql.type(z.object({ purpose: z.string().nullable() }))`
+      select obj_description(oid, 'pg_namespace') as purpose from pg_namespace where nspname = ${scratch}`,
+  );
+  if (purpose !== purposeOf(options)) return false;
+  for (let shard = 0; shard < source.shards; shard++) {
+    const [replayed, end] = [
+      await readCheckpoint(connection, scratch, shard),
+      await readCheckpoint(live, group.name, shard),
+    ];
+    if (replayed > end) return false;
+  }
+  return true;
+}
+
+async function begin(connection: DatabasePoolConnection, options: AuditOptions): Promise<void> {
+  const scratch = auditedIn(options.group);
+  await makeBeside(connection, options.group, scratch);
+  // Last: a schema without it was not made to its end.
+  await connection.query(
+    sql.unsafe`comment on schema ${sql.identifier([scratch])} is ${sql.literalValue(purposeOf(options))}`,
+  );
 }
 
 /** Each stream up to the checkpoint that the snapshot shows: both sides have read the same commits then. */
@@ -93,9 +144,10 @@ async function replayStream(
   { schema, shard, end }: { readonly schema: string; readonly shard: number; readonly end: number },
 ): Promise<void> {
   const { source, group, onProgress } = options;
+  let position = await readCheckpoint(connection, schema, shard);
+  if (position >= end) return;
   const done = new AbortController();
-  const following = { shard, kinds: group.kinds, after: 0, signal: done.signal, buffer: BATCH_MAX };
-  let position = 0;
+  const following = { shard, kinds: group.kinds, after: position, signal: done.signal, buffer: BATCH_MAX };
   for await (const all of source.follow(following)) {
     const batch = all.filter((followed) => positionOf(followed) <= end && isBefore(followed, shard, options.until));
     if (batch.length > 0) position = await applyBatch(connection, { ...options, schema, shard, from: position, batch });
@@ -126,14 +178,17 @@ async function compareAll(
   for (const table of [...options.group.tables, 'parked']) {
     const name = `${options.group.name}.${table}`;
     await connection.query(sql.unsafe`begin`);
-    const sides = [rowsOf(snapshot, [options.group.name, table]), rowsOf(connection, [scratch, table])] as const;
-    for await (const { side, row } of merged(...sides)) {
-      if (side !== 'only replayed') total.rows++;
-      if (side === 'both') continue;
-      total.differences++;
-      options.onDifference({ table: name, side, row });
+    try {
+      const sides = [rowsOf(snapshot, [options.group.name, table]), rowsOf(connection, [scratch, table])] as const;
+      for await (const { side, row } of merged(...sides)) {
+        if (side !== 'only replayed') total.rows++;
+        if (side === 'both') continue;
+        total.differences++;
+        options.onDifference({ table: name, side, row });
+      }
+    } finally {
+      await connection.query(sql.unsafe`rollback`);
     }
-    await connection.query(sql.unsafe`rollback`);
   }
   return total;
 }

@@ -12,6 +12,9 @@ export const besideOf = (group: ProjectionGroup): string => `${group.name}_next`
 /** The schema that a rebuild has taken the place of, until it is dropped. */
 export const replacedOf = (group: ProjectionGroup): string => `${group.name}_old`;
 
+/** The schema that an audit fills; one that was interrupted leaves it, and goes on in it. */
+export const auditedIn = (group: ProjectionGroup): string => `${group.name}_audit`;
+
 /** How far a group has read a stream; 0 before its first commit. */
 export async function readCheckpoint(connection: CommonQueryMethods, schema: string, shard: number): Promise<number> {
   const row = z.object({ position: z.int() });

@@ -1,6 +1,6 @@
 import { sql } from 'slonik';
 import { escapeToken } from '../streams/subjects.ts';
-import { besideOf, holdGroup, replacedOf } from './checkpoint.ts';
+import { auditedIn, besideOf, holdGroup, replacedOf } from './checkpoint.ts';
 import type { ProjectionGroup } from './projection.ts';
 import { reading } from './read-store/pool.ts';
 import type { ReadStore } from './read-store/pool.ts';
@@ -8,7 +8,7 @@ import type { ReadStore } from './read-store/pool.ts';
 /**
  * Removes a tenant's rows from every read model. Its commits are gone from the log, so a rebuild gives the same; the
  * group is held meanwhile, so that no projector or swap works on the same rows. A rebuild that is under way has read some
- * of those commits and has others in hand: what it has made goes, and it fails and says so.
+ * of those commits and has others in hand: what it has made goes, and it fails and says so. So does an audit.
  */
 export async function eraseRows(pool: ReadStore, groups: readonly ProjectionGroup[], tenant: string): Promise<void> {
   for (const group of groups) {
@@ -27,9 +27,11 @@ export async function eraseRows(pool: ReadStore, groups: readonly ProjectionGrou
           await transaction.query(sql.unsafe`drop schema if exists ${sql.identifier([besideOf(group)])} cascade`);
         }),
     );
-    // What a rebuild has replaced, and left behind when it was killed.
-    await reading(
-      async () => await pool.query(sql.unsafe`drop schema if exists ${sql.identifier([replacedOf(group)])} cascade`),
-    );
+    // What a rebuild has replaced, or an audit replayed, and left behind when it was killed.
+    for (const schema of [replacedOf(group), auditedIn(group)]) {
+      await reading(
+        async () => await pool.query(sql.unsafe`drop schema if exists ${sql.identifier([schema])} cascade`),
+      );
+    }
   }
 }

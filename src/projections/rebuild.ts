@@ -44,7 +44,8 @@ export async function rebuild(options: RebuildOptions): Promise<void> {
   });
 }
 
-async function exists(connection: DatabasePoolConnection, schema: string): Promise<boolean> {
+/** Whether a schema is there. */
+export async function exists(connection: DatabasePoolConnection, schema: string): Promise<boolean> {
   return await connection.exists(sql.unsafe`select from pg_namespace where nspname = ${schema}`);
 }
 

@@ -5,6 +5,7 @@ import type { EventPlace } from '../../streams/cursor.ts';
 import type { CommitSource } from '../../streams/event-store.ts';
 import type { Config } from '../config.ts';
 import { StartError } from '../start-error.ts';
+import { version } from '../version.ts';
 import { readArguments } from './arguments.ts';
 import { groupsNamed } from './rebuild.ts';
 import { progressPrinter, throughput } from './progress.ts';
@@ -16,7 +17,7 @@ const ROW_CHARS = 300;
 
 /**
  * `agent-host audit replay [name] [--until <time|cursor>]`: rebuilds read models in a scratch schema and reports every row that
- * differs from the live one. Exit code 1 when any does.
+ * differs from the live one. Exit code 1 when any does. One that was interrupted goes on where it was.
  */
 export async function auditReplay(config: Config, args: readonly string[]): Promise<number> {
   const { values, words } = readArguments(args, { until: { type: 'string' } });
@@ -24,6 +25,7 @@ export async function auditReplay(config: Config, args: readonly string[]): Prom
   const groups = groupsNamed(name);
   return await besideRunningHost(config, 'audit', async ({ log, pool, logger }) => {
     const until = await readUntil(values.until, log.source);
+    const program = await version();
     let found = 0;
     for (const group of groups) {
       const begun = performance.now();
@@ -31,7 +33,7 @@ export async function auditReplay(config: Config, args: readonly string[]): Prom
       const counts = { commits: 0, events: 0 };
       let rate = '';
       const { rows, differences } = await audit({
-        ...{ pool, source: log.source, group, logger, until },
+        ...{ pool, source: log.source, group, logger, until, version: program },
         onProgress: progress.show,
         onReplayed: (batch) => {
           counts.commits += batch.length;

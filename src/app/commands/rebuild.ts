@@ -1,4 +1,3 @@
-import { FencedError } from '../../projections/checkpoint.ts';
 import type { ProjectionGroup } from '../../projections/projection.ts';
 import { rebuild } from '../../projections/rebuild.ts';
 import type { Config } from '../config.ts';
@@ -14,18 +13,14 @@ import { besideRunningHost } from './running-host.ts';
 export async function rebuildProjections(config: Config, name: string | undefined): Promise<number> {
   const groups = groupsNamed(name);
   return await besideRunningHost(config, 'rebuild', async ({ log, pool, logger }) => {
-    try {
-      for (const group of groups) {
-        const begun = performance.now();
-        const progress = progressPrinter();
-        await rebuild({ pool, source: log.source, group, logger, onProgress: progress.show });
-        progress.done();
-        process.stdout.write(`${group.name}: rebuilt in ${((performance.now() - begun) / 1000).toFixed(1)} s\n`);
-      }
-      return 0;
-    } catch (error) {
-      throw error instanceof FencedError ? new StartError(error.message) : error;
+    for (const group of groups) {
+      const begun = performance.now();
+      const progress = progressPrinter();
+      await rebuild({ pool, source: log.source, group, logger, onProgress: progress.show });
+      progress.done();
+      process.stdout.write(`${group.name}: rebuilt in ${((performance.now() - begun) / 1000).toFixed(1)} s\n`);
     }
+    return 0;
   });
 }
 

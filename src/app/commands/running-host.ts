@@ -1,5 +1,6 @@
 import { createLogger } from '../../lib/logger.ts';
 import type { Logger } from '../../lib/logger.ts';
+import { FencedError } from '../../projections/checkpoint.ts';
 import { openReadStore } from '../../projections/read-store/pool.ts';
 import type { ReadStore } from '../../projections/read-store/pool.ts';
 import type { Config } from '../config.ts';
@@ -40,6 +41,9 @@ export async function besideRunningHost<T>(
     const pool = await openReadStore({ url: databaseUrl, maximumConnections: CONNECTIONS });
     stack.defer('read store', async () => await pool.end());
     return await work({ log, pool, logger });
+  } catch (error) {
+    // It met other work on the same read models: nothing is wrong, and its message says what to do.
+    throw error instanceof FencedError ? new StartError(error.message, { cause: error }) : error;
   } finally {
     await stack.unwind();
   }

@@ -1,0 +1,104 @@
+import { beforeAll, expect, test } from 'vitest';
+import { newId } from '#src/lib/ids.ts';
+import { audit } from '#src/projections/audit.ts';
+import type { Audit, AuditOptions } from '#src/projections/audit.ts';
+import { eraseRows } from '#src/projections/erase.ts';
+import type { ReadStore } from '#src/projections/read-store/pool.ts';
+import { BATCH_MAX } from '#src/projections/runner.ts';
+import type { StoredCommit } from '#src/streams/commit.ts';
+import { capturedLog } from '../support/logger.ts';
+import { seededRandom } from '../support/random.ts';
+import { randomHistory } from '../support/random-sessions.ts';
+import { followed, groupOf, project } from '../support/read-side.ts';
+import { useServers } from '../support/servers.ts';
+
+const random = seededRandom('projections-audit');
+const sessions = groupOf('sessions');
+const servers = useServers({ postgres: true });
+const tenant = newId('tn');
+const commits: StoredCommit[] = [];
+
+beforeAll(async () => {
+  const heads = new Map<string, number>();
+  for (const { ref, commit } of randomHistory(random, { sessions: 5, commits: 2 * BATCH_MAX + 1, tenant }).commits) {
+    const result = await servers.log.store.append(ref, heads.get(ref.id) ?? 0, commit);
+    if (result.kind !== 'appended') throw new Error('a conflict with nobody');
+    heads.set(ref.id, result.position);
+    commits.push({ ref, commit, shard: 0, position: result.position, hash: result.hash });
+  }
+});
+
+/** A database in which the read models are as far as the log. */
+async function projected(): Promise<AsyncDisposable & { readonly pool: ReadStore; schemas(): Promise<string[]> }> {
+  const database = await servers.postgres.migrated();
+  const pool = await database.pool();
+  await project(pool, sessions, { from: 0, commits: commits.map(followed) });
+  return {
+    pool,
+    schemas: async () =>
+      (await database.query<{ name: string }>('select nspname as name from pg_namespace')).map(({ name }) => name),
+    [Symbol.asyncDispose]: async () => await database[Symbol.asyncDispose](),
+  };
+}
+
+/** Audits, and fails after so many batches. `replayed`: the commits that this audit has read. */
+async function audited(
+  pool: ReadStore,
+  options: Partial<AuditOptions> & { readonly failAfter?: number } = {},
+): Promise<{ readonly replayed: number; readonly result: Audit | Error }> {
+  const { logger } = capturedLog();
+  let [batches, replayed] = [0, 0];
+  const onReplayed = (batch: readonly unknown[]): void => {
+    replayed += batch.length;
+    batches += 1;
+    if (batches === options.failAfter) throw new Error('interrupted');
+  };
+  const defaults = { pool, source: servers.log.source, group: sessions, logger, until: null, version: '1' };
+  const ignored = { onProgress: () => undefined, onDifference: () => undefined };
+  const result = await audit({ ...defaults, ...ignored, ...options, onReplayed }).catch((error: unknown) => {
+    if (error instanceof Error) return error;
+    throw error;
+  });
+  return { replayed, result };
+}
+
+test('an audit that was interrupted is gone on with, and leaves nothing behind when it is over', async () => {
+  await using database = await projected();
+  const { pool } = database;
+  const interrupted = await audited(pool, { failAfter: 1 });
+  expect(interrupted.result).toMatchObject({ message: 'interrupted' });
+  expect(await database.schemas()).toContain('sessions_audit');
+  const rest = await audited(pool);
+  expect(rest.result).toMatchObject({ differences: 0 });
+  expect(interrupted.replayed + rest.replayed).toBe(commits.length);
+  expect(await database.schemas()).not.toContain('sessions_audit');
+  expect((await audited(pool)).replayed).toBe(commits.length);
+});
+
+test('what was replayed to another end, or by another version, is replayed anew', async () => {
+  await using database = await projected();
+  const end = { ms: Date.now(), place: null };
+  await audited(database.pool, { failAfter: 1 });
+  expect(await audited(database.pool, { until: end })).toMatchObject({ replayed: commits.length });
+  await audited(database.pool, { failAfter: 1 });
+  expect(await audited(database.pool, { version: '2' })).toMatchObject({ replayed: commits.length });
+});
+
+test('nothing of a tenant that is deleted stays in what an interrupted audit has left', async () => {
+  await using database = await projected();
+  await audited(database.pool, { failAfter: 1 });
+  await eraseRows(database.pool, [sessions], tenant);
+  expect(await database.schemas()).not.toContain('sessions_audit');
+});
+
+test('two audits of the same read models do not take each other’s rows: the second is told to wait', async () => {
+  await using database = await projected();
+  const { pool } = database;
+  let second: Promise<{ readonly result: Audit | Error }> | undefined;
+  const onProgress = (): void => {
+    second ??= audited(pool);
+  };
+  const first = await audited(pool, { onProgress });
+  expect(first.result).toMatchObject({ differences: 0 });
+  expect((await second)?.result).toMatchObject({ message: expect.stringContaining('another audit') as string });
+});
