@@ -1,6 +1,7 @@
 import { sql } from 'slonik';
 import type { DatabasePoolConnection } from 'slonik';
 import { z } from 'zod';
+import { compareBytes } from '../lib/compare-bytes.ts';
 import type { FollowedCommit } from '../streams/event-store.ts';
 import { auditedIn, FencedError, readCheckpoint } from './checkpoint.ts';
 import { exists, makeBeside } from './rebuild.ts';
@@ -229,9 +230,4 @@ async function* merged(
       b = await replayed.next();
     }
   }
-}
-
-/** As the database compares in its collation "C": by the bytes of UTF-8. */
-function compareBytes(a: string, b: string): number {
-  return a === b ? 0 : Buffer.compare(Buffer.from(a), Buffer.from(b));
 }

@@ -1,6 +1,7 @@
 import { sql } from 'slonik';
 import type { DatabasePool, FragmentSqlToken } from 'slonik';
 import { z } from 'zod';
+import { compareBytes } from '../../lib/compare-bytes.ts';
 import { periodStart } from '../../domain/budget/opening.ts';
 import type { LedgerReading } from '../../domain/budget/opening.ts';
 import type { BudgetDefinition } from '../../domain/budget/events.ts';
@@ -149,7 +150,7 @@ async function tenantUsage(
   const total = rows.find(({ key }) => key === null);
   if (total === undefined) throw new Error('a sum has no row');
   const groups = rows.flatMap(({ key, ...row }) => (key === null ? [] : [{ key, ...totalOf(row) }]));
-  return { groups: groups.toSorted((a, b) => (a.key < b.key ? -1 : 1)), total: totalOf(total) };
+  return { groups: groups.toSorted((a, b) => compareBytes(a.key, b.key)), total: totalOf(total) };
 }
 
 /** A call that is under way, or was never let start, has used nothing that is known. */
