@@ -165,7 +165,7 @@ async function checkLedger(tenant: TenantClient, { sessions, settled }: Evidence
   for (const [sessionId, { events }] of sessions) {
     const withheld = new Set(events.filter(({ type }) => type === 'model.withheld').map(({ data }) => data['callId']));
     const asked = events.filter(({ type, data }) => type === 'model.requested' && !withheld.has(data['callId']));
-    const shown = await callsOf(tenant, sessionId);
+    const shown = await tenant.allCalls(sessionId);
     if (shown.length !== asked.length) {
       problems.push(`${sessionId}: the ledger has ${shown.length} calls, the log ${asked.length}`);
     }
@@ -179,17 +179,6 @@ async function checkLedger(tenant: TenantClient, { sessions, settled }: Evidence
   const counted = sum(settled, ({ tokens }) => tokens);
   if (spent !== counted) problems.push(`the budget shows ${spent} tokens, and has counted ${counted}`);
   return [...problems, ...checkSpending(settled, ledger, lost)];
-}
-
-async function callsOf(tenant: TenantClient, sessionId: string) {
-  const all = [];
-  for (let cursor: string | null = null; ;) {
-    const query: string = cursor === null ? '?limit=200' : `?limit=200&cursor=${encodeURIComponent(cursor)}`;
-    const page = await tenant.calls(sessionId, query);
-    all.push(...page.calls);
-    if (page.nextCursor === null) return all;
-    cursor = page.nextCursor;
-  }
 }
 
 async function audited(cluster: Cluster): Promise<string[]> {

@@ -125,11 +125,18 @@ describe('roles apart', () => {
     });
     for (const { retries } of clients) expect(retries).toBe(0);
     for (const { sessionId } of clients) {
-      const { calls } = await tenant.calls(sessionId, '?limit=200');
+      const calls = await tenant.allCalls(sessionId);
       const steps = (await tenant.items(sessionId)).filter(({ type }) => type === 'message.assistant');
       // Each step of the history was asked of a model once.
       expect(calls.filter(({ outcome }) => outcome === 'completed')).toHaveLength(steps.length);
       expect(calls.map(({ outcome }) => outcome)).not.toContain('lost');
     }
+  });
+
+  test('what a single server has made, or a backup of one holds, gets its copies at the next start', async () => {
+    const streams = ['EVT_0', 'KV_SECRETS', 'KV_DIRECTORY'];
+    for (const stream of streams) await cluster.nats.keepOneCopy(stream);
+    await cluster.of('commands')[0]?.host.restart();
+    for (const stream of streams) expect(await cluster.nats.replicasOf(stream)).toBe(3);
   });
 });

@@ -241,6 +241,18 @@ export class TenantClient {
     return await this.#ok({ path: `${path(sessionId)}/calls/model${query}` }, wire.calls);
   }
 
+  /** The whole ledger of a session, page by page. */
+  async allCalls(sessionId: string): Promise<Parsed<typeof wire.calls>['calls']> {
+    const found: Parsed<typeof wire.calls>['calls'] = [];
+    for (let cursor: string | null = null; ;) {
+      const after = cursor === null ? '' : `&cursor=${encodeURIComponent(cursor)}`;
+      const page: Parsed<typeof wire.calls> = await this.calls(sessionId, `?limit=200${after}`);
+      found.push(...page.calls);
+      if (page.nextCursor === null) return found;
+      cursor = page.nextCursor;
+    }
+  }
+
   /** The live stream; resolves once the Host has answered. */
   async events(sessionId: string, start: Omit<SseStart, 'headers'> = {}): Promise<SseReader> {
     return await SseReader.open(this.credentials.url, `${path(sessionId)}/events`, { ...start, headers: this.headers });

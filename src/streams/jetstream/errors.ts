@@ -1,4 +1,5 @@
 import { JetStreamApiError } from '@nats-io/jetstream';
+import { errors } from '@nats-io/transport-node';
 
 /** Error codes of the server's API that have a meaning here (measured: anchors/nats-event-store.md, section 1). */
 export const ApiCode = {
@@ -23,4 +24,17 @@ export function apiCode(error: unknown): number | null {
 export function isWrongLastSequence(error: unknown): boolean {
   const code = apiCode(error);
   return code === ApiCode.wrongLastSequence || code === ApiCode.wrongLastSequenceUnknown;
+}
+
+/** Refusals that a moment changes: no leader, the same id in flight, a server that is starting. */
+export function isPassing(error: unknown): boolean {
+  const code = apiCode(error);
+  return (
+    code === ApiCode.duplicateInProcess || code === 10_008 || code === 10_039 || code === 10_076 || code === 10_118
+  );
+}
+
+/** Nobody has answered, or nobody who could: what was asked for may have been done or not. */
+export function isUnanswered(error: unknown): boolean {
+  return error instanceof errors.TimeoutError || error instanceof errors.RequestError || isPassing(error);
 }

@@ -13,7 +13,7 @@ import { errors } from '@nats-io/transport-node';
 import type { NatsConnection } from '@nats-io/transport-node';
 import { nextMessage } from './leader-read.ts';
 import { directBatch, lastOf, within } from './direct-read.ts';
-import { ApiCode, apiCode, isWrongLastSequence } from './errors.ts';
+import { apiCode, isPassing, isWrongLastSequence } from './errors.ts';
 import { messageId } from './message-id.ts';
 import { Publisher } from './publisher.ts';
 
@@ -291,12 +291,4 @@ export class JetStreamEventStore implements EventStore {
   #streamOf(ref: AggregateRef): string {
     return streamName(this.shardOf(ref));
   }
-}
-
-/** Refusals that a moment changes: no leader, the same id in flight, a server that is starting. */
-function isPassing(error: unknown): boolean {
-  const code = apiCode(error);
-  return (
-    code === ApiCode.duplicateInProcess || code === 10_008 || code === 10_039 || code === 10_076 || code === 10_118
-  );
 }

@@ -6,7 +6,7 @@ import type { NatsConnection } from '@nats-io/transport-node';
 import { delay } from '../../lib/backoff.ts';
 import { BUCKETS, streamName, streamOf } from '../subjects.ts';
 import { NatsSetupError } from './connection.ts';
-import { ApiCode, apiCode } from './errors.ts';
+import { ApiCode, apiCode, isUnanswered } from './errors.ts';
 import { RESTORE_MARK } from './stream-archive.ts';
 
 const NANOS_PER_MS = 1_000_000;
@@ -32,13 +32,35 @@ export interface Topology {
   readonly buckets: Buckets;
 }
 
+const BUCKET_NAMES = ['DIRECTORY', 'SNAPSHOT', 'LEASE', 'SECRETS'] as const;
+
 export const WORK_STREAM = 'WORK';
 export const WORK_CONSUMER = 'engine';
 /** A worker that took an item and died gives it up after so long. */
 export const WORK_ACK_WAIT_MS = 10_000;
 
-/** Creates or brings up to date every stream and bucket. Safe to run on many nodes at once. */
+/**
+ * Creates or brings up to date every stream and bucket. Safe to run on many nodes at once, and again: a request that meets
+ * an election, or the making of the same stream for another node, may never be answered (seen with eight nodes that
+ * started together on three new servers).
+ * @throws NatsSetupError
+ */
 export async function ensureTopology(connection: NatsConnection, options: TopologyOptions): Promise<Topology> {
+  const deadline = Date.now() + LED_WITHIN_MS;
+  for (;;) {
+    try {
+      return await makeTopology(connection, options);
+    } catch (error) {
+      if (!isUnanswered(error)) throw error;
+      if (Date.now() >= deadline) {
+        throw new NatsSetupError('NATS does not answer in time. Check that most of its servers run.', { cause: error });
+      }
+    }
+    await delay(LED_LOOK_MS);
+  }
+}
+
+async function makeTopology(connection: NatsConnection, options: TopologyOptions): Promise<Topology> {
   const manager = await jetstreamManager(connection, { sendRequiredApiLevel: true });
   await checkRestored(manager);
   await checkShards(manager, options.shards);
@@ -61,6 +83,8 @@ export async function ensureTopology(connection: NatsConnection, options: Topolo
     // Read from the leader only: a replica that is behind would take a data key for missing.
     kvm.create('SECRETS', { ...bucket, allow_direct: false }),
   ]);
+  // A bucket that is there is taken as it is: one that was made by a single server, or restored from it, has one copy.
+  for (const name of BUCKET_NAMES) await addCopies(manager, `KV_${name}`, options.replicas);
   await allLed(manager);
   return { manager, buckets: { directory, snapshots, leases, secrets } };
 }
@@ -140,6 +164,11 @@ function workStream(replicas: number): Partial<StreamConfig> & { name: string } 
     num_replicas: replicas,
     allow_direct: true,
   };
+}
+
+async function addCopies(manager: JetStreamManager, stream: string, replicas: number): Promise<void> {
+  const { config } = await manager.streams.info(stream);
+  if (config.num_replicas < replicas) await manager.streams.update(stream, { ...config, num_replicas: replicas });
 }
 
 /**

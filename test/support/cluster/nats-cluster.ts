@@ -181,6 +181,12 @@ export class NatsCluster implements AsyncDisposable {
     return (await manager.streams.info(stream)).config.num_replicas;
   }
 
+  /** As if a single server had made the stream. */
+  async keepOneCopy(stream: string): Promise<void> {
+    const manager = await this.#manager(5_000);
+    await manager.streams.update(stream, { num_replicas: 1 });
+  }
+
   /** Lets a stream take so many bytes more and then refuse, as on a disk that is full; null: as many as there is room for. */
   async limitBytes(stream: string, more: number | null): Promise<void> {
     const manager = await this.#manager(5_000);
