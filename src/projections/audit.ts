@@ -176,22 +176,36 @@ async function compareAll(
   scratch: string,
 ): Promise<Audit> {
   const total = { rows: 0, differences: 0 };
-  for (const table of [...options.group.tables, 'parked']) {
-    const name = `${options.group.name}.${table}`;
-    await connection.query(sql.unsafe`begin`);
-    try {
-      const sides = [rowsOf(snapshot, [options.group.name, table]), rowsOf(connection, [scratch, table])] as const;
-      for await (const { side, row } of merged(...sides)) {
-        if (side !== 'only replayed') total.rows++;
-        if (side === 'both') continue;
-        total.differences++;
-        options.onDifference({ table: name, side, row });
-      }
-    } finally {
-      await connection.query(sql.unsafe`rollback`);
+  // Cursors live in a transaction; the live side has one already.
+  await connection.query(sql.unsafe`begin`);
+  try {
+    for (const table of [...options.group.tables, 'parked']) {
+      const live = rowsOf(snapshot, [options.group.name, table]);
+      const found = await compare(live, rowsOf(connection, [scratch, table]), (side, row) => {
+        options.onDifference({ table: `${options.group.name}.${table}`, side, row });
+      });
+      total.rows += found.rows;
+      total.differences += found.differences;
     }
+  } finally {
+    await connection.query(sql.unsafe`rollback`);
   }
   return total;
+}
+
+async function compare(
+  live: AsyncGenerator<string>,
+  replayed: AsyncGenerator<string>,
+  onDifference: (side: Difference['side'], row: string) => void,
+): Promise<Audit> {
+  const found = { rows: 0, differences: 0 };
+  for await (const { side, row } of merged(live, replayed)) {
+    if (side !== 'only replayed') found.rows++;
+    if (side === 'both') continue;
+    found.differences++;
+    onDifference(side, row);
+  }
+  return found;
 }
 
 /** The rows of a table as text, in the order of that text, a bounded number at a time. */
