@@ -28,13 +28,14 @@ export async function hostKey(config: Config, own: () => Promise<string>): Promi
   }
 }
 
-/** The same for a program beside a running Host, which makes no key. */
+/** The same for a command, which makes no key. */
 export async function hostKeyOfRunning(config: Config): Promise<KeyObject> {
   return await hostKey(config, async () => {
     const text = await readIfPresent(`${config.dataDir}/kek`);
-    if (text === undefined)
-      throw new StartError(`no Host runs on ${config.dataDir}; start it, or set AGENT_HOST_KEK_FILE`);
-    return text;
+    if (text !== undefined) return text;
+    throw new StartError(
+      `there is no Host key in ${config.dataDir}/kek; put the key of the installation there, or name its file by AGENT_HOST_KEK_FILE`,
+    );
   });
 }
 
