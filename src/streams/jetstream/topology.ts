@@ -77,14 +77,13 @@ async function makeTopology(connection: NatsConnection, options: TopologyOptions
   const bucket = { replicas: options.replicas, history: 1, storage: StorageType.File } as const;
   const [directory, snapshots, leases, secrets] = await Promise.all([
     kvm.create('DIRECTORY', bucket),
-    kvm.create('SNAPSHOT', { ...bucket, compression: true }),
+    kvm.create('SNAPSHOT', bucket),
     // Markers tell watchers that a lease ran out; without them an expired key would vanish in silence.
     kvm.create('LEASE', { ...bucket, markerTTL: 60_000 }),
     // Read from the leader only: a replica that is behind would take a data key for missing.
     kvm.create('SECRETS', { ...bucket, allow_direct: false }),
   ]);
-  // A bucket that is there is taken as it is: one that was made by a single server, or restored from it, has one copy.
-  for (const name of BUCKET_NAMES) await addCopies(manager, `KV_${name}`, options.replicas);
+  for (const name of BUCKET_NAMES) await updateBucket(manager, `KV_${name}`, options.replicas);
   await allLed(manager);
   return { manager, buckets: { directory, snapshots, leases, secrets } };
 }
@@ -141,7 +140,8 @@ function eventStream(shard: number, { shards, replicas }: TopologyOptions): Part
     retention: RetentionPolicy.Limits,
     // With the default, `old`, a full stream would delete history to make room.
     discard: DiscardPolicy.New,
-    compression: StoreCompression.S2,
+    // Commits are sealed, so there is nothing to save; and compressed blocks do not survive a kill (docs/decisions/0016).
+    compression: StoreCompression.None,
     num_replicas: replicas,
     deny_delete: true,
     allow_direct: true,
@@ -166,9 +166,15 @@ function workStream(replicas: number): Partial<StreamConfig> & { name: string } 
   };
 }
 
-async function addCopies(manager: JetStreamManager, stream: string, replicas: number): Promise<void> {
+/**
+ * A bucket that is there is taken as it is: one that a single server has made, or that was restored from it, has one copy,
+ * and one of an older version may be compressed.
+ */
+async function updateBucket(manager: JetStreamManager, stream: string, replicas: number): Promise<void> {
   const { config } = await manager.streams.info(stream);
-  if (config.num_replicas < replicas) await manager.streams.update(stream, { ...config, num_replicas: replicas });
+  const wanted = { num_replicas: Math.max(config.num_replicas, replicas), compression: StoreCompression.None };
+  if (config.num_replicas === wanted.num_replicas && config.compression === wanted.compression) return;
+  await manager.streams.update(stream, { ...config, ...wanted });
 }
 
 /**
