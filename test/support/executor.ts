@@ -126,7 +126,8 @@ export class Executor implements AsyncDisposable {
     while (!this.#stopping) {
       try {
         this.#stream ??= await this.#connect();
-        while ((await this.#stream.next(IDLE_MS)) !== null) this.#look();
+        // Stopped while it was connecting, it has a stream that nobody has closed.
+        while (!this.#stopping && (await this.#stream.next(IDLE_MS)) !== null) this.#look();
       } catch {
         // No stream to be had here, or a long silence: the next one is asked.
       }
