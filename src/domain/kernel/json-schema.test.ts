@@ -169,14 +169,14 @@ test('random schemas say of random values what the plain validator says', () => 
 });
 
 /**
- * Null: the validator fails over its own code, because it forgot to make room for what it evaluated. It always keeps
- * track of that, and ours only where the schema asks for it: there may be an answer then.
+ * Null: the validator fails over its own code, because it forgot to declare what it evaluated, or to make room for it. It
+ * always keeps track of that, and ours only where the schema asks for it: there may be an answer then.
  */
 function saidBy(validate: (value: unknown) => unknown, value: unknown): boolean | null {
   try {
     return validate(value) === true;
   } catch (error) {
-    if (error instanceof TypeError) return null;
+    if (error instanceof TypeError || error instanceof ReferenceError) return null;
     throw error;
   }
 }
