@@ -92,6 +92,8 @@ export class EventStreams {
       throw tooManyStreams(this.#limits.perTenantMax);
     }
     reply.hijack();
+    // Its client left while the session was looked up: a stream that began now would never hear of that.
+    if (reply.raw.destroyed) return;
     const headers: Record<string, string> = { ...HEADERS, 'x-request-id': request.id, connection: 'keep-alive' };
     reply.raw.writeHead(200, headers);
     if (request.method === 'HEAD') {
