@@ -1,7 +1,8 @@
-import { Client } from 'pg';
+import type { Client } from 'pg';
 import type { Logger } from '../lib/logger.ts';
 import type { CommitSource } from '../streams/event-store.ts';
 import type { ProjectionGroup } from './projection.ts';
+import { withConnection } from './read-store/connection.ts';
 import { migrate } from './read-store/migrate.ts';
 import { openReadStore } from './read-store/pool.ts';
 import { fill } from './rebuild.ts';
@@ -16,7 +17,6 @@ export interface RestoreOptions {
   readonly signal: AbortSignal;
 }
 
-const CONNECT_MS = 5_000;
 const LOCK = 7_070_002;
 /** Every Postgres has it; connections are made there to make another one. */
 const MAINTENANCE = 'postgres';
@@ -28,18 +28,13 @@ const MAINTENANCE = 'postgres';
  */
 export async function restoreReadStore(options: RestoreOptions): Promise<void> {
   const name = databaseOf(options.url);
-  const server = new Client({ connectionString: named(options.url, MAINTENANCE), connectionTimeoutMillis: CONNECT_MS });
-  server.on('error', () => undefined);
-  await server.connect();
-  try {
+  await withConnection(named(options.url, MAINTENANCE), async (server) => {
     const { rows } = await server.query<{ locked: boolean }>('select pg_try_advisory_lock($1) as locked', [LOCK]);
     if (rows[0]?.locked !== true) return;
     const found = await server.query('select from pg_database where datname = $1', [name]);
     if (found.rowCount === 0) await makeBeside(server, name, options);
     else await migrate(options.url);
-  } finally {
-    await server.end();
-  }
+  });
 }
 
 async function makeBeside(server: Client, name: string, options: RestoreOptions): Promise<void> {

@@ -4,6 +4,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { PROJECTIONS } from '#src/app/projectors.ts';
 import { onFaultPoint } from '#src/lib/fault-points.ts';
 import { newId } from '#src/lib/ids.ts';
+import { withConnection } from '#src/projections/read-store/connection.ts';
 import { migrate, NewerSchemaError } from '#src/projections/read-store/migrate.ts';
 import { restoreReadStore } from '#src/projections/restore.ts';
 import { Projector } from '#src/projections/runner.ts';
@@ -98,6 +99,17 @@ const rowsOf = async (database: TestDatabase) =>
   await database.rows('sessions', [...sessions.tables, 'checkpoint', 'parked']);
 
 const leads = (one: Running): boolean => one.projector.position > 0;
+
+test('a connection that ends between two statements fails the next one, and nothing else', async () => {
+  await using database = new TestDatabase(await postgres.empty());
+  const failed = withConnection(database.url, async (client) => {
+    const ended = new Promise<void>((resolve) => client.once('end', resolve));
+    expect(await database.terminate('all')).toBe(1);
+    await ended;
+    await client.query('select 1');
+  });
+  await expect(failed).rejects.toThrow(/not queryable|closed|terminat/i);
+});
 
 test('of two projectors one leads; when its connection is killed the standby goes on, and nothing is doubled', async () => {
   await using database = await postgres.migrated();

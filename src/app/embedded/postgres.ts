@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { chown, mkdir, readdir, rename, rm, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { join, resolve } from 'node:path';
-import { Client } from 'pg';
+import { withConnection } from '../../projections/read-store/connection.ts';
 import { StartError } from '../start-error.ts';
 import { readIfPresent, readOrCreateSecret } from './files.ts';
 import { endPredecessor, spawnGuarded } from './guarded-process.ts';
@@ -217,7 +217,7 @@ async function ensureCluster(
 }
 
 async function ensureDatabase(address: string, base: string): Promise<void> {
-  const isMissing = await withClient(`${address}/${DATABASE}`, async () => undefined).then(
+  const isMissing = await withConnection(`${address}/${DATABASE}`, async () => undefined).then(
     () => false,
     (error: unknown) => {
       if (sqlState(error) === '3D000') return true;
@@ -227,17 +227,7 @@ async function ensureDatabase(address: string, base: string): Promise<void> {
       );
     },
   );
-  if (isMissing) await withClient(`${address}/postgres`, (client) => client.query(`CREATE DATABASE ${DATABASE}`));
-}
-
-async function withClient(url: string, use: (client: Client) => Promise<unknown>): Promise<void> {
-  const client = new Client({ connectionString: url, connectionTimeoutMillis: 10_000 });
-  await client.connect();
-  try {
-    await use(client);
-  } finally {
-    await client.end();
-  }
+  if (isMissing) await withConnection(`${address}/postgres`, (client) => client.query(`CREATE DATABASE ${DATABASE}`));
 }
 
 function sqlState(error: unknown): unknown {

@@ -48,13 +48,11 @@ function whenNeeded(make: DriverFactory): DriverFactory {
   return async (options) => {
     let made: Promise<Driver> | null = null;
     const createClient = async (): ReturnType<Driver['createClient']> => {
-      made ??= make(options);
-      try {
-        return await (await made).createClient();
-      } catch (error) {
+      made ??= make(options).catch((error: unknown) => {
         made = null;
         throw error;
-      }
+      });
+      return await (await made).createClient();
     };
     return await Promise.resolve({ createClient });
   };

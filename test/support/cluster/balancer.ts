@@ -33,6 +33,8 @@ export class Balancer implements AsyncDisposable {
     const nodes = (group: Group): Node[] => groups[group].map(({ url }) => ({ url, isReady: true }));
     this.#groups = { commands: nodes('commands'), reads: nodes('reads') };
     this.#server = createServer((request, response) => void this.#serve(request, response));
+    // The clients are in this process: after a long computation both ends would find the same connection idle for too long.
+    this.#server.keepAliveTimeout = 0;
     this.#timer = setInterval(() => this.#look(), LOOK_MS);
   }
 
