@@ -3,7 +3,6 @@ import type { BudgetParts } from '../commands/tenant/budgets.ts';
 import { decideReserve, decideSettle } from '../domain/budget/decide.ts';
 import type { ExpectedCall } from '../domain/budget/decide.ts';
 import type { CountedCall } from '../domain/budget/events.ts';
-import { spentAt } from '../domain/budget/state.ts';
 import type { Budget, BudgetState } from '../domain/budget/state.ts';
 import { timestamp } from '../lib/clock.ts';
 
@@ -14,13 +13,6 @@ export interface BudgetGateParts extends BudgetParts {
   readonly onRefused?: () => void;
 }
 
-/** A budget that stands in the way of a call, with what is spent of it. */
-export interface Refusal {
-  readonly budget: Budget;
-  readonly spentUsd: number;
-  readonly spentTokens: number;
-}
-
 /** Asks for each model call whether the tenant's budgets let it start, and tells them what it cost. */
 export class BudgetGate {
   readonly #parts: BudgetGateParts;
@@ -29,8 +21,8 @@ export class BudgetGate {
     this.#parts = parts;
   }
 
-  /** Null: the call may start. @throws LogUnavailableError */
-  async reserve(tenant: string, call: ExpectedCall, actor: string): Promise<Refusal | null> {
+  /** The budget that stands in the way; null: the call may start. @throws LogUnavailableError */
+  async reserve(tenant: string, call: ExpectedCall, actor: string): Promise<Budget | null> {
     if (!this.#parts.isBudgeted(tenant)) return null;
     const { loop, budgets, clock } = this.#parts;
     const at = timestamp(clock());
@@ -40,11 +32,9 @@ export class BudgetGate {
       decide: (state: BudgetState) => decideReserve(state, call, at),
     });
     if (outcome.kind === 'rejected') throw new Error(`a reservation was refused: ${outcome.code}`);
-    const budget = outcome.reply.refusedBy;
-    if (budget === null) return null;
-    this.#parts.onRefused?.();
-    const { usd, tokens } = spentAt(budget, at);
-    return { budget, spentUsd: usd, spentTokens: tokens };
+    const { refusedBy } = outcome.reply;
+    if (refusedBy !== null) this.#parts.onRefused?.();
+    return refusedBy;
   }
 
   /** May be repeated. @throws LogUnavailableError */

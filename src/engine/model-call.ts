@@ -106,20 +106,21 @@ export class ModelCaller {
   async #mayStart({ ref, session, thread, pending }: WantedCall): Promise<boolean> {
     const { budgets, workerId } = this.#options;
     const { callId } = pending;
-    const { lastCostUsd, lastTokens, answered } = thread;
+    const { lastCostUsd, lastTokens, step } = thread;
     const expected = {
       callId,
       agentId: agentIdOf(session, thread),
       sessionId: ref.id,
-      before: answered === 0 ? null : { costUsd: lastCostUsd, tokens: lastTokens },
+      // An attempt that failed says nothing of what the next one costs.
+      before: step === 0 ? null : { costUsd: lastCostUsd, tokens: lastTokens },
     };
     const refusal = await budgets.reserve(ref.tenant, expected, `worker:${workerId}`);
     await faultPoint('budget.reserved');
     if (refusal === null) return true;
-    const { budget, spentUsd, spentTokens } = refusal;
-    const why = `The next model call would pass the budget ${budget.id}; ${spentUsd} USD and ${spentTokens} tokens are spent.`;
+    // The person whose session it is reads this too, and what a tenant has spent is not for everyone.
+    const why = `The next model call would pass the budget ${refusal.id}; GET /v1/tenant/budgets says what is spent of it.`;
     await turnStep(this.#options, { ref, causation: callId }, (draft, context) => {
-      process.withhold(draft, { callId, budgetId: budget.id, why }, context);
+      process.withhold(draft, { callId, budgetId: refusal.id, why }, context);
     });
     return false;
   }

@@ -64,6 +64,14 @@ describe('a call', () => {
     expect(reserve(state, call(2, { before: { costUsd: 0, tokens: 41 } })).refusedBy).toBe('b');
   });
 
+  test('is expected to cost what others did that used anything: failures make no call cheaper', () => {
+    const failed = Array.from({ length: 50 }, (_, n) => n + 2).reduce(
+      (state, n) => used(state, n, 0),
+      used(having(budget({ limitTokens: 119 })), 1, 60),
+    );
+    expect(reserve(failed, call(99)).refusedBy).toBe('b');
+  });
+
   test('counts while it is under way', () => {
     const before = { costUsd: 0, tokens: 50 };
     const first = reserve(having(budget()), call(1, { before }));

@@ -1,5 +1,5 @@
 import type { BudgetDefinition, BudgetOpening, CountedCall } from './events.ts';
-import { counts, periodKey, sameBudget } from './state.ts';
+import { counts, hasUsed, periodKey, sameBudget } from './state.ts';
 import type { BudgetState } from './state.ts';
 
 /** What the ledger of model calls knew at one moment, for budgets that are about to begin. */
@@ -38,7 +38,7 @@ export function openingsOf(
   ledger: LedgerReading,
 ): BudgetOpening[] {
   const counted = new Set(ledger.counted);
-  const unseen = state.settled.filter(({ callId }) => !counted.has(callId));
+  const unseen = state.settled.filter((call) => hasUsed(call) && !counted.has(call.callId));
   return newBudgets(state, definitions).flatMap((budget) => {
     const known = ledger.spent.find(({ budgetId }) => budgetId === budget.id);
     if (known === undefined) return [];

@@ -6,7 +6,7 @@ export interface Budget extends BudgetDefinition {
   readonly periodKey: string;
   readonly spentUsd: number;
   readonly spentTokens: number;
-  /** Calls that have ended since the budget exists; what they cost on average is expected of one that is not known. */
+  /** Calls that used anything since the budget exists; what they cost on average is expected of one that is not known. */
   readonly calls: number;
   readonly callsUsd: number;
   readonly callsTokens: number;
@@ -26,7 +26,7 @@ export const initialBudgets: BudgetState = { budgets: [], underWay: {}, settled:
 const SETTLED_MAX = 100;
 
 /** Part of a snapshot's name: raise it whenever the meaning of the folded state changes. */
-export const BUDGET_FOLD_VERSION = 2;
+export const BUDGET_FOLD_VERSION = 3;
 
 /** Total: an event that cannot apply changes nothing. */
 export function evolveBudgets(state: BudgetState, event: BudgetEvent, { at }: EventMeta): BudgetState {
@@ -117,6 +117,11 @@ function begun(
   return { periodKey: key, spentUsd: costUsd, spentTokens: tokens, calls, callsUsd: costUsd, callsTokens: tokens };
 }
 
+/** A call that failed or was cancelled before it cost anything says nothing of what others cost. */
+export function hasUsed({ costUsd, tokens }: Pick<CountedCall, 'costUsd' | 'tokens'>): boolean {
+  return costUsd > 0 || tokens > 0;
+}
+
 function spent(budget: Budget, call: CountedCall, at: string): Budget {
   if (!counts(budget, call)) return budget;
   const before = spentAt(budget, at);
@@ -125,7 +130,7 @@ function spent(budget: Budget, call: CountedCall, at: string): Budget {
     periodKey: periodKey(budget.period, at),
     spentUsd: before.usd + call.costUsd,
     spentTokens: before.tokens + call.tokens,
-    calls: budget.calls + 1,
+    calls: budget.calls + (hasUsed(call) ? 1 : 0),
     callsUsd: budget.callsUsd + call.costUsd,
     callsTokens: budget.callsTokens + call.tokens,
   };

@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { BUDGETS_MAX } from '../../domain/budget/events.ts';
 import { clientId } from '../../domain/kernel/schemas.ts';
+import { TURN_BUDGET } from '../../domain/turn/progress.ts';
 import { requestId } from './parts.ts';
 
 /** Shapes of the budget routes (wire contract, section 8). */
@@ -15,6 +16,7 @@ const fields = {
 
 const budgetToSave = z
   .strictObject({ id: clientId.optional(), ...fields })
+  .refine(({ id }) => id !== TURN_BUDGET, `the id ${TURN_BUDGET} is that of the limit of a single turn`)
   .refine(
     ({ limitUsd, limitTokens }) => limitUsd !== undefined || limitTokens !== undefined,
     'needs limitUsd or limitTokens',

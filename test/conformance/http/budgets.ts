@@ -46,6 +46,9 @@ export function budgetSuite(target: () => HttpTarget): void {
       });
       expect(spent).toMatchObject([{ spentTokens: 15 }, { spentTokens: 15, spentUsd: 0 }]);
       expect(await put(tenant, list)).toEqual(spent);
+      // The limit of a single turn goes by this name where it is raised.
+      const body = { budgets: [{ ...list[0], id: 'limits.maxCostUsd' }] };
+      refused(await tenant.request({ method: 'PUT', path: '/v1/tenant/budgets', body }), 400, 'invalid_request');
       expect(await put(tenant, [])).toEqual([]);
     });
 
@@ -56,6 +59,8 @@ export function budgetSuite(target: () => HttpTarget): void {
       expect((await turn(tenant, id)).type).toBe('turn.completed');
       const wait = await paused(tenant, id);
       expect(wait).toMatchObject({ kind: 'interaction', interactionKind: 'question', budgetId: 'b' });
+      // Whoever may read the session reads this, and the budget is the tenant's.
+      expect(wait.prompt).not.toContain('15');
       const answer = async (value: unknown) =>
         await tenant.command(id, { type: 'respond', interactionId: wait.id, value });
       refused(await answer({ raise: { limitTokens: 15 } }), 400, 'invalid_request');
@@ -125,6 +130,20 @@ export function budgetSuite(target: () => HttpTarget): void {
       expect((await tenant.request({ path: '/v1/tenant/usage' })).json).toMatchObject({
         total: { calls: 4, usage: { totalTokens: 80 } },
       });
+    });
+
+    test('hold a call that failed to what others cost when it is tried again', async () => {
+      const tenant = await newTenant(target());
+      const id = await newSession(tenant);
+      const list = (limitTokens: number) => [{ id: 'b', scope: 'tenant', period: 'total', limitTokens }];
+      await put(tenant, list(30));
+      await turn(tenant, id);
+      const error = { code: 'overloaded', message: 'Later.', retryable: true };
+      const failing = { delayMs: 1_000, error, usage: { inputTokens: 0, outputTokens: 0 } };
+      await tenant.play(id, [failing, { text: 'ok', usage: { inputTokens: 0, outputTokens: 0 } }]);
+      await put(tenant, list(25));
+      await until('the second attempt is not let start', async () => (await tenant.session(id)).status === 'paused');
+      expect((await get(tenant))[0]).toMatchObject({ spentTokens: 15 });
     });
 
     test('hold over all sessions and nodes at once', async () => {
