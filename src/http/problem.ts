@@ -1,6 +1,7 @@
 import { notGranted, outOfReach, reachesAgent } from '../auth/caller.ts';
 import type { Caller } from '../auth/caller.ts';
 import type { AuthCode } from '../auth/refusal.ts';
+import type { Manifest } from '../domain/agent/manifest.ts';
 import type { Rejection, RejectionCode } from '../domain/kernel/rejection.ts';
 
 /** Codes that only the edge gives. */
@@ -85,6 +86,11 @@ export function notFound(what: string): ProblemError {
 export function requireAgent(caller: Caller, agentId: string): void {
   if (reachesAgent(caller, agentId)) return;
   throw refused(notGranted());
+}
+
+/** A manifest that somebody sends reaches no further than its sender. @throws ProblemError not_granted */
+export function requireAgentsOf(caller: Caller, { agents = [] }: Pick<Manifest, 'agents'>): void {
+  for (const { agentId } of agents) requireAgent(caller, agentId);
 }
 
 /** Throws the refusal of a use case, returns what was not refused. */

@@ -10,7 +10,7 @@ import type { AggregateRef } from '../../streams/subjects.ts';
 import type { Freshness } from '../freshness.ts';
 import { callerOf } from '../gate.ts';
 import { ListRequest } from '../list-request.ts';
-import { accepted, notFound, requireAgent } from '../problem.ts';
+import { accepted, notFound, requireAgent, requireAgentsOf } from '../problem.ts';
 import * as agentWire from '../wire/agents.ts';
 import * as wire from '../wire/schemas.ts';
 
@@ -35,6 +35,7 @@ export function agentRoutes(parts: AgentRouteParts): FastifyPluginAsyncZod {
         const caller = callerOf(request);
         const { manifest, implementationVersion = null, requestId = request.id } = request.body;
         const ref = agentRef(caller, request.params.agentId);
+        requireAgentsOf(caller, manifest);
         const input = { ref, manifest, implementationVersion, actor: actorOf(caller), causation: requestId };
         const outcome = accepted(await saveAgent(parts, input));
         await freshness('agents', ref, outcome.position);

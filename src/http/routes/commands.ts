@@ -11,7 +11,7 @@ import type { OpenSession } from '../../domain/session/state.ts';
 import { canonicalJson } from '../../lib/canonical-json.ts';
 import { sha256Hex } from '../../lib/hash.ts';
 import { callerOf } from '../gate.ts';
-import { accepted, ProblemError, refused } from '../problem.ts';
+import { accepted, ProblemError, refused, requireAgentsOf } from '../problem.ts';
 import * as wire from '../wire/schemas.ts';
 import type { CommandBody } from '../wire/schemas.ts';
 import { sessionRef } from './sessions.ts';
@@ -26,6 +26,7 @@ export function commandRoutes(parts: SendCommandParts): FastifyPluginAsyncZod {
       async (request, reply) => {
         const caller = callerOf(request);
         refuseOtherRole(caller, request.body);
+        if (request.body.type === 'message') requireAgentsOf(caller, request.body.manifest ?? {});
         const { requestId: _, ...hashed } = request.body;
         const outcome = accepted(
           await sendCommand(parts, {

@@ -134,6 +134,26 @@ export function issuerSuite(target: () => HttpTarget): void {
       }
     });
 
+    test('a token that is limited to some agents cannot use others as tools, by no manifest that it sends', async () => {
+      const tenant = await newTenant(target());
+      await tenant.saveAgent('mine');
+      await tenant.saveAgent('other');
+      await tenant.saveAgent('given', { agents: [{ agentId: 'other', description: 'Helps.' }] });
+      await save(tenant, 'people', registration([key], { agentsClaim: 'agents' }));
+      const scope = 'sessions:own agents:read agents:write';
+      const limited = withToken(tenant, key.token(claims({ scope, agents: ['mine', 'given'] })));
+      const manifest = (agentId: string) => ({ instructions: 'x', agents: [{ agentId, description: 'Helps.' }] });
+      const saving = async (agentId: string) =>
+        await limited.request({ method: 'PUT', path: '/v1/agents/mine', body: { manifest: manifest(agentId) } });
+      refused(await saving('other'), 403, 'not_granted');
+      expect((await saving('given')).status).toBe(200);
+      const id = await newSession(limited, { agentId: 'given' });
+      const message = (agentId: string) => ({ type: 'message', content: 'Hi', manifest: manifest(agentId) });
+      refused(await limited.command(id, message('other')), 403, 'not_granted');
+      expect((await tenant.session(id)).status).toBe('idle');
+      expect((await limited.command(id, message('mine'))).status).toBe(202);
+    });
+
     test('a session of its subject is seen by it alone', async () => {
       const tenant = await newTenant(target());
       await save(tenant, 'people', registration([key]));
