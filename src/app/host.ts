@@ -284,7 +284,7 @@ async function serverParts(built: Built, running: Running): Promise<ServerParts>
     sessions: { loop, agents, sessions, queries, freshness, removeArtifacts: artifacts.removeOf },
     forks: { loop, sessions, older, freshness },
     commands: {
-      ...{ loop, agents, sessions, artifacts: write.artifacts, budgets, older },
+      ...{ loop, tenants, publish, agents, sessions, artifacts: write.artifacts, budgets, older },
       ...answers,
       runner: engine.runner,
       clock: systemClock,

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { agentType, artifactType, budgetType, sessionType } from '#src/commands/aggregate.ts';
+import { agentType, artifactType, budgetType, sessionType, tenantType } from '#src/commands/aggregate.ts';
 import { CommandLoop } from '#src/commands/execute.ts';
 import { Repository } from '#src/commands/repository.ts';
 import { sendCommand } from '#src/commands/session/send-command.ts';
@@ -43,6 +43,8 @@ function newNode(pool: ReadStore): SendCommandParts {
   const agents = new Repository({ type: agentType, store: log.store, cacheBytes: 1_000_000 });
   return {
     ...tenant,
+    tenants: new Repository({ type: tenantType, store: log.store, cacheBytes: 1_000_000 }),
+    publish: async () => await Promise.resolve(),
     loop: new CommandLoop(systemClock, () => 1),
     agents,
     artifacts: new Repository({ type: artifactType, store: log.store, cacheBytes: 1_000_000 }),

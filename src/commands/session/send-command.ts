@@ -29,9 +29,9 @@ import { newId } from '../../lib/ids.ts';
 import type { ArtifactReach } from '../artifact/parts.ts';
 import { encodeCursor } from '../../streams/cursor.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
-import type { CommandLoop } from '../execute.ts';
 import type { Repository } from '../repository.ts';
 import { raiseBudget } from '../tenant/budgets.ts';
+import type { ChangeTenantParts } from '../tenant/change-tenant.ts';
 import { resolveParts } from './message-files.ts';
 import type { ResolvedParts, SentPart } from './message-files.ts';
 import type { TurnPlace, TurnRunner } from './turn-runner.ts';
@@ -78,9 +78,8 @@ export interface OlderReceipts {
   find(ref: AggregateRef, key: string, upTo: number): Promise<Receipt | null>;
 }
 
-export interface SendCommandParts {
+export interface SendCommandParts extends ChangeTenantParts {
   readonly budgets: Repository<BudgetState, BudgetEvent>;
-  readonly loop: CommandLoop;
   readonly agents: Repository<AgentState, AgentEvent>;
   readonly artifacts: Repository<ArtifactState, ArtifactEvent>;
   readonly sessions: Repository<SessionState, SessionEvent>;

@@ -1,10 +1,11 @@
 import { decideRaiseBudget, decideSaveBudgets } from '../../domain/budget/decide.ts';
+import type { BudgetRaise } from '../../domain/budget/decide.ts';
 import type { BudgetDefinition, BudgetEvent } from '../../domain/budget/events.ts';
 import { newBudgets } from '../../domain/budget/opening.ts';
 import type { LedgerReading } from '../../domain/budget/opening.ts';
 import type { BudgetState } from '../../domain/budget/state.ts';
 import type { Rejection } from '../../domain/kernel/rejection.ts';
-import { decideSaveBudgetList } from '../../domain/tenant/decide.ts';
+import { decideRaiseListedBudget, decideSaveBudgetList } from '../../domain/tenant/decide.ts';
 import { timestamp } from '../../lib/clock.ts';
 import type { Clock } from '../../lib/clock.ts';
 import { faultPoint } from '../../lib/fault-points.ts';
@@ -72,15 +73,18 @@ export async function readBudgets({ budgets }: BudgetParts, tenant: string): Pro
   return (await budgets.refresh(budgetsRef(tenant))).state;
 }
 
+/**
+ * Raises one budget of the list. The tenant's own list, which the audit trail shows with who changed it, comes second: what
+ * waits goes on by the first, and after a crash in between the same command again ends it.
+ */
 export async function raiseBudget(
-  parts: BudgetParts,
-  input: ChangeTenantInput & {
-    readonly budgetId: string;
-    readonly limitUsd?: number | undefined;
-    readonly limitTokens?: number | undefined;
-  },
+  parts: BudgetParts & ChangeTenantParts,
+  input: ChangeTenantInput & BudgetRaise,
 ): Promise<Executed<null> | Rejection> {
   const { tenantId, actor, causation, ...raise } = input;
   const decide = (state: BudgetState) => decideRaiseBudget(state, raise, timestamp(parts.clock()));
-  return await parts.loop.execute(parts.budgets, budgetsRef(tenantId), { actor, causation, decide });
+  const raised = await parts.loop.execute(parts.budgets, budgetsRef(tenantId), { actor, causation, decide });
+  if (raised.kind === 'rejected') return raised;
+  const listed = await changeTenant(parts, input, (state) => decideRaiseListedBudget(state, raise));
+  return listed.kind === 'rejected' ? listed : raised;
 }

@@ -33,16 +33,15 @@ function definitionOf(budget: BudgetDefinition): unknown[] {
   return [id, scope, agentId, sessionId, period, limitUsd, limitTokens];
 }
 
+/** New limits of one budget; those that are not named stay. */
+export interface BudgetRaise {
+  readonly budgetId: string;
+  readonly limitUsd?: number | undefined;
+  readonly limitTokens?: number | undefined;
+}
+
 /** The answer to a question about a budget. A limit that is not above what has been spent would ask again at once. */
-export function decideRaiseBudget(
-  state: BudgetState,
-  raise: {
-    readonly budgetId: string;
-    readonly limitUsd?: number | undefined;
-    readonly limitTokens?: number | undefined;
-  },
-  at: string,
-): Decision<BudgetEvent, null> {
+export function decideRaiseBudget(state: BudgetState, raise: BudgetRaise, at: string): Decision<BudgetEvent, null> {
   const { budgetId, limitUsd, limitTokens } = raise;
   const budget = state.budgets.find(({ id }) => id === budgetId);
   // It was taken away meanwhile: nothing stands in the way any more.
@@ -54,11 +53,15 @@ export function decideRaiseBudget(
     const message = `The limits have to be above what is spent: ${spent.usd} USD, ${spent.tokens} tokens.`;
     return reject('invalid_request', message);
   }
-  const limits = {
+  return { kind: 'accepted', events: [{ type: 'budget.raised', data: { budgetId, ...limitsOf(raise) } }], reply: null };
+}
+
+/** The limits that a raise names. */
+export function limitsOf({ limitUsd, limitTokens }: BudgetRaise): Pick<BudgetDefinition, 'limitUsd' | 'limitTokens'> {
+  return {
     ...(limitUsd === undefined ? {} : { limitUsd }),
     ...(limitTokens === undefined ? {} : { limitTokens }),
   };
-  return { kind: 'accepted', events: [{ type: 'budget.raised', data: { budgetId, ...limits } }], reply: null };
 }
 
 /** What is known of a call before it starts. */

@@ -1,3 +1,5 @@
+import { limitsOf } from '../budget/decide.ts';
+import type { BudgetRaise } from '../budget/decide.ts';
 import type { BudgetDefinition } from '../budget/events.ts';
 import type { Decision } from '../kernel/decision.ts';
 import { reject } from '../kernel/rejection.ts';
@@ -142,4 +144,11 @@ export function decideSaveBudgetList(
   if (state.status === 'absent') return reject('not_found', 'No such tenant.');
   if (JSON.stringify(state.budgets) === JSON.stringify(budgets)) return { kind: 'unchanged', reply: null };
   return { kind: 'accepted', events: [{ type: 'budgets.saved', data: { budgets: [...budgets] } }], reply: null };
+}
+
+/** One of the list has other limits now. A list that was replaced meanwhile may not have it any more: then nothing is. */
+export function decideRaiseListedBudget(state: TenantState, raise: BudgetRaise): Decision<TenantEvent, null> {
+  if (state.status === 'absent') return reject('not_found', 'No such tenant.');
+  const budgets = state.budgets.map((one) => (one.id === raise.budgetId ? { ...one, ...limitsOf(raise) } : one));
+  return decideSaveBudgetList(state, budgets);
 }

@@ -1,3 +1,4 @@
+import { until } from '../../support/wait-until.ts';
 import { createHmac } from 'node:crypto';
 import { describe, expect, test } from 'vitest';
 import * as budgetWire from '#src/http/wire/budgets.ts';
@@ -157,6 +158,12 @@ export function inboxSuite(target: () => HttpTarget): void {
       const again = shaped(await management.command(id, respond, key), 202, wire.commandAccepted);
       expect(again).toEqual(receipt);
       expect(await sessionsIn(management)).toEqual([]);
+      const raised = await until('the audit trail has it', async () => {
+        const newest = await management.request({ path: '/v1/tenant/audit?limit=1' });
+        const [entry] = shaped(newest, 200, wire.auditTrail).entries;
+        return entry?.actor.startsWith('management:') === true && entry;
+      });
+      expect(raised).toMatchObject({ action: 'budgets.saved', requestId: expect.stringMatching(/^rq-/) });
     });
 
     test('a management key sees and answers nothing else', async () => {
