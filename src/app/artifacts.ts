@@ -26,7 +26,7 @@ import type { Stack } from './stack.ts';
 
 /** What the routes of artifacts need, but for what all routes share. */
 export interface Artifacts {
-  readonly routes: Omit<ArtifactRouteParts, 'freshness'>;
+  readonly routes: Omit<ArtifactRouteParts, 'freshness' | 'sessionQueries'>;
   readonly use: (tenantId: string) => Promise<ArtifactUse>;
   /** Removes the artifacts of a session that is deleted, as far as they are known; the keeper finds the others. */
   readonly removeOf: SessionRouteParts['removeArtifacts'];
@@ -78,9 +78,7 @@ export async function openArtifacts(options: ArtifactsOptions): Promise<Artifact
     use: async (tenantId) => await artifactUse(parts, tenantId),
     removeOf: async ({ tenant, id }, shown) => {
       try {
-        const wanted = { sessionId: id, subject: null, agents: null };
-        const found = await queries.list(tenant, wanted, { limit: OF_SESSION_MAX, after: null });
-        for (const { artifactId } of found) {
+        for (const artifactId of await queries.ofSessionId(tenant, id, OF_SESSION_MAX)) {
           const position = await removeOrphan(parts, tenant, artifactId);
           await shown(artifactRef(tenant, artifactId), position);
         }

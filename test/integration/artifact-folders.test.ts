@@ -11,6 +11,7 @@ import { ArtifactClient, sha256 } from '../support/artifacts.ts';
 import { AdminClient, send } from '../support/client.ts';
 import { startHost } from '../support/host.ts';
 import type { Host } from '../support/host.ts';
+import { until } from '../support/wait-until.ts';
 import { unzipped } from '../support/zip.ts';
 
 type Tree = Readonly<Record<string, string>>;
@@ -152,6 +153,27 @@ test('a folder is read as a tree, file by file, as an archive and by a link, nev
   }
   const upload = await files.sendVersion(id, Buffer.from('x'));
   expect([upload.status, upload.json]).toMatchObject([409, { code: 'conflict' }]);
+});
+
+test('what a deleted session has left is not shown for a session that has its id now', async () => {
+  const session = await newSession(files.tenant);
+  const tenant = files.tenant.tenantId;
+  const { state } = await parts.sessions.refresh({ tenant, kind: 'session', id: session });
+  const sessionPosition = state.status === 'absent' ? 0 : state.createdPosition;
+  const path = `/v1/sessions/${encodeURIComponent(session)}`;
+  expect((await files.tenant.request({ method: 'DELETE', path })).status).toBe(200);
+  // It was on its way when the session was deleted, so the deletion did not find it.
+  const owner = { sessionId: session, sessionPosition, subject: null, agentId: 'agent' };
+  const { id } = await done(exported(session, { a: 'late' }, { owner }));
+  await until('the list has it, unless the keeper was faster', async () => {
+    const isListed = (await files.list()).some(({ artifactId }) => artifactId === id);
+    return isListed || (await files.tenant.request({ path: `/v1/artifacts/${id}` })).status === 404;
+  });
+  expect(await files.list(`?sessionId=${session}`)).toEqual([]);
+  await files.tenant.openSession(session);
+  expect(await files.list(`?sessionId=${session}`)).toEqual([]);
+  await files.upload({ name: 'new', sessionId: session }, Buffer.from('x'));
+  expect((await files.list(`?sessionId=${session}`)).map(({ name }) => name)).toEqual(['new']);
 });
 
 const segment = fc.string({ minLength: 1, maxLength: 4, unit: fc.constantFrom('a', 'b', 'ß', '字', ' ', '.', 'x') });

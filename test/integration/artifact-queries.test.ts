@@ -19,27 +19,30 @@ afterAll(async () => {
 test("a session's artifacts, and those that a fork of it begins with, are found without reading the tenant's", async () => {
   await using database = await postgres.migrated();
   const row = (id: string, session: string) => `'tn_1', ${id}, ${session}, 1, 'ann', 'a', '2026-01-01', 0, 1, '{}'`;
+  const earlier = `'tn_1', 'earlier_' || i, 'mine', 0, 'ann', 'a', '2026-01-01', 0, 1, '{"artifactId":"earlier"}'`;
   await database.query(
     `insert into artifacts.artifact select ${row("'other_' || i", "'s_' || i")} from generate_series(1, ${OTHERS}) i`,
   );
   await database.query(`insert into artifacts.artifact
     select 'tn_1', 'mine_' || i, 'mine', 1, 'ann', 'a', '2026-01-01', 0, 1, jsonb_build_object('artifactId', 'mine_' || i)
     from generate_series(1, 3) i`);
+  // A session that had the id before it was deleted; the keeper has not come to them yet.
+  await database.query(`insert into artifacts.artifact select ${earlier} from generate_series(1, 3) i`);
   await database.query(`insert into sessions.history (tenant, session_id, position, index, shard, event_id, type, at, payload)
     select 'tn_1', 'mine', i, 0, 0, 'ev_' || i, 'artifact.created', '2026-01-01', '{"artifactId":"mine_' || i || '"}'
     from generate_series(1, 3) i`);
-  const origin = { ancestry: [{ sessionId: 'mine', position: 2, index: 0 }] };
-  await database.query(`insert into sessions.session
-    values ('tn_1', 'fork', 'a', 'ann', 'idle', '2026-01-01', 1, '${JSON.stringify({ origin })}')`);
+  const parent = { sessionId: 'mine', position: 2 };
+  const last = { ancestor: 0, position: 2, index: 0 };
+  const origin = { parent, ancestry: [{ ...parent, shard: 0, createdPosition: 1, index: 0 }], last };
   await database.query('analyze');
 
   const pool = await database.pool();
-  for (const [sessionId, ids] of [
-    ['mine', ['mine_1', 'mine_2', 'mine_3']],
-    ['fork', ['mine_1', 'mine_2']],
+  for (const [session, ids] of [
+    [{ id: 'mine', createdPosition: 1 }, ['mine_1', 'mine_2', 'mine_3']],
+    [{ id: 'fork', createdPosition: 1, origin }, ['mine_1', 'mine_2']],
   ] as const) {
     await pool.transaction(async (transaction) => {
-      const filter = { sessionId, subject: null, agents: null };
+      const filter = { session, subject: null, agents: null };
       const found = await artifactQueries(transaction).list('tn_1', filter, { limit: 50, after: null });
       expect(found.map(({ artifactId }) => artifactId)).toEqual(ids);
       const read = await transaction.oneFirst(sql.type(z.object({ read: z.int() }))`
