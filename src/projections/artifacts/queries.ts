@@ -23,6 +23,17 @@ export interface ObjectName {
   readonly name: string;
 }
 
+/** Names an artifact; in the order of these names they are walked through. */
+export interface ArtifactPlace {
+  readonly tenant: string;
+  readonly id: string;
+}
+
+/** Before the first artifact. */
+export const FIRST_PLACE: ArtifactPlace = { tenant: '', id: '' };
+
+const WALK_ROWS = 1_000;
+
 export interface ArtifactQueries {
   /** Oldest first; `after` is the creation time and id of the last one seen. */
   list(
@@ -34,15 +45,18 @@ export interface ArtifactQueries {
   ofSessionId(tenant: string, sessionId: string, limit: number): Promise<readonly string[]>;
   /** Tenants with an operation that is overdue, at most 100. As fresh as the rows are. */
   overdue(now: string): Promise<readonly string[]>;
-  /** Artifacts whose session is not there, as far as the rows tell; at most 1,000. */
-  orphans(): Promise<readonly { readonly tenant: string; readonly id: string }[]>;
+  /**
+   * Of the next 1,000 artifacts those whose session is not there, as far as the rows tell. A look reads so many rows and
+   * no more, however many there are in all; `next` is where the one after it begins.
+   */
+  orphans(after: ArtifactPlace): Promise<{ readonly orphans: readonly ArtifactPlace[]; readonly next: ArtifactPlace }>;
   /** Those that no stored artifact names, as far as the rows tell. */
   unnamed(objects: readonly ObjectName[]): Promise<readonly ObjectName[]>;
 }
 
 const row = z.object({ doc: z.custom<ArtifactView>() });
 const idRow = z.object({ id: z.string() });
-const orphanRow = z.object({ tenant: z.string(), id: z.string() });
+const walkRow = z.object({ tenant: z.string(), id: z.string(), orphaned: z.boolean() });
 const tenantRow = z.object({ tenant: z.string() });
 const nameRow = z.object({ tenant: z.string(), owner: z.string(), name: z.string() });
 
@@ -95,16 +109,21 @@ export function artifactQueries(pool: CommonQueryMethods): ArtifactQueries {
             sql.type(tenantRow)`select tenant from artifacts.account where due_at < ${now} order by due_at limit 100`,
           ),
       ),
-    orphans: async () =>
-      await reading(
+    orphans: async (after) => {
+      // A value for each row rather than a join: it is looked up by the session's key, never by reading all sessions.
+      const rows = await reading(
         async () =>
-          await pool.any(sql.type(orphanRow)`
-            select tenant, id from artifacts.artifact a
-            where removed = 0 and session_id is not null and not exists (
-              select from sessions.session s
-              where s.tenant = a.tenant and s.id = a.session_id and (s.doc ->> 'createdPosition')::bigint = a.session_position)
-            limit 1000`),
-      ),
+          await pool.any(sql.type(walkRow)`
+            select tenant, id, removed = 0 and session_id is not null and session_position is distinct from (
+              select (s.doc ->> 'createdPosition')::bigint from sessions.session s
+              where s.tenant = a.tenant and s.id = a.session_id) as orphaned
+            from artifacts.artifact a where (tenant, id) > (${after.tenant}, ${after.id})
+            order by tenant, id limit ${WALK_ROWS}`),
+      );
+      const orphans = rows.filter(({ orphaned }) => orphaned).map(({ tenant, id }) => ({ tenant, id }));
+      const last = rows.length < WALK_ROWS ? undefined : rows.at(-1);
+      return { orphans, next: last === undefined ? FIRST_PLACE : { tenant: last.tenant, id: last.id } };
+    },
     unnamed: async (objects) =>
       await reading(
         async () =>
