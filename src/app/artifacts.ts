@@ -3,8 +3,8 @@ import { artifactUse } from '../commands/artifact/limits.ts';
 import type { ArtifactUse } from '../commands/artifact/limits.ts';
 import { LinkSigner } from '../commands/artifact/links.ts';
 import { modelFile } from '../commands/artifact/model-file.ts';
-import { removeOrphan } from '../commands/artifact/remove-orphan.ts';
-import { artifactRef } from '../commands/artifact/parts.ts';
+import { removeOrphans } from '../commands/artifact/remove-orphan.ts';
+import type { RemovedOrphan } from '../commands/artifact/remove-orphan.ts';
 import type { ArtifactParts } from '../commands/artifact/parts.ts';
 import { directoryObjects } from '../drivers/objects/directory.ts';
 import { measuredObjects } from '../drivers/objects/measured.ts';
@@ -26,7 +26,7 @@ import type { Stack } from './stack.ts';
 
 /** What the routes of artifacts need, but for what all routes share. */
 export interface Artifacts {
-  readonly routes: Omit<ArtifactRouteParts, 'freshness'>;
+  readonly routes: Omit<ArtifactRouteParts, 'freshness' | 'sessionQueries'>;
   readonly use: (tenantId: string) => Promise<ArtifactUse>;
   /** Removes the artifacts of a session that is deleted, as far as they are known; the keeper finds the others. */
   readonly removeOf: SessionRouteParts['removeArtifacts'];
@@ -78,18 +78,20 @@ export async function openArtifacts(options: ArtifactsOptions): Promise<Artifact
     use: async (tenantId) => await artifactUse(parts, tenantId),
     removeOf: async ({ tenant, id }, shown) => {
       try {
-        const wanted = { sessionId: id, subject: null, agents: null };
-        const found = await queries.list(tenant, wanted, { limit: OF_SESSION_MAX, after: null });
-        for (const { artifactId } of found) {
-          const position = await removeOrphan(parts, tenant, artifactId);
-          await shown(artifactRef(tenant, artifactId), position);
-        }
+        const removed = await removeOrphans(parts, tenant, await queries.ofSessionId(tenant, id, OF_SESSION_MAX));
+        await Promise.all(newestOf(parts, removed).map(async ({ ref, position }) => await shown(ref, position)));
       } catch (error) {
         parts.onUnsettled(error);
       }
     },
     files: async (tenantId, file) => await modelFile(parts, tenantId, file),
   };
+}
+
+/** The newest removal of each stream: rows that have it have those before it. */
+function newestOf({ artifacts: { store } }: ArtifactParts, removed: readonly RemovedOrphan[]): RemovedOrphan[] {
+  const inOrder = removed.toSorted((a, b) => a.position - b.position);
+  return [...new Map(inOrder.map((one) => [store.shardOf(one.ref), one])).values()];
 }
 
 /** The object store of the configuration, in a directory unless it names a bucket. */

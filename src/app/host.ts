@@ -280,7 +280,7 @@ async function serverParts(built: Built, running: Running): Promise<ServerParts>
     claims: { loop, sessions, places, freshness, clock: systemClock, leaseMs: config.leaseMs },
     interactions: { actions, caughtUp },
     agents: { loop, agents, queries: agentQueries(pool), freshness },
-    artifacts: { ...artifacts.routes, freshness },
+    artifacts: { ...artifacts.routes, sessionQueries: queries, freshness },
     sessions: { loop, agents, sessions, queries, freshness, removeArtifacts: artifacts.removeOf },
     forks: { loop, sessions, older, freshness },
     commands: {

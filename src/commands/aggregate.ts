@@ -95,6 +95,7 @@ export const quotaType: AggregateType<QuotaState, QuotaEvent> = {
 
 const RECEIPT_BYTES = 300;
 const FORK_BYTES = 400;
+const SESSION_ARTIFACT_BYTES = 100;
 
 export const sessionType: AggregateType<SessionState, SessionEvent> = {
   kind: 'session',
@@ -106,7 +107,7 @@ export const sessionType: AggregateType<SessionState, SessionEvent> = {
   foldVersion: SESSION_FOLD_VERSION,
   weigh: (state) => {
     if (state.status === 'absent') return 200;
-    const { manifest, conversation, receipts, forks, origin } = state;
+    const { manifest, conversation, receipts, forks, origin, artifacts } = state;
     const kept = receipts.chunks.reduce((sum, chunk) => sum + chunk.length, 0);
     return (
       2_000 +
@@ -114,6 +115,7 @@ export const sessionType: AggregateType<SessionState, SessionEvent> = {
       conversation.chars * 2 +
       kept * RECEIPT_BYTES +
       (Object.keys(forks).length + (origin?.ancestry.length ?? 0)) * FORK_BYTES +
+      artifacts.count * SESSION_ARTIFACT_BYTES +
       (receipts.evicted?.length ?? 0) * 8
     );
   },

@@ -7,6 +7,7 @@ import { delay } from '../lib/backoff.ts';
 import { timestamp } from '../lib/clock.ts';
 import type { Logger } from '../lib/logger.ts';
 import { OutageLog } from '../lib/outage-log.ts';
+import { FIRST_PLACE } from '../projections/artifacts/queries.ts';
 import type { ArtifactQueries } from '../projections/artifacts/queries.ts';
 
 export interface ArtifactKeeperOptions {
@@ -20,8 +21,11 @@ export interface ArtifactKeeperOptions {
 
 /** Between two looks for strays, ms: a quarter of their time, within these bounds. A look lists the whole store. */
 const SWEEP_MS = { min: 1_000, max: 21_600_000 };
-/** A deleted session's artifacts go with the request that deletes it; this finds what a crash has left of them. */
-const ORPHANS_MS = { min: 1_000, max: 60_000 };
+/**
+ * A deleted session's artifacts go with the request that deletes it; this finds what that has left. A look costs the same
+ * however many artifacts there are, and all of them are gone through in so many looks as there are thousands.
+ */
+const ORPHANS_MS = { min: 1_000, max: 10_000 };
 const LOOK_MS = { min: 250, max: 5_000 };
 /** Objects that are not an artifact's have keepers of their own. */
 const OWN = 'af_';
@@ -34,6 +38,8 @@ export class ArtifactKeeper {
   readonly #options: ArtifactKeeperOptions;
   readonly #stop = new AbortController();
   #loops: Promise<unknown> = Promise.resolve();
+  /** Up to where the walk for orphans has come. */
+  #walked = FIRST_PLACE;
 
   constructor(options: ArtifactKeeperOptions) {
     this.#options = options;
@@ -83,10 +89,15 @@ export class ArtifactKeeper {
 
   async #removeOrphans(): Promise<void> {
     const { parts, queries } = this.#options;
-    for (const { tenant, id } of await queries.orphans()) {
+    const { orphans, next } = await queries.orphans(this.#walked);
+    const failures: unknown[] = [];
+    for (const { tenant, id } of orphans) {
       if (this.#stop.signal.aborted) return;
-      await removeOrphan(parts, tenant, id);
+      // One that cannot be removed keeps no other waiting; its turn comes again with the next walk.
+      await removeOrphan(parts, tenant, id).catch((error: unknown) => failures.push(error));
     }
+    this.#walked = next;
+    if (failures.length > 0) throw failures[0];
   }
 
   async #sweep(): Promise<void> {

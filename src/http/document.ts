@@ -105,7 +105,7 @@ const OPERATIONS: Readonly<Record<string, readonly [tag: string, summary: string
   'POST /v1/artifacts': [
     'Artifacts',
     'Upload a file as a new artifact',
-    "The body is the file itself, streamed; Content-Type is its media type (without one: by its name). As a subject, sessionId is required. Past the file's limit or the tenant's total: 413, and nothing is stored.",
+    "The body is the file itself, streamed; Content-Type is its media type (without one: by its name). As a subject, sessionId is required. Past the file's limit or the tenant's total: 413, and nothing is stored. A session has 10,000 artifacts in its life, deleted ones included; the next is refused with 409.",
   ],
   'GET /v1/artifacts': ['Artifacts', 'List artifacts, oldest first', 'Of one session, or of all within reach.'],
   'GET /v1/artifacts/:artifactId': ['Artifacts', 'One artifact with its versions, oldest first'],

@@ -50,7 +50,17 @@ export const STATUS_OF: Readonly<Record<ProblemCode, number>> = {
 };
 
 /** A limit of a count, not of a size, is a conflict with what is there (wire contract, section 1). */
-const COUNT_LIMITS = ['keys', 'issuers', 'executors', 'queue', 'versions', 'operations', 'forks', 'forkDepth'];
+const COUNT_LIMITS = [
+  'keys',
+  'issuers',
+  'executors',
+  'queue',
+  'versions',
+  'operations',
+  'forks',
+  'forkDepth',
+  'artifacts',
+];
 
 export function statusOf({ code, details }: Problem): number {
   const counted = code === 'limit_exceeded' && COUNT_LIMITS.some((limit) => limit === details?.['limit']);

@@ -99,6 +99,23 @@ test.each(['artifact.removal-begun', 'artifact.removed', 'artifact.bytes-removed
   },
 );
 
+test('killed while the artifacts of a deleted session are removed, those that are left go after the next start', async () => {
+  await using host = await startHost({ env: { ...QUICK, AGENT_HOST_FAULT_POINTS: 'artifact.removal-begun=kill' } });
+  const before = await client(host);
+  const { artifact: kept } = await before.upload({ name: 'of no session' }, Buffer.from('bytes'));
+  for (let n = 0; n < 20; n += 1) await before.upload({ name: `n${n}`, sessionId: 'room' }, Buffer.from('bytes'));
+  const deletion = before.tenant.request({ method: 'DELETE', path: '/v1/sessions/room' });
+  await expect(deletion).rejects.toThrow(/hang up|ECONNRESET|EPIPE/);
+  const files = await restarted(host, before);
+  await until(
+    'they are gone with their bytes',
+    async () => (await files.list()).length === 1 && (await objectsOf(host, files)).length === 1,
+    SETTLED_MS,
+  );
+  await until('the bytes are given back', async () => (await files.use()).usedBytes === 5, SETTLED_MS);
+  expect((await files.content(kept.artifactId)).text).toBe('bytes');
+});
+
 test('bytes that no version names go when they are old; those that one names, and young ones, stay', async () => {
   await using host = await startHost({ env: { AGENT_HOST_STRAY_SECONDS: '3600' } });
   const before = await client(host);

@@ -4,13 +4,17 @@ import { exportTree } from '#src/commands/artifact/export-tree.ts';
 import type { Exported, ExportInput } from '#src/commands/artifact/export-tree.ts';
 import type { ArtifactParts } from '#src/commands/artifact/parts.ts';
 import type { Rejection } from '#src/domain/kernel/rejection.ts';
+import { SESSION_ARTIFACTS_MAX } from '#src/domain/session/artifacts.ts';
+import type { SessionEvent } from '#src/domain/session/events.ts';
+import { newId } from '#src/lib/ids.ts';
 import { chunks, listed } from '../conformance/objects.ts';
-import { newSession } from '../conformance/http/target.ts';
+import { newSession, refused } from '../conformance/http/target.ts';
 import { artifactPartsOf } from '../support/artifact-parts.ts';
 import { ArtifactClient, sha256 } from '../support/artifacts.ts';
 import { AdminClient, send } from '../support/client.ts';
 import { startHost } from '../support/host.ts';
 import type { Host } from '../support/host.ts';
+import { until } from '../support/wait-until.ts';
 import { unzipped } from '../support/zip.ts';
 
 type Tree = Readonly<Record<string, string>>;
@@ -152,6 +156,50 @@ test('a folder is read as a tree, file by file, as an archive and by a link, nev
   }
   const upload = await files.sendVersion(id, Buffer.from('x'));
   expect([upload.status, upload.json]).toMatchObject([409, { code: 'conflict' }]);
+});
+
+test('what a deleted session has left is not shown for a session that has its id now', async () => {
+  const session = await newSession(files.tenant);
+  const tenant = files.tenant.tenantId;
+  const { state } = await parts.sessions.refresh({ tenant, kind: 'session', id: session });
+  const sessionPosition = state.status === 'absent' ? 0 : state.createdPosition;
+  const path = `/v1/sessions/${encodeURIComponent(session)}`;
+  expect((await files.tenant.request({ method: 'DELETE', path })).status).toBe(200);
+  // It was on its way when the session was deleted, so the deletion did not find it.
+  const owner = { sessionId: session, sessionPosition, subject: null, agentId: 'agent' };
+  const { id } = await done(exported(session, { a: 'late' }, { owner }));
+  await until('the list has it, unless the keeper was faster', async () => {
+    const isListed = (await files.list()).some(({ artifactId }) => artifactId === id);
+    return isListed || (await files.tenant.request({ path: `/v1/artifacts/${id}` })).status === 404;
+  });
+  expect(await files.list(`?sessionId=${session}`)).toEqual([]);
+  await files.tenant.openSession(session);
+  expect(await files.list(`?sessionId=${session}`)).toEqual([]);
+  await files.upload({ name: 'new', sessionId: session }, Buffer.from('x'));
+  expect((await files.list(`?sessionId=${session}`)).map(({ name }) => name)).toEqual(['new']);
+});
+
+test('a session that has had too many artifacts takes no new one, but new versions of those it has', async () => {
+  const session = await newSession(files.tenant);
+  const { artifact } = await files.upload({ name: 'kept', sessionId: session }, Buffer.from('one'));
+  const ref = { tenant: files.tenant.tenantId, kind: 'session', id: session } as const;
+  const createdOne = (n: number): SessionEvent => ({
+    type: 'artifact.created',
+    data: {
+      ...{ turnId: null, artifactId: newId('af'), kind: 'file', name: `n${n}`, contentType: 'a/b' },
+      ...{ version: 1, size: 0, sha256: sha256(''), source: 'upload' },
+    },
+  });
+  for (let n = 1; n < SESSION_ARTIFACTS_MAX; n += 1_000) {
+    const events = Array.from({ length: Math.min(1_000, SESSION_ARTIFACTS_MAX - n) }, (_, i) => createdOne(n + i));
+    const decide = () => ({ kind: 'accepted', events, reply: null }) as const;
+    await parts.loop.execute(parts.sessions, ref, { actor: 'test', causation: 'test', decide });
+  }
+  const answer = await files.send({ name: 'one more', sessionId: session }, Buffer.from('x'));
+  const { details, message } = refused(answer, 409, 'limit_exceeded');
+  expect(details).toEqual({ limit: 'artifacts', count: SESSION_ARTIFACTS_MAX });
+  expect(message).toContain('new session');
+  expect((await files.sendVersion(artifact.artifactId, Buffer.from('two'))).status).toBe(201);
 });
 
 const segment = fc.string({ minLength: 1, maxLength: 4, unit: fc.constantFrom('a', 'b', 'ß', '字', ' ', '.', 'x') });

@@ -6,6 +6,7 @@ import { Repository } from '#src/commands/repository.ts';
 import { directoryObjects } from '#src/drivers/objects/directory.ts';
 import { systemClock } from '#src/lib/clock.ts';
 import { sealingKey } from '#src/lib/sealed-box.ts';
+import type { EventStore } from '#src/streams/event-store.ts';
 import type { Host } from './host.ts';
 import { openLog } from './jetstream.ts';
 
@@ -13,20 +14,26 @@ import { openLog } from './jetstream.ts';
 export async function artifactPartsOf(host: Host): Promise<ArtifactParts & AsyncDisposable> {
   const hostKey = sealingKey(Buffer.from(await host.file('kek'), 'base64'));
   const log = await openLog(await host.file('nats-url'), { hostKey });
-  const { store } = log;
+  return {
+    ...(await artifactPartsOn(log.store, join(host.dataDir, 'objects'))),
+    [Symbol.asyncDispose]: async () => await log[Symbol.asyncDispose](),
+  };
+}
+
+/** The use cases of artifacts with nothing beside them: no keeper, no read model. */
+export async function artifactPartsOn(store: EventStore, objectsDir: string): Promise<ArtifactParts> {
   const cacheBytes = 1_000_000;
   return {
     loop: new CommandLoop(systemClock, () => 1),
     artifacts: new Repository({ type: artifactType, store, cacheBytes }),
     quotas: new Repository({ type: quotaType, store, cacheBytes }),
     sessions: new Repository({ type: sessionType, store, cacheBytes }),
-    objects: await directoryObjects(join(host.dataDir, 'objects')),
+    objects: await directoryObjects(objectsDir),
     defaults: { fileBytes: 1_000_000, totalBytes: 10_000_000 },
     operationMs: 30_000,
     clock: systemClock,
     onUnsettled: (error) => {
       throw error;
     },
-    [Symbol.asyncDispose]: async () => await log[Symbol.asyncDispose](),
   };
 }

@@ -1,4 +1,5 @@
 import { isOwn } from '../../domain/session/artifacts.ts';
+import type { AggregateRef } from '../../streams/subjects.ts';
 import { artifactRef } from './parts.ts';
 import type { ArtifactParts } from './parts.ts';
 import { removeArtifact } from './remove.ts';
@@ -13,4 +14,31 @@ export async function removeOrphan(parts: ArtifactParts, tenant: string, artifac
   const meta = { actor: 'keeper', causation: 'session deleted' };
   const outcome = await removeArtifact(parts, { tenant, artifactId, outOfReach: () => null, ...meta });
   return outcome.kind === 'rejected' ? null : outcome.position;
+}
+
+/** Artifacts that are removed at the same time; each waits for the log and the object store most of its time. */
+const AT_A_TIME = 8;
+
+export interface RemovedOrphan {
+  readonly ref: AggregateRef;
+  readonly position: number;
+}
+
+/** Removes those whose session has been deleted, a few at a time. Never throws: what fails is left to the keeper. */
+export async function removeOrphans(
+  parts: ArtifactParts,
+  tenant: string,
+  artifactIds: readonly string[],
+): Promise<readonly RemovedOrphan[]> {
+  const removed: RemovedOrphan[] = [];
+  const left = artifactIds.values();
+  const removeNext = async (): Promise<void> => {
+    for (const artifactId of left) {
+      const position = await removeOrphan(parts, tenant, artifactId);
+      if (position !== null) removed.push({ ref: artifactRef(tenant, artifactId), position });
+    }
+  };
+  // Each ends at its first failure, so that an outage is met a few times and not once for each artifact.
+  await Promise.all(Array.from({ length: AT_A_TIME }, async () => await removeNext().catch(parts.onUnsettled)));
+  return removed;
 }

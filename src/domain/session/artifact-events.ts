@@ -27,23 +27,47 @@ export type SessionArtifactEvent = {
 }[keyof Schemas];
 
 /** By artifact: how many of its versions the history has; -1: that it was deleted. */
-export type RecordedArtifacts = Readonly<Record<string, number>>;
+type RecordedVersions = Readonly<Record<string, number>>;
+
+/**
+ * What the history says of every artifact that the session ever had. The buckets go by the last character of an id, which
+ * is random: an event copies one of them, and not all that there are.
+ */
+export interface RecordedArtifacts {
+  readonly count: number;
+  readonly buckets: Readonly<Record<string, RecordedVersions>>;
+}
+
+export const noneRecorded: RecordedArtifacts = { count: 0, buckets: {} };
 
 const DELETED = -1;
 
+function bucketOf(artifactId: string): string {
+  return artifactId.slice(-1);
+}
+
+function versionsOf({ buckets }: RecordedArtifacts, artifactId: string): number | undefined {
+  return buckets[bucketOf(artifactId)]?.[artifactId];
+}
+
 export function evolveRecorded(recorded: RecordedArtifacts, event: SessionArtifactEvent): RecordedArtifacts {
   const { artifactId } = event.data;
-  const known = recorded[artifactId] ?? 0;
+  const known = versionsOf(recorded, artifactId);
   if (known === DELETED) return recorded;
-  const next = event.type === 'artifact.created' ? Math.max(known, event.data.version) : DELETED;
-  return { ...recorded, [artifactId]: next };
+  const next = event.type === 'artifact.created' ? Math.max(known ?? 0, event.data.version) : DELETED;
+  const { count, buckets } = recorded;
+  const bucket = bucketOf(artifactId);
+  return {
+    count: known === undefined ? count + 1 : count,
+    buckets: { ...buckets, [bucket]: { ...buckets[bucket], [artifactId]: next } },
+  };
 }
 
 /** What the history lacks of an artifact: each version once and in order, then its deletion. */
 export function missingArtifactEvents(recorded: RecordedArtifacts, artifact: ArtifactState): SessionArtifactEvent[] {
   if (artifact.status === 'absent') return [];
   const { artifactId, name } = artifact;
-  const known = recorded[artifactId] ?? 0;
+  const known = versionsOf(recorded, artifactId) ?? 0;
   if (known === DELETED) return [];
   const created = artifact.versions.slice(known).map((version) => createdEvent(artifact, version));
   if (artifact.status === 'stored') return created;

@@ -1,8 +1,23 @@
 import type { ArtifactState } from '../artifact/state.ts';
 import type { Decision } from '../kernel/decision.ts';
+import { reject } from '../kernel/rejection.ts';
+import type { Rejection } from '../kernel/rejection.ts';
 import { missingArtifactEvents } from './artifact-events.ts';
 import type { SessionEvent } from './events.ts';
 import type { OpenSession, SessionState } from './state.ts';
+
+/** Artifacts that a session has in its life; each stays in its fold, deleted ones too. */
+export const SESSION_ARTIFACTS_MAX = 10_000;
+
+/**
+ * Why a session takes no new artifact; null: it takes one. Asked before an upload begins: once that is recorded, the
+ * session cannot refuse it any more. So uploads at the same time may pass the bound by their number.
+ */
+export function newArtifactRefusal({ artifacts: { count } }: OpenSession): Rejection | null {
+  if (count < SESSION_ARTIFACTS_MAX) return null;
+  const message = `The session has had ${count} artifacts, and deleted ones count. Upload the file as a version of one that is there, or to a new session.`;
+  return reject('limit_exceeded', message, { details: { limit: 'artifacts', count } });
+}
 
 /** Brings a session's history up to what an artifact's own says; again and again, if need be. */
 export function decideRecordArtifact(state: SessionState, artifact: ArtifactState): Decision<SessionEvent, null> {

@@ -5,7 +5,7 @@ import type { ActiveTurn } from '../turn/state.ts';
 import { usageAfter } from '../turn/thread.ts';
 import { ZERO_TOTAL } from '../turn/usage.ts';
 import type { Usage } from '../turn/usage.ts';
-import { evolveRecorded } from './artifact-events.ts';
+import { evolveRecorded, noneRecorded } from './artifact-events.ts';
 import type { RecordedArtifacts } from './artifact-events.ts';
 import { isCanonical } from './canonical.ts';
 import { addMessage, emptyConversation, evolveConversation, messageFiles, messageText } from './conversation.ts';
@@ -89,7 +89,7 @@ export type SessionState = AbsentSession | OpenSession;
 export const initialSession: SessionState = { status: 'absent' };
 
 /** Part of a snapshot's name: raise it whenever the meaning of the folded state changes. */
-export const SESSION_FOLD_VERSION = 5;
+export const SESSION_FOLD_VERSION = 6;
 
 /** Total: it never throws, and an event that cannot apply changes nothing. */
 export function evolveSession(state: SessionState, event: SessionEvent, meta: EventMeta): SessionState {
@@ -195,7 +195,7 @@ function openSession(
     usage: ZERO_TOTAL,
     receipts: emptyReceipts,
     conversation: emptyConversation,
-    artifacts: {},
+    artifacts: noneRecorded,
     origin: origin ?? null,
     inherits: origin !== undefined && origin.ancestry.length > 0,
     forks: {},

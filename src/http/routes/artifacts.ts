@@ -18,6 +18,7 @@ import type { FoundArtifact, FoundVersion } from '../../commands/artifact/read.t
 import { removeArtifact } from '../../commands/artifact/remove.ts';
 import { zipOf } from '../../commands/artifact/zip.ts';
 import type { ArtifactQueries } from '../../projections/artifacts/queries.ts';
+import type { SessionQueries } from '../../projections/sessions/queries.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
 import { sendBytes, sendMade } from '../bytes.ts';
 import type { Freshness } from '../freshness.ts';
@@ -27,9 +28,11 @@ import { accepted, notFound, ProblemError, refused } from '../problem.ts';
 import type { Uploads } from '../upload-body.ts';
 import { shownView, shownWithVersions } from '../wire/artifact.ts';
 import * as wire from '../wire/artifacts.ts';
+import { sessionRef } from './sessions.ts';
 
 export interface ArtifactRouteParts extends ArtifactParts {
   readonly queries: ArtifactQueries;
+  readonly sessionQueries: Pick<SessionQueries, 'get'>;
   readonly freshness: Freshness;
   readonly links: LinkSigner;
   readonly uploads: Uploads;
@@ -37,25 +40,26 @@ export interface ArtifactRouteParts extends ArtifactParts {
 
 /** Files and folders with their versions, for those who reach their sessions (wire contract, section 10). */
 export function artifactRoutes(parts: ArtifactRouteParts): FastifyPluginAsyncZod {
-  const { queries, freshness } = parts;
+  const { queries, sessionQueries, freshness } = parts;
   return async (app) => {
     const config = { rules: { access: ACCESS.artifacts } };
     app.get(
       '/v1/artifacts',
       { config, schema: { querystring: wire.listQuery, response: { 200: wire.artifactList } } },
       async (request) => {
-        const { tenantId, subject, agents } = callerOf(request);
+        const caller = callerOf(request);
+        const { tenantId, subject, agents } = caller;
         const { sessionId } = request.query;
         const list = new ListRequest(
           `GET /v1/artifacts ${tenantId} ${subject ?? ''} ${sessionId ?? ''}`,
           request.query,
           2,
         );
-        const found = await queries.list(
-          tenantId,
-          { sessionId, subject, agents },
-          { limit: list.wanted, after: list.after },
-        );
+        // Whose session it is does not matter here: the artifacts say who may see them.
+        const session =
+          sessionId === undefined ? undefined : await sessionQueries.get(sessionRef(caller, sessionId), null);
+        const page = { limit: list.wanted, after: list.after };
+        const found = session === null ? [] : await queries.list(tenantId, { session, subject, agents }, page);
         const { entries, nextCursor } = list.page(found, ({ createdAt, artifactId }) => [createdAt, artifactId]);
         return { artifacts: entries.map(shownView), nextCursor };
       },

@@ -8,8 +8,9 @@ import { uploadArtifact } from '../../commands/artifact/upload.ts';
 import type { Uploaded, UploadInput } from '../../commands/artifact/upload.ts';
 import type { ArtifactOwner } from '../../domain/artifact/events.ts';
 import { isMediaType, UNKNOWN_MEDIA_TYPE } from '../../domain/artifact/names.ts';
+import { newArtifactRefusal } from '../../domain/session/artifacts.ts';
 import { callerOf } from '../gate.ts';
-import { accepted, ProblemError, withinReach } from '../problem.ts';
+import { accepted, ProblemError, refused, withinReach } from '../problem.ts';
 import { shownArtifact, shownVersion } from '../wire/artifact.ts';
 import * as wire from '../wire/artifacts.ts';
 import { reachOf, refOf } from './artifacts.ts';
@@ -95,7 +96,8 @@ function noMediaType(): ProblemError {
 
 /**
  * The session that the file is to belong to.
- * @throws ProblemError invalid_request when a person's file would belong to no session; not_found; not_granted
+ * @throws ProblemError invalid_request when a person's file would belong to no session; not_found; not_granted;
+ *   limit_exceeded
  */
 async function ownerOf(
   parts: ArtifactRouteParts,
@@ -110,6 +112,8 @@ async function ownerOf(
   }
   const { state } = await parts.sessions.refresh(sessionRef(caller, sessionId));
   const session = withinReach(caller, state.status === 'absent' ? null : state);
+  const refusal = newArtifactRefusal(session);
+  if (refusal !== null) throw refused(refusal);
   const { createdPosition: sessionPosition, subject, agentId } = session;
   return { sessionId, sessionPosition, subject, agentId };
 }

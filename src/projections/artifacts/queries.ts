@@ -2,10 +2,14 @@ import { sql } from 'slonik';
 import type { CommonQueryMethods, FragmentSqlToken } from 'slonik';
 import { z } from 'zod';
 import { reading } from '../read-store/pool.ts';
+import type { SessionView } from '../sessions/views.ts';
 import type { ArtifactView } from './views.ts';
 
+export type ListedSession = Pick<SessionView, 'id' | 'createdPosition' | 'origin'>;
+
 export interface ArtifactFilter {
-  readonly sessionId?: string | undefined;
+  /** As it is now: the rows may still have artifacts of a deleted session that had the same id. */
+  readonly session?: ListedSession | undefined;
   /** Whose artifacts are within reach; null: anybody's, and those of no session. */
   readonly subject: string | null;
   /** Agents whose sessions are within reach; null: all. */
@@ -19,6 +23,17 @@ export interface ObjectName {
   readonly name: string;
 }
 
+/** Names an artifact; in the order of these names they are walked through. */
+export interface ArtifactPlace {
+  readonly tenant: string;
+  readonly id: string;
+}
+
+/** Before the first artifact. */
+export const FIRST_PLACE: ArtifactPlace = { tenant: '', id: '' };
+
+const WALK_ROWS = 1_000;
+
 export interface ArtifactQueries {
   /** Oldest first; `after` is the creation time and id of the last one seen. */
   list(
@@ -26,16 +41,22 @@ export interface ArtifactQueries {
     filter: ArtifactFilter,
     page: { limit: number; after: readonly string[] | null },
   ): Promise<readonly ArtifactView[]>;
+  /** Those of every session that ever had the id. */
+  ofSessionId(tenant: string, sessionId: string, limit: number): Promise<readonly string[]>;
   /** Tenants with an operation that is overdue, at most 100. As fresh as the rows are. */
   overdue(now: string): Promise<readonly string[]>;
-  /** Artifacts whose session is not there, as far as the rows tell; at most 1,000. */
-  orphans(): Promise<readonly { readonly tenant: string; readonly id: string }[]>;
+  /**
+   * Of the next 1,000 artifacts those whose session is not there, as far as the rows tell. A look reads so many rows and
+   * no more, however many there are in all; `next` is where the one after it begins.
+   */
+  orphans(after: ArtifactPlace): Promise<{ readonly orphans: readonly ArtifactPlace[]; readonly next: ArtifactPlace }>;
   /** Those that no stored artifact names, as far as the rows tell. */
   unnamed(objects: readonly ObjectName[]): Promise<readonly ObjectName[]>;
 }
 
 const row = z.object({ doc: z.custom<ArtifactView>() });
-const idRow = z.object({ tenant: z.string(), id: z.string() });
+const idRow = z.object({ id: z.string() });
+const walkRow = z.object({ tenant: z.string(), id: z.string(), orphaned: z.boolean() });
 const tenantRow = z.object({ tenant: z.string() });
 const nameRow = z.object({ tenant: z.string(), owner: z.string(), name: z.string() });
 
@@ -43,23 +64,24 @@ const nameRow = z.object({ tenant: z.string(), owner: z.string(), name: z.string
  * A fork reads through to the sessions before it: what had been made there when it was forked is listed with its own. Two
  * sets of ids rather than two conditions: neither has an index that serves the other, and all of the tenant's would be read.
  */
-function ofSession(tenant: string, sessionId: string): FragmentSqlToken {
-  return sql.fragment`id in (
-    select id from artifacts.artifact where tenant = ${tenant} and session_id = ${sessionId} and removed = 0
+function ofSession(tenant: string, { id, createdPosition, origin }: ListedSession): FragmentSqlToken {
+  const own = sql.fragment`
+    select id from artifacts.artifact
+    where tenant = ${tenant} and session_id = ${id} and session_position = ${createdPosition} and removed = 0`;
+  if (origin === undefined) return sql.fragment`id in (${own})`;
+  return sql.fragment`id in (${own}
     union all
-    select made.payload::jsonb ->> 'artifactId' from sessions.session fork
-    cross join lateral jsonb_to_recordset(fork.doc -> 'origin' -> 'ancestry')
-      as part("sessionId" text, "position" bigint, "index" int)
-    join sessions.history made on made.tenant = fork.tenant and made.session_id = part."sessionId"
-      and made.type = 'artifact.created' and (made.position, made.index) <= (part."position", part."index")
-    where fork.tenant = ${tenant} and fork.id = ${sessionId} and fork.doc ? 'origin')`;
+    select made.payload::jsonb ->> 'artifactId'
+    from json_to_recordset(${JSON.stringify(origin.ancestry)}) as part("sessionId" text, "position" bigint, "index" int)
+    join sessions.history made on made.tenant = ${tenant} and made.session_id = part."sessionId"
+      and made.type = 'artifact.created' and (made.position, made.index) <= (part."position", part."index"))`;
 }
 
 export function artifactQueries(pool: CommonQueryMethods): ArtifactQueries {
   return {
-    list: async (tenant, { sessionId, subject, agents }, { limit, after }) => {
+    list: async (tenant, { session, subject, agents }, { limit, after }) => {
       const conditions = [sql.fragment`tenant = ${tenant} and removed = 0`];
-      if (sessionId !== undefined) conditions.push(ofSession(tenant, sessionId));
+      if (session !== undefined) conditions.push(ofSession(tenant, session));
       if (subject !== null) conditions.push(sql.fragment`subject = ${subject}`);
       if (agents !== null) {
         const granted = sql.fragment`agent_id = any(${sql.array([...agents], 'text')})`;
@@ -73,6 +95,13 @@ export function artifactQueries(pool: CommonQueryMethods): ArtifactQueries {
             order by created_at, id limit ${limit}`),
       );
     },
+    ofSessionId: async (tenant, sessionId, limit) =>
+      await reading(
+        async () =>
+          await pool.anyFirst(sql.type(idRow)`
+            select id from artifacts.artifact where tenant = ${tenant} and session_id = ${sessionId} and removed = 0
+            order by created_at, id limit ${limit}`),
+      ),
     overdue: async (now) =>
       await reading(
         async () =>
@@ -80,16 +109,21 @@ export function artifactQueries(pool: CommonQueryMethods): ArtifactQueries {
             sql.type(tenantRow)`select tenant from artifacts.account where due_at < ${now} order by due_at limit 100`,
           ),
       ),
-    orphans: async () =>
-      await reading(
+    orphans: async (after) => {
+      // A value for each row rather than a join: it is looked up by the session's key, never by reading all sessions.
+      const rows = await reading(
         async () =>
-          await pool.any(sql.type(idRow)`
-            select tenant, id from artifacts.artifact a
-            where removed = 0 and session_id is not null and not exists (
-              select from sessions.session s
-              where s.tenant = a.tenant and s.id = a.session_id and (s.doc ->> 'createdPosition')::bigint = a.session_position)
-            limit 1000`),
-      ),
+          await pool.any(sql.type(walkRow)`
+            select tenant, id, removed = 0 and session_id is not null and session_position is distinct from (
+              select (s.doc ->> 'createdPosition')::bigint from sessions.session s
+              where s.tenant = a.tenant and s.id = a.session_id) as orphaned
+            from artifacts.artifact a where (tenant, id) > (${after.tenant}, ${after.id})
+            order by tenant, id limit ${WALK_ROWS}`),
+      );
+      const orphans = rows.filter(({ orphaned }) => orphaned).map(({ tenant, id }) => ({ tenant, id }));
+      const last = rows.length < WALK_ROWS ? undefined : rows.at(-1);
+      return { orphans, next: last === undefined ? FIRST_PLACE : { tenant: last.tenant, id: last.id } };
+    },
     unnamed: async (objects) =>
       await reading(
         async () =>
