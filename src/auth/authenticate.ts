@@ -33,7 +33,8 @@ export interface Credentials {
 export type Realm = 'admin' | 'tenant';
 
 /** The same words whether the key, the tenant or their pairing is unknown: nothing can be learnt from it. */
-const INVALID = 'The credential is not valid for this tenant. Check the key and the Svc-Tenant header.';
+export const INVALID_CREDENTIAL =
+  'The credential is not valid for this tenant. Check the key and the Svc-Tenant header.';
 const INVALID_ADMIN = 'The credential is not valid. Check the key.';
 const NO_SUBJECT =
   'Only an application key may act for a subject. Send the request without Svc-Subject and Svc-Scopes.';
@@ -67,7 +68,7 @@ export class Authenticator {
     if (tenant === undefined) return refuse('invalid_request', 'Name the tenant in the Svc-Tenant header.');
     const principal = principals.find(({ tenantId }) => tenantId === tenant);
     if (principal !== undefined) return withKey(principal, credentials, hash);
-    if (principals.length > 0 || !looksLikeToken(secret)) return refuse('credential_invalid', INVALID);
+    if (principals.length > 0 || !looksLikeToken(secret)) return refuse('credential_invalid', INVALID_CREDENTIAL);
     return await this.#withToken(secret, credentials, { tenant, hash });
   }
 
@@ -78,7 +79,7 @@ export class Authenticator {
   ): Promise<Caller | AuthRefusal> {
     const verified = await this.#tokens.verify(tenant, token);
     if (verified === 'expired') return refuse('token_expired', 'The token is past its time. Get a new one.');
-    if (verified === 'invalid') return refuse('credential_invalid', INVALID);
+    if (verified === 'invalid') return refuse('credential_invalid', INVALID_CREDENTIAL);
     if (actsForAnother(credentials)) return refuse('subject_forbidden', NO_SUBJECT);
     const { issuer: principalId, ...grants } = verified;
     return { kind: 'issuer', tenantId: tenant, principalId, ...grants, credential: hash };

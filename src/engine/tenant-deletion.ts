@@ -1,4 +1,4 @@
-import { delay } from '../lib/backoff.ts';
+import { backoffMs, delay } from '../lib/backoff.ts';
 import { faultPoint } from '../lib/fault-points.ts';
 import type { FaultPoint } from '../lib/fault-points.ts';
 import type { Logger } from '../lib/logger.ts';
@@ -36,6 +36,8 @@ export interface TenantDeletionParts {
 /** Longer than any node takes to learn that the tenant's keys are dead (wire contract, section 3: a second). */
 const QUIET_MS = 1_500;
 const SWEEP_MS = 5_000;
+/** A step that never fits into its time (a table that is too large, perhaps) holds locks for as long as it tries. */
+const RETRY_MS = { baseMs: SWEEP_MS, capMs: 3_600_000 };
 
 /**
  * Takes everything of a tenant away, step by step; each step may be repeated, and the entry in the directory and the open
@@ -53,6 +55,8 @@ export class TenantDeletion {
   readonly #outage: OutageLog;
   readonly #stop = new AbortController();
   readonly #running = new Map<string, Promise<void>>();
+  /** Tenants that the last sweep could not delete. */
+  readonly #failed = new Map<string, { readonly attempts: number; readonly dueAtMs: number }>();
   #loop: Promise<void> = Promise.resolve();
 
   constructor(parts: TenantDeletionParts) {
@@ -84,14 +88,29 @@ export class TenantDeletion {
 
   async #sweep(): Promise<void> {
     while (!this.#stop.signal.aborted) {
-      for (const tenantId of this.#parts.directory.deleting()) {
+      const deleting = this.#parts.directory.deleting();
+      for (const tenantId of this.#failed.keys()) if (!deleting.includes(tenantId)) this.#failed.delete(tenantId);
+      for (const tenantId of deleting) {
+        if ((this.#failed.get(tenantId)?.dueAtMs ?? 0) > performance.now()) continue;
         await this.erase(tenantId).then(
-          () => this.#outage.worked(),
-          (error: unknown) => this.#outage.failed(error),
+          () => this.#worked(tenantId),
+          (error: unknown) => this.#backOff(tenantId, error),
         );
       }
       await delay(SWEEP_MS, this.#stop.signal);
     }
+  }
+
+  #worked(tenantId: string): void {
+    this.#failed.delete(tenantId);
+    this.#outage.worked();
+  }
+
+  /** The next sweep tries it again, the ones after that less and less often. */
+  #backOff(tenantId: string, error: unknown): void {
+    const attempts = this.#failed.get(tenantId)?.attempts ?? 0;
+    this.#failed.set(tenantId, { attempts: attempts + 1, dueAtMs: performance.now() + backoffMs(attempts, RETRY_MS) });
+    this.#outage.failed(error);
   }
 
   async #steps(tenantId: string): Promise<void> {

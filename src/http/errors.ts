@@ -4,10 +4,11 @@ import { IssuerUnavailableError } from '../auth/issuers.ts';
 import { QueueFullError } from '../lib/keyed-queue.ts';
 import { ReadStoreUnavailableError } from '../projections/unavailable.ts';
 import { UploadBrokenError } from '../commands/artifact/intake.ts';
+import { ArtifactGoneError } from '../commands/artifact/read.ts';
 import { ObjectsUnavailableError } from '../lib/objects-unavailable.ts';
 import { LogUnavailableError } from '../streams/event-store.ts';
 import { bodyTooLarge } from './gate.ts';
-import { ProblemError } from './problem.ts';
+import { ProblemError, refused } from './problem.ts';
 import type { Problem } from './problem.ts';
 
 /** Seconds after which a client that was told "unavailable" should try again. */
@@ -19,6 +20,7 @@ export function problemOf(error: unknown, bodyBytesMax: number): Problem | null 
   if (error instanceof ProblemError) return error.problem;
   if (error instanceof LogUnavailableError) return unavailable('streams');
   if (error instanceof ReadStoreUnavailableError) return unavailable('database');
+  if (error instanceof ArtifactGoneError) return refused(error.rejection).problem;
   if (error instanceof ObjectsUnavailableError) return unavailable('objects');
   if (error instanceof UploadBrokenError) return broken();
   if (error instanceof IssuerUnavailableError) return unavailable('issuer');

@@ -1,4 +1,5 @@
 import type { IncomingMessage } from 'node:http';
+import { INVALID_CREDENTIAL } from '../auth/authenticate.ts';
 import { UploadBrokenError } from '../commands/artifact/intake.ts';
 import { ProblemError } from './problem.ts';
 
@@ -12,7 +13,7 @@ export interface UploadLimits {
 /** One upload under way. */
 export interface OpenUpload {
   readonly body: AsyncIterable<Uint8Array>;
-  /** Aborts when the sender falls silent, or when the tenant goes. */
+  /** Aborts when the sender falls silent, or when the tenant goes; its reason is what the sender is answered. */
   readonly signal: AbortSignal;
   /** The length that the sender has announced, bytes; null: none. */
   readonly declaredBytes: number | null;
@@ -35,8 +36,9 @@ export class Uploads {
 
   /** Ends those of a tenant that is about to be deleted: nothing of it may come back. */
   end(tenantId: string): void {
-    for (const [controller, tenant] of this.#open)
-      if (tenant === tenantId) controller.abort(new Error('tenant deleted'));
+    // What every other request of it is answered from now on.
+    const reason = new ProblemError({ code: 'credential_invalid', message: INVALID_CREDENTIAL });
+    for (const [controller, tenant] of this.#open) if (tenant === tenantId) controller.abort(reason);
   }
 
   /** @throws ProblemError rate_limited when the node takes as many as it can already */
@@ -47,15 +49,17 @@ export class Uploads {
     }
     const controller = new AbortController();
     this.#open.set(controller, tenantId);
-    const timer = setTimeout(() => controller.abort(new Error('silent')), this.#limits.silenceMs);
+    const silence = new Silence(this.#limits.silenceMs, () => {
+      controller.abort(new UploadBrokenError('the sender fell silent'));
+    });
     const length = request.headers['content-length'];
-    const body = chunksOf(request, () => timer.refresh());
+    const body = chunksOf(request, silence);
     return {
       body,
       signal: controller.signal,
       declaredBytes: length === undefined ? null : Number(length),
       close: () => {
-        clearTimeout(timer);
+        silence.end();
         this.#open.delete(controller);
         // Whoever reads what is left of the body cannot while this holds on to it.
         void body.return(undefined);
@@ -64,15 +68,40 @@ export class Uploads {
   }
 }
 
+/** Bounds how long the sender is waited for, one chunk at a time. */
+class Silence {
+  readonly #ms: number;
+  readonly #onSilent: () => void;
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(ms: number, onSilent: () => void) {
+    this.#ms = ms;
+    this.#onSilent = onSilent;
+  }
+
+  begin(): void {
+    this.#timer = setTimeout(this.#onSilent, this.#ms);
+  }
+
+  end(): void {
+    clearTimeout(this.#timer);
+  }
+}
+
 /** Leaving the loop leaves the connection open: a refusal has still to be sent over it. */
-async function* chunksOf(request: IncomingMessage, onChunk: () => void): AsyncGenerator<Uint8Array, void> {
+async function* chunksOf(request: IncomingMessage, silence: Silence): AsyncGenerator<Uint8Array, void> {
   try {
+    silence.begin();
     for await (const chunk of request.iterator({ destroyOnReturn: false })) {
-      onChunk();
+      silence.end();
+      // While the store takes the chunk, a sender that has more to send has to wait: that is not its silence.
       if (chunk instanceof Uint8Array) yield chunk;
+      silence.begin();
     }
   } catch (cause) {
     throw new UploadBrokenError('the sender went away', { cause });
+  } finally {
+    silence.end();
   }
 }
 

@@ -2,14 +2,7 @@ import { randomBytes } from 'node:crypto';
 import type { Readable } from 'node:stream';
 import { beforeAll, describe, expect, test } from 'vitest';
 import type { ObjectAddress, ObjectStore, StoredObject } from '#src/drivers/objects/port.ts';
-
-let made = 0;
-
-/** A tenant that no other test has. */
-function tenant(): string {
-  made += 1;
-  return `tn_${process.pid}_${made}`;
-}
+import { newId } from '#src/lib/ids.ts';
 
 export async function* chunks(...parts: readonly Uint8Array[]): AsyncIterable<Uint8Array> {
   for (const part of parts) yield await Promise.resolve(part);
@@ -36,7 +29,7 @@ export function objectSuite(open: () => Promise<ObjectStore>): void {
   });
 
   const address = (over: Partial<ObjectAddress> = {}): ObjectAddress => ({
-    tenant: tenant(),
+    tenant: newId('tn'),
     owner: 'af_1',
     name: 'up_1',
     ...over,
@@ -98,7 +91,7 @@ export function objectSuite(open: () => Promise<ObjectStore>): void {
   });
 
   test('removing takes one object, one owner, or one tenant, and nothing beside it', async () => {
-    const [one, other] = [tenant(), tenant()];
+    const [one, other] = [newId('tn'), newId('tn')];
     // Names of which one is the beginning of another.
     const all = [one, other].flatMap((of) =>
       ['af_1', 'af_11', 'af_2'].flatMap((owner) => ['a', 'ab'].map((name) => ({ tenant: of, owner, name }))),
@@ -186,7 +179,7 @@ export function objectSuite(open: () => Promise<ObjectStore>): void {
   });
 
   test('many at the same time', async () => {
-    const of = tenant();
+    const of = newId('tn');
     const bodies = Array.from({ length: 40 }, (_, i) => ({ name: `up_${i}`, bytes: randomBytes(1_000 * i) }));
     await Promise.all(
       bodies.map(async ({ name, bytes }) => await store.put({ tenant: of, owner: 'af_1', name }, chunks(bytes))),

@@ -211,7 +211,8 @@ describe('the sender goes away', () => {
     const path = `/v1/admin/tenants/${doomed.tenant.tenantId}`;
     const deleting = new AdminClient(host).request({ method: 'DELETE', path, timeoutMs: 40_000 });
     await until('the upload has been ended', () => answered().includes('\r\n\r\n') || socket.destroyed, SETTLED_MS);
-    expect(answered()).not.toMatch(/^HTTP\/1.1 2/);
+    expect(answered()).toMatch(/^HTTP\/1.1 401 /);
+    expect(answered()).toContain('"credential_invalid"');
     expect((await deleting).status).toBe(200);
     socket.destroy();
     const again = await new AdminClient(host).createTenant({ tenantId: doomed.tenant.tenantId });

@@ -3,10 +3,13 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { exportTree } from '#src/commands/artifact/export-tree.ts';
 import type { Exported, ExportInput } from '#src/commands/artifact/export-tree.ts';
 import type { ArtifactParts } from '#src/commands/artifact/parts.ts';
+import { ArtifactGoneError, findArtifact, openFile, treeOf, versionOf } from '#src/commands/artifact/read.ts';
 import type { Rejection } from '#src/domain/kernel/rejection.ts';
 import { SESSION_ARTIFACTS_MAX } from '#src/domain/session/artifacts.ts';
 import type { SessionEvent } from '#src/domain/session/events.ts';
 import { newId } from '#src/lib/ids.ts';
+import { problemOf } from '#src/http/errors.ts';
+import { ObjectsUnavailableError } from '#src/lib/objects-unavailable.ts';
 import { chunks, listed } from '../conformance/objects.ts';
 import { newSession, refused } from '../conformance/http/target.ts';
 import { artifactPartsOf } from '../support/artifact-parts.ts';
@@ -266,4 +269,28 @@ test('a folder past a limit, or of paths that cannot be, leaves nothing', async 
   expect(await exported(session, { a: 'x', 'a/b': 'y' })).toMatchObject({ code: 'invalid_request' });
   expect(await files.list(`?sessionId=${session}`)).toEqual([]);
   expect((await files.use()).usedBytes).toBe(usedBytes);
+});
+
+test('a reader whose artifact is deleted before its bytes are opened is told that it is not there', async () => {
+  const session = await newSession(files.tenant);
+  const { id: artifactId } = await done(exported(session, { 'a.txt': 'one' }, { name: 'doomed' }));
+  const tenant = files.tenant.tenantId;
+  const found = await findArtifact(parts, { tenant, artifactId, outOfReach: () => null });
+  const version = found.kind === 'rejected' ? found : versionOf(found, 'latest');
+  if (version.kind === 'rejected') throw new Error(version.message);
+  const [file] = await treeOf(parts, version);
+  if (file === undefined) throw new Error('the folder has a file');
+  const failures = async (): Promise<unknown[]> => {
+    const reads = await Promise.allSettled([treeOf(parts, version), openFile(parts, version, file)]);
+    return reads.map((read) => (read.status === 'rejected' ? read.reason : null));
+  };
+  // Bytes that are lost are not the same: the artifact is there.
+  await parts.objects.removeOwner(tenant, artifactId);
+  for (const failure of await failures()) {
+    expect(failure).toBeInstanceOf(ObjectsUnavailableError);
+    expect(failure).not.toBeInstanceOf(ArtifactGoneError);
+    expect(problemOf(failure, 1)).toMatchObject({ code: 'unavailable', details: { dependency: 'objects' } });
+  }
+  expect((await files.remove(artifactId)).status).toBe(200);
+  for (const failure of await failures()) expect(problemOf(failure, 1)?.code).toBe('not_found');
 });

@@ -2,12 +2,19 @@ import dns from 'node:dns';
 import { mkdtemp, readdir, rm, utimes, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { CreateMultipartUploadCommand, ListMultipartUploadsCommand, S3Client } from '@aws-sdk/client-s3';
+import {
+  AbortMultipartUploadCommand,
+  CreateMultipartUploadCommand,
+  ListMultipartUploadsCommand,
+  PutObjectCommand,
+  S3Client,
+} from '@aws-sdk/client-s3';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { directoryObjects } from '#src/drivers/objects/directory.ts';
 import { s3Objects } from '#src/drivers/objects/s3.ts';
+import { newId } from '#src/lib/ids.ts';
 import { ObjectsUnavailableError } from '#src/lib/objects-unavailable.ts';
-import { bytesOf, chunks, objectSuite } from '../conformance/objects.ts';
+import { bytesOf, chunks, listed, objectSuite } from '../conformance/objects.ts';
 import { TestS3 } from '../support/s3.ts';
 import { TcpProxy } from '../support/tcp-proxy.ts';
 
@@ -85,18 +92,50 @@ describe('S3', () => {
     const { bucket: Bucket, endpoint, region, credentials } = server.options();
     const client = new S3Client({ endpoint, region, credentials, forcePathStyle: true });
     const store = s3Objects(server.options());
-    for (const tenant of ['tn_5', 'tn_6']) {
+    const [one, other] = [newId('tn'), newId('tn')];
+    for (const tenant of [one, other]) {
       await client.send(new CreateMultipartUploadCommand({ Bucket, Key: `${tenant}/af_1/up_1` }));
     }
     const left = async (): Promise<number> =>
       (await client.send(new ListMultipartUploadsCommand({ Bucket }))).Uploads?.length ?? 0;
     const before = await left();
-    await store.eraseTenant('tn_5');
+    await store.eraseTenant(one);
     expect(await left()).toBe(before - 1);
     expect(await store.removeUnfinished(Date.parse('2000-01-01'))).toBe(0);
     expect(await store.removeUnfinished(Date.now() + 86_400_000)).toBe(before - 1);
     expect(await left()).toBe(0);
     client.destroy();
+  });
+
+  test('what others keep in the same bucket is neither told of nor touched', async () => {
+    const { bucket: Bucket, endpoint, region, credentials } = server.options();
+    const client = new S3Client({ endpoint, region, credentials, forcePathStyle: true });
+    const store = s3Objects(server.options());
+    const at = { ...AT, tenant: newId('tn') };
+    const keys = [
+      'logs/af_x/2024.gz',
+      'logs/af_x/2024',
+      'tn_1/af_x/up_1',
+      `${at.tenant}/af_x/2024.gz`,
+      `${at.tenant}/af_x/a/b`,
+      `x/${at.tenant}/af_1/up_1`,
+    ];
+    for (const Key of keys) {
+      await client.send(new PutObjectCommand({ Bucket, Key, Body: 'x' }));
+      await client.send(new CreateMultipartUploadCommand({ Bucket, Key }));
+    }
+    await store.put(at, chunks(Buffer.from('ours')));
+    await client.send(new CreateMultipartUploadCommand({ Bucket, Key: `${at.tenant}/af_1/up_2` }));
+    const seen = await Promise.all(['logs', 'tn_1', 'x'].map(async (of) => await listed(store, of)));
+    expect(seen).toEqual([[], [], []]);
+    expect(await listed(store, at.tenant)).toMatchObject([at]);
+    expect(await store.removeUnfinished(Date.now() + 86_400_000)).toBe(1);
+    const { Uploads = [] } = await client.send(new ListMultipartUploadsCommand({ Bucket }));
+    expect(new Set(Uploads.map(({ Key }) => Key))).toEqual(new Set(keys));
+    for (const { Key, UploadId } of Uploads)
+      await client.send(new AbortMultipartUploadCommand({ Bucket, Key, UploadId }));
+    client.destroy();
+    store.close();
   });
 
   test('the network goes in the middle of a write, and comes back', async () => {

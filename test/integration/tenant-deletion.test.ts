@@ -1,7 +1,7 @@
 import { glob, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { jetstream } from '@nats-io/jetstream';
-import { describe, expect, test } from 'vitest';
+import { describe, expect, test, vi } from 'vitest';
 import { Client } from 'pg';
 import { TenantDeletion } from '#src/engine/tenant-deletion.ts';
 import { onFaultPoint } from '#src/lib/fault-points.ts';
@@ -35,7 +35,11 @@ const rebuilt = async (pool: ReadStore): Promise<void> => {
 };
 
 /** The real steps on one node; what was done is told in order. */
-function deletion(pool: ReadStore, tenantId: string) {
+function deletion(
+  pool: ReadStore,
+  tenantId: string,
+  destroy = async (id: string): Promise<void> => await servers.log.keyring.destroy(id),
+) {
   const told: string[] = [];
   const { buckets } = servers.log.topology;
   const bucket = new JetStreamKeyValue(servers.log.connections.appends, { kv: buckets.snapshots, name: 'SNAPSHOT' });
@@ -45,7 +49,7 @@ function deletion(pool: ReadStore, tenantId: string) {
     snapshots: bucket,
     eraseSecrets: async () => await Promise.resolve(),
     keys: {
-      destroy: async (id) => await servers.log.keyring.destroy(id),
+      destroy,
       finish: async (id) => await servers.log.keyring.finish(id),
     },
     directory: {
@@ -114,6 +118,31 @@ describe('deleting a tenant', () => {
     calm();
     expect(told).toEqual([]);
     expect((await servers.log.keyring.obtain(tenantId)).id).toMatch(/^[0-9a-f]{16}$/);
+  });
+
+  test('that fails is tried again by the next sweep, and then less and less often, down to once an hour', async () => {
+    await using database = await servers.postgres.migrated();
+    const tries: number[] = [];
+    const { made } = deletion(await database.pool(), newId('tn'), async () => {
+      tries.push(performance.now());
+      await Promise.reject(new Error('it does not fit into its time'));
+    });
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] });
+    made.start();
+    await vi.advanceTimersByTimeAsync(12 * 3_600_000);
+    const stopped = made.stop();
+    await vi.advanceTimersByTimeAsync(10_000);
+    await stopped;
+    vi.useRealTimers();
+    const pauses = tries.slice(1).map((at, i) => at - (tries[i] ?? 0));
+    // The quiet before the steps belongs to each try.
+    expect(pauses[0]).toBe(6_500);
+    for (const [i, pause] of pauses.entries()) {
+      const full = Math.min(3_600_000, 5_000 * 2 ** i);
+      expect(pause).toBeGreaterThanOrEqual(full / 2);
+      expect(pause).toBeLessThanOrEqual(full + 10_000);
+    }
+    expect(pauses.length).toBeLessThan(40);
   });
 });
 

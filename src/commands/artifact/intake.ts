@@ -16,7 +16,7 @@ export class UploadRefusedError extends Error {
   }
 }
 
-/** The sender went away, or sent something else than it had announced: nobody waits for the answer. */
+/** The sender went away, fell silent, or sent something else than it had announced. */
 export class UploadBrokenError extends Error {}
 
 /** What an upload of unknown length reserves before its first byte; it doubles from there. */
@@ -132,7 +132,7 @@ export class Meter {
 
   /**
    * @param cover told of the number of bytes so far, before they are passed on; what it returns is waited for
-   * @throws what `cover` throws; UploadBrokenError when the signal aborts
+   * @throws what `cover` throws; the signal's reason when it aborts
    */
   async *through(
     source: AsyncIterable<Uint8Array>,
@@ -152,13 +152,12 @@ export class Meter {
 /** A source that stands still would otherwise keep its reader for ever. */
 async function* untilAborted(source: AsyncIterable<Uint8Array>, signal: AbortSignal): AsyncIterable<Uint8Array> {
   const chunks = source[Symbol.asyncIterator]();
-  const broken = (): UploadBrokenError => new UploadBrokenError('the upload was ended', { cause: signal.reason });
-  let give: ((error: Error) => void) | null = null;
-  const onAbort = (): void => give?.(broken());
+  let give: ((reason: unknown) => void) | null = null;
+  const onAbort = (): void => give?.(signal.reason);
   signal.addEventListener('abort', onAbort, { once: true });
   try {
     for (;;) {
-      if (signal.aborted) throw broken();
+      signal.throwIfAborted();
       // A promise for each chunk: racing all of them against one that lasts would keep something of each.
       const next = await new Promise<IteratorResult<Uint8Array>>((resolve, reject) => {
         give = reject;

@@ -20,6 +20,14 @@ export interface FoundVersion extends FoundArtifact {
   readonly version: ArtifactVersion;
 }
 
+/**
+ * An artifact was deleted after it had been found. For whoever knows no better the bytes cannot be had now; the next try
+ * does not find the artifact any more.
+ */
+export class ArtifactGoneError extends ObjectsUnavailableError {
+  readonly rejection: Rejection = noArtifact();
+}
+
 type Reading = Pick<ArtifactParts, 'artifacts' | 'objects'>;
 
 /** A stored artifact that the caller reaches, from its own history: with everything acknowledged before the call. */
@@ -67,15 +75,20 @@ export async function openFile(
   return await openObject(parts, { tenant, owner: artifact.artifactId, object: file.object }, range);
 }
 
-/** A version that is recorded has its bytes: without them, the store is not what it was. */
+/**
+ * A version that is recorded has its bytes: without them, the store is not what it was.
+ * @throws ArtifactGoneError when the artifact has been deleted meanwhile; ObjectsUnavailableError
+ */
 async function openObject(
-  { objects }: Reading,
+  { artifacts, objects }: Reading,
   { tenant, owner, object }: { tenant: string; owner: string; object: string },
   range?: ByteRange,
 ): Promise<Readable> {
   const stream = await objects.open({ tenant, owner, name: object }, range);
-  if (stream === null) throw new ObjectsUnavailableError('an object that a version names is not there');
-  return stream;
+  if (stream !== null) return stream;
+  const { state } = await artifacts.refresh(artifactRef(tenant, owner));
+  if (state.status !== 'stored') throw new ArtifactGoneError('the artifact was deleted while it was being read');
+  throw new ObjectsUnavailableError('an object that a version names is not there');
 }
 
 export interface ComparedVersions extends TreeDiff {

@@ -35,7 +35,7 @@ export interface UploadInput extends CommitMeta {
   /** What the sender says the body has, bytes; null: it does not say. */
   readonly declaredBytes: number | null;
   readonly body: AsyncIterable<Uint8Array>;
-  /** Ends the upload: nothing is stored unless it has been recorded already. */
+  /** Ends the upload, and its reason is thrown: nothing is stored unless it has been recorded already. */
   readonly signal: AbortSignal;
 }
 
@@ -53,7 +53,7 @@ export interface Uploaded {
  *
  * Recording is the point of no return. Whatever ends an upload before it leaves nothing that anybody can see; whatever
  * ends it after, the keeper does the rest.
- * @throws UploadBrokenError when the sender went away; ObjectsUnavailableError; LogUnavailableError
+ * @throws UploadBrokenError when the sender went away; the signal's reason; ObjectsUnavailableError; LogUnavailableError
  */
 export async function uploadArtifact(parts: ArtifactParts, input: UploadInput): Promise<Uploaded | Rejection> {
   const { tenant, target, actor, causation } = input;
@@ -140,7 +140,7 @@ async function record(
     ...meta,
     decide: (state) => {
       // The tenant may be about to go, and nothing of it may come back.
-      if (signal.aborted) throw new UploadBrokenError('the upload was ended', { cause: signal.reason });
+      signal.throwIfAborted();
       if (target.kind === 'version') return decideStoreVersion(state, version);
       const { name, owner, labels } = target;
       return decideStore(state, { artifactId, kind: 'file', name, owner, labels, version });

@@ -46,7 +46,7 @@ export interface ObjectStore {
   /** Removes everything of an owner. */
   removeOwner(tenant: string, owner: string): Promise<void>;
   remove(address: ObjectAddress): Promise<void>;
-  /** Everything that is visible, of all tenants, in pages of at most 1,000, in no order. */
+  /** Everything that is visible, of all tenants and nobody else, in pages of at most 1,000, in no order. */
   list(): AsyncIterable<readonly StoredObject[]>;
   /** Removes what interrupted writes have left, if it is older than a time (ms since the epoch). Returns how much it was. */
   removeUnfinished(beforeMs: number): Promise<number>;
@@ -55,9 +55,19 @@ export interface ObjectStore {
 }
 
 const PART = /^[A-Za-z0-9_-]{1,128}$/;
+/** As the kernel makes and checks the id of a tenant. */
+const TENANT = /^tn_[0-9a-hjkmnp-tv-z]{26}$/;
 
 /** The parts of an address, of an owner or of a tenant as a path. @throws when one could mean another place */
 export function pathOf(...parts: readonly string[]): string {
   for (const part of parts) if (!PART.test(part)) throw new Error('a part of an object address is malformed');
   return parts.join('/');
+}
+
+/** What a path addresses; null when it is none of the Host's: a bucket may be shared with others. */
+export function addressOf(path: string): ObjectAddress | null {
+  const [tenant, owner, name, ...rest] = path.split('/');
+  if (tenant === undefined || owner === undefined || name === undefined || rest.length > 0) return null;
+  const isOurs = TENANT.test(tenant) && PART.test(owner) && PART.test(name);
+  return isOurs ? { tenant, owner, name } : null;
 }

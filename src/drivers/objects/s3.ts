@@ -12,7 +12,7 @@ import {
 import type { ListMultipartUploadsCommandOutput, ListObjectsV2CommandOutput } from '@aws-sdk/client-s3';
 import { Upload } from '@aws-sdk/lib-storage';
 import { ObjectsUnavailableError } from '../../lib/objects-unavailable.ts';
-import { pathOf } from './port.ts';
+import { addressOf, pathOf } from './port.ts';
 import type { ByteRange, ObjectAddress, ObjectStore, PutOptions, StoredObject } from './port.ts';
 
 export interface S3Options {
@@ -125,10 +125,9 @@ class S3Objects implements ObjectStore {
   async *list(): AsyncIterable<readonly StoredObject[]> {
     for await (const page of this.#pages('')) {
       yield page.flatMap(({ Key = '', Size = 0, LastModified }) => {
-        const [tenant, owner, name, ...rest] = Key.split('/');
-        // Somebody else's object in the same bucket is none of ours.
-        if (tenant === undefined || owner === undefined || name === undefined || rest.length > 0) return [];
-        return [{ tenant, owner, name, bytes: Size, modifiedAtMs: LastModified?.getTime() ?? Date.now() }];
+        const address = addressOf(Key);
+        if (address === null) return [];
+        return [{ ...address, bytes: Size, modifiedAtMs: LastModified?.getTime() ?? Date.now() }];
       });
     }
   }
@@ -175,8 +174,8 @@ class S3Objects implements ObjectStore {
         async () => await this.#client.send(command).catch(nullIfNotImplemented),
       );
       if (page === null) return aborted;
-      for (const { Key, UploadId, Initiated } of page.Uploads ?? []) {
-        if ((Initiated?.getTime() ?? 0) >= beforeMs) continue;
+      for (const { Key = '', UploadId, Initiated } of page.Uploads ?? []) {
+        if (addressOf(Key) === null || (Initiated?.getTime() ?? 0) >= beforeMs) continue;
         const abort = new AbortMultipartUploadCommand({ Bucket: this.#bucket, Key, UploadId });
         await storing(async () => await this.#client.send(abort).catch(nullIfAbsent));
         aborted++;

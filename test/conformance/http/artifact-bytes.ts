@@ -100,6 +100,7 @@ export function artifactBytesSuite(target: () => HttpTarget): void {
       for (const tags of [TAG, `W/${TAG}`, `"other", ${TAG}`, '*']) {
         const answer = await at(place, { 'if-none-match': tags, range: 'bytes=0-1' });
         expect([answer.status, answer.text, answer.headers.etag]).toEqual([304, '', TAG]);
+        expect(answer.headers['cache-control']).toBe('private, no-cache');
       }
       expect((await at(place, { 'if-none-match': '"other"' })).status).toBe(200);
       expect((await at(place, { 'if-range': TAG, range: 'bytes=0-1' })).text).toBe('01');
