@@ -1,11 +1,14 @@
 import { readdir } from 'node:fs/promises';
 import { jetstream } from '@nats-io/jetstream';
+import { sql } from 'slonik';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { PROJECTIONS } from '#src/app/projectors.ts';
+import { delay } from '#src/lib/backoff.ts';
 import { onFaultPoint } from '#src/lib/fault-points.ts';
 import { newId } from '#src/lib/ids.ts';
 import { withConnection } from '#src/projections/read-store/connection.ts';
 import { migrate, NewerSchemaError } from '#src/projections/read-store/migrate.ts';
+import { openReadStore } from '#src/projections/read-store/pool.ts';
 import { restoreReadStore } from '#src/projections/restore.ts';
 import { Projector } from '#src/projections/runner.ts';
 import type { StoredCommit } from '#src/streams/commit.ts';
@@ -99,6 +102,31 @@ const rowsOf = async (database: TestDatabase) =>
   await database.rows('sessions', [...sessions.tables, 'checkpoint', 'parked']);
 
 const leads = (one: Running): boolean => one.projector.position > 0;
+
+test('a pool whose first connection is cut at any moment fails a statement, and nothing else', async () => {
+  await using database = new TestDatabase(await postgres.empty());
+  let failed = 0;
+  await withConnection(database.url, async (client) => {
+    const others =
+      'select pg_terminate_backend(pid) from pg_stat_activity where datname = $1 and pid <> pg_backend_pid()';
+    const name = new URL(database.url).pathname.slice(1);
+    for (let round = 0; round < 200; round += 1) {
+      const pool = await openReadStore({ url: database.url, maximumConnections: 1 });
+      let asking = true;
+      const asked = pool
+        .query(sql.unsafe`select 1`)
+        .catch(() => (failed += 1))
+        .finally(() => (asking = false));
+      while (asking) {
+        await delay(random.int(0, 3));
+        await client.query(others, [name]);
+      }
+      await asked;
+      await pool.end();
+    }
+  });
+  expect(failed, 'it was met while it was open').toBeGreaterThan(0);
+});
 
 test('a connection that ends between two statements fails the next one, and nothing else', async () => {
   await using database = new TestDatabase(await postgres.empty());

@@ -1,4 +1,5 @@
 import { createPgDriverFactory } from '@slonik/pg-driver';
+import { Client } from 'pg';
 import { createPool, SchemaValidationError, sql } from 'slonik';
 import type { DatabasePool, Driver, DriverFactory, Interceptor } from 'slonik';
 import { ReadStoreUnavailableError } from '../unavailable.ts';
@@ -39,6 +40,17 @@ export async function openReadStore(options: ReadStoreOptions): Promise<ReadStor
     interceptors: [counting, checkingRows],
   });
 }
+
+/**
+ * The driver asks for the types over a connection of its own and listens for no error of it (slonik 49.10): one that is cut
+ * between its answer and its end would end the process. So every connection has a listener from the moment it is opened;
+ * whoever uses it is told by the statement that fails.
+ */
+const connect: unknown = Reflect.get(Client.prototype, 'connect');
+Reflect.set(Client.prototype, 'connect', function heard(this: Client, ...args: readonly unknown[]): unknown {
+  this.on('error', () => undefined);
+  return typeof connect === 'function' ? Reflect.apply(connect, this, args) : undefined;
+});
 
 /**
  * The driver asks the database for its types when it is made. This one is made for the first connection, so that a pool
