@@ -29,11 +29,11 @@ export default defineConfig({
       {
         test: {
           ...project('integration', 1, ['test/integration/**/*.test.ts'], 60),
-          maxWorkers: 2,
+          maxWorkers: 3,
           globalSetup: ['test/support/global-setup.ts'],
         },
       },
-      { test: { ...project('e2e', 2, ['test/e2e/**/*.test.ts'], 180), maxWorkers: 2 } },
+      { test: { ...project('e2e', 2, ['test/e2e/**/*.test.ts'], 180), maxWorkers: 3 } },
       { test: { ...project('chaos', 3, ['test/chaos/**/*.test.ts'], 300), maxWorkers: 1 } },
     ],
   },

@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { jetstreamManager } from '@nats-io/jetstream';
 import { expect, test } from 'vitest';
+import { bareEnvironment } from '#src/app/embedded/run-command.ts';
 import { readManifest } from '#src/app/backup/manifest.ts';
 import { closeNats, connectNats } from '#src/streams/jetstream/connection.ts';
 import { ArtifactClient, sha256 } from '../support/artifacts.ts';
@@ -29,8 +30,9 @@ type Environment = Readonly<Record<string, string>>;
 
 /** Runs `agent-host …`, as an operator would. */
 async function agentHost(env: Environment, ...args: string[]): Promise<{ code: number | null; text: string }> {
-  const { PATH = '', HOME = '' } = process.env;
-  const child = spawn(process.execPath, [MAIN, ...args], { env: { PATH, HOME, ...env } });
+  const child = spawn(process.execPath, [MAIN, ...args], {
+    env: { ...bareEnvironment(['NODE_COMPILE_CACHE']), ...env },
+  });
   let text = '';
   for (const stream of [child.stdout, child.stderr]) stream.on('data', (part: Buffer) => (text += part.toString()));
   const code = await new Promise<number | null>((resolve) => child.on('close', resolve));

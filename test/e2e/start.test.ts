@@ -7,6 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
+import { bareEnvironment } from '#src/app/embedded/run-command.ts';
 import { AdminClient } from '../support/client.ts';
 import { startHost } from '../support/host.ts';
 import { until } from '../support/wait-until.ts';
@@ -24,8 +25,7 @@ async function run(
   env: Record<string, string>,
   meanwhile?: (child: ChildProcess, said: () => string) => Promise<void>,
 ): Promise<Outcome> {
-  const { PATH, HOME } = process.env;
-  const base = { ...(PATH === undefined ? {} : { PATH }), ...(HOME === undefined ? {} : { HOME }) };
+  const base = bareEnvironment(['NODE_COMPILE_CACHE']);
   const child = spawn(process.execPath, [MAIN], { env: { ...base, ...env }, stdio: ['ignore', 'pipe', 'pipe'] });
   let stderr = '';
   let stdout = '';

@@ -1,4 +1,8 @@
-import { waitUntil } from '#src/app/embedded/wait-until.ts';
+import { setTimeout as pause } from 'node:timers/promises';
+
+const PAUSE_MS = { min: 5, max: 100 };
+/** Of what has been waited so far: a look is late by this part at most, and those of a long wait do not use up the machine. */
+const PAUSE_PART = 0.1;
 
 /**
  * Waits for a level, at most `timeoutMs`. Returns what `look` gave once it was neither `undefined` nor `false`; fails
@@ -9,13 +13,12 @@ export async function until<T>(
   look: () => Promise<T | undefined | false> | T | undefined | false,
   timeoutMs = 10_000,
 ): Promise<T> {
-  const seen = await waitUntil(
-    async () => {
-      const value = await look();
-      return value === false || value === undefined ? undefined : { value };
-    },
-    { timeoutMs, intervalMs: 5 },
-  );
-  if (seen === undefined) throw new Error(`after ${timeoutMs} ms still not: ${what}`);
-  return seen.value;
+  const began = performance.now();
+  for (;;) {
+    const value = await look();
+    if (value !== false && value !== undefined) return value;
+    const waitedMs = performance.now() - began;
+    if (waitedMs >= timeoutMs) throw new Error(`after ${timeoutMs} ms still not: ${what}`);
+    await pause(Math.min(PAUSE_MS.max, PAUSE_MS.min + waitedMs * PAUSE_PART));
+  }
 }
