@@ -151,11 +151,12 @@ export function objectSuite(open: () => Promise<ObjectStore>): void {
 
   test('a source is read no faster than it can be written', async () => {
     const at = address();
+    const chunks = 192;
     let taken = 0;
     let written = 0;
     const chunk = randomBytes(1_048_576);
     async function* counted(): AsyncIterable<Uint8Array> {
-      for (; taken < 64; taken += 1) {
+      for (; taken < chunks; taken += 1) {
         yield await Promise.resolve(chunk);
         written += 1;
       }
@@ -163,10 +164,11 @@ export function objectSuite(open: () => Promise<ObjectStore>): void {
     const before = process.memoryUsage().arrayBuffers;
     let peak = 0;
     const timer = setInterval(() => (peak = Math.max(peak, process.memoryUsage().arrayBuffers - before)), 1);
-    expect(await store.put(at, counted())).toBe(64 * 1_048_576);
+    expect(await store.put(at, counted())).toBe(chunks * 1_048_576);
     clearInterval(timer);
-    expect([taken, written]).toEqual([64, 64]);
-    expect(peak, 'bytes in memory').toBeLessThan(48 * 1_048_576);
+    expect([taken, written]).toEqual([chunks, chunks]);
+    // What has been sent is counted too until it is collected, which may be tens of MiB later on a busy machine.
+    expect(peak, 'bytes in memory').toBeLessThan(128 * 1_048_576);
     await store.eraseTenant(at.tenant);
   });
 
