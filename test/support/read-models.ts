@@ -1,19 +1,13 @@
-import { Client } from 'pg';
+import type { Client } from 'pg';
 import { PROJECTIONS } from '#src/app/projectors.ts';
+import { withConnection } from '#src/projections/read-store/connection.ts';
 import type { TenantClient } from './client.ts';
 import type { Host } from './host.ts';
 import { until } from './wait-until.ts';
 
 /** Runs statements on a Host's database, in one connection. */
 export async function withDatabase<T>(host: Host, work: (client: Client) => Promise<T>): Promise<T> {
-  const client = new Client({ connectionString: await host.file('database-url') });
-  client.on('error', () => undefined);
-  await client.connect();
-  try {
-    return await work(client);
-  } finally {
-    await client.end();
-  }
+  return await withConnection(await host.file('database-url'), work);
 }
 
 /** Every row of every read model as text, in a fixed order: what two databases must have in common to be equal. */

@@ -1,4 +1,3 @@
-import { until } from '../../support/wait-until.ts';
 import { createHmac } from 'node:crypto';
 import { describe, expect, test } from 'vitest';
 import * as budgetWire from '#src/http/wire/budgets.ts';
@@ -7,6 +6,7 @@ import * as wire from '#src/http/wire/schemas.ts';
 import { TenantClient } from '../../support/client.ts';
 import { executorOf } from '../../support/executor.ts';
 import { claims, registration, SigningKey } from '../../support/tokens.ts';
+import { until } from '../../support/wait-until.ts';
 import { refused, shaped } from './target.ts';
 import type { HttpTarget } from './target.ts';
 import { call, inStatus, newToolTenant, outputOf, play, TOOLS } from './tool-world.ts';
