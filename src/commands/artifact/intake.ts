@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import type { Rejection } from '../../domain/kernel/rejection.ts';
 import { decideRenew, decideReserve, fileTooLarge } from '../../domain/quota/decide.ts';
 import type { ArtifactLimits } from '../../domain/quota/decide.ts';
+import { bytesPassed } from '../../lib/passing-bytes.ts';
 import type { CommitMeta } from '../repository.ts';
 import { expiryOf, quotaRef } from './parts.ts';
 import type { ArtifactParts } from './parts.ts';
@@ -144,6 +145,7 @@ export class Meter {
       if (covering !== undefined) await covering;
       this.bytes += chunk.length;
       this.#hash.update(chunk);
+      bytesPassed(chunk.length);
       yield chunk;
     }
   }

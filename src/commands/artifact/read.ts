@@ -7,6 +7,7 @@ import { reject } from '../../domain/kernel/rejection.ts';
 import type { Rejection } from '../../domain/kernel/rejection.ts';
 import type { ByteRange } from '../../drivers/objects/port.ts';
 import { ObjectsUnavailableError } from '../../lib/objects-unavailable.ts';
+import { passingBytes } from '../../lib/passing-bytes.ts';
 import { artifactRef } from './parts.ts';
 import type { ArtifactParts, ArtifactReach } from './parts.ts';
 
@@ -85,7 +86,7 @@ async function openObject(
   range?: ByteRange,
 ): Promise<Readable> {
   const stream = await objects.open({ tenant, owner, name: object }, range);
-  if (stream !== null) return stream;
+  if (stream !== null) return passingBytes(stream);
   const { state } = await artifacts.refresh(artifactRef(tenant, owner));
   if (state.status !== 'stored') throw new ArtifactGoneError('the artifact was deleted while it was being read');
   throw new ObjectsUnavailableError('an object that a version names is not there');
