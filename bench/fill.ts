@@ -65,7 +65,7 @@ export class Filler {
 
   static async open(options: { natsUrl: string; hostKey: KeyObject; tenantId: string }): Promise<Filler> {
     const { natsUrl: url, hostKey, tenantId } = options;
-    const logger = createLogger({ level: 'warn', pretty: false });
+    const logger = await createLogger({ level: 'warn', pretty: false });
     const log = await openLog({
       ...{ url, name: 'filler', shards: 1, replicas: 1 },
       ...{ hostKey, metrics: new Metrics(), logger },

@@ -18,8 +18,10 @@ import { waitUntil } from '#src/app/embedded/wait-until.ts';
 import { Stack } from '#src/app/stack.ts';
 import { KEY_BYTES, sealingKey } from '#src/lib/sealed-box.ts';
 import { closeNats, connectNats } from '#src/streams/jetstream/connection.ts';
+import { buildProgram } from '../scripts/build.ts';
 
-const MAIN = fileURLToPath(new URL('../src/main.ts', import.meta.url));
+/** The program as it is started everywhere. */
+const PROGRAM = await buildProgram();
 const BASELINE = fileURLToPath(new URL('baseline-server.ts', import.meta.url));
 const READY_MS = 30_000;
 
@@ -163,7 +165,10 @@ export class Stage {
   async command(...args: readonly string[]): Promise<number> {
     const env = { ...programEnvironment(), ...(await this.#settings('command')), ...this.#joining() };
     const began = performance.now();
-    await promisify(execFile)(process.execPath, [...this.#flags, MAIN, ...args], { env, cwd: this.#options.directory });
+    await promisify(execFile)(process.execPath, [...this.#flags, PROGRAM, ...args], {
+      env,
+      cwd: this.#options.directory,
+    });
     return performance.now() - began;
   }
 
@@ -224,7 +229,7 @@ export class Stage {
     const directory = join(this.#options.directory, `host-${this.#nodes}`);
     await mkdir(directory, { recursive: true });
     await chmod(directory, 0o711);
-    return await this.#start([...this.#flags, MAIN], { listenFile: join(directory, 'listen'), directory, env });
+    return await this.#start([...this.#flags, PROGRAM], { listenFile: join(directory, 'listen'), directory, env });
   }
 
   async #start(args: readonly string[], place: Place): Promise<Node> {

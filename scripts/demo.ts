@@ -10,6 +10,7 @@ import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
+import { buildProgram } from './build.ts';
 
 /** What the fixture model will answer, a step for each time that it is asked. */
 const SCRIPT = {
@@ -80,7 +81,7 @@ async function startHost(environment: NodeJS.ProcessEnv, stopping: AbortSignal):
     AGENT_HOST_LOG_LEVEL: 'warn',
   };
   say(`Starting a Host in ${directory}`);
-  const child = spawn(process.execPath, [join(import.meta.dirname, '../src/main.ts')], {
+  const child = spawn(process.execPath, [await buildProgram()], {
     env,
     stdio: ['ignore', 'pipe', 'inherit'],
     // A Ctrl-C is for the demo, which then stops its Host; so is one that the terminal sends to the whole group.

@@ -25,7 +25,7 @@ const INSTALL_MS = 15 * 60_000;
 const SAME_SIGNAL_MS = 500;
 
 const PROGRAMS = {
-  start: ['src/main.ts'],
+  start: ['scripts/start.ts'],
   demo: ['scripts/demo.ts'],
   test: ['scripts/test.mjs'],
   check: ['scripts/check.mjs'],

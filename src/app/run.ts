@@ -29,7 +29,7 @@ interface Start {
 /** Runs the Host until `stop` aborts, which may be during the start. Returns the exit code. */
 export async function runHost(config: Config, stop: AbortController): Promise<number> {
   const report = (line: string): void => void process.stdout.write(`${line}\n`);
-  const logger = createLogger({ level: config.logLevel, pretty: process.stdout.isTTY });
+  const logger = await createLogger({ level: config.logLevel, pretty: process.stdout.isTTY });
   const stack = new Stack();
   const onError = (name: string, error: unknown): void =>
     logger.error({ err: error, part: name }, 'a part did not stop cleanly');

@@ -12,9 +12,10 @@ const REDACTED = ['authorization', 'apiKey', 'token', 'credential', 'key', 'pass
 );
 
 /** JSON lines on standard output, or readable ones on a terminal. */
-export function createLogger(options: { level: string; pretty: boolean }): Logger {
+export async function createLogger(options: { level: string; pretty: boolean }): Promise<Logger> {
   const redact = { paths: REDACTED, censor: '[redacted]' };
   if (!options.pretty) return pino({ level: options.level, redact, base: null });
-  const target = { target: 'pino-pretty', options: { colorize: true, ignore: 'pid,hostname', singleLine: true } };
-  return pino({ level: options.level, redact, base: null, transport: target });
+  const { default: prettyStream } = await import('pino-pretty');
+  const stream = prettyStream({ colorize: true, ignore: 'pid,hostname', singleLine: true, sync: true });
+  return pino({ level: options.level, redact, base: null }, stream);
 }

@@ -34,7 +34,7 @@ export async function readLog(cluster: Cluster, tenant: string, sessionIds: read
   const hostKey = sealingKey(Buffer.from(await readFile(env['AGENT_HOST_KEK_FILE'] ?? '', 'utf8'), 'base64'));
   const log = await openLog({
     ...{ url: env['NATS_URL'] ?? '', name: 'checker', shards: 1, replicas: 3 },
-    ...{ hostKey, metrics: new Metrics(), logger: createLogger({ level: 'silent', pretty: false }) },
+    ...{ hostKey, metrics: new Metrics(), logger: await createLogger({ level: 'silent', pretty: false }) },
   });
   try {
     const sessions = new Map<string, LoggedSession>();

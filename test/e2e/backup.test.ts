@@ -3,7 +3,6 @@ import { randomBytes } from 'node:crypto';
 import { copyFile, mkdir, mkdtemp, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { jetstreamManager } from '@nats-io/jetstream';
 import { expect, test } from 'vitest';
 import { bareEnvironment } from '#src/app/embedded/run-command.ts';
@@ -19,10 +18,10 @@ import type { AcceptedCommand } from '../support/load.ts';
 import { ModelServer } from '../support/model-server.ts';
 import { TestNats } from '../support/nats.ts';
 import { TestPostgres } from '../support/postgres.ts';
+import { PROGRAM } from '../support/program.ts';
 import { seededRandom } from '../support/random.ts';
 import { until } from '../support/wait-until.ts';
 
-const MAIN = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
 const SHARDS = { AGENT_HOST_LOG_SHARDS: '3' };
 const API_KEY = 'sk-that-lies-sealed';
 
@@ -30,7 +29,7 @@ type Environment = Readonly<Record<string, string>>;
 
 /** Runs `agent-host …`, as an operator would. */
 async function agentHost(env: Environment, ...args: string[]): Promise<{ code: number | null; text: string }> {
-  const child = spawn(process.execPath, [MAIN, ...args], {
+  const child = spawn(process.execPath, [PROGRAM, ...args], {
     env: { ...bareEnvironment(['NODE_COMPILE_CACHE']), ...env },
   });
   let text = '';

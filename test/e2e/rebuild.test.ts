@@ -1,5 +1,4 @@
 import { spawn } from 'node:child_process';
-import { fileURLToPath } from 'node:url';
 import { Client } from 'pg';
 import { expect, test } from 'vitest';
 import { ArtifactClient } from '../support/artifacts.ts';
@@ -7,10 +6,9 @@ import { AdminClient } from '../support/client.ts';
 import type { TenantClient } from '../support/client.ts';
 import { startHost } from '../support/host.ts';
 import type { Host } from '../support/host.ts';
+import { PROGRAM } from '../support/program.ts';
 import { dumpReadModels, settledReadModels } from '../support/read-models.ts';
 import { until } from '../support/wait-until.ts';
-
-const MAIN = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
 
 /** A bit of everything that the read models hold. */
 async function fill(host: Host): Promise<TenantClient> {
@@ -119,7 +117,10 @@ async function dropDatabase(host: Host): Promise<void> {
 
 async function rebuild(host: Host): Promise<{ code: number | null; output: string }> {
   const env = { ...process.env, AGENT_HOST_DATA_DIR: host.dataDir };
-  const child = spawn(process.execPath, [MAIN, 'projections', 'rebuild'], { env, stdio: ['ignore', 'pipe', 'pipe'] });
+  const child = spawn(process.execPath, [PROGRAM, 'projections', 'rebuild'], {
+    env,
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
   let output = '';
   child.stdout.on('data', (text: Buffer) => (output += text.toString()));
   child.stderr.on('data', (text: Buffer) => (output += text.toString()));

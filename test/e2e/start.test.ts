@@ -5,14 +5,12 @@ import { chmod, glob, mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/pro
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
 import { bareEnvironment } from '#src/app/embedded/run-command.ts';
 import { AdminClient } from '../support/client.ts';
 import { startHost } from '../support/host.ts';
+import { PROGRAM } from '../support/program.ts';
 import { until } from '../support/wait-until.ts';
-
-const MAIN = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
 
 interface Outcome {
   code: number | null;
@@ -26,7 +24,7 @@ async function run(
   meanwhile?: (child: ChildProcess, said: () => string) => Promise<void>,
 ): Promise<Outcome> {
   const base = bareEnvironment(['NODE_COMPILE_CACHE']);
-  const child = spawn(process.execPath, [MAIN], { env: { ...base, ...env }, stdio: ['ignore', 'pipe', 'pipe'] });
+  const child = spawn(process.execPath, [PROGRAM], { env: { ...base, ...env }, stdio: ['ignore', 'pipe', 'pipe'] });
   let stderr = '';
   let stdout = '';
   child.stdout.on('data', (text: Buffer) => (stdout += text.toString()));

@@ -1,7 +1,5 @@
 import { spawn } from 'node:child_process';
-import { fileURLToPath } from 'node:url';
-
-const MAIN = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
+import { PROGRAM } from './program.ts';
 
 export interface Ended {
   readonly code: number | null;
@@ -11,7 +9,7 @@ export interface Ended {
 
 /** Runs a command of `agent-host` to its end, as an operator would. */
 export async function agentHost(env: Readonly<Record<string, string>>, ...args: string[]): Promise<Ended> {
-  const child = spawn(process.execPath, [MAIN, ...args], { env: { ...process.env, ...env } });
+  const child = spawn(process.execPath, [PROGRAM, ...args], { env: { ...process.env, ...env } });
   let text = '';
   for (const stream of [child.stdout, child.stderr]) stream.on('data', (part: Buffer) => (text += part.toString()));
   const code = await new Promise<number | null>((resolve) => child.on('close', resolve));

