@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto';
 import { atMost, expectStatus } from './loops.ts';
 import type { Node } from './stage.ts';
 import { EventReader, Lines, request } from './wire.ts';
@@ -7,6 +8,8 @@ export class Tenant {
   readonly id: string;
   readonly key: string;
   readonly #headers: string;
+  /** A log that is kept has the commands of runs before, and a key of theirs would be answered as theirs. */
+  readonly #run = randomBytes(4).toString('hex');
   #keys = 0;
 
   private constructor(tenantId: string, key: string) {
@@ -97,7 +100,7 @@ export class Tenant {
   }
 
   #command(sessionId: string, command: object): string {
-    const key = `k${String(this.#keys++).padStart(9, '0')}`;
+    const key = `${this.#run}${String(this.#keys++).padStart(9, '0')}`;
     return this.#request('POST', `/v1/sessions/${sessionId}/commands`, {
       ...command,
       requestId: key,
