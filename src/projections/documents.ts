@@ -70,7 +70,7 @@ export class DocumentBatch<V> {
       where (${sql.join(columns, sql.fragment`, `)}) in (
         select ${sql.join(columns, sql.fragment`, `)} from json_to_recordset(${keys}) as wanted(${sql.join(definition, sql.fragment`, `)}))`);
     for (const found of rows) {
-      const entry = this.#views.get(keyColumns.map((column) => String(found[column])).join('\0'));
+      const entry = this.#views.get(keyColumns.map((column) => `${String(found[column])}\0`).join(''));
       if (entry === undefined) continue;
       // Written by `save` from the same type.
       // oxlint-disable-next-line typescript/no-unsafe-type-assertion
@@ -114,7 +114,10 @@ export class DocumentBatch<V> {
 }
 
 function idOf<V>(table: DocumentTable<V>, key: DocumentKey): string {
-  return table.keyColumns.map((column) => key[column]).join('\0');
+  // Several times for each event; an array and its join cost five times as much.
+  let id = '';
+  for (const column of table.keyColumns) id += `${key[column]}\0`;
+  return id;
 }
 
 export interface Upsert {

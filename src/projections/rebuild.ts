@@ -34,7 +34,13 @@ export async function rebuild(options: RebuildOptions): Promise<void> {
   await pool.connect(async (connection) => {
     await makeBeside(connection, group, next);
     try {
-      for (let shard = 0; shard < source.shards; shard++) await fill(connection, { ...options, schema: next, shard });
+      // A crash ends the rebuild anyway, so no batch waits for the disk; the commit that swaps brings all of them there.
+      await connection.query(sql.unsafe`set synchronous_commit to off`);
+      try {
+        for (let shard = 0; shard < source.shards; shard++) await fill(connection, { ...options, schema: next, shard });
+      } finally {
+        await connection.query(sql.unsafe`reset synchronous_commit`);
+      }
       await swap(connection, options, next);
     } catch (error) {
       if (await exists(connection, next)) throw error;

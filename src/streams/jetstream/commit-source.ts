@@ -95,7 +95,8 @@ export class JetStreamCommitSource implements CommitSource {
     // What is asked for while the connection is down is never answered.
     const consumer = await within(ANSWER_MS, making);
     const inbox = new Inbox();
-    void fill(inbox, consumer, options.buffer);
+    // While the follower is busy with what it has taken, what comes next is decoded.
+    void fill(inbox, consumer, { most: options.buffer, decode: async (m) => await this.#decode(m, options.shard) });
     const stop = (): void => inbox.end();
     options.signal.addEventListener('abort', stop, { once: true });
     // The server may have forgotten the consumer, and waiting for its silence would take seconds.
@@ -110,8 +111,8 @@ export class JetStreamCommitSource implements CommitSource {
         }
         if (arrived === 'ended') return;
         if (arrived.length === 0) continue;
-        last = arrived.at(-1)?.seq ?? last;
-        yield await this.#decodeAll(arrived, options.shard);
+        last = positionOf(arrived.at(-1)) ?? last;
+        yield arrived;
       }
     } finally {
       options.signal.removeEventListener('abort', stop);
@@ -127,16 +128,10 @@ export class JetStreamCommitSource implements CommitSource {
     }
   }
 
-  async #decodeAll(messages: readonly JsMsg[], shard: number): Promise<readonly FollowedCommit[]> {
-    for (const message of messages) {
-      // A key that cannot be asked for is an outage: the follower begins again from here.
-      if (!this.#codec.isReady(message.data)) await this.#codec.prepare(refOfSubject(message.subject), message.data);
-    }
-    return messages.map((message) => this.#decode(message, shard));
-  }
-
-  #decode(message: JsMsg, shard: number): FollowedCommit {
+  async #decode(message: JsMsg, shard: number): Promise<FollowedCommit> {
     const ref = refOfSubject(message.subject);
+    // A key that cannot be asked for is an outage: the follower begins again from here.
+    if (!this.#codec.isReady(message.data)) await this.#codec.prepare(ref, message.data);
     const position = message.seq;
     try {
       return { kind: 'commit', stored: { ref, shard, position, ...this.#codec.decode(ref, message.data) } };
@@ -157,12 +152,16 @@ function positionOf(followed: FollowedCommit | undefined): number | undefined {
  * Asks for at most `buffer` messages whenever all of the last ones have been taken. The client's own `consume` asks again
  * as soon as messages arrive, whether or not anybody takes them: a slow reader would have the whole log in its memory.
  */
-async function fill(inbox: Inbox, consumer: Consumer, buffer: number): Promise<void> {
+async function fill(
+  inbox: Inbox,
+  consumer: Consumer,
+  { most, decode }: { most: number; decode: (message: JsMsg) => Promise<FollowedCommit> },
+): Promise<void> {
   try {
     while (await inbox.emptied()) {
-      const messages = await consumer.fetch({ max_messages: buffer, expires: FETCH_MS });
+      const messages = await consumer.fetch({ max_messages: most, expires: FETCH_MS });
       inbox.whenEnded(() => messages.stop());
-      for await (const message of messages) inbox.push(message);
+      for await (const message of messages) inbox.push(await decode(message));
     }
   } catch {
     inbox.end();
@@ -179,18 +178,18 @@ async function remove(consumer: Consumer): Promise<void> {
 
 /** What has been delivered and not taken yet. */
 class Inbox {
-  #messages: JsMsg[] = [];
+  #commits: FollowedCommit[] = [];
   #ended = false;
   #wakeReader: (() => void) | null = null;
   #wakeWriter: (() => void) | null = null;
   #onEnd: (() => void) | null = null;
 
   get isEmpty(): boolean {
-    return this.#messages.length === 0;
+    return this.#commits.length === 0;
   }
 
-  push(message: JsMsg): void {
-    this.#messages.push(message);
+  push(commit: FollowedCommit): void {
+    this.#commits.push(commit);
     this.#wakeReader?.();
   }
 
@@ -216,7 +215,7 @@ class Inbox {
     return !this.#ended;
   }
 
-  async take(most: number, silenceMs: number): Promise<JsMsg[] | 'ended' | 'silent'> {
+  async take(most: number, silenceMs: number): Promise<FollowedCommit[] | 'ended' | 'silent'> {
     if (this.isEmpty && !this.#ended) {
       await new Promise<void>((resolve) => {
         const timer = setTimeout(resolve, silenceMs);
@@ -229,7 +228,7 @@ class Inbox {
     }
     if (this.#ended) return 'ended';
     if (this.isEmpty) return 'silent';
-    const taken = this.#messages.splice(0, most);
+    const taken = this.#commits.splice(0, most);
     if (this.isEmpty) this.#wakeWriter?.();
     return taken;
   }
