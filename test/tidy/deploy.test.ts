@@ -211,7 +211,7 @@ describe('images', () => {
       expect(kept).toContain(`!${name}`);
     }
     expect(dockerfile).toMatch(/^USER [1-9]\d*:/m);
-    expect(dockerfile).toMatch(/^ENTRYPOINT \["node", "\/app\/dist\/main\.js"\]$/m);
+    expect(dockerfile).toMatch(/^ENTRYPOINT \["node", "\/app\/dist\/main\.mjs"\]$/m);
   });
 });
 
