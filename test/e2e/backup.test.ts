@@ -11,6 +11,7 @@ import { closeNats, connectNats } from '#src/streams/jetstream/connection.ts';
 import { ArtifactClient, sha256 } from '../support/artifacts.ts';
 import { AdminClient } from '../support/client.ts';
 import type { EventRecord, TenantClient } from '../support/client.ts';
+import { NatsCluster } from '../support/cluster/nats-cluster.ts';
 import { done, Executor, registerExecutor } from '../support/executor.ts';
 import { startHost } from '../support/host.ts';
 import { SessionClient } from '../support/load.ts';
@@ -20,6 +21,7 @@ import { TestNats } from '../support/nats.ts';
 import { TestPostgres } from '../support/postgres.ts';
 import { PROGRAM } from '../support/program.ts';
 import { seededRandom } from '../support/random.ts';
+import { TestS3 } from '../support/s3.ts';
 import { until } from '../support/wait-until.ts';
 
 const SHARDS = { AGENT_HOST_LOG_SHARDS: '3' };
@@ -236,3 +238,55 @@ test('backups into one directory grow by what is new, and only a whole one is re
   await until('the read models are there', async () => (await names()) === 'second');
   expect((await new ArtifactClient(restored).content(second.artifactId)).bytes).toHaveLength(1_000);
 });
+
+test(
+  'from a bucket into another bucket, and from one server into a cluster of three',
+  { timeout: 120_000 },
+  async () => {
+    await using from = await TestS3.start();
+    await using host = await startHost({ env: { ...SHARDS, ...from.environment() } });
+    await using backup = await temporary();
+    await using place = await temporary();
+    const tenant = await new AdminClient(host).createTenant();
+    await tenant.saveAgent();
+    await tenant.openSession('moves');
+    const { turnId } = await tenant.message('moves', 'before');
+    await tenant.turnEnd('moves', turnId);
+    const bytes = randomBytes(12_000_000);
+    const { artifact } = await new ArtifactClient(tenant).upload({ name: 'kept.bin', sessionId: 'moves' }, bytes);
+    const items = await tenant.items('moves');
+    const source = { AGENT_HOST_DATA_DIR: host.dataDir, ...SHARDS, ...from.environment() };
+    expect(await succeeds(agentHost(source, 'backup', backup.path))).toMatch(/ 1 copied, 1 in all/);
+    const kek = join(place.path, 'kek');
+    await writeFile(kek, await host.file('kek'));
+    const { adminKey } = host;
+    await host.kill();
+
+    await using to = await TestS3.start();
+    await using nats = await NatsCluster.start();
+    await using postgres = await TestPostgres.start();
+    const target = {
+      ...{ ...SHARDS, ...to.environment(), AGENT_HOST_LOG_REPLICAS: '3' },
+      ...{ NATS_URL: nats.urlThrough(), DATABASE_URL: await postgres.empty(), AGENT_HOST_KEK_FILE: kek },
+    };
+    await refuses(
+      agentHost({ ...target, ...from.environment(), AGENT_HOST_DATA_DIR: place.path }, 'restore', backup.path),
+      /the object store holds objects already/,
+    );
+    await succeeds(agentHost({ ...target, AGENT_HOST_DATA_DIR: place.path }, 'restore', backup.path));
+    await using again = await startHost({ env: { ...target, AGENT_HOST_ADMIN_KEY: adminKey } });
+    const restored = tenant.at(again);
+    await until('the read models are there', async () => (await restored.items('moves')).length === items.length);
+    expect(await restored.items('moves')).toEqual(items);
+    expect(sha256((await new ArtifactClient(restored).content(artifact.artifactId)).bytes)).toBe(sha256(bytes));
+    const connections = await connectNats(nats.urlThrough(), 'test');
+    const manager = await jetstreamManager(connections.appends);
+    for (const name of ['EVT_0', 'EVT_1', 'EVT_2', 'KV_SECRETS', 'KV_DIRECTORY']) {
+      const { config } = await manager.streams.info(name);
+      expect(config.num_replicas, name).toBe(3);
+    }
+    await closeNats(connections);
+    const next = await restored.message('moves', 'after');
+    expect(await restored.turnEnd('moves', next.turnId)).toMatchObject({ type: 'turn.completed' });
+  },
+);

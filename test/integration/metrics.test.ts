@@ -1,4 +1,7 @@
+import { jetstream } from '@nats-io/jetstream';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { closeNats, connectNats } from '#src/streams/jetstream/connection.ts';
+import { subjectOf } from '#src/streams/subjects.ts';
 import { AdminClient, TenantClient } from '../support/client.ts';
 import { startHost } from '../support/host.ts';
 import type { Host } from '../support/host.ts';
@@ -118,6 +121,31 @@ describe('turns', () => {
     expect(changed).toEqual([2, 1, 21, 11, 1, 1]);
     // What is free is known to cost nothing, and that is said.
     expect((await Scrape.of(runner)).has('model_spend_usd_total', of)).toBe(true);
+  });
+
+  test('a call that is given up is counted as that', async () => {
+    await tenant.openSession('given-up');
+    const givenUp = { provider: 'fixture', outcome: 'cancelled' };
+    let turns = 0;
+    const counted = [
+      ['model_call_seconds_count', givenUp],
+      ['turns_ended_total', { outcome: 'cancelled' }],
+    ] as const;
+    const [calls, cancelled] = await change(runner, counted, async () => {
+      // A turn may be cancelled before it has called anybody.
+      await until('a call is given up', async () => {
+        const seen = (await tenant.items('given-up')).length;
+        await tenant
+          .at(runner)
+          .play('given-up', [{ text: 'a', toolCalls: [{ name: 'none', input: {} }] }, { delayMs: 60_000 }]);
+        await until('it runs', async () => (await tenant.items('given-up')).length >= seen + 2);
+        await tenant.at(runner).cancel('given-up');
+        await ended('given-up');
+        turns++;
+        return (await Scrape.of(runner)).value('model_call_seconds_count', givenUp) > 0;
+      });
+    });
+    expect([calls, cancelled]).toEqual([1, turns]);
   });
 
   test('a call that a budget does not let start is counted, and its question waits', async () => {
@@ -264,5 +292,57 @@ describe('the installation', () => {
     for (const session of sessions) await tenant.cancel(session);
     await shows(reader, 'nothing is stuck', (seen) => seen.value('turns_stuck') === 0 && seen.value('turns') === 0);
     await shows(runner, 'nothing waits', (seen) => seen.value('turns_unattended') === 0);
+  });
+});
+
+describe('what goes wrong', () => {
+  test('what the log holds and nobody can read is parked, and shown for as long as it is', async () => {
+    await tenant.openSession('broken');
+    const ref = { tenant: tenant.tenantId, kind: 'session', id: 'broken' } as const;
+    const connections = await connectNats(await reader.file('nats-url'), 'test');
+    const [parked] = await change(reader, [['projection_parked_total', { group: 'sessions' }]], async () => {
+      await jetstream(connections.appends).publish(subjectOf(ref), 'no commit of ours');
+      await shows(
+        reader,
+        'it is parked',
+        (seen) => seen.value('projection_parked_commits', { group: 'sessions' }) === 1,
+      );
+    });
+    expect(parked).toBe(1);
+    await closeNats(connections);
+    await tenant.openSession('next');
+    await until('what comes after it is shown', async () => (await tenant.session('next')).status === 'idle');
+  });
+
+  test('an append that is sent again, and one that is given up', async () => {
+    await tenant.openSession('cut-off');
+    const nats = Number(await reader.file('nats/nats-server.pid'));
+    const counted = [
+      ['log_append_retries_total'],
+      ['log_append_seconds_count', { outcome: 'appended' }],
+      ['log_append_seconds_count', { outcome: 'failed' }],
+    ] as const;
+    const whilePaused = async (work: (resume: () => void) => Promise<void>): Promise<number[]> =>
+      await change(reader, counted, async () => {
+        process.kill(nats, 'SIGSTOP');
+        try {
+          await work(() => process.kill(nats, 'SIGCONT'));
+        } finally {
+          process.kill(nats, 'SIGCONT');
+        }
+      });
+    const [retries = 0, ...late] = await whilePaused(async (resume) => {
+      const sent = tenant.cancel('cut-off');
+      await shows(reader, 'it is sent again', (seen) => seen.value('log_append_retries_total') > 0);
+      resume();
+      await sent;
+    });
+    expect(retries).toBeGreaterThan(0);
+    expect(late).toEqual([1, 0]);
+    const [again = 0, ...given] = await whilePaused(async () => {
+      await expect(tenant.cancel('cut-off')).rejects.toMatchObject({ answer: { status: 503 } });
+    });
+    expect(again).toBeGreaterThan(5);
+    expect(given).toEqual([0, 1]);
   });
 });
