@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { existsSync, globSync, readFileSync } from 'node:fs';
-import { mkdir, mkdtemp, readdir, rename, rm, stat, utimes } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, rename, rm, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 
 /**
@@ -12,8 +12,9 @@ const ROOT = dirname(import.meta.dirname);
 const BUILDS = join(ROOT, 'node_modules/.cache/agent-host');
 // Not `.js`: what such a file holds, Node would have to find out by parsing it once more.
 const MAIN = 'main.mjs';
-/** A build that no start has used for so long is removed: a Host that runs loads some of its files late. */
-const UNUSED_MS = 7 * 24 * 3_600_000;
+/** So many builds stay, and all that are younger than a week: a Host that runs loads some of its files late. */
+const KEPT = 20;
+const KEPT_MS = 7 * 24 * 3_600_000;
 
 /** The program made of the present sources; it may not have been built yet. */
 export function programPath(): string {
@@ -29,19 +30,18 @@ export function programPath(): string {
 /** Builds the program unless it is there; several may do so at the same time. Returns its path. */
 export async function buildProgram(): Promise<string> {
   const program = programPath();
-  const target = dirname(program);
-  if (!existsSync(program)) {
-    await mkdir(BUILDS, { recursive: true });
-    const unfinished = await mkdtemp(join(BUILDS, 'unfinished-'));
+  if (existsSync(program)) return program;
+  await mkdir(BUILDS, { recursive: true });
+  const unfinished = await mkdtemp(join(BUILDS, 'unfinished-'));
+  try {
     await buildInto(unfinished);
-    await rename(unfinished, target).catch(async (error: unknown) => {
-      await rm(unfinished, { recursive: true, force: true });
-      if (!existsSync(program)) throw error;
-    });
+    await rename(unfinished, dirname(program));
+  } catch (error) {
+    await rm(unfinished, { recursive: true, force: true });
+    // Another process may have been faster.
+    if (!existsSync(program)) throw error;
   }
-  const now = new Date();
-  await utimes(target, now, now);
-  await removeUnused(now.getTime());
+  await removeOld();
   return program;
 }
 
@@ -59,11 +59,15 @@ async function buildInto(directory: string): Promise<void> {
   });
 }
 
-async function removeUnused(nowMs: number): Promise<void> {
+async function removeOld(): Promise<void> {
+  const builds: { path: string; madeAtMs: number }[] = [];
   for (const name of await readdir(BUILDS)) {
     const path = join(BUILDS, name);
     const found = await stat(path).catch(() => null);
-    if (found !== null && nowMs - found.mtimeMs > UNUSED_MS) await rm(path, { recursive: true, force: true });
+    if (found !== null) builds.push({ path, madeAtMs: found.mtimeMs });
+  }
+  for (const { path, madeAtMs } of builds.toSorted((a, b) => b.madeAtMs - a.madeAtMs).slice(KEPT)) {
+    if (Date.now() - madeAtMs > KEPT_MS) await rm(path, { recursive: true, force: true });
   }
 }
 

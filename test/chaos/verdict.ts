@@ -1,6 +1,6 @@
+import { agentHost } from '../support/agent-host.ts';
 import { ArtifactClient } from '../support/artifacts.ts';
 import type { EventRecord, TenantClient } from '../support/client.ts';
-import { audit } from '../support/cluster/audit.ts';
 import type { Cluster } from '../support/cluster/cluster.ts';
 import { until } from '../support/wait-until.ts';
 import { artifactList } from '#src/http/wire/artifacts.ts';
@@ -184,7 +184,7 @@ async function checkLedger(tenant: TenantClient, { sessions, settled }: Evidence
 async function audited(cluster: Cluster): Promise<string[]> {
   const problems: string[] = [];
   for (const what of ['verify', 'replay'] as const) {
-    const { code, text } = await audit(cluster, what);
+    const { code, text } = await agentHost(cluster.environment(), 'audit', what);
     if (code !== 0) problems.push(`audit ${what}: ${text.slice(-2_000)}`);
   }
   return problems;

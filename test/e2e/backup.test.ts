@@ -1,13 +1,12 @@
-import { spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { copyFile, mkdir, mkdtemp, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { jetstreamManager } from '@nats-io/jetstream';
 import { expect, test } from 'vitest';
-import { bareEnvironment } from '#src/app/embedded/run-command.ts';
 import { readManifest } from '#src/app/backup/manifest.ts';
 import { closeNats, connectNats } from '#src/streams/jetstream/connection.ts';
+import { agentHost } from '../support/agent-host.ts';
 import { ArtifactClient, sha256 } from '../support/artifacts.ts';
 import { AdminClient } from '../support/client.ts';
 import type { EventRecord, TenantClient } from '../support/client.ts';
@@ -19,7 +18,6 @@ import type { AcceptedCommand } from '../support/load.ts';
 import { ModelServer } from '../support/model-server.ts';
 import { TestNats } from '../support/nats.ts';
 import { TestPostgres } from '../support/postgres.ts';
-import { PROGRAM } from '../support/program.ts';
 import { seededRandom } from '../support/random.ts';
 import { TestS3 } from '../support/s3.ts';
 import { until } from '../support/wait-until.ts';
@@ -28,17 +26,6 @@ const SHARDS = { AGENT_HOST_LOG_SHARDS: '3' };
 const API_KEY = 'sk-that-lies-sealed';
 
 type Environment = Readonly<Record<string, string>>;
-
-/** Runs `agent-host …`, as an operator would. */
-async function agentHost(env: Environment, ...args: string[]): Promise<{ code: number | null; text: string }> {
-  const child = spawn(process.execPath, [PROGRAM, ...args], {
-    env: { ...bareEnvironment(['NODE_COMPILE_CACHE']), ...env },
-  });
-  let text = '';
-  for (const stream of [child.stdout, child.stderr]) stream.on('data', (part: Buffer) => (text += part.toString()));
-  const code = await new Promise<number | null>((resolve) => child.on('close', resolve));
-  return { code, text };
-}
 
 async function succeeds(running: ReturnType<typeof agentHost>): Promise<string> {
   const { code, text } = await running;

@@ -1,12 +1,12 @@
-import { spawn } from 'node:child_process';
 import { Client } from 'pg';
 import { expect, test } from 'vitest';
+import { agentHost } from '../support/agent-host.ts';
+import type { Ended } from '../support/agent-host.ts';
 import { ArtifactClient } from '../support/artifacts.ts';
 import { AdminClient } from '../support/client.ts';
 import type { TenantClient } from '../support/client.ts';
 import { startHost } from '../support/host.ts';
 import type { Host } from '../support/host.ts';
-import { PROGRAM } from '../support/program.ts';
 import { dumpReadModels, settledReadModels } from '../support/read-models.ts';
 import { until } from '../support/wait-until.ts';
 
@@ -88,17 +88,17 @@ test(
     };
     const loaded = load();
     for (let round = 0; round < 3; round++) {
-      const { code, output } = await rebuild(host);
+      const { code, text } = await rebuild(host);
       // Between them it says how far it is, when it takes long.
-      const rebuilt = [...output.matchAll(/^(\w+): rebuilt in /gm)].map(([, group]) => group);
-      expect(rebuilt, output).toEqual(['tenants', 'agents', 'sessions', 'artifacts']);
+      const rebuilt = [...text.matchAll(/^(\w+): rebuilt in /gm)].map(([, group]) => group);
+      expect(rebuilt, text).toEqual(['tenants', 'agents', 'sessions', 'artifacts']);
       expect(code).toBe(0);
     }
     loading.abort();
     await loaded;
     await settledReadModels(tenant, 's/1');
     const live = await dumpReadModels(host);
-    await rebuild(host);
+    expect(await rebuild(host)).toMatchObject({ code: 0 });
     await settledReadModels(tenant, 's/1');
     expect(await dumpReadModels(host)).toEqual(live);
   },
@@ -115,15 +115,6 @@ async function dropDatabase(host: Host): Promise<void> {
   await client.end();
 }
 
-async function rebuild(host: Host): Promise<{ code: number | null; output: string }> {
-  const env = { ...process.env, AGENT_HOST_DATA_DIR: host.dataDir };
-  const child = spawn(process.execPath, [PROGRAM, 'projections', 'rebuild'], {
-    env,
-    stdio: ['ignore', 'pipe', 'pipe'],
-  });
-  let output = '';
-  child.stdout.on('data', (text: Buffer) => (output += text.toString()));
-  child.stderr.on('data', (text: Buffer) => (output += text.toString()));
-  const code = await new Promise<number | null>((resolve) => child.on('close', resolve));
-  return { code, output };
+async function rebuild(host: Host): Promise<Ended> {
+  return await agentHost({ AGENT_HOST_DATA_DIR: host.dataDir }, 'projections', 'rebuild');
 }

@@ -2,9 +2,9 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { Role } from '#src/app/config.ts';
 import { sessionList } from '#src/http/wire/schemas.ts';
 import { refused } from '../conformance/http/target.ts';
+import { agentHost } from '../support/agent-host.ts';
 import { AdminClient } from '../support/client.ts';
 import type { Answer, TenantClient } from '../support/client.ts';
-import { audit } from '../support/cluster/audit.ts';
 import { Cluster } from '../support/cluster/cluster.ts';
 import { checkHistory, SessionClient } from '../support/load.ts';
 import { seededRandom } from '../support/random.ts';
@@ -110,7 +110,7 @@ describe('roles apart', () => {
     });
     for (const { retries, reconnects } of clients) expect(retries + reconnects).toBeLessThanOrEqual(1);
     const replayed = expect.stringMatching(/sessions: \d+ rows compared/) as string;
-    expect(await audit(cluster, 'replay')).toMatchObject({ code: 0, text: replayed });
+    expect(await agentHost(cluster.environment(), 'audit', 'replay')).toMatchObject({ code: 0, text: replayed });
     // The audit was not told of copies, and took none away.
     expect(await cluster.nats.replicasOf('EVT_0')).toBe(3);
   });

@@ -126,6 +126,7 @@ describe('turns', () => {
   test('a call that is given up is counted as that', async () => {
     await tenant.openSession('given-up');
     const givenUp = { provider: 'fixture', outcome: 'cancelled' };
+    const givenUpBefore = (await Scrape.of(runner)).value('model_call_seconds_count', givenUp);
     let turns = 0;
     const counted = [
       ['model_call_seconds_count', givenUp],
@@ -142,7 +143,7 @@ describe('turns', () => {
         await tenant.at(runner).cancel('given-up');
         await ended('given-up');
         turns++;
-        return (await Scrape.of(runner)).value('model_call_seconds_count', givenUp) > 0;
+        return (await Scrape.of(runner)).value('model_call_seconds_count', givenUp) > givenUpBefore;
       });
     });
     expect([calls, cancelled]).toEqual([1, turns]);
@@ -296,7 +297,7 @@ describe('the installation', () => {
 });
 
 describe('what goes wrong', () => {
-  test('what the log holds and nobody can read is parked, and shown for as long as it is', async () => {
+  test('what the log holds and nobody can read is parked, and shown', async () => {
     await tenant.openSession('broken');
     const ref = { tenant: tenant.tenantId, kind: 'session', id: 'broken' } as const;
     const connections = await connectNats(await reader.file('nats-url'), 'test');
@@ -331,9 +332,10 @@ describe('what goes wrong', () => {
           process.kill(nats, 'SIGCONT');
         }
       });
+    const before = (await Scrape.of(reader)).value('log_append_retries_total');
     const [retries = 0, ...late] = await whilePaused(async (resume) => {
       const sent = tenant.cancel('cut-off');
-      await shows(reader, 'it is sent again', (seen) => seen.value('log_append_retries_total') > 0);
+      await shows(reader, 'it is sent again', (seen) => seen.value('log_append_retries_total') > before);
       resume();
       await sent;
     });

@@ -1,4 +1,5 @@
 import { spawn } from 'node:child_process';
+import { bareEnvironment } from '#src/app/embedded/run-command.ts';
 import { PROGRAM } from './program.ts';
 
 export interface Ended {
@@ -7,9 +8,11 @@ export interface Ended {
   readonly text: string;
 }
 
-/** Runs a command of `agent-host` to its end, as an operator would. */
+/** Runs a command of `agent-host` to its end, as an operator would. Nothing of the surroundings configures it by accident. */
 export async function agentHost(env: Readonly<Record<string, string>>, ...args: string[]): Promise<Ended> {
-  const child = spawn(process.execPath, [PROGRAM, ...args], { env: { ...process.env, ...env } });
+  const child = spawn(process.execPath, [PROGRAM, ...args], {
+    env: { ...bareEnvironment(['NODE_COMPILE_CACHE']), ...env },
+  });
   let text = '';
   for (const stream of [child.stdout, child.stderr]) stream.on('data', (part: Buffer) => (text += part.toString()));
   const code = await new Promise<number | null>((resolve) => child.on('close', resolve));
