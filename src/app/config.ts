@@ -3,6 +3,8 @@ import type { ArtifactLimits } from '../domain/quota/decide.ts';
 import type { S3Options } from '../drivers/objects/s3.ts';
 import { ARTIFACT_FILE_BYTES_MAX } from '../http/wire/artifacts.ts';
 import type { UploadLimits } from '../http/upload-body.ts';
+import { egressPolicy, EgressSyntaxError } from '../lib/egress.ts';
+import type { EgressPolicy } from '../lib/egress.ts';
 import { withSecretFiles } from './secret-files.ts';
 import { StartError } from './start-error.ts';
 
@@ -34,6 +36,7 @@ const schema = z.object({
   DATABASE_URL: z.string().min(1).optional(),
   AGENT_HOST_LOG_SHARDS: whole(1, 64).default(1),
   AGENT_HOST_LOG_REPLICAS: whole(1, 5).default(1),
+  AGENT_HOST_EGRESS: z.string().optional(),
   AGENT_HOST_FIXTURE_MODEL: oneOf(['0', '1']).default('0'),
   AGENT_HOST_LOG_LEVEL: oneOf(['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent']).default('info'),
   AGENT_HOST_BODY_BYTES: whole(1_024, 3_500_000).default(1_048_576),
@@ -102,6 +105,8 @@ export interface Config {
   readonly databaseUrl: string | undefined;
   readonly shards: number;
   readonly replicas: number;
+  /** Which addresses the Host calls when a tenant names them. */
+  readonly egress: EgressPolicy;
   readonly fixtureModel: boolean;
   readonly logLevel: string;
   readonly bodyBytesMax: number;
@@ -160,6 +165,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     databaseUrl: env.DATABASE_URL,
     shards: env.AGENT_HOST_LOG_SHARDS,
     replicas: env.AGENT_HOST_LOG_REPLICAS,
+    egress: egressOf(env),
     fixtureModel: env.AGENT_HOST_FIXTURE_MODEL === '1',
     logLevel: env.AGENT_HOST_LOG_LEVEL,
     bodyBytesMax: env.AGENT_HOST_BODY_BYTES,
@@ -198,6 +204,17 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     traces: tracesOf(env),
     environment,
   });
+}
+
+/** On one machine a model server of one's own stands on loopback; in a cluster other people's services do. */
+function egressOf({ AGENT_HOST_EGRESS: text, NATS_URL: natsUrl }: z.infer<typeof schema>): EgressPolicy {
+  try {
+    return egressPolicy(text ?? (natsUrl === undefined ? 'public,loopback' : 'public'));
+  } catch (error) {
+    if (error instanceof EgressSyntaxError)
+      throw new StartError(`AGENT_HOST_EGRESS ${error.message}`, { cause: error });
+    throw error;
+  }
 }
 
 /** On with an address, or when it is asked for; what else the exporter reads from the environment is its own affair. */

@@ -14,6 +14,7 @@ import type { StatusRouteParts } from '../http/routes/status.ts';
 import { EventStreams } from '../http/sse.ts';
 import { delay } from '../lib/backoff.ts';
 import { systemClock } from '../lib/clock.ts';
+import { egressClient } from '../lib/egress-client.ts';
 import type { Logger } from '../lib/logger.ts';
 import { agentQueries } from '../projections/agents/queries.ts';
 import { Directory, DirectoryProjector } from '../projections/directory/directory.ts';
@@ -211,7 +212,13 @@ async function startEngine(built: Built, stack: Stack): Promise<Engine> {
   const isBudgeted = (tenantId: string): boolean => directory.tenant(tenantId)?.budgeted === true;
   const onRefused = (): void => metrics.budgetRefusals.inc();
   const budgets = new BudgetGate({ loop, budgets: spending, clock: systemClock, isBudgeted, onRefused });
-  const models = openModels({ directory, secrets: log.secrets, fixtureModel: config.fixtureModel, logger });
+  const models = openModels({
+    directory,
+    secrets: log.secrets,
+    fixtureModel: config.fixtureModel,
+    egress: config.egress,
+    logger,
+  });
   stack.defer('models', models.close);
   const { turns } = config;
   const { files } = artifacts;
@@ -254,7 +261,7 @@ async function serverParts(built: Built, running: Running): Promise<ServerParts>
   return {
     logger,
     roles: { commands: config.roles.includes('commands'), reads: config.roles.includes('reads') },
-    gate: gateOf(built, features),
+    gate: gateOf(built, features, stack),
     timeouts: config.timeouts,
     host: await statusParts(built, { features, checks, isDraining: running.isDraining }),
     admin: {
@@ -299,6 +306,7 @@ function tenantConstants({ options: { config }, log }: Built) {
   return {
     limits: { bodyBytes: config.bodyBytesMax, streams: config.stream.perTenantMax },
     fixtureModel: config.fixtureModel,
+    egress: config.egress,
     secrets: log.secrets,
     catalog: modelCatalog,
   };
@@ -339,10 +347,23 @@ async function statusParts(
   };
 }
 
-function gateOf({ options, log, directory, metrics }: Built, features: readonly string[]): ServerParts['gate'] {
+/** For a key set to be fetched; the verifier's own bound is shorter. */
+const KEY_SET_MS = 5_000;
+
+function gateOf(
+  { options, log, directory, metrics }: Built,
+  features: readonly string[],
+  stack: Stack,
+): ServerParts['gate'] {
   const { config, adminKey } = options;
+  const keySets = egressClient({ policy: config.egress, connectMs: KEY_SET_MS, silenceMs: KEY_SET_MS });
+  stack.defer('key sets', keySets.close);
   return {
-    authenticator: new Authenticator({ index: directory, tokens: new TokenVerifier(directory), adminKey }),
+    authenticator: new Authenticator({
+      index: directory,
+      tokens: new TokenVerifier(directory, keySets.fetch),
+      adminKey,
+    }),
     fairness: new Fairness(config.fairness, systemClock, (reason) => metrics.refusals.inc({ reason })),
     features,
     logReachable: log.connected,

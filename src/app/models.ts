@@ -12,6 +12,7 @@ import type {
 import type { CatalogModel } from '../http/routes/model.ts';
 import type { SecretStore } from '../drivers/secrets/port.ts';
 import { systemClock } from '../lib/clock.ts';
+import type { EgressPolicy } from '../lib/egress.ts';
 import type { Logger } from '../lib/logger.ts';
 import { WeightedLru } from '../lib/lru.ts';
 import type { Directory, DirectoryTenant } from '../projections/directory/directory.ts';
@@ -26,6 +27,8 @@ export interface ModelsOptions {
   readonly directory: Directory;
   readonly secrets: SecretStore;
   readonly fixtureModel: boolean;
+  /** Which addresses of tenants' providers may be called. */
+  readonly egress: EgressPolicy;
   readonly logger: Logger;
 }
 
@@ -35,13 +38,13 @@ export interface Models {
 }
 
 /** The drivers of this Host, one for each provider. */
-export function openModels({ directory, secrets, fixtureModel: fixture, logger }: ModelsOptions): Models {
+export function openModels({ directory, secrets, fixtureModel: fixture, egress, logger }: ModelsOptions): Models {
   const known = connectionsOf(directory, secrets, logger);
   let loaded: ReturnType<typeof loadRemote> | undefined;
   const remote = REMOTE_PROVIDERS.map((provider): [string, ModelDriver] => {
     const driver: ModelDriver = {
       call: async (request, signal) => {
-        loaded ??= loadRemote(known.connections);
+        loaded ??= loadRemote(known.connections, egress);
         return await (await loaded).driver(provider).call(request, signal);
       },
     };
@@ -57,12 +60,12 @@ export function openModels({ directory, secrets, fixtureModel: fixture, logger }
 }
 
 /** The providers' libraries take a quarter of a second to load: a Host pays for them with its first call, not its start. */
-async function loadRemote(connections: ModelConnections) {
+async function loadRemote(connections: ModelConnections, policy: EgressPolicy) {
   const [{ modelClient }, { remoteModel }] = await Promise.all([
     import('../drivers/model/client.ts'),
     import('../drivers/model/provider.ts'),
   ]);
-  const client = modelClient({ silenceMs: SILENCE_MS });
+  const client = modelClient({ policy, silenceMs: SILENCE_MS });
   const parts = { client, connections, clock: systemClock };
   return { client, driver: (provider: RemoteProvider): ModelDriver => remoteModel(provider, parts) };
 }

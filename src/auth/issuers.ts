@@ -8,10 +8,9 @@ import {
   jwtVerify,
 } from 'jose';
 import type { FetchImplementation, JSONWebKeySet, JWTPayload, JWTVerifyGetKey } from 'jose';
-import { Agent, fetch } from 'undici';
 import type { Issuer } from '../domain/tenant/events.ts';
-import { isCallableUrl } from '../lib/addresses.ts';
-import { guardedLookup } from '../lib/guarded-lookup.ts';
+import type { EgressClient } from '../lib/egress-client.ts';
+import { WeightedLru } from '../lib/lru.ts';
 import { SCOPES } from './caller.ts';
 import type { Scope } from './caller.ts';
 import { isSubject } from './subject.ts';
@@ -47,6 +46,7 @@ const JWKS_TIMEOUT_MS = 3_000;
 /** A fetched key set is used for so long; an unknown key id fetches it again, at most once in the cool-down. */
 const JWKS_AGE_MS = 600_000;
 const JWKS_COOLDOWN_MS = 10_000;
+/** Key sets that are kept; the one that was not asked for longest goes first. */
 const KEY_SETS_MAX = 1_000;
 
 /** Whether a bearer has the form of a compact JWS; keys of the Host never contain a dot. */
@@ -57,10 +57,13 @@ export function looksLikeToken(secret: string): boolean {
 /** Verifies tokens of the issuers that tenants have registered. */
 export class TokenVerifier {
   readonly #index: IssuerIndex;
-  readonly #keySets = new Map<string, JWTVerifyGetKey>();
+  readonly #fetch: EgressClient['fetch'];
+  readonly #keySets = new WeightedLru<JWTVerifyGetKey>(KEY_SETS_MAX);
 
-  constructor(index: IssuerIndex) {
+  /** @param fetch how key sets are fetched from the addresses that tenants registered */
+  constructor(index: IssuerIndex, fetch: EgressClient['fetch']) {
     this.#index = index;
+    this.#fetch = fetch;
   }
 
   /** @throws IssuerUnavailableError */
@@ -107,14 +110,13 @@ export class TokenVerifier {
     const id = JSON.stringify([tenantId, name, issuer.jwksUrl ?? issuer.jwks]);
     const known = this.#keySets.get(id);
     if (known !== undefined) return known;
-    const made = keySet(issuer);
-    if (this.#keySets.size >= KEY_SETS_MAX) this.#keySets.clear();
-    this.#keySets.set(id, made);
+    const made = keySet(issuer, this.#fetch);
+    this.#keySets.set(id, made, 1);
     return made;
   }
 }
 
-function keySet(issuer: Issuer): JWTVerifyGetKey {
+function keySet(issuer: Issuer, fetch: EgressClient['fetch']): JWTVerifyGetKey {
   if (issuer.jwksUrl === undefined) {
     // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- checked when the issuer was registered
     return createLocalJWKSet((issuer.jwks ?? { keys: [] }) as unknown as JSONWebKeySet);
@@ -123,7 +125,7 @@ function keySet(issuer: Issuer): JWTVerifyGetKey {
     timeoutDuration: JWKS_TIMEOUT_MS,
     cacheMaxAge: JWKS_AGE_MS,
     cooldownDuration: JWKS_COOLDOWN_MS,
-    [customFetch]: fetchKeys,
+    [customFetch]: async (url, init) => await fetchKeys(fetch, url, init),
   });
   return async (header, token) => {
     try {
@@ -136,15 +138,13 @@ function keySet(issuer: Issuer): JWTVerifyGetKey {
   };
 }
 
-/** Looks at the address of each connection when it is made. What idles in it keeps no process alive. */
-const guarded = new Agent({ connect: { lookup: guardedLookup() } });
-
-/** A bounded fetch: no redirects (the registered address is the one that was checked), no long bodies. */
-async function fetchKeys(url: string, { headers, signal }: Parameters<FetchImplementation>[1]): Promise<Response> {
-  // Also one that was registered when more was taken.
-  if (!isCallableUrl(url)) throw new IssuerUnavailableError('the address is not one that this Host calls');
-  const request = { headers: [...headers], signal, redirect: 'error' as const, dispatcher: guarded };
-  const response = await fetch(url, request);
+/** A bounded fetch: no long bodies. A redirect comes as what it is, an answer without keys. */
+async function fetchKeys(
+  fetch: EgressClient['fetch'],
+  url: string,
+  { headers, signal }: Parameters<FetchImplementation>[1],
+): Promise<Response> {
+  const response = await fetch(url, { headers: [...headers], signal });
   const length = Number(response.headers.get('content-length') ?? 0);
   if (response.body === null) throw new IssuerUnavailableError('the answer has no body');
   if (length > JWKS_BYTES_MAX) {

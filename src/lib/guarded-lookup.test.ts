@@ -1,11 +1,14 @@
 import { expect, test } from 'vitest';
+import { egressPolicy } from './egress.ts';
 import { AddressRefusedError, guardedLookup } from './guarded-lookup.ts';
+
+const POLICY = egressPolicy('public,loopback');
 
 type Answer = readonly [error: Error | null, address: unknown, family?: number | undefined];
 
 async function look(hostname: string, addresses: readonly string[], all: boolean): Promise<Answer> {
   const found = addresses.map((address) => ({ address, family: address.includes(':') ? 6 : 4 }));
-  const lookup = guardedLookup((_hostname, _options, callback) => callback(null, found));
+  const lookup = guardedLookup(POLICY, (_hostname, _options, callback) => callback(null, found));
   return await new Promise<Answer>((resolve) =>
     lookup(hostname, { all }, (error, address, family) => resolve([error, address, family])),
   );
@@ -32,6 +35,8 @@ test('gives nothing of a name that stands for an address which may not be called
     ['fd00:ec2::254'],
     ['93.184.216.34', '64:ff9b::a9fe:a9fe'],
     ['127.0.0.1'],
+    ['10.0.0.1'],
+    ['93.184.216.34', '192.168.1.1'],
     ['::1'],
     [],
   ]) {
@@ -44,7 +49,7 @@ test('gives nothing of a name that stands for an address which may not be called
 
 test('passes on that a name stands for nothing', async () => {
   const failure = Object.assign(new Error('not found'), { code: 'ENOTFOUND' });
-  const lookup = guardedLookup((_hostname, _options, callback) => callback(failure, []));
+  const lookup = guardedLookup(POLICY, (_hostname, _options, callback) => callback(failure, []));
   const error = await new Promise((resolve) => lookup('models.example', {}, resolve));
   expect(error).toBe(failure);
 });

@@ -1,6 +1,6 @@
 import { lookup } from 'node:dns';
 import type { LookupAddress, LookupOptions } from 'node:dns';
-import { isCallableIp, isLoopbackHost } from './addresses.ts';
+import type { EgressPolicy } from './egress.ts';
 
 /** The address that a tenant gave, or what its name stands for, is one that the Host does not call. */
 export class AddressRefusedError extends Error {
@@ -21,13 +21,12 @@ type Resolve = (
  * A look-up for `node:net` that gives only addresses which may be called; one that may not spoils them all. It looks when
  * the connection is made, so that a name cannot come to stand for another address after it was checked.
  */
-export function guardedLookup(resolve: Resolve = lookup) {
+export function guardedLookup(policy: EgressPolicy, resolve: Resolve = lookup) {
   return (hostname: string, options: LookupOptions, callback: LookupCallback): void => {
     resolve(hostname, { ...options, all: true }, (error, addresses) => {
-      const named = isLoopbackHost(hostname) ? 'loopback' : 'other';
       const [first] = addresses ?? [];
       if (error !== null) callback(error, []);
-      else if (first === undefined || !addresses.every(({ address }) => isCallableIp(address, named))) {
+      else if (first === undefined || !addresses.every(({ address }) => policy.allowsAddress(address, hostname))) {
         callback(new AddressRefusedError(), []);
       } else if (options.all === true) callback(null, addresses);
       else callback(null, first.address, first.family);

@@ -2,7 +2,7 @@ import { gzipSync } from 'node:zlib';
 import { describe, expect, test } from 'vitest';
 import { modelClient } from '#src/drivers/model/client.ts';
 import type { ModelConnection } from '#src/drivers/model/port.ts';
-import { KEY, ModelCalls, NEVER } from '../support/model-calls.ts';
+import { CALLABLE, KEY, ModelCalls, NEVER } from '../support/model-calls.ts';
 import { ModelServer } from '../support/model-server.ts';
 import { WIRES } from '../support/model-wire.ts';
 import type { Wire } from '../support/model-wire.ts';
@@ -147,7 +147,7 @@ describe.each(WIRES)('%s', (wire) => {
   });
 
   test('a silence that is too long is a time-out', async () => {
-    const impatient = modelClient({ silenceMs: 50 });
+    const impatient = modelClient({ policy: CALLABLE, silenceMs: 50 });
     calls.server.next({ silent: true });
     expect(await calls.with(impatient).call(calls.request(), NEVER)).toMatchObject({
       error: { code: 'model_timeout' },

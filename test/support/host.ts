@@ -210,6 +210,8 @@ export class Host implements AsyncDisposable {
       AGENT_HOST_FIXTURE_MODEL: '1',
       AGENT_HOST_LOG_LEVEL: 'warn',
       AGENT_HOST_CACHE_MIB: '64',
+      // The models and issuers of the tests stand on this machine, also where the servers are given.
+      AGENT_HOST_EGRESS: 'public,loopback',
       ...this.#env,
       AGENT_HOST_DATA_DIR: this.dataDir,
     };

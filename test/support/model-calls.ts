@@ -3,6 +3,7 @@ import type { ModelOutcome } from '#src/domain/turn/process.ts';
 import { modelClient } from '#src/drivers/model/client.ts';
 import type { ModelConnection, ModelDriver, ModelRequest } from '#src/drivers/model/port.ts';
 import { remoteModel } from '#src/drivers/model/provider.ts';
+import { egressPolicy } from '#src/lib/egress.ts';
 import { ModelServer } from './model-server.ts';
 import type { Wire } from './model-wire.ts';
 
@@ -24,13 +25,16 @@ export const MODELS: Readonly<Record<Wire, string>> = {
   'openai-compatible': 'llama-4',
 };
 
+/** What the Hosts of the tests call: their servers stand on this machine. */
+export const CALLABLE = egressPolicy('public,loopback');
+
 export type Failed = Extract<ModelOutcome, { kind: 'failed' }>;
 
 /** A driver, and the server that it calls; both end with the tests that it was made in. */
 export class ModelCalls {
   readonly wire: Wire;
   readonly driver: ModelDriver;
-  readonly #client = modelClient({ silenceMs: 60_000 });
+  readonly #client = modelClient({ policy: CALLABLE, silenceMs: 60_000 });
   #server: ModelServer | undefined;
   #connection: ModelConnection | undefined;
 

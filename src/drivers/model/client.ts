@@ -1,6 +1,6 @@
-import { Agent, Response as UndiciResponse, fetch as undiciFetch } from 'undici';
-import { isCallableUrl } from '../../lib/addresses.ts';
-import { AddressRefusedError, guardedLookup } from '../../lib/guarded-lookup.ts';
+import { Response as UndiciResponse } from 'undici';
+import { egressClient } from '../../lib/egress-client.ts';
+import type { EgressPolicy } from '../../lib/egress.ts';
 
 /** An answer is read whole and stored as one message of the log, so it has a bound, bytes. */
 const ANSWER_BYTES_MAX = 8_388_608;
@@ -19,24 +19,20 @@ export interface ModelClient {
   readonly close: () => Promise<void>;
 }
 
-/**
- * A client for addresses that tenants name. It looks at the address of each connection when the connection is made, so
- * that a name cannot come to stand for another one in between, and it follows no redirect: keys go to the address that
- * the tenant gave and to no other. `silenceMs`: how long a provider may send nothing.
- */
-export function modelClient({ silenceMs }: { readonly silenceMs: number }): ModelClient {
-  const agent = new Agent({
-    connect: { timeout: CONNECT_MS, lookup: guardedLookup() },
-    headersTimeout: silenceMs,
-    bodyTimeout: silenceMs,
-  });
+export interface ModelClientOptions {
+  /** Which addresses may be called. */
+  readonly policy: EgressPolicy;
+  /** How long a provider may send nothing, ms. */
+  readonly silenceMs: number;
+}
+
+/** A client for addresses that tenants name; whatever it sends, it holds against the Host's policy first. */
+export function modelClient(options: ModelClientOptions): ModelClient {
+  const client = egressClient({ ...options, connectMs: CONNECT_MS });
   const guarded = async (input: string | URL | Request, init: RequestInit = {}): Promise<unknown> => {
     const url = new URL(input instanceof Request ? input.url : input);
-    if (!isCallableUrl(url.href)) throw new AddressRefusedError();
     const { method, headers, body, signal } = init;
-    const response = await undiciFetch(url, {
-      redirect: 'manual',
-      dispatcher: agent,
+    const response = await client.fetch(url, {
       ...(method === undefined ? {} : { method }),
       ...(headers === undefined ? {} : { headers: [...new Headers(headers)] }),
       ...(typeof body === 'string' ? { body } : {}),
@@ -45,7 +41,7 @@ export function modelClient({ silenceMs }: { readonly silenceMs: number }): Mode
     return bounded(response);
   };
   // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- the same classes under the package's own names
-  return { fetch: guarded as typeof fetch, close: async () => await agent.destroy() };
+  return { fetch: guarded as typeof fetch, close: client.close };
 }
 
 /**

@@ -2,14 +2,21 @@ import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
 import { ACCESS } from '../../auth/authorize.ts';
 import { deleteIssuer, readTenant, saveIssuer } from '../../commands/tenant/manage-tenant.ts';
 import type { KnownTenant } from '../../domain/tenant/state.ts';
+import type { EgressPolicy } from '../../lib/egress.ts';
+import { requireCallable } from '../callable.ts';
 import { callerOf } from '../gate.ts';
 import { accepted, notFound } from '../problem.ts';
 import { manageInput } from '../tenant-input.ts';
 import * as wire from '../wire/schemas.ts';
 import type { KeyRouteParts } from './keys.ts';
 
-/** Issuers of tokens that a tenant trusts (wire contract, section 3). */
-export function issuerRoutes(parts: KeyRouteParts): FastifyPluginAsyncZod {
+export interface IssuerRouteParts extends KeyRouteParts {
+  /** Which addresses this Host calls. */
+  readonly egress: EgressPolicy;
+}
+
+/** Issuers of tokens that a tenant trusts. */
+export function issuerRoutes(parts: IssuerRouteParts): FastifyPluginAsyncZod {
   return async (app) => {
     const config = { rules: { access: ACCESS.tenant } };
     app.put(
@@ -18,6 +25,7 @@ export function issuerRoutes(parts: KeyRouteParts): FastifyPluginAsyncZod {
       async (request) => {
         const { name } = request.params;
         const { requestId, ...issuer } = request.body;
+        requireCallable(parts.egress, issuer.jwksUrl, 'jwksUrl');
         const input = { ...manageInput(request, requestId), name, issuer: withoutAbsent(issuer) };
         const { tenant, position } = accepted(await saveIssuer(parts, input));
         await parts.freshness('tenants', { tenant: tenant.id, kind: 'tenant', id: tenant.id }, position);

@@ -10,6 +10,8 @@ import type { ManageModelParts, ModelInput } from '../../commands/tenant/manage-
 import { readTenant } from '../../commands/tenant/manage-tenant.ts';
 import type { ModelProvider } from '../../domain/tenant/events.ts';
 import type { KnownTenant } from '../../domain/tenant/state.ts';
+import type { EgressPolicy } from '../../lib/egress.ts';
+import { requireCallable } from '../callable.ts';
 import type { Freshness } from '../freshness.ts';
 import { callerOf } from '../gate.ts';
 import { accepted, notFound, ProblemError } from '../problem.ts';
@@ -30,6 +32,8 @@ export interface ModelRouteParts extends ManageModelParts {
   readonly fixtureModel: boolean;
   /** Models of a provider as the price catalogue has them. */
   readonly catalog: (provider: string) => Promise<readonly CatalogModel[]>;
+  /** Which addresses this Host calls. */
+  readonly egress: EgressPolicy;
 }
 
 const NAMES: Readonly<Record<ModelProvider, string>> = {
@@ -53,6 +57,7 @@ export function modelRoutes(parts: ModelRouteParts): FastifyPluginAsyncZod {
       { config, schema: { body: wire.saveModelBody, response: { 200: wire.tenantModel } } },
       async (request) => {
         requireFixture(parts, request.body.provider, 'provider');
+        requireCallable(parts.egress, request.body.baseUrl, 'baseUrl');
         const input = { ...manageInput(request, request.body.requestId), ...modelInput(request.body) };
         const { tenant, position } = accepted(await saveModel(parts, input));
         await fresh(parts, tenant, position);

@@ -6,6 +6,7 @@ import { readTenant } from '../../commands/tenant/manage-tenant.ts';
 import { EXECUTORS_MAX, ISSUERS_MAX, KEYS_MAX } from '../../domain/tenant/limits.ts';
 import type { KnownTenant } from '../../domain/tenant/state.ts';
 import type { TenantQueries } from '../../projections/tenants/queries.ts';
+import { requireCallable } from '../callable.ts';
 import { callerOf } from '../gate.ts';
 import { ListRequest } from '../list-request.ts';
 import { accepted, notFound } from '../problem.ts';
@@ -40,6 +41,7 @@ export function tenantRoutes(parts: TenantRouteParts): FastifyPluginAsyncZod {
         const { requestId, fixtureModel = false, model } = request.body;
         if (fixtureModel) requireFixture(parts, 'fixture', 'fixtureModel');
         if (model !== undefined) requireFixture(parts, model.provider, 'model.provider');
+        requireCallable(parts.egress, model?.baseUrl, 'model.baseUrl');
         const wanted = { fixtureModel, model: model === undefined ? null : modelInput(model) };
         const { reply, tenant, position } = accepted(
           await seedTenant(parts, { ...manageInput(request, requestId), ...wanted }),

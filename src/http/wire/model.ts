@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { modelSelection } from '../../domain/agent/manifest.ts';
 import { text } from '../../domain/kernel/schemas.ts';
-import { isCallableBaseUrl } from '../../lib/addresses.ts';
+import { isCallableBase } from '../../lib/egress.ts';
 
 /** Shapes of the model settings (wire contract, section 8). Keys come in and never go out. */
 
@@ -12,10 +12,7 @@ const apiKey = z.string().regex(/^[\x21-\x7e]{1,4096}$/, 'must be 1 to 4096 visi
 const baseUrl = z
   .url()
   .max(2_000)
-  .refine(
-    (url) => isCallableBaseUrl(url),
-    'must be https, or http on loopback, without credentials, query or fragment, and no link-local or metadata address',
-  );
+  .refine((url) => isCallableBase(url), 'must be an https or http address without credentials, query or fragment');
 
 const saved = modelSelection.extend({
   baseUrl: baseUrl.optional(),

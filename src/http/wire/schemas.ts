@@ -4,7 +4,7 @@ import { clientId, jsonObject, jsonValue, labels, tenantId, text } from '../../d
 import { ACTIVE_WORK } from '../../domain/tenant/events.ts';
 import { usageSchema } from '../../domain/turn/usage.ts';
 import { SCOPES } from '../../auth/caller.ts';
-import { isCallableUrl } from '../../lib/addresses.ts';
+import { isCallableForm, isLoopbackHost } from '../../lib/egress.ts';
 import { modelSeed, tenantModel } from './model.ts';
 import { count, cursor, idempotencyKey, nullableCursor, requestId, sha256, timestamp } from './parts.ts';
 
@@ -128,8 +128,8 @@ const jwksUrl = z
   .url()
   .max(2_000)
   .refine(
-    (url) => isCallableUrl(url),
-    'must be https, or http on loopback, without credentials, and no link-local or metadata address',
+    (url) => isCallableForm(url) && (url.startsWith('https:') || isLoopbackHost(new URL(url).hostname)),
+    'must be https, or http on loopback, without credentials',
   );
 const issuerFields = {
   issuer: text(1, 500),
