@@ -9,11 +9,11 @@ import { Fairness } from '../http/fairness.ts';
 import { closeServer, createServer } from '../http/server.ts';
 import type { ServerParts } from '../http/server.ts';
 import type { Freshness } from '../http/freshness.ts';
-import type { Checks } from '../http/routes/host.ts';
 import type { StatusRouteParts } from '../http/routes/status.ts';
 import { EventStreams } from '../http/sse.ts';
 import { delay } from '../lib/backoff.ts';
 import { systemClock } from '../lib/clock.ts';
+import { coalesced } from '../lib/coalesced.ts';
 import { egressClient } from '../lib/egress-client.ts';
 import type { Logger } from '../lib/logger.ts';
 import { agentQueries } from '../projections/agents/queries.ts';
@@ -79,6 +79,8 @@ export interface Host {
 const SERVICE = 'agent-runtime-host';
 const FEATURES = ['runtime-tenants', 'admin-status', 'studio-principal', 'subject-headers'];
 const KEEPALIVE_MS = 15_000;
+/** `/ready` needs no credential: however often it is asked, the dependencies are asked once in this time. */
+const CHECKS_KEPT_MS = 1_000;
 
 /** Builds a Host from its parts and starts them, the listener last; `stop` ends them in reverse order. */
 export async function startHost(options: HostOptions): Promise<Host> {
@@ -255,8 +257,9 @@ async function serverParts(built: Built, running: Running): Promise<ServerParts>
   if (config.roles.includes('projector')) deletion.start();
   stack.defer('tenant deletion', async () => await deletion.stop());
   const { publish, idOf, prepare, ...answers } = answersOf(log.keyring, directory, config);
-  const checks = async (): Promise<Checks> =>
-    await readiness({ pool, objects, streams: log.ping, engine: async () => await engine.check() });
+  const checks = coalesced(CHECKS_KEPT_MS, async () => {
+    return await readiness({ pool, objects, streams: log.ping, engine: async () => await engine.check() });
+  });
   const tenantReads = tenantQueries(pool);
   return {
     logger,

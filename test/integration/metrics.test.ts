@@ -2,7 +2,7 @@ import { jetstream } from '@nats-io/jetstream';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { closeNats, connectNats } from '#src/streams/jetstream/connection.ts';
 import { subjectOf } from '#src/streams/subjects.ts';
-import { AdminClient, TenantClient } from '../support/client.ts';
+import { AdminClient, send, TenantClient } from '../support/client.ts';
 import { startHost } from '../support/host.ts';
 import type { Host } from '../support/host.ts';
 import { Scrape } from '../support/scrape.ts';
@@ -261,6 +261,19 @@ describe('the installation', () => {
     expect(other.names.has('agent_host_turns_stuck')).toBe(true);
     expect(other.has('turns_stuck')).toBe(false);
     expect(other.has('dependency_up')).toBe(false);
+  });
+
+  test('however often anybody asks whether it is ready, the dependencies are asked once a second', async () => {
+    const statements = async (work: () => Promise<unknown>): Promise<number> => {
+      const [count = NaN] = await change(reader, [['sql_statements_total']], work);
+      return count;
+    };
+    const asked = await statements(async () => {
+      const answers = Array.from({ length: 300 }, async () => await send(reader.url, { path: '/ready' }));
+      for (const { status } of await Promise.all(answers)) expect(status).toBe(200);
+    });
+    // The scrapes themselves and the idle projectors make some; each call making one would be 300 beside them.
+    expect(asked).toBeLessThan(100);
   });
 
   test('no label says whose, which or where', async () => {

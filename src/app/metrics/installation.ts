@@ -1,6 +1,7 @@
 import { TURN_STATUSES } from '../../domain/turn/rest.ts';
 import { delay } from '../../lib/backoff.ts';
 import { systemClock, timestamp } from '../../lib/clock.ts';
+import { coalesced } from '../../lib/coalesced.ts';
 import type { Checks } from '../../http/routes/host.ts';
 import type { ProjectionLag } from '../../projections/lag.ts';
 import { openWork } from '../../projections/sessions/open-work.ts';
@@ -81,22 +82,13 @@ function ageSeconds(now: number, at: string | null): number {
   return at === null ? 0 : Math.max(0, now - Date.parse(at)) / 1000;
 }
 
-/** One question under way at most, and its answer kept for a while; null: it could not be answered in time. */
+/** The answer to a question that is asked once a second at most; null: it could not be answered in time. */
 function kept<T>(ask: () => Promise<T>): () => Promise<T | null> {
-  let answer: Promise<T | null> = Promise.resolve(null);
-  let freshUntil = 0;
+  const look = coalesced(KEPT_MS, async () => await ask().catch(() => null));
   return async () => {
-    if (performance.now() >= freshUntil) {
-      freshUntil = Number.POSITIVE_INFINITY;
-      answer = ask()
-        .catch(() => null)
-        .finally(() => {
-          freshUntil = performance.now() + KEPT_MS;
-        });
-    }
     const answered = new AbortController();
     const late = delay(WITHIN_MS, answered.signal).then(() => null);
-    const found = await Promise.race([answer, late]);
+    const found = await Promise.race([look(), late]);
     answered.abort();
     return found;
   };
