@@ -24,7 +24,6 @@ const MATRIX: Readonly<Record<keyof typeof ACCESS, { kinds: readonly CallerKind[
   artifacts: { kinds: ['application', 'studio', 'issuer'], scopes: ['sessions:own'] },
   modelCalls: { kinds: ['application', 'studio', 'issuer'], scopes: [] },
   tenant: { kinds: ['application', 'studio', 'management', 'issuer'], scopes: [] },
-  audit: { kinds: ['studio', 'management', 'issuer'], scopes: [] },
   executors: { kinds: ['application', 'studio', 'management', 'issuer'], scopes: [] },
   executorWork: { kinds: ['executor'], scopes: [] },
 };

@@ -12,7 +12,6 @@ export interface Access {
 /** A token acts for its subject only, so the scopes of a route keep it out where they keep every subject out. */
 const APPLICATION = ['application', 'studio', 'issuer'] as const;
 const APPLICATION_OR_MANAGEMENT = ['application', 'studio', 'management', 'issuer'] as const;
-const MANAGEMENT = ['studio', 'management', 'issuer'] as const;
 const EXECUTOR = ['executor'] as const;
 
 export const ACCESS = {
@@ -31,7 +30,6 @@ export const ACCESS = {
   artifacts: { kinds: APPLICATION, scopes: ['sessions:own'] },
   modelCalls: { kinds: APPLICATION, scopes: [] },
   tenant: { kinds: APPLICATION_OR_MANAGEMENT, scopes: [] },
-  audit: { kinds: MANAGEMENT, scopes: [] },
   executors: { kinds: APPLICATION_OR_MANAGEMENT, scopes: [] },
   executorWork: { kinds: EXECUTOR, scopes: [] },
 } as const satisfies Readonly<Record<string, Access>>;

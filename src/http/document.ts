@@ -26,7 +26,7 @@ const OPERATIONS: Readonly<Record<string, readonly [tag: string, summary: string
   ],
   'GET /v1/tenant': ['Tenant', 'Status of the calling tenant'],
   'PUT /v1/tenant/config/seed': ['Tenant', 'Write what is absent of the configuration'],
-  'GET /v1/tenant/audit': ['Tenant', 'Who changed what, newest first', 'For the studio key and management keys.'],
+  'GET /v1/tenant/audit': ['Tenant', 'Who changed what, newest first'],
   'PUT /v1/tenant/keys/:keyId': [
     'Tenant',
     'Make a key, or a new secret for one',

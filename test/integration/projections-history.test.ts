@@ -234,14 +234,14 @@ describe('the list of sessions', () => {
         status: pick(undefined, 'idle', 'running', 'waiting', 'paused', 'uncertain'),
         subject: pick(undefined, undefined, 'ada', 'nobody'),
         agents: pick(null, null, ['agents/b', 'c'], []),
-        label: pick(undefined, undefined, { name: 'team', value: pick('red', 'green') }),
+        labels: pick([], [], [{ name: 'team', value: pick('red', 'green') }]),
       };
       const expected = world.sessions
         .filter(({ state }) => filter.agentId === undefined || state.agentId === filter.agentId)
         .filter(({ state }) => filter.agents === null || filter.agents.includes(state.agentId))
         .filter(({ state }) => filter.status === undefined || statusIn(state) === filter.status)
         .filter(({ state }) => filter.subject === undefined || state.subject === filter.subject)
-        .filter(({ state }) => filter.label === undefined || state.labels[filter.label.name] === filter.label.value)
+        .filter(({ state }) => filter.labels.every(({ name, value }) => state.labels[name] === value))
         .map(({ ref, state }) => ({ id: ref.id, createdAt: state.createdAt }))
         .toSorted((a, b) =>
           a.createdAt === b.createdAt ? (a.id < b.id ? 1 : -1) : a.createdAt < b.createdAt ? 1 : -1,
@@ -259,7 +259,7 @@ describe('the list of sessions', () => {
     }
     // Equal times are what a key-set goes wrong on.
     expect(new Set(world.sessions.map(({ state }) => state.createdAt)).size).toBeLessThan(10);
-    expect(await world.queries.list('tn_other', { agents: null }, { limit: 5, after: null })).toEqual([]);
+    expect(await world.queries.list('tn_other', { agents: null, labels: [] }, { limit: 5, after: null })).toEqual([]);
   });
 });
 

@@ -92,7 +92,7 @@ export function sessionRoutes(parts: SessionRouteParts): FastifyPluginAsyncZod {
           ...filter,
           subject,
           agents: caller.agents,
-          label: label === undefined ? undefined : labelOf(label),
+          labels: label.map(labelOf),
         };
         const found = await queries.list(caller.tenantId, wanted, { limit: list.wanted, after: list.after });
         const { entries, nextCursor } = list.page(found, ({ createdAt, id }) => [createdAt, id]);

@@ -53,7 +53,7 @@ export function tenantRoutes(parts: TenantRouteParts): FastifyPluginAsyncZod {
     app.get(
       '/v1/tenant/audit',
       {
-        config: { rules: { access: ACCESS.audit } },
+        config,
         schema: { querystring: wire.listQuery, response: { 200: wire.auditTrail } },
       },
       async (request) => {

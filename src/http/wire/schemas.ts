@@ -252,12 +252,17 @@ export const session = z
   })
   .meta({ id: 'Session' });
 export const sessionList = z.object({ sessions: z.array(session), nextCursor: nullableCursor });
+/** Of one question for sessions. */
+const LABELS_MAX = 16;
+const label = text(1, 400).regex(/^[^=]+=.*$/su, 'must be name=value');
 export const sessionListQuery = z.strictObject({
   agentId: agentIdSchema.optional(),
   status: status.optional(),
-  label: text(1, 400)
-    .regex(/^[^=]+=.*$/su, 'must be name=value')
-    .optional(),
+  label: z
+    .union([label, z.array(label).max(LABELS_MAX)])
+    .optional()
+    .transform((given) => [given ?? []].flat())
+    .meta({ type: 'array', items: { type: 'string' }, description: 'name=value; repeated, all must match' }),
   subject: text(1, 200).optional(),
   limit: count(1, 200, 50),
   cursor: cursor.optional(),

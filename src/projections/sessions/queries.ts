@@ -54,7 +54,8 @@ export interface SessionFilter {
   readonly subject?: string | undefined;
   /** Agents whose sessions are within reach; null: all. */
   readonly agents: readonly string[] | null;
-  readonly label?: { readonly name: string; readonly value: string } | undefined;
+  /** All of them must match. */
+  readonly labels: readonly { readonly name: string; readonly value: string }[];
 }
 
 export interface SessionQueries {
@@ -198,7 +199,7 @@ async function listSessions(
     status,
     subject,
     agents,
-    label,
+    labels,
     limit,
     after,
   }: SessionFilter & { limit: number; after: readonly string[] | null },
@@ -208,7 +209,7 @@ async function listSessions(
   if (agents !== null) conditions.push(sql.fragment`agent_id = any(${sql.array([...agents], 'text')})`);
   if (status !== undefined) conditions.push(sql.fragment`status = ${status}`);
   if (subject !== undefined) conditions.push(sql.fragment`subject = ${subject}`);
-  if (label !== undefined)
+  for (const label of labels)
     conditions.push(sql.fragment`doc -> 'labels' @> ${JSON.stringify({ [label.name]: label.value })}::jsonb`);
   if (after !== null) conditions.push(sql.fragment`(created_at, id) < (${after[0] ?? ''}, ${after[1] ?? ''})`);
   return await reading(

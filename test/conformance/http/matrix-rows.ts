@@ -50,7 +50,7 @@ export const MATRIX: Readonly<Record<string, MatrixRow>> = {
   'GET /v1/tenant/model/credentials/{provider}': tenant,
   'PUT /v1/tenant/model/credentials/{provider}': tenant,
   'DELETE /v1/tenant/model/credentials/{provider}': tenant,
-  'GET /v1/tenant/audit': { ...tenant, kinds: ['studio', 'management', 'token'] },
+  'GET /v1/tenant/audit': tenant,
   'GET /v1/tenant/keys': tenant,
   'PUT /v1/tenant/keys/{keyId}': tenant,
   'DELETE /v1/tenant/keys/{keyId}': tenant,

@@ -176,7 +176,7 @@ export const ROUTES: Readonly<Record<string, RouteRow>> = {
     ],
   },
   ...MODEL_ROUTES,
-  'GET /v1/tenant/audit': { realm: 'tenant', credential: 'studio', limitMax: 200 },
+  'GET /v1/tenant/audit': { realm: 'tenant', limitMax: 200 },
   'GET /v1/tenant/keys': { realm: 'tenant' },
   'PUT /v1/tenant/keys/{keyId}': {
     realm: 'tenant',
@@ -317,7 +317,15 @@ export const ROUTES: Readonly<Record<string, RouteRow>> = {
     query: {
       agentId: ['', '%00', 'a%20b', '%2Fa', 'x'.repeat(201)],
       status: ['', 'done', 'IDLE', 'idle%00'],
-      label: [...BAD_QUERY_TEXT, 'team', '=x', 'team=x%00', 'team%00=x'],
+      label: [
+        ...BAD_QUERY_TEXT,
+        'team',
+        '=x',
+        'team=x%00',
+        'team%00=x',
+        'team=x&label=team',
+        `a=b${'&label=a=b'.repeat(16)}`,
+      ],
       subject: BAD_QUERY_TEXT,
     },
   },

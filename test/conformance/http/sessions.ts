@@ -200,6 +200,9 @@ function listing(target: () => HttpTarget): void {
     expect(await found('&label=team%3Dx')).toEqual([a, b]);
     expect(await found('&label=team=x&agentId=agent')).toEqual([a]);
     expect(await found(`&label=${encodeURIComponent('note=a=b&ä')}`)).toEqual([a]);
+    expect(await found('&label=team=x&label=note=a%3Db%26%C3%A4')).toEqual([a]);
+    expect(await found('&label=team=x&label=team=y')).toEqual([]);
+    expect(await found('&label=team=x&label=team=x')).toEqual([a, b]);
     expect(await found('&label=team%3D')).toEqual([]);
     expect(await found('&subject=ann')).toEqual([c]);
     expect(await found('&status=idle&subject=ann')).toEqual([c]);
