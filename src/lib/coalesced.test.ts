@@ -6,7 +6,7 @@ afterEach(() => vi.useRealTimers());
 
 test('asks once for all who ask meanwhile and for a while after, then again', async () => {
   let asked = 0;
-  let answer = (_: number): void => undefined;
+  let answer: (value: number) => void = () => undefined;
   const look = coalesced(1_000, async () => {
     asked++;
     return await new Promise<number>((resolve) => {
