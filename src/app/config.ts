@@ -1,3 +1,4 @@
+import ipaddr from 'ipaddr.js';
 import { z } from 'zod';
 import type { ArtifactLimits } from '../domain/quota/decide.ts';
 import type { S3Options } from '../drivers/objects/s3.ts';
@@ -19,6 +20,13 @@ const whole = (min: number, max: number) => {
 const httpAddress = z.url({ protocol: /^https?$/, error: 'must be an http or https address' });
 const oneOf = <const T extends readonly [string, ...string[]]>(values: T) =>
   z.enum(values, { error: `must be one of ${values.join(', ')}` });
+
+const networks = z
+  .string()
+  .transform((text) => text.split(',').map((part) => part.trim()))
+  .refine((parts) => parts.every((part) => ipaddr.isValid(part) || ipaddr.isValidCIDR(part)), {
+    error: 'must be IP addresses or networks such as 10.1.0.0/16, separated by commas',
+  });
 
 /** Everything that can be configured; docs/operations.md explains each. */
 const schema = z.object({
@@ -48,6 +56,8 @@ const schema = z.object({
   AGENT_HOST_RATE_PER_CREDENTIAL: whole(1, 1_000_000).default(20_000),
   AGENT_HOST_RATE_PER_TENANT: whole(1, 1_000_000).default(50_000),
   AGENT_HOST_FAILED_AUTH_PER_SECOND: whole(1, 100_000).default(200),
+  AGENT_HOST_ACCESS_LOG: oneOf(['0', '1']).default('0'),
+  AGENT_HOST_TRUSTED_PROXIES: networks.default([]),
   AGENT_HOST_HEADERS_SECONDS: whole(1, 600).default(15),
   AGENT_HOST_REQUEST_SECONDS: whole(1, 3_600).default(60),
   AGENT_HOST_DRAIN_SECONDS: whole(0, 60).default(0),
@@ -119,6 +129,10 @@ export interface Config {
     readonly tenantPerSecond: number;
     readonly failuresPerSecond: number;
   };
+  /** Whether each answered request has a line in the log. */
+  readonly accessLog: boolean;
+  /** Proxies that are believed when they say whom they forward for. */
+  readonly trustedProxies: readonly string[];
   /** Time for a client to send its headers, and its whole request. */
   readonly timeouts: { readonly headersMs: number; readonly requestMs: number; readonly uploadMs: number };
   /** How long a node that stops says that it is not ready before it takes no more connections. */
@@ -181,6 +195,8 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
       tenantPerSecond: env.AGENT_HOST_RATE_PER_TENANT,
       failuresPerSecond: env.AGENT_HOST_FAILED_AUTH_PER_SECOND,
     },
+    accessLog: env.AGENT_HOST_ACCESS_LOG === '1',
+    trustedProxies: env.AGENT_HOST_TRUSTED_PROXIES,
     timeouts: {
       // The headers are a part of the request, so they have no more time than it has.
       headersMs: Math.min(env.AGENT_HOST_HEADERS_SECONDS, env.AGENT_HOST_REQUEST_SECONDS) * 1000,

@@ -6,6 +6,7 @@ import type { OlderReceipts } from '../commands/session/send-command.ts';
 import { shownBudgets } from '../domain/budget/state.ts';
 import { BudgetGate } from '../engine/budget-gate.ts';
 import { Fairness } from '../http/fairness.ts';
+import { RequestLog } from '../http/request-log.ts';
 import { closeServer, createServer } from '../http/server.ts';
 import type { ServerParts } from '../http/server.ts';
 import type { Freshness } from '../http/freshness.ts';
@@ -266,6 +267,7 @@ async function serverParts(built: Built, running: Running): Promise<ServerParts>
     roles: { commands: config.roles.includes('commands'), reads: config.roles.includes('reads') },
     gate: gateOf(built, features, stack),
     timeouts: config.timeouts,
+    trustedProxies: config.trustedProxies,
     host: await statusParts(built, { features, checks, isDraining: running.isDraining }),
     admin: {
       create: { loop, tenants, adminKey, publish, idOf, prepare },
@@ -368,6 +370,7 @@ function gateOf(
       adminKey,
     }),
     fairness: new Fairness(config.fairness, systemClock, (reason) => metrics.refusals.inc({ reason })),
+    requestLog: new RequestLog({ logger: options.logger, clock: systemClock, all: config.accessLog }),
     features,
     logReachable: log.connected,
     bodyBytesMax: config.bodyBytesMax,

@@ -6,6 +6,7 @@ import type { Caller } from '../auth/caller.ts';
 import { LogUnavailableError } from '../streams/event-store.ts';
 import type { Fairness } from './fairness.ts';
 import { ProblemError } from './problem.ts';
+import type { RequestLog } from './request-log.ts';
 
 /** What a route says of itself; the gate refuses to let one start that says nothing. */
 export interface RouteRules {
@@ -33,6 +34,7 @@ export interface GateOptions {
   readonly features: readonly string[];
   /** Whether the log can be reached: without it nothing is answered, so that nothing pretends (design, promise 5). */
   readonly logReachable: () => boolean;
+  readonly requestLog: RequestLog;
   /** Bodies longer than this are refused unread, bytes. */
   readonly bodyBytesMax: number;
 }
@@ -93,9 +95,12 @@ function checkProtocol(request: FastifyRequest, features: readonly string[]): vo
   throw new ProblemError({ code: 'protocol_unsupported', message, extra: { protocol: { ...PROTOCOL, features } } });
 }
 
+/** Refusals of the credential itself; what it may not do, or lacks, is the caller's to know. */
+const LOGGED: ReadonlySet<string> = new Set(['credential_invalid', 'token_expired']);
+
 async function authenticated(
   request: FastifyRequest,
-  { authenticator, fairness }: GateOptions,
+  { authenticator, fairness, requestLog }: GateOptions,
   access: Access,
 ): Promise<Caller> {
   const caller = await authenticator.authenticate(
@@ -107,6 +112,7 @@ async function authenticated(
     },
     access.kinds.includes('admin') ? 'admin' : 'tenant',
   );
+  if (caller.kind === 'refused' && LOGGED.has(caller.code)) requestLog.refused(request, caller.code);
   if (caller.kind === 'refused' && caller.code === 'credential_invalid') await fairness.refused(request.ip);
   const refusal = caller.kind === 'refused' ? caller : authorize(caller, access);
   if (refusal?.code === 'credential_required') throw credentialRequired(refusal.message);

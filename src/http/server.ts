@@ -57,6 +57,8 @@ export interface ServerParts {
   readonly timeouts: { readonly headersMs: number; readonly requestMs: number; readonly uploadMs: number };
   readonly host: StatusRouteParts;
   readonly admin: AdminRouteParts;
+  /** Addresses and networks whose `X-Forwarded-For` says where a request comes from. */
+  readonly trustedProxies: readonly string[];
   readonly tenant: TenantRouteParts;
   readonly budgets: BudgetRouteParts;
   readonly executors: ExecutorRouteParts;
@@ -91,6 +93,7 @@ export async function createServer(parts: ServerParts): Promise<FastifyInstance>
     logController: new LogController({ disableRequestLogging: true }),
     bodyLimit: gate.bodyBytesMax,
     // The most that any request may take; a body that is no upload has less (body-time.ts).
+    trustProxy: parts.trustedProxies.length === 0 ? false : [...parts.trustedProxies],
     requestTimeout: Math.max(parts.timeouts.requestMs, parts.timeouts.uploadMs),
     keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
     http: {
@@ -170,6 +173,7 @@ function addHooks(app: FastifyInstance, { gate, timeouts, host, onResponse }: Se
     await Promise.resolve();
   });
   app.addHook('onResponse', async (request, reply) => {
+    gate.requestLog.answered(request, reply);
     onResponse({ route: request.routeOptions.url ?? 'unknown', status: reply.statusCode, ms: reply.elapsedTime });
     await Promise.resolve();
   });

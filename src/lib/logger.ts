@@ -1,5 +1,6 @@
 import { pino } from 'pino';
 import type { Logger as PinoLogger } from 'pino';
+import { loggedError } from './logged-error.ts';
 
 export type Logger = PinoLogger;
 
@@ -14,8 +15,10 @@ const REDACTED = ['authorization', 'apiKey', 'token', 'credential', 'key', 'pass
 /** JSON lines on standard output, or readable ones on a terminal. */
 export async function createLogger(options: { level: string; pretty: boolean }): Promise<Logger> {
   const redact = { paths: REDACTED, censor: '[redacted]' };
-  if (!options.pretty) return pino({ level: options.level, redact, base: null });
+  const serializers = { err: (error: unknown) => loggedError(error) };
+  const settings = { level: options.level, redact, serializers, base: null };
+  if (!options.pretty) return pino(settings);
   const { default: prettyStream } = await import('pino-pretty');
   const stream = prettyStream({ colorize: true, ignore: 'pid,hostname', singleLine: true, sync: true });
-  return pino({ level: options.level, redact, base: null }, stream);
+  return pino(settings, stream);
 }

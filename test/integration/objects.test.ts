@@ -1,5 +1,5 @@
 import dns from 'node:dns';
-import { mkdtemp, readdir, rm, utimes, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, mkdtemp, readdir, rm, stat, utimes, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import {
@@ -28,6 +28,21 @@ describe('a directory', () => {
   afterAll(async () => await rm(root, { recursive: true, force: true }));
 
   objectSuite(async () => await directoryObjects(root));
+
+  test('is closed to other accounts of the machine, also one that was open to them', async () => {
+    const modeOf = async (path: string): Promise<number> => (await stat(path)).mode & 0o777;
+    const made = join(root, 'made/by/us');
+    await directoryObjects(made);
+    expect(await modeOf(made)).toBe(0o700);
+    const open = join(root, 'open');
+    await mkdir(open);
+    await chmod(open, 0o775);
+    const store = await directoryObjects(open);
+    expect(await modeOf(open)).toBe(0o770);
+    await store.put(AT, chunks(Buffer.from('x')));
+    for (const path of ['tn_1', 'tn_1/af_1', '.unfinished']) expect(await modeOf(join(open, path)), path).toBe(0o700);
+    expect(await modeOf(join(open, 'tn_1/af_1/up_1'))).toBe(0o600);
+  });
 
   test('what an interrupted write has left goes when it is old, and with its tenant', async () => {
     const store = await directoryObjects(root);

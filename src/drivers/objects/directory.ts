@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { constants } from 'node:fs';
-import { access, mkdir, open, opendir, readdir, rename, rm, stat, unlink } from 'node:fs/promises';
+import { access, chmod, mkdir, open, opendir, readdir, rename, rm, stat, unlink } from 'node:fs/promises';
 import type { FileHandle } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Readable } from 'node:stream';
@@ -16,8 +16,16 @@ const WRITE_BYTES = 1_048_576;
 
 /** Objects in a directory of the machine, the default of the embedded Host. */
 export async function directoryObjects(root: string): Promise<ObjectStore> {
-  await mkdir(join(root, UNFINISHED), { recursive: true });
+  await mkdir(root, { recursive: true, mode: 0o700 });
+  await closeToOthers(root);
+  await mkdir(join(root, UNFINISHED), { recursive: true, mode: 0o700 });
   return new DirectoryObjects(root);
+}
+
+/** A directory that an earlier version made is open to every account of the machine. The group's rights are the operator's choice. */
+async function closeToOthers(root: string): Promise<void> {
+  const { mode, uid } = await stat(root);
+  if (uid === process.getuid?.() && (mode & 0o007) !== 0) await chmod(root, mode & 0o770);
 }
 
 /**
@@ -128,7 +136,7 @@ class DirectoryObjects implements ObjectStore {
   /** A new directory is an entry of its parent, and is flushed with it. */
   async #makeDirectory(tenant: string, owner: string): Promise<void> {
     const parent = join(this.#root, tenant);
-    const first = await mkdir(join(parent, owner), { recursive: true });
+    const first = await mkdir(join(parent, owner), { recursive: true, mode: 0o700 });
     if (first === undefined) return;
     await flushDirectory(parent);
     if (first === parent) await flushDirectory(this.#root);

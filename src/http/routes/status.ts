@@ -33,6 +33,8 @@ export interface StatusRouteParts extends HostRouteParts {
   readonly shutDown: () => void;
 }
 
+const FORWARDED = ['forwarded', 'x-forwarded-for', 'x-real-ip', 'via'];
+
 /** The Host's own status, and its end (wire contract, section 4). */
 export function statusRoutes(parts: StatusRouteParts): FastifyPluginAsyncZod {
   const { service, version, features, checks, nodes, totals, projections, shutDown } = parts;
@@ -71,8 +73,9 @@ export function statusRoutes(parts: StatusRouteParts): FastifyPluginAsyncZod {
   };
 }
 
-/** Whether both ends of the connection are this machine's loopback. */
-function isLoopback({ socket }: FastifyRequest): boolean {
+/** Whether both ends of the connection are this machine's loopback, and no proxy between them speaks for somebody else. */
+function isLoopback({ socket, headers }: FastifyRequest): boolean {
+  if (FORWARDED.some((name) => name in headers)) return false;
   return [socket.localAddress, socket.remoteAddress].every(
     (address) => address !== undefined && /^(::1|(::ffff:)?127\.\d+\.\d+\.\d+)$/.test(address),
   );
