@@ -20,6 +20,7 @@ import type { Logger } from '../lib/logger.ts';
 import { agentQueries } from '../projections/agents/queries.ts';
 import { Directory, DirectoryProjector } from '../projections/directory/directory.ts';
 import { projectionLag } from '../projections/lag.ts';
+import { OwnWrites } from '../projections/own-writes.ts';
 import { ProjectionProgress } from '../projections/progress.ts';
 import type { ReadStore } from '../projections/read-store/pool.ts';
 import { actionIndex } from '../projections/actions/queries.ts';
@@ -122,11 +123,24 @@ async function assemble(options: HostOptions, stack: Stack): Promise<Host> {
   stack.defer('executor presence', async () => await presence.stop());
   const service = { 'service.name': SERVICE, 'service.version': await version(), 'service.instance.id': nodeId };
   const traced = await openTraces({ config, service, metrics, logger, stack });
-  const write = writeSide({ log, config, metrics, traced, logger });
+  const ownWrites = new OwnWrites({ pool, source: log.source, progress, clock: systemClock });
+  const write = writeSide({ log, config, metrics, traced, ownWrites, logger });
   const { loop: _loop, ...caches } = write;
   stack.defer('erased tenants', forgetErased(log.keyring, directory, Object.values(caches)));
   const artifacts = await openArtifacts({ ...options, metrics, pool, directory, write, stack });
-  const parts: Built = { options, metrics, log, pool, directory, progress, registry, presence, write, artifacts };
+  const parts: Built = {
+    options,
+    metrics,
+    log,
+    pool,
+    directory,
+    progress,
+    ownWrites,
+    registry,
+    presence,
+    write,
+    artifacts,
+  };
   if (config.roles.includes('projector')) startReadModels(parts, stack);
   const engine = await startEngine(parts, stack);
   const { hub, streams } = openStreams(parts, stack);
@@ -170,6 +184,7 @@ interface Built {
   readonly pool: ReadStore;
   readonly directory: Directory;
   readonly progress: ProjectionProgress;
+  readonly ownWrites: OwnWrites;
   readonly registry: NodeRegistry;
   readonly presence: ExecutorPresence;
   readonly write: ReturnType<typeof writeSide>;
@@ -243,7 +258,7 @@ interface Running {
 
 async function serverParts(built: Built, running: Running): Promise<ServerParts> {
   const { engine, streams, stack } = running;
-  const { options, metrics, log, pool, directory, progress, presence, write } = built;
+  const { options, metrics, log, pool, directory, progress, ownWrites, presence, write } = built;
   const { config, adminKey, logger } = options;
   const { loop, tenants, agents, sessions, budgets } = write;
   const { artifacts } = built;
@@ -293,7 +308,7 @@ async function serverParts(built: Built, running: Running): Promise<ServerParts>
     interactions: { actions, caughtUp },
     agents: { loop, agents, queries: agentQueries(pool), freshness },
     artifacts: { ...artifacts.routes, sessionQueries: queries, freshness },
-    sessions: { loop, agents, sessions, queries, freshness, removeArtifacts: artifacts.removeOf },
+    sessions: { loop, agents, sessions, queries, freshness, ownWrites, removeArtifacts: artifacts.removeOf },
     forks: { loop, sessions, older, freshness },
     commands: {
       ...{ loop, tenants, publish, agents, sessions, artifacts: write.artifacts, budgets, older },

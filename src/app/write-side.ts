@@ -4,6 +4,7 @@ import { Repository } from '../commands/repository.ts';
 import { InheritedConversations } from '../engine/inherited-conversations.ts';
 import { systemClock } from '../lib/clock.ts';
 import type { Logger } from '../lib/logger.ts';
+import type { OwnWrites } from '../projections/own-writes.ts';
 import type { Config } from './config.ts';
 import type { LogParts } from './log.ts';
 import type { Metrics } from './metrics/metrics.ts';
@@ -15,11 +16,13 @@ interface WriteSideParts {
   readonly metrics: Metrics;
   /** Null: traces are off. */
   readonly traced: Recorded | null;
+  /** What lists of sessions are to show as soon as it is projected. */
+  readonly ownWrites: OwnWrites;
   readonly logger: Logger;
 }
 
 /** The command loop, and the folds of every kind of aggregate, which the live feed keeps up to date. */
-export function writeSide({ log, config, metrics, traced, logger }: WriteSideParts) {
+export function writeSide({ log, config, metrics, traced, ownWrites, logger }: WriteSideParts) {
   const onSnapshotError = (error: unknown): void => {
     metrics.snapshotFailures.inc();
     logger.warn({ err: error }, 'a snapshot could not be written');
@@ -32,6 +35,7 @@ export function writeSide({ log, config, metrics, traced, logger }: WriteSidePar
   const onAppended: Recorded = (before, stored) => {
     metrics.recorded(stored.commit);
     traced?.(before, stored);
+    ownWrites.recorded(stored);
   };
   const sessions = new Repository({ type: sessionType, ...snapshotted, cacheBytes: config.cacheBytes, onAppended });
   const artifacts = new Repository({ type: artifactType, ...snapshotted, cacheBytes: small });

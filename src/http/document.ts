@@ -152,7 +152,11 @@ const OPERATIONS: Readonly<Record<string, readonly [tag: string, summary: string
     'Delete a session with its history and calls',
     'Refused while a turn is active, and with `conflict` while forks of it are there. The id may be used again; cursors from before are invalid then.',
   ],
-  'GET /v1/sessions': ['Sessions', 'List sessions, newest first'],
+  'GET /v1/sessions': [
+    'Sessions',
+    'List sessions, newest first',
+    'Shows what this node has accepted before it was asked. Where its read model is more than 100 ms behind, `asOf` is the time up to which the list is complete.',
+  ],
   'GET /v1/sessions/:sessionId': ['Sessions', 'One session, with everything acknowledged before the request'],
   'POST /v1/sessions/:sessionId/fork': [
     'Sessions',

@@ -6,6 +6,7 @@ import { deleteSession } from '../../commands/session/delete-session.ts';
 import { openSession } from '../../commands/session/open-session.ts';
 import type { OpenSessionParts } from '../../commands/session/open-session.ts';
 import { canonicalJson } from '../../lib/canonical-json.ts';
+import { timestamp } from '../../lib/clock.ts';
 import { sha256Hex } from '../../lib/hash.ts';
 import type { SessionQueries } from '../../projections/sessions/queries.ts';
 import type { SessionView } from '../../projections/sessions/views.ts';
@@ -21,6 +22,8 @@ import type { OpenSessionBody } from '../wire/schemas.ts';
 export interface SessionRouteParts extends OpenSessionParts {
   readonly queries: SessionQueries;
   readonly freshness: Freshness;
+  /** Waits for what this node has recorded, and says up to when a list is complete. */
+  readonly ownWrites: { readonly shown: (tenantId: string) => Promise<number> };
   /** Removes the artifacts of a session that is deleted; what it cannot do now is done later. Never throws. */
   readonly removeArtifacts: (
     session: AggregateRef,
@@ -82,7 +85,7 @@ export function sessionRoutes(parts: SessionRouteParts): FastifyPluginAsyncZod {
         const { limit: _limit, cursor: _cursor, label, ...filter } = request.query;
         // A subject's list is its own, whatever it asks for; another's is as empty as one that is not there.
         if (caller.subject !== null && filter.subject !== undefined && filter.subject !== caller.subject) {
-          return { sessions: [], nextCursor: null };
+          return { sessions: [], nextCursor: null, asOf: timestamp(Date.now()) };
         }
         const person = caller.subject ?? '';
         const scope = `GET /v1/sessions ${caller.tenantId} ${person} ${canonicalJson({ ...filter, label })}`;
@@ -94,9 +97,10 @@ export function sessionRoutes(parts: SessionRouteParts): FastifyPluginAsyncZod {
           agents: caller.agents,
           labels: label.map(labelOf),
         };
+        const asOf = timestamp(await parts.ownWrites.shown(caller.tenantId));
         const found = await queries.list(caller.tenantId, wanted, { limit: list.wanted, after: list.after });
         const { entries, nextCursor } = list.page(found, ({ createdAt, id }) => [createdAt, id]);
-        return { sessions: entries.map((view) => shownSession(sessionRef(caller, view.id), view)), nextCursor };
+        return { sessions: entries.map((view) => shownSession(sessionRef(caller, view.id), view)), nextCursor, asOf };
       },
     );
     await Promise.resolve();

@@ -251,7 +251,11 @@ export const session = z
     updatedAt: timestamp,
   })
   .meta({ id: 'Session' });
-export const sessionList = z.object({ sessions: z.array(session), nextCursor: nullableCursor });
+export const sessionList = z.object({
+  sessions: z.array(session),
+  nextCursor: nullableCursor,
+  asOf: timestamp.meta({ description: 'The time up to which the list is complete.' }),
+});
 /** Of one question for sessions. */
 const LABELS_MAX = 16;
 const label = text(1, 400).regex(/^[^=]+=.*$/su, 'must be name=value');

@@ -1,0 +1,63 @@
+import type { Clock } from '../lib/clock.ts';
+import { WeightedLru } from '../lib/lru.ts';
+import type { StoredCommit } from '../streams/commit.ts';
+import type { CommitSource } from '../streams/event-store.ts';
+import { readCheckpoint } from './checkpoint.ts';
+import type { ProjectionProgress } from './progress.ts';
+import { reading } from './read-store/pool.ts';
+import type { ReadStore } from './read-store/pool.ts';
+
+export interface OwnWritesParts {
+  readonly pool: ReadStore;
+  readonly source: CommitSource;
+  readonly progress: Pick<ProjectionProgress, 'reach'>;
+  readonly clock: Clock;
+}
+
+/** What a list waits for its projector at most, ms: a person who lists what they have just started does not notice it. */
+const WITHIN_MS = 100;
+/** Tenants whose newest write is remembered; one that is forgotten gets its list without waiting. */
+const TENANTS_MAX = 10_000;
+
+/**
+ * The newest commit of sessions that this process has recorded for each tenant and stream, so that a list right after a
+ * command shows what the command did.
+ */
+export class OwnWrites {
+  readonly #parts: OwnWritesParts;
+  readonly #newest = new WeightedLru<Map<number, number>>(TENANTS_MAX);
+
+  constructor(parts: OwnWritesParts) {
+    this.#parts = parts;
+  }
+
+  recorded({ ref, shard, position }: StoredCommit): void {
+    const shards = this.#newest.get(ref.tenant) ?? new Map<number, number>();
+    shards.set(shard, Math.max(position, shards.get(shard) ?? 0));
+    this.#newest.set(ref.tenant, shards, 1);
+  }
+
+  /**
+   * Waits, briefly, until the read model of sessions has what this process recorded for the tenant. Returns the time up to
+   * which a list that is read from then on is complete, ms since 1970: now, unless the projector is behind.
+   * @throws ReadStoreUnavailableError, LogUnavailableError
+   */
+  async shown(tenant: string): Promise<number> {
+    const wanted = [...(this.#newest.get(tenant) ?? [])];
+    const completeTo = await Promise.all(
+      wanted.map(async ([shard, position]) => {
+        const reached = await this.#parts.progress.reach('sessions', shard, position, WITHIN_MS);
+        return reached ? Number.POSITIVE_INFINITY : await this.#completeTo(shard);
+      }),
+    );
+    return Math.min(this.#parts.clock(), ...completeTo);
+  }
+
+  /** Just before the first commit that has not been applied. */
+  async #completeTo(shard: number): Promise<number> {
+    const { pool, source } = this.#parts;
+    const reached = await reading(async () => await readCheckpoint(pool, 'sessions', shard));
+    const firstMissing = await source.timeAfter(shard, ['session'], reached);
+    return firstMissing === null ? Number.POSITIVE_INFINITY : firstMissing - 1;
+  }
+}

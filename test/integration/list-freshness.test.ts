@@ -1,0 +1,76 @@
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import * as wire from '#src/http/wire/schemas.ts';
+import { AdminClient } from '../support/client.ts';
+import type { TenantClient } from '../support/client.ts';
+import { startHost } from '../support/host.ts';
+import type { Host } from '../support/host.ts';
+import { until } from '../support/wait-until.ts';
+
+let projecting: Host;
+/** Everything but feeding read models. */
+let node: Host;
+let tenant: TenantClient;
+
+beforeAll(async () => {
+  projecting = await startHost();
+  node = await startHost({ join: projecting, env: { AGENT_HOST_ROLES: 'commands,reads,engine' } });
+  tenant = (await new AdminClient(projecting).createTenant()).at(node);
+  await tenant.saveAgent();
+});
+afterAll(async () => {
+  await node[Symbol.asyncDispose]();
+  await projecting[Symbol.asyncDispose]();
+});
+
+const LATE = [{ text: 'late', delayMs: 60_000 }];
+
+async function running(): Promise<{ ids: string[]; asOf: number }> {
+  const answer = await tenant.request({ path: '/v1/sessions?status=running' });
+  expect(answer.status, answer.text).toBe(200);
+  const { sessions, asOf } = wire.sessionList.parse(answer.json);
+  return { ids: sessions.map(({ id }) => id), asOf: Date.parse(asOf) };
+}
+
+test('a list right after a command shows what the command did, or says up to when it is complete', async () => {
+  let shown = 0;
+  for (let round = 0; round < 50; round++) {
+    const id = `s${round}`;
+    await tenant.openSession(id);
+    await tenant.play(id, LATE);
+    const accepted = Date.now();
+    const { ids, asOf } = await running();
+    if (ids.includes(id)) shown++;
+    else expect(asOf).toBeLessThan(accepted);
+    await tenant.cancel(id);
+    const cancelled = Date.now();
+    const after = await running();
+    if (after.ids.includes(id)) expect(after.asOf).toBeLessThan(cancelled);
+  }
+  // Nearly always; a machine that is busy may keep the projector from it for a tenth of a second.
+  expect(shown).toBeGreaterThan(25);
+});
+
+test('with a projector that stands still the answer comes all the same, and says from when it is', async () => {
+  await tenant.openSession('behind');
+  await running();
+  projecting.pause();
+  try {
+    const begun = Date.now();
+    await tenant.play('behind', LATE);
+    const { ids, asOf } = await running();
+    expect(ids).not.toContain('behind');
+    expect(asOf).toBeGreaterThan(begun - 60_000);
+    expect(asOf).toBeLessThanOrEqual(Date.now());
+    const later = await running();
+    // It does not move on while the projector does not.
+    expect(later.asOf).toBe(asOf);
+  } finally {
+    projecting.resume();
+  }
+  const caughtUp = await until('the list shows it', async () => {
+    const found = await running();
+    return found.ids.includes('behind') && found;
+  });
+  expect(Math.abs(caughtUp.asOf - Date.now())).toBeLessThan(5_000);
+  await tenant.cancel('behind');
+});
