@@ -1,12 +1,8 @@
 import type { KeyObject } from 'node:crypto';
-import { Authenticator } from '../auth/authenticate.ts';
-import { TokenVerifier } from '../auth/issuers.ts';
 import { ActionPlaces } from '../commands/session/action-places.ts';
 import type { OlderReceipts } from '../commands/session/send-command.ts';
 import { shownBudgets } from '../domain/budget/state.ts';
 import { BudgetGate } from '../engine/budget-gate.ts';
-import { Fairness } from '../http/fairness.ts';
-import { RequestLog } from '../http/request-log.ts';
 import { closeServer, createServer } from '../http/server.ts';
 import type { ServerParts } from '../http/server.ts';
 import type { Freshness } from '../http/freshness.ts';
@@ -15,7 +11,6 @@ import { EventStreams } from '../http/sse.ts';
 import { delay } from '../lib/backoff.ts';
 import { systemClock } from '../lib/clock.ts';
 import { coalesced } from '../lib/coalesced.ts';
-import { egressClient } from '../lib/egress-client.ts';
 import type { Logger } from '../lib/logger.ts';
 import { agentQueries } from '../projections/agents/queries.ts';
 import { Directory, DirectoryProjector } from '../projections/directory/directory.ts';
@@ -36,6 +31,7 @@ import { answersOf, standingIn } from './directory-answers.ts';
 import { Engine } from './engine.ts';
 import { ExecutorPresence } from './executor-presence.ts';
 import type { PresenceParts } from './executor-presence.ts';
+import { openGate } from './gate.ts';
 import { listen, listening } from './listening.ts';
 import { openLog } from './log.ts';
 import type { LogParts } from './log.ts';
@@ -280,7 +276,7 @@ async function serverParts(built: Built, running: Running): Promise<ServerParts>
   return {
     logger,
     roles: { commands: config.roles.includes('commands'), reads: config.roles.includes('reads') },
-    gate: gateOf(built, features, stack),
+    gate: openGate({ ...built, ...options, features, stack }),
     timeouts: config.timeouts,
     trustedProxies: config.trustedProxies,
     host: await statusParts(built, { features, checks, isDraining: running.isDraining }),
@@ -364,31 +360,6 @@ async function statusParts(
     totals: async () => await tenantQueries(pool).totals(),
     projections: async () => (await lags()).map(({ parked: _parked, ...lag }) => lag),
     shutDown: options.shutDown,
-  };
-}
-
-/** For a key set to be fetched; the verifier's own bound is shorter. */
-const KEY_SET_MS = 5_000;
-
-function gateOf(
-  { options, log, directory, metrics }: Built,
-  features: readonly string[],
-  stack: Stack,
-): ServerParts['gate'] {
-  const { config, adminKey } = options;
-  const keySets = egressClient({ policy: config.egress, connectMs: KEY_SET_MS, silenceMs: KEY_SET_MS });
-  stack.defer('key sets', keySets.close);
-  return {
-    authenticator: new Authenticator({
-      index: directory,
-      tokens: new TokenVerifier(directory, keySets.fetch),
-      adminKey,
-    }),
-    fairness: new Fairness(config.fairness, systemClock, (reason) => metrics.refusals.inc({ reason })),
-    requestLog: new RequestLog({ logger: options.logger, clock: systemClock, all: config.accessLog }),
-    features,
-    logReachable: log.connected,
-    bodyBytesMax: config.bodyBytesMax,
   };
 }
 

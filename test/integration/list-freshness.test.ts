@@ -32,20 +32,22 @@ async function running(): Promise<{ ids: string[]; asOf: number }> {
 }
 
 test('a list right after a command shows what the command did, or says up to when it is complete', async () => {
+  const untold: string[] = [];
   let shown = 0;
   for (let round = 0; round < 50; round++) {
     const id = `s${round}`;
     await tenant.openSession(id);
     await tenant.play(id, LATE);
     const accepted = Date.now();
-    const { ids, asOf } = await running();
-    if (ids.includes(id)) shown++;
-    else expect(asOf).toBeLessThan(accepted);
+    const during = await running();
+    if (during.ids.includes(id)) shown++;
+    else if (during.asOf >= accepted) untold.push(`${id} runs`);
     await tenant.cancel(id);
     const cancelled = Date.now();
     const after = await running();
-    if (after.ids.includes(id)) expect(after.asOf).toBeLessThan(cancelled);
+    if (after.ids.includes(id) && after.asOf >= cancelled) untold.push(`${id} has ended`);
   }
+  expect(untold).toEqual([]);
   // Nearly always; a machine that is busy may keep the projector from it for a tenth of a second.
   expect(shown).toBeGreaterThan(25);
 });

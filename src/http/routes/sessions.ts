@@ -77,6 +77,13 @@ export function sessionRoutes(parts: SessionRouteParts): FastifyPluginAsyncZod {
         return { id, deleted: true as const };
       },
     );
+    await app.register(listRoute(parts));
+  };
+}
+
+function listRoute({ queries, ownWrites }: SessionRouteParts): FastifyPluginAsyncZod {
+  return async (app) => {
+    const config = { rules: { access: ACCESS.sessions } };
     app.get(
       '/v1/sessions',
       { config, schema: { querystring: wire.sessionListQuery, response: { 200: wire.sessionList } } },
@@ -97,7 +104,7 @@ export function sessionRoutes(parts: SessionRouteParts): FastifyPluginAsyncZod {
           agents: caller.agents,
           labels: label.map(labelOf),
         };
-        const asOf = timestamp(await parts.ownWrites.shown(caller.tenantId));
+        const asOf = timestamp(await ownWrites.shown(caller.tenantId));
         const found = await queries.list(caller.tenantId, wanted, { limit: list.wanted, after: list.after });
         const { entries, nextCursor } = list.page(found, ({ createdAt, id }) => [createdAt, id]);
         return { sessions: entries.map((view) => shownSession(sessionRef(caller, view.id), view)), nextCursor, asOf };

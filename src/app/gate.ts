@@ -1,0 +1,43 @@
+import { Authenticator } from '../auth/authenticate.ts';
+import { TokenVerifier } from '../auth/issuers.ts';
+import { Fairness } from '../http/fairness.ts';
+import type { GateOptions } from '../http/gate.ts';
+import { RequestLog } from '../http/request-log.ts';
+import { systemClock } from '../lib/clock.ts';
+import { egressClient } from '../lib/egress-client.ts';
+import type { Logger } from '../lib/logger.ts';
+import type { Directory } from '../projections/directory/directory.ts';
+import type { Config } from './config.ts';
+import type { LogParts } from './log.ts';
+import type { Metrics } from './metrics/metrics.ts';
+import type { Stack } from './stack.ts';
+
+/** For a key set to be fetched, ms; the verifier's own bound is shorter. */
+const KEY_SET_MS = 5_000;
+
+export interface GateParts {
+  readonly config: Config;
+  readonly adminKey: string;
+  readonly log: LogParts;
+  readonly directory: Directory;
+  readonly metrics: Metrics;
+  readonly logger: Logger;
+  readonly features: readonly string[];
+  readonly stack: Stack;
+}
+
+/** What every request has to pass: whose credential it is, how often it may come, and whether the log can be reached. */
+export function openGate(parts: GateParts): GateOptions {
+  const { config, adminKey, log, directory, metrics, logger, features, stack } = parts;
+  const keySets = egressClient({ policy: config.egress, connectMs: KEY_SET_MS, silenceMs: KEY_SET_MS });
+  stack.defer('key sets', keySets.close);
+  const tokens = new TokenVerifier(directory, keySets.fetch);
+  return {
+    authenticator: new Authenticator({ index: directory, tokens, adminKey }),
+    fairness: new Fairness(config.fairness, systemClock, (reason) => metrics.refusals.inc({ reason })),
+    requestLog: new RequestLog({ logger, clock: systemClock, all: config.accessLog }),
+    features,
+    logReachable: log.connected,
+    bodyBytesMax: config.bodyBytesMax,
+  };
+}
