@@ -72,6 +72,10 @@ const schema = z.object({
   AGENT_HOST_ARTIFACT_FILE_BYTES: whole(0, ARTIFACT_FILE_BYTES_MAX).default(104_857_600),
   AGENT_HOST_ARTIFACT_TOTAL_BYTES: whole(0, 2 ** 50).default(10_737_418_240),
   AGENT_HOST_UPLOADS: whole(1, 100_000).default(256),
+  AGENT_HOST_UPLOADS_PER_TENANT: whole(1, 100_000).default(64),
+  AGENT_HOST_UPLOADS_PER_SUBJECT: whole(1, 100_000).default(8),
+  AGENT_HOST_UPLOAD_BYTES_PER_SECOND: whole(1, 1_073_741_824).default(1_024),
+  AGENT_HOST_UPLOAD_BUFFER_MIB: whole(10, 65_536).default(256),
   AGENT_HOST_UPLOAD_SECONDS: whole(1, 86_400).default(3_600),
   AGENT_HOST_UPLOAD_SILENCE_SECONDS: whole(1, 3_600).default(60),
   AGENT_HOST_OPERATION_SECONDS: whole(1, 3_600).default(30),
@@ -204,15 +208,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
       uploadMs: env.AGENT_HOST_UPLOAD_SECONDS * 1000,
     },
     drainMs: env.AGENT_HOST_DRAIN_SECONDS * 1000,
-    artifacts: {
-      limits: {
-        fileBytes: env.AGENT_HOST_ARTIFACT_FILE_BYTES,
-        totalBytes: env.AGENT_HOST_ARTIFACT_TOTAL_BYTES,
-      },
-      uploads: { concurrent: env.AGENT_HOST_UPLOADS, silenceMs: env.AGENT_HOST_UPLOAD_SILENCE_SECONDS * 1000 },
-      operationMs: env.AGENT_HOST_OPERATION_SECONDS * 1000,
-      strayMs: env.AGENT_HOST_STRAY_SECONDS * 1000,
-    },
+    artifacts: artifactsOf(env),
     objectsDir: env.AGENT_HOST_OBJECTS_DIR,
     s3: s3Of(env, Object.keys(present)),
     cacheBytes: env.AGENT_HOST_CACHE_MIB * 1_048_576,
@@ -220,6 +216,25 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     traces: tracesOf(env),
     environment,
   });
+}
+
+/** Uploads, and what is kept of them. */
+function artifactsOf(env: z.infer<typeof schema>): ArtifactConfig {
+  return {
+    limits: {
+      fileBytes: env.AGENT_HOST_ARTIFACT_FILE_BYTES,
+      totalBytes: env.AGENT_HOST_ARTIFACT_TOTAL_BYTES,
+    },
+    uploads: {
+      concurrent: env.AGENT_HOST_UPLOADS,
+      perTenant: env.AGENT_HOST_UPLOADS_PER_TENANT,
+      perSubject: env.AGENT_HOST_UPLOADS_PER_SUBJECT,
+      silenceMs: env.AGENT_HOST_UPLOAD_SILENCE_SECONDS * 1000,
+      leastBytesPerSecond: env.AGENT_HOST_UPLOAD_BYTES_PER_SECOND,
+    },
+    operationMs: env.AGENT_HOST_OPERATION_SECONDS * 1000,
+    strayMs: env.AGENT_HOST_STRAY_SECONDS * 1000,
+  };
 }
 
 /** On one machine a model server of one's own stands on loopback; in a cluster other people's services do. */
@@ -272,7 +287,8 @@ function s3Of(env: z.infer<typeof schema>, present: readonly string[]): S3Option
   const endpoint = env.S3_ENDPOINT;
   // Servers of one's own rarely have a name for each bucket; AWS wants one.
   const pathStyle = (env.S3_ADDRESSING ?? (endpoint === undefined ? 'virtual' : 'path')) === 'path';
-  return { endpoint, bucket, region: env.S3_REGION, credentials, pathStyle };
+  const bufferBytesMax = env.AGENT_HOST_UPLOAD_BUFFER_MIB * 1_048_576;
+  return { endpoint, bucket, region: env.S3_REGION, credentials, pathStyle, bufferBytesMax };
 }
 
 function addressOf(text: string): Address {

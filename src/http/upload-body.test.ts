@@ -6,14 +6,15 @@ import { problemOf } from './errors.ts';
 import { Uploads } from './upload-body.ts';
 
 const SILENCE_MS = 1_000;
+const LIMITS = { concurrent: 4, perTenant: 3, perSubject: 2, silenceMs: SILENCE_MS, leastBytesPerSecond: 100 };
 
-beforeEach(() => void vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] }));
+beforeEach(() => void vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] }));
 afterEach(() => void vi.useRealTimers());
 
 function begun() {
-  const uploads = new Uploads({ concurrent: 1, silenceMs: SILENCE_MS });
+  const uploads = new Uploads(LIMITS);
   const request = new IncomingMessage(new Socket());
-  const upload = uploads.open(request, 'tn_1');
+  const upload = uploads.open(request, { tenantId: 'tn_1', subject: null });
   const chunks = upload.body[Symbol.asyncIterator]();
   return { uploads, request, upload, chunks };
 }
@@ -44,6 +45,47 @@ test('a store that takes its time is not the silence of the sender', async () =>
   vi.advanceTimersByTime(SILENCE_MS * 10);
   expect(upload.signal.aborted).toBe(false);
   expect(vi.getTimerCount()).toBe(0);
+});
+
+test('a byte now and then is as good as silence, and a sender at the least rate is waited for', async () => {
+  const { request, upload, chunks } = begun();
+  const send = async (bytes: number, afterMs: number): Promise<void> => {
+    const next = chunks.next();
+    vi.advanceTimersByTime(afterMs);
+    request.push(Buffer.alloc(bytes));
+    await next;
+  };
+  for (let sent = 0; sent < 100; sent++) await send(50, 500);
+  expect(upload.signal.aborted).toBe(false);
+  let drops = 0;
+  for (; !upload.signal.aborted && drops < 10; drops++) await send(1, 500);
+  // The time of one silence, and the ten milliseconds that each byte earns.
+  expect(drops).toBe(3);
+  expect(upload.signal.reason).toBeInstanceOf(UploadBrokenError);
+});
+
+test('what was sent fast earns no more than one silence', async () => {
+  const { request, upload, chunks } = begun();
+  request.push(Buffer.alloc(1_000_000));
+  await chunks.next();
+  void chunks.next();
+  vi.advanceTimersByTime(SILENCE_MS);
+  expect(upload.signal.aborted).toBe(true);
+});
+
+test('a tenant and a person have shares; places come back when an upload ends', () => {
+  const uploads = new Uploads(LIMITS);
+  const open = (tenantId: string, subject: string | null = null) =>
+    uploads.open(new IncomingMessage(new Socket()), { tenantId, subject });
+  const first = open('tn_1', 'ann');
+  open('tn_1', 'ann');
+  expect(() => open('tn_1', 'ann')).toThrow(/of this person/);
+  open('tn_1', 'bob');
+  expect(() => open('tn_1')).toThrow(/of this tenant/);
+  open('tn_2', 'ann');
+  expect(() => open('tn_3')).toThrow(/Too many uploads are/);
+  first.close();
+  expect(() => open('tn_1')).not.toThrow();
 });
 
 test('a tenant that goes ends its uploads alone, with the answer that its key gets from then on', async () => {

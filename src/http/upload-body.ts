@@ -4,10 +4,20 @@ import { UploadBrokenError } from '../commands/artifact/intake.ts';
 import { ProblemError } from './problem.ts';
 
 export interface UploadLimits {
-  /** Uploads that one node takes at the same time. */
+  /** Uploads that one node takes at the same time: in all, of one tenant, and of one person. */
   readonly concurrent: number;
+  readonly perTenant: number;
+  readonly perSubject: number;
   /** A sender that is silent for so long is given up, ms. */
   readonly silenceMs: number;
+  /** What a sender that is waited for sends at least, averaged over the time of a silence, bytes a second. */
+  readonly leastBytesPerSecond: number;
+}
+
+/** Who sends it. */
+export interface Uploader {
+  readonly tenantId: string;
+  readonly subject: string | null;
 }
 
 /** One upload under way. */
@@ -24,7 +34,7 @@ export interface OpenUpload {
 /** Uploads that this node is taking: so many at a time, none for longer than its sender and its tenant are there. */
 export class Uploads {
   readonly #limits: UploadLimits;
-  readonly #open = new Map<AbortController, string>();
+  readonly #open = new Map<AbortController, Uploader>();
 
   constructor(limits: UploadLimits) {
     this.#limits = limits;
@@ -38,19 +48,16 @@ export class Uploads {
   end(tenantId: string): void {
     // What every other request of it is answered from now on.
     const reason = new ProblemError({ code: 'credential_invalid', message: INVALID_CREDENTIAL });
-    for (const [controller, tenant] of this.#open) if (tenant === tenantId) controller.abort(reason);
+    for (const [controller, of] of this.#open) if (of.tenantId === tenantId) controller.abort(reason);
   }
 
-  /** @throws ProblemError rate_limited when the node takes as many as it can already */
-  open(request: IncomingMessage, tenantId: string): OpenUpload {
-    if (this.#open.size >= this.#limits.concurrent) {
-      const message = 'Too many uploads are under way on this node. Send it again in a moment.';
-      throw new ProblemError({ code: 'rate_limited', message, headers: { 'retry-after': '1' } });
-    }
+  /** @throws ProblemError rate_limited when the node, the tenant or the person has as many under way as may be */
+  open(request: IncomingMessage, uploader: Uploader): OpenUpload {
+    this.#refuseTooMany(uploader);
     const controller = new AbortController();
-    this.#open.set(controller, tenantId);
-    const silence = new Silence(this.#limits.silenceMs, () => {
-      controller.abort(new UploadBrokenError('the sender fell silent'));
+    this.#open.set(controller, uploader);
+    const silence = new Patience(this.#limits, () => {
+      controller.abort(new UploadBrokenError('the sender fell silent, or sent too little'));
     });
     const length = request.headers['content-length'];
     const body = chunksOf(request, silence);
@@ -59,41 +66,69 @@ export class Uploads {
       signal: controller.signal,
       declaredBytes: length === undefined ? null : Number(length),
       close: () => {
-        silence.end();
+        silence.end(0);
         this.#open.delete(controller);
         // Whoever reads what is left of the body cannot while this holds on to it.
         void body.return(undefined);
       },
     };
   }
+
+  #refuseTooMany({ tenantId, subject }: Uploader): void {
+    const { concurrent, perTenant, perSubject } = this.#limits;
+    const ofTenant = [...this.#open.values()].filter((of) => of.tenantId === tenantId);
+    const ofSubject = subject === null ? [] : ofTenant.filter((of) => of.subject === subject);
+    const whose =
+      ofSubject.length >= perSubject
+        ? 'of this person'
+        : ofTenant.length >= perTenant
+          ? 'of this tenant'
+          : this.#open.size >= concurrent
+            ? ''
+            : null;
+    if (whose === null) return;
+    const message = `Too many uploads ${whose === '' ? '' : `${whose} `}are under way on this node. Send it again in a moment.`;
+    throw new ProblemError({ code: 'rate_limited', message, headers: { 'retry-after': '1' } });
+  }
 }
 
-/** Bounds how long the sender is waited for, one chunk at a time. */
-class Silence {
-  readonly #ms: number;
-  readonly #onSilent: () => void;
+/**
+ * Bounds how long the sender is waited for. It begins with the time of one silence; waiting uses that up, and what is
+ * sent fills it again at the least rate. A byte now and then keeps nobody's place.
+ */
+class Patience {
+  readonly #limits: UploadLimits;
+  readonly #onSpent: () => void;
+  #leftMs: number;
+  #since = 0;
   #timer: NodeJS.Timeout | undefined;
 
-  constructor(ms: number, onSilent: () => void) {
-    this.#ms = ms;
-    this.#onSilent = onSilent;
+  constructor(limits: UploadLimits, onSpent: () => void) {
+    this.#limits = limits;
+    this.#onSpent = onSpent;
+    this.#leftMs = limits.silenceMs;
   }
 
   begin(): void {
-    this.#timer = setTimeout(this.#onSilent, this.#ms);
+    this.#since = performance.now();
+    this.#timer = setTimeout(this.#onSpent, Math.max(0, this.#leftMs));
   }
 
-  end(): void {
+  /** @param bytes what came */
+  end(bytes: number): void {
     clearTimeout(this.#timer);
+    const { silenceMs, leastBytesPerSecond } = this.#limits;
+    const earnedMs = (bytes * 1_000) / leastBytesPerSecond;
+    this.#leftMs = Math.min(silenceMs, this.#leftMs - (performance.now() - this.#since) + earnedMs);
   }
 }
 
 /** Leaving the loop leaves the connection open: a refusal has still to be sent over it. */
-async function* chunksOf(request: IncomingMessage, silence: Silence): AsyncGenerator<Uint8Array, void> {
+async function* chunksOf(request: IncomingMessage, silence: Patience): AsyncGenerator<Uint8Array, void> {
   try {
     silence.begin();
     for await (const chunk of request.iterator({ destroyOnReturn: false })) {
-      silence.end();
+      silence.end(chunk instanceof Uint8Array ? chunk.length : 0);
       // While the store takes the chunk, a sender that has more to send has to wait: that is not its silence.
       if (chunk instanceof Uint8Array) yield chunk;
       silence.begin();
@@ -101,7 +136,7 @@ async function* chunksOf(request: IncomingMessage, silence: Silence): AsyncGener
   } catch (cause) {
     throw new UploadBrokenError('the sender went away', { cause });
   } finally {
-    silence.end();
+    silence.end(0);
   }
 }
 

@@ -203,6 +203,38 @@ describe('the sender goes away', () => {
     expect(await files.list()).toEqual([]);
   });
 
+  test('or drips: it is given up as one that stands still, however long it could go on', async () => {
+    const { socket, answered } = await begun(2 * MIB, 0, false);
+    const drip = setInterval(() => socket.write('x'), 200);
+    try {
+      await until('the dripping has been noticed', () => answered().includes('\r\n\r\n'), SETTLED_MS);
+    } finally {
+      clearInterval(drip);
+    }
+    expect(answered()).toMatch(/^HTTP\/1.1 400 /);
+    socket.destroy();
+    expect(await files.list()).toEqual([]);
+  });
+
+  test("one person's connections keep nobody else from uploading", async () => {
+    const sockets: Awaited<ReturnType<typeof begun>>[] = [];
+    const greedy = new ArtifactClient(await new AdminClient(host).createTenant());
+    const own = files;
+    try {
+      files = greedy;
+      for (let n = 0; n < 300; n += 1) sockets.push(await begun(2 * MIB, 1, false));
+      // The first of them fall silent before the last are there; their places are taken by others.
+      const refusals = (): number => sockets.filter(({ answered }) => answered().includes('of this tenant')).length;
+      await until('those beyond its share are refused', () => refusals() >= 150, SETTLED_MS);
+    } finally {
+      files = own;
+    }
+    const answer = await files.send({ name: 'polite' }, Buffer.alloc(1_000));
+    expect(answer.status, answer.text).toBe(201);
+    for (const { socket } of sockets) socket.destroy();
+    await files.remove((await files.list())[0]?.artifactId ?? '');
+  });
+
   test('the tenant goes in the middle of an upload: it ends, and nothing comes back', async () => {
     const doomed = new ArtifactClient(await new AdminClient(host).createTenant());
     const own = files;

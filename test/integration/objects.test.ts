@@ -1,4 +1,5 @@
 import dns from 'node:dns';
+import { once } from 'node:events';
 import { chmod, mkdir, mkdtemp, readdir, rm, stat, utimes, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -17,6 +18,7 @@ import { ObjectsUnavailableError } from '#src/lib/objects-unavailable.ts';
 import { bytesOf, chunks, listed, objectSuite } from '../conformance/objects.ts';
 import { TestS3 } from '../support/s3.ts';
 import { TcpProxy } from '../support/tcp-proxy.ts';
+import { until } from '../support/wait-until.ts';
 
 const AT = { tenant: 'tn_1', owner: 'af_1', name: 'up_1' };
 
@@ -87,6 +89,40 @@ describe('S3', () => {
     expect((await bytesOf(await s3Objects(server.options()).open(AT)))?.toString()).toBe('virtual');
     expect(resolving.mock.calls.map(([name]) => name)).toContain('agent-host-objects.localhost');
     resolving.mockRestore();
+    store.close();
+  });
+
+  test('writes share a bounded memory, and one tenant leaves some of it to others', async () => {
+    const WRITE = 10 * 1_048_576;
+    const store = s3Objects({ ...server.options(), bufferBytesMax: 4 * WRITE });
+    const started: string[] = [];
+    const gone = new AbortController();
+    async function* slow(name: string): AsyncIterable<Uint8Array> {
+      started.push(name);
+      yield Buffer.from('x');
+      await once(gone.signal, 'abort');
+    }
+    const [greedy, other] = [newId('tn'), newId('tn')];
+    const writes = Array.from(
+      { length: 8 },
+      async (_, n) =>
+        await store.put({ tenant: greedy, owner: 'af_1', name: `up_${n}` }, slow(`greedy ${n}`), {
+          signal: gone.signal,
+        }),
+    ).map(async (write) => await write.catch((error: unknown) => error));
+    await until('its share is taken', () => started.length === 2);
+    // Another tenant's writes go through beside it, one after the other and two at a time.
+    for (let n = 0; n < 4; n++) {
+      const at = { tenant: other, owner: 'af_2', name: `up_${n}` };
+      expect(await store.put(at, chunks(Buffer.alloc(100_000)))).toBe(100_000);
+      expect(await store.put(at, chunks(Buffer.alloc(100)), { declaredBytes: 100 })).toBe(100);
+    }
+    expect(started).toEqual(['greedy 0', 'greedy 1']);
+    gone.abort(new Error('given up'));
+    for (const outcome of await Promise.all(writes)) expect(outcome).toMatchObject({ message: 'given up' });
+    // What was held is free again, and what only waited never began.
+    expect(started).toHaveLength(2);
+    expect(await store.put({ tenant: greedy, owner: 'af_1', name: 'up_9' }, chunks(Buffer.from('y')))).toBe(1);
     store.close();
   });
 

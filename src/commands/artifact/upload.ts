@@ -123,7 +123,10 @@ async function store(
   const { tenant, artifactId, uploadId } = intake;
   const meter = new Meter();
   const flow = meter.through(body, (bytes) => hold.cover(bytes), signal);
-  await parts.objects.put({ tenant, owner: artifactId, name: uploadId }, flow, { signal });
+  await parts.objects.put({ tenant, owner: artifactId, name: uploadId }, flow, {
+    signal,
+    ...(declaredBytes === null ? {} : { declaredBytes }),
+  });
   if (declaredBytes !== null && meter.bytes !== declaredBytes) throw new UploadBrokenError('the body ended early');
   const size = meter.bytes;
   const bytes = { size, storedBytes: size, sha256: meter.digest(), object: uploadId, objects: [uploadId] };

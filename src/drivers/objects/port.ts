@@ -26,6 +26,8 @@ export interface ByteRange {
 export interface PutOptions {
   /** Ends the write; nothing of it becomes visible. */
   readonly signal?: AbortSignal;
+  /** The length that is known to come, bytes; absent: it is not known. A store may hold less memory ready for a short one. */
+  readonly declaredBytes?: number;
 }
 
 /**

@@ -11,6 +11,7 @@ import {
 } from '@aws-sdk/client-s3';
 import type { ListMultipartUploadsCommandOutput, ListObjectsV2CommandOutput } from '@aws-sdk/client-s3';
 import { Upload } from '@aws-sdk/lib-storage';
+import { FairBudget } from '../../lib/fair-budget.ts';
 import { ObjectsUnavailableError } from '../../lib/objects-unavailable.ts';
 import { addressOf, pathOf } from './port.ts';
 import type { ByteRange, ObjectAddress, ObjectStore, PutOptions, StoredObject } from './port.ts';
@@ -24,10 +25,16 @@ export interface S3Options {
   readonly credentials?: { readonly accessKeyId: string; readonly secretAccessKey: string } | undefined;
   /** `https://host/bucket/key` instead of `https://bucket.host/key`. */
   readonly pathStyle: boolean;
+  /** What all writes under way may hold in memory together, bytes; absent: 256 MiB. */
+  readonly bufferBytesMax?: number | undefined;
 }
 
 /** A part of a multipart upload, bytes: the least that S3 takes, and the most that waits in memory, twice. */
 const PART_BYTES = 5_242_880;
+const WRITE_BYTES = 2 * PART_BYTES;
+const BUFFER_BYTES_MAX = 268_435_456;
+/** A write that has waited so long for its memory is given up, ms. */
+const BUFFER_WAIT_MS = 30_000;
 const CONNECT_MS = 2_000;
 /** Without a byte for so long, an exchange with the store is given up, ms. */
 const SILENCE_MS = 30_000;
@@ -42,9 +49,12 @@ export function s3Objects(options: S3Options): ObjectStore & { readonly close: (
 class S3Objects implements ObjectStore {
   readonly #client: S3Client;
   readonly #bucket: string;
+  readonly #buffers: FairBudget;
 
-  constructor({ endpoint, bucket, region, credentials, pathStyle }: S3Options) {
+  constructor({ endpoint, bucket, region, credentials, pathStyle, bufferBytesMax = BUFFER_BYTES_MAX }: S3Options) {
     this.#bucket = bucket;
+    // Half of it: slow senders of one tenant, which hold what they have for long, leave the others the rest.
+    this.#buffers = new FairBudget({ total: bufferBytesMax, perName: Math.max(WRITE_BYTES, bufferBytesMax / 2) });
     this.#client = new S3Client({
       region,
       forcePathStyle: pathStyle,
@@ -68,7 +78,33 @@ class S3Objects implements ObjectStore {
     await storing(async () => await this.#client.send(new HeadBucketCommand({ Bucket: this.#bucket })));
   }
 
-  async put(address: ObjectAddress, source: AsyncIterable<Uint8Array>, { signal }: PutOptions = {}): Promise<number> {
+  async put(address: ObjectAddress, source: AsyncIterable<Uint8Array>, options: PutOptions = {}): Promise<number> {
+    const { signal, declaredBytes = WRITE_BYTES } = options;
+    const giveBack = await this.#buffer(address.tenant, Math.min(WRITE_BYTES, declaredBytes), signal);
+    try {
+      return await this.#write(address, source, signal);
+    } finally {
+      giveBack();
+    }
+  }
+
+  /** Nothing of the source is read before there is memory for it: its sender waits. */
+  async #buffer(tenant: string, bytes: number, signal: AbortSignal | undefined): Promise<() => void> {
+    const late = AbortSignal.timeout(BUFFER_WAIT_MS);
+    const until = signal === undefined ? late : AbortSignal.any([signal, late]);
+    try {
+      return await this.#buffers.take(tenant, Math.max(1, bytes), until);
+    } catch (cause) {
+      signal?.throwIfAborted();
+      throw new ObjectsUnavailableError('too many writes to the object store are under way', { cause });
+    }
+  }
+
+  async #write(
+    address: ObjectAddress,
+    source: AsyncIterable<Uint8Array>,
+    signal: AbortSignal | undefined,
+  ): Promise<number> {
     const watched = new WatchedSource(source, signal);
     const upload = new Upload({
       client: this.#client,

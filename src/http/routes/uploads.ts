@@ -64,7 +64,10 @@ async function take(
 ): Promise<Uploaded> {
   const caller = callerOf(request);
   const tenant = caller.tenantId;
-  const { body, signal, declaredBytes, close } = parts.uploads.open(request.raw, tenant);
+  const { body, signal, declaredBytes, close } = parts.uploads.open(request.raw, {
+    tenantId: tenant,
+    subject: caller.subject,
+  });
   const outcome = accepted(
     await uploadArtifact(parts, {
       tenant,
