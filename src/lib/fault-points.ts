@@ -15,6 +15,7 @@ export type FaultPoint =
   | 'action.claimed'
   | 'action.settled'
   | 'projection.applied'
+  | 'dispatcher.segment-written'
   | 'dispatcher.checkpointed'
   | 'session.erased'
   | 'session.forked'
