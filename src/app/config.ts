@@ -28,6 +28,9 @@ const networks = z
     error: 'must be IP addresses or networks such as 10.1.0.0/16, separated by commas',
   });
 
+/** Of the turns of a process, what one tenant gets unless it is said. */
+const TENANT_SHARE = 0.75;
+
 /** Everything that can be configured; docs/operations.md explains each. */
 const schema = z.object({
   AGENT_HOST_LISTEN: listen.default('127.0.0.1:7070'),
@@ -49,6 +52,7 @@ const schema = z.object({
   AGENT_HOST_LOG_LEVEL: oneOf(['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent']).default('info'),
   AGENT_HOST_BODY_BYTES: whole(1_024, 3_500_000).default(1_048_576),
   AGENT_HOST_TURNS: whole(1, 10_000).default(256),
+  AGENT_HOST_TURNS_PER_TENANT: whole(1, 10_000).optional(),
   AGENT_HOST_LEASE_SECONDS: whole(1, 3_600).default(30),
   AGENT_HOST_STREAM_BUFFER_BYTES: whole(4_096, 67_108_864).default(262_144),
   AGENT_HOST_STREAM_SLOW_SECONDS: whole(1, 600).default(30),
@@ -125,6 +129,8 @@ export interface Config {
   readonly logLevel: string;
   readonly bodyBytesMax: number;
   readonly turns: number;
+  /** Those of one tenant while no other has any. */
+  readonly turnsPerTenant: number;
   /** How long a claim of an executor is good for without a heartbeat. */
   readonly leaseMs: number;
   readonly stream: { readonly bufferBytes: number; readonly slowMs: number; readonly perTenantMax: number };
@@ -188,6 +194,10 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     logLevel: env.AGENT_HOST_LOG_LEVEL,
     bodyBytesMax: env.AGENT_HOST_BODY_BYTES,
     turns: env.AGENT_HOST_TURNS,
+    turnsPerTenant: Math.min(
+      env.AGENT_HOST_TURNS,
+      env.AGENT_HOST_TURNS_PER_TENANT ?? Math.ceil(env.AGENT_HOST_TURNS * TENANT_SHARE),
+    ),
     leaseMs: env.AGENT_HOST_LEASE_SECONDS * 1000,
     stream: {
       bufferBytes: env.AGENT_HOST_STREAM_BUFFER_BYTES,

@@ -26,6 +26,7 @@ export interface EngineOptions {
   readonly nodeId: string;
   readonly logger: Logger;
   readonly turns: number;
+  readonly turnsPerTenant: number;
   readonly onCall: NonNullable<ModelCallParts['onCall']>;
 }
 
@@ -60,7 +61,7 @@ export class Engine {
   }
 
   async start(withRole: boolean): Promise<void> {
-    const { log, loop, sessions, models, budgets, files, conversations, nodeId, logger, turns, onCall } = this.#options;
+    const { log, loop, sessions, models, budgets, files, conversations, nodeId, logger, onCall } = this.#options;
     await this.#liveness.start();
     if (!withRole) return;
     const workerId = newId('wk');
@@ -77,7 +78,8 @@ export class Engine {
       conversations,
       clock: systemClock,
       logger,
-      concurrency: turns,
+      concurrency: this.#options.turns,
+      tenantConcurrency: this.#options.turnsPerTenant,
       onCall,
     });
     this.#worker.start();

@@ -234,11 +234,11 @@ async function startEngine(built: Built, stack: Stack): Promise<Engine> {
     logger,
   });
   stack.defer('models', models.close);
-  const { turns } = config;
+  const { turns, turnsPerTenant } = config;
   const { files } = artifacts;
   const engine = new Engine({
     ...{ log, loop, sessions, conversations, models: models.drivers, budgets, files },
-    ...{ nodeId, logger, turns, onCall: (call) => metrics.called(call) },
+    ...{ nodeId, logger, turns, turnsPerTenant, onCall: (call) => metrics.called(call) },
   });
   await engine.start(config.roles.includes('engine'));
   stack.defer('engine', async () => await engine.stop());

@@ -1,7 +1,8 @@
 import type { TurnPlace, TurnRunner } from '../commands/session/turn-runner.ts';
 import type { OpenSession, SessionState } from '../domain/session/state.ts';
+import type { SessionDraft, TurnContext } from '../domain/turn/draft.ts';
 import * as process from '../domain/turn/process.ts';
-import { isReady, retryDueMs } from '../domain/turn/rest.ts';
+import { hasJobs, isReady, retryDueMs } from '../domain/turn/rest.ts';
 import type { ActiveTurn } from '../domain/turn/state.ts';
 import { backoffMs, delay } from '../lib/backoff.ts';
 import { faultPoint } from '../lib/fault-points.ts';
@@ -13,19 +14,29 @@ import type { WorkItem, WorkQueue } from '../streams/work-queue.ts';
 import type { WorkerLiveness } from './liveness.ts';
 import { ModelCaller } from './model-call.ts';
 import type { ModelCallParts, WantedCall } from './model-call.ts';
+import { Places } from './places.ts';
+import type { Place } from './places.ts';
 import { turnStep } from './turn-step.ts';
+import { WaitingRoom } from './waiting-room.ts';
 
 export interface WorkerOptions extends Omit<ModelCallParts, 'stopping'> {
   readonly work: WorkQueue;
   readonly liveness: WorkerLiveness;
   /** Turns that run at the same time in this process. */
   readonly concurrency: number;
+  /** Those of one tenant while no other has any; absent: `concurrency`. */
+  readonly tenantConcurrency?: number;
   /** Past it a stopping worker gives up the calls that are still under way, ms. */
   readonly drainMs?: number;
 }
 
 /** Design, section 5: within 10 s. */
 const DRAIN_MS = 8_000;
+/** Items of the work queue that are looked at at the same time. It needs no place: a time that is over waits for nobody. */
+const LOOKS_MAX = 64;
+/** An item for which there is no place here goes back so often, for there may be one in another process. */
+const GIVEN_BACK_MAX = 2;
+const GIVEN_BACK_MS = 25;
 
 /**
  * Runs turns: those whose commands this process accepted, and those that it takes from the work queue.
@@ -43,13 +54,16 @@ export class Worker implements TurnRunner {
   readonly #running = new Map<string, Promise<void>>();
   /** Items of the work queue that are being looked at. */
   readonly #looking = new Set<Promise<void>>();
-  #reserved = 0;
+  readonly #places: Places;
+  readonly #waiting = new WaitingRoom();
   #roomWanted: (() => void) | null = null;
   #taking: Promise<void> = Promise.resolve();
 
   constructor(options: WorkerOptions) {
     this.#options = { ...options, stopping: this.#stopping.signal };
     this.#calls = new ModelCaller(this.#options, this.#givingUp.signal);
+    const { concurrency: total, tenantConcurrency: perTenant = total } = options;
+    this.#places = new Places({ total, perTenant: Math.min(total, perTenant) }, () => this.#fillPlaces());
   }
 
   /** Turns that this process holds. */
@@ -59,7 +73,10 @@ export class Worker implements TurnRunner {
 
   start(): void {
     const options = { hasRoom: async () => await this.#room(), signal: this.#stopping.signal };
-    this.#taking = this.#options.work.take((item) => this.#look(item), options);
+    this.#taking = this.#options.work.take(
+      (item) => this.#look(item.ref, async () => await this.#takeItem(item)),
+      options,
+    );
   }
 
   async stop(): Promise<void> {
@@ -72,45 +89,57 @@ export class Worker implements TurnRunner {
     clearTimeout(timer);
   }
 
-  reserve(): TurnPlace | null {
-    if (this.#stopping.signal.aborted || !this.#hasRoom()) return null;
-    this.#reserved++;
-    let held = true;
-    const free = (): void => {
-      if (!held) return;
-      held = false;
-      this.#reserved--;
-      // The work queue may be waiting for just this place.
-      this.#roomWanted?.();
-    };
+  reserve(tenant: string): TurnPlace | null {
+    const place = this.#stopping.signal.aborted ? null : this.#places.reserve(tenant);
+    if (place === null) return null;
+    let isRunning = false;
     const run = (ref: AggregateRef): void => {
-      this.#run(ref);
-      free();
+      isRunning = true;
+      this.#run(ref, place);
+    };
+    const free = (): void => {
+      if (!isRunning) place.free();
     };
     return { workerId: this.#options.workerId, run, free };
   }
 
-  #hasRoom(): boolean {
-    return this.#running.size + this.#looking.size + this.#reserved < this.#options.concurrency;
+  /** The places that have been freed go to those that wait for one, first to the tenant that holds the fewest. */
+  #fillPlaces(): void {
+    while (!this.#stopping.signal.aborted) {
+      const ref = this.#waiting.take(
+        (tenant) => this.#places.isOpenTo(tenant),
+        (tenant) => this.#places.heldBy(tenant),
+      );
+      if (ref === null) return;
+      const place = this.#places.hold(ref.tenant);
+      this.#look(ref, async () => await this.#takeOver(ref, place));
+    }
   }
 
   async #room(): Promise<void> {
-    while (!this.#hasRoom() && !this.#stopping.signal.aborted) {
+    while (this.#looking.size >= LOOKS_MAX && !this.#stopping.signal.aborted) {
       await new Promise<void>((resolve) => {
         this.#roomWanted = resolve;
       });
     }
   }
 
-  /** Takes the session in hand, after whatever this process still does for it. */
-  #run(ref: AggregateRef): void {
+  /**
+   * Takes the session in hand, after whatever this process still does for it. What follows another holds no place before:
+   * it would be kept from others for as long as that goes on.
+   */
+  #run(ref: AggregateRef, place: Place | null): void {
     const key = refKey(ref);
-    const before = this.#running.get(key) ?? Promise.resolve();
-    const mine = before
-      .then(async () => await this.#untilDone(ref))
+    const before = this.#running.get(key);
+    if (before !== undefined) place?.free();
+    const held = before === undefined ? (place ?? this.#places.hold(ref.tenant)) : null;
+    const mine = (before ?? Promise.resolve())
+      .then(async () => {
+        const mineToFree = held ?? this.#places.hold(ref.tenant);
+        await this.#untilDone(ref).finally(() => mineToFree.free());
+      })
       .finally(() => {
         if (this.#running.get(key) === mine) this.#running.delete(key);
-        this.#roomWanted?.();
       });
     this.#running.set(key, mine);
   }
@@ -143,12 +172,15 @@ export class Worker implements TurnRunner {
     });
   }
 
-  #look(item: WorkItem): void {
-    const looking = this.#takeOver(item)
-      .catch((error: unknown) => {
-        // The queue delivers it again.
-        this.#options.logger.warn({ err: error, session: item.ref.id }, 'a session could not be looked at');
-      })
+  #look(ref: AggregateRef, look: () => Promise<unknown>): void {
+    const looking: Promise<void> = look()
+      .then(
+        () => undefined,
+        (error: unknown) => {
+          // The queue delivers it again, or the dispatcher offers it.
+          this.#options.logger.warn({ err: error, session: ref.id }, 'a session could not be looked at');
+        },
+      )
       .finally(() => {
         this.#looking.delete(looking);
         this.#roomWanted?.();
@@ -156,27 +188,68 @@ export class Worker implements TurnRunner {
     this.#looking.add(looking);
   }
 
+  async #takeItem(item: WorkItem): Promise<void> {
+    const { ref } = item;
+    const isLeft = await this.#takeOver(ref, null);
+    if (isLeft && (item.deliveries <= GIVEN_BACK_MAX || this.#stopping.signal.aborted)) {
+      await item.giveBack(GIVEN_BACK_MS);
+      return;
+    }
+    if (isLeft) this.#waiting.add(ref);
+    // A place may have come free while it was being looked at.
+    this.#fillPlaces();
+    await item.done();
+  }
+
   /**
    * Somebody thinks that the session needs a worker, or that a time of its turn is over: whatever is due is recorded, and
-   * a turn that has something to run and no living worker is claimed.
+   * a turn that has something to run and no living worker is claimed, if there is a place for it. Returns whether it is
+   * left without one for want of a place.
+   * @param given a place that is held for it; it is freed if it is not needed
    */
-  async #takeOver(item: WorkItem): Promise<void> {
-    const { ref } = item;
-    const { state } = await this.#options.sessions.refresh(ref);
-    const seen = state.status === 'open' ? state.turn : null;
-    const mine = await turnStep(this.#options, { ref, causation: 'take-over' }, (draft, context) => {
-      const turn = draft.state.status === 'open' ? draft.state.turn : null;
-      if (turn === null) return false;
-      // A claim that came since is of a worker that may be too new to be known as alive.
-      const isSeen = turn.turnId === seen?.turnId && turn.epoch === seen.epoch;
-      const isOrphan = isSeen && turn.claim !== null && !this.#options.liveness.isAlive(turn.claim.workerId);
-      if (isOrphan && context.release !== true) process.claim(draft, this.#options.workerId, context);
-      else process.advance(draft, context);
-      return this.#owned(draft.state) !== null;
-    });
-    await faultPoint('turn.claimed');
-    await item.done();
-    if (mine) this.#run(ref);
+  async #takeOver(ref: AggregateRef, given: Place | null): Promise<boolean> {
+    const { sessions, liveness } = this.#options;
+    let place = given;
+    try {
+      const { state } = await sessions.refresh(ref);
+      const seen = turnOf(state);
+      const isLost = seen?.claim != null && !liveness.isAlive(seen.claim.workerId);
+      if (seen !== null && (isLost || (seen.claim === null && hasJobs(seen))))
+        place ??= this.#places.reserve(ref.tenant);
+      const outcome = await turnStep(this.#options, { ref, causation: 'take-over' }, (draft, context) =>
+        this.#takeOn(draft, { ...context, seen, hasPlace: place !== null }),
+      );
+      await faultPoint('turn.claimed');
+      if (outcome === 'ours') {
+        this.#run(ref, place);
+        place = null;
+      }
+      return outcome === 'left';
+    } finally {
+      place?.free();
+    }
+  }
+
+  /** `left`: there is something to run of the turn, and nobody runs it, for want of a place here. */
+  #takeOn(draft: SessionDraft, context: TakeOverContext): 'ours' | 'left' | 'done' {
+    const { workerId } = this.#options;
+    const { seen, hasPlace, ...clock } = context;
+    const turn = turnOf(draft.state);
+    if (turn === null) return 'done';
+    const isOrphan = this.#isOrphan(turn, seen);
+    const isOurs = turn.claim?.workerId === workerId;
+    if (isOrphan && hasPlace && context.release !== true) process.claim(draft, workerId, clock);
+    else process.advance(draft, hasPlace || isOurs ? clock : { ...clock, workerId: null });
+    if (this.#owned(draft.state) !== null) return 'ours';
+    const after = turnOf(draft.state);
+    if (hasPlace || after === null) return 'done';
+    return after.wanted || (isOrphan && after.turnId === turn.turnId && after.claim !== null) ? 'left' : 'done';
+  }
+
+  #isOrphan(turn: ActiveTurn, seen: ActiveTurn | null): boolean {
+    // A claim that came since is of a worker that may be too new to be known as alive.
+    const isSeen = turn.turnId === seen?.turnId && turn.epoch === seen.epoch;
+    return isSeen && turn.claim !== null && !this.#options.liveness.isAlive(turn.claim.workerId);
   }
 
   /** Runs the turn's effects, those of several agents at the same time, for as long as the turn is ours. */
@@ -244,6 +317,16 @@ export class Worker implements TurnRunner {
     if (state.status !== 'open' || state.turn?.claim?.workerId !== this.#options.workerId) return null;
     return { ...state, turn: state.turn };
   }
+}
+
+interface TakeOverContext extends TurnContext {
+  /** The turn as it was before who is alive was looked up. */
+  readonly seen: ActiveTurn | null;
+  readonly hasPlace: boolean;
+}
+
+function turnOf(state: SessionState): ActiveTurn | null {
+  return state.status === 'open' ? state.turn : null;
 }
 
 interface CallFailure {

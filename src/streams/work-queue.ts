@@ -3,6 +3,8 @@ import type { AggregateRef } from './subjects.ts';
 /** One session that wants a worker. */
 export interface WorkItem {
   readonly ref: AggregateRef;
+  /** How often it has been delivered, from 1. */
+  readonly deliveries: number;
   /**
    * The item is done with: another offer of the same session is a new item.
    * @throws LogUnavailableError when that could not be said: the item may be delivered again

@@ -36,7 +36,7 @@ test('a worker that stops hands a turn back at its next step, with nothing lost'
   await first.message(ref);
   await until('the call is under way', () => model.calls.length === 1);
   const stopped = first.worker.stop();
-  expect(first.worker.reserve()).toBeNull();
+  expect(first.worker.reserve('tenant')).toBeNull();
   answer.open();
   await stopped;
   expect(await second.turnEnds(ref)).toMatchObject({ type: 'turn.completed', data: { output: 'done' } });

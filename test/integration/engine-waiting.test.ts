@@ -112,7 +112,7 @@ test('a place that a command held and did not need is given to what waits in the
   const node = nodes.add(servers.log, { concurrency: 1 });
   await node.start();
   node.dispatcher.start();
-  const place = node.worker.reserve();
+  const place = node.worker.reserve('tenant');
   const ref = await opened(node, {});
   await node.message(ref, 'queue');
   await until('the session is offered', async () => {

@@ -215,7 +215,7 @@ describe('the dispatcher', () => {
     for (const ref of refs) await first.message(ref, 'queue');
     const head = Math.max(...(await Promise.all(refs.map(async (ref) => await log.store.head(ref)))));
     await until('the checkpoint is there', async () => {
-      const entry = await first.snapshots.get('dispatcher.0.v2');
+      const entry = await first.snapshots.get('dispatcher.0.v3');
       return entry !== null && (JSON.parse(entry.value) as { position: number }).position >= head;
     });
     expect(first.dispatcher.openTurns).toBe(5);
@@ -229,6 +229,24 @@ describe('the dispatcher', () => {
     for (const ref of refs) expect((await second.turnEnds(ref)).type).toBe('turn.completed');
     expect(starts.every((after) => after >= head)).toBe(true);
     expect(starts.length).toBeGreaterThan(0);
+  });
+
+  test('lets go of the turns of a tenant that has been erased, which no commit tells of', async () => {
+    const node = newNode();
+    node.dispatcher.start();
+    const [gone, kept] = [await opened(node), await opened(node)];
+    for (const ref of [gone, kept]) await node.message(ref, 'queue');
+    const head = Math.max(await log.store.head(gone), await log.store.head(kept));
+    await until('both are known', async () => {
+      const entry = await node.snapshots.get('dispatcher.0.v3');
+      return entry !== null && (JSON.parse(entry.value) as { position: number }).position >= head;
+    });
+    // Earlier tests may have left some of their own.
+    const before = node.dispatcher.openTurns;
+    expect(before).toBeGreaterThanOrEqual(2);
+    await log.store.erase(gone.tenant, ['session']);
+    await until('one is let go', () => node.dispatcher.openTurns === before - 1, 15_000);
+    await node.cancel(kept);
   });
 
   test('two at once do no harm: every turn runs once', async () => {

@@ -76,7 +76,10 @@ export interface NodeOptions {
   readonly model?: ModelDriver;
   readonly work?: (queue: WorkQueue) => WorkQueue;
   readonly source?: CommitSource;
+  readonly follow?: CommitSource['follow'];
+  readonly checkpoints?: (bucket: KeyValue) => KeyValue;
   readonly concurrency?: number;
+  readonly tenantConcurrency?: number;
   readonly drainMs?: number;
   readonly nodeId?: string;
 }
@@ -123,7 +126,9 @@ export class TestNode implements AsyncDisposable {
     const liveness = new WorkerLiveness(leases, logger);
     this.liveness = liveness;
     const models = new Map([['fixture', options.model ?? new TestModel()]]);
-    const { concurrency = 50, drainMs, source = log.source } = options;
+    const { concurrency = 50, tenantConcurrency = concurrency, drainMs } = options;
+    const { follow, source = follow === undefined ? log.source : overriding<CommitSource>(log.source, { follow }) } =
+      options;
     const drain = drainMs === undefined ? {} : { drainMs };
     const shared = { work, liveness, clock: systemClock, logger };
     const spending = new Repository({ type: budgetType, store: log.store, cacheBytes: 1_000_000 });
@@ -132,7 +137,7 @@ export class TestNode implements AsyncDisposable {
     const files = async (): Promise<null> => await Promise.resolve(null);
     const conversations = new InheritedConversations(sessions, 10_000_000);
     const parts = { ...shared, workerId, loop, sessions, conversations, models, budgets, files };
-    this.worker = new Worker({ ...parts, concurrency, ...drain });
+    this.worker = new Worker({ ...parts, concurrency, tenantConcurrency, ...drain });
     this.dispatcher = new Dispatcher({
       ...shared,
       shard: 0,
@@ -140,7 +145,7 @@ export class TestNode implements AsyncDisposable {
       source,
       store: log.store,
       leases,
-      checkpoints: this.snapshots,
+      checkpoints: options.checkpoints?.(this.snapshots) ?? this.snapshots,
     });
   }
 
@@ -167,7 +172,7 @@ export class TestNode implements AsyncDisposable {
 
   /** Accepts a message and runs its turn here, or leaves it to the work queue. */
   async message(ref: AggregateRef, where: 'here' | 'queue' = 'here'): Promise<string> {
-    const place = where === 'here' ? this.worker.reserve() : null;
+    const place = where === 'here' ? this.worker.reserve(ref.tenant) : null;
     const workerId = place?.workerId ?? null;
     const context = () => ({ nowMs: Date.now(), jitter: 0, newTurnId: newId('tu'), workerId, tenantModel: null });
     const outcome = await this.loop.execute(this.sessions, ref, {
@@ -186,7 +191,7 @@ export class TestNode implements AsyncDisposable {
     ref: AggregateRef,
     decide: (state: SessionState, context: TurnContext) => Decision<SessionEvent, R>,
   ): Promise<R> {
-    const place = this.worker.reserve();
+    const place = this.worker.reserve(ref.tenant);
     const context = () => ({ nowMs: Date.now(), jitter: 0, workerId: place?.workerId ?? null });
     const by = { actor: 'application:test', causation: 'command' };
     const outcome = await this.loop.execute(this.sessions, ref, {

@@ -151,7 +151,7 @@ async function record(
 ): Promise<CommandAccepted | Rejection | 'look again'> {
   const { ref, command, bodyHash: hash } = input;
   const { key } = context;
-  const place = parts.runner?.reserve() ?? null;
+  const place = parts.runner?.reserve(ref.tenant) ?? null;
   try {
     const outcome = await parts.loop.execute<SessionState, SessionEvent, Reply>(parts.sessions, ref, {
       actor: input.actor,

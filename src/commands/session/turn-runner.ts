@@ -11,6 +11,9 @@ export interface TurnPlace {
 
 /** The engine of this process as the command side sees it. */
 export interface TurnRunner {
-  /** A place, or null when there is none: then the turn is left to whoever takes it from the work queue. */
-  reserve(): TurnPlace | null;
+  /**
+   * A place for a turn of the tenant, or null when there is none for it: then the turn is left to whoever takes it from
+   * the work queue.
+   */
+  reserve(tenant: string): TurnPlace | null;
 }

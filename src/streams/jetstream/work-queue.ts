@@ -77,6 +77,7 @@ export class JetStreamWorkQueue implements WorkQueue {
 function itemOf(message: JsMsg): WorkItem {
   return {
     ref: refOfSubject(message.subject),
+    deliveries: message.info.deliveryCount,
     done: async () => {
       try {
         await message.ackAck();
