@@ -1,4 +1,4 @@
-import { beforeEach, expect, test } from 'vitest';
+import { beforeEach, expect, test, vi } from 'vitest';
 import type { SessionEvent } from '#src/domain/session/events.ts';
 import { OpenTurns } from '#src/engine/open-turns.ts';
 import type { OpenTurn } from '#src/engine/open-turns.ts';
@@ -12,6 +12,9 @@ import { overriding } from '../support/overriding.ts';
 import { seededRandom } from '../support/random.ts';
 import type { Random } from '../support/random.ts';
 import { useServers } from '../support/servers.ts';
+
+/** Thousands of writes to a disk that others may be using too. */
+vi.setConfig({ testTimeout: 180_000 });
 
 const servers = useServers();
 let bucket: KeyValue;
@@ -248,4 +251,4 @@ test('the checkpoint of the version before is left aside and removed; segments t
   expect(next.checkpoint.position).toBe(0);
   next.reader.read();
   expect(next.reader.open).toEqual(fromTheBeginning(happened));
-}, 30_000);
+});
