@@ -1,6 +1,5 @@
 import type { KeyObject } from 'node:crypto';
 import { ActionPlaces } from '../commands/session/action-places.ts';
-import type { OlderReceipts } from '../commands/session/send-command.ts';
 import { shownBudgets } from '../domain/budget/state.ts';
 import { BudgetGate } from '../engine/budget-gate.ts';
 import { closeServer, createServer } from '../http/server.ts';
@@ -256,14 +255,13 @@ async function serverParts(built: Built, running: Running): Promise<ServerParts>
   const { engine, streams, stack } = running;
   const { options, metrics, log, pool, directory, progress, ownWrites, presence, write } = built;
   const { config, adminKey, logger } = options;
-  const { loop, tenants, agents, sessions, budgets } = write;
+  const { loop, tenants, agents, sessions, budgets, receipts: older } = write;
   const { artifacts } = built;
   const { objects } = artifacts.routes;
   const features = [...FEATURES, ...(config.fixtureModel ? ['tenant-fixture-model'] : [])];
   const queries = sessionQueries({ pool, store: log.store, progress });
   const { actions, places, caughtUp, work } = actionParts(built, stack);
   const freshness = freshnessOf(built);
-  const older: OlderReceipts = { find: async (ref, key, upTo) => await queries.findReceipt(ref, key, upTo) };
   const { deletion, remove } = tenantDeletion({ log, pool, directory, progress, queries, objects, logger, ...write });
   const { usage, ledger } = usageParts(built, queries);
   if (config.roles.includes('projector')) deletion.start();

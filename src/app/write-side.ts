@@ -1,6 +1,7 @@
 import { agentType, artifactType, budgetType, quotaType, sessionType, tenantType } from '../commands/aggregate.ts';
 import { CommandLoop } from '../commands/execute.ts';
 import { Repository } from '../commands/repository.ts';
+import { ReceiptArchive } from '../commands/session/receipt-archive.ts';
 import { InheritedConversations } from '../engine/inherited-conversations.ts';
 import { systemClock } from '../lib/clock.ts';
 import type { Logger } from '../lib/logger.ts';
@@ -37,7 +38,13 @@ export function writeSide({ log, config, metrics, traced, ownWrites, logger }: W
     traced?.(before, stored);
     ownWrites.recorded(stored);
   };
-  const sessions = new Repository({ type: sessionType, ...snapshotted, cacheBytes: config.cacheBytes, onAppended });
+  const receipts = new ReceiptArchive({ store: log.store, snapshots: log.folds, cacheBytes: Math.ceil(config.cacheBytes / 8) });
+  const sessions = new Repository({
+    ...{ type: sessionType, ...snapshotted, cacheBytes: config.cacheBytes, onAppended },
+    beforeSnapshot: async (ref, state) => {
+      if (state.status === 'open') await receipts.prepare(ref, state.receipts);
+    },
+  });
   const artifacts = new Repository({ type: artifactType, ...snapshotted, cacheBytes: small });
   const quotas = new Repository({ type: quotaType, ...snapshotted, cacheBytes: small });
   log.feed.listen({
@@ -53,5 +60,5 @@ export function writeSide({ log, config, metrics, traced, ownWrites, logger }: W
   });
   const conversations = new InheritedConversations(sessions, small);
   const loop = new CommandLoop(systemClock, log.codec.versionOf);
-  return { loop, tenants, agents, sessions, budgets, artifacts, quotas, conversations };
+  return { loop, tenants, agents, sessions, budgets, artifacts, quotas, conversations, receipts };
 }

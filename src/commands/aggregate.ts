@@ -116,7 +116,7 @@ export const sessionType: AggregateType<SessionState, SessionEvent> = {
       kept * RECEIPT_BYTES +
       (Object.keys(forks).length + (origin?.ancestry.length ?? 0)) * FORK_BYTES +
       artifacts.count * SESSION_ARTIFACT_BYTES +
-      (receipts.evicted?.length ?? 0) * 8
+      receipts.left.reduce((sum, pairs) => sum + pairs.length, 0) * 8
     );
   },
 };

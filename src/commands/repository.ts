@@ -34,6 +34,11 @@ export interface RepositoryOptions<S, E extends DomainEvent> {
   /** Bound of the cache of folded states, bytes by the type's estimate. */
   readonly cacheBytes: number;
   readonly onSnapshotError?: (error: unknown) => void;
+  /**
+   * Brings what a fold is about to let go of to where it is looked for then. Called before a snapshot is written, and
+   * after each page of commits that is folded.
+   */
+  readonly beforeSnapshot?: (ref: AggregateRef, state: S) => Promise<void>;
   /** Told of each commit that this process has appended, and of the fold before it. */
   readonly onAppended?: (before: S, stored: StoredCommit) => void;
 }
@@ -67,6 +72,7 @@ export class Repository<S, E extends DomainEvent> {
   readonly #cache: WeightedLru<Entry<S>>;
   readonly #watchers = new Map<string, Set<Watcher>>();
   readonly #onSnapshotError: (error: unknown) => void;
+  readonly #beforeSnapshot: NonNullable<RepositoryOptions<S, E>['beforeSnapshot']>;
   readonly #onAppended: NonNullable<RepositoryOptions<S, E>['onAppended']>;
   #hits = 0;
   #misses = 0;
@@ -77,6 +83,7 @@ export class Repository<S, E extends DomainEvent> {
     this.#snapshots = options.type.foldVersion === null ? undefined : options.snapshots;
     this.#cache = new WeightedLru(options.cacheBytes);
     this.#onSnapshotError = options.onSnapshotError ?? ((): void => undefined);
+    this.#beforeSnapshot = options.beforeSnapshot ?? (async (): Promise<void> => await Promise.resolve());
     this.#onAppended = options.onAppended ?? ((): void => undefined);
   }
 
@@ -189,6 +196,7 @@ export class Repository<S, E extends DomainEvent> {
       const range = { after: entry.position, limit: READ_LIMIT, ...(atLeast === undefined ? {} : { atLeast }) };
       const page = await this.store.read(ref, range);
       for (const stored of page.commits) entry = this.#fold(entry, stored);
+      if (page.more) await this.#bringAway(ref, entry.state);
       more = page.more;
     }
     return this.#remember(ref, entry);
@@ -227,8 +235,18 @@ export class Repository<S, E extends DomainEvent> {
     return kept;
   }
 
+  async #bringAway(ref: AggregateRef, state: S): Promise<void> {
+    try {
+      await this.#beforeSnapshot(ref, state);
+    } catch (error) {
+      // The log has it all the same.
+      this.#onSnapshotError(error);
+    }
+  }
+
   async #saveSnapshot(ref: AggregateRef, { state, position, rev, hash }: Loaded<S>): Promise<void> {
     try {
+      await this.#beforeSnapshot(ref, state);
       const snapshot: Loaded<S> = { state, position, rev, hash };
       await this.#snapshots?.put(snapshotKey(ref, this.type), JSON.stringify(snapshot));
     } catch (error) {

@@ -2,131 +2,212 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { agentType, artifactType, budgetType, sessionType, tenantType } from '#src/commands/aggregate.ts';
 import { CommandLoop } from '#src/commands/execute.ts';
 import { Repository } from '#src/commands/repository.ts';
+import { ReceiptArchive } from '#src/commands/session/receipt-archive.ts';
 import { sendCommand } from '#src/commands/session/send-command.ts';
 import type { SendCommandParts } from '#src/commands/session/send-command.ts';
 import { decideOpenSession } from '#src/domain/session/decide.ts';
+import { BASE_RECEIPTS, pagesOf } from '#src/domain/session/receipt-segments.ts';
 import { RECEIPTS_KEPT } from '#src/domain/session/receipts.ts';
 import { systemClock } from '#src/lib/clock.ts';
-import { ProjectionProgress } from '#src/projections/progress.ts';
-import type { ReadStore } from '#src/projections/read-store/pool.ts';
-import { sessionQueries } from '#src/projections/sessions/queries.ts';
-import { ReadStoreUnavailableError } from '#src/projections/unavailable.ts';
-import type { StoredCommit } from '#src/streams/commit.ts';
-import type { AggregateRef } from '#src/streams/subjects.ts';
+import { LogUnavailableError } from '#src/streams/event-store.ts';
+import { JetStreamKeyValue } from '#src/streams/jetstream/key-value.ts';
+import type { KeyValue } from '#src/streams/key-value.ts';
+import { sealedSnapshots } from '#src/streams/sealed-snapshots.ts';
+import type { Snapshots } from '#src/streams/sealed-snapshots.ts';
+import { refKey } from '#src/streams/subjects.ts';
 import { newRef } from '../support/commits.ts';
 import { openLog } from '../support/jetstream.ts';
 import type { TestLog } from '../support/jetstream.ts';
 import { TestNats } from '../support/nats.ts';
-import { TestPostgres } from '../support/postgres.ts';
-import { followed, groupOf, project } from '../support/read-side.ts';
 import { openCommand } from '../support/sessions.ts';
+import { until } from '../support/wait-until.ts';
 
 const disposables = new AsyncDisposableStack();
 let log: TestLog;
-/** A database whose read models hold everything, and one whose hold nothing. */
-let full: ReadStore;
-let behind: ReadStore;
+let bucket: KeyValue;
+let snapshots: Snapshots;
 const ref = newRef();
-/** Was warm after the first command, and has heard nothing since: its live feed has failed it. */
-let asleep: SendCommandParts;
 
-const SENT = RECEIPTS_KEPT + 120;
+/** Enough for segments of two levels, beside receipts that have left and lie in none. */
+const SENT = RECEIPTS_KEPT + 6 * BASE_RECEIPTS + 320;
 
-/** One node's write side, without a live feed. */
-function newNode(pool: ReadStore): SendCommandParts {
-  const sessions = new Repository({ type: sessionType, store: log.store, cacheBytes: 50_000_000 });
-  const queries = sessionQueries({ pool, store: log.store, progress: new ProjectionProgress(pool) });
-  const older = {
-    find: async (at: AggregateRef, key: string, upTo: number) => await queries.findReceipt(at, key, upTo),
-  };
-  const tenant = { isDraining: () => false, tenantModel: () => null };
-  const agents = new Repository({ type: agentType, store: log.store, cacheBytes: 1_000_000 });
-  return {
-    ...tenant,
-    tenants: new Repository({ type: tenantType, store: log.store, cacheBytes: 1_000_000 }),
-    publish: async () => await Promise.resolve(),
-    loop: new CommandLoop(systemClock, () => 1),
-    agents,
-    artifacts: new Repository({ type: artifactType, store: log.store, cacheBytes: 1_000_000 }),
-    budgets: new Repository({ type: budgetType, store: log.store, cacheBytes: 1_000_000 }),
-    sessions,
-    older,
-    runner: null,
-    clock: systemClock,
-  };
+interface Node {
+  readonly parts: SendCommandParts;
+  /** Reads of snapshots and pages, and of the log, since it was made. */
+  readonly trips: { snapshots: number; reads: number };
 }
 
-async function send(node: SendCommandParts, n: number, bodyHash = `hash-${n}`) {
+/** One node's write side, without a live feed. There is no database: nothing here could ask one. */
+function newNode({ recoverWithinMs, prepares = true }: { recoverWithinMs?: number; prepares?: boolean } = {}): Node {
+  const trips = { snapshots: 0, reads: 0 };
+  const counted: Snapshots = {
+    get: async (key) => {
+      trips.snapshots++;
+      return await snapshots.get(key);
+    },
+    put: async (key, value) => await snapshots.put(key, value),
+  };
+  const store: TestLog['store'] = new Proxy(log.store, {
+    get: (target, name: keyof TestLog['store']) => {
+      if (name === 'read') trips.reads++;
+      const member = target[name];
+      return typeof member === 'function' ? member.bind(target) : member;
+    },
+  });
+  const older = new ReceiptArchive({
+    ...{ store, snapshots: counted, cacheBytes: 50_000_000 },
+    ...(recoverWithinMs === undefined ? {} : { recoverWithinMs }),
+  });
+  const sessions = new Repository({
+    ...{ type: sessionType, store, snapshots: counted, cacheBytes: 50_000_000 },
+    beforeSnapshot: async (of, state) => {
+      if (prepares && state.status === 'open') await older.prepare(of, state.receipts);
+    },
+  });
+  const cached = { store, cacheBytes: 1_000_000 };
+  const parts = {
+    ...{ isDraining: () => false, tenantModel: () => null, publish: async () => await Promise.resolve() },
+    tenants: new Repository({ type: tenantType, ...cached }),
+    loop: new CommandLoop(systemClock, () => 1),
+    agents: new Repository({ type: agentType, ...cached }),
+    artifacts: new Repository({ type: artifactType, ...cached }),
+    budgets: new Repository({ type: budgetType, ...cached }),
+    ...{ sessions, older, runner: null, clock: systemClock },
+  };
+  return { parts, trips };
+}
+
+async function send({ parts }: Node, n: number | string, bodyHash = `hash-${n}`) {
   const command = { type: 'cancel', requestId: `r-${n}`, subject: null } as const;
   const reach = { outOfReach: () => null, fileOutOfReach: () => null };
   const input = { ref, command, idempotencyKey: `k-${n}`, bodyHash, actor: 'application:test', ...reach };
-  return await sendCommand(node, input);
+  return await sendCommand(parts, input);
 }
 
-async function commits(): Promise<StoredCommit[]> {
-  const all: StoredCommit[] = [];
-  for (let more = true; more;) {
-    const page = await log.store.read(ref, { after: all.at(-1)?.position ?? 0, limit: 1_000 });
-    all.push(...page.commits);
-    more = page.more;
-  }
-  return all;
+async function newest(): Promise<number> {
+  return await log.store.head(ref);
+}
+
+async function keysOf(kind: 'pages' | 'snapshots'): Promise<string[]> {
+  const keys: string[] = [];
+  const listed = new AbortController();
+  await bucket.watch(refKey(ref), (change) => void (change.kind === 'put' && keys.push(change.entry.key)), listed.signal);
+  listed.abort();
+  return keys.filter((key) => key.includes('.r1.') === (kind === 'pages'));
+}
+
+/** Until every page that a node looks at is stored. */
+async function pagesAreThere(): Promise<void> {
+  const live = (await segmentsOf(writer)).reduce((sum, segment) => sum + pagesOf(segment), 0);
+  await until('all pages are stored', async () => (await keysOf('pages')).length >= live);
+}
+
+async function segmentsOf(node: Node) {
+  const { state } = await node.parts.sessions.load(ref);
+  return state.status === 'open' ? state.receipts.segments : [];
 }
 
 const answers: unknown[] = [];
+const sample = [0, 1, 60, 1_999, 2_000, 5_000, 7_999, 8_000, 9_999, 10_000, 11_000, 12_500, SENT - 1];
+/** Was warm after the first command, and has heard nothing since: its live feed has failed it. */
+let asleep: Node;
+let writer: Node;
 
 beforeAll(async () => {
-  const [nats, postgres] = await Promise.all([TestNats.start(), TestPostgres.start()]);
-  disposables.use(nats);
-  disposables.use(postgres);
+  const nats = disposables.use(await TestNats.start());
   log = disposables.use(await openLog(nats.url));
-  const [one, other] = [disposables.use(await postgres.migrated()), disposables.use(await postgres.migrated())];
-  [full, behind] = await Promise.all([one.pool(), other.pool()]);
-  const node = newNode(full);
-  asleep = newNode(full);
+  const { snapshots: kv } = log.topology.buckets;
+  bucket = new JetStreamKeyValue(log.connections.appends, { kv, name: 'SNAPSHOT' });
+  snapshots = sealedSnapshots(bucket, log.keyring);
+  [writer, asleep] = [newNode(), newNode()];
   const decide = (state: typeof sessionType.initial) => decideOpenSession(state, openCommand(), null);
-  await node.loop.execute(node.sessions, ref, { actor: 'application:test', causation: 'open', decide });
-  await asleep.sessions.load(ref);
-  for (let n = 0; n < SENT; n++) answers.push(await send(node, n));
-  await project(full, groupOf('sessions'), { from: 0, commits: (await commits()).slice(0, 500).map(followed) });
-  const rest = (await commits()).slice(500);
-  await project(full, groupOf('sessions'), {
-    from: (await commits())[499]?.position ?? 0,
-    commits: rest.map(followed),
-  });
-});
+  await writer.parts.loop.execute(writer.parts.sessions, ref, { actor: 'application:test', causation: 'open', decide });
+  await asleep.parts.sessions.load(ref);
+  for (let n = 0; n < SENT; n++) answers.push(await send(writer, n));
+  await pagesAreThere();
+}, 60_000);
 
 afterAll(async () => {
   await disposables.disposeAsync();
 });
 
+async function expectReplays(node: Node, which: readonly number[] = sample): Promise<void> {
+  const before = await newest();
+  for (const n of which) expect(await send(node, n), `command ${n}`).toEqual(answers[n]);
+  expect(await newest()).toBe(before);
+}
+
 describe('a command that is repeated', () => {
-  test('is answered as at first, however many came after it, and recorded once', async () => {
-    const node = newNode(full);
-    const before = (await commits()).length;
-    for (const n of [0, 1, 60, 119, 120, 500, SENT - 1])
-      expect(await send(node, n), `command ${n}`).toEqual(answers[n]);
-    expect((await commits()).length).toBe(before);
-    expect(before).toBe(SENT + 1);
+  test('is answered as at first, however many came after it, on a node that was just started', async () => {
+    const node = newNode();
+    await expectReplays(node);
+    expect((await segmentsOf(node)).map(({ level }) => level)).toEqual([2, 0]);
   });
 
   test('with another body is refused, however many came after it', async () => {
-    const node = newNode(full);
-    for (const n of [0, 60, SENT - 1]) {
+    const node = newNode();
+    for (const n of sample) {
       expect(await send(node, n, 'another'), `command ${n}`).toMatchObject({ code: 'idempotency_conflict' });
     }
   });
 
-  test('cannot be told from a new one while the read model is behind, and is not taken for one', async () => {
-    const node = newNode(behind);
-    await expect(send(node, 0)).rejects.toThrow(ReadStoreUnavailableError);
-    // What the fold still has needs no read model.
-    expect(await send(node, SENT - 1)).toEqual(answers[SENT - 1]);
+  test('on a node that has slept through thousands of others is recognised all the same', async () => {
+    await expectReplays(asleep);
   });
 
-  test('on a node that has slept through a thousand others is recognised all the same', async () => {
-    const before = (await commits()).length;
-    expect(await send(asleep, 0)).toEqual(answers[0]);
-    expect((await commits()).length).toBe(before);
+  test('is recognised when pages, all of them or some, or all snapshots too have been lost, which brings them back', async () => {
+    const pages = await keysOf('pages');
+    for (const lost of [pages.slice(0, 1), pages, [...pages, ...(await keysOf('snapshots'))]]) {
+      for (const key of lost) await bucket.remove(key);
+      await expectReplays(newNode());
+      await pagesAreThere();
+    }
+    const node = newNode();
+    await expectReplays(node);
+    // From the pages, not from the commits of their segments: a snapshot's rest, and each repetition's own commit.
+    expect(node.trips.reads).toBeLessThan(4 * sample.length);
   });
+
+  test('is answered 503, and not run again, while its page is read from the log', async () => {
+    for (const key of await keysOf('pages')) await bucket.remove(key);
+    const node = newNode({ recoverWithinMs: 0, prepares: false });
+    const before = await newest();
+    await expect(send(node, 0)).rejects.toThrow(LogUnavailableError);
+    await until('the page is there again', async () => await send(node, 0).catch(() => false));
+    expect(await send(node, 0)).toEqual(answers[0]);
+    expect(await newest()).toBe(before);
+  });
+
+  test('is recognised also where another history has left a page in the place of its own', async () => {
+    for (const key of await keysOf('pages')) {
+      const stored = await snapshots.get(key);
+      if (stored === null) continue;
+      const page = JSON.parse(stored.value) as { check: number; traces: string };
+      await snapshots.put(key, JSON.stringify({ ...page, check: page.check + 1, traces: '' }));
+    }
+    await expectReplays(newNode());
+  });
+});
+
+describe('a command with a new key', () => {
+  test('costs one read of each segment at most on a node that was just started, and none once it is warm', async () => {
+    const node = newNode({ prepares: false });
+    await node.parts.sessions.load(ref);
+    const begun = { ...node.trips };
+    await send(node, 'first');
+    const segments = (await segmentsOf(node)).length;
+    expect(node.trips.snapshots - begun.snapshots).toBeLessThanOrEqual(segments);
+    expect(node.trips.reads).toBe(begun.reads);
+    // Every page of both segments is met by now.
+    for (let n = 0; n < 30; n++) await send(node, `warming-${n}`);
+    const warm = { ...node.trips };
+    for (let n = 0; n < 100; n++) expect(await send(node, `new-${n}`)).toMatchObject({ kind: 'done' });
+    expect(node.trips).toEqual(warm);
+  });
+});
+
+test('what is stored of a session goes with it', async () => {
+  expect((await keysOf('pages')).length).toBeGreaterThan(0);
+  await bucket.erase(refKey(ref));
+  expect([...(await keysOf('pages')), ...(await keysOf('snapshots'))]).toEqual([]);
 });

@@ -5,14 +5,14 @@ import type { SessionEvent } from '../../domain/session/events.ts';
 import { decideFork, taken } from '../../domain/session/fork.ts';
 import { forkNamed } from '../../domain/session/fork-state.ts';
 import type { RecordPlace } from '../../domain/session/fork-state.ts';
-import { findReceipt, mayBeEvicted, receiptKey } from '../../domain/session/receipts.ts';
+import { findReceipt, mayHaveLeftSince, receiptKey } from '../../domain/session/receipts.ts';
 import type { OpenSession, SessionState } from '../../domain/session/state.ts';
 import { faultPoint } from '../../lib/fault-points.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
 import { settleFork } from './forks.ts';
 import type { ForkParts } from './forks.ts';
+import type { OlderReceipts } from './receipt-archive.ts';
 import { findOlder, used } from './send-command.ts';
-import type { OlderReceipts } from './send-command.ts';
 
 export interface ForkSessionParts extends ForkParts {
   readonly older: OlderReceipts;
@@ -85,9 +85,7 @@ function decide(
   if (first !== undefined) {
     return first.hash === input.bodyHash ? { kind: 'unchanged', reply: { recordedAt: first.position } } : used();
   }
-  if (state.receipts.evictedUpTo > lookedUpTo && mayBeEvicted(state.receipts, key)) {
-    return { kind: 'unchanged', reply: 'look again' };
-  }
+  if (mayHaveLeftSince(state.receipts, key, lookedUpTo)) return { kind: 'unchanged', reply: 'look again' };
   const decision = input.misplaced(state) ?? decideFork(state, { childId: input.childId, at: input.at, child });
   return decision.kind === 'rejected' ? decision : { ...decision, reply: 'new' };
 }

@@ -19,7 +19,7 @@ import type { ActionResultCommand, ApproveCommand, RespondCommand } from '../../
 import { decideCancel, decideMessage } from '../../domain/session/decide.ts';
 import type { CancelCommand, CommandReply, MessageCommand } from '../../domain/session/decide.ts';
 import type { SessionEvent } from '../../domain/session/events.ts';
-import { executorReceiptKey, findReceipt, mayBeEvicted, receiptKey } from '../../domain/session/receipts.ts';
+import { executorReceiptKey, findReceipt, mayHaveLeftSince, receiptKey } from '../../domain/session/receipts.ts';
 import type { Receipt } from '../../domain/session/receipts.ts';
 import type { OpenSession, SessionState } from '../../domain/session/state.ts';
 import type { TurnContext } from '../../domain/turn/draft.ts';
@@ -34,6 +34,7 @@ import { raiseBudget } from '../tenant/budgets.ts';
 import type { ChangeTenantParts } from '../tenant/change-tenant.ts';
 import { resolveParts } from './message-files.ts';
 import type { ResolvedParts, SentPart } from './message-files.ts';
+import type { OlderReceipts } from './receipt-archive.ts';
 import type { TurnPlace, TurnRunner } from './turn-runner.ts';
 import { usedAgents } from './used-agents.ts';
 
@@ -70,12 +71,6 @@ export interface CommandAccepted {
   readonly cursor: string;
   /** The first sender's, also when a repetition named another. */
   readonly requestId: string;
-}
-
-/** Receipts that have left the folded state, from the read model. */
-export interface OlderReceipts {
-  /** @throws when the read model is away or has not reached `upTo`: whether the key was used cannot be told then */
-  find(ref: AggregateRef, key: string, upTo: number): Promise<Receipt | null>;
 }
 
 export interface SendCommandParts extends ChangeTenantParts {
@@ -200,7 +195,7 @@ function decide(
       ? { kind: 'unchanged', reply: { turnId: first.turnId, claimed: false, first } }
       : used();
   // The look-up was made on an older fold, and receipts have left since: this key's may be one of them.
-  if (state.receipts.evictedUpTo > lookedUpTo && mayBeEvicted(state.receipts, key))
+  if (mayHaveLeftSince(state.receipts, key, lookedUpTo))
     return { kind: 'unchanged', reply: { turnId: null, claimed: false, first: null } };
   // A command that was accepted before is answered as it was, also when its files or agents have gone since.
   if (agents.kind === 'rejected') return agents;
@@ -248,7 +243,7 @@ function decideOther(
   }
 }
 
-/** Only a key that the session's filter does not rule out costs a look-up. */
+/** Looks among the receipts that the fold no longer has whole. A key that is new costs no round trip, as a rule. */
 export async function findOlder(
   parts: Pick<SendCommandParts, 'sessions' | 'older'>,
   { ref, outOfReach }: Pick<SendCommandInput, 'ref' | 'outOfReach'>,
@@ -256,10 +251,10 @@ export async function findOlder(
 ): Promise<{ receipt: Receipt | null; lookedUpTo: number }> {
   const { state } = await parts.sessions.load(ref);
   if (state.status === 'absent' || outOfReach(state, true) !== null) return { receipt: null, lookedUpTo: 0 };
-  const { evictedUpTo: lookedUpTo } = state.receipts;
-  if (findReceipt(state.receipts, key) !== undefined || !mayBeEvicted(state.receipts, key))
-    return { receipt: null, lookedUpTo };
-  return { receipt: await parts.older.find(ref, key, lookedUpTo), lookedUpTo };
+  const { receipts } = state;
+  const lookedUpTo = receipts.evictedUpTo;
+  if (findReceipt(receipts, key) !== undefined) return { receipt: null, lookedUpTo };
+  return { receipt: await parts.older.find(ref, receipts, key), lookedUpTo };
 }
 
 function accepted(

@@ -1,27 +1,42 @@
 import { expect, test } from 'vitest';
-import { addReceipt, emptyReceipts, findReceipt, mayBeEvicted, receiptKey, RECEIPTS_KEPT } from './receipts.ts';
+import { BASE_RECEIPTS, hashOfKey, receiptsOf } from './receipt-segments.ts';
+import {
+  addReceipt,
+  dueBase,
+  emptyReceipts,
+  findReceipt,
+  mayHaveLeftSince,
+  positionsLeft,
+  receiptKey,
+  RECEIPTS_KEPT,
+} from './receipts.ts';
 import type { Receipt, ReceiptBook } from './receipts.ts';
 
-const receipt = (n: number, key = receiptKey(null, `key-${n}`)): Receipt => ({
-  key,
+const keyOf = (n: number): string => receiptKey(null, `key-${n}`);
+const positionOf = (n: number): number => n * 3;
+
+const receipt = (n: number): Receipt => ({
+  key: keyOf(n),
   hash: `h${n}`,
   requestId: `r${n}`,
   turnId: null,
-  position: n * 3,
+  position: positionOf(n),
   index: 0,
 });
 
-function bookOf(count: number, keyOf = (n: number): string => receiptKey(null, `key-${n}`)): ReceiptBook {
+function bookOf(count: number, onEach?: (book: ReceiptBook, n: number) => void): ReceiptBook {
   let book = emptyReceipts;
-  for (let n = 1; n <= count; n++) book = addReceipt(book, receipt(n, keyOf(n)));
+  for (let n = 1; n <= count; n++) {
+    book = addReceipt(book, receipt(n));
+    onEach?.(book, n);
+  }
   return book;
 }
 
 test('a receipt is found whole, another key is not', () => {
   const book = bookOf(3);
-  expect(findReceipt(book, receiptKey(null, 'key-2'))).toEqual(receipt(2));
-  expect(findReceipt(book, receiptKey(null, 'key-4'))).toBeUndefined();
-  expect(mayBeEvicted(book, receiptKey(null, 'key-4'))).toBe(false);
+  expect(findReceipt(book, keyOf(2))).toEqual(receipt(2));
+  expect(findReceipt(book, keyOf(4))).toBeUndefined();
 });
 
 test('keys of different subjects, and of none, do not meet', () => {
@@ -29,49 +44,78 @@ test('keys of different subjects, and of none, do not meet', () => {
   expect(new Set(keys).size).toBe(keys.length);
 });
 
-test.each([999, 1_000, 1_001, 1_049, 1_050, 1_051, 1_100, 5_000])('of %i, the newest thousand are kept', (count) => {
+test.each([999, 1_000, 1_001, 1_049, 1_050, 1_051, 1_100, 4_000])('of %i, the newest thousand are kept', (count) => {
   const book = bookOf(count);
   for (let n = Math.max(1, count - RECEIPTS_KEPT + 1); n <= count; n++) {
-    expect(findReceipt(book, receiptKey(null, `key-${n}`))).toEqual(receipt(n));
+    expect(findReceipt(book, keyOf(n))).toEqual(receipt(n));
   }
   const kept = book.chunks.flat().length;
   expect(kept).toBeLessThanOrEqual(RECEIPTS_KEPT + 50);
-  // What is not kept is remembered, with the position up to which the read model has to be.
+  // Of what is not kept, it is known where it stands.
   for (let n = 1; n <= count - kept; n++) {
-    expect(findReceipt(book, receiptKey(null, `key-${n}`))).toBeUndefined();
-    expect(mayBeEvicted(book, receiptKey(null, `key-${n}`))).toBe(true);
+    expect(findReceipt(book, keyOf(n))).toBeUndefined();
+    expect(positionsLeft(book, hashOfKey(keyOf(n)))).toEqual([positionOf(n)]);
   }
-  expect(book.evictedUpTo).toBe((count - kept) * 3);
-  expect(book.evicted === null).toBe(count === kept);
+  expect(book.evictedUpTo).toBe(positionOf(count - kept));
 });
 
 test('adding leaves the book before as it was', () => {
-  const before = bookOf(1_050);
-  const copy = structuredClone(before);
-  addReceipt(before, receipt(1_051));
-  expect(before).toEqual(copy);
+  for (const count of [1_050, 5_050, 7_050]) {
+    const before = bookOf(count);
+    const copy = structuredClone(before);
+    addReceipt(before, receipt(count + 1));
+    expect(before).toEqual(copy);
+  }
 });
 
-test.each([
-  ['counted keys', (n: number) => `key-${n}`],
-  ['ULIDs of one second', (n: number) => `01arz3ndekt${n.toString(32).padStart(15, '0')}`],
-  [
-    'UUIDs',
-    (n: number) =>
-      `${(n * 2_654_435_761).toString(16).padStart(12, '0')}-4000-8000-${n.toString(16).padStart(12, '0')}`,
-  ],
-])('after 13,000 %s at most 3 of 100 new keys are taken for old ones', (_, name) => {
-  const kept = 1_050;
-  const book = bookOf(13_000 + kept, (n) => receiptKey('ada', name(n)));
-  let missed = 0;
-  for (let n = 1; n <= 13_000; n++) if (!mayBeEvicted(book, receiptKey('ada', name(n)))) missed++;
-  expect(missed).toBe(0);
-  let wrong = 0;
-  for (let n = 1; n <= 10_000; n++) if (mayBeEvicted(book, receiptKey('ada', name(100_000 + n)))) wrong++;
-  expect(wrong).toBeLessThan(300);
+test('every receipt is in the book or in exactly one segment, and was due before it was let go of', () => {
+  let due = 0;
+  bookOf(60_000, (book, n) => {
+    // As often as a snapshot is written.
+    if (n % 200 === 0) due = dueBase(book)?.at(-1)?.position ?? due;
+    if (n % 997 !== 0) return;
+    const kept = book.chunks.flat().length;
+    const left = book.left.reduce((sum, pairs) => sum + pairs.length / 2, 0);
+    const inSegments = book.segments.reduce((sum, segment) => sum + receiptsOf(segment), 0);
+    expect(kept + left + inSegments).toBe(n);
+    expect(left).toBeLessThanOrEqual(2 * BASE_RECEIPTS);
+    let next = 1;
+    for (const segment of book.segments) {
+      expect(segment.from).toBe(positionOf(next));
+      next += receiptsOf(segment);
+      expect(segment.upTo).toBe(positionOf(next - 1));
+    }
+    expect(book.segments.at(-1)?.upTo ?? 0).toBeLessThanOrEqual(due);
+    const levels = book.segments.map(({ level }) => level);
+    expect(levels).toEqual([...new Set(levels)].toSorted((a, b) => b - a));
+  });
+});
+
+test('a million commands leave a fold as small as six thousand do', () => {
+  const sizeOf = (book: ReceiptBook): number => JSON.stringify(book).length;
+  const sizes: number[] = [];
+  const book = bookOf(1_000_000, (at, n) => {
+    if (n === 6_000 || n % 250_000 === 0) sizes.push(sizeOf(at));
+  });
+  expect(book.segments.length).toBeLessThanOrEqual(10);
+  expect(Math.max(...sizes)).toBeLessThan(300_000);
+  expect(book.chunks.flat().length + book.left.flat().length / 2).toBeLessThan(RECEIPTS_KEPT + 50 + 2 * BASE_RECEIPTS + 50);
+});
+
+test('whether a receipt has left since a look-up: exact while the book knows, yes when it no longer does', () => {
+  const before = bookOf(1_100);
+  const upTo = before.evictedUpTo;
+  const after = bookOf(1_300);
+  expect(mayHaveLeftSince(before, keyOf(1), upTo)).toBe(false);
+  const left = upTo / 3 + 1;
+  expect(mayHaveLeftSince(after, keyOf(left), upTo)).toBe(true);
+  expect(mayHaveLeftSince(after, keyOf(left - 1), upTo)).toBe(false);
+  expect(mayHaveLeftSince(after, keyOf(2_000), upTo)).toBe(false);
+  expect(mayHaveLeftSince(bookOf(9_000), keyOf(20_000), upTo)).toBe(true);
 });
 
 test('survives a snapshot', () => {
-  const book = bookOf(1_500);
+  const book = bookOf(7_500);
+  expect(book.segments.length).toBeGreaterThan(0);
   expect(JSON.parse(JSON.stringify(book))).toEqual(book);
 });

@@ -1,7 +1,11 @@
+import { BASE_RECEIPTS, hashOfKey, nextSegment } from './receipt-segments.ts';
+import type { Segment, Trace } from './receipt-segments.ts';
+
 /**
- * What earlier commands of a session were answered, by idempotency key. The newest thousand are kept whole; of older
- * ones a Bloom filter remembers that they were there, so that only a command whose key may be among them asks the read
- * model (design, section 3). Chunks keep `evolve` pure and cheap: adding copies at most one chunk, not a thousand entries.
+ * What earlier commands of a session were answered, by idempotency key. The newest thousand are kept whole. Of those
+ * before, the book knows the hash of the key and the position, by which the log has the rest: of the newest here, of all
+ * others in segments that lie outside the fold, so that neither its size nor what a command costs grows with the history.
+ * Chunks keep `evolve` pure and cheap: adding copies at most one chunk, not a thousand entries.
  */
 export interface Receipt {
   /** Who sent it and its idempotencyKey, see `receiptKey`. */
@@ -17,19 +21,19 @@ export interface Receipt {
 
 export interface ReceiptBook {
   readonly chunks: readonly (readonly Receipt[])[];
-  /** Bloom filter over the keys that left the chunks, 32-bit words; null while none has. */
-  readonly evicted: readonly number[] | null;
-  /** Position of the newest receipt that left; 0 while none has. */
+  /** Of receipts that left the chunks, in their order, as many in each list: `[hash, position, hash, position, …]`. */
+  readonly left: readonly (readonly number[])[];
+  /** Where those before `left` are, the oldest first. */
+  readonly segments: readonly Segment[];
+  /** Position of the newest receipt that left the chunks; 0 while none has. */
   readonly evictedUpTo: number;
 }
 
 export const RECEIPTS_KEPT = 1000;
 const CHUNK = 50;
-/** 64 KiB: of a session's keys, 1 in 200 is suspected wrongly at 50,000 commands, 1 in 10 at 100,000. */
-const BLOOM_WORDS = 16_384;
-const BLOOM_HASHES = 6;
+const BASE_CHUNKS = BASE_RECEIPTS / CHUNK;
 
-export const emptyReceipts: ReceiptBook = { chunks: [], evicted: null, evictedUpTo: 0 };
+export const emptyReceipts: ReceiptBook = { chunks: [], left: [], segments: [], evictedUpTo: 0 };
 
 /** One key space for each subject, and one for the credential that acts for nobody (wire contract, section 6). */
 export function receiptKey(subject: string | null, idempotencyKey: string): string {
@@ -48,13 +52,6 @@ export function findReceipt(book: ReceiptBook, key: string): Receipt | undefined
   return undefined;
 }
 
-/** Whether the key may belong to a receipt that is no longer kept: false is certain, true is not. */
-export function mayBeEvicted(book: ReceiptBook, key: string): boolean {
-  if (book.evicted === null) return false;
-  const words = book.evicted;
-  return bits(key).every((bit) => ((words[bit >>> 5] ?? 0) & (1 << (bit & 31))) !== 0);
-}
-
 export function addReceipt(book: ReceiptBook, receipt: Receipt): ReceiptBook {
   const last = book.chunks.at(-1);
   if (last !== undefined && last.length < CHUNK) {
@@ -63,23 +60,44 @@ export function addReceipt(book: ReceiptBook, receipt: Receipt): ReceiptBook {
   const chunks = [...book.chunks, [receipt]];
   if (chunks.length * CHUNK <= RECEIPTS_KEPT + CHUNK) return { ...book, chunks };
   const [oldest = [], ...kept] = chunks;
-  const words = [...(book.evicted ?? Array.from({ length: BLOOM_WORDS }, () => 0))];
-  for (const gone of oldest) {
-    for (const bit of bits(gone.key)) words[bit >>> 5] = ((words[bit >>> 5] ?? 0) | (1 << (bit & 31))) >>> 0;
+  const left = [...book.left, oldest.flatMap(({ key, position }) => [hashOfKey(key), position])];
+  const evictedUpTo = oldest.at(-1)?.position ?? book.evictedUpTo;
+  const next = { ...book, chunks: kept, left, evictedUpTo };
+  // Twice the base: while the fold still has it, whoever writes snapshots brings it to where it will be looked for.
+  return left.length > 2 * BASE_CHUNKS ? sealed(next) : next;
+}
+
+function sealed(book: ReceiptBook): ReceiptBook {
+  const base = dueBase(book) ?? [];
+  const { made, replaced } = nextSegment(book.segments, base);
+  const segments = [...book.segments.slice(0, book.segments.length - replaced.length), made];
+  return { ...book, left: book.left.slice(BASE_CHUNKS), segments };
+}
+
+/** What the book lets go of next, once there is enough of it; null before that. */
+export function dueBase({ left }: ReceiptBook): Trace[] | null {
+  return left.length < BASE_CHUNKS ? null : left.slice(0, BASE_CHUNKS).flatMap(tracesIn);
+}
+
+function tracesIn(pairs: readonly number[]): Trace[] {
+  return Array.from({ length: pairs.length / 2 }, (_, n) => ({
+    hash: pairs[2 * n] ?? 0,
+    position: pairs[2 * n + 1] ?? 0,
+  }));
+}
+
+/** Positions of receipts with this hash that left and that the book itself still knows. */
+export function positionsLeft({ left }: ReceiptBook, hash: number): number[] {
+  const found: number[] = [];
+  for (const pairs of left) {
+    for (let i = 0; i < pairs.length; i += 2) if (pairs[i] === hash) found.push(pairs[i + 1] ?? 0);
   }
-  return { chunks: kept, evicted: words, evictedUpTo: oldest.at(-1)?.position ?? book.evictedUpTo };
+  return found;
 }
 
-/** Double hashing over two FNV-1a runs: no cryptography is needed, a false positive costs one look-up. */
-function bits(key: string): number[] {
-  const a = fnv1a(key, 0x811c9dc5);
-  const b = fnv1a(key, 0x01000193) | 1;
-  return Array.from({ length: BLOOM_HASHES }, (_, i) => ((a + Math.imul(i, b)) >>> 0) % (BLOOM_WORDS * 32));
-}
-
-function fnv1a(text: string, seed: number): number {
-  let hash = seed;
-  for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193);
-  hash ^= hash >>> 15;
-  return hash >>> 0;
+/** Whether the key's receipt may be one that left after a position: false is certain. */
+export function mayHaveLeftSince(book: ReceiptBook, key: string, position: number): boolean {
+  if (book.evictedUpTo <= position) return false;
+  if ((book.segments.at(-1)?.upTo ?? 0) > position) return true;
+  return positionsLeft(book, hashOfKey(key)).some((left) => left > position);
 }

@@ -2,7 +2,6 @@ import { sql } from 'slonik';
 import type { DatabasePool, FragmentSqlToken } from 'slonik';
 import { z } from 'zod';
 import { toCanonical } from '../../domain/session/canonical.ts';
-import type { Receipt } from '../../domain/session/receipts.ts';
 import type { CommitPage, EventStore } from '../../streams/event-store.ts';
 import type { StoredCommit } from '../../streams/commit.ts';
 import type { InheritedPart } from '../../streams/cursor.ts';
@@ -78,14 +77,12 @@ export interface SessionQueries {
   ): Promise<{ readonly calls: readonly ModelCallView[]; readonly asOf: string }>;
   /** Sessions of a tenant that have a turn; at most 1,000. As fresh as the rows are. */
   active(tenant: string): Promise<readonly string[]>;
-  findReceipt(ref: AggregateRef, key: string, upTo: number): Promise<Receipt | null>;
 }
 
 const sessionRow = z.object({ doc: z.custom<SessionView>().nullable(), reached: z.int().nullable() });
 const listRow = z.object({ doc: z.custom<SessionView>() });
 const callRow = z.object({ doc: z.custom<ModelCallView>() });
 const idRow = z.object({ id: z.string() });
-const receiptRow = z.object({ doc: z.custom<Receipt>() });
 const historyRow = z.object({
   event_id: z.string(),
   turn_id: z.string().nullable(),
@@ -137,14 +134,6 @@ export function sessionQueries(parts: Parts): SessionQueries {
           await pool.anyFirst(sql.type(idRow)`
             select id from sessions.session where tenant = ${tenant} and status <> 'idle' order by id limit 1000`),
       ),
-    findReceipt: async (ref, key, upTo) =>
-      await reading(async () => {
-        if ((await readCheckpoint(pool, 'sessions', store.shardOf(ref))) < upTo) {
-          throw new ReadStoreUnavailableError('the read models are behind the log');
-        }
-        return await pool.maybeOneFirst(sql.type(receiptRow)`
-          select doc from sessions.receipt where tenant = ${ref.tenant} and session_id = ${ref.id} and id = ${key}`);
-      }),
   };
 }
 
