@@ -1,8 +1,10 @@
 import { delay } from '../lib/backoff.ts';
-import { pingReadStore } from '../projections/read-store/pool.ts';
+import { countParked } from '../projections/checkpoint.ts';
+import { isGone, pingReadStore } from '../projections/read-store/pool.ts';
 import type { ReadStore } from '../projections/read-store/pool.ts';
 import type { ObjectStore } from '../drivers/objects/port.ts';
 import type { Check, Checks } from '../http/routes/host.ts';
+import { PROJECTIONS } from './projectors.ts';
 
 export interface CheckedParts {
   readonly pool: ReadStore;
@@ -17,8 +19,10 @@ const WITHIN_MS = 2_000;
 
 /** Readiness: each dependency is asked, within a bound. Details are our own words: never an address or a secret. */
 export async function readiness({ pool, objects, streams, engine }: CheckedParts): Promise<Checks> {
-  const database = async (): Promise<void> => {
-    await pingReadStore(pool);
+  const database = async (): Promise<string | undefined> => {
+    const parked = await parkedIn(pool);
+    // No reason to send requests elsewhere: every node reads the same rows.
+    return parked === 0 ? undefined : `read models lack ${parked} parked commits, which could not be projected`;
   };
   const [databaseCheck, engineCheck, streamsCheck, objectsCheck] = await Promise.all([
     check(database, 'the relational database does not answer'),
@@ -29,14 +33,27 @@ export async function readiness({ pool, objects, streams, engine }: CheckedParts
   return { database: databaseCheck, engine: engineCheck, streams: streamsCheck, objects: objectsCheck };
 }
 
-async function check(probe: () => Promise<void>, detail: string): Promise<Check> {
+async function parkedIn(pool: ReadStore): Promise<number> {
+  try {
+    return await countParked(pool, PROJECTIONS);
+  } catch (error) {
+    // A database that has just been made again answers, and is being filled.
+    if (!isGone(error)) throw error;
+    await pingReadStore(pool);
+    return 0;
+  }
+}
+
+/** What the probe resolves to is shown beside `ok`. */
+async function check(probe: () => Promise<string | undefined | void>, failed: string): Promise<Check> {
   const settled = new AbortController();
-  const late = delay(WITHIN_MS, settled.signal).then(() => false);
+  const refusal: Check = { ok: false, detail: failed };
+  const late = delay(WITHIN_MS, settled.signal).then(() => refusal);
   const answered = probe().then(
-    () => true,
-    () => false,
+    (detail): Check => (detail === undefined ? { ok: true } : { ok: true, detail: String(detail) }),
+    () => refusal,
   );
-  const ok = await Promise.race([answered, late]);
+  const found = await Promise.race([answered, late]);
   settled.abort();
-  return ok ? { ok } : { ok, detail };
+  return found;
 }

@@ -356,7 +356,7 @@ async function statusParts(
     version: await version(),
     nodes: () => registry.nodes,
     totals: async () => await tenantQueries(pool).totals(),
-    projections: async () => (await lags()).map(({ parked: _parked, ...lag }) => lag),
+    projections: lags,
     shutDown: options.shutDown,
   };
 }

@@ -47,6 +47,17 @@ export async function readCheckpoints(
   return await connection.any(sql.type(row)`${sql.join(ofGroups, sql.fragment` union all `)}`);
 }
 
+/** How many commits the groups have parked, together. */
+export async function countParked(
+  connection: CommonQueryMethods,
+  groups: readonly ProjectionGroup[],
+): Promise<number> {
+  const counts = groups.map(({ name }) => sql.fragment`(select count(*) from ${sql.identifier([name, 'parked'])})`);
+  return await connection.oneFirst(
+    sql.type(z.object({ parked: z.int() }))`select (${sql.join(counts, sql.fragment` + `)})::int as parked`,
+  );
+}
+
 /**
  * Moves a checkpoint inside the transaction that writes the rows. The previous position is the fence: of two projectors
  * that read the same commits, one finds it moved and loses its transaction.

@@ -9,6 +9,8 @@ export interface ProjectionGroup {
   readonly kinds: readonly AggregateKind[];
   /** Tables that a rebuild makes anew; an audit compares them row for row. */
   readonly tables: readonly string[];
+  /** The tables in which an aggregate of a kind has rows, with the column that names it beside `tenant`. */
+  readonly rowsOf: Readonly<Partial<Record<AggregateKind, readonly (readonly [table: string, column: string])[]>>>;
   /**
    * Applies commits in their order, in a constant number of statements. Applying the same commits again must leave the
    * same rows.

@@ -8,8 +8,8 @@ import { OutageLog } from '../lib/outage-log.ts';
 import type { StoredCommit } from '../streams/commit.ts';
 import type { CommitSource, FollowedCommit } from '../streams/event-store.ts';
 import { subjectOf } from '../streams/subjects.ts';
-import { storableText } from './documents.ts';
 import { FencedError, holdGroup, moveCheckpoint, readCheckpoint } from './checkpoint.ts';
+import { park as noteParked, retryParked } from './parked.ts';
 import type { ProjectionGroup } from './projection.ts';
 import { isGone, isUnavailable } from './read-store/pool.ts';
 
@@ -114,6 +114,8 @@ export class Projector {
     this.#position = await readCheckpoint(connection, group.name, shard);
     const options = { shard, kinds: group.kinds, after: this.#position, signal, buffer: BATCH_MAX };
     this.#report();
+    const mended = await retryParked(connection, { ...this.#options, position: this.#position });
+    if (mended > 0) this.#report();
     for await (const batch of source.follow(options)) {
       this.#position = await applyBatch(connection, {
         ...this.#options,
@@ -185,16 +187,13 @@ async function applyTogether(connection: WriteConnection, options: BatchOptions)
 async function park(connection: WriteConnection, options: BatchOptions, error: unknown): Promise<number> {
   const { schema, shard, from, batch, logger } = options;
   const [followed] = batch;
+  if (followed === undefined) return from;
   const position = positionOf(followed) ?? from;
-  const subject =
-    followed === undefined ? '' : subjectOf(followed.kind === 'commit' ? followed.stored.ref : followed.ref);
-  const reason = error instanceof Error ? error.message : String(error);
+  const subject = subjectOf(followed.kind === 'commit' ? followed.stored.ref : followed.ref);
   await connection.transaction(async (transaction: DatabaseTransactionConnection) => {
     await holdGroup(transaction, schema, 'shared');
     await moveCheckpoint(transaction, schema, { shard, from, to: position });
-    await transaction.query(sql.unsafe`
-      insert into ${sql.identifier([schema, 'parked'])} (shard, position, subject, error)
-      values (${shard}, ${position}, ${subject}, ${storableText(reason.slice(0, 2_000))}) on conflict do nothing`);
+    await noteParked(transaction, schema, { shard, followed, error });
   });
   // Not before: the transaction may find that another projector has applied this commit, and then nothing is wrong with it.
   logger.error({ err: error, schema, shard, position, subject }, 'ALARM: a commit cannot be projected and is parked');

@@ -121,6 +121,13 @@ export interface CommitSource {
   newest(shard: number, kinds: readonly AggregateRef['kind'][] | 'all'): Promise<number>;
   /** When the first commit of these kinds after a position was stored, ms since the epoch; null when there is none. */
   timeAfter(shard: number, kinds: readonly AggregateRef['kind'][], position: number): Promise<number | null>;
+  /**
+   * The commits of one aggregate up to a position, in their order and all of them, in batches; also those that cannot be
+   * decoded. Ends with the last one. @throws LogUnavailableError
+   */
+  commitsOf(ref: AggregateRef, shard: number, upTo: number): AsyncIterable<readonly FollowedCommit[]>;
+  /** The commit of an aggregate at a position; null: it is not there any more. @throws LogUnavailableError */
+  commitAt(ref: AggregateRef, shard: number, position: number): Promise<FollowedCommit | null>;
   /** How many streams there are. */
   readonly shards: number;
 }

@@ -1,7 +1,7 @@
 import { backoffMs, delay } from '../lib/backoff.ts';
 import type { CommitSource, FollowedCommit, FollowOptions, LiveCommit, LiveFeed } from './event-store.ts';
 import { ErasedCommitError } from './sealed-codec.ts';
-import type { AggregateKind } from './subjects.ts';
+import type { AggregateKind, AggregateRef } from './subjects.ts';
 
 /** Commits that may wait for one follower before it reads from the log instead. */
 const WAITING_MAX = 5_000;
@@ -33,6 +33,14 @@ export class LiveCommitSource implements CommitSource {
 
   async timeAfter(shard: number, kinds: readonly AggregateKind[], position: number): Promise<number | null> {
     return await this.#log.timeAfter(shard, kinds, position);
+  }
+
+  commitsOf(ref: AggregateRef, shard: number, upTo: number): AsyncIterable<readonly FollowedCommit[]> {
+    return this.#log.commitsOf(ref, shard, upTo);
+  }
+
+  async commitAt(ref: AggregateRef, shard: number, position: number): Promise<FollowedCommit | null> {
+    return await this.#log.commitAt(ref, shard, position);
   }
 
   async *follow(options: FollowOptions): AsyncGenerator<readonly FollowedCommit[]> {

@@ -205,7 +205,9 @@ describe('the dispatcher', () => {
     };
     const newest: CommitSource['newest'] = async (...args) => await source.newest(...args);
     const timeAfter: CommitSource['timeAfter'] = async (...args) => await source.timeAfter(...args);
-    return { starts, source: { shards: 1, newest, timeAfter, follow } };
+    const commitsOf: CommitSource['commitsOf'] = (...args) => source.commitsOf(...args);
+    const commitAt: CommitSource['commitAt'] = async (...args) => await source.commitAt(...args);
+    return { starts, source: { shards: 1, newest, timeAfter, commitsOf, commitAt, follow } };
   }
 
   test('that starts again reads on from its checkpoint, and knows the turns that were open there', async () => {

@@ -79,7 +79,6 @@ export class ReceiptArchive implements OlderReceipts {
   }
 
   async find(ref: AggregateRef, book: ReceiptBook, key: string): Promise<Receipt | null> {
-    if (book.evictedUpTo === 0) return null;
     const hash = hashOfKey(key);
     const found = await Promise.all(
       book.segments.map(async (segment) => await this.#positions(ref, segment, hash)),

@@ -253,7 +253,7 @@ export async function findOlder(
   if (state.status === 'absent' || outOfReach(state, true) !== null) return { receipt: null, lookedUpTo: 0 };
   const { receipts } = state;
   const lookedUpTo = receipts.evictedUpTo;
-  if (findReceipt(receipts, key) !== undefined) return { receipt: null, lookedUpTo };
+  if (lookedUpTo === 0 || findReceipt(receipts, key) !== undefined) return { receipt: null, lookedUpTo };
   return { receipt: await parts.older.find(ref, receipts, key), lookedUpTo };
 }
 

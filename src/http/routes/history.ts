@@ -11,7 +11,7 @@ import { ListRequest } from '../list-request.ts';
 import type { EventStreams } from '../sse.ts';
 import { recordText } from '../wire/records.ts';
 import * as wire from '../wire/schemas.ts';
-import { reachableSession, sessionRef } from './sessions.ts';
+import { passedSession, sessionRef } from './sessions.ts';
 import type { SessionAccess } from '../session-access.ts';
 
 export interface HistoryRouteParts {
@@ -32,7 +32,7 @@ export function historyRoutes({ queries, access, streams }: HistoryRouteParts): 
         const ref = sessionRef(caller, request.params.sessionId);
         const { cursor, limit, agent = null, order } = request.query;
         const from = cursor === undefined ? null : placeOf(ref, cursor);
-        const view = await reachableSession(queries, ref, caller);
+        const view = await passedSession(queries, ref, caller);
         if (from !== null) refuseEarlier(from, view);
         const page = await readThrough(queries, { ref, session: view }, { order, limit, from, agent });
         const end = page.examined === null ? (cursor ?? null) : encodeCursor(ref, page.examined);
@@ -67,7 +67,7 @@ export function historyRoutes({ queries, access, streams }: HistoryRouteParts): 
         const caller = callerOf(request);
         const ref = sessionRef(caller, request.params.sessionId);
         const { turnId = null } = request.query;
-        const view = await reachableSession(queries, ref, caller);
+        const view = await passedSession(queries, ref, caller);
         const scope = `calls/model ${ref.tenant} ${ref.id} ${view.createdPosition} ${turnId ?? ''}`;
         const list = new ListRequest(scope, request.query, 2);
         const { calls, asOf } = await queries.calls(ref, { limit: list.wanted, turnId, after: list.afterPlace });

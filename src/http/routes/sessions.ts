@@ -162,3 +162,12 @@ export async function reachableSession(
   const view = await queries.get(ref, caller.subject);
   return withinReach(caller, view);
 }
+
+/** As `reachableSession`, for a route that does not show the session itself. */
+export async function passedSession(
+  queries: Pick<SessionQueries, 'reach'>,
+  ref: AggregateRef,
+  caller: Caller,
+): Promise<SessionView> {
+  return withinReach(caller, await queries.reach(ref, caller.subject));
+}

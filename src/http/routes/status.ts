@@ -23,6 +23,8 @@ export interface ProjectionStatus {
   readonly position: number;
   readonly lagEvents: number;
   readonly lagMs: number;
+  /** Commits that could not be projected. */
+  readonly parked: number;
 }
 
 export interface StatusRouteParts extends HostRouteParts {

@@ -9,7 +9,7 @@ import { ListRequest } from '../list-request.ts';
 import { ProblemError } from '../problem.ts';
 import { sessionPath } from '../wire/schemas.ts';
 import * as wire from '../wire/usage.ts';
-import { reachableSession, sessionRef } from './sessions.ts';
+import { passedSession, sessionRef } from './sessions.ts';
 
 export interface UsageRouteParts {
   readonly queries: SessionQueries;
@@ -32,9 +32,10 @@ export function usageRoutes({ queries, usage, clock }: UsageRouteParts): Fastify
       async (request) => {
         const caller = callerOf(request);
         const ref = sessionRef(caller, request.params.sessionId);
-        await reachableSession(queries, ref, caller);
+        await passedSession(queries, ref, caller);
         const asOf = timestamp(clock());
-        return { ...(await usage.session(ref, request.query.turnId ?? null)), asOf };
+        const { completeTo, ...total } = await usage.session(ref, request.query.turnId ?? null);
+        return { ...total, asOf: completeTo ?? asOf };
       },
     );
     app.get(
@@ -53,7 +54,7 @@ export function usageRoutes({ queries, usage, clock }: UsageRouteParts): Fastify
         const range = { from, to, groupBy, limit: list.wanted, after: list.after?.[0] ?? null };
         const report = await usage.tenant(tenantId, range);
         const { entries: groups, nextCursor } = list.page(report.groups, ({ key }) => [key]);
-        return { from, to, groups, total: report.total, nextCursor, asOf };
+        return { from, to, groups, total: report.total, nextCursor, asOf: report.completeTo ?? asOf };
       },
     );
     await Promise.resolve();

@@ -97,7 +97,14 @@ export const hostStatus = z.object({
   activeTurns: z.int(),
   pendingActions: z.int(),
   projections: z.array(
-    z.object({ name: z.string(), shard: z.int(), position: z.int(), lagEvents: z.int(), lagMs: z.int() }),
+    z.object({
+      name: z.string(),
+      shard: z.int(),
+      position: z.int(),
+      lagEvents: z.int(),
+      lagMs: z.int(),
+      parked: z.int(),
+    }),
   ),
 });
 export const shuttingDown = z.object({ status: z.literal('shutting_down') });

@@ -84,6 +84,17 @@ export const sessionsProjection: ProjectionGroup = {
   name: 'sessions',
   kinds: ['session'],
   tables: ['session', 'history', 'turn', 'model_call', 'receipt', 'action', 'interaction'],
+  rowsOf: {
+    session: [
+      ['session', 'id'],
+      ['history', 'session_id'],
+      ['turn', 'session_id'],
+      ['model_call', 'session_id'],
+      ['receipt', 'session_id'],
+      ['action', 'session_id'],
+      ['interaction', 'session_id'],
+    ],
+  },
   apply: async (transaction, schema, commits) => {
     const batch = new SessionBatch(schema);
     for (const commit of commits) batch.want(commit);

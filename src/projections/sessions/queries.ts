@@ -6,11 +6,13 @@ import type { CommitPage, EventStore } from '../../streams/event-store.ts';
 import type { StoredCommit } from '../../streams/commit.ts';
 import type { InheritedPart } from '../../streams/cursor.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
-import { readCheckpoint } from '../checkpoint.ts';
 import type { ProjectionProgress } from '../progress.ts';
 import { reading } from '../read-store/pool.ts';
 import { ReadStoreUnavailableError } from '../unavailable.ts';
-import { agentOf, placedEvents, evolveSessionView } from './views.ts';
+import { callsOf, decodable, parkedPositions, readParked, readReached, withLacking } from './parked.ts';
+import type { Lacking, ParkedCommit } from './parked.ts';
+import { isWithin } from './places.ts';
+import { agentOf, evolveSessionView, placedEvents } from './views.ts';
 import type { ModelCallView, SessionView } from './views.ts';
 
 /** One record of the canonical history; `payload` is JSON text. */
@@ -63,6 +65,8 @@ export interface SessionQueries {
    * Subject null: of any.
    */
   get(ref: AggregateRef, subject: string | null): Promise<SessionView | null>;
+  /** As `get`, for whoever only goes through the session to its records: a commit that cannot be shown is no obstacle. */
+  reach(ref: AggregateRef, subject: string | null): Promise<SessionView | null>;
   list(
     tenant: string,
     filter: SessionFilter,
@@ -79,7 +83,11 @@ export interface SessionQueries {
   active(tenant: string): Promise<readonly string[]>;
 }
 
-const sessionRow = z.object({ doc: z.custom<SessionView>().nullable(), reached: z.int().nullable() });
+const sessionRow = z.object({
+  doc: z.custom<SessionView>().nullable(),
+  reached: z.int().nullable(),
+  parked: z.array(z.int()),
+});
 const listRow = z.object({ doc: z.custom<SessionView>() });
 const callRow = z.object({ doc: z.custom<ModelCallView>() });
 const idRow = z.object({ id: z.string() });
@@ -107,7 +115,8 @@ interface Parts {
 export function sessionQueries(parts: Parts): SessionQueries {
   const { pool, store, progress } = parts;
   return {
-    get: async (ref, subject) => await getSession(parts, ref, subject),
+    get: async (ref, subject) => await getSession(parts, ref, { subject, mayLack: false }),
+    reach: async (ref, subject) => await getSession(parts, ref, { subject, mayLack: true }),
     list: async (tenant, filter, page) => await listSessions(pool, tenant, { ...filter, ...page }),
     history: async (ref, request) => await readHistory(parts, ref, request),
     calls: async (ref, { limit, turnId, after }) => {
@@ -116,6 +125,11 @@ export function sessionQueries(parts: Parts): SessionQueries {
       const asOf = new Date().toISOString();
       if (!(await progress.reach('sessions', shard, head)))
         throw new ReadStoreUnavailableError('the read models are behind the log');
+      const { parked } = await readReached(pool, ref, shard);
+      if (parked.length > 0) {
+        const commits = await topUp(store, ref, { after: 0, atLeast: head });
+        return { calls: callsOf(commits, { limit, turnId, from: after }), asOf };
+      }
       const turn = turnId === null ? sql.fragment`true` : sql.fragment`turn_id = ${turnId}`;
       const from =
         after === null ? sql.fragment`true` : sql.fragment`(position, index) > (${after.position}, ${after.index})`;
@@ -140,7 +154,7 @@ export function sessionQueries(parts: Parts): SessionQueries {
 async function getSession(
   { pool, store, progress }: Parts,
   ref: AggregateRef,
-  subject: string | null,
+  { subject, mayLack }: { readonly subject: string | null; readonly mayLack: boolean },
 ): Promise<SessionView | null> {
   const shard = store.shardOf(ref);
   const head = await store.head(ref);
@@ -150,17 +164,37 @@ async function getSession(
     async () =>
       await pool.one(sql.type(sessionRow)`
       select (select doc from sessions.session where tenant = ${ref.tenant} and id = ${ref.id} and ${whose}) as doc,
-             (select position from sessions.checkpoint where shard = ${shard}) as reached`),
+             (select position from sessions.checkpoint where shard = ${shard}) as reached,
+             ${parkedPositions(ref, shard)} as parked`),
   );
   progress.reached({ group: 'sessions', shard, position: found.reached ?? 0 });
-  let view = found.doc ?? undefined;
-  if ((found.reached ?? 0) >= head) return view ?? null;
-  for (const commit of await topUp(store, ref, { after: found.reached ?? 0, atLeast: head })) {
-    for (const { event, place } of placedEvents(commit))
-      view = evolveSessionView(view, event, { ...place, id: ref.id });
-  }
+  const view = await sessionView(store, ref, { ...found, head, mayLack });
   // The rows were asked whose it is; a session that only the log has so far was not.
   return view !== undefined && (subject === null || view.subject === subject) ? view : null;
+}
+
+/** The row with what came after it; the whole of it from the log where the row lacks a commit. */
+async function sessionView(
+  store: EventStore,
+  ref: AggregateRef,
+  row: z.infer<typeof sessionRow> & { readonly head: number; readonly mayLack: boolean },
+): Promise<SessionView | undefined> {
+  const viewFrom = async (first: SessionView | undefined, after: number): Promise<SessionView | undefined> => {
+    let view = first;
+    if (after >= row.head) return view;
+    for (const commit of await topUp(store, ref, { after, atLeast: row.head })) {
+      for (const { event, place } of placedEvents(commit))
+        view = evolveSessionView(view, event, { ...place, id: ref.id });
+    }
+    return view;
+  };
+  if (row.parked.length === 0) return await viewFrom(row.doc ?? undefined, row.reached ?? 0);
+  try {
+    return await viewFrom(undefined, 0);
+  } catch (error) {
+    if (!row.mayLack || row.doc === null || !(error instanceof ReadStoreUnavailableError)) throw error;
+    return row.doc;
+  }
 }
 
 async function topUp(
@@ -172,7 +206,9 @@ async function topUp(
   let page: CommitPage;
   let { after } = range;
   do {
-    page = await store.read(ref, { after, limit: TOP_UP_BATCH, atLeast: range.atLeast });
+    page = await decodable(
+      async () => await store.read(ref, { after, limit: TOP_UP_BATCH, atLeast: range.atLeast }),
+    );
     commits.push(...page.commits);
     after = page.commits.at(-1)?.position ?? after;
     if (commits.length > TOP_UP_MAX) throw new ReadStoreUnavailableError('the read models are too far behind the log');
@@ -220,7 +256,7 @@ async function readHistory(
 ): Promise<HistoryPage> {
   const shard = store.shardOf(ref);
   const head = await neededOf(store, ref, request);
-  const reached = await reading(async () => await readCheckpoint(pool, 'sessions', shard));
+  const { reached, parked } = await readReached(pool, ref, shard);
   progress.reached({ group: 'sessions', shard, position: reached });
   const unread = head > reached ? await topUp(store, ref, { after: reached, atLeast: head }) : [];
   // The session was deleted and opened again since: what the rows still have belongs to the one before.
@@ -228,6 +264,7 @@ async function readHistory(
   const ahead = aheadRecords(unread.slice(deletedAt + 1));
   const inRows = deletedAt >= 0 ? 0 : reached;
   const fromLog = ahead.filter((one) => isWithin(one.record, request) && isOf(one, request.agent));
+  const lacking = lackingOf(await readParked(store, ref, parked), request);
   // One more than asked for tells whether there is more; one of the newest tells what a filter has dropped.
   const wanted = request.limit + 1;
   const newerFirst = request.order === 'desc';
@@ -235,8 +272,12 @@ async function readHistory(
   const rows =
     newerFirst && inOrder.length >= wanted
       ? []
-      : await historyRows(pool, ref, { ...request, limit: wanted - (newerFirst ? inOrder.length : 0), upTo: inRows });
-  const records = newerFirst ? [...inOrder, ...rows] : [...rows, ...inOrder];
+      : await historyRows(pool, ref, {
+          ...{ ...request, limit: wanted - (newerFirst ? inOrder.length : 0) },
+          ...{ upTo: inRows, since: lacking.deletedAt },
+        });
+  const found = newerFirst ? [...inOrder, ...rows] : [...rows, ...inOrder];
+  const records = deletedAt >= 0 ? found : withLacking(found, lacking, request);
   const page = records.slice(0, request.limit);
   if (records.length > request.limit) return { records: page, examined: page.at(-1) ?? null, hasMore: true };
   if (request.agent === null) return { records: page, examined: page.at(-1) ?? null, hasMore: false };
@@ -262,8 +303,20 @@ async function endOf(
   const newest = ahead.at(-1)?.record;
   if (order === 'asc' && newest !== undefined) return newest;
   const outermost = { order: order === 'asc' ? 'desc' : 'asc', limit: 1, from: null, agent: null } as const;
-  const [row] = await historyRows(pool, ref, { ...outermost, upTo: reached });
+  const [row] = await historyRows(pool, ref, { ...outermost, upTo: reached, since: 0 });
   return row ?? ahead[0]?.record ?? null;
+}
+
+/** What the rows lack of a session because it could not be projected. */
+function lackingOf(commits: readonly ParkedCommit[], request: HistoryRequest): Lacking<HistoryRecord> {
+  const stored = commits.flatMap((one) => (one.stored === null ? [] : [one.stored]));
+  const deleted = stored.findLast(({ commit }) => commit.events.some(({ type }) => type === 'session.deleted'));
+  const deletedAt = deleted?.position ?? 0;
+  const records = aheadRecords(stored.filter(({ position }) => position > deletedAt))
+    .filter((one) => isWithin(one.record, request) && isOf(one, request.agent))
+    .map(({ record }) => record);
+  const unreadable = commits.flatMap((one) => (one.stored === null && one.position > deletedAt ? [one.position] : []));
+  return { records, unreadable, deletedAt };
 }
 
 /** A record that the rows do not have yet, and the agent used as a tool that it belongs to. */
@@ -289,18 +342,13 @@ function aheadRecords(commits: readonly StoredCommit[]): AheadRecord[] {
   );
 }
 
-function isWithin(record: HistoryPlace, { from, order }: HistoryRequest): boolean {
-  if (from === null) return true;
-  const difference = record.position - from.position || record.index - from.index;
-  return order === 'asc' ? difference > 0 : difference < 0;
-}
-
 async function historyRows(
   pool: DatabasePool,
   ref: AggregateRef,
-  { order, limit, from, agent, upTo }: HistoryRequest & { readonly upTo: number },
+  { order, limit, from, agent, upTo, since }: HistoryRequest & { readonly upTo: number; readonly since: number },
 ): Promise<HistoryRecord[]> {
   const conditions = [sql.fragment`tenant = ${ref.tenant} and session_id = ${ref.id} and position <= ${upTo}`];
+  if (since > 0) conditions.push(sql.fragment`position > ${since}`);
   if (from !== null) {
     const place = sql.fragment`(${from.position}, ${from.index})`;
     conditions.push(

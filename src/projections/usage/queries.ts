@@ -1,12 +1,14 @@
 import { sql } from 'slonik';
 import type { DatabasePool, FragmentSqlToken } from 'slonik';
 import { z } from 'zod';
+import { timestamp } from '../../lib/clock.ts';
 import { compareBytes } from '../../lib/compare-bytes.ts';
 import { periodStart } from '../../domain/budget/opening.ts';
 import type { LedgerReading } from '../../domain/budget/opening.ts';
 import type { BudgetDefinition } from '../../domain/budget/events.ts';
 import type { Usage } from '../../domain/turn/usage.ts';
 import type { CommitSource, EventStore } from '../../streams/event-store.ts';
+import { escapeToken, subjectOf } from '../../streams/subjects.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
 import type { ProjectionProgress } from '../progress.ts';
 import { reading } from '../read-store/pool.ts';
@@ -18,6 +20,11 @@ export interface UsageTotal {
   readonly calls: number;
   /** Of these calls, those that repeat one that was billed for the same step. */
   readonly duplicates: number;
+}
+
+export interface Complete {
+  /** Everything from before then is counted; null: everything is, no commit is parked. */
+  readonly completeTo: string | null;
 }
 
 export type UsageGrouping = 'agent' | 'model' | 'session' | 'day';
@@ -33,7 +40,7 @@ export interface UsageRequest {
   readonly after: string | null;
 }
 
-export interface UsageReport {
+export interface UsageReport extends Complete {
   /** In the order of their keys, by code point. */
   readonly groups: readonly (UsageTotal & { readonly key: string })[];
   readonly total: UsageTotal;
@@ -42,10 +49,13 @@ export interface UsageReport {
 /** Sums over the ledger of model calls, a table of the group `sessions`. With everything acknowledged before the call. */
 export interface UsageQueries {
   /** @throws ReadStoreUnavailableError */
-  session(ref: AggregateRef, turnId: string | null): Promise<UsageTotal>;
+  session(ref: AggregateRef, turnId: string | null): Promise<UsageTotal & Complete>;
   /** @throws ReadStoreUnavailableError */
   tenant(tenant: string, request: UsageRequest): Promise<UsageReport>;
-  /** What budgets that begin have spent already. @throws ReadStoreUnavailableError */
+  /**
+   * What budgets that begin have spent already.
+   * @throws ReadStoreUnavailableError also while a commit is parked: a limit that begins with too little spent is none
+   */
   ledger(tenant: string, request: LedgerRequest): Promise<LedgerReading>;
 }
 
@@ -102,14 +112,18 @@ export function usageQueries(parts: Parts): UsageQueries {
             select ${sums(eachCall)} from sessions.model_call as call, ${usageOfCall}
             where tenant = ${ref.tenant} and session_id = ${ref.id} and ${turn} and ${ended}`),
       );
-      return totalOf(row);
+      const lacking = sql.fragment`subject = ${subjectOf(ref)}`;
+      return { ...totalOf(row), completeTo: await completeTo(parts, lacking) };
     },
     tenant: async (tenant, request) => {
       await reachedAll(parts);
-      return await tenantUsage(pool, tenant, request);
+      const report = await tenantUsage(pool, tenant, request);
+      return { ...report, completeTo: await completeTo(parts, ofTenant(tenant)) };
     },
     ledger: async (tenant, request) => {
       await reachedAll(parts);
+      if ((await completeTo(parts, ofTenant(tenant))) !== null)
+        throw new ReadStoreUnavailableError('a commit of this tenant is parked, and what it spent is not known');
       return await readLedger(pool, tenant, request);
     },
   };
@@ -124,6 +138,25 @@ async function reachedAll({ source, progress }: Pick<Parts, 'source' | 'progress
   if (!reached.every(Boolean)) throw behind();
 }
 
+function ofTenant(tenant: string): FragmentSqlToken {
+  return sql.fragment`split_part(subject, '.', 3) = ${escapeToken(tenant)}`;
+}
+
+/** When the oldest of some parked commits was stored; null: there is none. */
+async function completeTo({ pool, source }: Parts, lacking: FragmentSqlToken): Promise<string | null> {
+  const row = z.object({ shard: count, position: count });
+  const oldest = await reading(
+    async () =>
+      await pool.any(sql.type(row)`
+        select shard, min(position) as position from sessions.parked where ${lacking} group by shard`),
+  );
+  const times = await Promise.all(
+    oldest.map(async ({ shard, position }) => await source.timeAfter(shard, ['session'], position - 1)),
+  );
+  const known = times.filter((time) => time !== null);
+  return known.length === 0 ? null : timestamp(Math.min(...known));
+}
+
 function behind(): ReadStoreUnavailableError {
   return new ReadStoreUnavailableError('the read models are behind the log');
 }
@@ -132,7 +165,7 @@ async function tenantUsage(
   pool: DatabasePool,
   tenant: string,
   { from, to, groupBy, limit, after }: UsageRequest,
-): Promise<UsageReport> {
+): Promise<Omit<UsageReport, keyof Complete>> {
   // One statement reads the calls once: the groups of a page and the total are of the same moment.
   const rows = await reading(
     async () =>

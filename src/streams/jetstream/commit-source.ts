@@ -6,9 +6,9 @@ import { LogUnavailableError } from '../event-store.ts';
 import type { CommitSource, FollowedCommit, FollowOptions } from '../event-store.ts';
 import { ErasedCommitError } from '../sealed-codec.ts';
 import type { CommitCodec } from '../sealed-codec.ts';
-import { refOfSubject, streamName } from '../subjects.ts';
-import type { AggregateKind } from '../subjects.ts';
-import { within } from './direct-read.ts';
+import { refOfSubject, streamName, subjectOf } from '../subjects.ts';
+import type { AggregateKind, AggregateRef } from '../subjects.ts';
+import { directBatch, within } from './direct-read.ts';
 import { nextMessage } from './leader-read.ts';
 import { commitIdOf } from './message-id.ts';
 
@@ -21,6 +21,8 @@ const SILENCE_MS = 5_000;
 const FETCH_MS = 30_000;
 const FORGOTTEN_AFTER_MS = 30_000;
 const ANSWER_MS = 1_000;
+/** Commits of one aggregate that are read at once. */
+const READ_BATCH = 500;
 
 const filters = (kinds: readonly AggregateKind[] | 'all'): string[] =>
   kinds === 'all' ? ['evt.>'] : kinds.map((kind) => `evt.*.*.${kind}.*`);
@@ -68,6 +70,43 @@ export class JetStreamCommitSource implements CommitSource {
     }
   }
 
+  async *commitsOf(ref: AggregateRef, shard: number, upTo: number): AsyncGenerator<readonly FollowedCommit[]> {
+    const [stream, subject] = [streamName(shard), subjectOf(ref)];
+    try {
+      const head = await within(ANSWER_MS, this.#manager.streams.getMessage(stream, { last_by_subj: subject }));
+      const end = Math.min(upTo, head?.seq ?? 0);
+      for (let after = 0; after < end;) {
+        const request = { seq: after + 1, next_by_subj: subject, batch: READ_BATCH };
+        const messages = await directBatch(this.#manager, stream, request);
+        const last = messages.at(-1);
+        // The replica that answered is behind, or the rest has been erased meanwhile.
+        if (last === undefined) throw new Error('the log has less of an aggregate than it had a moment ago');
+        after = last.seq;
+        const wanted = messages.filter(({ seq }) => seq <= end);
+        yield await Promise.all(
+          wanted.map(async ({ seq, data, header }) => {
+            return await this.#decode({ ref, shard, position: seq, data, msgId: header.get('Nats-Msg-Id') });
+          }),
+        );
+      }
+    } catch (cause) {
+      if (cause instanceof LogUnavailableError) throw cause;
+      throw new LogUnavailableError('the log cannot be read', { cause });
+    }
+  }
+
+  async commitAt(ref: AggregateRef, shard: number, position: number): Promise<FollowedCommit | null> {
+    try {
+      const request = { seq: position, subject: subjectOf(ref) };
+      const message = await within(ANSWER_MS, nextMessage(this.#manager, streamName(shard), request));
+      if (message?.seq !== position) return null;
+      const { data, header } = message;
+      return await this.#decode({ ref, shard, position, data, msgId: header.get('Nats-Msg-Id') });
+    } catch (cause) {
+      throw new LogUnavailableError('the log cannot be read', { cause });
+    }
+  }
+
   async *follow(options: FollowOptions): AsyncGenerator<readonly FollowedCommit[]> {
     let position = options.after;
     for (let failures = 0; !options.signal.aborted; failures++) {
@@ -96,7 +135,7 @@ export class JetStreamCommitSource implements CommitSource {
     const consumer = await within(ANSWER_MS, making);
     const inbox = new Inbox();
     // While the follower is busy with what it has taken, what comes next is decoded.
-    void fill(inbox, consumer, { most: options.buffer, decode: async (m) => await this.#decode(m, options.shard) });
+    void fill(inbox, consumer, { most: options.buffer, decode: async (m) => await this.#decode(messageOf(m, options.shard)) });
     const stop = (): void => inbox.end();
     options.signal.addEventListener('abort', stop, { once: true });
     // The server may have forgotten the consumer, and waiting for its silence would take seconds.
@@ -128,20 +167,31 @@ export class JetStreamCommitSource implements CommitSource {
     }
   }
 
-  async #decode(message: JsMsg, shard: number): Promise<FollowedCommit> {
-    const ref = refOfSubject(message.subject);
+  async #decode({ ref, shard, position, data, msgId }: Message): Promise<FollowedCommit> {
     // A key that cannot be asked for is an outage: the follower begins again from here.
-    if (!this.#codec.isReady(message.data)) await this.#codec.prepare(ref, message.data);
-    const position = message.seq;
+    if (!this.#codec.isReady(data)) await this.#codec.prepare(ref, data);
     try {
-      return { kind: 'commit', stored: { ref, shard, position, ...this.#codec.decode(ref, message.data) } };
+      return { kind: 'commit', stored: { ref, shard, position, ...this.#codec.decode(ref, data) } };
     } catch (error) {
       if (!(error instanceof Error)) throw error;
       if (error instanceof ErasedCommitError) return { kind: 'erased', ref, shard, position };
-      const commitId = commitIdOf(message.headers?.get('Nats-Msg-Id'));
+      const commitId = commitIdOf(msgId);
       return { kind: 'undecodable', ref, shard, position, error, commitId };
     }
   }
+}
+
+/** A message of the log, however it was read. */
+interface Message {
+  readonly ref: AggregateRef;
+  readonly shard: number;
+  readonly position: number;
+  readonly data: Uint8Array;
+  readonly msgId: string | undefined;
+}
+
+function messageOf({ subject, seq, data, headers }: JsMsg, shard: number): Message {
+  return { ref: refOfSubject(subject), shard, position: seq, data, msgId: headers?.get('Nats-Msg-Id') };
 }
 
 function positionOf(followed: FollowedCommit | undefined): number | undefined {

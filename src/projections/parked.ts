@@ -1,0 +1,184 @@
+import { sql } from 'slonik';
+import type { DatabasePoolConnection, DatabaseTransactionConnection } from 'slonik';
+import { z } from 'zod';
+import type { Logger } from '../lib/logger.ts';
+import type { StoredCommit } from '../streams/commit.ts';
+import { LogUnavailableError } from '../streams/event-store.ts';
+import type { CommitSource, FollowedCommit } from '../streams/event-store.ts';
+import { refOfSubject, subjectOf } from '../streams/subjects.ts';
+import type { AggregateRef } from '../streams/subjects.ts';
+import { FencedError, holdGroup, moveCheckpoint } from './checkpoint.ts';
+import { storableText } from './documents.ts';
+import type { ProjectionGroup } from './projection.ts';
+import { isUnavailable } from './read-store/pool.ts';
+
+/**
+ * Commits that could not be projected. The line went on without them, so that what came after them of the same aggregate
+ * was applied to rows which lack them; a parked commit is never applied by itself, but its aggregate's rows are made anew
+ * from the log, in one transaction.
+ */
+export interface RetryOptions {
+  readonly group: ProjectionGroup;
+  readonly shard: number;
+  readonly source: CommitSource;
+  readonly logger: Logger;
+  /** Where the projector stands: the rows of an aggregate are made anew up to here. */
+  readonly position: number;
+}
+
+/** It can be applied, which was the question; nothing of it stays. */
+class AppliedError extends Error {}
+
+/** Aggregates that one start tries again; those that are left wait for the next. */
+const AGGREGATES_MAX = 1_000;
+const ERROR_CHARS_MAX = 2_000;
+
+const subjectRow = z.object({ subject: z.string(), positions: z.array(z.int()) });
+
+interface ParkedAggregate {
+  readonly subject: string;
+  readonly positions: readonly number[];
+}
+
+/** The attempt made nothing better: what was there before stays. */
+class NoBetterError extends Error {}
+
+/**
+ * Tries every parked commit of a shard again: this program may be a newer one, or what was in the way has been mended.
+ * One that fails again stays parked, and nothing of its aggregate's rows changes. Returns how many are parked no more.
+ * @throws FencedError, or whatever says that the database is away
+ */
+export async function retryParked(connection: DatabasePoolConnection, options: RetryOptions): Promise<number> {
+  const { group, shard, position, logger } = options;
+  const parked = await connection.any(sql.type(subjectRow)`
+    select subject, json_agg(position order by position) as positions from ${sql.identifier([group.name, 'parked'])}
+    where shard = ${shard} and position <= ${position} group by subject order by subject limit ${AGGREGATES_MAX}`);
+  let mended = 0;
+  for (const aggregate of parked) {
+    const { subject } = aggregate;
+    try {
+      const left = await makeAnew(connection, options, aggregate);
+      mended += aggregate.positions.length - left;
+      logger.info({ schema: group.name, shard, subject, left }, 'rows were made anew with commits that had been parked');
+    } catch (error) {
+      if (error instanceof FencedError || isUnavailable(error)) throw error;
+      if (error instanceof NoBetterError) continue;
+      logger.warn({ err: error, schema: group.name, shard, subject }, 'a parked commit could not be tried again');
+    }
+  }
+  return mended;
+}
+
+/** Returns how many commits of the aggregate are parked now. @throws NoBetterError when they are as many as before */
+async function makeAnew(
+  connection: DatabasePoolConnection,
+  options: RetryOptions,
+  { subject, positions }: ParkedAggregate,
+): Promise<number> {
+  const { group, shard, source, position } = options;
+  const ref = refOfSubject(subject);
+  // Reading a whole aggregate for what cannot be applied now either would hold the line up at each start.
+  if (!(await isWorthIt(connection, options, { ref, positions }))) throw new NoBetterError();
+  return await connection.transaction(async (transaction) => {
+    await holdGroup(transaction, group.name, 'shared');
+    await moveCheckpoint(transaction, group.name, { shard, from: position, to: position });
+    await removeRows(transaction, group, ref);
+    let left = 0;
+    for await (const batch of source.commitsOf(ref, shard, position)) {
+      left += await apply(transaction, options, batch);
+      if (left >= positions.length) throw new NoBetterError();
+    }
+    return left;
+  });
+}
+
+/** Whether one of the parked commits can be decoded and written now, or has been erased. */
+async function isWorthIt(
+  connection: DatabasePoolConnection,
+  { source, shard, group }: RetryOptions,
+  { ref, positions }: { readonly ref: AggregateRef; readonly positions: readonly number[] },
+): Promise<boolean> {
+  for (const position of positions) {
+    const found = await source.commitAt(ref, shard, position);
+    if (found === null || found.kind === 'erased') return true;
+    if (found.kind === 'commit' && (await canBeApplied(connection, group, found.stored))) return true;
+  }
+  return false;
+}
+
+/** Tries it on the rows as they are, and takes it back. */
+async function canBeApplied(
+  connection: DatabasePoolConnection,
+  group: ProjectionGroup,
+  stored: StoredCommit,
+): Promise<boolean> {
+  try {
+    await connection.transaction(async (transaction) => {
+      await holdGroup(transaction, group.name, 'shared');
+      await group.apply(transaction, group.name, [stored]);
+      throw new AppliedError();
+    });
+  } catch (error) {
+    if (error instanceof AppliedError) return true;
+    if (isUnavailable(error)) throw error;
+  }
+  return false;
+}
+
+async function removeRows(
+  transaction: DatabaseTransactionConnection,
+  { name, rowsOf }: ProjectionGroup,
+  ref: AggregateRef,
+): Promise<void> {
+  for (const [table, column] of rowsOf[ref.kind] ?? []) {
+    await transaction.query(sql.unsafe`
+      delete from ${sql.identifier([name, table])} where tenant = ${ref.tenant} and ${sql.identifier([column])} = ${ref.id}`);
+  }
+  await transaction.query(
+    sql.unsafe`delete from ${sql.identifier([name, 'parked'])} where subject = ${subjectOf(ref)}`,
+  );
+}
+
+/** A batch together, else commit by commit; what cannot be applied is parked. Returns how many were. */
+async function apply(
+  transaction: DatabaseTransactionConnection,
+  options: RetryOptions,
+  batch: readonly FollowedCommit[],
+): Promise<number> {
+  const { group, shard } = options;
+  try {
+    const commits = batch.flatMap((followed) => {
+      if (followed.kind === 'undecodable') throw followed.error;
+      return followed.kind === 'commit' ? [followed.stored] : [];
+    });
+    // A savepoint: what fails leaves the transaction as it was.
+    await transaction.transaction(async (savepoint) => {
+      if (commits.length > 0) await group.apply(savepoint, group.name, commits);
+    });
+    return 0;
+  } catch (error) {
+    if (error instanceof LogUnavailableError || isUnavailable(error)) throw error;
+    const [first] = batch;
+    if (batch.length === 1 && first !== undefined) {
+      await park(transaction, group.name, { shard, followed: first, error });
+      return 1;
+    }
+    let parked = 0;
+    for (const followed of batch) parked += await apply(transaction, options, [followed]);
+    return parked;
+  }
+}
+
+/** Notes that a commit could not be projected. */
+export async function park(
+  transaction: DatabaseTransactionConnection,
+  schema: string,
+  { shard, followed, error }: { readonly shard: number; readonly followed: FollowedCommit; readonly error: unknown },
+): Promise<void> {
+  const { ref, position } = followed.kind === 'commit' ? followed.stored : followed;
+  const reason = error instanceof Error ? error.message : String(error);
+  await transaction.query(sql.unsafe`
+    insert into ${sql.identifier([schema, 'parked'])} (shard, position, subject, error)
+    values (${shard}, ${position}, ${subjectOf(ref)}, ${storableText(reason.slice(0, ERROR_CHARS_MAX))})
+    on conflict do nothing`);
+}
