@@ -22,7 +22,7 @@ export async function readiness({ pool, objects, streams, engine }: CheckedParts
   const database = async (): Promise<string | undefined> => {
     const parked = await parkedIn(pool);
     // No reason to send requests elsewhere: every node reads the same rows.
-    return parked === 0 ? undefined : `read models lack ${parked} parked commits, which could not be projected`;
+    return parked === 0 ? undefined : `the read models lack ${parked} parked ${parked === 1 ? 'commit' : 'commits'}`;
   };
   const [databaseCheck, engineCheck, streamsCheck, objectsCheck] = await Promise.all([
     check(database, 'the relational database does not answer'),

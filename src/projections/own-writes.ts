@@ -3,6 +3,7 @@ import { WeightedLru } from '../lib/lru.ts';
 import type { StoredCommit } from '../streams/commit.ts';
 import type { CommitSource } from '../streams/event-store.ts';
 import { readCheckpoint } from './checkpoint.ts';
+import { completeTo, ofTenant } from './complete-to.ts';
 import type { ProjectionProgress } from './progress.ts';
 import { reading } from './read-store/pool.ts';
 import type { ReadStore } from './read-store/pool.ts';
@@ -39,18 +40,20 @@ export class OwnWrites {
 
   /**
    * Waits, briefly, until the read model of sessions has what this process recorded for the tenant. Returns the time up to
-   * which a list that is read from then on is complete, ms since 1970: now, unless the projector is behind.
+   * which a list that is read from then on is complete, ms since 1970: now, unless the projector is behind or has parked a
+   * commit of the tenant.
    * @throws ReadStoreUnavailableError, LogUnavailableError
    */
   async shown(tenant: string): Promise<number> {
     const wanted = [...(this.#newest.get(tenant) ?? [])];
-    const completeTo = await Promise.all(
+    const applied = await Promise.all(
       wanted.map(async ([shard, position]) => {
         const reached = await this.#parts.progress.reach('sessions', shard, position, WITHIN_MS);
         return reached ? Number.POSITIVE_INFINITY : await this.#completeTo(shard);
       }),
     );
-    return Math.min(this.#parts.clock(), ...completeTo);
+    const whole = await completeTo(this.#parts, ofTenant(tenant));
+    return Math.min(this.#parts.clock(), ...applied, whole ?? Number.POSITIVE_INFINITY);
   }
 
   /** Just before the first commit that has not been applied. */

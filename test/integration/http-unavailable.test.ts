@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { RECEIPTS_KEPT } from '#src/domain/session/receipts.ts';
 import * as wire from '#src/http/wire/schemas.ts';
 import { AdminClient, send } from '../support/client.ts';
 import type { TenantClient } from '../support/client.ts';
@@ -99,6 +100,21 @@ describe('while a server is away', () => {
     reader.close();
     expect((await tenant.items('room')).filter(({ type }) => type === 'turn.completed')).toHaveLength(1);
     expect((await send(cut.url, { path: '/health' })).status).toBe(200);
+  });
+
+  test('without the database a command of a long session is accepted, and a repeated one recognised, however old', async () => {
+    await tenant.openSession('long');
+    const keyOf = (n: number) => ({ idempotencyKey: `k-${n}`, requestId: `r-${n}` });
+    const first = await tenant.cancel('long', {}, keyOf(0));
+    for (let n = 1; n < RECEIPTS_KEPT + 150; n += 25) {
+      await Promise.all(Array.from({ length: 25 }, async (_, i) => await tenant.cancel('long', {}, keyOf(n + i))));
+    }
+    await using _ = takeAway(database);
+    expect(await notReady()).toEqual(['database']);
+    expect(await tenant.cancel('long', {}, keyOf(0))).toEqual(first);
+    const other = await tenant.command('long', { type: 'cancel', reason: 'another body' }, keyOf(1));
+    refused(other, 409, 'idempotency_conflict');
+    expect(await tenant.cancel('long', {}, { idempotencyKey: 'new', requestId: 'r' })).not.toEqual(first);
   });
 
   test('without the log a command is refused or accepted for good, never both', async () => {

@@ -2,6 +2,8 @@ import { jetstream } from '@nats-io/jetstream';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { closeNats, connectNats } from '#src/streams/jetstream/connection.ts';
 import { subjectOf } from '#src/streams/subjects.ts';
+import * as wire from '#src/http/wire/schemas.ts';
+import { refused, shaped } from '../conformance/http/target.ts';
 import { AdminClient, send, TenantClient } from '../support/client.ts';
 import { startHost } from '../support/host.ts';
 import type { Host } from '../support/host.ts';
@@ -323,6 +325,27 @@ describe('what goes wrong', () => {
       );
     });
     expect(parked).toBe(1);
+    // Every answer that would lack it says so, and so do readiness and status; requests need not go elsewhere for it.
+    const items = await tenant.request({ path: '/v1/sessions/broken/items' });
+    expect(refused(items, 503, 'unavailable').message).toContain('parked');
+    for (const path of ['', '/calls/model']) {
+      refused(await tenant.request({ path: `/v1/sessions/broken${path}` }), 503, 'unavailable');
+    }
+    const listed = shaped(await tenant.request({ path: '/v1/sessions' }), 200, wire.sessionList);
+    const [asked, answered] = [Date.parse(listed.asOf), Date.now()];
+    const { asOf } = shaped(await tenant.request({ path: '/v1/sessions' }), 200, wire.sessionList);
+    expect(asOf, 'it stands still at what is lacking').toBe(listed.asOf);
+    expect(asked).toBeLessThan(answered);
+    const database = await until('readiness says so', async () => {
+      const { checks } = shaped(await send(reader.url, { path: '/ready' }), 200, wire.ready);
+      return checks.database.detail === undefined ? undefined : checks.database;
+    });
+    expect(database).toEqual({ ok: true, detail: expect.stringContaining('1 parked commit') });
+    const admin = new AdminClient(reader);
+    const status = shaped(await admin.request({ path: '/v1/admin/status' }), 200, wire.hostStatus);
+    expect(status.projections.map(({ name, parked: lacks }) => [name, lacks])).toEqual(
+      expect.arrayContaining([['sessions', 1], ['agents', 0]]),
+    );
     await closeNats(connections);
     await tenant.openSession('next');
     await until('what comes after it is shown', async () => (await tenant.session('next')).status === 'idle');

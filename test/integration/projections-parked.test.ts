@@ -171,8 +171,8 @@ test('sums say up to when they are whole, and no budget begins with them', async
   const at = { from: '2000-01-01T00:00:00.000Z', to: '2100-01-01T00:00:00.000Z' };
   const tenant = refs[0]?.tenant ?? '';
   const request = { ...at, groupBy: 'agent', limit: 10, after: null } as const;
-  const stamp = async (position: number): Promise<string> =>
-    new Date((await newer.source.timeAfter(0, ['session'], position - 1)) ?? 0).toISOString();
+  const stamp = async (position: number): Promise<number> =>
+    ((await newer.source.timeAfter(0, ['session'], position - 1)) ?? 0) - 1;
   expect((await usage.tenant(tenant, request)).completeTo).toBe(await stamp(parked[0] ?? 0));
   for (const ref of refs) {
     const own = stored.find((one) => refKey(one.ref) === refKey(ref) && parked.includes(one.position));

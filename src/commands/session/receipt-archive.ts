@@ -2,13 +2,14 @@ import {
   checkOf,
   hashOfKey,
   makePage,
+  mergePages,
   nextSegment,
   pageOf,
   pagesOf,
   pageWithin,
+  partOf,
   positionsIn,
   receiptsOf,
-  tracesOf,
 } from '../../domain/session/receipt-segments.ts';
 import type { Page, Segment, Trace } from '../../domain/session/receipt-segments.ts';
 import { dueBase, positionsLeft } from '../../domain/session/receipts.ts';
@@ -184,15 +185,13 @@ export class ReceiptArchive implements OlderReceipts {
     // The last one is written last: with it, all are there. Where a later segment is, a fold is ahead of this one.
     const there = await this.#stored(ref, made, pages - 1);
     if (there !== null && (isOf(there, made) || there.upTo > made.upTo)) return;
+    const newest = makePage(base);
     for (let page = 0; page < pages; page++) {
-      const traces: Trace[] = [];
-      for (const segment of replaced) {
-        for (const trace of tracesOf(await this.#page(ref, segment, pageWithin(segment, made, page)))) {
-          if (pageOf(made, trace.hash) === page) traces.push(trace);
-        }
+      const parts = [partOf(newest, made, page)];
+      for (const segment of replaced.toReversed()) {
+        parts.push(partOf(await this.#page(ref, segment, pageWithin(segment, made, page)), made, page));
       }
-      for (const trace of base) if (pageOf(made, trace.hash) === page) traces.push(trace);
-      await this.#put(ref, made, { page, traces: makePage(traces) });
+      await this.#put(ref, made, { page, traces: mergePages(parts) });
     }
   }
 

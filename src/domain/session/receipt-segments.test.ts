@@ -4,18 +4,23 @@ import {
   checkOf,
   hashOfKey,
   makePage,
+  mergePages,
   nextSegment,
   pageOf,
   pagesOf,
   pageWithin,
+  partOf,
   positionsIn,
   receiptsOf,
-  tracesOf,
 } from './receipt-segments.ts';
 import type { Page, Segment, Trace } from './receipt-segments.ts';
 import { receiptKey } from './receipts.ts';
 
 const traceOf = (n: number, name = `key-${n}`): Trace => ({ hash: hashOfKey(receiptKey('ada', name)), position: n * 7 });
+
+function tracesOf(page: Page): Trace[] {
+  return Array.from({ length: page.length / 2 }, (_, n) => ({ hash: page[2 * n] ?? 0, position: page[2 * n + 1] ?? 0 }));
+}
 
 /** Segments with their pages, made base by base as an archive does. */
 function segmentsOf(count: number): { segments: Segment[]; pages: Map<Segment, Page[]> } {
@@ -25,8 +30,8 @@ function segmentsOf(count: number): { segments: Segment[]; pages: Map<Segment, P
     const base = Array.from({ length: BASE_RECEIPTS }, (_, i) => traceOf(n + i + 1));
     const { made, replaced } = nextSegment(segments, base);
     const content = Array.from({ length: pagesOf(made) }, (_, page) => {
-      const before = replaced.flatMap((one) => [...tracesOf(pages.get(one)?.[pageWithin(one, made, page)] ?? makePage([]))]);
-      return makePage([...before, ...base].filter(({ hash }) => pageOf(made, hash) === page));
+      const before = replaced.map((one) => pages.get(one)?.[pageWithin(one, made, page)] ?? makePage([]));
+      return mergePages([...before, makePage(base)].map((part) => partOf(part, made, page)));
     });
     for (const one of replaced) pages.delete(one);
     pages.set(made, content);
@@ -35,7 +40,7 @@ function segmentsOf(count: number): { segments: Segment[]; pages: Map<Segment, P
   return { segments, pages };
 }
 
-test('at 256,000 receipts every one is found by one page of each segment, and a new key in none', () => {
+test('at 127,000 receipts every one is found by one page of each segment, and a new key in none', () => {
   const count = 127 * BASE_RECEIPTS;
   const { segments, pages } = segmentsOf(count);
   expect(segments).toHaveLength(7);
@@ -50,7 +55,11 @@ test('at 256,000 receipts every one is found by one page of each segment, and a 
     expect(content.reduce((sum, page) => sum + page.length / 2, 0)).toBe(receiptsOf(segment));
     // Pages are of about one size, so that what a look-up reads does not depend on the length of the history.
     for (const page of content) expect(page.length / 2).toBeLessThan(4_600);
-    expect(checkOf(content.flatMap((page) => [...tracesOf(page)]))).toBe(segment.check);
+    expect(checkOf(content.flatMap(tracesOf))).toBe(segment.check);
+    for (const [n, page] of content.entries()) {
+      expect(tracesOf(page).every(({ hash }) => pageOf(segment, hash) === n)).toBe(true);
+      expect(page).toEqual(makePage(tracesOf(page)));
+    }
   }
 });
 
@@ -65,7 +74,7 @@ test.each([
 ])('of a million %s no two have one hash, and they fill pages evenly', (_, name) => {
   const hashes = new Float64Array(1_000_000);
   const counts = new Array<number>(128).fill(0);
-  const segment: Segment = { level: 8, from: 1, upTo: 2, check: 0 };
+  const segment: Segment = { level: 9, from: 1, upTo: 2, check: 0 };
   for (let n = 0; n < hashes.length; n++) {
     const hash = hashOfKey(receiptKey(null, name(n)));
     hashes[n] = hash;

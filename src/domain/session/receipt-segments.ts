@@ -25,7 +25,7 @@ export interface Trace {
 /** Part of a segment: traces as `[hash, position, hash, position, …]`, in the order of their hashes. */
 export type Page = Float64Array;
 
-export const BASE_RECEIPTS = 2_000;
+export const BASE_RECEIPTS = 1_000;
 /** Receipts of a page, on average: 64 KB. A look-up takes one page of each segment, however long the segment is. */
 const PAGE_RECEIPTS = 4_000;
 const WORD = 2 ** 32;
@@ -101,19 +101,43 @@ export function makePage(traces: readonly Trace[]): Page {
   return page;
 }
 
-export function* tracesOf(page: Page): Generator<Trace> {
-  for (let i = 0; i < page.length; i += 2) yield { hash: page[i] ?? 0, position: page[i + 1] ?? 0 };
+/** What of a page belongs into a page of the segment that takes its place: hashes of a page are next to each other. */
+export function partOf(page: Page, whole: Segment, n: number): Page {
+  const width = (2 ** HIGH_BITS / pagesOf(whole)) * WORD;
+  return page.subarray(2 * firstFrom(page, n * width), 2 * firstFrom(page, (n + 1) * width));
+}
+
+export function mergePages(pages: readonly Page[]): Page {
+  return pages.reduce(mergeTwo, new Float64Array(0));
+}
+
+function mergeTwo(a: Page, b: Page): Page {
+  const merged = new Float64Array(a.length + b.length);
+  for (let [i, j, at] = [0, 0, 0]; at < merged.length; at += 2) {
+    const isOfA = j === b.length || (i < a.length && (a[i] ?? 0) <= (b[j] ?? 0));
+    const [from, k] = isOfA ? [a, i] : [b, j];
+    merged[at] = from[k] ?? 0;
+    merged[at + 1] = from[k + 1] ?? 0;
+    if (isOfA) i += 2;
+    else j += 2;
+  }
+  return merged;
 }
 
 /** Positions of the receipts with this hash. */
 export function positionsIn(page: Page, hash: number): number[] {
+  const found: number[] = [];
+  for (let n = firstFrom(page, hash); page[2 * n] === hash; n++) found.push(page[2 * n + 1] ?? 0);
+  return found;
+}
+
+/** Number of the first trace whose hash is not below this one. */
+function firstFrom(page: Page, hash: number): number {
   let [low, high] = [0, page.length / 2];
   while (low < high) {
     const middle = (low + high) >>> 1;
     if ((page[2 * middle] ?? 0) < hash) low = middle + 1;
     else high = middle;
   }
-  const found: number[] = [];
-  for (; page[2 * low] === hash; low++) found.push(page[2 * low + 1] ?? 0);
-  return found;
+  return low;
 }

@@ -90,7 +90,9 @@ function tracesIn(pairs: readonly number[]): Trace[] {
 export function positionsLeft({ left }: ReceiptBook, hash: number): number[] {
   const found: number[] = [];
   for (const pairs of left) {
-    for (let i = 0; i < pairs.length; i += 2) if (pairs[i] === hash) found.push(pairs[i + 1] ?? 0);
+    for (let i = pairs.indexOf(hash); i >= 0; i = pairs.indexOf(hash, i + 1)) {
+      if (i % 2 === 0) found.push(pairs[i + 1] ?? 0);
+    }
   }
   return found;
 }

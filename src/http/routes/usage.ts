@@ -33,9 +33,9 @@ export function usageRoutes({ queries, usage, clock }: UsageRouteParts): Fastify
         const caller = callerOf(request);
         const ref = sessionRef(caller, request.params.sessionId);
         await passedSession(queries, ref, caller);
-        const asOf = timestamp(clock());
+        const now = clock();
         const { completeTo, ...total } = await usage.session(ref, request.query.turnId ?? null);
-        return { ...total, asOf: completeTo ?? asOf };
+        return { ...total, asOf: timestamp(completeTo ?? now) };
       },
     );
     app.get(
@@ -50,11 +50,11 @@ export function usageRoutes({ queries, usage, clock }: UsageRouteParts): Fastify
         const { from, to } = rangeOf(request.query, clock());
         const scope = `tenant/usage ${tenantId} ${request.query.from ?? ''} ${request.query.to ?? ''} ${groupBy}`;
         const list = new ListRequest(scope, request.query, 1);
-        const asOf = timestamp(clock());
+        const now = clock();
         const range = { from, to, groupBy, limit: list.wanted, after: list.after?.[0] ?? null };
         const report = await usage.tenant(tenantId, range);
         const { entries: groups, nextCursor } = list.page(report.groups, ({ key }) => [key]);
-        return { from, to, groups, total: report.total, nextCursor, asOf: report.completeTo ?? asOf };
+        return { from, to, groups, total: report.total, nextCursor, asOf: timestamp(report.completeTo ?? now) };
       },
     );
     await Promise.resolve();

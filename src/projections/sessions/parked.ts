@@ -8,7 +8,7 @@ import type { EventStore } from '../../streams/event-store.ts';
 import { subjectOf } from '../../streams/subjects.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
 import { reading } from '../read-store/pool.ts';
-import { ReadStoreUnavailableError } from '../unavailable.ts';
+import { ParkedCommitError } from '../unavailable.ts';
 import { inOrder, isWithin } from './places.ts';
 import type { Behind, Place } from './places.ts';
 import { callIdOf, evolveCallView, placedEvents } from './views.ts';
@@ -82,7 +82,7 @@ export interface Lacking<T> {
 
 /**
  * The records of a page and the one after it, with those that their rows lack. What lies behind is none of this page's.
- * @throws ReadStoreUnavailableError when the page covers a commit that cannot be shown
+ * @throws ParkedCommitError when the page covers a commit that cannot be shown
  */
 export function withLacking<T extends Place>(
   found: readonly T[],
@@ -129,7 +129,7 @@ export function callsOf(
     .slice(0, page.limit);
 }
 
-/** Names what of the log cannot be decoded as an answer that cannot be had. @throws ReadStoreUnavailableError */
+/** Names what of the log cannot be decoded as an answer that cannot be had. @throws ParkedCommitError */
 export async function decodable<T>(read: () => Promise<T>): Promise<T> {
   try {
     return await read();
@@ -140,6 +140,6 @@ export async function decodable<T>(read: () => Promise<T>): Promise<T> {
 }
 
 /** The refusal of an answer that would lack something without saying so. */
-export function incomplete(options?: ErrorOptions): ReadStoreUnavailableError {
-  return new ReadStoreUnavailableError('a commit of this session cannot be shown, it is parked', options);
+export function incomplete(options?: ErrorOptions): ParkedCommitError {
+  return new ParkedCommitError('a commit of this session cannot be shown', options);
 }

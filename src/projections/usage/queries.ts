@@ -1,18 +1,18 @@
 import { sql } from 'slonik';
 import type { DatabasePool, FragmentSqlToken } from 'slonik';
 import { z } from 'zod';
-import { timestamp } from '../../lib/clock.ts';
 import { compareBytes } from '../../lib/compare-bytes.ts';
 import { periodStart } from '../../domain/budget/opening.ts';
 import type { LedgerReading } from '../../domain/budget/opening.ts';
 import type { BudgetDefinition } from '../../domain/budget/events.ts';
 import type { Usage } from '../../domain/turn/usage.ts';
 import type { CommitSource, EventStore } from '../../streams/event-store.ts';
-import { escapeToken, subjectOf } from '../../streams/subjects.ts';
+import { subjectOf } from '../../streams/subjects.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
+import { completeTo, ofTenant } from '../complete-to.ts';
 import type { ProjectionProgress } from '../progress.ts';
 import { reading } from '../read-store/pool.ts';
-import { ReadStoreUnavailableError } from '../unavailable.ts';
+import { ParkedCommitError, ReadStoreUnavailableError } from '../unavailable.ts';
 
 /** What several model calls used together: each call of the ledger counts once, however it ended. */
 export interface UsageTotal {
@@ -23,8 +23,8 @@ export interface UsageTotal {
 }
 
 export interface Complete {
-  /** Everything from before then is counted; null: everything is, no commit is parked. */
-  readonly completeTo: string | null;
+  /** Everything up to then is counted, ms since 1970; null: everything is, no commit is parked. */
+  readonly completeTo: number | null;
 }
 
 export type UsageGrouping = 'agent' | 'model' | 'session' | 'day';
@@ -123,7 +123,7 @@ export function usageQueries(parts: Parts): UsageQueries {
     ledger: async (tenant, request) => {
       await reachedAll(parts);
       if ((await completeTo(parts, ofTenant(tenant))) !== null)
-        throw new ReadStoreUnavailableError('a commit of this tenant is parked, and what it spent is not known');
+        throw new ParkedCommitError('a commit of this tenant is parked, what it spent is not known');
       return await readLedger(pool, tenant, request);
     },
   };
@@ -136,25 +136,6 @@ async function reachedAll({ source, progress }: Pick<Parts, 'source' | 'progress
     shards.map(async (shard) => progress.reach('sessions', shard, await source.newest(shard, ['session']))),
   );
   if (!reached.every(Boolean)) throw behind();
-}
-
-function ofTenant(tenant: string): FragmentSqlToken {
-  return sql.fragment`split_part(subject, '.', 3) = ${escapeToken(tenant)}`;
-}
-
-/** When the oldest of some parked commits was stored; null: there is none. */
-async function completeTo({ pool, source }: Parts, lacking: FragmentSqlToken): Promise<string | null> {
-  const row = z.object({ shard: count, position: count });
-  const oldest = await reading(
-    async () =>
-      await pool.any(sql.type(row)`
-        select shard, min(position) as position from sessions.parked where ${lacking} group by shard`),
-  );
-  const times = await Promise.all(
-    oldest.map(async ({ shard, position }) => await source.timeAfter(shard, ['session'], position - 1)),
-  );
-  const known = times.filter((time) => time !== null);
-  return known.length === 0 ? null : timestamp(Math.min(...known));
 }
 
 function behind(): ReadStoreUnavailableError {
