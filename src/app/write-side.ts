@@ -38,7 +38,11 @@ export function writeSide({ log, config, metrics, traced, ownWrites, logger }: W
     traced?.(before, stored);
     ownWrites.recorded(stored);
   };
-  const receipts = new ReceiptArchive({ store: log.store, snapshots: log.folds, cacheBytes: Math.ceil(config.cacheBytes / 8) });
+  const receipts = new ReceiptArchive({
+    store: log.store,
+    snapshots: log.folds,
+    cacheBytes: Math.ceil(config.cacheBytes / 8),
+  });
   const sessions = new Repository({
     ...{ type: sessionType, ...snapshotted, cacheBytes: config.cacheBytes, onAppended },
     beforeSnapshot: async (ref, state) => {

@@ -48,10 +48,7 @@ export async function readCheckpoints(
 }
 
 /** How many commits the groups have parked, together. */
-export async function countParked(
-  connection: CommonQueryMethods,
-  groups: readonly ProjectionGroup[],
-): Promise<number> {
+export async function countParked(connection: CommonQueryMethods, groups: readonly ProjectionGroup[]): Promise<number> {
   const counts = groups.map(({ name }) => sql.fragment`(select count(*) from ${sql.identifier([name, 'parked'])})`);
   return await connection.oneFirst(
     sql.type(z.object({ parked: z.int() }))`select (${sql.join(counts, sql.fragment` + `)})::int as parked`,

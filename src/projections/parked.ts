@@ -59,7 +59,10 @@ export async function retryParked(connection: DatabasePoolConnection, options: R
     try {
       const left = await makeAnew(connection, options, aggregate);
       mended += aggregate.positions.length - left;
-      logger.info({ schema: group.name, shard, subject, left }, 'rows were made anew with commits that had been parked');
+      logger.info(
+        { schema: group.name, shard, subject, left },
+        'rows were made anew with commits that had been parked',
+      );
     } catch (error) {
       if (error instanceof FencedError || isUnavailable(error)) throw error;
       if (error instanceof NoBetterError) continue;

@@ -113,6 +113,39 @@ export function commitSourceConformance(fixture: () => Fixture): void {
     expect(bad?.kind === 'undecodable' && bad.ref).toEqual(ref);
   });
 
+  test('the commits of one aggregate come whole and in order up to a position, also what cannot be decoded', async () => {
+    const { store, source } = fixture();
+    for (const shard of new Set([0, source.shards - 1])) {
+      const [ref, other] = [refIn(store, shard, 'agent'), refIn(store, shard, 'agent')];
+      const expected: [kind: string, position: number][] = [];
+      const note = (kind: string, positions: readonly number[]): void =>
+        void expected.push(...positions.map((position): [string, number] => [kind, position]));
+      note('commit', await appendAll(store, ref, newCommits(600)));
+      await fixture().garbage(ref);
+      const garbled = await store.head(ref);
+      note('undecodable', [garbled]);
+      await appendAll(store, other, newCommits(2));
+      note('commit', await appendAll(store, ref, [newCommit(601), newCommit(602)]));
+      const read = async (of: AggregateRef, upTo: number): Promise<[string, number][]> => {
+        const found: [string, number][] = [];
+        for await (const batch of source.commitsOf(of, shard, upTo)) {
+          for (const followed of batch) found.push([followed.kind, placeOf(followed)]);
+        }
+        return found;
+      };
+      const newest = await store.head(ref);
+      expect(await read(ref, newest)).toEqual(expected);
+      expect(await read(ref, newest + 1_000)).toEqual(expected);
+      // A position of another aggregate's: what comes before it.
+      expect(await read(ref, await store.head(other))).toEqual(expected.slice(0, 601));
+      expect(await read(refIn(store, shard, 'agent'), newest)).toEqual([]);
+      expect(await source.commitAt(ref, shard, garbled)).toMatchObject({ kind: 'undecodable', position: garbled });
+      expect(await source.commitAt(ref, shard, newest)).toMatchObject({ kind: 'commit', stored: { position: newest } });
+      expect(await source.commitAt(ref, shard, await store.head(other))).toBeNull();
+      expect(await source.commitAt(ref, shard, newest + 1)).toBeNull();
+    }
+  });
+
   test('an aborted follower ends, whether it waits or not', async () => {
     const { source } = fixture();
     const aborted = AbortSignal.abort();

@@ -344,7 +344,10 @@ describe('what goes wrong', () => {
     const admin = new AdminClient(reader);
     const status = shaped(await admin.request({ path: '/v1/admin/status' }), 200, wire.hostStatus);
     expect(status.projections.map(({ name, parked: lacks }) => [name, lacks])).toEqual(
-      expect.arrayContaining([['sessions', 1], ['agents', 0]]),
+      expect.arrayContaining([
+        ['sessions', 1],
+        ['agents', 0],
+      ]),
     );
     await closeNats(connections);
     await tenant.openSession('next');

@@ -272,7 +272,9 @@ test('receipts lie in the read model by their key, where nodes of the version be
   await world.projectTo(40);
   const row = z.object({ tenant: z.string(), session_id: z.string(), id: z.string(), position: z.int() });
   const rows = await world.pool.any(
-    sql.type(row)`select tenant, session_id, id, (doc ->> 'position')::int8 as position from sessions.receipt order by 4`,
+    sql.type(
+      row,
+    )`select tenant, session_id, id, (doc ->> 'position')::int8 as position from sessions.receipt order by 4`,
   );
   expect(rows).toEqual(
     withReceipt.map(({ ref, commit, position }) => ({

@@ -219,7 +219,10 @@ test('of an aggregate with two parked commits the one that can be applied now is
     ...{ ...meta, rev, commitId: newId('co') },
     events: events.map((event) => ({ id: newId('ev'), v, ...event }) as Commit['events'][number]),
   });
-  const message = (text: string) => ({ type: 'command.message', data: { turnId: newId('tu'), parts: [{ type: 'text', text }] } });
+  const message = (text: string) => ({
+    type: 'command.message',
+    data: { turnId: newId('tu'), parts: [{ type: 'text', text }] },
+  });
   const commits = [
     commitOf(1, [created({})]),
     commitOf(2, [{ type: 'turn.started', data: { turnId: letters.join('') } }]),
@@ -251,7 +254,10 @@ test('the rows of a session whose deletion is parked are not shown', async () =>
     ...{ v: 1, at: '2026-01-01T00:00:00.000Z', actor: 'application:test', causation: 'r', rev, commitId: newId('co') },
     events: events.map((event) => ({ id: newId('ev'), v, ...event }) as Commit['events'][number]),
   });
-  const message = () => ({ type: 'command.message', data: { turnId: newId('tu'), parts: [{ type: 'text', text: 'x' }] } });
+  const message = () => ({
+    type: 'command.message',
+    data: { turnId: newId('tu'), parts: [{ type: 'text', text: 'x' }] },
+  });
   const deleted = { type: 'session.deleted', data: {} };
   const stored = await appended(
     [

@@ -91,7 +91,11 @@ async function newest(): Promise<number> {
 async function keysOf(kind: 'pages' | 'snapshots'): Promise<string[]> {
   const keys: string[] = [];
   const listed = new AbortController();
-  await bucket.watch(refKey(ref), (change) => void (change.kind === 'put' && keys.push(change.entry.key)), listed.signal);
+  await bucket.watch(
+    refKey(ref),
+    (change) => void (change.kind === 'put' && keys.push(change.entry.key)),
+    listed.signal,
+  );
   listed.abort();
   return keys.filter((key) => key.includes('.r1.') === (kind === 'pages'));
 }

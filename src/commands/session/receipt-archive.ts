@@ -81,9 +81,7 @@ export class ReceiptArchive implements OlderReceipts {
 
   async find(ref: AggregateRef, book: ReceiptBook, key: string): Promise<Receipt | null> {
     const hash = hashOfKey(key);
-    const found = await Promise.all(
-      book.segments.map(async (segment) => await this.#positions(ref, segment, hash)),
-    );
+    const found = await Promise.all(book.segments.map(async (segment) => await this.#positions(ref, segment, hash)));
     for (const position of [...found.flat(), ...positionsLeft(book, hash)].toReversed()) {
       const receipt = await this.#receiptAt(ref, position);
       if (receipt?.key === key) return receipt;
@@ -104,7 +102,9 @@ export class ReceiptArchive implements OlderReceipts {
     let under = this.#writing.get(session);
     if (under === undefined) {
       const written = (): void => this.#written.set(session, upTo, 1);
-      under = this.#write(ref, book, base).then(written).finally(() => this.#writing.delete(session));
+      under = this.#write(ref, book, base)
+        .then(written)
+        .finally(() => this.#writing.delete(session));
       this.#writing.set(session, under);
     }
     await under;

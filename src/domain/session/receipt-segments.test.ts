@@ -16,10 +16,16 @@ import {
 import type { Page, Segment, Trace } from './receipt-segments.ts';
 import { receiptKey } from './receipts.ts';
 
-const traceOf = (n: number, name = `key-${n}`): Trace => ({ hash: hashOfKey(receiptKey('ada', name)), position: n * 7 });
+const traceOf = (n: number, name = `key-${n}`): Trace => ({
+  hash: hashOfKey(receiptKey('ada', name)),
+  position: n * 7,
+});
 
 function tracesOf(page: Page): Trace[] {
-  return Array.from({ length: page.length / 2 }, (_, n) => ({ hash: page[2 * n] ?? 0, position: page[2 * n + 1] ?? 0 }));
+  return Array.from({ length: page.length / 2 }, (_, n) => ({
+    hash: page[2 * n] ?? 0,
+    position: page[2 * n + 1] ?? 0,
+  }));
 }
 
 /** Segments with their pages, made base by base as an archive does. */

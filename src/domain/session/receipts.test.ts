@@ -99,7 +99,9 @@ test('a million commands leave a fold as small as a few thousand do', () => {
   });
   expect(book.segments.length).toBeLessThanOrEqual(10);
   expect(Math.max(...sizes)).toBeLessThan(250_000);
-  expect(book.chunks.flat().length + book.left.flat().length / 2).toBeLessThan(RECEIPTS_KEPT + 50 + 2 * BASE_RECEIPTS + 50);
+  expect(book.chunks.flat().length + book.left.flat().length / 2).toBeLessThan(
+    RECEIPTS_KEPT + 50 + 2 * BASE_RECEIPTS + 50,
+  );
 });
 
 test('whether a receipt has left since a look-up: exact while the book knows, yes when it no longer does', () => {

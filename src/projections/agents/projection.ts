@@ -17,7 +17,12 @@ export const agentsProjection: ProjectionGroup = {
   name: 'agents',
   kinds: ['agent'],
   tables: ['agent', 'agent_version'],
-  rowsOf: { agent: [['agent', 'id'], ['agent_version', 'agent_id']] },
+  rowsOf: {
+    agent: [
+      ['agent', 'id'],
+      ['agent_version', 'agent_id'],
+    ],
+  },
   apply: async (transaction, schema, commits) => {
     const agents = new DocumentBatch(table, schema);
     const versions = new Map<string, object>();

@@ -41,7 +41,13 @@ export const artifactsProjection: ProjectionGroup = {
   name: 'artifacts',
   kinds: ['artifact', 'quota'],
   tables: ['artifact', 'object', 'account'],
-  rowsOf: { artifact: [['artifact', 'id'], ['object', 'owner']], quota: [['account', 'id']] },
+  rowsOf: {
+    artifact: [
+      ['artifact', 'id'],
+      ['object', 'owner'],
+    ],
+    quota: [['account', 'id']],
+  },
   apply: async (transaction, schema, commits) => {
     const batch = new ArtifactBatch(schema);
     for (const commit of commits) batch.want(commit);

@@ -206,9 +206,7 @@ async function topUp(
   let page: CommitPage;
   let { after } = range;
   do {
-    page = await decodable(
-      async () => await store.read(ref, { after, limit: TOP_UP_BATCH, atLeast: range.atLeast }),
-    );
+    page = await decodable(async () => await store.read(ref, { after, limit: TOP_UP_BATCH, atLeast: range.atLeast }));
     commits.push(...page.commits);
     after = page.commits.at(-1)?.position ?? after;
     if (commits.length > TOP_UP_MAX) throw new ReadStoreUnavailableError('the read models are too far behind the log');

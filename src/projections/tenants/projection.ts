@@ -19,7 +19,12 @@ export const tenantsProjection: ProjectionGroup = {
   name: 'tenants',
   kinds: ['tenant'],
   tables: ['tenant', 'audit'],
-  rowsOf: { tenant: [['tenant', 'id'], ['audit', 'tenant']] },
+  rowsOf: {
+    tenant: [
+      ['tenant', 'id'],
+      ['audit', 'tenant'],
+    ],
+  },
   apply: async (transaction, schema, commits) => {
     const tenants = new DocumentBatch(table, schema);
     for (const { ref } of commits) tenants.want({ tenant: ref.tenant, id: ref.id });

@@ -135,7 +135,10 @@ export class JetStreamCommitSource implements CommitSource {
     const consumer = await within(ANSWER_MS, making);
     const inbox = new Inbox();
     // While the follower is busy with what it has taken, what comes next is decoded.
-    void fill(inbox, consumer, { most: options.buffer, decode: async (m) => await this.#decode(messageOf(m, options.shard)) });
+    void fill(inbox, consumer, {
+      most: options.buffer,
+      decode: async (m) => await this.#decode(messageOf(m, options.shard)),
+    });
     const stop = (): void => inbox.end();
     options.signal.addEventListener('abort', stop, { once: true });
     // The server may have forgotten the consumer, and waiting for its silence would take seconds.
