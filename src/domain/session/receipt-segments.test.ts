@@ -79,7 +79,7 @@ test.each([
   ],
 ])('of a million %s no two have one hash, and they fill pages evenly', (_, name) => {
   const hashes = new Float64Array(1_000_000);
-  const counts = new Array<number>(128).fill(0);
+  const counts = Array.from({ length: 128 }, () => 0);
   const segment: Segment = { level: 9, from: 1, upTo: 2, check: 0 };
   for (let n = 0; n < hashes.length; n++) {
     const hash = hashOfKey(receiptKey(null, name(n)));

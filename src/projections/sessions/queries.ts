@@ -262,7 +262,8 @@ async function readHistory(
   const ahead = aheadRecords(unread.slice(deletedAt + 1));
   const inRows = deletedAt >= 0 ? 0 : reached;
   const fromLog = ahead.filter((one) => isWithin(one.record, request) && isOf(one, request.agent));
-  const lacking = lackingOf(await readParked(store, ref, parked), request);
+  const ofRows = parked.filter((position) => position <= inRows);
+  const lacking = lackingOf(await readParked(store, ref, ofRows), request);
   // One more than asked for tells whether there is more; one of the newest tells what a filter has dropped.
   const wanted = request.limit + 1;
   const newerFirst = request.order === 'desc';
@@ -275,7 +276,7 @@ async function readHistory(
           ...{ upTo: inRows, since: lacking.deletedAt },
         });
   const found = newerFirst ? [...inOrder, ...rows] : [...rows, ...inOrder];
-  const records = deletedAt >= 0 ? found : withLacking(found, lacking, request);
+  const records = withLacking(found, lacking, request);
   const page = records.slice(0, request.limit);
   if (records.length > request.limit) return { records: page, examined: page.at(-1) ?? null, hasMore: true };
   if (request.agent === null) return { records: page, examined: page.at(-1) ?? null, hasMore: false };
