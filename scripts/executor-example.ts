@@ -37,6 +37,8 @@ const TOOLS: Readonly<Record<string, (input: unknown) => unknown>> = {
 const { HOST_URL = 'http://127.0.0.1:7070', TENANT_ID = '', EXECUTOR_TOKEN = '' } = process.env;
 const HEADERS = { authorization: `Bearer ${EXECUTOR_TOKEN}`, 'svc-tenant': TENANT_ID, 'svc-protocol': '8' };
 const RETRY_MS = 500;
+/** Actions that it works on at the same time. */
+const CLAIMS = 20;
 
 const pause = async (): Promise<void> => await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
 
@@ -72,8 +74,14 @@ async function work({ action, claimId, generation, leaseExpiresAt }: Claim): Pro
   const { actionId, sessionId } = action;
   const held = { claimId, generation };
   const everyMs = Math.max(100, (Date.parse(leaseExpiresAt) - Date.now()) / 3);
+  let isSending = false;
   const beat = setInterval(() => {
-    void call('POST', `/v1/actions/${actionId}/heartbeat`, { requestId: randomUUID(), ...held });
+    // While the Host is away one waits for it.
+    if (isSending) return;
+    isSending = true;
+    void call('POST', `/v1/actions/${actionId}/heartbeat`, { requestId: randomUUID(), ...held }).finally(() => {
+      isSending = false;
+    });
   }, everyMs);
   const outcome = await outcomeOf(action);
   clearInterval(beat);
@@ -84,18 +92,41 @@ async function work({ action, claimId, generation, leaseExpiresAt }: Claim): Pro
   process.stdout.write(`${actionId} ${taken === null ? 'was no longer ours' : outcome.kind}\n`);
 }
 
-/** Takes everything that waits; of several executors each action is got by one. */
+let busy = 0;
+
+/** Takes what waits, as far as there is room; of several executors each action is got by one. */
 async function takeAll(): Promise<void> {
-  const list = await call<{ actions: readonly Action[] }>('GET', '/v1/actions?limit=20');
-  await Promise.all(
-    (list?.actions ?? []).map(async ({ actionId }) => {
-      const claim = await call<Claim>('POST', `/v1/actions/${actionId}/claim`, { requestId: randomUUID() });
-      if (claim !== null) await work(claim);
-    }),
-  );
+  while (busy < CLAIMS) {
+    // Sent again after a crash, the same request gets the same claims: none is lost with an answer.
+    const body = { requestId: randomUUID(), limit: CLAIMS - busy };
+    const claimed = await call<{ claims: readonly Claim[] }>('POST', '/v1/actions/claim', body);
+    if (claimed === null || claimed.claims.length === 0) return;
+    for (const claim of claimed.claims) {
+      busy++;
+      void work(claim).finally(() => {
+        busy--;
+        void take();
+      });
+    }
+  }
 }
 
-/** Each `work_available` means: look. A new stream says at once whether there is work, so nothing is missed in between. */
+let taking = false;
+let wanted = false;
+
+/** One at a time; a signal that comes meanwhile is heeded after it. */
+async function take(): Promise<void> {
+  wanted = true;
+  if (taking) return;
+  taking = true;
+  while (wanted) {
+    wanted = false;
+    await takeAll();
+  }
+  taking = false;
+}
+
+/** Each `work_available` means: take it. A new stream says at once whether there is work, so nothing is missed in between. */
 async function listen(): Promise<void> {
   const stream = await fetch(`${HOST_URL}/v1/executors/connect`, { headers: HEADERS });
   if (!stream.ok || stream.body === null) throw new Error(`${stream.status} ${await stream.text()}`);
@@ -104,7 +135,7 @@ async function listen(): Promise<void> {
   for await (const bytes of stream.body.pipeThrough(new TextDecoderStream())) {
     const frames = (rest + bytes).split('\n\n');
     rest = frames.pop() ?? '';
-    if (frames.some((frame) => frame.startsWith('event: work_available'))) void takeAll();
+    if (frames.some((frame) => frame.startsWith('event: work_available'))) void take();
   }
 }
 

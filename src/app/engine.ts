@@ -5,6 +5,7 @@ import type { SessionEvent } from '../domain/session/events.ts';
 import type { SessionState } from '../domain/session/state.ts';
 import type { ModelDrivers } from '../drivers/model/port.ts';
 import type { BudgetGate } from '../engine/budget-gate.ts';
+import type { ClaimLeases } from '../engine/claim-leases.ts';
 import type { ModelCallParts } from '../engine/model-call.ts';
 import { Dispatcher } from '../engine/dispatcher.ts';
 import type { InheritedConversations } from '../engine/inherited-conversations.ts';
@@ -27,6 +28,7 @@ export interface EngineOptions {
   readonly logger: Logger;
   readonly turns: number;
   readonly turnsPerTenant: number;
+  readonly claims: ClaimLeases;
   readonly onCall: NonNullable<ModelCallParts['onCall']>;
 }
 
@@ -61,7 +63,8 @@ export class Engine {
   }
 
   async start(withRole: boolean): Promise<void> {
-    const { log, loop, sessions, models, budgets, files, conversations, nodeId, logger, onCall } = this.#options;
+    const { log, loop, sessions, models, budgets, files, conversations, nodeId, logger, claims, onCall } =
+      this.#options;
     await this.#liveness.start();
     if (!withRole) return;
     const workerId = newId('wk');
@@ -72,6 +75,7 @@ export class Engine {
       sessions,
       work: log.work,
       liveness: this.#liveness,
+      claims,
       models,
       files,
       budgets,
@@ -93,6 +97,7 @@ export class Engine {
         work,
         leases,
         checkpoints,
+        claims,
         liveness: this.#liveness,
         clock: systemClock,
         logger,

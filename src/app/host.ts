@@ -1,7 +1,7 @@
 import type { KeyObject } from 'node:crypto';
-import { ActionPlaces } from '../commands/session/action-places.ts';
 import { shownBudgets } from '../domain/budget/state.ts';
 import { BudgetGate } from '../engine/budget-gate.ts';
+import type { ClaimLeases } from '../engine/claim-leases.ts';
 import { closeServer, createServer } from '../http/server.ts';
 import type { ServerParts } from '../http/server.ts';
 import type { Freshness } from '../http/freshness.ts';
@@ -28,6 +28,7 @@ import type { Config } from './config.ts';
 import { forgetErased } from './data-keys.ts';
 import { answersOf, standingIn } from './directory-answers.ts';
 import { Engine } from './engine.ts';
+import { executorParts, openClaimLeases } from './executor-parts.ts';
 import { ExecutorPresence } from './executor-presence.ts';
 import type { PresenceParts } from './executor-presence.ts';
 import { openGate } from './gate.ts';
@@ -46,7 +47,6 @@ import { tenantDeletion } from './tenant-deletion.ts';
 import { openTraces } from './traces.ts';
 import { usageParts } from './usage.ts';
 import { version } from './version.ts';
-import { WorkSignals } from './work-signals.ts';
 import { Stack } from './stack.ts';
 import { writeSide } from './write-side.ts';
 import { streamAccess } from './stream-access.ts';
@@ -123,6 +123,7 @@ async function assemble(options: HostOptions, stack: Stack): Promise<Host> {
   const { loop: _loop, ...caches } = write;
   stack.defer('erased tenants', forgetErased(log.keyring, directory, Object.values(caches)));
   const artifacts = await openArtifacts({ ...options, metrics, pool, directory, write, stack });
+  const leases = await openClaimLeases({ log, config, logger, stack });
   const parts: Built = {
     options,
     metrics,
@@ -135,6 +136,7 @@ async function assemble(options: HostOptions, stack: Stack): Promise<Host> {
     presence,
     write,
     artifacts,
+    leases,
   };
   if (config.roles.includes('projector')) startReadModels(parts, stack);
   const engine = await startEngine(parts, stack);
@@ -142,6 +144,8 @@ async function assemble(options: HostOptions, stack: Stack): Promise<Host> {
   const { dataDir } = options;
   sampleNode(metrics, { dataDir, logConnected: log.connected, streams, presence, engine, caches });
   const addresses = await serve(parts, { engine, hub, streams, stack });
+  // Only now could an executor be heard.
+  if (config.roles.includes('commands')) leases.hear();
   const onError = (name: string, error: unknown): void =>
     logger.error({ err: error, part: name }, 'a part did not stop cleanly');
   return { ...addresses, stop: async () => await stack.unwind(onError) };
@@ -184,6 +188,7 @@ interface Built {
   readonly presence: ExecutorPresence;
   readonly write: ReturnType<typeof writeSide>;
   readonly artifacts: Artifacts;
+  readonly leases: ClaimLeases;
 }
 
 function openStreams({ options, log, directory, metrics }: Built, stack: Stack) {
@@ -219,7 +224,7 @@ function startReadModels(built: Built, stack: Stack): void {
 }
 
 async function startEngine(built: Built, stack: Stack): Promise<Engine> {
-  const { options, log, directory, write, artifacts, metrics } = built;
+  const { options, log, directory, write, artifacts, metrics, leases: claims } = built;
   const { config, nodeId, logger } = options;
   const { loop, sessions, conversations, budgets: spending } = write;
   const isBudgeted = (tenantId: string): boolean => directory.tenant(tenantId)?.budgeted === true;
@@ -237,7 +242,7 @@ async function startEngine(built: Built, stack: Stack): Promise<Engine> {
   const { files } = artifacts;
   const engine = new Engine({
     ...{ log, loop, sessions, conversations, models: models.drivers, budgets, files },
-    ...{ nodeId, logger, turns, turnsPerTenant, onCall: (call) => metrics.called(call) },
+    ...{ nodeId, logger, turns, turnsPerTenant, claims, onCall: (call) => metrics.called(call) },
   });
   await engine.start(config.roles.includes('engine'));
   stack.defer('engine', async () => await engine.stop());
@@ -260,7 +265,7 @@ async function serverParts(built: Built, running: Running): Promise<ServerParts>
   const { objects } = artifacts.routes;
   const features = [...FEATURES, ...(config.fixtureModel ? ['tenant-fixture-model'] : [])];
   const queries = sessionQueries({ pool, store: log.store, progress });
-  const { actions, places, caughtUp, work } = actionParts(built, stack);
+  const { actions, open, places, holding, claims, work } = await actionParts(built, stack);
   const freshness = freshnessOf(built);
   const { deletion, remove } = tenantDeletion({ log, pool, directory, progress, queries, objects, logger, ...write });
   const { usage, ledger } = usageParts(built, queries);
@@ -297,9 +302,9 @@ async function serverParts(built: Built, running: Running): Promise<ServerParts>
     },
     budgets: { loop, tenants, budgets, publish, freshness, ledger, shown: shownBudgets, clock: systemClock },
     executors: { loop, tenants, agents, publish, freshness, presence },
-    actions: { streams, presence, actions, places, work },
-    claims: { loop, sessions, places, freshness, clock: systemClock, leaseMs: config.leaseMs },
-    interactions: { actions, caughtUp },
+    actions: { streams, presence, sessions, open, places, work },
+    claims: { ...holding, claims, freshness },
+    interactions: { actions, caughtUp: caughtUpOf(built) },
     agents: { loop, agents, queries: agentQueries(pool), freshness },
     artifacts: { ...artifacts.routes, sessionQueries: queries, freshness },
     sessions: { loop, agents, sessions, queries, freshness, ownWrites, removeArtifacts: artifacts.removeOf },
@@ -326,20 +331,19 @@ function tenantConstants({ options: { config }, log }: Built) {
   };
 }
 
-/** How executors find their actions, and people what they have to answer. */
-function actionParts({ options, log, pool, progress }: Built, stack: Stack) {
+/** How executors find, take and keep their actions, and people what they have to answer. */
+async function actionParts({ options, log, pool, write, leases }: Built, stack: Stack) {
   const actions = actionIndex(pool);
-  const caughtUp = async (): Promise<void> => {
+  return { actions, ...(await executorParts({ ...options, log, stack, actions, write, leases })) };
+}
+
+/** Resolves when the read model of sessions has what the log held before, or when that takes too long. */
+function caughtUpOf({ log, progress }: Built): () => Promise<void> {
+  return async () => {
     for (let shard = 0; shard < log.source.shards; shard++) {
       await progress.reach('sessions', shard, await log.source.newest(shard, ['session']));
     }
   };
-  const places = new ActionPlaces({ sessionOf: async (of, id) => await actions.sessionOf(of, id), fresh: caughtUp });
-  const { feed, source } = log;
-  const work = new WorkSignals({ feed, source, progress, actions, logger: options.logger });
-  work.start();
-  stack.defer('work signals', async () => await work.stop());
-  return { actions, places, caughtUp, work };
 }
 
 async function statusParts(

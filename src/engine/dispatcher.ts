@@ -10,6 +10,7 @@ import type { KeyValue } from '../streams/key-value.ts';
 import { refKey } from '../streams/subjects.ts';
 import type { AggregateRef } from '../streams/subjects.ts';
 import type { WorkQueue } from '../streams/work-queue.ts';
+import type { ClaimLeases } from './claim-leases.ts';
 import type { WorkerLiveness } from './liveness.ts';
 import { OpenTurns } from './open-turns.ts';
 import type { OpenTurn } from './open-turns.ts';
@@ -22,6 +23,8 @@ export interface DispatcherOptions {
   readonly store: Pick<EventStore, 'eraseBefore' | 'head' | 'heads'>;
   readonly work: WorkQueue;
   readonly liveness: WorkerLiveness;
+  /** What is known of executors that hold claims. */
+  readonly claims: Pick<ClaimLeases, 'overMs'>;
   /** Election: a lease per stream. */
   readonly leases: KeyValue;
   /** Where the checkpoint is kept. */
@@ -57,7 +60,7 @@ const BUFFER = 500;
 export class Dispatcher {
   readonly #options: DispatcherOptions;
   readonly #stop = new AbortController();
-  readonly #turns = new OpenTurns();
+  readonly #turns: OpenTurns;
   /** Something may be due before the next look. */
   readonly #wake = new Wake();
   #nextLookMs = 0;
@@ -69,6 +72,8 @@ export class Dispatcher {
 
   constructor(options: DispatcherOptions) {
     this.#options = options;
+    const { shard, claims } = options;
+    this.#turns = new OpenTurns(({ tenant }, claim) => claims.overMs({ tenant, shard }, claim));
     this.#outage = new OutageLog(options.logger, `the dispatcher of stream ${options.shard}`);
     this.#queueOutage = new OutageLog(options.logger, `the work queue of stream ${options.shard}`);
   }

@@ -1,5 +1,5 @@
 import { dueMs, evolveWatch } from '../domain/turn/watch.ts';
-import type { TurnWatch } from '../domain/turn/watch.ts';
+import type { TurnWatch, WatchedClaim } from '../domain/turn/watch.ts';
 import type { SessionEvent } from '../domain/session/events.ts';
 import { DueQueue } from '../lib/due-queue.ts';
 import { eventsOf } from '../streams/commit.ts';
@@ -21,7 +21,7 @@ export interface OpenTurn {
 interface Watched extends OpenTurn {
   readonly key: string;
   /** When something is due of it by time alone, ms. */
-  readonly dueMs: number;
+  dueMs: number;
   /** How often it was offered since its last commit. */
   offers: number;
 }
@@ -32,6 +32,9 @@ interface Claimed {
   /** When the worker was first seen as not alive, ms; null: it is alive. */
   lostAt: number | null;
 }
+
+/** When the lease of a claim is over, ms, with what has been heard of its executor beside the history. */
+type LeaseOverMs = (ref: AggregateRef, claim: WatchedClaim) => number;
 
 type Liveness = Pick<WorkerLiveness, 'isAlive' | 'isReplaced'>;
 
@@ -60,6 +63,12 @@ export class OpenTurns {
   #changed = new Set<string>();
   #unattended = 0;
   #sweep: Iterator<Watched> | null = null;
+
+  readonly #leaseOverMs: LeaseOverMs;
+
+  constructor(leaseOverMs: LeaseOverMs = (_, { leaseExpiresAt }) => Date.parse(leaseExpiresAt)) {
+    this.#leaseOverMs = leaseOverMs;
+  }
 
   get size(): number {
     return this.#turns.size;
@@ -196,6 +205,7 @@ export class OpenTurns {
 
   /** Whether the turn is to be offered now; otherwise it has its next time, or waits for its tenant's turn to be offered. */
   #look(turn: Watched, nowMs: number, liveness: Liveness): boolean {
+    if (nowMs >= turn.dueMs) turn.dueMs = dueMs(turn.watch, (claim) => this.#leaseOverMs(turn.ref, claim));
     const kind = this.#kindOfOffer(turn, nowMs, liveness);
     if (kind === null) {
       this.#slots.release(turn);

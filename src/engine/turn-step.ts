@@ -19,7 +19,12 @@ export interface TurnStepParts {
 /** Runs one input of the turn process through the command loop and returns what `step` made of it. */
 export async function turnStep<R>(
   parts: TurnStepParts,
-  input: { readonly ref: AggregateRef; readonly causation: string },
+  input: {
+    readonly ref: AggregateRef;
+    readonly causation: string;
+    /** Claims that are over by what is known beside the history. */
+    readonly lapsed?: ReadonlySet<string> | undefined;
+  },
   step: (draft: SessionDraft, context: TurnContext) => R,
 ): Promise<R> {
   const outcome = await parts.loop.execute(parts.sessions, input.ref, {
@@ -28,7 +33,10 @@ export async function turnStep<R>(
     decide: (state: SessionState) => {
       const nowMs = parts.clock();
       return decideTurn(state, nowMs, (draft) =>
-        step(draft, { nowMs, jitter: Math.random(), workerId: parts.workerId, release: parts.stopping.aborted }),
+        step(draft, {
+          ...{ nowMs, jitter: Math.random(), workerId: parts.workerId, release: parts.stopping.aborted },
+          ...(input.lapsed === undefined ? {} : { lapsed: input.lapsed }),
+        }),
       );
     },
   });

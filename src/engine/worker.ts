@@ -11,6 +11,7 @@ import { LogUnavailableError } from '../streams/event-store.ts';
 import { refKey } from '../streams/subjects.ts';
 import type { AggregateRef } from '../streams/subjects.ts';
 import type { WorkItem, WorkQueue } from '../streams/work-queue.ts';
+import type { ClaimLeases } from './claim-leases.ts';
 import type { WorkerLiveness } from './liveness.ts';
 import { ModelCaller } from './model-call.ts';
 import type { ModelCallParts, WantedCall } from './model-call.ts';
@@ -22,6 +23,8 @@ import { WaitingRoom } from './waiting-room.ts';
 export interface WorkerOptions extends Omit<ModelCallParts, 'stopping'> {
   readonly work: WorkQueue;
   readonly liveness: WorkerLiveness;
+  /** What is known of executors that hold claims. */
+  readonly claims: Pick<ClaimLeases, 'lapsed'>;
   /** Turns that run at the same time in this process. */
   readonly concurrency: number;
   /** Those of one tenant while no other has any; absent: `concurrency`. */
@@ -208,7 +211,7 @@ export class Worker implements TurnRunner {
    * @param given a place that is held for it; it is freed if it is not needed
    */
   async #takeOver(ref: AggregateRef, given: Place | null): Promise<boolean> {
-    const { sessions, liveness } = this.#options;
+    const { sessions, liveness, claims } = this.#options;
     let place = given;
     try {
       const { state } = await sessions.refresh(ref);
@@ -216,7 +219,9 @@ export class Worker implements TurnRunner {
       const isLost = seen?.claim != null && !liveness.isAlive(seen.claim.workerId);
       if (seen !== null && (isLost || (seen.claim === null && hasJobs(seen))))
         place ??= this.#places.reserve(ref.tenant);
-      const outcome = await turnStep(this.#options, { ref, causation: 'take-over' }, (draft, context) =>
+      const at = { tenant: ref.tenant, shard: sessions.store.shardOf(ref) };
+      const lapsed = seen === null ? undefined : await claims.lapsed(at, seen);
+      const outcome = await turnStep(this.#options, { ref, causation: 'take-over', lapsed }, (draft, context) =>
         this.#takeOn(draft, { ...context, seen, hasPlace: place !== null }),
       );
       await faultPoint('turn.claimed');

@@ -1,6 +1,8 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Caller } from '../auth/caller.ts';
-import type { ExecutorRef } from '../projections/actions/queries.ts';
+import type { ExecutorOf } from '../commands/session/action-places.ts';
+import type { ActionView } from '../projections/actions/views.ts';
+import { shownAction } from './shown-action.ts';
 import type { EventStreams } from './sse.ts';
 
 /** Which executors have a discovery stream open, on any node. */
@@ -14,10 +16,10 @@ export interface Presence {
 /** Tells of work that waits for executors, wherever it was offered. */
 export interface WorkFeed {
   /**
-   * Calls back when there is any, and whenever there is new; a list that is asked for then has it. Returns the function
-   * that ends the listening.
+   * Calls back when there is any, and whenever there is new, with the first actions of it; a list or a claim that is sent
+   * then, to any node, finds them. Returns the function that ends the listening.
    */
-  listen(executor: ExecutorRef, onWork: () => void): () => void;
+  listen(executor: ExecutorOf, onWork: (actions: readonly ActionView[]) => void): () => void;
 }
 
 export interface DiscoveryParts {
@@ -26,10 +28,24 @@ export interface DiscoveryParts {
   readonly presence: Presence;
 }
 
-const WORK_AVAILABLE = 'event: work_available\ndata: {"type":"work_available"}\n\n';
+/** Actions that one signal names, and their length together, characters; an executor lists the rest, or claims it. */
+const NAMED_MAX = 20;
+const NAMED_CHARS_MAX = 65_536;
+
+function workAvailable(views: readonly ActionView[]): string {
+  const actions: string[] = [];
+  let chars = 0;
+  for (const view of views.slice(0, NAMED_MAX)) {
+    const action = JSON.stringify(shownAction(view));
+    chars += action.length;
+    if (chars > NAMED_CHARS_MAX) break;
+    actions.push(action);
+  }
+  return `event: work_available\ndata: {"type":"work_available","actions":[${actions.join(',')}]}\n\n`;
+}
 
 /**
- * Opens the discovery stream of an executor (wire contract, section 9): it says that there is work, never what.
+ * Opens the discovery stream of an executor: it says that there is work, and what.
  * @throws ProblemError rate_limited when the tenant has too many streams open
  */
 export function discover(
@@ -42,9 +58,9 @@ export function discover(
   streams.openWith(request, reply, caller, (stream) => {
     // The headers go out with the first bytes.
     stream.send(': keepalive\n\n');
-    const unlisten = work.listen({ tenantId, agentId }, () => {
+    const unlisten = work.listen({ tenantId, agentId }, (actions) => {
       // A reader that has not taken what waits for it learns from that, too, that there is work.
-      if (!stream.isSlow) stream.send(WORK_AVAILABLE);
+      if (!stream.isSlow) stream.send(workAvailable(actions));
     });
     const left = presence.opened(tenantId, agentId);
     return () => {

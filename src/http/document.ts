@@ -73,18 +73,23 @@ const OPERATIONS: Readonly<Record<string, readonly [tag: string, summary: string
   'GET /v1/executors/connect': [
     'Executors',
     'Hear of work, live',
-    'Server-sent events for the executor of an agent: `work_available` at once when there is any, and whenever there is new. It says that there is work, not what; `GET /v1/actions` does. A comment line keeps a silent stream alive.',
+    'Server-sent events for the executor of an agent: `work_available` at once when there is any, and whenever there is new, with `actions`: the oldest, or the new ones, at most 20 and 64 KiB. They can be claimed as they are. A comment line keeps a silent stream alive.',
   ],
   'GET /v1/actions': ['Executors', "Pending actions of the executor's agent, oldest first"],
+  'POST /v1/actions/claim': [
+    'Executors',
+    'Take the oldest pending actions',
+    'At most `limit` of them. The same requestId, sent again to any node, gets the same claims while they hold, whatever its limit, and no others. Without claims in the answer nothing waits.',
+  ],
   'POST /v1/actions/:actionId/claim': [
     'Executors',
     'Take an action',
-    'Exclusive: of any number of executors one gets it. The same requestId gets the claim again while it holds. It ends with `leaseExpiresAt` unless heartbeats come.',
+    'Exclusive: of any number of executors one gets it. The same requestId gets the claim again while it holds, from any node, after any crash. It ends with `leaseExpiresAt` unless heartbeats come.',
   ],
   'POST /v1/actions/:actionId/heartbeat': [
     'Executors',
     'Keep an action',
-    'The lease lasts for another while. `claim_stale`: it was over already; stop the work.',
+    'The lease lasts for another while. It does not run out while no node could have heard a heartbeat: after an outage it has a whole period again. `claim_stale`: it was over already; stop the work.',
   ],
   'GET /v1/interactions': [
     'Sessions',

@@ -1,9 +1,12 @@
 import type { DatabasePool } from 'slonik';
+import { delay } from '../lib/backoff.ts';
 import { readCheckpoint } from './checkpoint.ts';
 import { reading } from './read-store/pool.ts';
 
 /** A freshness wait that is longer than this gives up (design, section 4). */
 export const FRESH_WITHIN_MS = 2_000;
+/** A database that has not answered for so long stands still: nobody waits for another look until it has, ms. */
+const STILL_MS = 2_000;
 /** A missed announcement is made good by a look at the checkpoint, ms. */
 const LOOK_MS = 250;
 
@@ -13,6 +16,8 @@ export class ProjectionProgress {
   readonly #waiting = new Set<{ key: string; position: number; resolve: () => void }>();
   readonly #pool: DatabasePool;
   readonly #onLook: () => void;
+  /** Looks that have not been answered for too long. */
+  #still = 0;
 
   /** `onLook`: no announcement came in time, and the checkpoint is read. */
   constructor(pool: DatabasePool, onLook: () => void = () => undefined) {
@@ -40,16 +45,40 @@ export class ProjectionProgress {
     while (!done() && Date.now() < deadline) {
       await this.#announced(key, position, Math.min(LOOK_MS, deadline - Date.now()));
       if (done()) return true;
+      if (this.#still > 0) return done();
       this.#onLook();
-      try {
-        const seen = await reading(async () => await readCheckpoint(this.#pool, group, shard));
-        this.reached({ group, shard, position: seen });
-      } catch {
-        // The database is away: the caller's write is in the log all the same, only its reading back is late.
-        return false;
-      }
+      const seen = await this.#look(group, shard, deadline);
+      // The database is away: the caller's write is in the log all the same, only its reading back is late.
+      if (seen === null) return done();
+      this.reached({ group, shard, position: seen });
     }
     return done();
+  }
+
+  /** Null: the database does not answer, or not in time. */
+  async #look(group: string, shard: number, deadline: number): Promise<number | null> {
+    const answered = new AbortController();
+    const look = this.#asked(group, shard);
+    const late = delay(Math.max(0, deadline - Date.now()), answered.signal).then(() => null);
+    const seen = await Promise.race([look, late]);
+    answered.abort();
+    return seen;
+  }
+
+  async #asked(group: string, shard: number): Promise<number | null> {
+    let isStill = false;
+    const timer = setTimeout(() => {
+      isStill = true;
+      this.#still++;
+    }, STILL_MS);
+    try {
+      return await reading(async () => await readCheckpoint(this.#pool, group, shard));
+    } catch {
+      return null;
+    } finally {
+      clearTimeout(timer);
+      if (isStill) this.#still--;
+    }
   }
 
   async #announced(key: string, position: number, withinMs: number): Promise<void> {

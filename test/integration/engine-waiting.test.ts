@@ -59,7 +59,8 @@ async function executes(
   const claim = { actionId, agentId, requestId: 'claim', claimId };
   const { action } = await node.command(ref, (state, context) => decideClaim(state, claim, context));
   const outcome = { kind: 'completed', output } as const;
-  const result = { requestId: 'r', actionId, agentId, claimId, generation: action.generation, outcome };
+  const ids = { requestId: 'r', actionId, agentId, claimId, generation: action.generation };
+  const result = { ...ids, outcome, outcomeHash: JSON.stringify(outcome) };
   await node.command(ref, (state, context) => decideActionResult(state, result, context));
 }
 

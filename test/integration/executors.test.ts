@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import * as wire from '#src/http/wire/executors.ts';
-import { refused, shaped } from '../conformance/http/target.ts';
+import { shaped } from '../conformance/http/target.ts';
 import { AdminClient, TenantClient } from '../support/client.ts';
 import { startHost } from '../support/host.ts';
 import type { Host } from '../support/host.ts';
@@ -47,18 +47,28 @@ describe('executors, when something is away', () => {
     return shaped(answer, 200, wire.executorList).executors.some(({ connected }) => connected);
   };
 
-  test('without Postgres an executor connects, and is told to look for itself', async () => {
+  test('without Postgres an executor connects, is told of work, and gets it', async () => {
+    await tenant.saveAgent('agent', { tools: [{ name: 'find', inputSchema: {} }] });
+    await tenant.openSession('away');
     database.dropRequests();
     database.cutAll();
     try {
       const reader = await connect(nodes[1]);
-      const frame = await reader.find(({ event }) => event === 'work_available');
-      expect(frame).toEqual({ id: null, event: 'work_available', data: '{"type":"work_available"}' });
-      expect(reader.ended).toBe(false);
       await until('the other node says so', async () => await isConnected(nodes[0]), 2_000);
+      await tenant.play('away', [{ toolCalls: [{ name: 'find', input: { q: 1 } }] }]);
+      const frame = await reader.find(({ event }) => event === 'work_available');
+      const told = wire.workAvailable.parse(JSON.parse(frame?.data ?? '')).actions;
+      expect(told).toMatchObject([{ sessionId: 'away', toolName: 'find', input: { q: 1 }, status: 'pending' }]);
+      const there = executor.at(nodes[1]);
+      expect(shaped(await there.request({ path: '/v1/actions' }), 200, wire.actionList).actions).toEqual(told);
+      const body = { requestId: 'r', limit: 10 };
+      const claim = { method: 'POST', path: '/v1/actions/claim', body };
+      const { claims } = shaped(await there.request(claim), 200, wire.claimedAll);
+      expect(claims).toMatchObject([{ action: { actionId: told[0]?.actionId, status: 'claimed' } }]);
+      expect(shaped(await executor.at(nodes[0]).request(claim), 200, wire.claimedAll).claims).toEqual(claims);
+      expect(reader.ended).toBe(false);
       reader.close();
       await until('the other node says it has gone', async () => !(await isConnected(nodes[0])), 2_000);
-      refused(await executor.at(nodes[1]).request({ path: '/v1/actions' }), 503, 'unavailable');
     } finally {
       database.pass();
       database.cutAll();

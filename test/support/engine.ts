@@ -10,6 +10,7 @@ import type { TurnContext } from '#src/domain/turn/draft.ts';
 import type { ModelOutcome } from '#src/domain/turn/process.ts';
 import type { ModelDriver, ModelRequest } from '#src/drivers/model/port.ts';
 import { BudgetGate } from '#src/engine/budget-gate.ts';
+import { ClaimLeases } from '#src/engine/claim-leases.ts';
 import { InheritedConversations } from '#src/engine/inherited-conversations.ts';
 import { Dispatcher } from '#src/engine/dispatcher.ts';
 import { WorkerLiveness } from '#src/engine/liveness.ts';
@@ -95,6 +96,8 @@ export class TestNode implements AsyncDisposable {
   readonly dispatcher: Dispatcher;
   readonly leases: KeyValue;
   readonly snapshots: KeyValue;
+  /** Leases of executors' claims; its gap between signs of life is a second. */
+  readonly claims: ClaimLeases;
   readonly lines: readonly LogLine[];
   readonly #log: TestLog;
   readonly #silent = new AbortController();
@@ -130,7 +133,10 @@ export class TestNode implements AsyncDisposable {
     const { follow, source = follow === undefined ? log.source : overriding<CommitSource>(log.source, { follow }) } =
       options;
     const drain = drainMs === undefined ? {} : { drainMs };
-    const shared = { work, liveness, clock: systemClock, logger };
+    const ask = async (shard: number): Promise<number> => await log.source.newest(shard, ['session']);
+    const claims = new ClaimLeases({ leases, clock: systemClock, logger, leaseMs: 1_000, shards: 1, ask });
+    this.claims = claims;
+    const shared = { work, liveness, claims, clock: systemClock, logger };
     const spending = new Repository({ type: budgetType, store: log.store, cacheBytes: 1_000_000 });
     const budgets = new BudgetGate({ loop, budgets: spending, clock: systemClock, isBudgeted: () => false });
     // Nothing that these turns are asked names a file.
@@ -152,6 +158,8 @@ export class TestNode implements AsyncDisposable {
   /** Announces the worker and lets it take work. */
   async start(): Promise<void> {
     await this.liveness.start();
+    await this.claims.start();
+    this.claims.hear();
     await this.liveness.announce(this.nodeId, this.workerId);
     this.#announced = true;
     this.worker.start();
@@ -243,6 +251,7 @@ export class TestNode implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     await this.worker.stop();
     await this.dispatcher.stop();
+    await this.claims.stop();
     await this.liveness.stop(this.#announced ? this.nodeId : null);
   }
 }

@@ -36,6 +36,8 @@ export interface ExecutorOptions {
   readonly run: (action: OfferedAction) => ActionOutcome | Promise<ActionOutcome>;
   /** Actions at the same time. */
   readonly concurrency?: number;
+  /** One request for as many as there is room for, or one for each of the actions that it lists. */
+  readonly claims?: 'together' | 'each';
   /** Tells the Host that it is still at it; absent: it does, every third of the lease. */
   readonly heartbeats?: boolean;
 }
@@ -149,6 +151,10 @@ export class Executor implements AsyncDisposable {
         continue;
       }
       this.#wanted = false;
+      if (this.#options.claims !== 'each') {
+        await this.#claimTogether();
+        continue;
+      }
       for (const action of await this.#list()) {
         if (this.#working.size >= (this.#options.concurrency ?? 4)) {
           this.#wanted = true;
@@ -157,6 +163,22 @@ export class Executor implements AsyncDisposable {
         const claim = this.#working.has(action.actionId) ? null : await this.#claim(action.actionId);
         if (claim !== null) this.#begin(claim);
       }
+    }
+  }
+
+  /** Until there is no room, or nothing more. */
+  async #claimTogether(): Promise<void> {
+    while (!this.#stopping) {
+      const limit = (this.#options.concurrency ?? 4) - this.#working.size;
+      if (limit <= 0) {
+        this.#wanted = true;
+        return;
+      }
+      const body = { requestId: `claims-${randomUUID()}`, limit };
+      const answer = await this.#send({ method: 'POST', path: '/v1/actions/claim', body });
+      const claims = answer?.status === 200 ? wire.claimedAll.parse(answer.json).claims : [];
+      for (const claim of claims) this.#begin(claim);
+      if (claims.length === 0) return;
     }
   }
 
@@ -195,10 +217,15 @@ export class Executor implements AsyncDisposable {
 
   #keepAlive({ action, claimId, generation, leaseExpiresAt }: z.output<typeof wire.claimed>): NodeJS.Timeout {
     const everyMs = Math.max(100, (Date.parse(leaseExpiresAt) - Date.now()) / 3);
+    let isSending = false;
     return setInterval(() => {
-      if (this.#killed) return;
+      // While the Host is away one waits for it, not one for each third of a lease.
+      if (this.#killed || isSending) return;
+      isSending = true;
       const body = { requestId: `beat-${randomUUID()}`, claimId, generation };
-      void this.#send({ method: 'POST', path: `/v1/actions/${action.actionId}/heartbeat`, body });
+      void this.#send({ method: 'POST', path: `/v1/actions/${action.actionId}/heartbeat`, body }).finally(() => {
+        isSending = false;
+      });
     }, everyMs);
   }
 
@@ -273,6 +300,15 @@ export class ExecutorClient {
 
   async claim(actionId: string, requestId = `rq-${randomUUID()}`): Promise<Answer> {
     return await this.tenant.request({ method: 'POST', path: `/v1/actions/${actionId}/claim`, body: { requestId } });
+  }
+
+  /** The oldest pending ones, at most so many. */
+  async claimAll(limit: number, requestId = `rq-${randomUUID()}`): Promise<(GotClaim & { action: OfferedAction })[]> {
+    const answer = await this.tenant.request({ method: 'POST', path: '/v1/actions/claim', body: { requestId, limit } });
+    if (answer.status !== 200) throw new Error(`no claims: ${answer.text}`);
+    return wire.claimedAll
+      .parse(answer.json)
+      .claims.map(({ action, claimId, generation }) => ({ actionId: action.actionId, claimId, generation, action }));
   }
 
   async heartbeat(actionId: string, claim: { claimId: string; generation: number }): Promise<Answer> {

@@ -3,14 +3,8 @@ import { toTimestamp } from '#src/domain/kernel/time.ts';
 import type { Action, Interaction } from '#src/domain/action/state.ts';
 import type { Manifest } from '#src/domain/agent/manifest.ts';
 import type { Decision } from '#src/domain/kernel/decision.ts';
-import {
-  decideActionResult,
-  decideApprove,
-  decideClaim,
-  decideHeartbeat,
-  decideRespond,
-} from '#src/domain/session/answer.ts';
-import { decideCancel, decideMessage } from '#src/domain/session/decide.ts';
+import { decideActionResult, decideApprove, decideClaim, decideRespond } from '#src/domain/session/answer.ts';
+import { decideCancel, decideMessage, decideTurn } from '#src/domain/session/decide.ts';
 import type { SessionEvent } from '#src/domain/session/events.ts';
 import { receiptKey } from '#src/domain/session/receipts.ts';
 import { evolveSession, initialSession } from '#src/domain/session/state.ts';
@@ -167,12 +161,16 @@ export class RandomSession {
     const interaction = { kind: this.#pick(['question', 'approval'] as const), prompt: this.#pick(TEXTS) };
     switch (this.#random.int(0, 4)) {
       case 0:
-        return decideHeartbeat(state, held, context);
-      case 1:
-        return decideActionResult(state, { ...held, requestId, outcome: { kind: 'ask', interaction } }, context);
+        return decideTurn(state, context.nowMs, (draft) =>
+          advance(draft, { ...context, lapsed: new Set([held.claimId]) }),
+        );
+      case 1: {
+        const outcome = { kind: 'ask', interaction } as const;
+        return decideActionResult(state, { ...held, requestId, outcome, outcomeHash: requestId }, context);
+      }
       default: {
         const outcome = { kind: 'completed', output: this.#pick(TEXTS) } as const;
-        return decideActionResult(state, { ...held, requestId, outcome }, context);
+        return decideActionResult(state, { ...held, requestId, outcome, outcomeHash: requestId }, context);
       }
     }
   }

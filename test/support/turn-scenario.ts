@@ -104,9 +104,16 @@ export class Scenario {
     this.ms += ms;
     return this.take(
       decideTurn(this.session, START_MS + this.ms, (draft) => {
-        advance(draft, this.context({ workerId }));
+        advance(draft, this.context({ workerId, lapsed: this.#silent() }));
       }),
     );
+  }
+
+  /** Claims of executors that have not been heard of since: by the history, which has no heartbeats. */
+  #silent(): ReadonlySet<string> {
+    const claims = Object.values(this.session.turn?.work.actions ?? {}).flatMap(({ claim }) => claim ?? []);
+    const over = claims.filter(({ leaseExpiresAt }) => START_MS + this.ms >= Date.parse(leaseExpiresAt));
+    return new Set(over.map(({ claimId }) => claimId));
   }
 
   takeOver(workerId: string): string[] {
@@ -137,7 +144,7 @@ export class Scenario {
     return decision;
   }
 
-  /** The executor that holds the action answers; claims it first where nobody has. */
+  /** The executor that holds the action answers; claims it first where nobody has. Without the note that it did. */
   result(action: Action, outcome: ActionResultCommand['outcome'], change: Partial<ActionResultCommand> = {}): string[] {
     if (this.turn.work.actions[action.actionId]?.status === 'pending') this.claim(action);
     const held = this.turn.work.actions[action.actionId] ?? action;
@@ -148,9 +155,11 @@ export class Scenario {
       claimId: held.claim?.claimId ?? 'none',
       generation: held.generation,
       outcome,
+      outcomeHash: JSON.stringify(outcome),
       ...change,
     };
-    return this.take(decideActionResult(this.session, command, this.context()));
+    const types = this.take(decideActionResult(this.session, command, this.context()));
+    return types.filter((type) => type !== 'action.answered');
   }
 
   approve(interactionId: string, approved: boolean, reason?: string): string[] {

@@ -6,41 +6,62 @@ export interface ExecutorOf {
   readonly agentId: string;
 }
 
-/** Finds the session of an action. A hint: what becomes of the action is decided on the session's fold. */
-export interface ActionFinder {
-  /** Null: the agent has no such action, as far as is known there. */
-  readonly sessionOf: (executor: ExecutorOf, actionId: string) => Promise<string | null>;
-  /** Resolves when the finder knows what the log held before, or when that takes too long. */
-  readonly fresh: () => Promise<void>;
+/** Where an action is that has not ended. A hint: what becomes of it is decided on the session's fold. */
+export interface ActionPlace {
+  readonly actionId: string;
+  readonly sessionId: string;
+  readonly generation: number;
+  /** Of the commit that this is from; an older fold of the session does not know of it. */
+  readonly position: number;
 }
+
+/** The actions that have not ended, of all sessions, without the database. */
+export interface OpenActionList {
+  /**
+   * Resolves when everything is known there that the log held before.
+   * @throws LogUnavailableError
+   */
+  readonly reached: () => Promise<void>;
+  /** Those that wait for an executor, oldest first. */
+  readonly pending: (executor: ExecutorOf, limit: number) => readonly ActionPlace[];
+  readonly find: (executor: ExecutorOf, actionId: string) => ActionPlace | null;
+  /** Those that are claimed by this request, and some more whose request is not known. */
+  readonly claimedUnder: (executor: ExecutorOf, requestId: string) => readonly ActionPlace[];
+}
+
+/** Finds the session of an action that may have ended. Null: there is none; undefined: nobody can tell just now. */
+export type EndedActions = (executor: ExecutorOf, actionId: string) => Promise<string | null | undefined>;
 
 /** Actions whose sessions a process remembers; an executor claims what it was shown a moment before. */
 const REMEMBERED_MAX = 50_000;
 
 /** Where actions are: remembered from what was shown and claimed here, else looked up. */
 export class ActionPlaces {
-  readonly #finder: ActionFinder;
+  readonly #open: OpenActionList;
+  readonly #ended: EndedActions;
   readonly #known = new WeightedLru<string>(REMEMBERED_MAX);
 
-  constructor(finder: ActionFinder) {
-    this.#finder = finder;
+  constructor(open: OpenActionList, ended: EndedActions) {
+    this.#open = open;
+    this.#ended = ended;
   }
 
   remember(executor: ExecutorOf, actions: readonly { readonly actionId: string; readonly sessionId: string }[]): void {
     for (const { actionId, sessionId } of actions) this.#known.set(keyOf(executor, actionId), sessionId, 1);
   }
 
-  /** The session of an action of this agent; null: it has no such action. */
-  async sessionOf(executor: ExecutorOf, actionId: string): Promise<string | null> {
-    const known = this.#known.get(keyOf(executor, actionId));
+  /**
+   * The session of an action of this agent; null: it has no such action; undefined: none that is open, and whether there
+   * was one nobody can tell just now.
+   * @throws LogUnavailableError
+   */
+  async sessionOf(executor: ExecutorOf, actionId: string): Promise<string | null | undefined> {
+    const known = this.#known.get(keyOf(executor, actionId)) ?? this.#open.find(executor, actionId)?.sessionId;
     if (known !== undefined) return known;
-    let found = await this.#finder.sessionOf(executor, actionId);
-    if (found === null) {
-      // It may be one that the read model does not have yet.
-      await this.#finder.fresh();
-      found = await this.#finder.sessionOf(executor, actionId);
-    }
-    if (found !== null) this.remember(executor, [{ actionId, sessionId: found }]);
+    // It may be one that is not known here yet.
+    await this.#open.reached();
+    const found = this.#open.find(executor, actionId)?.sessionId ?? (await this.#ended(executor, actionId));
+    if (typeof found === 'string') this.remember(executor, [{ actionId, sessionId: found }]);
     return found;
   }
 }

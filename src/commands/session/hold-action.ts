@@ -1,8 +1,8 @@
 import type { Action } from '../../domain/action/state.ts';
-import type { Decision } from '../../domain/kernel/decision.ts';
-import { reject } from '../../domain/kernel/rejection.ts';
 import type { Rejection } from '../../domain/kernel/rejection.ts';
-import { decideClaim, decideHeartbeat } from '../../domain/session/answer.ts';
+import { reject } from '../../domain/kernel/rejection.ts';
+import { toMs, toTimestamp } from '../../domain/kernel/time.ts';
+import { claimStale, decideClaim, decideHeartbeat, notClaimable } from '../../domain/session/answer.ts';
 import type { SessionEvent } from '../../domain/session/events.ts';
 import type { OpenSession, SessionState } from '../../domain/session/state.ts';
 import type { TurnContext } from '../../domain/turn/draft.ts';
@@ -12,12 +12,22 @@ import { newId } from '../../lib/ids.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
 import type { CommandLoop, Executed } from '../execute.ts';
 import type { Repository } from '../repository.ts';
-import type { ActionPlaces, ExecutorOf } from './action-places.ts';
+import type { ActionPlace, ActionPlaces, ExecutorOf } from './action-places.ts';
+
+/** Keeps the leases of claims beside the history. */
+export interface LeaseBook {
+  /**
+   * True: no node ends the claim before `untilMs`. False: its lease is over.
+   * @throws LogUnavailableError
+   */
+  readonly beat: (tenantId: string, claimId: string, untilMs: number) => Promise<boolean>;
+}
 
 export interface HoldActionParts {
   readonly loop: CommandLoop;
   readonly sessions: Repository<SessionState, SessionEvent>;
   readonly places: ActionPlaces;
+  readonly leases: LeaseBook;
   readonly clock: Clock;
   /** How long a claim is good for without a heartbeat, ms. */
   readonly leaseMs: number;
@@ -30,58 +40,146 @@ export interface HoldActionInput {
   readonly actor: string;
 }
 
-/** An action that its executor holds now, and where it is. */
-export interface HeldAction {
+/** An action, and where it is. */
+export interface FoundAction {
   readonly ref: AggregateRef;
   readonly session: OpenSession;
   readonly turnId: string;
   readonly action: Action;
 }
 
+/** An action that its executor holds now. */
+export interface HeldAction extends FoundAction {
+  readonly claimId: string;
+  /** Heartbeats counted in. */
+  readonly leaseExpiresAt: string;
+}
+
 export type Held = Executed<HeldAction> | Rejection;
 
 /**
- * An executor takes an action: of any number of them, on any nodes, exactly one. The same request gets its claim again
- * for as long as that holds (wire contract, section 9).
+ * An executor takes an action: of any number of them, on any nodes, exactly one. The same request gets its claim again for
+ * as long as that holds, whatever became of the answer.
+ * @throws LogUnavailableError
  */
 export async function claimAction(parts: HoldActionParts, input: HoldActionInput): Promise<Held> {
-  const claimId = newId('cl');
-  const { agentId } = input.executor;
-  const held = await hold(parts, input, (state, context) =>
-    decideClaim(state, { ...input, agentId, claimId }, context),
-  );
-  await faultPoint('action.claimed');
-  return held;
-}
-
-/** An executor is still at an action: its lease lasts for another while. */
-export async function keepAction(
-  parts: HoldActionParts,
-  input: HoldActionInput & { readonly claimId: string; readonly generation: number },
-): Promise<Held> {
-  const { agentId } = input.executor;
-  return await hold(parts, input, (state, context) => decideHeartbeat(state, { ...input, agentId }, context));
-}
-
-async function hold(
-  { loop, sessions, places, clock, leaseMs }: HoldActionParts,
-  { executor, actionId, actor, requestId: causation }: HoldActionInput,
-  decide: (state: SessionState, context: TurnContext) => Decision<SessionEvent, { readonly action: Action }>,
-): Promise<Held> {
-  const id = await places.sessionOf(executor, actionId);
+  const id = await parts.places.sessionOf(input.executor, input.actionId);
   if (id === null) return notThere();
-  const ref: AggregateRef = { tenant: executor.tenantId, kind: 'session', id };
-  return await loop.execute<SessionState, SessionEvent, HeldAction>(sessions, ref, {
+  if (id === undefined) return notClaimable();
+  return await claimIn(parts, id, input);
+}
+
+/** The same where the session is known; `generation`: this one or none. */
+export async function claimIn(
+  parts: HoldActionParts,
+  sessionId: string,
+  input: HoldActionInput & { readonly generation?: number },
+): Promise<Held> {
+  const { loop, sessions, clock, leaseMs } = parts;
+  const { executor, actionId, actor, requestId: causation } = input;
+  const ref: AggregateRef = { tenant: executor.tenantId, kind: 'session', id: sessionId };
+  const command = { ...input, agentId: executor.agentId, claimId: newId('cl') };
+  const outcome = await loop.execute<SessionState, SessionEvent, FoundAction>(sessions, ref, {
     actor,
     causation,
     decide: (state) => {
       if (state.status === 'absent') return notThere();
-      const decision = decide(state, { nowMs: clock(), jitter: 0, workerId: null, leaseMs });
+      const decision = decideClaim(state, command, contextOf(clock(), leaseMs));
       if (decision.kind === 'rejected') return decision;
-      const reply = { ref, session: state, turnId: state.turn?.turnId ?? '', action: decision.reply.action };
-      return { ...decision, reply };
+      return { ...decision, reply: found(ref, state, decision.reply.action) };
     },
   });
+  await faultPoint('action.claimed');
+  if (outcome.kind === 'rejected') return outcome;
+  parts.places.remember(executor, [{ actionId, sessionId }]);
+  const held = heldFrom(outcome.reply);
+  if (clock() < toMs(held.leaseExpiresAt)) return { ...outcome, reply: held };
+  // Given again after a time in which it could not be kept: whoever asks for it is alive, so it goes on.
+  const kept = await keep(parts, held);
+  return kept === null ? notClaimable() : { ...outcome, reply: kept };
+}
+
+/**
+ * An executor is still at an action: its lease lasts for another while, and its session's history does not grow.
+ * @throws LogUnavailableError
+ */
+export async function keepAction(
+  parts: HoldActionParts,
+  input: HoldActionInput & { readonly claimId: string; readonly generation: number },
+): Promise<Held> {
+  const { sessions, places, clock, leaseMs } = parts;
+  const { executor, actionId } = input;
+  const id = await places.sessionOf(executor, actionId);
+  if (id === null) return notThere();
+  if (id === undefined) return claimStale();
+  const ref: AggregateRef = { tenant: executor.tenantId, kind: 'session', id };
+  const look = (state: SessionState): FoundAction | Rejection => {
+    if (state.status === 'absent') return notThere();
+    const command = { ...input, agentId: executor.agentId };
+    const decision = decideHeartbeat(state, command, contextOf(clock(), leaseMs));
+    return decision.kind === 'rejected' ? decision : found(ref, state, decision.reply.action);
+  };
+  const { state, cached } = await sessions.load(ref);
+  const seen = look(state);
+  if ('code' in seen && !cached) return seen;
+  if ('code' in seen) {
+    const fresh = look((await sessions.refresh(ref)).state);
+    if ('code' in fresh) return fresh;
+    return await kept(parts, fresh);
+  }
+  const outcome = await kept(parts, seen);
+  if (outcome.kind === 'rejected') return outcome;
+  // In this order: whatever ends the claim from here on has seen the heartbeat, and what ended it before is seen now.
+  const after = look((await sessions.refresh(ref)).state);
+  return 'code' in after ? after : outcome;
+}
+
+async function kept(parts: HoldActionParts, at: FoundAction): Promise<Held> {
+  const reply = await keep(parts, heldFrom(at));
+  return reply === null ? claimStale() : { kind: 'done', reply, position: null };
+}
+
+async function keep({ leases, clock, leaseMs }: HoldActionParts, held: HeldAction): Promise<HeldAction | null> {
+  const untilMs = clock() + leaseMs;
+  if (!(await leases.beat(held.ref.tenant, held.claimId, untilMs))) return null;
+  return { ...held, leaseExpiresAt: toTimestamp(untilMs) };
+}
+
+/**
+ * Actions as their sessions have them, in the same order; those that nobody can take any more are left out.
+ * @throws LogUnavailableError
+ */
+export async function pendingActions(
+  sessions: HoldActionParts['sessions'],
+  executor: ExecutorOf,
+  places: readonly ActionPlace[],
+): Promise<readonly FoundAction[]> {
+  const actions = await Promise.all(
+    places.map(async ({ actionId, sessionId, generation, position }) => {
+      const ref: AggregateRef = { tenant: executor.tenantId, kind: 'session', id: sessionId };
+      const cached = await sessions.load(ref);
+      const { state } = cached.position < position ? await sessions.refresh(ref) : cached;
+      if (state.status === 'absent' || state.turn === null) return null;
+      const action = state.turn.work.actions[actionId];
+      if (action?.status !== 'pending' || action.generation < generation) return null;
+      return found(ref, state, action);
+    }),
+  );
+  return actions.filter((one) => one !== null);
+}
+
+function contextOf(nowMs: number, leaseMs: number): TurnContext {
+  return { nowMs, jitter: 0, workerId: null, leaseMs };
+}
+
+function found(ref: AggregateRef, session: OpenSession, action: Action): FoundAction {
+  return { ref, session, turnId: session.turn?.turnId ?? '', action };
+}
+
+function heldFrom(at: FoundAction): HeldAction {
+  const { claim } = at.action;
+  if (claim === null) throw new Error('an action that is held has a claim');
+  return { ...at, claimId: claim.claimId, leaseExpiresAt: claim.leaseExpiresAt };
 }
 
 /** The same for one that is not there and for another agent's. */

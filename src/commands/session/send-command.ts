@@ -87,7 +87,7 @@ export interface SendCommandParts extends ChangeTenantParts {
   readonly clock: Clock;
 }
 
-type Reply = CommandReply & { readonly first: Receipt | null };
+type Reply = Omit<CommandReply, 'first'> & { readonly first: Required<CommandReply>['first'] | null };
 
 /** Accepts a command on a session: replays what was accepted before, else decides and records (wire contract, 6). */
 export async function sendCommand(
@@ -215,7 +215,7 @@ function decide(
           },
         )
       : decideOther(state, command, context);
-  return decision.kind === 'rejected' ? decision : { ...decision, reply: { ...decision.reply, first: null } };
+  return decision.kind === 'rejected' ? decision : { ...decision, reply: { first: null, ...decision.reply } };
 }
 
 async function filesOf(

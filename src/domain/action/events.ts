@@ -58,11 +58,15 @@ export const actionEventSchemas = {
     claimId: z.string(),
     /** Of the claim: a repetition whose answer was lost gets the same claim again. */
     requestId: z.string(),
+    /** Without a heartbeat; heartbeats are no part of the history. */
     leaseExpiresAt: z.string(),
+    /** How long the claim is good for after each sign of its executor, ms. */
+    leaseMs: z.int().optional(),
     /** When the tool's own time is over, whatever heartbeats come. */
     timeoutAt: z.string().optional(),
     agent: agentRef.optional(),
   }),
+  /** A heartbeat, as it was recorded before heartbeats left the history. */
   'action.extended': z.strictObject({ turnId, actionId, generation, leaseExpiresAt: z.string() }),
   'action.completed': z.strictObject({
     turnId,
@@ -74,6 +78,16 @@ export const actionEventSchemas = {
     callId: z.string(),
     outcome: outcomeSchema,
     agent: agentRef.optional(),
+  }),
+  /** Which result has answered a claim: the same one again, under whatever idempotency key, gets the first receipt. */
+  'action.answered': z.strictObject({
+    turnId,
+    actionId,
+    generation,
+    claimId: z.string(),
+    requestId: z.string(),
+    /** SHA-256 of the canonical outcome, as its executor sent it. */
+    outcomeHash: z.string(),
   }),
   /** The claim of a tool expired: whether the tool ran is not known. */
   'action.uncertain': z.strictObject({ turnId, actionId, generation, agent: agentRef.optional() }),

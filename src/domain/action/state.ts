@@ -2,11 +2,13 @@ import type { HookPoint } from '../agent/manifest.ts';
 import type { EventMeta } from '../kernel/decision.ts';
 import type { ActionEvent, AgentRef, ShownInteraction } from './events.ts';
 
-/** An executor's hold on an action: good until the lease expires, for one generation. */
+/** An executor's hold on an action: good until it is recorded that the executor is silent, for one generation. */
 export interface Claim {
   readonly claimId: string;
   readonly requestId: string;
+  /** As far as the history says; heartbeats move it elsewhere. */
   readonly leaseExpiresAt: string;
+  readonly leaseMs: number;
   /** When the tool's own time is over; null: it has no limit of its own. */
   readonly timeoutAt: string | null;
 }
@@ -42,12 +44,25 @@ export interface Interaction extends ShownInteraction {
   readonly callId: string | null;
 }
 
+/** The result that answered a claim. */
+export interface Answered {
+  readonly outcomeHash: string;
+  readonly requestId: string;
+  /** Of the commit that recorded it. */
+  readonly position: number;
+}
+
 export interface OpenWork {
   readonly actions: Readonly<Record<string, Action>>;
   readonly interactions: Readonly<Record<string, Interaction>>;
+  /** By claim, until the turn ends. */
+  readonly answered: Readonly<Record<string, Answered>>;
 }
 
-export const NO_OPEN_WORK: OpenWork = { actions: {}, interactions: {} };
+export const NO_OPEN_WORK: OpenWork = { actions: {}, interactions: {}, answered: {} };
+
+/** How long a claim is good for without a sign of its executor, where nothing else is configured. */
+export const LEASE_MS = 30_000;
 
 /** Total: an event that cannot apply changes nothing. */
 export function evolveOpenWork(work: OpenWork, event: ActionEvent, meta: EventMeta): OpenWork {
@@ -61,6 +76,13 @@ export function evolveOpenWork(work: OpenWork, event: ActionEvent, meta: EventMe
     }
     case 'interaction.withdrawn':
       return withoutInteraction(work, event.data.interactionId);
+    case 'action.answered': {
+      const { claimId, requestId, outcomeHash } = event.data;
+      return {
+        ...work,
+        answered: { ...work.answered, [claimId]: { outcomeHash, requestId, position: meta.position } },
+      };
+    }
     case 'action.completed':
     case 'action.withdrawn':
       return { ...work, actions: without(work.actions, event.data.actionId) };
@@ -78,11 +100,11 @@ function evolveClaim(work: OpenWork, event: ClaimEvent): OpenWork {
   if (action === undefined || action.generation !== event.data.generation) return work;
   switch (event.type) {
     case 'action.claimed': {
-      const { claimId, requestId, leaseExpiresAt, timeoutAt = null } = event.data;
+      const { claimId, requestId, leaseExpiresAt, leaseMs = LEASE_MS, timeoutAt = null } = event.data;
       return withAction(work, {
         ...action,
         status: 'claimed',
-        claim: { claimId, requestId, leaseExpiresAt, timeoutAt },
+        claim: { claimId, requestId, leaseExpiresAt, leaseMs, timeoutAt },
       });
     }
     case 'action.extended': {

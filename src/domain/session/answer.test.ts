@@ -1,9 +1,11 @@
 import { describe, expect, test } from 'vitest';
 import { done, Scenario } from '../../../test/support/turn-scenario.ts';
 import { OTHER_WORKER, WORKER } from '../../../test/support/sessions.ts';
+import type { Outcome } from '../action/events.ts';
+import { LEASE_MS } from '../action/state.ts';
 import type { Manifest } from '../agent/manifest.ts';
 import { statusOf } from '../turn/rest.ts';
-import { LEASE_MS } from '../turn/answers.ts';
+import { decideActionResult, decideClaim } from './answer.ts';
 
 const find = { name: 'find', inputSchema: { type: 'object' } };
 const careful = { ...find, name: 'careful', approval: 'always' as const };
@@ -112,25 +114,63 @@ describe('a claim', () => {
     expect(scenario.result(action, done(1))).toEqual(['rejected: claim_stale']);
   });
 
-  test('lives on by heartbeats, and dies without', () => {
+  test('lives until its executor is known to be silent: heartbeats are no part of the history', () => {
     const { scenario, action } = claimed();
     scenario.ms += LEASE_MS - 1;
-    expect(scenario.heartbeat(action).kind).toBe('accepted');
-    scenario.ms += LEASE_MS - 1;
-    expect(scenario.look(0)).toEqual([]);
-    scenario.ms += 1;
-    expect(scenario.heartbeat(action)).toMatchObject({ code: 'claim_stale' });
-    expect(scenario.result(action, done(1))).toEqual(['rejected: claim_stale']);
+    expect(scenario.heartbeat(action).kind).toBe('unchanged');
+    scenario.ms += 2;
+    // Whoever passes by does not know what has been heard beside the history.
+    expect(scenario.heartbeat(action).kind).toBe('unchanged');
     expect(scenario.look(0)).toEqual(['action.uncertain', 'turn.uncertain']);
     expect(statusOf(scenario.turn)).toBe('uncertain');
+    expect(scenario.heartbeat(action)).toMatchObject({ code: 'claim_stale' });
+    expect(scenario.result(action, done(1))).toEqual(['rejected: claim_stale']);
+  });
+
+  test('whose lease is over is answered all the same while nobody has ended it', () => {
+    const { scenario, action } = claimed();
+    scenario.ms += LEASE_MS * 2;
+    expect(scenario.claim(action, 1).kind).toBe('unchanged');
+    expect(scenario.result(action, done(1))).toEqual(['action.completed', 'segment.claimed', 'model.requested']);
+  });
+
+  test('that was answered gets the first receipt for the same result until the turn ends, whatever its key', () => {
+    const { scenario, action } = claimed();
+    const { claimId } = scenario.last('action.claimed');
+    const again = (outcome: Outcome) => {
+      const { actionId, agentId, generation } = action;
+      const held = { actionId, agentId, generation, claimId };
+      const command = { requestId: 'again', ...held, outcome, outcomeHash: JSON.stringify(outcome) };
+      return decideActionResult(scenario.session, command, scenario.context());
+    };
+    scenario.result(action, done(1));
+    const first = { requestId: 'r', turnId: scenario.turn.turnId, position: 2 };
+    expect(again(done(1))).toMatchObject({ kind: 'unchanged', reply: { first } });
+    expect(again(done(2))).toMatchObject({ code: 'claim_stale' });
+    scenario.answer('That is all.');
+    expect(again(done(1))).toMatchObject({ code: 'claim_stale' });
+  });
+
+  test('that is planned for one generation is not made in another', () => {
+    const { scenario, action } = claimed();
+    scenario.look(LEASE_MS);
+    scenario.respond(action.actionId, { resolution: 'retry' });
+    const command = { actionId: action.actionId, agentId: action.agentId, requestId: 'p', claimId: 'cl_p' };
+    const context = scenario.context();
+    expect(decideClaim(scenario.session, { ...command, generation: 1 }, context)).toMatchObject({
+      code: 'action_not_claimable',
+    });
+    expect(decideClaim(scenario.session, { ...command, generation: 2 }, context).kind).toBe('accepted');
   });
 
   test('whose tool is past its own time has failed, whatever heartbeats came', () => {
     const { scenario, action } = claimed({ tools: [{ ...find, timeoutSeconds: 40 }] });
-    scenario.ms += 20_000;
-    scenario.heartbeat(action);
-    expect(scenario.look(19_999)).toEqual([]);
-    expect(scenario.look(1, WORKER)).toEqual(['action.completed', 'segment.claimed', 'model.requested']);
+    expect(scenario.look(LEASE_MS - 1)).toEqual([]);
+    scenario.ms += 40_000 - LEASE_MS;
+    expect(scenario.heartbeat(action).kind).toBe('unchanged');
+    scenario.ms += 1;
+    expect(scenario.heartbeat(action)).toMatchObject({ code: 'claim_stale' });
+    expect(scenario.look(0, WORKER)).toEqual(['action.completed', 'segment.claimed', 'model.requested']);
     expect(scenario.last('action.completed')).toMatchObject({ outcome: { code: 'tool_timeout' } });
   });
 

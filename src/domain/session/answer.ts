@@ -43,6 +43,8 @@ export interface ActionResultCommand {
   readonly claimId: string;
   readonly generation: number;
   readonly outcome: Outcome | { readonly kind: 'ask'; readonly interaction: Ask };
+  /** SHA-256 of the canonical outcome. */
+  readonly outcomeHash: string;
 }
 
 export function decideApprove(
@@ -172,19 +174,22 @@ function raise(
   return null;
 }
 
-/** An executor takes an action: of any number of them exactly one, for the append decides. */
+/**
+ * An executor takes an action: of any number of them exactly one, for the append decides. One that is planned names the
+ * generation that it was planned for: offered anew since, the action is another's to plan.
+ */
 export function decideClaim(
   state: SessionState,
-  command: { actionId: string; agentId: string; requestId: string; claimId: string },
+  command: { actionId: string; agentId: string; requestId: string; claimId: string; generation?: number },
   context: TurnContext,
 ): Decision<SessionEvent, { action: Action }> {
   const found = actionOf(state, command);
   if (found === null) return notClaimable();
   const { action, draft } = found.begin(context);
-  const { claim } = action;
+  const { claim, generation } = action;
+  if (command.generation !== undefined && command.generation !== generation) return notClaimable();
   // The answer to an earlier claim was lost: it is given again.
-  const repeated = action.status === 'claimed' && claim?.requestId === command.requestId;
-  if (repeated && answers.holdsClaim(action, { ...claim, generation: action.generation }, context.nowMs)) {
+  if (claim?.requestId === command.requestId && answers.holdsClaim(action, { ...claim, generation }, context.nowMs)) {
     return { kind: 'unchanged', reply: { action } };
   }
   if (action.status !== 'pending') return notClaimable();
@@ -192,24 +197,23 @@ export function decideClaim(
   return { kind: 'accepted', events: draft.events, reply: { action: claimed(draft, action) } };
 }
 
-function notClaimable(): Rejection {
+/** The refusal of a claim that came too late. */
+export function notClaimable(): Rejection {
   const message =
     'The action is not there to be claimed: another executor has it, or it is over. Ask for the pending ones.';
   return reject('action_not_claimable', message);
 }
 
-/** The executor is still at it. */
+/** Whether the executor still holds the action: its heartbeat counts then, and nothing of it is recorded. */
 export function decideHeartbeat(
   state: SessionState,
   command: { actionId: string; agentId: string; claimId: string; generation: number },
   context: TurnContext,
 ): Decision<SessionEvent, { action: Action }> {
   const found = actionOf(state, command);
-  if (found === null) return stale();
-  const { action, draft } = found.begin(context);
-  if (!answers.holdsClaim(action, command, context.nowMs)) return stale();
-  answers.extendClaim(draft, action, context);
-  return { kind: 'accepted', events: draft.events, reply: { action: claimed(draft, action) } };
+  if (found === null) return claimStale();
+  const { action } = found.begin(context);
+  return answers.holdsClaim(action, command, context.nowMs) ? { kind: 'unchanged', reply: { action } } : claimStale();
 }
 
 function claimed(draft: SessionDraft, action: Action): Action {
@@ -222,17 +226,37 @@ export function decideActionResult(
   command: ActionResultCommand & { readonly agentId: string },
   context: TurnContext,
 ): Decision<SessionEvent, CommandReply> {
+  const { actionId, generation, claimId, requestId, outcomeHash } = command;
+  const repeated = answeredBefore(state, command);
+  if (repeated !== null) return repeated;
   const found = actionOf(state, command);
-  if (found === null) return stale();
+  if (found === null) return claimStale();
   const { action, turn, draft } = found.begin(context);
-  if (!answers.holdsClaim(action, command, context.nowMs)) return stale();
+  if (!answers.holdsClaim(action, command, context.nowMs)) return claimStale();
   if (command.outcome.kind === 'ask') answers.applyAsk(draft, action, command.outcome.interaction);
   else answers.applyResult(draft, action, command.outcome);
+  const { turnId } = turn;
+  draft.add({ type: 'action.answered', data: { turnId, actionId, generation, claimId, requestId, outcomeHash } });
   advance(draft, context);
   return accepted(draft, turn.turnId, context);
 }
 
-function stale(): Rejection {
+/** The same result again, under another key: its first receipt. Null: the claim was not answered, or otherwise. */
+function answeredBefore(
+  state: SessionState,
+  { claimId, outcomeHash }: ActionResultCommand,
+): Decision<SessionEvent, CommandReply> | null {
+  const turn = state.status === 'open' ? state.turn : null;
+  if (turn === null || !Object.hasOwn(turn.work.answered, claimId)) return null;
+  const answered = turn.work.answered[claimId];
+  if (answered?.outcomeHash !== outcomeHash) return null;
+  const { requestId, position } = answered;
+  const { turnId } = turn;
+  return { kind: 'unchanged', reply: { turnId, claimed: false, first: { requestId, turnId, position } } };
+}
+
+/** The refusal of whoever holds no claim, or no more. */
+export function claimStale(): Rejection {
   const message =
     'The claim is over: its lease expired, or the action went on without it. Stop, and claim another action.';
   return reject('claim_stale', message);

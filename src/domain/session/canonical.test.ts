@@ -114,7 +114,11 @@ const FULL: { readonly [T in Types]: DataOf<T> } = {
     input: {},
     resume: { interactionId: 'in_1', value: 1 },
   },
-  'action.claimed': { ...ACTION, claimId: 'cl', requestId: 'r', leaseExpiresAt: 'l', timeoutAt: 't' },
+  'action.claimed': { ...ACTION, claimId: 'cl', requestId: 'r', leaseExpiresAt: 'l', leaseMs: 1, timeoutAt: 't' },
+  'action.answered': {
+    ...{ turnId: TURN, actionId: 'ac_1', generation: 1, claimId: 'cl_1' },
+    ...{ requestId: 'r', outcomeHash: 'h' },
+  },
   'action.extended': { turnId: TURN, actionId: 'ac_1', generation: 1, leaseExpiresAt: 'l' },
   'action.completed': { ...ACTION, kind: 'tool', toolName: 'find', hook: HOOK, callId: 'c', outcome: OUTCOME },
   'action.uncertain': ACTION,

@@ -97,6 +97,8 @@ export interface CommandReply {
   readonly turnId: string | null;
   /** Whether the worker of this process now holds the session's turn. */
   readonly claimed: boolean;
+  /** The command was accepted before, under another idempotency key: the receipt that it got then. */
+  readonly first?: { readonly requestId: string; readonly turnId: string | null; readonly position: number };
 }
 
 /** Messages that may wait for their turns. */

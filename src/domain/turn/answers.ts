@@ -1,5 +1,6 @@
 import { hookOutputProblem } from '../action/hooks.ts';
 import type { Outcome, ShownInteraction } from '../action/events.ts';
+import { LEASE_MS } from '../action/state.ts';
 import type { Action, Interaction } from '../action/state.ts';
 import { valueProblem } from '../kernel/json-schema.ts';
 import { toMs, toTimestamp } from '../kernel/time.ts';
@@ -7,9 +8,6 @@ import { activeTurn, byAgent, nextId } from './draft.ts';
 import type { SessionDraft, TurnContext } from './draft.ts';
 import { failTurn } from './end.ts';
 import { toolOf } from './tools.ts';
-
-/** How long a claim is good for without a heartbeat (wire contract, section 9). */
-export const LEASE_MS = 30_000;
 
 /** A person has allowed a call or not: it is offered for the first time, or the model is told. Nothing runs again. */
 export function applyApproval(
@@ -172,26 +170,18 @@ export function applyClaim(
       claimId,
       requestId,
       leaseExpiresAt: toTimestamp(nowMs + leaseMs),
+      leaseMs,
       ...(seconds === undefined ? {} : { timeoutAt: toTimestamp(nowMs + seconds * 1000) }),
       ...byAgent(action),
     },
   });
 }
 
-/** A heartbeat: the lease lasts for another while. */
-export function extendClaim(draft: SessionDraft, action: Action, { nowMs, leaseMs = LEASE_MS }: TurnContext): void {
-  const turn = activeTurn(draft);
-  if (turn === null) return;
-  const { actionId, generation } = action;
-  const leaseExpiresAt = toTimestamp(nowMs + leaseMs);
-  draft.add({ type: 'action.extended', data: { turnId: turn.turnId, actionId, generation, leaseExpiresAt } });
-}
-
 /**
  * What has become of claims whose time is over: a tool past its own time has failed, one whose executor is silent may
- * have run or not, a hook may simply be tried again.
+ * have run or not, a hook may simply be tried again. That an executor is silent is nothing that the history tells.
  */
-export function expireClaims(draft: SessionDraft, nowMs: number): void {
+export function expireClaims(draft: SessionDraft, { nowMs, lapsed }: TurnContext): void {
   for (const action of Object.values(activeTurn(draft)?.work.actions ?? {})) {
     const turn = activeTurn(draft);
     const { claim, actionId, generation } = action;
@@ -199,7 +189,7 @@ export function expireClaims(draft: SessionDraft, nowMs: number): void {
     if (claim.timeoutAt !== null && nowMs >= toMs(claim.timeoutAt)) {
       const message = 'The tool took longer than its timeoutSeconds.';
       completeAction(draft, action, { kind: 'failed', code: 'tool_timeout', message });
-    } else if (nowMs >= toMs(claim.leaseExpiresAt)) {
+    } else if (lapsed?.has(claim.claimId) === true) {
       if (action.kind === 'hook') offerAgain(draft, action, action.resume);
       else
         draft.add({
@@ -210,7 +200,10 @@ export function expireClaims(draft: SessionDraft, nowMs: number): void {
   }
 }
 
-/** Whether a claim holds at this time. */
+/**
+ * Whether a claim holds. Its lease is no part of it: until it is recorded that the executor was silent for too long, its
+ * word counts.
+ */
 export function holdsClaim(
   action: Action,
   claim: { readonly claimId: string; readonly generation: number },
@@ -221,7 +214,6 @@ export function holdsClaim(
     action.status === 'claimed' &&
     held?.claimId === claim.claimId &&
     action.generation === claim.generation &&
-    nowMs < toMs(held.leaseExpiresAt) &&
     (held.timeoutAt === null || nowMs < toMs(held.timeoutAt))
   );
 }

@@ -21,8 +21,13 @@ export interface TurnContext extends TurnClock {
   readonly workerId: string | null;
   /** The worker is stopping: what comes next is another's. */
   readonly release?: boolean;
-  /** How long a claim of an executor is good for without a heartbeat, ms; absent: as the contract says. */
+  /** How long a claim of an executor is good for without a heartbeat, ms; absent: `LEASE_MS`. */
   readonly leaseMs?: number;
+  /**
+   * Claims whose executors have been silent for a whole lease in which they could have been heard, and whose heartbeats
+   * are refused from now on. Whoever decides without knowing that lets every claim live.
+   */
+  readonly lapsed?: ReadonlySet<string>;
 }
 
 export function activeTurn(draft: SessionDraft): ActiveTurn | null {

@@ -149,7 +149,7 @@ function compact(draft: SessionDraft, threadId: string, summary: string): void {
  * A turn that another worker holds is taken on by that worker.
  */
 export function advance(draft: SessionDraft, context: TurnContext): void {
-  expireClaims(draft, context.nowMs);
+  expireClaims(draft, context);
   expireTurn(draft, context.nowMs);
   progress(draft, context);
   settleRest(draft, context);

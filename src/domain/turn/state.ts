@@ -133,6 +133,7 @@ function counted(turn: ActiveTurn, event: SessionEvent, meta: EventMeta): Active
       return { ...turn, made: turn.made + 1, work: evolveOpenWork(turn.work, event, meta) };
     case 'action.claimed':
     case 'action.extended':
+    case 'action.answered':
     case 'action.completed':
     case 'action.uncertain':
     case 'action.withdrawn':

@@ -1,3 +1,4 @@
+import { LEASE_MS } from '../action/state.ts';
 import { toMs } from '../kernel/time.ts';
 import type { SessionEvent } from '../session/events.ts';
 
@@ -15,7 +16,15 @@ export interface TurnWatch {
   /** It waits for people, and its time stands still. */
   readonly paused: boolean;
   /** When the claims of its actions are over. */
-  readonly claims: Readonly<Record<string, { readonly leaseExpiresAt: string; readonly timeoutAt: string | null }>>;
+  readonly claims: Readonly<Record<string, WatchedClaim>>;
+}
+
+export interface WatchedClaim {
+  readonly claimId: string;
+  /** Unless its executor is heard of. */
+  readonly leaseExpiresAt: string;
+  readonly leaseMs: number;
+  readonly timeoutAt: string | null;
 }
 
 /** The watch after an event; null: there is no open turn. Total. */
@@ -49,13 +58,15 @@ export function evolveWatch(watch: TurnWatch | null, event: SessionEvent): TurnW
 function watchClaims(watch: TurnWatch, event: SessionEvent): TurnWatch {
   switch (event.type) {
     case 'action.claimed': {
-      const { actionId, leaseExpiresAt, timeoutAt = null } = event.data;
-      return { ...watch, claims: { ...watch.claims, [actionId]: { leaseExpiresAt, timeoutAt } } };
+      const { actionId, claimId, leaseExpiresAt, leaseMs = LEASE_MS, timeoutAt = null } = event.data;
+      const claim: WatchedClaim = { claimId, leaseExpiresAt, leaseMs, timeoutAt };
+      return { ...watch, claims: { ...watch.claims, [actionId]: claim } };
     }
     case 'action.extended': {
       const { actionId, leaseExpiresAt } = event.data;
-      const timeoutAt = watch.claims[actionId]?.timeoutAt ?? null;
-      return { ...watch, claims: { ...watch.claims, [actionId]: { leaseExpiresAt, timeoutAt } } };
+      const claim = watch.claims[actionId];
+      if (claim === undefined) return watch;
+      return { ...watch, claims: { ...watch.claims, [actionId]: { ...claim, leaseExpiresAt } } };
     }
     case 'action.pending':
     case 'action.completed':
@@ -75,10 +86,16 @@ function withoutClaim(watch: TurnWatch, actionId: string): TurnWatch {
   return { ...watch, claims };
 }
 
-/** When somebody has to look at the turn although nothing has happened, ms; its worker keeps the deadline while it runs. */
-export function dueMs(watch: TurnWatch): number {
-  const times = Object.values(watch.claims).flatMap(({ leaseExpiresAt, timeoutAt }) =>
-    timeoutAt === null ? [toMs(leaseExpiresAt)] : [toMs(leaseExpiresAt), toMs(timeoutAt)],
+/**
+ * When somebody has to look at the turn although nothing has happened, ms; its worker keeps the deadline while it runs.
+ * @param leaseOverMs when the lease of a claim is over, with what has been heard of its executor; by default the history alone
+ */
+export function dueMs(
+  watch: TurnWatch,
+  leaseOverMs: (claim: WatchedClaim) => number = ({ leaseExpiresAt }) => toMs(leaseExpiresAt),
+): number {
+  const times = Object.values(watch.claims).flatMap((claim) =>
+    claim.timeoutAt === null ? [leaseOverMs(claim)] : [leaseOverMs(claim), toMs(claim.timeoutAt)],
   );
   return Math.min(watch.paused ? Number.POSITIVE_INFINITY : toMs(watch.deadlineAt), ...times);
 }

@@ -77,7 +77,7 @@ function toCommand(
       return { ...respond, subject };
     }
     case 'action_result':
-      return { ...body, agentId: principalId };
+      return { ...body, agentId: principalId, outcomeHash: sha256Hex(canonicalJson(body.outcome)) };
   }
 }
 

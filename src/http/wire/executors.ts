@@ -4,7 +4,7 @@ import { clientId, text } from '../../domain/kernel/schemas.ts';
 import { requestId } from './parts.ts';
 import { listQuery } from './schemas.ts';
 
-/** Shapes of executors and of the actions that they take (wire contract, section 9). */
+/** Shapes of executors and of the actions that they take. */
 
 const timestamp = z.iso.datetime();
 /** As it fits into an Authorization header. */
@@ -51,10 +51,17 @@ const action = z
   .meta({ id: 'Action' });
 export const actionList = z.object({ actions: z.array(action) });
 
+/** What the discovery stream says. */
+export const workAvailable = z.object({ type: z.literal('work_available'), actions: z.array(action) });
+
 export const actionPath = z.strictObject({ actionId: clientId });
 export const claimBody = z.strictObject({ requestId });
 const claim = { claimId: z.string(), generation: z.int(), leaseExpiresAt: timestamp };
 export const claimed = z.object({ action, ...claim });
+/** Claims of one request. */
+export const CLAIMS_MAX = 100;
+export const claimsBody = z.strictObject({ requestId, limit: z.int().min(1).max(CLAIMS_MAX) });
+export const claimedAll = z.object({ claims: z.array(claimed) });
 export const heartbeatBody = z.strictObject({ requestId, claimId: text(1, 200), generation: z.int().min(1) });
 export const extended = z.object({ leaseExpiresAt: timestamp });
 export type Action = z.infer<typeof action>;

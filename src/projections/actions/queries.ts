@@ -2,13 +2,11 @@ import { sql } from 'slonik';
 import type { DatabasePool } from 'slonik';
 import { z } from 'zod';
 import { reading } from '../read-store/pool.ts';
-import type { ActionView, InteractionView } from './views.ts';
+import type { ExecutorRef, OpenActionsSeed } from './open-actions.ts';
+import type { InteractionView } from './views.ts';
 
-/** An executor of a tenant: its actions are those of its agent. */
-export interface ExecutorRef {
-  readonly tenantId: string;
-  readonly agentId: string;
-}
+/** Of an action that has not ended; as the index of the table has them. */
+const OPEN_STATUSES = ['pending', 'claimed', 'asked', 'uncertain'] as const;
 
 export interface InteractionFilter {
   readonly agentId?: string | undefined;
@@ -26,15 +24,10 @@ export interface InteractionFilter {
  */
 export interface ActionIndex {
   /**
-   * Those of an agent that wait for an executor, oldest first; a little behind the log at most.
+   * Every action that has not ended, and how far the rows have come.
    * @throws ReadStoreUnavailableError
    */
-  pending(executor: ExecutorRef, limit: number): Promise<readonly ActionView[]>;
-  /**
-   * Which of these executors have an action that waits for them, in one question however many they are.
-   * @throws ReadStoreUnavailableError
-   */
-  withWork(executors: readonly ExecutorRef[]): Promise<readonly ExecutorRef[]>;
+  open(): Promise<OpenActionsSeed>;
   /**
    * The session of an action of this agent, over or not; null: there is none of its own.
    * @throws ReadStoreUnavailableError
@@ -51,8 +44,22 @@ export interface ActionIndex {
   ): Promise<readonly InteractionView[]>;
 }
 
-const actionRow = z.object({ doc: z.custom<ActionView>() });
-const executorRow = z.object({ tenantId: z.string(), agentId: z.string() });
+const openRow = z.object({
+  positions: z.record(z.string(), z.int()).nullable(),
+  actions: z
+    .array(
+      z.object({
+        tenantId: z.string(),
+        agentId: z.string(),
+        actionId: z.string(),
+        sessionId: z.string(),
+        generation: z.int(),
+        status: z.enum(OPEN_STATUSES),
+        createdAt: z.string(),
+      }),
+    )
+    .nullable(),
+});
 const sessionRow = z.object({ session_id: z.string() });
 const interactionRow = z.object({ doc: z.custom<InteractionView>() });
 
@@ -64,25 +71,19 @@ const BUDGETS = {
 
 export function actionIndex(pool: DatabasePool): ActionIndex {
   return {
-    pending: async ({ tenantId, agentId }, limit) =>
-      await reading(
-        async () =>
-          await pool.anyFirst(sql.type(actionRow)`
-            select doc from sessions.action
-            where tenant = ${tenantId} and agent_id = ${agentId} and status = 'pending'
-            order by created_at, id limit ${limit}`),
-      ),
-    withWork: async (executors) => {
-      if (executors.length === 0) return [];
-      const asked = JSON.stringify(executors);
-      return await reading(
-        async () =>
-          await pool.any(sql.type(executorRow)`
-            select "tenantId", "agentId" from json_to_recordset(${asked}) as asked("tenantId" text, "agentId" text)
-            where exists (select from sessions.action
-              where tenant = "tenantId" and agent_id = "agentId" and status = 'pending')`),
-      );
-    },
+    open: async () =>
+      await reading(async () => {
+        // One statement: rows and positions are of the same moment.
+        const { positions, actions } = await pool.one(sql.type(openRow)`
+          select (select json_object_agg(shard, position) from sessions.checkpoint) as positions,
+            (select json_agg(json_build_object('tenantId', tenant, 'agentId', agent_id, 'actionId', id,
+                'sessionId', session_id, 'generation', (doc ->> 'generation')::int, 'status', status, 'createdAt', created_at))
+              from sessions.action where status in ('pending', 'claimed', 'asked', 'uncertain')) as actions`);
+        return {
+          positions: new Map(Object.entries(positions ?? {}).map(([shard, position]) => [Number(shard), position])),
+          actions: actions ?? [],
+        };
+      }),
     sessionOf: async ({ tenantId, agentId }, actionId) =>
       await reading(
         async () =>

@@ -5,6 +5,7 @@ import * as inboxWire from '#src/http/wire/interactions.ts';
 import * as commandWire from '#src/http/wire/schemas.ts';
 import type { Answer, TenantClient } from '../../support/client.ts';
 import { done, ExecutorClient, registerExecutor } from '../../support/executor.ts';
+import type { ActionOutcome } from '../../support/executor.ts';
 import { until } from '../../support/wait-until.ts';
 import { adminOf, newTenant, refused, shaped } from './target.ts';
 import type { HttpTarget } from './target.ts';
@@ -74,6 +75,60 @@ function claims(target: () => HttpTarget): void {
     refused(await executor.claim(actionId, 'two'), 409, 'action_not_claimable');
   });
 
+  test('of several is got in one request, the oldest first; repeated it gets the same, whatever its limit', async () => {
+    const tenant = await newToolTenant(target());
+    const executor = new ExecutorClient(tenant, await registerExecutor(tenant));
+    const waiting: string[] = [];
+    for (let n = 0; n < 5; n++) {
+      const { id } = await play(tenant, [call('find', { n })]);
+      waiting.push((await inStatus(target(), tenant, id, 'waiting')).waits[0]?.id ?? '');
+    }
+    const claims = await executor.claimAll(3, 'three');
+    expect(claims.map(({ actionId }) => actionId)).toEqual(waiting.slice(0, 3));
+    expect(claims.map(({ action }) => [action.status, action.input])).toEqual([0, 1, 2].map((n) => ['claimed', { n }]));
+    for (const node of target().nodes) {
+      for (const limit of [1, 100]) expect(await executor.at(node).claimAll(limit, 'three')).toEqual(claims);
+      expect((await executor.at(node).list()).map(({ actionId }) => actionId)).toEqual(waiting.slice(3));
+    }
+    const [first] = claims;
+    if (first === undefined) throw new Error('three are claimed');
+    // One of them, asked for by itself under the same request, is the same claim.
+    expect(got(await executor.claim(first.actionId, 'three')).claimId).toBe(first.claimId);
+    refused(await executor.claim(first.actionId, 'other'), 409, 'action_not_claimable');
+    expect((await executor.claimAll(100, 'rest')).map(({ actionId }) => actionId)).toEqual(waiting.slice(3));
+    expect(await executor.claimAll(100, 'none')).toEqual([]);
+    // What it got is answered: nothing else is ever got under it.
+    for (const claim of claims)
+      shaped(await executor.result(claim.action.sessionId, claim, done(1)), 202, commandWire.commandAccepted);
+    const { id } = await play(tenant, [call('find', { n: 5 })]);
+    await inStatus(target(), tenant, id, 'waiting');
+    for (const node of target().nodes) expect(await executor.at(node).claimAll(3, 'three')).toEqual([]);
+    expect(await executor.claimAll(3, 'four')).toHaveLength(1);
+  });
+
+  test('of several at once, on two nodes, gets each action once', async () => {
+    const tenant = await newToolTenant(target());
+    const executor = new ExecutorClient(tenant, await registerExecutor(tenant));
+    for (let n = 0; n < 10; n++) {
+      const { id } = await play(tenant, [{ toolCalls: [0, 1, 2].map((m) => ({ name: 'find', input: { n, m } })) }]);
+      await inStatus(target(), tenant, id, 'waiting');
+    }
+    const at = target().nodes.map((node) => executor.at(node));
+    // Each asks until there is nothing left.
+    const all = async (n: number): Promise<string[]> => {
+      const held: string[] = [];
+      for (let more = true; more;) {
+        const claims = await (at[n % 2] ?? executor).claimAll(4);
+        held.push(...claims.map(({ actionId }) => actionId));
+        more = claims.length > 0;
+      }
+      return held;
+    };
+    const held = (await Promise.all(Array.from({ length: 12 }, async (_, n) => await all(n)))).flat();
+    expect(held).toHaveLength(30);
+    expect(new Set(held).size).toBe(30);
+  });
+
   test('is kept by heartbeats, which only its holder can send', async () => {
     const { executor, actionId } = await offered(target());
     const claim = got(await executor.claim(actionId));
@@ -125,6 +180,33 @@ function results(target: () => HttpTarget): void {
     refused(await executor.result(id, claim, done('once')), 409, 'claim_stale');
     refused(await executor.claim(actionId), 409, 'action_not_claimable');
     expect(await ofType(tenant, id, 'action.completed')).toHaveLength(1);
+  });
+
+  test('sent again under another key gets the first receipt until the turn ends; another result is stale', async () => {
+    const tenant = await newToolTenant(target());
+    const executor = new ExecutorClient(tenant, await registerExecutor(tenant));
+    const calls = [
+      { name: 'find', input: { q: 1 } },
+      { name: 'find', input: { q: 2 } },
+    ];
+    const { id, turnId } = await play(tenant, [{ toolCalls: calls }]);
+    await inStatus(target(), tenant, id, 'waiting');
+    const [first, second] = await executor.claimAll(2);
+    if (first === undefined || second === undefined) throw new Error('two actions wait');
+    const receipt = shaped(await executor.result(id, first, done('once')), 202, commandWire.commandAccepted);
+    for (const node of target().nodes) {
+      const again = await executor.at(node).result(id, first, done('once'));
+      expect(shaped(again, 202, commandWire.commandAccepted)).toEqual(receipt);
+      refused(await executor.at(node).result(id, first, done('twice')), 409, 'claim_stale');
+    }
+    // A question is a result, too.
+    const ask: ActionOutcome = { kind: 'ask', interaction: { kind: 'question', prompt: 'Which?' } };
+    const asked = shaped(await executor.result(id, second, ask), 202, commandWire.commandAccepted);
+    expect(shaped(await executor.result(id, second, ask), 202, commandWire.commandAccepted)).toEqual(asked);
+    expect(await ofType(tenant, id, 'action.completed')).toHaveLength(1);
+    await tenant.cancel(id);
+    expect(await tenant.turnEnd(id, turnId)).toMatchObject({ type: 'turn.cancelled' });
+    refused(await executor.result(id, first, done('once')), 409, 'claim_stale');
   });
 
   test('needs the claim: not that of an older generation, nor none', async () => {
@@ -221,10 +303,11 @@ function discovery(target: () => HttpTarget): void {
         streams.map(async (stream, n) => {
           // A signal may be one that is late from before; the one of this round comes, and then the list has it.
           for (let shown = 0; shown <= round;) {
-            expect(await stream.next(10_000)).toMatchObject({
-              event: 'work_available',
-              data: '{"type":"work_available"}',
-            });
+            const frame = await stream.next(10_000);
+            expect(frame?.event).toBe('work_available');
+            const { type, actions } = wire.workAvailable.parse(JSON.parse(frame?.data ?? ''));
+            expect(type).toBe('work_available');
+            expect(actions.length).toBeGreaterThan(0);
             shown = ((await at[1 - n]?.list()) ?? []).length;
           }
         }),
@@ -251,6 +334,8 @@ function discovery(target: () => HttpTarget): void {
     expect((await quiet.next())?.event).toBe('work_available');
     // What is its own came first, and it is the only one.
     expect(await other.list()).toHaveLength(1);
+    const { actions } = wire.workAvailable.parse(JSON.parse(quiet.frames[0]?.data ?? ''));
+    expect(actions).toEqual(await other.list());
     expect(quiet.frames).toHaveLength(1);
     for (const one of [stream, quiet]) one.close();
   });

@@ -66,6 +66,7 @@ export const MATRIX: Readonly<Record<string, MatrixRow>> = {
   'DELETE /v1/executors/{agentId}': tenant,
   'GET /v1/executors/connect': executorWork,
   'GET /v1/actions': executorWork,
+  'POST /v1/actions/claim': executorWork,
   'POST /v1/actions/{actionId}/claim': executorWork,
   'POST /v1/actions/{actionId}/heartbeat': executorWork,
   'GET /v1/interactions': { ...sessions, kinds: everyKey },

@@ -221,6 +221,17 @@ export const ROUTES: Readonly<Record<string, RouteRow>> = {
   'DELETE /v1/executors/{agentId}': { realm: 'tenant', params: agentId },
   'GET /v1/executors/connect': { realm: 'tenant', credential: 'executor' },
   'GET /v1/actions': { realm: 'tenant', credential: 'executor', limitMax: 200 },
+  'POST /v1/actions/claim': {
+    realm: 'tenant',
+    credential: 'executor',
+    bodies: [
+      {
+        whole: { requestId: 'rq', limit: 10 },
+        required: ['requestId', 'limit'],
+        wrong: [...badRequestIds, ...[0, 101, 1.5, -1].map((limit) => ({ limit }))],
+      },
+    ],
+  },
   'POST /v1/actions/{actionId}/claim': {
     realm: 'tenant',
     credential: 'executor',

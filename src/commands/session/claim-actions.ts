@@ -1,0 +1,134 @@
+import type { Action } from '../../domain/action/state.ts';
+import type { ActionPlace, ExecutorOf, OpenActionList } from './action-places.ts';
+import type { ClaimPlan, ClaimPlans, PlannedAction } from './claim-plans.ts';
+import { claimIn } from './hold-action.ts';
+import type { HeldAction, HoldActionParts } from './hold-action.ts';
+
+export interface ClaimActionsParts extends HoldActionParts {
+  readonly open: OpenActionList;
+  readonly plans: ClaimPlans;
+}
+
+export interface ClaimActionsInput {
+  readonly executor: ExecutorOf;
+  readonly requestId: string;
+  readonly actor: string;
+  readonly limit: number;
+}
+
+/** Plans of one request, each made because others were faster with everything in the one before. */
+const PLANS_MAX = 20;
+/** What is planned for one request on this node is not planned for the next one for so long, ms. */
+const PLANNED_MS = 1_000;
+
+/**
+ * An executor takes the oldest pending actions of its agent, in one request. They lie in several sessions, so each claim
+ * is a commit of its own; the plan that is written first makes them one: the same request, sent again to any node after any
+ * crash, gets what was claimed and what is left of the plan, and nothing twice. A plan of which others have taken
+ * everything is replaced. No claim at all: nothing waits.
+ */
+export class ActionClaims {
+  readonly #parts: ClaimActionsParts;
+  /** Requests that are under way: the same one that is sent again meanwhile gets what they get. */
+  readonly #running = new Map<string, Promise<readonly HeldAction[]>>();
+  /** By action, until when it is somebody's, ms. */
+  readonly #planned = new Map<string, number>();
+
+  constructor(parts: ClaimActionsParts) {
+    this.#parts = parts;
+  }
+
+  /**
+   * @throws LogUnavailableError when the log is away; sending the same request again is safe
+   */
+  async claim(input: ClaimActionsInput): Promise<readonly HeldAction[]> {
+    const { tenantId, agentId } = input.executor;
+    const key = `${tenantId}\0${agentId}\0${input.requestId}`;
+    const running = this.#running.get(key) ?? this.#claim(input).finally(() => this.#running.delete(key));
+    this.#running.set(key, running);
+    return await running;
+  }
+
+  async #claim(input: ClaimActionsInput): Promise<readonly HeldAction[]> {
+    const { open, plans } = this.#parts;
+    const { executor, requestId, limit } = input;
+    let plan = await plans.read(executor, requestId);
+    for (let made = 0; made < PLANS_MAX; made++) {
+      const held = plan === null ? [] : await this.#go(input, plan.actions);
+      if (held.length > 0) return held;
+      // Of an earlier request, which may have been answered: what it claimed is over then, and it gets nothing else.
+      if (plan !== null && made === 0 && !(await this.#areOthers(input, plan.actions))) return [];
+      await open.reached();
+      const again: readonly HeldAction[] = plan === null ? await this.#again(input) : [];
+      if (again.length > 0) return again;
+      const actions = this.#choose(executor, limit, plan);
+      if (actions.length === 0) return [];
+      plan = await plans.write(executor, requestId, { revision: plan?.revision ?? 0, actions });
+      plan ??= await plans.read(executor, requestId);
+    }
+    return [];
+  }
+
+  /** Whether other requests hold all of these. */
+  async #areOthers({ executor, requestId }: ClaimActionsInput, actions: readonly PlannedAction[]): Promise<boolean> {
+    const held = actions.map(async ({ actionId, sessionId, generation }) => {
+      const action = await this.#actionOf(executor, { actionId, sessionId });
+      return action?.generation === generation && action.claim !== null && action.claim.requestId !== requestId;
+    });
+    return (await Promise.all(held)).every(Boolean);
+  }
+
+  async #actionOf(
+    { tenantId: tenant }: ExecutorOf,
+    { actionId, sessionId: id }: Pick<PlannedAction, 'actionId' | 'sessionId'>,
+  ): Promise<Action | null> {
+    const { state } = await this.#parts.sessions.load({ tenant, kind: 'session', id });
+    return (state.status === 'open' ? state.turn?.work.actions[actionId] : undefined) ?? null;
+  }
+
+  /** What was claimed under the request when its plan has run out: after a long outage. */
+  async #again(input: ClaimActionsInput): Promise<readonly HeldAction[]> {
+    const { executor, requestId } = input;
+    const made: PlannedAction[] = [];
+    for (const place of this.#parts.open.claimedUnder(executor, requestId)) {
+      if ((await this.#actionOf(executor, place))?.claim?.requestId === requestId) made.push(place);
+    }
+    return await this.#go(input, made);
+  }
+
+  async #go(input: ClaimActionsInput, actions: readonly PlannedAction[]): Promise<readonly HeldAction[]> {
+    const { executor, requestId, actor } = input;
+    const outcomes = await Promise.all(
+      actions.map(async ({ actionId, sessionId, generation }) => {
+        const outcome = await claimIn(this.#parts, sessionId, { executor, requestId, actor, actionId, generation });
+        return outcome.kind === 'rejected' ? null : outcome.reply;
+      }),
+    );
+    return outcomes.filter((held) => held !== null);
+  }
+
+  /** The oldest ones; those that are being claimed here for others only when there is nothing else. */
+  #choose(executor: ExecutorOf, limit: number, before: ClaimPlan | null): readonly ActionPlace[] {
+    const nowMs = performance.now();
+    for (const [actionId, untilMs] of this.#planned) {
+      // Put in by age: behind one that is still planned all are.
+      if (untilMs > nowMs) break;
+      this.#planned.delete(actionId);
+    }
+    const lost = new Set(before?.actions.map(nameOf));
+    const oldest = this.#parts.open
+      .pending(executor, limit + lost.size + this.#planned.size)
+      .filter((place) => !lost.has(nameOf(place)));
+    const free = oldest.filter(({ actionId }) => !this.#planned.has(actionId));
+    const chosen = (free.length > 0 ? free : oldest).slice(0, limit);
+    for (const { actionId } of chosen) {
+      this.#planned.delete(actionId);
+      this.#planned.set(actionId, nowMs + PLANNED_MS);
+    }
+    return chosen;
+  }
+}
+
+function nameOf({ actionId, generation }: PlannedAction): string {
+  return `${actionId}.${generation}`;
+}

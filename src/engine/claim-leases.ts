@@ -1,0 +1,240 @@
+import type { ActiveTurn } from '../domain/turn/state.ts';
+import type { WatchedClaim } from '../domain/turn/watch.ts';
+import { delay } from '../lib/backoff.ts';
+import type { Clock } from '../lib/clock.ts';
+import type { Logger } from '../lib/logger.ts';
+import { OutageLog } from '../lib/outage-log.ts';
+import { LogUnavailableError } from '../streams/event-store.ts';
+import type { KeyValue, KeyValueEntry } from '../streams/key-value.ts';
+
+export interface ClaimLeaseParts {
+  readonly leases: KeyValue;
+  readonly clock: Clock;
+  readonly logger: Logger;
+  /** How long a claim is good for on this node without a heartbeat, ms. */
+  readonly leaseMs: number;
+  readonly shards: number;
+  /** Resolves when a stream answers. */
+  readonly ask: (shard: number) => Promise<unknown>;
+}
+
+/** What is known of a claim's executor beyond the history. */
+interface Beat {
+  readonly revision: number;
+  /** The lease lasts until then, ms; null: it is over, and no heartbeat counts any more. */
+  readonly untilMs: number | null;
+}
+
+/** Since when, and until when, heartbeats for the sessions of one stream could be taken without a break, ms. */
+interface Hearing {
+  readonly sinceMs: number;
+  readonly untilMs: number;
+  /** A longer silence is a break. */
+  readonly gapMs: number;
+}
+
+const CLAIM = 'claim';
+const HEARING = 'hearing';
+/** A heartbeat is kept for longer than it says, so that whoever decides finds it whatever its clock says. */
+const KEPT_MS = 60_000;
+/** That a lease is over is kept until it has long been recorded. */
+const OVER_KEPT_MS = 3_600_000;
+const SWAPS_MAX = 20;
+const SWAP_PAUSE_MS = 5;
+/** Executors send a heartbeat each third of a lease: a break that is shorter cannot end one. */
+const GAP_OF_LEASE = 3;
+const GAP_MIN_MS = 1_000;
+const HEAR_EVERY_MS = 1_000;
+const HEARS_IN_GAP = 4;
+
+/**
+ * The leases of claims, beside the history: a heartbeat is one small entry that replaces the one before it, so however long
+ * an action takes, its session does not grow. It is on disk before it is answered.
+ *
+ * That a lease is over is decided here in one step: its entry is swapped for a mark from the very revision that was looked
+ * at, and from then on heartbeats are refused. So of a heartbeat and an expiry at the same time one is first, and a
+ * heartbeat that was answered is never overtaken. The history, where the claim ends, comes after it.
+ *
+ * Silence counts only while somebody could have heard: each node that takes heartbeats says so about once a second, and
+ * once nobody has for a third of a lease, every open lease has a whole period from the moment when somebody does again.
+ */
+export class ClaimLeases {
+  readonly #parts: ClaimLeaseParts;
+  readonly #outage: OutageLog;
+  readonly #beats = new Map<string, Beat>();
+  readonly #hearings = new Map<number, Hearing & { readonly revision: number }>();
+  readonly #stop = new AbortController();
+  #hearing: readonly Promise<void>[] = [];
+
+  constructor(parts: ClaimLeaseParts) {
+    this.#parts = parts;
+    this.#outage = new OutageLog(parts.logger, 'the word that executors can be heard');
+  }
+
+  /** Resolves once it is known what has been heard so far. */
+  async start(): Promise<void> {
+    const { signal } = this.#stop;
+    const { leases } = this.#parts;
+    await leases.watch(
+      CLAIM,
+      (change) => {
+        if (change.kind === 'put') this.#take(change.entry);
+        else this.#beats.delete(change.key);
+      },
+      signal,
+    );
+    await leases.watch(
+      HEARING,
+      (change) => {
+        if (change.kind === 'put') this.#takeHearing(change.entry);
+      },
+      signal,
+    );
+  }
+
+  /** From now on this node takes heartbeats. */
+  hear(): void {
+    this.#hearing = Array.from({ length: this.#parts.shards }, async (_, shard) => await this.#hear(shard));
+  }
+
+  async stop(): Promise<void> {
+    this.#stop.abort();
+    await Promise.all(this.#hearing);
+  }
+
+  /**
+   * A sign of the executor. Once it resolves to true no node ends the claim before `untilMs`; false: its lease is over.
+   * @throws LogUnavailableError
+   */
+  async beat(tenantId: string, claimId: string, untilMs: number): Promise<boolean> {
+    const key = claimKey(tenantId, claimId);
+    const ttlMs = untilMs - this.#parts.clock() + KEPT_MS;
+    let beat = this.#beats.get(key) ?? null;
+    for (let swaps = 0; swaps < SWAPS_MAX; swaps++) {
+      if (beat?.untilMs === null) return false;
+      if (beat !== null && beat.untilMs >= untilMs) return true;
+      const value = JSON.stringify({ untilMs });
+      const revision = await this.#parts.leases.swap(key, value, { expected: beat?.revision ?? 0, ttlMs });
+      if (revision !== null) {
+        this.#keep(key, { revision, untilMs });
+        return true;
+      }
+      // Another node, or an expiry, was first. The answer may be that of a replica that is behind.
+      if (swaps > 1) await delay(SWAP_PAUSE_MS * swaps);
+      beat = await this.#look(key);
+    }
+    throw new LogUnavailableError('a lease is written faster than it can be kept');
+  }
+
+  /**
+   * Claims of a turn whose executors have been silent for a whole lease in which they could have been heard. They are
+   * over from now on: no heartbeat counts any more.
+   * @throws LogUnavailableError
+   */
+  async lapsed(
+    at: { readonly tenant: string; readonly shard: number },
+    turn: ActiveTurn,
+  ): Promise<ReadonlySet<string>> {
+    const lapsed = new Set<string>();
+    for (const { claim } of Object.values(turn.work.actions)) {
+      if (claim !== null && (await this.#lapse(at, claim))) lapsed.add(claim.claimId);
+    }
+    return lapsed;
+  }
+
+  /** When the lease of a claim is over, ms, as far as is known here; to find out when to look. */
+  overMs({ tenant, shard }: { readonly tenant: string; readonly shard: number }, claim: WatchedClaim): number {
+    const beat = this.#beats.get(claimKey(tenant, claim.claimId));
+    if (beat?.untilMs === null) return 0;
+    // A checkpoint of an older version does not have it.
+    const leaseMs = Number.isFinite(claim.leaseMs) ? claim.leaseMs : this.#parts.leaseMs;
+    const heardMs = (this.#hearings.get(shard)?.sinceMs ?? 0) + leaseMs;
+    return Math.max(Date.parse(claim.leaseExpiresAt), heardMs, beat?.untilMs ?? 0);
+  }
+
+  async #lapse(
+    { tenant, shard }: { readonly tenant: string; readonly shard: number },
+    claim: Omit<WatchedClaim, 'timeoutAt'>,
+  ): Promise<boolean> {
+    const { leases, clock } = this.#parts;
+    const nowMs = clock();
+    if (nowMs < Date.parse(claim.leaseExpiresAt)) return false;
+    const key = claimKey(tenant, claim.claimId);
+    const heard = await leases.get(`${HEARING}.${shard}`);
+    const hearing = heard === null ? null : this.#takeHearing(heard);
+    if (hearing === null || nowMs - hearing.untilMs > hearing.gapMs) return false;
+    if (nowMs < hearing.sinceMs + claim.leaseMs) return false;
+    const beat = await this.#look(key);
+    if (beat?.untilMs === null) return true;
+    if (beat !== null && nowMs < beat.untilMs) return false;
+    const over = { expected: beat?.revision ?? 0, ttlMs: OVER_KEPT_MS };
+    const revision = await leases.swap(key, JSON.stringify({ untilMs: null }), over);
+    if (revision === null) return false;
+    this.#keep(key, { revision, untilMs: null });
+    return true;
+  }
+
+  async #look(key: string): Promise<Beat | null> {
+    const entry = await this.#parts.leases.get(key);
+    if (entry !== null) return this.#take(entry);
+    this.#beats.delete(key);
+    return null;
+  }
+
+  #take({ key, value, revision }: KeyValueEntry): Beat {
+    // Written by `beat` or `#lapse` of some node.
+    // oxlint-disable-next-line typescript/no-unsafe-type-assertion
+    const { untilMs } = JSON.parse(value) as Pick<Beat, 'untilMs'>;
+    const beat = { revision, untilMs };
+    this.#keep(key, beat);
+    return beat;
+  }
+
+  /** News may come in any order: the newest stays. */
+  #keep(key: string, beat: Beat): void {
+    if ((this.#beats.get(key)?.revision ?? 0) < beat.revision) this.#beats.set(key, beat);
+  }
+
+  #takeHearing({ key, value, revision }: KeyValueEntry): Hearing {
+    const shard = Number(key.split('.')[1]);
+    // Written by `#hear` of some node.
+    // oxlint-disable-next-line typescript/no-unsafe-type-assertion
+    const hearing = { ...(JSON.parse(value) as Hearing), revision };
+    if ((this.#hearings.get(shard)?.revision ?? 0) < revision) this.#hearings.set(shard, hearing);
+    return hearing;
+  }
+
+  async #hear(shard: number): Promise<void> {
+    const gapMs = Math.max(GAP_MIN_MS, this.#parts.leaseMs / GAP_OF_LEASE);
+    const everyMs = Math.min(HEAR_EVERY_MS, gapMs / HEARS_IN_GAP);
+    const { signal } = this.#stop;
+    while (!signal.aborted) {
+      try {
+        await this.#sayHeard(shard, { gapMs, everyMs });
+        this.#outage.worked();
+      } catch (error) {
+        if (!signal.aborted) this.#outage.failed(error);
+      }
+      await delay(everyMs, signal);
+    }
+  }
+
+  async #sayHeard(shard: number, { gapMs, everyMs }: { gapMs: number; everyMs: number }): Promise<void> {
+    const { leases, clock, ask } = this.#parts;
+    const key = `${HEARING}.${shard}`;
+    // One node is enough, whichever it is.
+    if (clock() - (this.#hearings.get(shard)?.untilMs ?? 0) < everyMs / 2) return;
+    await ask(shard);
+    const before = this.#hearings.get(shard) ?? null;
+    const nowMs = clock();
+    const isUnbroken = before !== null && nowMs - before.untilMs <= gapMs;
+    const value = JSON.stringify({ sinceMs: isUnbroken ? before.sinceMs : nowMs, untilMs: nowMs, gapMs });
+    const revision = await leases.swap(key, value, { expected: before?.revision ?? 0 });
+    const entry = revision === null ? await leases.get(key) : { key, value, revision };
+    if (entry !== null) this.#takeHearing(entry);
+  }
+}
+
+function claimKey(tenantId: string, claimId: string): string {
+  return `${CLAIM}.${tenantId}.${claimId}`;
+}

@@ -1,0 +1,20 @@
+import type { ActionView } from '../projections/actions/views.ts';
+import type { Action } from './wire/executors.ts';
+
+/** An action as executors see it, member by member. */
+export function shownAction(view: ActionView): Action {
+  const { actionId, sessionId, turnId, agentId, kind, toolName, hook, callId, input, status, generation } = view;
+  const { subject, info, createdAt, agent, resume } = view;
+  return {
+    ...{ actionId, sessionId, turnId, agentId, kind },
+    ...(toolName === undefined ? {} : { toolName }),
+    ...(hook === undefined ? {} : { hook }),
+    // An executor is shown what it may claim, and what it has claimed.
+    ...{ callId, input, status: status === 'pending' ? 'pending' : 'claimed', generation },
+    ...(subject === undefined ? {} : { subject }),
+    ...(info === undefined ? {} : { info: { ...info } }),
+    createdAt,
+    ...(agent === undefined ? {} : { agent }),
+    ...(resume === undefined ? {} : { resume: { interactionId: resume.interactionId, value: resume.value ?? null } }),
+  };
+}
