@@ -54,9 +54,21 @@ async function textOf(file: ModelFile | null): Promise<string> {
 
 function scriptOf(request: ModelRequest): readonly Step[] {
   const user = request.messages.findLast((message) => message.role === 'user' && message.byHost !== true);
-  if (user?.role !== 'user' || !user.text.trimStart().startsWith('{')) return [];
+  if (user === undefined) return [];
+  const known = scripts.get(user);
+  if (known !== undefined) return known;
+  const steps = user.role === 'user' ? parsed(user.text) : [];
+  scripts.set(user, steps);
+  return steps;
+}
+
+/** By identity: a script is asked for with each of its steps. */
+const scripts = new WeakMap<ConversationMessage, readonly Step[]>();
+
+function parsed(text: string): readonly Step[] {
+  if (!text.trimStart().startsWith('{')) return [];
   try {
-    return script.parse(JSON.parse(user.text)).fixture;
+    return script.parse(JSON.parse(text)).fixture;
   } catch {
     // Text that is no script is text.
     return [];

@@ -5,6 +5,7 @@ import type { Attachments } from './attachments.ts';
 
 type Assistant = Extract<ConversationMessage, { role: 'assistant' }>;
 type ToolResult = Extract<ConversationMessage, { role: 'tool' }>;
+type AssistantContent = Extract<LanguageModelV4Message, { role: 'assistant' }>['content'];
 
 /** Some providers refuse a text without any visible character. */
 const NO_TEXT = '(no text)';
@@ -50,7 +51,37 @@ function addUser(
 }
 
 function addAssistant(prompt: LanguageModelV4Message[], message: Assistant, results: readonly ToolResult[]): void {
-  const { text, toolCalls } = message;
+  const { content, answers } = stepOf(message, results);
+  if (content.length === 0) return;
+  const last = prompt.at(-1);
+  // What is kept of a step is never changed, so two that follow each other make a third.
+  if (last?.role === 'assistant') prompt[prompt.length - 1] = { ...last, content: [...last.content, ...content] };
+  else prompt.push({ role: 'assistant', content });
+  if (answers.length > 0) prompt.push({ role: 'tool', content: answers });
+}
+
+/** A message of the model with the results of its calls, as providers take them. */
+interface Step {
+  readonly results: readonly ToolResult[];
+  readonly content: AssistantContent;
+  readonly answers: LanguageModelV4ToolResultPart[];
+}
+
+/**
+ * By identity: messages never change, and all but the newest are sent again with every step, so making them anew would
+ * cost more the longer a conversation is.
+ */
+const steps = new WeakMap<Assistant, Step>();
+
+function stepOf(message: Assistant, results: readonly ToolResult[]): Step {
+  const known = steps.get(message);
+  if (known?.results.length === results.length && known.results.every((one, i) => one === results[i])) return known;
+  const made = makeStep(message, results);
+  steps.set(message, made);
+  return made;
+}
+
+function makeStep({ text, toolCalls }: Assistant, results: readonly ToolResult[]): Step {
   const said = text.trim() === '' ? [] : [{ type: 'text' as const, text }];
   const calls = toolCalls.map(({ callId, name, input }) => ({
     type: 'tool-call' as const,
@@ -58,16 +89,9 @@ function addAssistant(prompt: LanguageModelV4Message[], message: Assistant, resu
     toolName: wireName(name),
     input: wireInput(input),
   }));
-  if (said.length + calls.length === 0) return;
-  const last = prompt.at(-1);
-  if (last?.role === 'assistant') last.content.push(...said, ...calls);
-  else prompt.push({ role: 'assistant', content: [...said, ...calls] });
-  if (calls.length === 0) return;
-  const content = toolCalls.map(({ callId, name }) => {
-    const result = results.find((one) => one.callId === callId);
-    return resultPart(callId, name, result);
-  });
-  prompt.push({ role: 'tool', content });
+  const byId = new Map(results.toReversed().map((one) => [one.callId, one]));
+  const answers = toolCalls.map(({ callId, name }) => resultPart(callId, name, byId.get(callId)));
+  return { results, content: [...said, ...calls], answers };
 }
 
 function resultPart(callId: string, name: string, result: ToolResult | undefined): LanguageModelV4ToolResultPart {
