@@ -1,4 +1,5 @@
 import { summaryTask } from '../domain/session/compaction.ts';
+import { tokensOf } from '../domain/session/conversation.ts';
 import type { FileRef } from '../domain/session/conversation.ts';
 import type { SessionEvent } from '../domain/session/events.ts';
 import type { OpenSession, SessionState } from '../domain/session/state.ts';
@@ -7,6 +8,7 @@ import type { ModelOutcome } from '../domain/turn/process.ts';
 import { agentIdOf, manifestOf, modelOf } from '../domain/turn/draft.ts';
 import type { ActiveTurn } from '../domain/turn/state.ts';
 import type { PendingCall, Thread } from '../domain/turn/thread.ts';
+import { cutOfThread } from '../domain/turn/shrinking.ts';
 import { declaredTools } from '../domain/turn/tools.ts';
 import { NO_USAGE } from '../domain/turn/usage.ts';
 import type { Usage } from '../domain/turn/usage.ts';
@@ -26,6 +28,11 @@ import type { TurnStepParts } from './turn-step.ts';
 
 /** A provider that says nothing for so long counts as a retryable failure, ms. */
 const CALL_TIMEOUT_MS = 600_000;
+/** Room that is kept for an answer without a bound of its own, tokens; never more than a part of what the model takes. */
+const OUTPUT_TOKENS = 8_192;
+const OUTPUT_PART = 0.25;
+/** A model that has to summarise a conversation is shown so much of it, as a part of what it takes. */
+const SUMMARISED_PART = 0.5;
 const TIMER_MAX_MS = 2_147_483_647;
 const PAGE = 200;
 /** Events that hold a call's answer, or at least its bill. */
@@ -86,6 +93,7 @@ export class ModelCaller {
     const unwatch = this.#watch(ref, pending, unwanted);
     const deadline = this.#deadline(ref, turn, over.signal);
     try {
+      if (await this.#shortened(wanted)) return;
       if (!(await this.#mayStart(wanted))) return;
       await faultPoint('model.called');
       const outcome = await this.#call(wanted, unwanted.signal);
@@ -100,6 +108,29 @@ export class ModelCaller {
       clearTimeout(deadline);
       over.abort(OVER);
     }
+  }
+
+  /**
+   * A conversation that is longer than its model is known to take is made smaller before anything is sent: the provider
+   * would refuse it. Whether it was; where nothing can be taken away the provider decides.
+   */
+  async #shortened({ ref, session, turn, thread, pending }: WantedCall): Promise<boolean> {
+    const window = this.#windowOf(pending);
+    if (window === null || pending.purpose === 'summary') return false;
+    const conversation = thread.conversation ?? (await this.#options.conversations.of(ref, session));
+    const manifest = manifestOf(session, turn, thread);
+    const { maxOutputTokens = OUTPUT_TOKENS } = modelOf(session, turn, thread)?.settings ?? {};
+    const tokensMax = window - Math.min(maxOutputTokens, Math.floor(window * OUTPUT_PART));
+    if (tokensOf(conversation, manifest.instructions.length) <= tokensMax) return false;
+    return await turnStep(this.#options, { ref, causation: pending.callId }, (draft, context) => {
+      if (isPending(draft.state, pending)) process.shorten(draft, pending.callId, context);
+      return draft.events.length > 0;
+    });
+  }
+
+  /** Tokens that the model of a call takes; null: it is not known. */
+  #windowOf({ provider, model }: PendingCall): number | null {
+    return this.#options.models.get(provider)?.contextWindow?.(model) ?? null;
   }
 
   /** Held against the tenant's budgets before anything is sent; a call that would pass one is put before a person. */
@@ -170,8 +201,12 @@ export class ModelCaller {
       outputSchema: manifest.outputSchema ?? null,
       answered,
     };
-    const cut = pending.purpose === 'summary' ? process.cutOfThread(session, thread) : null;
-    return cut === null ? request : { ...request, ...summaryRequest(summaryTask(conversation, cut)) };
+    const cut = pending.purpose === 'summary' ? cutOfThread(session, thread) : null;
+    if (cut === null) return request;
+    const window = this.#windowOf(pending);
+    const charsPerToken = conversation.chars / Math.max(1, tokensOf(conversation));
+    const charsMax = window === null ? null : Math.floor(window * SUMMARISED_PART * charsPerToken);
+    return { ...request, ...summaryRequest(summaryTask(conversation, cut, charsMax)) };
   }
 
   /** Aborts the call as soon as the log says that its turn has no more use for it; on any node, within a live tail. */

@@ -2,6 +2,7 @@ import { expect, test } from 'vitest';
 import { AdminClient } from '../support/client.ts';
 import type { EventRecord, TenantClient } from '../support/client.ts';
 import { startHost } from '../support/host.ts';
+import { ModelServer } from '../support/model-server.ts';
 import { until } from '../support/wait-until.ts';
 
 async function prepared(host: { url: string; adminKey: string }): Promise<TenantClient> {
@@ -116,3 +117,38 @@ async function metric(url: string, name: string): Promise<number> {
   const text = await (await fetch(url)).text();
   return Number(new RegExp(`^${name} (\\S+)$`, 'm').exec(text)?.[1]);
 }
+
+test('a node that is killed while its turn waits for a provider: another tries it again in time, and asks once', async () => {
+  await using first = await startHost();
+  await using second = await startHost({ join: first });
+  const server = await ModelServer.start('openai-compatible', ['sk-1234567890']);
+  try {
+    const tenant = await new AdminClient(first).createTenant();
+    await tenant.saveAgent('agent', { model: undefined });
+    const body = {
+      provider: 'openai-compatible',
+      model: 'm',
+      baseUrl: server.baseUrl,
+      credential: { apiKey: 'sk-1234567890' },
+    };
+    expect((await tenant.request({ method: 'PUT', path: '/v1/tenant/model', body })).status).toBe(200);
+    const error = { status: 429, type: 'rate_limit', message: 'Slow down.' };
+    server.next({ error, headers: { 'retry-after': '6' } }, { text: 'Here I am.' });
+    await tenant.openSession('limited');
+    const { turnId } = await tenant.at(second).message('limited', 'Hi');
+    await until('the first attempt has failed', async () => (await tenant.calls('limited')).calls.length === 1);
+    expect((await tenant.session('limited')).status).toBe('running');
+    await second.kill();
+    const end = await tenant.turnEnd('limited', turnId, 30_000);
+    expect(end).toMatchObject({ type: 'turn.completed', payload: { output: 'Here I am.' } });
+    expect(server.requests).toHaveLength(2);
+    const { calls } = await tenant.calls('limited');
+    expect(calls.map(({ outcome }) => outcome)).toEqual(['failed', 'completed']);
+    // No sooner than the provider asked for, by the times in the log.
+    const [failed, again] = calls.map(({ at }) => Date.parse(at));
+    expect((again ?? 0) - (failed ?? 0)).toBeGreaterThanOrEqual(6_000);
+    expect(types(await tenant.items('limited'))).not.toContain('effect.uncertain');
+  } finally {
+    await server[Symbol.asyncDispose]();
+  }
+});

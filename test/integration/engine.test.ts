@@ -312,13 +312,13 @@ describe('a model call', () => {
     expect(new Set(model.calls.map(({ callId }) => callId)).size).toBe(3);
   });
 
-  test('that goes on failing ends the turn after three retries; a terminal failure at once', async () => {
+  test('that may have been billed ends the turn after three retries, a terminal failure at once', async () => {
     const error = { code: 'overloaded', message: 'Busy.' };
     for (const [retryAfterMs, calls] of [
       [0, 4],
       [null, 1],
     ] as const) {
-      const model = new TestModel(() => ({ kind: 'failed', error, retryAfterMs, usage: usage() }));
+      const model = new TestModel(() => ({ kind: 'failed', error, retryAfterMs, mayBeBilled: true, usage: usage() }));
       const node = newNode({ model });
       await node.start();
       const ref = await opened(node);

@@ -3,6 +3,7 @@ import { adminSuite } from '../conformance/http/admin.ts';
 import { agentSuite } from '../conformance/http/agents.ts';
 import { budgetSuite } from '../conformance/http/budgets.ts';
 import { commandSuite } from '../conformance/http/commands.ts';
+import { retrySuite } from '../conformance/http/retries.ts';
 import { executorSuite } from '../conformance/http/executors.ts';
 import { forkSuite } from '../conformance/http/forks.ts';
 import { historySuite } from '../conformance/http/history.ts';
@@ -33,6 +34,7 @@ describe('the durable Host, two nodes on one log', () => {
     agentSuite,
     sessionSuite,
     commandSuite,
+    retrySuite,
     historySuite,
     forkSuite,
     streamSuite,

@@ -16,6 +16,7 @@ import { Dispatcher } from '#src/engine/dispatcher.ts';
 import { WorkerLiveness } from '#src/engine/liveness.ts';
 import { Worker } from '#src/engine/worker.ts';
 import { systemClock } from '#src/lib/clock.ts';
+import type { Clock } from '#src/lib/clock.ts';
 import { newId } from '#src/lib/ids.ts';
 import type { CommitSource } from '#src/streams/event-store.ts';
 import { JetStreamKeyValue } from '#src/streams/jetstream/key-value.ts';
@@ -83,13 +84,16 @@ export interface NodeOptions {
   readonly tenantConcurrency?: number;
   readonly drainMs?: number;
   readonly nodeId?: string;
+  /** Of everything that the turn decides by; leases of workers keep to the real time. */
+  readonly clock?: Clock;
 }
 
 /** The write side and the engine of one node, put together as the composition root does; nothing runs yet. */
 export class TestNode implements AsyncDisposable {
   readonly nodeId: string;
   readonly workerId = newId('wk');
-  readonly loop = new CommandLoop(systemClock, () => 1);
+  readonly clock: Clock;
+  readonly loop: CommandLoop;
   readonly sessions: Repository<SessionState, SessionEvent>;
   readonly liveness: WorkerLiveness;
   readonly worker: Worker;
@@ -105,6 +109,9 @@ export class TestNode implements AsyncDisposable {
 
   constructor(log: TestLog, options: NodeOptions = {}) {
     this.nodeId = options.nodeId ?? newId('wk');
+    const { clock = systemClock } = options;
+    this.clock = clock;
+    this.loop = new CommandLoop(clock, () => 1);
     this.#log = log;
     const { buckets } = log.topology;
     const { logger, lines } = capturedLog();
@@ -134,11 +141,11 @@ export class TestNode implements AsyncDisposable {
       options;
     const drain = drainMs === undefined ? {} : { drainMs };
     const ask = async (shard: number): Promise<number> => await log.source.newest(shard, ['session']);
-    const claims = new ClaimLeases({ leases, clock: systemClock, logger, leaseMs: 1_000, shards: 1, ask });
+    const claims = new ClaimLeases({ leases, clock, logger, leaseMs: 1_000, shards: 1, ask });
     this.claims = claims;
-    const shared = { work, liveness, claims, clock: systemClock, logger };
+    const shared = { work, liveness, claims, clock, logger };
     const spending = new Repository({ type: budgetType, store: log.store, cacheBytes: 1_000_000 });
-    const budgets = new BudgetGate({ loop, budgets: spending, clock: systemClock, isBudgeted: () => false });
+    const budgets = new BudgetGate({ loop, budgets: spending, clock, isBudgeted: () => false });
     // Nothing that these turns are asked names a file.
     const files = async (): Promise<null> => await Promise.resolve(null);
     const conversations = new InheritedConversations(sessions, 10_000_000);
@@ -182,7 +189,7 @@ export class TestNode implements AsyncDisposable {
   async message(ref: AggregateRef, where: 'here' | 'queue' = 'here'): Promise<string> {
     const place = where === 'here' ? this.worker.reserve(ref.tenant) : null;
     const workerId = place?.workerId ?? null;
-    const context = () => ({ nowMs: Date.now(), jitter: 0, newTurnId: newId('tu'), workerId, tenantModel: null });
+    const context = () => ({ nowMs: this.clock(), jitter: 0, newTurnId: newId('tu'), workerId, tenantModel: null });
     const outcome = await this.loop.execute(this.sessions, ref, {
       actor: 'application:test',
       causation: 'message',
@@ -200,7 +207,7 @@ export class TestNode implements AsyncDisposable {
     decide: (state: SessionState, context: TurnContext) => Decision<SessionEvent, R>,
   ): Promise<R> {
     const place = this.worker.reserve(ref.tenant);
-    const context = () => ({ nowMs: Date.now(), jitter: 0, workerId: place?.workerId ?? null });
+    const context = () => ({ nowMs: this.clock(), jitter: 0, workerId: place?.workerId ?? null });
     const by = { actor: 'application:test', causation: 'command' };
     const outcome = await this.loop.execute(this.sessions, ref, {
       ...by,
@@ -214,7 +221,7 @@ export class TestNode implements AsyncDisposable {
 
   async cancel(ref: AggregateRef): Promise<void> {
     const decide = (state: SessionState) =>
-      decideCancel(state, { requestId: 'c', subject: null }, { nowMs: Date.now(), jitter: 1, workerId: null });
+      decideCancel(state, { requestId: 'c', subject: null }, { nowMs: this.clock(), jitter: 1, workerId: null });
     await this.loop.execute(this.sessions, ref, { actor: 'application:test', causation: 'cancel', decide });
   }
 

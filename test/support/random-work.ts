@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import type { Action } from '#src/domain/action/state.ts';
 import type { Manifest } from '#src/domain/agent/manifest.ts';
 import type { ModelOutcome } from '#src/domain/turn/process.ts';
-import { fail, handBack } from '#src/domain/turn/process.ts';
+import { fail, handBack, shorten } from '#src/domain/turn/process.ts';
 import { decideTurn } from '#src/domain/session/decide.ts';
 import { usage } from './sessions.ts';
 import { START_MS } from './given.ts';
@@ -45,7 +45,7 @@ interface Happening {
 }
 
 const WHAT = [
-  ...['answer', 'answer', 'answer', 'answer', 'done', 'done', 'fails', 'retry', 'overflow'],
+  ...['answer', 'answer', 'answer', 'answer', 'done', 'done', 'fails', 'retry', 'overflow', 'shorten'],
   ...[
     'result',
     'result',
@@ -74,6 +74,8 @@ const WHAT = [
     'fail',
     'raise',
   ],
+  'again',
+  'again',
   'roomless',
   'expire',
   'expire',
@@ -117,6 +119,7 @@ const TO_SESSION: Readonly<Record<string, Deed>> = {
   queue: (life, { n }) => life.message({ content: `m${n}`, whenBusy: 'queue' }),
   interrupt: (life, { n }) => life.message({ content: `m${n}`, whenBusy: 'interrupt' }),
   cancel: (life) => life.cancel(),
+  again: (life, { n }) => life.retry({}, { workerId: n % 3 === 0 ? null : 'wk_a' }),
   cancelQueued: (life, { n }) => life.cancel(pick(life.session.queue, n)?.turnId ?? 'tu_none'),
 };
 
@@ -137,6 +140,11 @@ const TO_MODEL: Readonly<Record<string, (life: Scenario, happening: Happening, t
   fails: (life, { n }, threadId) => n < 5 && life.settle(failure({}), threadId),
   retry: (life, _, threadId) => life.settle(failure({ retryAfterMs: 0 }), threadId),
   overflow: (life, _, threadId) => life.settle(failure({ contextOverflow: true }), threadId),
+  shorten: (life, _, threadId) =>
+    act(life, (draft) => {
+      const pending = life.turn.threads[threadId]?.pending;
+      if (pending != null && pending.purpose === undefined) shorten(draft, pending.callId, life.context());
+    }),
 };
 
 /** What becomes of an open action. */
@@ -195,6 +203,21 @@ export const lives: [manifest: Life, happenings: readonly Happening[]][] = [
       step('claim'),
       step('expire'),
       step('resolve', { n: 2 }),
+    ],
+  ],
+  // A turn fails while a tool may have run, another waits for a person, and an agent works; it is taken up again, twice.
+  [
+    plain,
+    [
+      step('message'),
+      step('answer', { calls: [{ name: 'find' }, { name: 'careful' }, { name: 'helper', input: { task: 'look' } }] }),
+      step('claim'),
+      step('fail', { n: 0 }),
+      step('again'),
+      step('deny'),
+      step('fails', { n: 0 }),
+      step('again'),
+      step('done', { n: 0 }),
     ],
   ],
   // An approval, an agent used as a tool, and a conversation that has become too long.

@@ -48,7 +48,12 @@ export function checkCalls({ events, session }: Scenario): void {
   const open = new Set<string>();
   for (const { type, data } of events) {
     if (type === 'model.requested') open.add(data.callId);
-    if (type === 'model.completed' || type === 'model.failed' || type === 'effect.uncertain') {
+    if (
+      type === 'model.completed' ||
+      type === 'model.failed' ||
+      type === 'model.withheld' ||
+      type === 'effect.uncertain'
+    ) {
       expect(open.delete(data.callId), `${data.callId} ended without being asked`).toBe(true);
     }
   }
@@ -59,7 +64,8 @@ export function checkCalls({ events, session }: Scenario): void {
 /** Nobody is forgotten: what has something to run is held or wanted, and what waits says what it waits for. */
 export function checkRest({ session: { turn } }: Scenario): void {
   if (turn === null) return;
-  expect(hasJobs(turn)).toBe(turn.claim !== null || turn.wanted);
+  expect(hasJobs(turn)).toBe(turn.claim !== null || turn.wanted || turn.restsUntil !== null);
+  if (turn.restsUntil !== null) expect([turn.claim, turn.wanted]).toEqual([null, false]);
   if (statusOf(turn) === 'waiting') expect(Object.keys(turn.work.actions).length).toBeGreaterThan(0);
 }
 
@@ -79,7 +85,43 @@ export function checkSpans({ events, spans }: Scenario): void {
     expect(count('chat ')).toBe(mine.filter(({ type }) => CALL_ENDS.includes(type)).length);
     const called = mine.flatMap(({ type, data }) => (type === 'message.assistant' ? data.toolCalls : [])).length;
     const delegated = mine.filter(({ type }) => type === 'delegation.started').length;
-    expect(count('execute_tool ')).toBe(called - delegated);
+    // A turn that goes on with a failed one may open calls of its last step.
+    const goesOn = mine.some(({ type, data }) => type === 'turn.started' && data.retryOf !== undefined);
+    if (goesOn) expect(count('execute_tool ')).toBeGreaterThanOrEqual(called - delegated);
+    else expect(count('execute_tool ')).toBe(called - delegated);
     expect(count('invoke_agent ')).toBe(1 + delegated);
   }
+}
+
+/** What a turn that goes on with a failed one may not do again: a message, a step that was recorded, a tool that may have run. */
+export function checkRetries({ events }: Scenario): void {
+  for (const { type, data } of events) {
+    if (type !== 'turn.started' || data.retryOf === undefined) continue;
+    const { turnId, retryOf } = data;
+    const of = (id: string) => events.filter((event) => turnIdOf(event) === id);
+    expect(
+      of(retryOf)
+        .filter((event) => ENDS.has(event.type))
+        .map((event) => event.type),
+    ).toEqual(['turn.failed']);
+    expect(of(turnId)[0]).toMatchObject({ type: 'command.retry', data: { turnId, retryOf } });
+    expect(of(turnId).some((event) => event.type === 'command.message')).toBe(false);
+    const claimed = new Set(of(retryOf).flatMap((one) => (one.type === 'action.claimed' ? [one.data.actionId] : [])));
+    const begun = of(retryOf).flatMap((one) =>
+      one.type === 'action.pending' && one.data.kind === 'tool' && claimed.has(one.data.actionId)
+        ? [one.data.callId]
+        : [],
+    );
+    // Ids of calls are the model's, so only what comes before its next answer is of the step that failed.
+    const answered = of(turnId).findIndex((one) => one.type === 'message.assistant');
+    const before = of(turnId).slice(0, answered < 0 ? undefined : answered);
+    const again = before.flatMap((one) => (one.type === 'action.pending' ? [one.data.callId] : []));
+    expect(again.filter((callId) => begun.includes(callId) && !isOlder(of(retryOf), callId))).toEqual([]);
+  }
+}
+
+/** Whether a call of that id belongs to a step before the last one of a turn. */
+function isOlder(events: readonly SessionEvent[], callId: string): boolean {
+  const last = events.findLastIndex(({ type }) => type === 'message.assistant');
+  return events.slice(0, last).some(({ type, data }) => type === 'action.pending' && data.callId === callId);
 }

@@ -13,11 +13,13 @@ import type { ActionResultCommand } from '#src/domain/session/answer.ts';
 import { decideCancel, decideMessage, decideTurn } from '#src/domain/session/decide.ts';
 import type { MessageCommand, MessageContext } from '#src/domain/session/decide.ts';
 import type { SessionEvent } from '#src/domain/session/events.ts';
+import { decideRetry } from '#src/domain/session/retry.ts';
+import type { RetryCommand } from '#src/domain/session/retry.ts';
 import { spansOf } from '#src/domain/session/spans.ts';
 import type { TurnSpan } from '#src/domain/session/spans.ts';
 import { initialSession } from '#src/domain/session/state.ts';
 import type { OpenSession } from '#src/domain/session/state.ts';
-import { advance, claim, settle } from '#src/domain/turn/process.ts';
+import { advance, claim, fail, settle } from '#src/domain/turn/process.ts';
 import type { ModelOutcome } from '#src/domain/turn/process.ts';
 import type { ActiveTurn } from '#src/domain/turn/state.ts';
 import { conform, fold, open, START_MS } from './given.ts';
@@ -174,6 +176,22 @@ export class Scenario {
 
   cancel(turnId?: string): string[] {
     return this.take(decideCancel(this.session, cancellation({ turnId }), this.context()));
+  }
+
+  retry(command: Partial<RetryCommand> = {}, change: Partial<MessageContext> = {}): string[] {
+    this.#turns++;
+    const newTurnId = `tu_${String(this.#turns).padStart(2, '0')}${'0'.repeat(24)}`;
+    const asked = { requestId: 'r', subject: null, ...command };
+    return this.take(decideRetry(this.session, asked, this.context({ newTurnId, ...change })));
+  }
+
+  /** The process that runs the turn has met a bug. */
+  fail(): string[] {
+    return this.take(
+      decideTurn(this.session, START_MS + this.ms, (draft) => {
+        fail(draft, { code: 'internal_error', message: 'Broken.' }, this.context());
+      }),
+    );
   }
 
   /** Records what was decided: the types, or what it was refused with. */

@@ -17,10 +17,12 @@ import {
 } from '../../domain/session/answer.ts';
 import type { ActionResultCommand, ApproveCommand, RespondCommand } from '../../domain/session/answer.ts';
 import { decideCancel, decideMessage } from '../../domain/session/decide.ts';
-import type { CancelCommand, CommandReply, MessageCommand } from '../../domain/session/decide.ts';
+import type { CancelCommand, CommandReply, MessageCommand, MessageContext } from '../../domain/session/decide.ts';
 import type { SessionEvent } from '../../domain/session/events.ts';
 import { executorReceiptKey, findReceipt, mayHaveLeftSince, receiptKey } from '../../domain/session/receipts.ts';
 import type { Receipt } from '../../domain/session/receipts.ts';
+import { decideRetry } from '../../domain/session/retry.ts';
+import type { RetryCommand } from '../../domain/session/retry.ts';
 import type { OpenSession, SessionState } from '../../domain/session/state.ts';
 import type { TurnContext } from '../../domain/turn/draft.ts';
 import type { Clock } from '../../lib/clock.ts';
@@ -44,6 +46,7 @@ type SentMessage = Omit<MessageCommand, 'parts'> & { readonly parts?: readonly S
 export type SessionCommand =
   | ({ readonly type: 'message' } & SentMessage)
   | ({ readonly type: 'cancel' } & CancelCommand)
+  | ({ readonly type: 'retry' } & RetryCommand)
   | ({ readonly type: 'approve' } & ApproveCommand)
   | ({ readonly type: 'respond' } & RespondCommand)
   /** Of the executor of this agent. */
@@ -200,22 +203,35 @@ function decide(
   // A command that was accepted before is answered as it was, also when its files or agents have gone since.
   if (agents.kind === 'rejected') return agents;
   if (files.kind === 'rejected') return files;
-  if (command.type === 'message' && parts.isDraining(input.ref.tenant)) return draining();
+  if (startsTurn(command) && parts.isDraining(input.ref.tenant)) return draining();
   const context = { nowMs: parts.clock(), jitter: Math.random(), workerId: place?.workerId ?? null };
-  const decision =
-    command.type === 'message'
-      ? decideMessage(
-          state,
-          { ...command, parts: files.parts },
-          {
-            ...context,
-            newTurnId: newId('tu'),
-            tenantModel: parts.tenantModel(input.ref.tenant),
-            agents: agents.agents,
-          },
-        )
-      : decideOther(state, command, context);
+  const decision = startsTurn(command)
+    ? decideStart(state, { command, files }, { ...context, ...startOf(parts, input), agents: agents.agents })
+    : decideOther(state, command, context);
   return decision.kind === 'rejected' ? decision : { ...decision, reply: { first: null, ...decision.reply } };
+}
+
+type StartCommand = Extract<SessionCommand, { type: 'message' | 'retry' }>;
+
+function startsTurn(command: SessionCommand): command is StartCommand {
+  return command.type === 'message' || command.type === 'retry';
+}
+
+function startOf(
+  parts: SendCommandParts,
+  { ref }: SendCommandInput,
+): Pick<MessageContext, 'newTurnId' | 'tenantModel'> {
+  return { newTurnId: newId('tu'), tenantModel: parts.tenantModel(ref.tenant) };
+}
+
+function decideStart(
+  state: SessionState,
+  { command, files }: { readonly command: StartCommand; readonly files: ResolvedParts },
+  context: MessageContext,
+): Decision<SessionEvent, CommandReply> {
+  return command.type === 'retry'
+    ? decideRetry(state, command, context)
+    : decideMessage(state, { ...command, parts: files.parts }, context);
 }
 
 async function filesOf(
@@ -228,7 +244,7 @@ async function filesOf(
 
 function decideOther(
   state: SessionState,
-  command: Exclude<SessionCommand, { type: 'message' }>,
+  command: Exclude<SessionCommand, StartCommand>,
   context: TurnContext,
 ): Decision<SessionEvent, CommandReply> {
   switch (command.type) {

@@ -69,6 +69,7 @@ const FULL: { readonly [T in Types]: DataOf<T> } = {
     traceparent: `00-${'a'.repeat(32)}-${'b'.repeat(16)}-01`,
   },
   'command.cancel': { turnId: TURN, requestId: 'r', subject: 'ada', namedTurnId: 'tu_named', reason: 'because' },
+  'command.retry': { turnId: TURN, requestId: 'r', subject: 'ada', retryOf: 'tu_1' },
   'command.approve': {
     turnId: TURN,
     requestId: 'r',
@@ -86,6 +87,8 @@ const FULL: { readonly [T in Types]: DataOf<T> } = {
     model: null,
     manifest: null,
     agents: {},
+    retryOf: 'tu_1',
+    traceparent: '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01',
   },
   'turn.queued': {
     turnId: TURN,
@@ -102,7 +105,7 @@ const FULL: { readonly [T in Types]: DataOf<T> } = {
   'turn.waiting': { turnId: TURN, actionIds: ['ac_1'] },
   'turn.uncertain': { turnId: TURN, effectIds: ['ac_1'] },
   'segment.claimed': { turnId: TURN, epoch: 1, workerId: 'wk' },
-  'segment.released': { turnId: TURN, epoch: 1, resting: true },
+  'segment.released': { turnId: TURN, epoch: 1, resting: true, until: 'u' },
   'segment.wanted': { turnId: TURN },
   'action.pending': {
     ...ACTION,
@@ -127,7 +130,7 @@ const FULL: { readonly [T in Types]: DataOf<T> } = {
   'interaction.withdrawn': { turnId: TURN, interactionId: 'in_1' },
   'delegation.started': { turnId: TURN, agent: AGENT, callId: 'c', task: 't' },
   'delegation.completed': { turnId: TURN, agent: AGENT, callId: 'c', status: 'completed', outcome: OUTCOME },
-  'conversation.compacted': { turnId: TURN, summary: 's', head: 0, keep: 1, agent: AGENT },
+  'conversation.compacted': { turnId: TURN, summary: 's', head: 0, keep: 1, partChars: 1, agent: AGENT },
   'output.rejected': { turnId: TURN, message: 'm', agent: AGENT },
   'model.requested': {
     ...CALL,
@@ -138,7 +141,7 @@ const FULL: { readonly [T in Types]: DataOf<T> } = {
     purpose: 'summary',
     agent: AGENT,
   },
-  'model.withheld': { turnId: TURN, callId: 'mc_1' },
+  'model.withheld': { turnId: TURN, callId: 'mc_1', overflow: true },
   'model.completed': { ...CALL, usage: usage() },
   'model.failed': { ...CALL, error: ERROR, usage: usage(), retryAt: null, overflow: true },
   'model.reported': { turnId: TURN, callId: 'mc_1', usage: usage() },
@@ -161,6 +164,7 @@ const SHOWN: Partial<Record<Types, readonly string[]>> = {
   'command.message': ['content', 'manifest', 'parts', 'requestId', 'subject', 'whenBusy'],
   'command.cancel': ['reason', 'requestId', 'subject', 'turnId'],
   'command.approve': ['approved', 'interactionId', 'reason', 'requestId', 'subject'],
+  'command.retry': ['requestId', 'retryOf', 'subject'],
   'command.respond': ['interactionId', 'requestId', 'subject', 'value'],
   'message.assistant': ['agent', 'text', 'toolCalls'],
   'action.pending': ['actionId', 'agent', 'callId', 'generation', 'hook', 'input', 'kind', 'toolName'],

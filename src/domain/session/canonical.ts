@@ -23,6 +23,7 @@ const CANONICAL: ReadonlySet<string> = new Set([
   'command.approve',
   'command.respond',
   'command.cancel',
+  'command.retry',
   'message.assistant',
   'action.pending',
   'action.claimed',
@@ -55,7 +56,8 @@ function payloadOf(event: SessionEvent): Readonly<Record<string, unknown>> {
       return payload;
     }
     case 'command.approve':
-    case 'command.respond': {
+    case 'command.respond':
+    case 'command.retry': {
       const { turnId: _, ...payload } = event.data;
       return payload;
     }

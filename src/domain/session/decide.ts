@@ -175,7 +175,8 @@ function messageData(
   };
 }
 
-function planOf(
+/** What a turn begins with; `override` is the manifest that its message brought. */
+export function planOf(
   session: OpenSession,
   override: Manifest | null,
   context: MessageContext,

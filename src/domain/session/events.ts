@@ -54,6 +54,14 @@ const sessionOnly = {
     namedTurnId: z.string().optional(),
     reason: z.string().optional(),
   }),
+  'command.retry': z.strictObject({
+    /** The new turn. */
+    turnId: z.string(),
+    requestId: z.string(),
+    subject: z.string().optional(),
+    /** The failed turn that it goes on with. */
+    retryOf: z.string(),
+  }),
   'command.approve': z.strictObject({
     turnId: z.string(),
     requestId: z.string(),

@@ -185,6 +185,7 @@ function agentSpans(before: Before, threadId: string, error: string | null): rea
     ...(model === null ? {} : modelAttributes(model)),
     ...(isRoot ? { 'gen_ai.agent.version': String(session.agentVersion), ...usageAttributes(turn.usage) } : {}),
     'agent_host.steps': thread.step,
+    ...(isRoot && turn.retryOf !== null ? { 'agent_host.turn.retry_of': turn.retryOf } : {}),
     ...(isRoot ? { 'agent_host.segments': turn.epoch } : { 'agent_host.delegation.id': threadId }),
   };
   const name = `invoke_agent ${agentOf(before, thread)}`;

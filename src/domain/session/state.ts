@@ -1,14 +1,22 @@
 import type { Manifest, UsedAgents } from '../agent/manifest.ts';
 import type { EventMeta } from '../kernel/decision.ts';
-import { evolveTurn } from '../turn/state.ts';
+import { evolveTurn, rootOf } from '../turn/state.ts';
 import type { ActiveTurn } from '../turn/state.ts';
-import { usageAfter } from '../turn/thread.ts';
+import { resumeThread, ROOT, usageAfter } from '../turn/thread.ts';
+import type { Thread } from '../turn/thread.ts';
 import { ZERO_TOTAL } from '../turn/usage.ts';
 import type { Usage } from '../turn/usage.ts';
 import { evolveRecorded, noneRecorded } from './artifact-events.ts';
 import type { RecordedArtifacts } from './artifact-events.ts';
 import { isCanonical } from './canonical.ts';
-import { addMessage, emptyConversation, evolveConversation, messageFiles, messageText } from './conversation.ts';
+import {
+  addMessage,
+  emptyConversation,
+  evolveConversation,
+  measured,
+  messageFiles,
+  messageText,
+} from './conversation.ts';
 import type { Conversation, FileRef } from './conversation.ts';
 import type { SessionEvent } from './events.ts';
 import { withFork, withoutFork } from './fork-state.ts';
@@ -23,6 +31,11 @@ export interface LastTurn {
   readonly turnId: string;
   readonly outcome: TurnOutcome;
   readonly endedAt: string;
+}
+
+/** A turn that failed and can be taken up again: with the manifest that its message brought, from where its agent stood. */
+export interface FailedTurn extends Pick<ActiveTurn, 'turnId' | 'manifest' | 'agents'> {
+  readonly root: Thread;
 }
 
 /** What a session is opened with; it keeps the manifest that it was created with. */
@@ -62,6 +75,8 @@ export interface OpenSession extends SessionOpening {
   /** Messages whose turns have not started, in the order of their turns. */
   readonly queue: readonly QueuedMessage[];
   readonly lastTurn: LastTurn | null;
+  /** What the last turn left when it failed: another may go on from there. Null: it did not fail. */
+  readonly failed: FailedTurn | null;
   /** Total over all turns, bills of given-up calls included. */
   readonly usage: Usage;
   readonly receipts: ReceiptBook;
@@ -122,6 +137,7 @@ export function evolveSession(state: SessionState, event: SessionEvent, meta: Ev
     case 'turn.started':
       return started(next, event, meta);
     case 'command.cancel':
+    case 'command.retry':
       return next;
     case 'artifact.created':
     case 'artifact.deleted':
@@ -132,19 +148,25 @@ export function evolveSession(state: SessionState, event: SessionEvent, meta: Ev
       return ended(next, event.data.turnId, { outcome: 'failed', at: meta.at });
     case 'turn.cancelled':
       return ended(next, event.data.turnId, { outcome: 'cancelled', at: meta.at });
-    default: {
-      const isRoots = ofRoot(event);
-      const conversation = isRoots ? evolveConversation(state.conversation, event) : state.conversation;
-      return {
-        ...next,
-        conversation,
-        // What is cut begins with what is inherited, so all of that is in the summary.
-        inherits: state.inherits && !(isRoots && event.type === 'conversation.compacted' && event.data.head === 0),
-        turn: evolveTurn(state.turn, event, meta),
-        usage: usageAfter(state.usage, event),
-      };
-    }
+    default:
+      return evolveWork(next, event, meta);
   }
+}
+
+/** What happens within a turn. */
+function evolveWork(state: OpenSession, event: SessionEvent, meta: EventMeta): OpenSession {
+  const isRoots = ofRoot(event);
+  const turn = evolveTurn(state.turn, event, meta);
+  const conversation = isRoots ? evolveConversation(state.conversation, event) : state.conversation;
+  const isMeasured = isRoots && event.type === 'message.assistant' && turn !== null;
+  return {
+    ...state,
+    conversation: isMeasured ? measured(conversation, rootOf(turn).shownTokens) : conversation,
+    // What is cut begins with what is inherited, so all of that is in the summary.
+    inherits: state.inherits && !(isRoots && event.type === 'conversation.compacted' && event.data.head === 0),
+    turn,
+    usage: usageAfter(state.usage, event),
+  };
 }
 
 /** The conversations of agents used as tools are their threads'; only how these ended is part of the session's. */
@@ -166,16 +188,25 @@ function started(
   const queue = state.queue.filter((queued) => queued.turnId !== turnId);
   const conversation =
     message === undefined ? state.conversation : addMessage(state.conversation, message.text, message.files);
-  const turn = evolveTurn(state.turn, event, meta);
+  const turn = withStand(state.failed, evolveTurn(state.turn, event, meta));
   const sender = message?.traceparent;
-  return { ...state, queue, conversation, turn: turn === null || sender === undefined ? turn : { ...turn, sender } };
+  const begun = turn === null || sender === undefined ? turn : { ...turn, sender };
+  return { ...state, queue, conversation, failed: null, turn: begun };
+}
+
+/** A turn that goes on with the failed one begins where that one stood. */
+function withStand(failed: FailedTurn | null, turn: ActiveTurn | null): ActiveTurn | null {
+  if (turn === null || failed === null || turn.retryOf !== failed.turnId) return turn;
+  return { ...turn, threads: { ...turn.threads, [ROOT]: resumeThread(failed.root, turn.startedAt) } };
 }
 
 function ended(state: OpenSession, turnId: string, end: { outcome: TurnOutcome; at: string }): OpenSession {
   // A turn that was cancelled before it started was none that ran.
   if (state.turn?.turnId !== turnId)
     return { ...state, queue: state.queue.filter((queued) => queued.turnId !== turnId) };
-  return { ...state, turn: null, lastTurn: { turnId, outcome: end.outcome, endedAt: end.at } };
+  const { manifest, agents } = state.turn;
+  const failed = end.outcome === 'failed' ? { turnId, manifest, agents, root: rootOf(state.turn) } : null;
+  return { ...state, turn: null, failed, lastTurn: { turnId, outcome: end.outcome, endedAt: end.at } };
 }
 
 function openSession(
@@ -192,6 +223,7 @@ function openSession(
     turn: null,
     queue: [],
     lastTurn: null,
+    failed: null,
     usage: ZERO_TOTAL,
     receipts: emptyReceipts,
     conversation: emptyConversation,

@@ -27,6 +27,10 @@ export const turnEventSchemas = {
     /** When the turn is ended as failed, whatever it does (limits.maxTurnSeconds). */
     deadlineAt: z.string(),
     ...turnPlan,
+    /** The failed turn that it goes on with; absent: it begins with a message. */
+    retryOf: z.string().optional(),
+    /** Of a turn without a message: the sender's trace, as its header named it. */
+    traceparent: z.string().optional(),
   }),
   /** A message that came while another turn was active: its turn starts when that one, and what waits before it, has ended. */
   'turn.queued': z.strictObject({ turnId, maxTurnSeconds: z.int(), ...turnPlan }),
@@ -36,8 +40,16 @@ export const turnEventSchemas = {
   'turn.raised': z.strictObject({ turnId, maxCostUsd: z.number() }),
   /** A worker took the turn. The append that stores it is the lock; a higher epoch fences every lower one. */
   'segment.claimed': z.strictObject({ turnId, epoch: z.int(), workerId: z.string() }),
-  /** A worker lets go of the turn: it stops, or (`resting`) there is nothing to run until someone answers. */
-  'segment.released': z.strictObject({ turnId, epoch: z.int(), resting: z.literal(true).optional() }),
+  /**
+   * A worker lets go of the turn: it stops, or (`resting`) there is nothing to run until someone answers, or until a time
+   * (`until`) at which a model is tried again.
+   */
+  'segment.released': z.strictObject({
+    turnId,
+    epoch: z.int(),
+    resting: z.literal(true).optional(),
+    until: z.string().optional(),
+  }),
   /** A turn that rested has something to run again, and nobody has claimed it. */
   'segment.wanted': z.strictObject({ turnId }),
   'model.requested': z.strictObject({
@@ -52,8 +64,11 @@ export const turnEventSchemas = {
     purpose: z.literal('summary').optional(),
     agent: agentRef.optional(),
   }),
-  /** A budget did not let the call start: nothing was sent, and a person is asked. */
-  'model.withheld': z.strictObject({ turnId, callId: z.string() }),
+  /**
+   * Nothing was sent: a budget did not let the call start, and a person is asked; or the conversation is longer than the
+   * model is known to take (`overflow`), and is compacted first.
+   */
+  'model.withheld': z.strictObject({ turnId, callId: z.string(), overflow: z.literal(true).optional() }),
   'model.completed': z.strictObject({ turnId, callId: z.string(), step: z.int(), usage: usageSchema }),
   'model.failed': z.strictObject({
     turnId,
@@ -94,13 +109,16 @@ export const turnEventSchemas = {
   }),
   /**
    * Messages of the conversation are no longer shown to the model, but for so many at its head and tail; a summary stands
-   * in their place. The canonical history is untouched.
+   * in their place. With `partChars` all of them stay, and those that are longer lose their middle, but for the newest
+   * that a person wrote. The canonical history is untouched.
    */
   'conversation.compacted': z.strictObject({
     turnId,
     summary: z.string(),
     head: z.int(),
     keep: z.int(),
+    /** Characters that are left of each message. */
+    partChars: z.int().min(1).optional(),
     agent: agentRef.optional(),
   }),
   /** What the model gave does not fit the output's schema; it is told why, and asked once more. */

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
-import { given, open, START_MS } from '../../../test/support/given.ts';
-import { OTHER_WORKER, TURN, usage, WORKER, created } from '../../../test/support/sessions.ts';
+import { fold, given, open, START_MS } from '../../../test/support/given.ts';
+import { at, OTHER_WORKER, TURN, usage, WORKER, created } from '../../../test/support/sessions.ts';
 import {
   advancing,
   answer,
@@ -12,8 +12,12 @@ import {
   started,
   turnOf,
 } from '../../../test/support/turns.ts';
-import { RETRIES_MAX } from './process.ts';
+import type { Step } from '../../../test/support/turns.ts';
+import { decideTurn } from '../session/decide.ts';
+import { advance } from './process.ts';
 import type { ModelOutcome } from './process.ts';
+import { RETRIES_MAX, RETRIES_MIN, RETRY_FOR_MS } from './retries.ts';
+import { statusOf } from './rest.ts';
 import { ZERO_TOTAL } from './usage.ts';
 
 describe('a claim', () => {
@@ -162,28 +166,67 @@ describe('a failure', () => {
       ]);
   });
 
-  test('that is not waits, longer each time, and is tried three times more', () => {
-    let state = started();
+  /** Fails at once each time that it is tried, until it is not tried any more: the waits before each try, ms. */
+  const waitsOf = (outcome: ModelOutcome, { jitter = 1, standsStill = false } = {}) => {
+    let state = started({ maxTurnSeconds: 80_000 });
     let ms = 0;
     const waits: number[] = [];
-    for (let n = 1; n <= RETRIES_MAX; n++) {
-      state = given(state)
-        .when(settling(n, failure(0), { ms }))
-        .thenTypes('model.failed');
+    for (let n = 1; ; n++) {
+      state = fold(state, given(state).when(settling(n, outcome, { ms, jitter })).events);
+      if (open(state).turn === null) return { waits, state, ms };
       const retryAt = Date.parse(turnOf(state).retryAt ?? '') - START_MS;
       waits.push(retryAt - ms);
       given(state)
         .when(advancing(retryAt - 1))
         .thenNothing();
-      ms = retryAt;
-      state = given(state).when(advancing(ms)).thenTypes('model.requested');
+      state = fold(state, given(state).when(claimed(retryAt)).events);
       expect(turnOf(state)).toMatchObject({ pending: { callId: call(n + 1), step: 0, attempt: n }, retryAt: null });
+      if (!standsStill) ms = retryAt;
     }
-    expect(waits).toEqual([250, 500, 1_000]);
-    const end = given(state)
-      .when(settling(RETRIES_MAX + 1, failure(0), { ms }))
-      .thenTypes('model.failed', 'turn.failed');
-    expect(open(end).lastTurn?.outcome).toBe('failed');
+  };
+  /** As a worker does that is shown the turn: it takes it where nobody holds it. */
+  const claimed =
+    (ms: number): Step =>
+    (state) =>
+      decideTurn(state, START_MS + ms, (draft) => {
+        advance(draft, at(ms, { workerId: WORKER }));
+      });
+
+  test.each([0, 0.6, 1])('that is not waits, longer each time, and is tried for two minutes (jitter %d)', (jitter) => {
+    const { waits, state, ms } = waitsOf(failure(0), { jitter });
+    const spread = 0.5 + jitter / 2;
+    expect(waits.slice(0, 8)).toEqual([250, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000].map((n) => n * spread));
+    expect(ms).toBeGreaterThanOrEqual(RETRY_FOR_MS);
+    expect(ms).toBeLessThan(RETRY_FOR_MS + 30_000);
+    expect(waits.length).toBeLessThan(RETRIES_MAX);
+    expect(open(state).lastTurn?.outcome).toBe('failed');
+  });
+
+  test('whose clock stands still is not tried for ever', () => {
+    expect(waitsOf(failure(0), { standsStill: true }).waits).toHaveLength(RETRIES_MAX);
+  });
+
+  test('of calls that take long is tried three times more all the same, and so is what may be billed', () => {
+    const long = waitsOf(failure(RETRY_FOR_MS));
+    expect(long.waits).toEqual([RETRY_FOR_MS, RETRY_FOR_MS, RETRY_FOR_MS]);
+    const billed: ModelOutcome = { ...failure(0), kind: 'failed', mayBeBilled: true } as ModelOutcome;
+    expect(waitsOf(billed).waits).toHaveLength(RETRIES_MIN);
+  });
+
+  test('that is waited for longer than a second holds nobody, and whoever takes the turn asks once', () => {
+    const resting = given(started())
+      .when(settling(1, failure(5_000)))
+      .thenTypes('model.failed', 'segment.released');
+    const until = new Date(START_MS + 5_000).toISOString();
+    expect(turnOf(resting)).toMatchObject({ claim: null, wanted: false, restsUntil: until });
+    expect(statusOf(turnOf(resting))).toBe('running');
+    // Whoever looks before changes nothing, however short the rest of the wait is.
+    for (const ms of [1_000, 4_500, 4_999]) given(resting).when(claimed(ms)).thenNothing();
+    const taken = given(resting).when(claimed(5_000)).thenTypes('segment.claimed', 'model.requested');
+    expect(turnOf(taken)).toMatchObject({ restsUntil: null, claim: { epoch: 2 }, pending: { attempt: 1 } });
+    // Nobody with room has come: it is offered to all.
+    const wanted = given(resting).when(advancing(5_000)).thenTypes('segment.wanted');
+    expect(turnOf(wanted)).toMatchObject({ wanted: true, restsUntil: null });
   });
 
   test.each([
@@ -194,7 +237,7 @@ describe('a failure', () => {
   ])('waits %s', (_, retryAfterMs, jitter, waitMs) => {
     const state = given(started())
       .when(settling(1, failure(retryAfterMs), { jitter }))
-      .thenTypes('model.failed');
+      .thenTypes('model.failed', ...(waitMs > 1_000 ? (['segment.released'] as const) : []));
     expect(Date.parse(turnOf(state).retryAt ?? '')).toBe(START_MS + waitMs);
   });
 
@@ -227,7 +270,7 @@ describe('a failure', () => {
   test('waits no longer than the turn may', () => {
     const waiting = given(started({ maxTurnSeconds: 1 }))
       .when(settling(1, failure(5_000)))
-      .thenTypes('model.failed');
+      .thenTypes('model.failed', 'segment.released');
     given(waiting).when(advancing(999)).thenNothing();
     given(waiting).when(advancing(1_000)).thenTypes('turn.failed');
   });

@@ -1,16 +1,14 @@
 import { toTimestamp } from '../kernel/time.ts';
-import { cutOf } from '../session/compaction.ts';
-import type { Cut } from '../session/compaction.ts';
-import type { OpenSession } from '../session/state.ts';
 import { expireClaims } from './answers.ts';
-import { activeTurn, byAgent, running } from './draft.ts';
+import { activeTurn, byAgent } from './draft.ts';
 import type { SessionDraft, TurnClock, TurnContext } from './draft.ts';
 import { cancelTurn, expireTurn, failThread, failTurn, giveUpCalls } from './end.ts';
 import type { ToolCall, TurnError } from './events.ts';
 import { askToRaise, progress } from './progress.ts';
 import { settleRest } from './rest.ts';
+import { nextTryAt } from './retries.ts';
+import { isCompactable, shrink, summarise } from './shrinking.ts';
 import { openToolCalls, withOwnIds } from './tools.ts';
-import type { Thread } from './thread.ts';
 import type { Usage } from './usage.ts';
 
 /**
@@ -18,7 +16,7 @@ import type { Usage } from './usage.ts';
  * are part of the state (`pending` of each thread). Nothing here knows a worker, a queue or a provider.
  *
  *   started → claimed → requested ─ completed → (tools, people, other agents) → requested … → completed
- *                          │  ├─── failed, retryable → waits until retryAt → requested (at most 3 retries)
+ *                          │  ├─── failed, retryable → waits until retryAt → requested (retries.ts says how often)
  *                          │  ├─── failed → turn.failed
  *                          │  └─── worker lost → effect.uncertain → claimed again → requested
  *                          └────── cancel, deadline → effect.uncertain → turn.cancelled, turn.failed
@@ -38,14 +36,12 @@ export type ModelOutcome =
       readonly error: TurnError;
       /** Null: terminal. Otherwise the least delay before another attempt, in milliseconds. */
       readonly retryAfterMs: number | null;
+      /** The provider did answer, in a form that is of no use: it may ask for money each time. */
+      readonly mayBeBilled?: true;
       /** The conversation is longer than the model takes. */
       readonly contextOverflow?: true;
       readonly usage: Usage;
     };
-
-export const RETRIES_MAX = 3;
-const RETRY_BASE_MS = 250;
-const RETRY_CAP_MS = 30_000;
 
 /** A worker takes the turn: what its predecessor had under way is lost, and the turn goes on. */
 export function claim(draft: SessionDraft, workerId: string, clock: TurnClock): void {
@@ -72,7 +68,7 @@ export function settle(
     const { text, toolCalls, usage } = call.outcome;
     draft.add({ type: 'model.completed', data: { turnId, callId, step, usage } });
     if (thread.pending.purpose === 'summary') {
-      compact(draft, threadId, text);
+      summarise(draft, threadId, text);
     } else {
       const said = { turnId, step, text, toolCalls: withOwnIds(toolCalls), ...byAgent(thread) };
       draft.add({ type: 'message.assistant', data: said });
@@ -110,38 +106,32 @@ function recordFailure(
   if (turn === null || thread?.pending == null) return;
   const { callId, step, purpose } = thread.pending;
   const { error, usage } = failure;
-  if (purpose !== 'summary' && failure.contextOverflow === true && !thread.compacted && isCompactable(draft, thread)) {
+  if (purpose !== 'summary' && failure.contextOverflow === true && isCompactable(draft, thread)) {
     const data = { turnId: turn.turnId, callId, step, error, usage, retryAt: null, overflow: true } as const;
     draft.add({ type: 'model.failed', data });
+    shrink(draft, threadId);
     return;
   }
-  const retry = failure.retryAfterMs !== null && thread.attempts < RETRIES_MAX;
-  const backoffMs = Math.min(RETRY_CAP_MS, RETRY_BASE_MS * 2 ** thread.attempts) * (0.5 + clock.jitter / 2);
-  const retryAt = retry ? toTimestamp(clock.nowMs + Math.max(failure.retryAfterMs ?? 0, backoffMs)) : null;
+  const retryAt = nextTryAt(thread, failure, clock);
   draft.add({ type: 'model.failed', data: { turnId: turn.turnId, callId, step, error, usage, retryAt } });
-  if (retry) return;
+  if (retryAt !== null) return;
   // Without a summary the older part is left out all the same: the turn is worth more than it.
-  if (purpose === 'summary') compact(draft, threadId, '');
+  if (purpose === 'summary') summarise(draft, threadId, '');
   else failThread(draft, threadId, error);
 }
 
-function isCompactable(draft: SessionDraft, thread: Thread): boolean {
-  const now = running(draft);
-  return now !== null && cutOfThread(now.session, thread) !== null;
-}
-
-/** Where the conversation of a thread is cut: an agent used as a tool has its own, the session's may go on an inherited one. */
-export function cutOfThread(session: Pick<OpenSession, 'conversation' | 'inherits'>, thread: Thread): Cut | null {
-  return thread.conversation === null ? cutOf(session.conversation, session.inherits) : cutOf(thread.conversation);
-}
-
-function compact(draft: SessionDraft, threadId: string, summary: string): void {
-  const now = running(draft);
-  const thread = now?.turn.threads[threadId];
-  if (now === null || thread === undefined) return;
-  const cut = cutOfThread(now.session, thread);
-  if (cut === null) return;
-  draft.add({ type: 'conversation.compacted', data: { turnId: now.turn.turnId, summary, ...cut, ...byAgent(thread) } });
+/**
+ * The conversation of a call that has not been sent is longer than its model is known to take: it is made smaller first.
+ * Where nothing can be taken away nothing is recorded, and the provider has the last word.
+ */
+export function shorten(draft: SessionDraft, callId: string, context: TurnContext): void {
+  const turn = activeTurn(draft);
+  const [threadId, thread] =
+    Object.entries(turn?.threads ?? {}).find(([, { pending }]) => pending?.callId === callId) ?? [];
+  if (turn === null || threadId === undefined || thread === undefined || !isCompactable(draft, thread)) return;
+  draft.add({ type: 'model.withheld', data: { turnId: turn.turnId, callId, overflow: true } });
+  shrink(draft, threadId);
+  advance(draft, context);
 }
 
 /**

@@ -1,7 +1,14 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { happen, happenings, lives, manifests, newLife } from '../../../test/support/random-work.ts';
-import { checkCalls, checkEnds, checkRest, checkSpans, checkWork } from '../../../test/support/turn-laws.ts';
+import {
+  checkCalls,
+  checkEnds,
+  checkRest,
+  checkRetries,
+  checkSpans,
+  checkWork,
+} from '../../../test/support/turn-laws.ts';
 
 test('whatever happens, each turn has one end, each call and action one fate and one span, and nobody is forgotten', () => {
   const seen = new Set<string>();
@@ -17,11 +24,13 @@ test('whatever happens, each turn has one end, each call and action one fate and
       checkWork(life);
       checkCalls(life);
       checkSpans(life);
+      checkRetries(life);
     }),
     { numRuns: 150, examples: lives },
   );
   const often = [
     'action.uncertain',
+    'command.retry',
     'conversation.compacted',
     'delegation.completed',
     'interaction.opened',

@@ -12,7 +12,7 @@ export type TurnStatus = (typeof TURN_STATUSES)[number];
 export function statusOf(turn: ActiveTurn): TurnStatus {
   if (uncertainIds(turn).length > 0) return 'uncertain';
   if (Object.keys(turn.work.interactions).length > 0) return 'paused';
-  return turn.claim !== null || turn.wanted ? 'running' : 'waiting';
+  return turn.claim !== null || turn.wanted || turn.restsUntil !== null ? 'running' : 'waiting';
 }
 
 /** Effects of which nobody knows whether they happened. */
@@ -43,6 +43,23 @@ export function retryDueMs(turn: ActiveTurn): number | null {
   return due.length === 0 ? null : Math.min(...due);
 }
 
+/** A worker keeps a turn for so long until the next try of a model; a longer wait holds neither a place nor a process, ms. */
+export const HELD_WAIT_MS = 1_000;
+
+/** Until when nobody has to run the turn, because all that it would run waits for its next try; null: somebody has to. */
+export function restUntil(turn: ActiveTurn, nowMs: number): string | null {
+  const wanting = Object.values(turn.threads).filter((thread) => thread.pending !== null || wantsModel(thread));
+  let first: string | null = null;
+  for (const { pending, retryAt } of wanting) {
+    if (pending !== null || retryAt === null) return null;
+    if (first === null || toMs(retryAt) < toMs(first)) first = retryAt;
+  }
+  if (first === null) return null;
+  // What rests already goes on resting, however short the wait has become.
+  const heldMs = turn.restsUntil === first ? 0 : HELD_WAIT_MS;
+  return toMs(first) - nowMs > heldMs ? first : null;
+}
+
 /**
  * After whatever happened to a turn: says what it now waits for, keeps its deadline from counting the time of people, and
  * lets go of it when there is nothing to run. The turn holds no process while it rests.
@@ -53,8 +70,12 @@ export function settleRest(draft: SessionDraft, context: TurnContext): void {
   const turn = activeTurn(draft);
   if (turn === null) return;
   const { turnId, epoch } = turn;
-  if (!hasJobs(turn)) {
-    if (turn.claim !== null || turn.wanted)
+  const until = restUntil(turn, context.nowMs);
+  if (until !== null) {
+    if (turn.restsUntil !== until)
+      draft.add({ type: 'segment.released', data: { turnId, epoch, resting: true, until } });
+  } else if (!hasJobs(turn)) {
+    if (turn.claim !== null || turn.wanted || turn.restsUntil !== null)
       draft.add({ type: 'segment.released', data: { turnId, epoch, resting: true } });
   } else if (turn.claim === null) {
     if (!turn.wanted) draft.add({ type: 'segment.wanted', data: { turnId } });

@@ -15,6 +15,8 @@ import type { Usage } from './usage.ts';
  */
 export interface ActiveTurn {
   readonly turnId: string;
+  /** The failed turn that it goes on with; null: it began with a message. */
+  readonly retryOf: string | null;
   readonly startedAt: string;
   readonly deadlineAt: string;
   /** The trace of whoever sent the message (`traceparent`), if it named one. */
@@ -32,6 +34,8 @@ export interface ActiveTurn {
   readonly claim: { readonly epoch: number; readonly workerId: string } | null;
   /** Nobody runs it and there is something to run. */
   readonly wanted: boolean;
+  /** Nobody runs it, and nobody has to before this time; null: it does not rest, or until someone answers. */
+  readonly restsUntil: string | null;
   /** The highest epoch so far, kept over releases. */
   readonly epoch: number;
   /** Model calls so far, over all threads, steps and attempts; effect ids are counted up by it. */
@@ -61,12 +65,14 @@ export function evolveTurn(turn: ActiveTurn | null, event: SessionEvent, meta: E
       return null;
     case 'segment.claimed': {
       const { epoch, workerId } = event.data;
-      return { ...turn, claim: { epoch, workerId }, wanted: false, epoch };
+      return { ...turn, claim: { epoch, workerId }, wanted: false, restsUntil: null, epoch };
     }
-    case 'segment.released':
-      return { ...turn, claim: null, wanted: event.data.resting !== true };
+    case 'segment.released': {
+      const { resting, until = null } = event.data;
+      return { ...turn, claim: null, wanted: resting !== true, restsUntil: until };
+    }
     case 'segment.wanted':
-      return { ...turn, wanted: true };
+      return { ...turn, wanted: true, restsUntil: null };
     case 'turn.extended':
       return { ...turn, deadlineAt: event.data.deadlineAt, pausedAt: null };
     case 'turn.raised':
@@ -136,12 +142,23 @@ function counted(turn: ActiveTurn, event: SessionEvent, meta: EventMeta): Active
     case 'action.answered':
     case 'action.completed':
     case 'action.uncertain':
-    case 'action.withdrawn':
     case 'interaction.withdrawn':
       return { ...turn, work: evolveOpenWork(turn.work, event, meta) };
+    case 'action.withdrawn':
+      return { ...withDoubt(turn, event.data.actionId), work: evolveOpenWork(turn.work, event, meta) };
     default:
       return turn;
   }
+}
+
+/** A call of the session's own agent that is taken back after an executor had it may have run, and is remembered so. */
+function withDoubt(turn: ActiveTurn, actionId: string): ActiveTurn {
+  const action = turn.work.actions[actionId];
+  const root = turn.threads[ROOT];
+  if (action === undefined || root === undefined || action.kind !== 'tool' || action.agent !== null) return turn;
+  if (action.status === 'pending' && action.generation === 1) return turn;
+  const doubtful = [...root.doubtful, action.callId];
+  return { ...turn, threads: { ...turn.threads, [ROOT]: { ...root, doubtful } } };
 }
 
 /** The thread that an event belongs to; null: to none. */
@@ -159,7 +176,9 @@ function threadOf(turn: ActiveTurn, event: SessionEvent): string | null {
 function startedTurn(data: Extract<TurnEvent, { type: 'turn.started' }>['data'], meta: EventMeta): ActiveTurn {
   return {
     turnId: data.turnId,
+    retryOf: data.retryOf ?? null,
     startedAt: meta.at,
+    ...(data.traceparent === undefined ? {} : { sender: data.traceparent }),
     deadlineAt: data.deadlineAt,
     pausedAt: null,
     maxSteps: data.maxSteps,
@@ -169,6 +188,7 @@ function startedTurn(data: Extract<TurnEvent, { type: 'turn.started' }>['data'],
     agents: data.agents ?? null,
     claim: null,
     wanted: true,
+    restsUntil: null,
     epoch: 0,
     calls: 0,
     made: 0,

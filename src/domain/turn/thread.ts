@@ -1,6 +1,6 @@
 import type { AgentRef } from '../action/events.ts';
 import type { HookPoint } from '../agent/manifest.ts';
-import { evolveConversation, startConversation } from '../session/conversation.ts';
+import { evolveConversation, measured, startConversation } from '../session/conversation.ts';
 import type { Conversation } from '../session/conversation.ts';
 import type { SessionEvent } from '../session/events.ts';
 import type { ToolCall } from './events.ts';
@@ -43,11 +43,15 @@ export interface Thread {
   readonly answered: number;
   /** Failed attempts at the current step. */
   readonly attempts: number;
+  /** When the first of them failed; null: none has. */
+  readonly failingSince: string | null;
   readonly pending: PendingCall | null;
   /** After a retryable failure: when the next attempt starts. */
   readonly retryAt: string | null;
   /** Tool calls of the last step that have no result yet. */
   readonly openToolCalls: readonly ToolCall[];
+  /** Of those, calls whose action was taken back after an executor had claimed it: they may have run. */
+  readonly doubtful: readonly string[];
   /** When the last step was answered, and its tool calls with it; null: none was. */
   readonly answeredAt: string | null;
   /** Whether the last step called any tool. */
@@ -56,6 +60,8 @@ export interface Thread {
   /** What the last model call cost: the next one is taken to cost as much. */
   readonly lastCostUsd: number;
   readonly lastTokens: number;
+  /** Tokens of it that the next prompt begins with: all but what was thought. 0: none were reported. */
+  readonly shownTokens: number;
   /** The hook action that the thread waits for. */
   readonly hookActionId: string | null;
   /** Hook points of this turn, and of this step, that are behind. */
@@ -71,8 +77,10 @@ export interface Thread {
   readonly rejected: number;
   /** The conversation did not fit: a summary is asked for before the step is. */
   readonly overflow: boolean;
-  /** It was compacted since the last answer: should it still not fit, there is nothing more to do. */
-  readonly compacted: boolean;
+  /** How often it was compacted since the last answer. */
+  readonly compactions: number;
+  /** Summaries that models were asked for in this turn. */
+  readonly summaries: number;
   /** The question about a budget that the thread waits for. */
   readonly blockedBy: string | null;
   /** Of an agent used as a tool; the root's is the session's. */
@@ -91,14 +99,17 @@ export function startThread(
     step: 0,
     answered: 0,
     attempts: 0,
+    failingSince: null,
     pending: null,
     retryAt: null,
     openToolCalls: [],
+    doubtful: [],
     answeredAt: null,
     calledTools: false,
     lastText: '',
     lastCostUsd: 0,
     lastTokens: 0,
+    shownTokens: 0,
     hookActionId: null,
     passed: [],
     stepInstructions: null,
@@ -107,11 +118,32 @@ export function startThread(
     output: null,
     rejected: 0,
     overflow: false,
-    compacted: false,
+    compactions: 0,
+    summaries: 0,
     blockedBy: null,
     conversation: start === null ? null : startConversation(start.task),
   };
 }
+
+/**
+ * The session's own agent where a failed turn left it: the turn that goes on from there repeats no step, and its limits
+ * count from the beginning. What it waited for is settled by the events that follow (resume.ts).
+ */
+export function resumeThread(failed: Thread, startedAt: string): Thread {
+  const { phase, answered, openToolCalls, doubtful, calledTools, lastText, lastCostUsd, lastTokens } = failed;
+  const { stepInstructions, stepTools, stopped } = failed;
+  const stood = { phase, answered, openToolCalls, doubtful, calledTools, lastText, lastCostUsd, lastTokens };
+  return {
+    ...startThread(null, startedAt),
+    ...stood,
+    ...{ stepInstructions, stepTools, stopped },
+    answeredAt: openToolCalls.length > 0 ? startedAt : null,
+    // The output that a hook gave is gone, so the hook is asked again.
+    passed: failed.passed.filter((name) => name !== 'after-turn'),
+  };
+}
+
+const NOT_TRIED = { attempts: 0, failingSince: null } as const;
 
 /** How a hook point is named among those that are behind. */
 export function hookName({ at, scope }: HookPoint): string {
@@ -134,7 +166,8 @@ export interface EventInTurn {
 export function evolveThread(thread: Thread, event: SessionEvent, when: EventInTurn): Thread {
   const next = evolveSteps(thread, event, when);
   if (thread.conversation === null) return next;
-  const conversation = evolveConversation(thread.conversation, event);
+  const evolved = evolveConversation(thread.conversation, event);
+  const conversation = event.type === 'message.assistant' ? measured(evolved, next.shownTokens) : evolved;
   return conversation === thread.conversation ? next : { ...next, conversation };
 }
 
@@ -149,10 +182,10 @@ function evolveSteps(thread: Thread, event: SessionEvent, { epoch, at }: EventIn
       const passed = thread.passed.filter((name) => !name.endsWith('-step'));
       const calledTools = openToolCalls.length > 0;
       const said = { openToolCalls, calledTools, lastText, answeredAt: at };
-      return { ...thread, ...said, phase: 'tools', passed, compacted: false };
+      return { ...thread, ...said, phase: 'tools', passed, compactions: 0 };
     }
     case 'conversation.compacted':
-      return { ...thread, phase: 'model', attempts: 0, overflow: false, compacted: true };
+      return { ...thread, ...NOT_TRIED, phase: 'model', overflow: false, compactions: thread.compactions + 1 };
     case 'output.rejected':
       return { ...thread, phase: 'model', rejected: thread.rejected + 1 };
     case 'tool.completed':
@@ -165,27 +198,32 @@ function evolveSteps(thread: Thread, event: SessionEvent, { epoch, at }: EventIn
     case 'interaction.opened':
       return event.data.budgetId === undefined ? thread : { ...thread, blockedBy: event.data.interactionId };
     default:
-      return evolveCall(thread, event);
+      return evolveCall(thread, event, at);
   }
 }
 
 /** What a model call's end does to the thread that made it. */
-function evolveCall(thread: Thread, event: SessionEvent): Thread {
+function evolveCall(thread: Thread, event: SessionEvent, at: string): Thread {
   switch (event.type) {
     case 'model.completed': {
       const { step, answered: count } = thread;
       // A summary is no step of the turn.
-      if (thread.pending?.purpose === 'summary') return { ...thread, pending: null };
-      const { costUsd: lastCostUsd, totalTokens: lastTokens } = event.data.usage;
-      return { ...thread, pending: null, step: step + 1, answered: count + 1, attempts: 0, lastCostUsd, lastTokens };
+      if (thread.pending?.purpose === 'summary') return { ...thread, pending: null, summaries: thread.summaries + 1 };
+      const { costUsd: lastCostUsd, totalTokens: lastTokens, reasoningTokens } = event.data.usage;
+      const shownTokens = Math.max(0, lastTokens - reasoningTokens);
+      const counted = { ...NOT_TRIED, step: step + 1, answered: count + 1 };
+      return { ...thread, ...counted, pending: null, lastCostUsd, lastTokens, shownTokens };
     }
     case 'model.failed': {
       const { attempts, answered: count } = thread;
-      if (event.data.overflow === true) return { ...thread, pending: null, answered: count + 1, overflow: true };
-      return { ...thread, pending: null, answered: count + 1, attempts: attempts + 1, retryAt: event.data.retryAt };
+      // The provider did answer: what comes next has all its tries.
+      if (event.data.overflow === true)
+        return { ...thread, ...NOT_TRIED, pending: null, answered: count + 1, overflow: true };
+      const failed = { attempts: attempts + 1, failingSince: thread.failingSince ?? at, retryAt: event.data.retryAt };
+      return { ...thread, pending: null, answered: count + 1, ...failed };
     }
     case 'model.withheld':
-      return { ...thread, pending: null };
+      return { ...thread, pending: null, overflow: thread.overflow || event.data.overflow === true };
     case 'effect.uncertain':
       return thread.pending?.effectId === event.data.effectId ? { ...thread, pending: null } : thread;
     default:
@@ -200,8 +238,9 @@ function answered(thread: Thread, callId: string): Thread {
 function hooked(thread: Thread, data: Extract<SessionEvent, { type: 'action.completed' }>['data']): Thread {
   const { actionId, hook, outcome } = data;
   if (thread.hookActionId !== actionId || hook === undefined) return thread;
+  // A failed hook is not behind: a turn that goes on after it offers it again.
+  if (outcome.kind === 'failed') return { ...thread, hookActionId: null };
   const next = { ...thread, hookActionId: null, passed: [...thread.passed, hookName(hook)] };
-  if (outcome.kind === 'failed') return next;
   const given: Readonly<Record<string, unknown>> = Object(outcome.output);
   switch (hookName(hook)) {
     case 'before-step': {

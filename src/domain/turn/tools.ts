@@ -70,7 +70,8 @@ function openToolCall(draft: SessionDraft, { manifest, thread, call }: Opening):
   else offerTool(draft, { thread, call });
 }
 
-function answerCall(
+/** Answers a call of a step in place of a tool: with a failed result. */
+export function answerCall(
   draft: SessionDraft,
   { thread, call, code, message }: { thread: Thread; call: ToolCall; code: string; message: string },
 ): void {

@@ -23,11 +23,13 @@ test('a watch knows of a turn what the turn knows of itself, whatever has happen
         expect(watch).toMatchObject({
           workerId: turn.claim?.workerId ?? null,
           wanted: turn.wanted,
+          restsUntil: turn.restsUntil,
           deadlineAt: turn.deadlineAt,
           paused: turn.pausedAt !== null,
         });
         const times = claims.flatMap(({ leaseExpiresAt, timeoutAt }) => [leaseExpiresAt, timeoutAt ?? leaseExpiresAt]);
         if (turn.pausedAt === null) times.push(turn.deadlineAt);
+        if (turn.restsUntil !== null) times.push(turn.restsUntil);
         expect(dueMs(watch)).toBe(Math.min(Number.POSITIVE_INFINITY, ...times.map((time) => Date.parse(time))));
       }
     }),

@@ -12,6 +12,8 @@ export interface TurnWatch {
   readonly workerId: string | null;
   /** Nobody runs it and somebody should. */
   readonly wanted: boolean;
+  /** Nobody has to run it before this time; null, or absent where it was stored before there were any: no such time. */
+  readonly restsUntil?: string | null;
   readonly deadlineAt: string;
   /** It waits for people, and its time stands still. */
   readonly paused: boolean;
@@ -31,7 +33,7 @@ export interface WatchedClaim {
 export function evolveWatch(watch: TurnWatch | null, event: SessionEvent): TurnWatch | null {
   if (event.type === 'turn.started') {
     const { turnId, deadlineAt } = event.data;
-    return { turnId, workerId: null, wanted: true, deadlineAt, paused: false, claims: {} };
+    return { turnId, workerId: null, wanted: true, restsUntil: null, deadlineAt, paused: false, claims: {} };
   }
   if (watch === null || !('turnId' in event.data) || event.data.turnId !== watch.turnId) return watch;
   switch (event.type) {
@@ -40,11 +42,13 @@ export function evolveWatch(watch: TurnWatch | null, event: SessionEvent): TurnW
     case 'turn.cancelled':
       return null;
     case 'segment.claimed':
-      return { ...watch, workerId: event.data.workerId, wanted: false };
-    case 'segment.released':
-      return { ...watch, workerId: null, wanted: event.data.resting !== true };
+      return { ...watch, workerId: event.data.workerId, wanted: false, restsUntil: null };
+    case 'segment.released': {
+      const { resting, until = null } = event.data;
+      return { ...watch, workerId: null, wanted: resting !== true, restsUntil: until };
+    }
     case 'segment.wanted':
-      return { ...watch, wanted: true };
+      return { ...watch, wanted: true, restsUntil: null };
     case 'turn.paused':
     case 'turn.uncertain':
       return { ...watch, paused: true };
@@ -97,5 +101,6 @@ export function dueMs(
   const times = Object.values(watch.claims).flatMap((claim) =>
     claim.timeoutAt === null ? [leaseOverMs(claim)] : [leaseOverMs(claim), toMs(claim.timeoutAt)],
   );
+  if (watch.restsUntil !== null && watch.restsUntil !== undefined) times.push(toMs(watch.restsUntil));
   return Math.min(watch.paused ? Number.POSITIVE_INFINITY : toMs(watch.deadlineAt), ...times);
 }

@@ -57,7 +57,12 @@ function withoutContent(reason: LanguageModelV4GenerateResult['finishReason']['u
     case 'content-filter':
       return { code: 'model_refused', message: 'The provider withheld the answer by its content rules.', retry: false };
     case 'error':
-      return { code: 'model_provider_error', message: 'The provider broke off the answer.', retry: true };
+      return {
+        code: 'model_provider_error',
+        message: 'The provider broke off the answer.',
+        retry: true,
+        mayBeBilled: true as const,
+      };
     default:
       return null;
   }

@@ -13,6 +13,8 @@ interface Meaning {
   readonly message: string;
   readonly retry: boolean;
   readonly contextOverflow?: true;
+  /** It came as an answer, which the provider may bill. */
+  readonly mayBeBilled?: true;
 }
 
 const terminal = (code: string, message: string): Meaning => ({ code, message, retry: false });
@@ -37,7 +39,10 @@ const NO_FUNDS = terminal(
   "The account at the provider has no quota or credit left. Renew it there, or store another account's key.",
 );
 const TOO_LARGE = terminal('model_answer_too_large', 'The answer of the model is too large to be stored.');
-const UNREADABLE = passing('model_answer_invalid', 'The answer of the provider was cut off or is not in its format.');
+const UNREADABLE: Meaning = {
+  ...passing('model_answer_invalid', 'The answer of the provider was cut off or is not in its format.'),
+  mayBeBilled: true,
+};
 
 /** By status; others of their hundred are as the last line of it. */
 const BY_STATUS: Readonly<Record<number, Meaning>> = {
@@ -70,9 +75,12 @@ function bodyOf({ responseBody }: { readonly responseBody?: unknown }): string {
   return text.slice(0, REPORT_CHARS_MAX);
 }
 
-export function failed({ code, message, retry, contextOverflow }: Meaning, usage = NO_USAGE): Failure {
-  const overflow = contextOverflow === undefined ? {} : { contextOverflow };
-  return { kind: 'failed', error: { code, message }, retryAfterMs: retry ? 0 : null, usage, ...overflow };
+export function failed({ code, message, retry, contextOverflow, mayBeBilled }: Meaning, usage = NO_USAGE): Failure {
+  const more = {
+    ...(contextOverflow === undefined ? {} : { contextOverflow }),
+    ...(mayBeBilled === undefined ? {} : { mayBeBilled }),
+  };
+  return { kind: 'failed', error: { code, message }, retryAfterMs: retry ? 0 : null, usage, ...more };
 }
 
 function meaningOf(error: unknown): Meaning {

@@ -54,6 +54,8 @@ export interface ModelRequest {
  * names them; an input that is no JSON comes as its text.
  */
 export interface ModelDriver {
+  /** Tokens that a model takes, its answer included; null or absent: it is not known. */
+  readonly contextWindow?: (model: string) => number | null;
   call(request: ModelRequest, signal: AbortSignal): Promise<ModelOutcome>;
 }
 

@@ -34,6 +34,31 @@ export function costOf(seller: Seller, model: string, tokens: Tokens): number | 
   }
 }
 
+/** Tokens that a model takes, its answer included; null when the catalogue does not say. */
+export function contextWindowOf(provider: string, model: string): number | null {
+  const key = `${provider} ${model}`;
+  const known = windows.get(key);
+  if (known !== undefined) return known;
+  const found = findWindow(provider, model);
+  // Names come from manifests, so they have no end.
+  if (windows.size >= WINDOWS_KEPT) windows.clear();
+  windows.set(key, found);
+  return found;
+}
+
+/** Looking one up takes a fifth of a millisecond, and each call asks for it. */
+const windows = new Map<string, number | null>();
+const WINDOWS_KEPT = 1_000;
+
+function findWindow(provider: string, model: string): number | null {
+  try {
+    const found = calcPrice({ input_tokens: 1, output_tokens: 1 }, model, { providerId: provider });
+    return found?.model.context_window ?? null;
+  } catch {
+    return null;
+  }
+}
+
 /** Models of a provider that make text, as the catalogue knows them, by id. */
 export function catalogueOf(provider: string): readonly PricedModel[] {
   const found = findProvider({ providerId: provider });

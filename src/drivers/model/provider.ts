@@ -10,6 +10,7 @@ import type { Attachments } from './attachments.ts';
 import type { ModelClient } from './client.ts';
 import { failed, failureOf } from './failure.ts';
 import type { ModelConnection, ModelConnections, ModelDriver, ModelRequest, RemoteProvider } from './port.ts';
+import { contextWindowOf } from './prices.ts';
 import type { Seller } from './prices.ts';
 import { toPrompt } from './prompt.ts';
 
@@ -35,6 +36,7 @@ const UNREADABLE_KEY_RETRY_MS = 1_000;
  */
 export function remoteModel(provider: RemoteProvider, parts: RemoteModelParts): ModelDriver {
   return {
+    contextWindow: (model) => contextWindowOf(provider, model),
     async call(request, signal) {
       const attachments = await attachmentsOf(provider, request);
       try {

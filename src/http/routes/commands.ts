@@ -68,6 +68,10 @@ function toCommand(
       const { idempotencyKey: _, ...cancel } = body;
       return { ...cancel, subject };
     }
+    case 'retry': {
+      const { idempotencyKey: _, ...retry } = body;
+      return { ...retry, subject, traceparent };
+    }
     case 'approve': {
       const { idempotencyKey: _, ...approve } = body;
       return { ...approve, subject };

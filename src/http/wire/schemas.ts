@@ -317,6 +317,12 @@ const cancel = z.strictObject({
   turnId: text(1, 200).optional(),
   reason: text(0, 2_000).optional(),
 });
+const retry = z.strictObject({
+  type: z.literal('retry'),
+  ...command,
+  /** The last turn. */
+  turnId: text(1, 200).optional(),
+});
 const actionResult = z.strictObject({
   type: z.literal('action_result'),
   ...command,
@@ -336,7 +342,7 @@ const actionResult = z.strictObject({
     }),
   ]),
 });
-export const commandBody = z.discriminatedUnion('type', [message, approve, respond, cancel, actionResult]);
+export const commandBody = z.discriminatedUnion('type', [message, approve, respond, cancel, retry, actionResult]);
 export const commandAccepted = z.object({
   status: z.literal('accepted'),
   turnId: z.string().nullable(),

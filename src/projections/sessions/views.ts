@@ -160,7 +160,7 @@ function withWaits(view: SessionView, event: SessionEvent): SessionView {
   const busy =
     event.type === 'segment.claimed' ||
     event.type === 'segment.wanted' ||
-    (event.type === 'segment.released' ? event.data.resting !== true : view.busy);
+    (event.type === 'segment.released' ? event.data.resting !== true || event.data.until !== undefined : view.busy);
   const waits = evolveWaits(view.waits, event);
   if (waits === view.waits && busy === view.busy) return view;
   return { ...view, busy, waits, status: statusBy(waits, busy) };

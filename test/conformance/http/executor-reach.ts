@@ -46,7 +46,9 @@ export function executorReach(place: () => { readonly world: CredentialWorld; re
     test('are results only, whatever the session', async () => {
       const { executors } = place().world;
       const others = bodies.filter(({ type }) => type !== 'action_result');
-      expect(new Set(others.map(({ type }) => type))).toEqual(new Set(['message', 'cancel', 'approve', 'respond']));
+      expect(new Set(others.map(({ type }) => type))).toEqual(
+        new Set(['message', 'cancel', 'retry', 'approve', 'respond']),
+      );
       for (const body of others) {
         for (const session of ['anns-room', 'absent']) {
           for (const token of [executors.right, executors.other]) {

@@ -178,6 +178,7 @@ export function inboxSuite(target: () => HttpTarget): void {
         { type: 'respond', interactionId: 'in_none', value: { raise: false } },
         { type: 'message', content: 'x' },
         { type: 'cancel' },
+        { type: 'retry' },
       ]) {
         refused(await management.command(id, command), 403, 'key_role_mismatch');
       }

@@ -86,6 +86,11 @@ const commands: readonly BodyRow[] = [
     wrong: [...badIds, { turnId: '' }, { turnId: 'x'.repeat(201) }, { reason: 'x'.repeat(2_001) }],
   },
   {
+    whole: { ...ids, type: 'retry', turnId: 'tu_1' },
+    required: ['requestId', 'idempotencyKey', 'type'],
+    wrong: [...badIds, { turnId: '' }, { turnId: 'x'.repeat(201) }, { content: 'x' }],
+  },
+  {
     whole: { ...ids, type: 'approve', interactionId: 'in_1', approved: true, reason: 'r' },
     required: ['requestId', 'idempotencyKey', 'interactionId', 'approved'],
     wrong: [...badIds, { interactionId: '' }],

@@ -118,6 +118,7 @@ const PAYLOADS: Readonly<Record<string, z.ZodType>> = {
     approved: z.boolean(),
     reason: z.string().optional(),
   }),
+  'command.retry': z.strictObject({ requestId, subject, retryOf: z.string() }),
   'command.respond': z.strictObject({ requestId, subject, interactionId: z.string(), value: z.unknown() }),
   'action.pending': z.strictObject({
     ...{ actionId, kind: z.enum(['tool', 'hook']), callId: z.string(), input: z.unknown(), generation: z.int() },
