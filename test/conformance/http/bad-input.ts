@@ -6,7 +6,8 @@ import { anyRoute, guarded } from './bad-headers.ts';
 import { cursors, parameters, queries } from './bad-queries.ts';
 import { Call, makeWorld } from './call.ts';
 import type { BadInputTarget, World } from './call.ts';
-import { CURSORS, ROUTES } from './routes.ts';
+import { CURSORS } from './cursors.ts';
+import { ROUTES } from './routes.ts';
 
 /** Whatever is sent, the answer is the refusal of the contract, in its order of checks, and nothing is stored. */
 export function badInputSuite(target: () => BadInputTarget): void {

@@ -4,7 +4,7 @@ import type { TenantClient } from '../../support/client.ts';
 import { seededRandom } from '../../support/random.ts';
 import { invalid, ROOM } from './call.ts';
 import type { Call, World } from './call.ts';
-import { CURSORS } from './routes.ts';
+import { CURSORS } from './cursors.ts';
 import { refused } from './target.ts';
 
 const BAD_ENCODINGS = ['%', '%z', '%zz', '%e0%a4', '%ff', '%ed%a0%80', 'a%'];
