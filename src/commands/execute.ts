@@ -5,7 +5,7 @@ import { timestamp } from '../lib/clock.ts';
 import type { Clock } from '../lib/clock.ts';
 import { faultPoint } from '../lib/fault-points.ts';
 import { newId } from '../lib/ids.ts';
-import { KeyedQueue } from '../lib/keyed-queue.ts';
+import { KeyedQueue, WaitedTooLongError } from '../lib/keyed-queue.ts';
 import type { Commit, CommitReceipt } from '../streams/commit.ts';
 import { LogUnavailableError } from '../streams/event-store.ts';
 import { refKey } from '../streams/subjects.ts';
@@ -24,19 +24,38 @@ export interface ExecuteOptions<S, E extends DomainEvent, R> extends CommitMeta 
   readonly decide: (state: S) => Decision<E, R>;
   /** What a repeated command will be answered; made from the reply of the decision that is recorded. */
   readonly receipt?: (reply: R) => CommitReceipt;
+  /**
+   * A step of the engine: it holds what has been paid for, so it goes before the commands that wait for the aggregate,
+   * however many there are, and is never refused for them. Either order is one that a race could have had.
+   */
+  readonly urgent?: true;
+}
+
+/** An append of this process that may be in the log or not: whoever sent it has been told so. */
+export interface UnknownOutcome {
+  readonly ref: AggregateRef;
+  readonly commit: Commit;
+  /** Where the aggregate stood before it: once it stands elsewhere, what became of the append is in its fold. */
+  readonly after: number;
 }
 
 /** Conflicts in a row after which a command gives up: each one means that another writer got on. */
 const CONFLICTS_MAX = 100;
 /** Commands that may wait for one aggregate in this process. */
 const WAITING_MAX = 500;
+/**
+ * How long a command may wait for those before it. The log being away, each of them would be tried for as long as an
+ * append is (15 s), one after the other; what has waited longer than an election takes (4 to 9 s) is not tried at all.
+ */
+const WAIT_MS = 10_000;
 
 /**
  * The one loop of the write side: load, fold, decide, append with the expected position, and on a conflict again from
  * what the winner left. Use cases and the engine go through it alike.
  */
 export class CommandLoop {
-  readonly #lanes = new KeyedQueue(WAITING_MAX);
+  readonly #lanes = new KeyedQueue({ lengthMax: WAITING_MAX, waitMs: WAIT_MS });
+  readonly #onUnknown = new Set<(unknown: UnknownOutcome) => void>();
   readonly #clock: Clock;
   readonly #versionOf: (type: string) => number;
 
@@ -46,9 +65,16 @@ export class CommandLoop {
     this.#versionOf = versionOf;
   }
 
+  /** Tells of every append whose outcome this process has not learned. Returns the function that ends it. */
+  onUnknown(listener: (unknown: UnknownOutcome) => void): () => void {
+    this.#onUnknown.add(listener);
+    return () => this.#onUnknown.delete(listener);
+  }
+
   /**
-   * @throws LogUnavailableError when the log did not answer; whether the command was recorded is then not known, and
-   *   sending it again with the same idempotency key is safe
+   * @throws LogUnavailableError when the log did not answer, or did not answer those before it for so long that the
+   *   command was not tried; whether it was recorded is then not known, and sending it again with the same idempotency
+   *   key is safe
    * @throws QueueFullError when too many commands wait for this aggregate
    */
   async execute<S, E extends DomainEvent, R>(
@@ -56,7 +82,13 @@ export class CommandLoop {
     ref: AggregateRef,
     options: ExecuteOptions<S, E, R>,
   ): Promise<Executed<R> | Rejection> {
-    return await this.#lanes.run(refKey(ref), async () => await this.#run(repository, ref, options));
+    const { urgent = false } = options;
+    try {
+      return await this.#lanes.run(refKey(ref), async () => await this.#run(repository, ref, options), { urgent });
+    } catch (cause) {
+      if (!(cause instanceof WaitedTooLongError)) throw cause;
+      throw new LogUnavailableError('the log kept those before the command too long for it to be tried', { cause });
+    }
   }
 
   async #run<S, E extends DomainEvent, R>(
@@ -79,18 +111,33 @@ export class CommandLoop {
       }
       const receipt = options.receipt?.(decision.reply);
       const commit = this.#commit(repository, loaded, { events: decision.events, meta: options, receipt });
-      const result = await repository.store.append(ref, loaded.position, commit);
-      if (result.kind === 'appended') {
-        const { position, hash } = result;
-        repository.appended(ref, loaded, { ref, shard: repository.store.shardOf(ref), position, hash, commit });
-        await faultPoint('command.appended');
-        return { kind: 'done', reply: decision.reply, position };
-      }
+      const position = await this.#append(repository, ref, { loaded, commit });
+      if (position !== null) return { kind: 'done', reply: decision.reply, position };
       if (conflicts > 2) await delay(backoffMs(conflicts, { baseMs: 1, capMs: 50 }));
       loaded = await repository.refresh(ref);
       cached = false;
     }
     throw new LogUnavailableError('too many writers at once on one aggregate');
+  }
+
+  /** Where the commit stands now; null: another writer was faster. */
+  async #append<S, E extends DomainEvent>(
+    repository: Repository<S, E>,
+    ref: AggregateRef,
+    { loaded, commit }: { readonly loaded: Loaded<S>; readonly commit: Commit },
+  ): Promise<number | null> {
+    try {
+      const result = await repository.store.append(ref, loaded.position, commit);
+      if (result.kind !== 'appended') return null;
+      const { position, hash } = result;
+      repository.appended(ref, loaded, { ref, shard: repository.store.shardOf(ref), position, hash, commit });
+      await faultPoint('command.appended');
+      return position;
+    } catch (error) {
+      // Whatever it was, the commit may be in the log, and nobody goes on with what it began.
+      for (const listener of this.#onUnknown) listener({ ref, commit, after: loaded.position });
+      throw error;
+    }
   }
 
   #commit<S, E extends DomainEvent>(

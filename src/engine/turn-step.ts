@@ -30,6 +30,7 @@ export async function turnStep<R>(
   const outcome = await parts.loop.execute(parts.sessions, input.ref, {
     actor: `worker:${parts.workerId}`,
     causation: input.causation,
+    urgent: true,
     decide: (state: SessionState) => {
       const nowMs = parts.clock();
       return decideTurn(state, nowMs, (draft) =>

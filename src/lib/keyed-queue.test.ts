@@ -2,7 +2,7 @@ import { runInNewContext } from 'node:vm';
 import { setFlagsFromString } from 'node:v8';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { KeyedQueue, QueueFullError } from './keyed-queue.ts';
+import { KeyedQueue, QueueFullError, WaitedTooLongError } from './keyed-queue.ts';
 
 /** A task that goes on until it is told to end. */
 function gate(): {
@@ -33,7 +33,7 @@ test('tasks of one key run one after the other, in the order of their calls', as
       fc.array(fc.constantFrom('a', 'b', 'c'), { maxLength: 30 }),
       fc.scheduler(),
       async (keys, scheduler) => {
-        const queue = new KeyedQueue(100);
+        const queue = new KeyedQueue({ lengthMax: 100, waitMs: 10_000 });
         const running = new Set<string>();
         const log: string[] = [];
         const runs = keys.map(
@@ -61,7 +61,7 @@ test('tasks of one key run one after the other, in the order of their calls', as
 });
 
 test('different keys do not wait for each other', async () => {
-  const queue = new KeyedQueue(10);
+  const queue = new KeyedQueue({ lengthMax: 10, waitMs: 10_000 });
   const [a, b, a2] = [gate(), gate(), gate()];
   const runs = [queue.run('a', a.task), queue.run('b', b.task), queue.run('a', a2.task)];
   await settled();
@@ -76,7 +76,7 @@ test('different keys do not wait for each other', async () => {
 });
 
 test('a task that fails, or throws at once, fails alone', async () => {
-  const queue = new KeyedQueue(10);
+  const queue = new KeyedQueue({ lengthMax: 10, waitMs: 10_000 });
   const first = gate();
   const outcomes = Promise.allSettled([
     queue.run('a', first.task),
@@ -94,7 +94,7 @@ test('a task that fails, or throws at once, fails alone', async () => {
 });
 
 test('a full queue refuses at once, for its key only, until there is room', async () => {
-  const queue = new KeyedQueue(2);
+  const queue = new KeyedQueue({ lengthMax: 2, waitMs: 10_000 });
   const [first, second] = [gate(), gate()];
   const runs = [queue.run('a', first.task), queue.run('a', second.task)];
   let ran = false;
@@ -113,10 +113,42 @@ test('a full queue refuses at once, for its key only, until there is room', asyn
   expect(await Promise.all([runs[1], third])).toEqual(['2', '3']);
 });
 
+test('urgent work is never refused, and goes before what waits, in its own order', async () => {
+  const queue = new KeyedQueue({ lengthMax: 2, waitMs: 10_000 });
+  const first = gate();
+  const order: string[] = [];
+  const noting = (name: string) => async () => await Promise.resolve(void order.push(name));
+  const runs: Promise<unknown>[] = [queue.run('a', first.task), queue.run('a', noting('waiting'))];
+  await expect(queue.run('a', noting('refused'))).rejects.toThrow(QueueFullError);
+  for (const name of ['urgent 1', 'urgent 2', 'urgent 3']) {
+    runs.push(queue.run('a', noting(name), { urgent: true }));
+  }
+  first.open('1');
+  await Promise.all(runs);
+  expect(order).toEqual(['urgent 1', 'urgent 2', 'urgent 3', 'waiting']);
+});
+
+test('a task that has waited too long is never begun; urgent work waits as long as it takes', async () => {
+  const queue = new KeyedQueue({ lengthMax: 10, waitMs: 20 });
+  const first = gate();
+  const begun: string[] = [];
+  const noting = (name: string) => async () => await Promise.resolve(void begun.push(name));
+  const running = queue.run('a', first.task);
+  const urgent = queue.run('a', noting('urgent'), { urgent: true });
+  const waiting = ['b', 'c', 'd'].map(async (name) => await queue.run('a', noting(name)));
+  for (const outcome of await Promise.allSettled(waiting)) {
+    expect(outcome).toMatchObject({ status: 'rejected', reason: new WaitedTooLongError('a') });
+  }
+  first.open('1');
+  await Promise.all([running, urgent]);
+  expect(await queue.run('a', async () => await Promise.resolve('next'))).toBe('next');
+  expect(begun).toEqual(['urgent']);
+});
+
 test('a key that has nothing to do takes no memory', async () => {
   setFlagsFromString('--expose-gc');
   const collect = runInNewContext('gc') as () => void;
-  const queue = new KeyedQueue(10);
+  const queue = new KeyedQueue({ lengthMax: 10, waitMs: 10_000 });
   const used = (): number => {
     collect();
     return process.memoryUsage().heapUsed;
