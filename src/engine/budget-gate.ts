@@ -1,9 +1,9 @@
 import { budgetsRef } from '../commands/tenant/budgets.ts';
 import type { BudgetParts } from '../commands/tenant/budgets.ts';
 import { decideReserve, decideSettle } from '../domain/budget/decide.ts';
-import type { ExpectedCall } from '../domain/budget/decide.ts';
+import type { ExpectedCall, Reserved } from '../domain/budget/decide.ts';
 import type { CountedCall } from '../domain/budget/events.ts';
-import type { Budget, BudgetState } from '../domain/budget/state.ts';
+import type { BudgetState } from '../domain/budget/state.ts';
 import { timestamp } from '../lib/clock.ts';
 
 export interface BudgetGateParts extends BudgetParts {
@@ -11,6 +11,12 @@ export interface BudgetGateParts extends BudgetParts {
   readonly isBudgeted: (tenantId: string) => boolean;
   /** Told of each call that may not start, for the metrics. */
   readonly onRefused?: () => void;
+}
+
+/** A call that has ended. */
+interface SettledCall extends CountedCall {
+  /** As its `reserve` said. */
+  readonly wasReserved: boolean;
 }
 
 /** Asks for each model call whether the tenant's budgets let it start, and tells them what it cost. */
@@ -21,30 +27,31 @@ export class BudgetGate {
     this.#parts = parts;
   }
 
-  /** The budget that stands in the way; null: the call may start. @throws LogUnavailableError */
-  async reserve(tenant: string, call: ExpectedCall, actor: string): Promise<Budget | null> {
-    if (!this.#parts.isBudgeted(tenant)) return null;
+  /** Whether the call may start, and whether the budgets count it as under way. @throws LogUnavailableError */
+  async reserve(tenant: string, call: ExpectedCall, actor: string): Promise<Reserved> {
+    if (!this.#parts.isBudgeted(tenant)) return { refusedBy: null, reserved: false };
     const { loop, budgets, clock } = this.#parts;
     const at = timestamp(clock());
     const outcome = await loop.execute(budgets, budgetsRef(tenant), {
       actor,
       causation: call.callId,
+      urgent: true,
       decide: (state: BudgetState) => decideReserve(state, call, at),
     });
     if (outcome.kind === 'rejected') throw new Error(`a reservation was refused: ${outcome.code}`);
-    const { refusedBy } = outcome.reply;
-    if (refusedBy !== null) this.#parts.onRefused?.();
-    return refusedBy;
+    if (outcome.reply.refusedBy !== null) this.#parts.onRefused?.();
+    return outcome.reply;
   }
 
-  /** May be repeated. @throws LogUnavailableError */
-  async settle(tenant: string, call: CountedCall, actor: string): Promise<void> {
+  /** May be repeated, by anybody and at any time, if the call was reserved. @throws LogUnavailableError */
+  async settle(tenant: string, { wasReserved, ...call }: SettledCall, actor: string): Promise<void> {
     if (!this.#parts.isBudgeted(tenant)) return;
     const { loop, budgets } = this.#parts;
     await loop.execute(budgets, budgetsRef(tenant), {
       actor,
       causation: call.callId,
-      decide: (state: BudgetState) => decideSettle(state, call),
+      urgent: true,
+      decide: (state: BudgetState) => decideSettle(state, call, { wasReserved }),
     });
   }
 }

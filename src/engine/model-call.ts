@@ -94,14 +94,15 @@ export class ModelCaller {
     const deadline = this.#deadline(ref, turn, over.signal);
     try {
       if (await this.#shortened(wanted)) return;
-      if (!(await this.#mayStart(wanted))) return;
+      const reserved = await this.#reserve(wanted);
+      if (reserved === 'refused') return;
       await faultPoint('model.called');
       const outcome = await this.#call(wanted, unwanted.signal);
       // From here on the log decides whether the answer still counts; our own commit needs no looking at.
       unwatch();
       await faultPoint('model.answered');
       if (this.#givingUp.aborted && !unwanted.signal.aborted) await this.#handBack(ref);
-      else await this.#record(wanted, outcome);
+      else await this.#record(wanted, outcome, reserved);
       await faultPoint('model.recorded');
     } finally {
       unwatch();
@@ -133,8 +134,11 @@ export class ModelCaller {
     return this.#options.models.get(provider)?.contextWindow?.(model) ?? null;
   }
 
-  /** Held against the tenant's budgets before anything is sent; a call that would pass one is put before a person. */
-  async #mayStart({ ref, session, thread, pending }: WantedCall): Promise<boolean> {
+  /**
+   * Held against the tenant's budgets before anything is sent; a call that would pass one is put before a person.
+   * `reserved`: the budgets count it as under way; `free`: there are none that its worker knows of.
+   */
+  async #reserve({ ref, session, thread, pending }: WantedCall): Promise<'reserved' | 'free' | 'refused'> {
     const { budgets, workerId } = this.#options;
     const { callId } = pending;
     const { lastCostUsd, lastTokens, step } = thread;
@@ -145,15 +149,15 @@ export class ModelCaller {
       // An attempt that failed says nothing of what the next one costs.
       before: step === 0 ? null : { costUsd: lastCostUsd, tokens: lastTokens },
     };
-    const refusal = await budgets.reserve(ref.tenant, expected, `worker:${workerId}`);
+    const { refusedBy, reserved } = await budgets.reserve(ref.tenant, expected, `worker:${workerId}`);
     await faultPoint('budget.reserved');
-    if (refusal === null) return true;
+    if (refusedBy === null) return reserved ? 'reserved' : 'free';
     // The person whose session it is reads this too, and what a tenant has spent is not for everyone.
-    const why = `The next model call would pass the budget ${refusal.id}; GET /v1/tenant/budgets says what is spent of it.`;
+    const why = `The next model call would pass the budget ${refusedBy.id}; GET /v1/tenant/budgets says what is spent of it.`;
     await turnStep(this.#options, { ref, causation: callId }, (draft, context) => {
-      process.withhold(draft, { callId, budgetId: refusal.id, why }, context);
+      process.withhold(draft, { callId, budgetId: refusedBy.id, why }, context);
     });
-    return false;
+    return 'refused';
   }
 
   async #call(wanted: WantedCall, unwanted: AbortSignal): Promise<ModelOutcome> {
@@ -245,19 +249,26 @@ export class ModelCaller {
   }
 
   /** The answer is paid for: it is kept until the log has it, or until another worker has taken the turn. */
-  async #record(wanted: WantedCall, outcome: ModelOutcome): Promise<void> {
+  async #record(wanted: WantedCall, outcome: ModelOutcome, held: 'reserved' | 'free'): Promise<void> {
     const { ref, pending } = wanted;
     const { callId } = pending;
+    // Once, and before the answer: what follows from it may be the next call, which is held against what this one cost.
+    await this.#untilLogged(ref, async () => await this.#settleBudget(wanted, outcome, held));
+    await faultPoint('budget.settled');
+    await this.#untilLogged(ref, async () => {
+      const settled = await turnStep(this.#options, { ref, causation: callId }, (draft, context) => {
+        if (!isPending(draft.state, pending)) return false;
+        process.settle(draft, { callId, outcome }, context);
+        return true;
+      });
+      if (!settled) await this.#reportLate(wanted, outcome);
+    });
+  }
+
+  async #untilLogged(ref: AggregateRef, step: () => Promise<void>): Promise<void> {
     for (let attempt = 0; ; attempt++) {
       try {
-        await this.#settleBudget(wanted, outcome);
-        await faultPoint('budget.settled');
-        const settled = await turnStep(this.#options, { ref, causation: callId }, (draft, context) => {
-          if (!isPending(draft.state, pending)) return false;
-          process.settle(draft, { callId, outcome }, context);
-          return true;
-        });
-        if (!settled) await this.#reportLate(wanted, outcome);
+        await step();
         return;
       } catch (error) {
         if (!(error instanceof LogUnavailableError) || this.#givingUp.aborted) throw error;
@@ -267,12 +278,15 @@ export class ModelCaller {
     }
   }
 
-  /** Before the answer is recorded: what follows from it may be the next call, which is held against what this one cost. */
-  async #settleBudget({ ref, session, thread, pending }: WantedCall, { usage }: ModelOutcome): Promise<void> {
+  async #settleBudget(
+    { ref, session, thread, pending }: WantedCall,
+    { usage }: ModelOutcome,
+    held: 'reserved' | 'free',
+  ): Promise<void> {
     const { budgets, workerId } = this.#options;
     const { costUsd, totalTokens: tokens } = usage;
     const call = { callId: pending.callId, agentId: agentIdOf(session, thread), sessionId: ref.id, costUsd, tokens };
-    await budgets.settle(ref.tenant, call, `worker:${workerId}`);
+    await budgets.settle(ref.tenant, { ...call, wasReserved: held === 'reserved' }, `worker:${workerId}`);
   }
 
   /** Nobody waits for the answer any more, but somebody pays for it. */

@@ -40,15 +40,13 @@ const reserve = (state: BudgetState, one: ExpectedCall, at = AT) => {
   if (decision.kind === 'rejected') throw new Error('a reservation is never rejected');
   return { refusedBy: decision.reply.refusedBy?.id ?? null, state: after(state, decision, at) };
 };
-const settle = (state: BudgetState, n: number, tokens: number, at = AT) =>
-  after(
-    state,
-    decideSettle(state, { callId: `mc_${n}`, agentId: 'a', sessionId: 's', costUsd: tokens / 100, tokens }),
-    at,
-  );
+const settle = (state: BudgetState, n: number, tokens: number, { at = AT, wasReserved = false } = {}) => {
+  const ended = { callId: `mc_${n}`, agentId: 'a', sessionId: 's', costUsd: tokens / 100, tokens };
+  return after(state, decideSettle(state, ended, { wasReserved }), at);
+};
 /** One call from its start to its end. */
 const used = (state: BudgetState, n: number, tokens: number, at = AT) =>
-  settle(reserve(state, call(n), at).state, n, tokens, at);
+  settle(reserve(state, call(n), at).state, n, tokens, { at, wasReserved: true });
 
 describe('a call', () => {
   test('starts while nothing is known of what calls cost, and counts once it has ended', () => {
@@ -90,6 +88,19 @@ describe('a call', () => {
     expect(decideReserve(once, call(1), AT).kind).toBe('unchanged');
     const ended = settle(once, 1, 30);
     expect(settle(ended, 1, 30)).toBe(ended);
+  });
+
+  test('that was reserved is counted once, however late it is settled again', () => {
+    const first = used(having(budget()), 1, 30);
+    const state = Array.from({ length: 200 }, (_, n) => n + 2).reduce((now, n) => used(now, n, 0), first);
+    expect(decideReserve(first, call(500), AT)).toMatchObject({ reply: { reserved: true } });
+    expect(settle(state, 1, 30, { wasReserved: true })).toBe(state);
+  });
+
+  test('that its worker let start without a budget counts when it ends', () => {
+    const state = having(budget());
+    expect(decideReserve(initialBudgets, call(1), AT)).toMatchObject({ reply: { reserved: false } });
+    expect(spentAt(settle(state, 1, 30).budgets[0] as never, AT).tokens).toBe(30);
   });
 
   test('that never ends is taken to have cost what was expected', () => {

@@ -73,25 +73,30 @@ export interface ExpectedCall {
   readonly before: { readonly costUsd: number; readonly tokens: number } | null;
 }
 
-/** The budget that a call would pass, or null: it may start. */
-export type Reserved = { readonly refusedBy: Budget | null };
+export interface Reserved {
+  /** The budget that the call would pass; null: it may start. */
+  readonly refusedBy: Budget | null;
+  /** Whether the budgets count it as under way now. */
+  readonly reserved: boolean;
+}
 
 /**
  * Whether a call may start. It counts with what the call before it cost, or with the average of the budget's calls, and so
  * do the calls that are under way on any node.
  */
 export function decideReserve(state: BudgetState, call: ExpectedCall, at: string): Decision<BudgetEvent, Reserved> {
-  if (state.underWay[call.callId] !== undefined || state.budgets.length === 0) {
-    return { kind: 'unchanged', reply: { refusedBy: null } };
+  const isUnderWay = state.underWay[call.callId] !== undefined;
+  if (isUnderWay || state.budgets.length === 0) {
+    return { kind: 'unchanged', reply: { refusedBy: null, reserved: isUnderWay } };
   }
   const expected = expectedOf(state, call);
   const refusedBy = state.budgets.find((budget) => wouldPass(state, budget, { ...call, ...expected, at })) ?? null;
-  if (refusedBy !== null) return { kind: 'unchanged', reply: { refusedBy } };
+  if (refusedBy !== null) return { kind: 'unchanged', reply: { refusedBy, reserved: false } };
   const { callId, agentId, sessionId } = call;
   const lost = Object.values(state.underWay).filter((other) => toMs(at) - toMs(other.at) > LOST_AFTER_MS);
   const events: BudgetEvent[] = lost.map(({ at: _since, ...other }) => ({ type: 'spend.settled', data: other }));
   events.push({ type: 'spend.reserved', data: { callId, agentId, sessionId, ...expected } });
-  return { kind: 'accepted', events, reply: { refusedBy: null } };
+  return { kind: 'accepted', events, reply: { refusedBy: null, reserved: true } };
 }
 
 function expectedOf(state: BudgetState, { before, ...call }: ExpectedCall): { costUsd: number; tokens: number } {
@@ -116,11 +121,16 @@ function wouldPass(state: BudgetState, budget: Budget, call: CountedCall & { rea
 }
 
 /**
- * A call has ended, and this is what it cost. One that is not under way counts already, or was started before its worker
- * knew of any budget.
+ * A call has ended, and this is what it cost. One that was reserved is under way until it is settled, or taken for lost:
+ * then it counts already, however long ago that was. Of one that was started before its worker knew of any budget, only
+ * the newest settled calls can tell.
  */
-export function decideSettle(state: BudgetState, call: CountedCall): Decision<BudgetEvent, null> {
-  if (state.underWay[call.callId] === undefined && hasSettled(state, call.callId)) {
+export function decideSettle(
+  state: BudgetState,
+  call: CountedCall,
+  { wasReserved }: { readonly wasReserved: boolean },
+): Decision<BudgetEvent, null> {
+  if (state.underWay[call.callId] === undefined && (wasReserved || hasSettled(state, call.callId))) {
     return { kind: 'unchanged', reply: null };
   }
   return { kind: 'accepted', events: [{ type: 'spend.settled', data: call }], reply: null };

@@ -37,7 +37,7 @@ const ledger = (change: Partial<LedgerReading> = {}): LedgerReading => ({
 const save = (state: BudgetState, list: readonly BudgetDefinition[], known: LedgerReading | null, at = AT) =>
   after(state, decideSaveBudgets(state, list, known), at);
 const settle = (state: BudgetState, callId: string, tokens: number, at = AT) =>
-  after(state, decideSettle(state, { ...of, callId, costUsd: tokens / 100, tokens }), at);
+  after(state, decideSettle(state, { ...of, callId, costUsd: tokens / 100, tokens }, { wasReserved: false }), at);
 const spent = (state: BudgetState, id = 'b', at = AT) => {
   const found = state.budgets.find((one) => one.id === id);
   return found === undefined ? null : spentAt(found, at).tokens;
