@@ -3,7 +3,7 @@ import { TokenVerifier } from '../auth/issuers.ts';
 import { Fairness } from '../http/fairness.ts';
 import type { GateOptions } from '../http/gate.ts';
 import { RequestLog } from '../http/request-log.ts';
-import { systemClock } from '../lib/clock.ts';
+import { monotonicClock } from '../lib/clock.ts';
 import { egressClient } from '../lib/egress-client.ts';
 import type { Logger } from '../lib/logger.ts';
 import type { Directory } from '../projections/directory/directory.ts';
@@ -34,8 +34,8 @@ export function openGate(parts: GateParts): GateOptions {
   const tokens = new TokenVerifier(directory, keySets.fetch);
   return {
     authenticator: new Authenticator({ index: directory, tokens, adminKey }),
-    fairness: new Fairness(config.fairness, systemClock, (reason) => metrics.refusals.inc({ reason })),
-    requestLog: new RequestLog({ logger, clock: systemClock, all: config.accessLog }),
+    fairness: new Fairness(config.fairness, monotonicClock, (reason) => metrics.refusals.inc({ reason })),
+    requestLog: new RequestLog({ logger, clock: monotonicClock, all: config.accessLog }),
     features,
     logReachable: log.connected,
     bodyBytesMax: config.bodyBytesMax,

@@ -135,10 +135,11 @@ export class EventStreams {
 
   #look(): void {
     const now = Date.now();
+    const silentSince = performance.now() - this.#limits.keepaliveMs;
     for (const stream of this.#streams) {
       const { expiresAt } = stream.caller;
       if (expiresAt !== null && expiresAt <= now) stream.end();
-      else stream.keepAlive(now - this.#limits.keepaliveMs);
+      else stream.keepAlive(silentSince);
     }
   }
 }
@@ -173,7 +174,7 @@ interface StreamOwner {
 export class SseStream {
   readonly #socket: FastifyReply['raw'];
   readonly #owner: StreamOwner;
-  #lastWrite = Date.now();
+  #lastWrite = performance.now();
   #waiting: (() => void)[] = [];
   #ended = false;
 
@@ -203,7 +204,7 @@ export class SseStream {
   /** Frames as they go over the wire. Nothing is sent on a stream that has ended. */
   send(text: string): void {
     if (this.#ended) return;
-    this.#lastWrite = Date.now();
+    this.#lastWrite = performance.now();
     this.#socket.write(text);
   }
 

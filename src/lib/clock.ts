@@ -4,6 +4,12 @@ export type Clock = () => number;
 /** The wall clock of this machine. */
 export const systemClock: Clock = () => Date.now();
 
+/**
+ * Since this process began, whatever the machine's clock is set to: for time that passes here and is compared with
+ * itself only, such as how long something has been tried.
+ */
+export const monotonicClock: Clock = () => performance.now();
+
 /** RFC 3339 UTC with milliseconds, the only time format on the wire and in events. */
 export function timestamp(ms: number): string {
   return new Date(ms).toISOString();

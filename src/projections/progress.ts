@@ -41,9 +41,9 @@ export class ProjectionProgress {
   async reach(group: string, shard: number, position: number, withinMs = FRESH_WITHIN_MS): Promise<boolean> {
     const key = `${group}.${shard}`;
     const done = (): boolean => (this.#positions.get(key) ?? 0) >= position;
-    const deadline = Date.now() + withinMs;
-    while (!done() && Date.now() < deadline) {
-      await this.#announced(key, position, Math.min(LOOK_MS, deadline - Date.now()));
+    const deadline = performance.now() + withinMs;
+    while (!done() && performance.now() < deadline) {
+      await this.#announced(key, position, Math.min(LOOK_MS, deadline - performance.now()));
       if (done()) return true;
       if (this.#still > 0) return done();
       this.#onLook();

@@ -1,5 +1,5 @@
 import type { NatsConnection } from '@nats-io/transport-node';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { LogUnavailableError } from '#src/streams/event-store.ts';
 import type { AppendResult, EventStore } from '#src/streams/event-store.ts';
 import { appendAll, hashOf, newCommit, newCommits, newRef } from '../support/commits.ts';
@@ -173,6 +173,32 @@ describe('lost acknowledgements', () => {
     }
     expect((await faulty.store.read(ref, { after: 0, limit: 100 })).commits).toHaveLength(50);
     expect((await faulty.store.heads(refs)).size).toBe(20);
+  });
+
+  test.each([
+    ['back', -1],
+    ['on', 1],
+  ])('the clock of the machine is set an hour %s: an append is tried for as long as ever', async (_, direction) => {
+    const deadlineMs = 1_500;
+    let tries = 0;
+    const options = { codec: direct.codec, publishTimeoutMs: 150, appendDeadlineMs: deadlineMs };
+    const log = disposables.use(
+      await openLog(nats.urlThrough(proxy.port), { ...options, onRetry: () => void tries++ }),
+    );
+    proxy.dropReplies();
+    const began = performance.now();
+    const append = log.store.append(newRef(), 0, newCommit(1)).catch((error: unknown) => error);
+    await until('it was tried again', () => tries > 0);
+    vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + direction * 3_600_000 });
+    try {
+      expect(await append).toBeInstanceOf(LogUnavailableError);
+    } finally {
+      vi.useRealTimers();
+      await restored();
+    }
+    const tookMs = performance.now() - began;
+    expect(tookMs).toBeGreaterThanOrEqual(deadlineMs);
+    expect(tookMs).toBeLessThan(deadlineMs + 5_000);
   });
 
   test('a slow network is no error', async () => {

@@ -58,14 +58,14 @@ export async function deleteTenant(
 /** Waits as long as the policy allows. Returns the sessions that are still active. */
 async function settle(parts: DeleteTenantParts, input: DeleteTenantInput): Promise<readonly string[]> {
   const { tenantId, activeWork, timeoutMs, actor, causation } = input;
-  const deadline = Date.now() + (activeWork === 'refuse' ? 0 : timeoutMs);
+  const deadline = performance.now() + (activeWork === 'refuse' ? 0 : timeoutMs);
   for (;;) {
     const active = await parts.activeSessions(tenantId);
     if (active.length === 0) return active;
     if (activeWork === 'cancel') {
       for (const sessionId of active) await parts.cancelTurn(tenantId, sessionId, { actor, causation });
     }
-    if (Date.now() >= deadline) return active;
+    if (performance.now() >= deadline) return active;
     await delay(LOOK_MS);
   }
 }

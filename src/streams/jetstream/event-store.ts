@@ -51,6 +51,7 @@ interface AppendTry {
   readonly ref: AggregateRef;
   readonly expected: number;
   readonly msgID: string;
+  /** On the clock of `performance.now`, which nobody sets. */
   readonly deadline: number;
   readonly hash: string;
 }
@@ -107,7 +108,7 @@ export class JetStreamEventStore implements EventStore {
     const encoded = await this.#encoded(ref, commit);
     if (encoded === null) return { kind: 'conflict' };
     const { bytes, hash } = encoded;
-    const deadline = Date.now() + this.#appendDeadlineMs;
+    const deadline = performance.now() + this.#appendDeadlineMs;
     for (let attempt = 0; ; attempt++) {
       let cause: unknown;
       try {
@@ -123,7 +124,8 @@ export class JetStreamEventStore implements EventStore {
         if (result !== null) return result;
         cause = error;
       }
-      if (Date.now() >= deadline) throw new LogUnavailableError('the log did not confirm an append in time', { cause });
+      if (performance.now() >= deadline)
+        throw new LogUnavailableError('the log did not confirm an append in time', { cause });
       this.#onRetry();
       await delay(backoffMs(attempt, { baseMs: 20, capMs: 500 }));
     }
@@ -173,7 +175,7 @@ export class JetStreamEventStore implements EventStore {
     expected: number,
     deadline: number,
   ): Promise<{ position: number; msgId: string } | null> {
-    const message = await this.#tried(deadline - Date.now(), async () => {
+    const message = await this.#tried(deadline - performance.now(), async () => {
       this.#onRoundTrip('successor');
       return await nextMessage(this.#manager, this.#streamOf(ref), { seq: expected + 1, subject: subjectOf(ref) });
     });
@@ -185,12 +187,13 @@ export class JetStreamEventStore implements EventStore {
    * would otherwise be waited for in vain long after the server is back.
    */
   async #tried<T>(deadlineMs: number, read: () => Promise<T>): Promise<T> {
-    const deadline = Date.now() + deadlineMs;
+    const deadline = performance.now() + deadlineMs;
     for (let attempt = 0; ; attempt++) {
       try {
         return await within(READ_TRY_MS, read());
       } catch (cause) {
-        if (Date.now() >= deadline) throw new LogUnavailableError('the log did not answer a read in time', { cause });
+        if (performance.now() >= deadline)
+          throw new LogUnavailableError('the log did not answer a read in time', { cause });
         await delay(backoffMs(attempt, { baseMs: 20, capMs: 250 }));
       }
     }

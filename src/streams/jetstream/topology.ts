@@ -46,13 +46,13 @@ export const WORK_ACK_WAIT_MS = 10_000;
  * @throws NatsSetupError
  */
 export async function ensureTopology(connection: NatsConnection, options: TopologyOptions): Promise<Topology> {
-  const deadline = Date.now() + LED_WITHIN_MS;
+  const deadline = performance.now() + LED_WITHIN_MS;
   for (;;) {
     try {
       return await makeTopology(connection, options);
     } catch (error) {
       if (!isUnanswered(error)) throw error;
-      if (Date.now() >= deadline) {
+      if (performance.now() >= deadline) {
         throw new NatsSetupError('NATS does not answer in time. Check that most of its servers run.', { cause: error });
       }
     }
@@ -104,14 +104,14 @@ async function checkRestored(manager: JetStreamManager): Promise<void> {
  * started, takes nothing before.
  */
 async function allLed(manager: JetStreamManager): Promise<void> {
-  const deadline = Date.now() + LED_WITHIN_MS;
+  const deadline = performance.now() + LED_WITHIN_MS;
   for (;;) {
     const waiting: string[] = [];
     for await (const { config, cluster } of manager.streams.list()) {
       if (cluster?.name !== undefined && (cluster.leader ?? '') === '') waiting.push(config.name);
     }
     if (waiting.length === 0) return;
-    if (Date.now() >= deadline) {
+    if (performance.now() >= deadline) {
       throw new NatsSetupError(`NATS has no leader for ${waiting.join(', ')}. Check that most of its servers run.`);
     }
     await delay(LED_LOOK_MS);
