@@ -5,6 +5,10 @@ import type { KeyValue } from '../streams/key-value.ts';
 /** A worker that says nothing for so long is taken for dead. Whole seconds: the server's resolution. */
 const LEASE_TTL_MS = 4_000;
 const RENEW_MS = 1_000;
+/** Own renewals that are so far apart mean that the server stood still, or could not be reached, in between, ms. */
+const OUTAGE_MS = 2_500;
+/** After an outage a worker is given so long to renew a lease that ran out in it: a renewal that was lost, and the next. */
+const AMNESTY_MS = 3_500;
 const PREFIX = 'worker';
 
 /**
@@ -19,6 +23,11 @@ export class WorkerLiveness {
   readonly #alive = new Map<string, string>();
   /** By node: the worker before the one that is there. */
   readonly #replaced = new Map<string, string>();
+  /** Nodes whose lease ran out while nobody could have renewed it. */
+  readonly #doubted = new Set<string>();
+  /** On the clock of `performance.now`; null: this process announces nobody. */
+  #renewedAt: number | null = null;
+  #amnesty: NodeJS.Timeout | null = null;
   readonly #stop = new AbortController();
   #timer: NodeJS.Timeout | null = null;
   #revision = 0;
@@ -34,7 +43,7 @@ export class WorkerLiveness {
       PREFIX,
       (change) => {
         if (change.kind === 'put') this.#take(change.entry.key, change.entry.value);
-        else this.#forget(change.key);
+        else this.#ranOut(change.key);
       },
       this.#stop.signal,
     );
@@ -56,11 +65,39 @@ export class WorkerLiveness {
     const before = this.#alive.get(node);
     if (before !== undefined && before !== workerId) this.#replaced.set(node, before);
     this.#alive.set(node, workerId);
+    this.#doubted.delete(node);
+  }
+
+  /**
+   * A lease that ran out while the server could not be reached says nothing of its worker: whoever lives renews it as
+   * soon as the server is back. Taken for dead at once, each living worker of an installation would have its turns taken
+   * over after every outage, and the model calls that they are waiting for made again.
+   */
+  #ranOut(node: string): void {
+    if (this.#amnesty === null && !this.#isOutage) this.#forget(node);
+    else this.#doubted.add(node);
+  }
+
+  get #isOutage(): boolean {
+    return this.#renewedAt !== null && performance.now() - this.#renewedAt > OUTAGE_MS;
+  }
+
+  #renewed(revision: number): void {
+    this.#revision = revision;
+    if (this.#isOutage) {
+      if (this.#amnesty !== null) clearTimeout(this.#amnesty);
+      this.#amnesty = setTimeout(() => {
+        this.#amnesty = null;
+        for (const node of this.#doubted) this.#forget(node);
+      }, AMNESTY_MS);
+    }
+    this.#renewedAt = performance.now();
   }
 
   #forget(node: string): void {
     this.#alive.delete(node);
     this.#replaced.delete(node);
+    this.#doubted.delete(node);
   }
 
   /** Whether there is a living worker at all. */
@@ -83,17 +120,20 @@ export class WorkerLiveness {
   async #renew(key: string, workerId: string): Promise<void> {
     const renewed = await this.#leases.swap(key, workerId, { expected: this.#revision, ttlMs: LEASE_TTL_MS });
     if (renewed !== null) {
-      this.#revision = renewed;
+      this.#renewed(renewed);
       return;
     }
     // Another process of this node wrote it (a predecessor), or it ran out: take it over from what is there.
     this.#revision = (await this.#leases.get(key))?.revision ?? 0;
-    this.#revision = (await this.#leases.swap(key, workerId, { expected: this.#revision, ttlMs: LEASE_TTL_MS })) ?? 0;
+    const taken = await this.#leases.swap(key, workerId, { expected: this.#revision, ttlMs: LEASE_TTL_MS });
+    if (taken === null) this.#revision = 0;
+    else this.#renewed(taken);
   }
 
   /** Gives the lease back, so that others need not wait for it to run out. */
   async stop(nodeId: string | null): Promise<void> {
     if (this.#timer !== null) clearInterval(this.#timer);
+    if (this.#amnesty !== null) clearTimeout(this.#amnesty);
     this.#stop.abort();
     if (nodeId !== null) await this.#leases.remove(`${PREFIX}.${nodeId}`);
   }

@@ -1,4 +1,5 @@
 import type { TurnPlace, TurnRunner } from '../commands/session/turn-runner.ts';
+import type { SessionEvent } from '../domain/session/events.ts';
 import type { OpenSession, SessionState } from '../domain/session/state.ts';
 import type { SessionDraft, TurnContext } from '../domain/turn/draft.ts';
 import * as process from '../domain/turn/process.ts';
@@ -7,6 +8,8 @@ import type { ActiveTurn } from '../domain/turn/state.ts';
 import { backoffMs, delay } from '../lib/backoff.ts';
 import { faultPoint } from '../lib/fault-points.ts';
 import { Wake } from '../lib/wake.ts';
+import { eventsOf } from '../streams/commit.ts';
+import type { Commit } from '../streams/commit.ts';
 import { LogUnavailableError } from '../streams/event-store.ts';
 import { refKey } from '../streams/subjects.ts';
 import type { AggregateRef } from '../streams/subjects.ts';
@@ -18,6 +21,7 @@ import type { ModelCallParts, WantedCall } from './model-call.ts';
 import { Places } from './places.ts';
 import type { Place } from './places.ts';
 import { turnStep } from './turn-step.ts';
+import { UnconfirmedClaims } from './unconfirmed-claims.ts';
 import { WaitingRoom } from './waiting-room.ts';
 
 export interface WorkerOptions extends Omit<ModelCallParts, 'stopping'> {
@@ -40,6 +44,8 @@ const LOOKS_MAX = 64;
 /** An item for which there is no place here goes back so often, for there may be one in another process. */
 const GIVEN_BACK_MAX = 2;
 const GIVEN_BACK_MS = 25;
+/** Between two tries at a turn while the log is away; it goes on within as much once the log is back. */
+const RETRY = { baseMs: 100, capMs: 2_000 };
 
 /**
  * Runs turns: those whose commands this process accepted, and those that it takes from the work queue.
@@ -55,6 +61,8 @@ export class Worker implements TurnRunner {
   /** Aborted when a drain has taken too long. */
   readonly #givingUp = new AbortController();
   readonly #running = new Map<string, Promise<void>>();
+  readonly #unconfirmed: UnconfirmedClaims;
+  #unlisten = (): void => undefined;
   /** Items of the work queue that are being looked at. */
   readonly #looking = new Set<Promise<void>>();
   readonly #places: Places;
@@ -67,6 +75,10 @@ export class Worker implements TurnRunner {
     this.#calls = new ModelCaller(this.#options, this.#givingUp.signal);
     const { concurrency: total, tenantConcurrency: perTenant = total } = options;
     this.#places = new Places({ total, perTenant: Math.min(total, perTenant) }, () => this.#fillPlaces());
+    this.#unconfirmed = new UnconfirmedClaims({
+      sessions: options.sessions,
+      onKnown: (ref, state) => this.#runOwned(ref, state),
+    });
   }
 
   /** Turns that this process holds. */
@@ -75,6 +87,9 @@ export class Worker implements TurnRunner {
   }
 
   start(): void {
+    this.#unlisten = this.#options.loop.onUnknown(({ ref, commit, after }) => {
+      if (ref.kind === 'session' && this.#claims(commit)) this.#unconfirmed.note(ref, after);
+    });
     const options = { hasRoom: async () => await this.#room(), signal: this.#stopping.signal };
     this.#taking = this.#options.work.take(
       (item) => this.#look(item.ref, async () => await this.#takeItem(item)),
@@ -88,12 +103,14 @@ export class Worker implements TurnRunner {
     const timer = setTimeout(() => this.#givingUp.abort(), this.#options.drainMs ?? DRAIN_MS);
     await this.#taking;
     await Promise.all(this.#looking);
-    await Promise.all(this.#running.values());
+    this.#unlisten();
+    await Promise.all([this.#unconfirmed.stop(), ...this.#running.values()]);
     clearTimeout(timer);
   }
 
   reserve(tenant: string): TurnPlace | null {
-    const place = this.#stopping.signal.aborted ? null : this.#places.reserve(tenant);
+    const isFull = this.#stopping.signal.aborted || this.#unconfirmed.isFull;
+    const place = isFull ? null : this.#places.reserve(tenant);
     if (place === null) return null;
     let isRunning = false;
     const run = (ref: AggregateRef): void => {
@@ -125,6 +142,28 @@ export class Worker implements TurnRunner {
         this.#roomWanted = resolve;
       });
     }
+  }
+
+  adopt(ref: AggregateRef): void {
+    if (this.#running.has(refKey(ref))) return;
+    this.#options.sessions.load(ref).then(
+      ({ state }) => this.#runOwned(ref, state),
+      (error: unknown) => {
+        this.#options.logger.warn({ err: error, session: ref.id }, 'a turn in passing could not be looked at');
+      },
+    );
+  }
+
+  /** Runs the session's turn if it is this worker's. While it stops, what it has not begun is left to others. */
+  #runOwned(ref: AggregateRef, state: SessionState): void {
+    if (this.#owned(state) !== null && !this.#stopping.signal.aborted) this.#run(ref, null);
+  }
+
+  #claims(commit: Commit): boolean {
+    const { workerId } = this.#options;
+    return eventsOf<SessionEvent>(commit).some(
+      ({ type, data }) => type === 'segment.claimed' && data.workerId === workerId,
+    );
   }
 
   /**
@@ -163,7 +202,7 @@ export class Worker implements TurnRunner {
         );
         if (!(error instanceof LogUnavailableError)) await this.#failTurn(ref).catch(() => undefined);
         if (this.#stopping.signal.aborted) return;
-        await delay(backoffMs(attempt, { baseMs: 100, capMs: 5_000 }), this.#stopping.signal);
+        await delay(backoffMs(attempt, RETRY), this.#stopping.signal);
       }
     }
   }
@@ -211,12 +250,12 @@ export class Worker implements TurnRunner {
    * @param given a place that is held for it; it is freed if it is not needed
    */
   async #takeOver(ref: AggregateRef, given: Place | null): Promise<boolean> {
-    const { sessions, liveness, claims } = this.#options;
+    const { sessions, claims } = this.#options;
     let place = given;
     try {
       const { state } = await sessions.refresh(ref);
       const seen = turnOf(state);
-      const isLost = seen?.claim != null && !liveness.isAlive(seen.claim.workerId);
+      const isLost = seen !== null && this.#isLost(seen);
       if (seen !== null && (isLost || (seen.claim === null && hasJobs(seen))))
         place ??= this.#places.reserve(ref.tenant);
       const at = { tenant: ref.tenant, shard: sessions.store.shardOf(ref) };
@@ -254,7 +293,13 @@ export class Worker implements TurnRunner {
   #isOrphan(turn: ActiveTurn, seen: ActiveTurn | null): boolean {
     // A claim that came since is of a worker that may be too new to be known as alive.
     const isSeen = turn.turnId === seen?.turnId && turn.epoch === seen.epoch;
-    return isSeen && turn.claim !== null && !this.#options.liveness.isAlive(turn.claim.workerId);
+    return isSeen && this.#isLost(turn);
+  }
+
+  /** Its worker is gone. This one is here, whatever its lease says: that runs out while the log stands still. */
+  #isLost({ claim }: ActiveTurn): boolean {
+    const { liveness, workerId } = this.#options;
+    return claim !== null && claim.workerId !== workerId && !liveness.isAlive(claim.workerId);
   }
 
   /** Runs the turn's effects, those of several agents at the same time, for as long as the turn is ours. */
@@ -275,7 +320,7 @@ export class Worker implements TurnRunner {
         this.#startCalls(calls, { ref, session, turn, position });
         const isStopping = this.#stopping.signal.aborted && calls.size === 0;
         const dueMs = retryDueMs(turn);
-        if ((isReady(turn, clock()) || isStopping) && (await this.#advance(ref))) continue;
+        if ((isReady(turn, clock()) || isStopping) && (await this.#advance(ref, position))) continue;
         await calls.wake.wait(dueMs === null ? null : Math.max(1, dueMs - clock()));
       }
     } finally {
@@ -294,7 +339,7 @@ export class Worker implements TurnRunner {
     if (this.#stopping.signal.aborted) throw error;
     this.#options.logger.error({ err: error, session: ref.id, tenant: ref.tenant }, 'a call of a turn has failed');
     if (error instanceof LogUnavailableError) {
-      await delay(backoffMs(failures, { baseMs: 100, capMs: 5_000 }), this.#stopping.signal);
+      await delay(backoffMs(failures, RETRY), this.#stopping.signal);
     } else {
       await this.#failTurn(ref);
     }
@@ -310,12 +355,15 @@ export class Worker implements TurnRunner {
     }
   }
 
-  /** Returns whether that changed anything. */
-  async #advance(ref: AggregateRef): Promise<boolean> {
-    return await turnStep(this.#options, { ref, causation: 'advance' }, (draft, context) => {
+  /**
+   * Returns whether the turn is another now than it was at the position: also with nothing to record, when a step that
+   * could not be confirmed before turns out to be stored.
+   */
+  async #advance(ref: AggregateRef, since: number): Promise<boolean> {
+    await turnStep(this.#options, { ref, causation: 'advance' }, (draft, context) => {
       if (this.#owned(draft.state) !== null) process.advance(draft, context);
-      return draft.events.length > 0;
     });
+    return (await this.#options.sessions.load(ref)).position !== since;
   }
 
   #owned(state: SessionState): (OpenSession & { readonly turn: ActiveTurn }) | null {

@@ -1,4 +1,9 @@
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { decideMessage } from '#src/domain/session/decide.ts';
+import type { SessionState } from '#src/domain/session/state.ts';
+import { delay } from '#src/lib/backoff.ts';
+import { newId } from '#src/lib/ids.ts';
+import { LogUnavailableError } from '#src/streams/event-store.ts';
 import type { AggregateRef } from '#src/streams/subjects.ts';
 import { newRef } from '../support/commits.ts';
 import { answered, Gate, TestModel, TestNode, TestNodes, untilAborted } from '../support/engine.ts';
@@ -8,6 +13,9 @@ import type { TestLog } from '../support/jetstream.ts';
 import { TestNats } from '../support/nats.ts';
 import { TcpProxy } from '../support/tcp-proxy.ts';
 import { until } from '../support/wait-until.ts';
+
+/** A lease lasts for four seconds. */
+const STILL_MS = 7_000;
 
 const disposables = new AsyncDisposableStack();
 let nats: TestNats;
@@ -42,13 +50,15 @@ async function started(log: TestLog, options: NodeOptions = {}): Promise<TestNod
 }
 
 /** A turn whose model waits for the gate. */
-async function waiting(): Promise<{ node: TestNode; model: TestModel; ref: AggregateRef; gate: Gate }> {
+async function waiting(
+  options: NodeOptions = {},
+): Promise<{ node: TestNode; model: TestModel; ref: AggregateRef; gate: Gate }> {
   const gate = new Gate();
   const model = new TestModel(async () => {
     await gate.opened;
     return answered('paid for');
   });
-  const node = await started(faulty, { model });
+  const node = await started(faulty, { model, ...options });
   const ref = newRef();
   await node.openSession(ref);
   await node.message(ref);
@@ -84,7 +94,8 @@ test('the log is away when an answer comes: it is kept, and recorded once when t
 });
 
 test('the log has the answer but cannot say so: it is neither recorded twice nor paid for twice', async () => {
-  const { node, model, ref, gate } = await waiting();
+  const settled: string[] = [];
+  const { node, model, ref, gate } = await waiting({ onSettle: (callId) => settled.push(callId) });
   proxy.dropReplies();
   gate.open();
   const observer = await onceRecorded(ref);
@@ -94,6 +105,39 @@ test('the log has the answer but cannot say so: it is neither recorded twice nor
   proxy.pass();
   await until('the worker is done', () => node.worker.active === 0, 20_000);
   expect(await observer.types(ref)).toEqual(ONE_TURN);
+  expect(model.calls).toHaveLength(1);
+  // Only the recording was tried again.
+  expect(settled).toEqual(model.calls.map(({ callId }) => callId));
+});
+
+test('a claim arrives after everybody has given it up: its worker runs the turn', async () => {
+  const model = new TestModel();
+  const node = await started(faulty, { model });
+  const ref = newRef();
+  await node.openSession(ref);
+  proxy.hold();
+  await expect(node.message(ref)).rejects.toThrow(LogUnavailableError);
+  expect(model.calls).toHaveLength(0);
+  proxy.pass();
+  const observer = new TestNode(direct);
+  await until('the claim has arrived', async () => (await observer.types(ref)).includes('segment.claimed'));
+  expect(await observer.turnEnds(ref)).toMatchObject({ type: 'turn.completed' });
+  expect(model.calls).toHaveLength(1);
+});
+
+test('a claim never arrives: the next command on the session is accepted, and its turn runs', async () => {
+  const model = new TestModel();
+  const node = await started(faulty, { model });
+  const ref = newRef();
+  await node.openSession(ref);
+  proxy.dropRequests();
+  await expect(node.message(ref)).rejects.toThrow(LogUnavailableError);
+  proxy.cutAll();
+  proxy.pass();
+  await until('a message is accepted', async () => await node.message(ref).catch(() => undefined), 20_000);
+  const observer = new TestNode(direct);
+  expect(await observer.turnEnds(ref)).toMatchObject({ type: 'turn.completed' });
+  expect((await observer.types(ref)).filter((type) => type === 'turn.started')).toHaveLength(1);
   expect(model.calls).toHaveLength(1);
 });
 
@@ -112,6 +156,78 @@ test('the log is away when the time of a turn is over: it is ended as soon as th
   const end = await observer.turnEnds(ref);
   expect(end).toMatchObject({ type: 'turn.failed', data: { error: { code: 'turn_timeout' } } });
   await until('the worker is done', () => node.worker.active === 0);
+  expect(model.calls).toHaveLength(1);
+});
+
+test.each([
+  ['stands still', () => nats.pause(), () => nats.resume()],
+  ['is away', async () => await nats.kill(), async () => await nats.restart()],
+  ['cannot be reached', () => proxy.goAway(), () => proxy.pass()],
+] as const)(
+  'the log %s for longer than a lease lasts: nobody takes over what a living worker runs',
+  async (_, stop, goOn) => {
+    const gate = new Gate();
+    const model = new TestModel(async () => {
+      await gate.opened;
+      return answered('paid for');
+    });
+    const own = disposables.use(await openLog(nats.urlThrough(proxy.port), { codec: direct.codec }));
+    const all = [await started(own, { model }), await started(own, { model })];
+    const [node] = all;
+    if (node === undefined) throw new Error('there is no node');
+    for (const one of all) one.dispatcher.start();
+    const refs = Array.from({ length: 5 }, () => newRef());
+    for (const ref of refs) await node.openSession(ref);
+    for (const ref of refs) await node.message(ref);
+    await until('the calls are under way', () => model.calls.length === refs.length);
+    const alive = (): boolean => all.every(({ liveness }) => all.every(({ workerId }) => liveness.isAlive(workerId)));
+    let everDead = false;
+    const looking = setInterval(() => (everDead ||= !alive()), 10);
+    disposables.defer(() => clearInterval(looking));
+    await stop();
+    await delay(STILL_MS);
+    await goOn();
+    // By then whoever would have taken a turn over has: a turn is an orphan after half a second, and offered by the next tick.
+    const observer = new TestNode(direct);
+    const next = newRef();
+    await until(
+      'the log goes on',
+      async () =>
+        await observer.openSession(next).then(
+          () => true,
+          () => undefined,
+        ),
+      20_000,
+    );
+    await observer.message(next, 'queue');
+    await until('the dispatcher and the queue go on', () => model.calls.length > refs.length, 20_000);
+    clearInterval(looking);
+    expect(everDead).toBe(false);
+    gate.open();
+    for (const ref of refs) {
+      expect(await observer.turnEnds(ref)).toMatchObject({ type: 'turn.completed' });
+      expect((await observer.types(ref)).filter((type) => type === 'segment.claimed')).toHaveLength(1);
+    }
+    expect(model.calls).toHaveLength(refs.length + 1);
+  },
+  120_000,
+);
+
+test('a claim of this worker that it does not run: whoever meets the turn makes it run', async () => {
+  const model = new TestModel();
+  const node = await started(direct, { model });
+  const ref = newRef();
+  await node.openSession(ref);
+  // As if whoever accepted the message had been interrupted right after it was recorded.
+  const { workerId } = node;
+  const context = () => ({ nowMs: Date.now(), jitter: 0, newTurnId: newId('tu'), workerId, tenantModel: null });
+  await node.loop.execute(node.sessions, ref, {
+    ...{ actor: 'application:test', causation: 'message' },
+    decide: (state: SessionState) => decideMessage(state, { requestId: 'r', subject: null, content: 'Hi' }, context()),
+  });
+  expect(node.worker.active).toBe(0);
+  for (let n = 0; n < 3; n++) node.worker.adopt(ref);
+  expect(await node.turnEnds(ref)).toMatchObject({ type: 'turn.completed' });
   expect(model.calls).toHaveLength(1);
 });
 

@@ -86,6 +86,8 @@ export interface NodeOptions {
   readonly nodeId?: string;
   /** Of everything that the turn decides by; leases of workers keep to the real time. */
   readonly clock?: Clock;
+  /** Told whenever a call's cost is about to be settled with the tenant's budgets. */
+  readonly onSettle?: (callId: string) => void;
 }
 
 /** The write side and the engine of one node, put together as the composition root does; nothing runs yet. */
@@ -145,7 +147,13 @@ export class TestNode implements AsyncDisposable {
     this.claims = claims;
     const shared = { work, liveness, claims, clock, logger };
     const spending = new Repository({ type: budgetType, store: log.store, cacheBytes: 1_000_000 });
-    const budgets = new BudgetGate({ loop, budgets: spending, clock, isBudgeted: () => false });
+    const gate = new BudgetGate({ loop, budgets: spending, clock, isBudgeted: () => false });
+    const budgets = overriding<BudgetGate>(gate, {
+      settle: async (tenant, call, actor) => {
+        options.onSettle?.(call.callId);
+        await gate.settle(tenant, call, actor);
+      },
+    });
     // Nothing that these turns are asked names a file.
     const files = async (): Promise<null> => await Promise.resolve(null);
     const conversations = new InheritedConversations(sessions, 10_000_000);

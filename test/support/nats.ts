@@ -43,6 +43,15 @@ export class TestNats implements AsyncDisposable {
     await this.#server.exited;
   }
 
+  /** SIGSTOP: it keeps its connections and answers nobody, until `resume`. */
+  pause(): void {
+    process.kill(this.#server.pid, 'SIGSTOP');
+  }
+
+  resume(): void {
+    process.kill(this.#server.pid, 'SIGCONT');
+  }
+
   async stop(): Promise<void> {
     await this.#server.stop();
   }

@@ -101,7 +101,10 @@ export async function sendCommand(
   const key = keyOf(input);
   for (;;) {
     const { receipt, lookedUpTo } = await findOlder(parts, input, key);
-    if (receipt !== null) return receipt.hash === bodyHash ? accepted(parts, ref, receipt) : used();
+    if (receipt !== null) {
+      parts.runner?.adopt(ref);
+      return receipt.hash === bodyHash ? accepted(parts, ref, receipt) : used();
+    }
     const own = command.type === 'message' ? command.manifest : undefined;
     const agents = await usedAgents(parts.agents, ref.tenant, own);
     const refusal = await raised(parts, input, key);
@@ -157,6 +160,8 @@ async function record(
       decide: (state) => decide(state, { ...context, parts, input, place }),
       receipt: ({ turnId }) => ({ key, hash, requestId: command.requestId, turnId }),
     });
+    // What was answered before, or stands in the way, may be a turn whose claim could not be confirmed.
+    if (outcome.kind === 'rejected' || outcome.position === null) parts.runner?.adopt(ref);
     if (outcome.kind === 'rejected') return outcome;
     if (outcome.position === null) {
       return outcome.reply.first === null ? 'look again' : accepted(parts, ref, outcome.reply.first);

@@ -16,4 +16,9 @@ export interface TurnRunner {
    * the work queue.
    */
   reserve(tenant: string): TurnPlace | null;
+  /**
+   * Somebody has met the session's turn in passing: should it be claimed for this process, which does not run it because
+   * nobody could confirm the claim, it is run from now on.
+   */
+  adopt(ref: AggregateRef): void;
 }

@@ -1,0 +1,145 @@
+import type { Repository } from '../commands/repository.ts';
+import type { SessionEvent } from '../domain/session/events.ts';
+import type { SessionState } from '../domain/session/state.ts';
+import { backoffMs } from '../lib/backoff.ts';
+import { Wake } from '../lib/wake.ts';
+import { refKey } from '../streams/subjects.ts';
+import type { AggregateRef } from '../streams/subjects.ts';
+
+interface UnconfirmedClaim {
+  readonly ref: AggregateRef;
+  /** Where the session stood before the claim. */
+  after: number;
+  /** Looks so far at a log that answered and had nothing new. */
+  looks: number;
+  /** When it is looked at again, on the clock of `performance.now`; Infinity: when the session is heard of. */
+  dueAt: number;
+  readonly unwatch: () => void;
+}
+
+export interface UnconfirmedClaimsOptions {
+  readonly sessions: Repository<SessionState, SessionEvent>;
+  /** The session has moved on: its fold says whether the claim is in the log. */
+  readonly onKnown: (ref: AggregateRef, state: SessionState) => void;
+}
+
+/** Claims that may wait to be known at the same time. */
+const CLAIMS_MAX = 1_000;
+/** Looked at side by side. */
+const LOOKS_AT_ONCE = 16;
+/**
+ * The pauses grow to this, ms: an append that has not been stored by the time that the log answers is on its way at
+ * most through an election.
+ */
+const PAUSE = { baseMs: 250, capMs: 10_000 };
+/** With these pauses half a minute. After that only the live feed brings it up again. */
+const LOOKS_MAX = 9;
+/** Between two tries to reach the log; each of them goes on for seconds by itself. */
+const AWAY_PAUSE_MS = 100;
+
+/**
+ * Claims of this process whose append nobody could confirm. Should one be in the log, the turn belongs to a worker that
+ * lives, so nobody else would ever take it on, and whoever sent the command has been told that its outcome is not known.
+ * Every claim of a worker is appended by its own process; those that were confirmed are run by whoever appended them, so
+ * with these there is no claim in the log that its worker does not know of, and nothing else has to be searched.
+ *
+ *   noted → looked at until the session has moved on (the claim, or another writer) → known
+ *         → looked at often enough while the log answers → dormant: looked at when the session is heard of
+ *
+ * Nothing is sent again: a command that never arrived is its sender's, who may have given it up.
+ */
+export class UnconfirmedClaims {
+  readonly #options: UnconfirmedClaimsOptions;
+  readonly #claims = new Map<string, UnconfirmedClaim>();
+  readonly #wake = new Wake();
+  #stopped = false;
+  #following: Promise<void> | null = null;
+
+  constructor(options: UnconfirmedClaimsOptions) {
+    this.#options = options;
+  }
+
+  /** Whether so many claims wait to be known that no further one should be made. */
+  get isFull(): boolean {
+    return this.#claims.size >= CLAIMS_MAX && this.#dormant() === undefined;
+  }
+
+  note(ref: AggregateRef, after: number): void {
+    if (this.#stopped) return;
+    const key = refKey(ref);
+    const dueAt = performance.now();
+    const known = this.#claims.get(key);
+    if (known !== undefined) {
+      Object.assign(known, { after: Math.max(known.after, after), looks: 0, dueAt });
+    } else {
+      if (this.#claims.size >= CLAIMS_MAX) this.#drop(this.#dormant() ?? this.#claims.keys().next().value);
+      const unwatch = this.#options.sessions.watch(ref, () => this.#heardOf(key));
+      this.#claims.set(key, { ref, after, looks: 0, dueAt, unwatch });
+    }
+    this.#wake.raise();
+    this.#following ??= this.#follow();
+  }
+
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    this.#wake.raise();
+    await this.#following;
+    for (const key of this.#claims.keys()) this.#drop(key);
+  }
+
+  #dormant(): string | undefined {
+    for (const [key, { dueAt }] of this.#claims) if (dueAt === Number.POSITIVE_INFINITY) return key;
+    return undefined;
+  }
+
+  #drop(key: string | undefined): void {
+    if (key === undefined) return;
+    this.#claims.get(key)?.unwatch();
+    this.#claims.delete(key);
+  }
+
+  #heardOf(key: string): void {
+    const claim = this.#claims.get(key);
+    if (claim === undefined) return;
+    claim.dueAt = 0;
+    this.#wake.raise();
+  }
+
+  async #follow(): Promise<void> {
+    while (!this.#stopped) {
+      const now = performance.now();
+      const due = [...this.#claims.values()].filter(({ dueAt }) => dueAt <= now).slice(0, LOOKS_AT_ONCE);
+      if (due.length > 0) {
+        await Promise.all(due.map(async (claim) => await this.#look(claim)));
+        continue;
+      }
+      const next = Math.min(...[...this.#claims.values()].map(({ dueAt }) => dueAt));
+      await this.#wake.wait(next === Number.POSITIVE_INFINITY ? null : next - now);
+    }
+  }
+
+  async #look(claim: UnconfirmedClaim): Promise<void> {
+    const { ref, after } = claim;
+    try {
+      // Put off before the log is asked, so that what is heard of meanwhile counts.
+      claim.dueAt = Number.POSITIVE_INFINITY;
+      const { state, position } = await this.#options.sessions.refresh(ref);
+      if (position === after) {
+        claim.looks++;
+        if (claim.looks < LOOKS_MAX) this.#putOff(claim, backoffMs(claim.looks, PAUSE));
+      } else if (claim.after === after) {
+        this.#drop(refKey(ref));
+        this.#options.onKnown(ref, state);
+      } else {
+        this.#putOff(claim, 0);
+      }
+    } catch {
+      // The log is away, or cannot be read: the claim is as unknown as before.
+      this.#putOff(claim, AWAY_PAUSE_MS);
+    }
+  }
+
+  #putOff(claim: UnconfirmedClaim, ms: number): void {
+    claim.dueAt = Math.min(claim.dueAt, performance.now() + ms);
+  }
+}
