@@ -7,13 +7,14 @@ import { hasJobs, isReady, retryDueMs } from '../domain/turn/rest.ts';
 import type { ActiveTurn } from '../domain/turn/state.ts';
 import { backoffMs, delay } from '../lib/backoff.ts';
 import { faultPoint } from '../lib/fault-points.ts';
-import { Wake } from '../lib/wake.ts';
 import { eventsOf } from '../streams/commit.ts';
 import type { Commit } from '../streams/commit.ts';
 import { LogUnavailableError } from '../streams/event-store.ts';
 import { refKey } from '../streams/subjects.ts';
 import type { AggregateRef } from '../streams/subjects.ts';
 import type { WorkItem, WorkQueue } from '../streams/work-queue.ts';
+import { Calls } from './calls.ts';
+import type { CallFailure } from './calls.ts';
 import type { ClaimLeases } from './claim-leases.ts';
 import type { WorkerLiveness } from './liveness.ts';
 import { ModelCaller } from './model-call.ts';
@@ -380,45 +381,4 @@ interface TakeOverContext extends TurnContext {
 
 function turnOf(state: SessionState): ActiveTurn | null {
   return state.status === 'open' ? state.turn : null;
-}
-
-interface CallFailure {
-  readonly error: unknown;
-  /** Calls of the turn that have failed so before. */
-  readonly failures: number;
-}
-
-/** The model calls of one turn that are under way in this process. */
-class Calls {
-  readonly wake = new Wake();
-  readonly #running = new Map<string, Promise<void>>();
-  #failure: CallFailure | null = null;
-  #failures = 0;
-
-  get size(): number {
-    return this.#running.size;
-  }
-
-  start(callId: string, run: () => Promise<void>): void {
-    if (this.#running.has(callId)) return;
-    const mine = run()
-      .catch((error: unknown) => {
-        this.#failure = { error, failures: this.#failures++ };
-      })
-      .finally(() => {
-        this.#running.delete(callId);
-        this.wake.raise();
-      });
-    this.#running.set(callId, mine);
-  }
-
-  takeFailure(): CallFailure | null {
-    const failure = this.#failure;
-    this.#failure = null;
-    return failure;
-  }
-
-  async settled(): Promise<void> {
-    await Promise.all(this.#running.values());
-  }
 }
