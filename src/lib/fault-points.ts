@@ -3,6 +3,7 @@
  * test decides what happens there (die, wait, throw). Without a handler it costs one map look-up.
  */
 export type FaultPoint =
+  | 'topology.made'
   | 'append.started'
   | 'append.acknowledged'
   | 'command.appended'

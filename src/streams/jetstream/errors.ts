@@ -12,6 +12,12 @@ export const ApiCode = {
   maxMessagesPerSubject: 10_077,
   noMessageFound: 10_037,
   streamNotFound: 10_059,
+  /** There is a stream of this name with another configuration, or one is being made. */
+  streamNameInUse: 10_058,
+  /** A stream of another name takes one of the subjects. */
+  subjectsOverlap: 10_065,
+  /** Not as many servers as copies are wanted, yet or at all. */
+  noSuitablePeers: 10_005,
   /** Deleting by sequence: there is no such message any more, or it was never stored. */
   sequenceNotFound: 10_043,
   beyondTheEnd: 10_057,

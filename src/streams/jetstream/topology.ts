@@ -4,6 +4,7 @@ import { Kvm } from '@nats-io/kv';
 import type { KV } from '@nats-io/kv';
 import type { NatsConnection } from '@nats-io/transport-node';
 import { delay } from '../../lib/backoff.ts';
+import { faultPoint } from '../../lib/fault-points.ts';
 import { BUCKETS, streamName, streamOf } from '../subjects.ts';
 import { NatsSetupError } from './connection.ts';
 import { ApiCode, apiCode, isUnanswered } from './errors.ts';
@@ -13,6 +14,15 @@ const NANOS_PER_MS = 1_000_000;
 /** An election takes 4 to 9 s (anchors/nats-event-store.md, section 6). */
 const LED_WITHIN_MS = 20_000;
 const LED_LOOK_MS = 50;
+/** A server that is behind, or a look between two steps of another node, is over by then. */
+const LOST_AFTER_MS = 5_000;
+/** What another node has made since we looked, or is making, and servers that have not joined yet: a later look finds it. */
+const RACED: readonly (number | null)[] = [
+  ApiCode.streamNameInUse,
+  ApiCode.subjectsOverlap,
+  ApiCode.streamNotFound,
+  ApiCode.noSuitablePeers,
+];
 
 export interface TopologyOptions {
   /** Number of `EVT_k` streams; fixed when the installation is made. */
@@ -39,32 +49,57 @@ export const WORK_CONSUMER = 'engine';
 /** A worker that took an item and died gives it up after so long. */
 export const WORK_ACK_WAIT_MS = 10_000;
 
+/** A shard is not there although everything was: gone, or not seen because a server is behind. */
+class LostShardError extends NatsSetupError {}
+
 /**
- * Creates or brings up to date every stream and bucket. Safe to run on many nodes at once, and again: a request that meets
- * an election, or the making of the same stream for another node, may never be answered (seen with eight nodes that
- * started together on three new servers).
+ * Creates or brings up to date every stream and bucket. Safe to run on many nodes at once, and again after a crash at any
+ * instant. Whoever makes `EVT_0` first decides the number of shards: its subjects say it, and a name is taken once. Then
+ * everyone makes what is missing, the work queue after the last shard: where it is, all shards have been. A request that
+ * meets an election, or the making of the same stream for another node, may never be answered (seen with eight nodes
+ * that started together on three new servers), so it is done again until the time is up.
  * @throws NatsSetupError
  */
 export async function ensureTopology(connection: NatsConnection, options: TopologyOptions): Promise<Topology> {
   const deadline = performance.now() + LED_WITHIN_MS;
+  let lostAt = Infinity;
   for (;;) {
     try {
       return await makeTopology(connection, options);
     } catch (error) {
-      if (!isUnanswered(error)) throw error;
-      if (performance.now() >= deadline) {
-        throw new NatsSetupError('NATS does not answer in time. Check that most of its servers run.', { cause: error });
-      }
+      const isLost = error instanceof LostShardError;
+      if (!isLost && !isUnanswered(error) && !RACED.includes(apiCode(error))) throw error;
+      lostAt = isLost ? Math.min(lostAt, performance.now()) : Infinity;
+      if (performance.now() >= lostAt + LOST_AFTER_MS) throw error;
+      if (performance.now() >= deadline) throw givenUp(error, options);
     }
     await delay(LED_LOOK_MS);
   }
 }
 
+function givenUp(cause: unknown, { replicas }: TopologyOptions): NatsSetupError {
+  const lines = new Map<number | null, string>([
+    [
+      ApiCode.noSuitablePeers,
+      `NATS has too few servers for AGENT_HOST_LOG_REPLICAS=${replicas}. Check that as many of its servers run.`,
+    ],
+    [
+      ApiCode.subjectsOverlap,
+      'NATS has a stream of something else on the subjects of the log (evt.>, work.>). Use another account or server.',
+    ],
+    [
+      ApiCode.streamNameInUse,
+      'NATS has a stream of something else by the name of one of the log. Use another account or server.',
+    ],
+  ]);
+  const line = lines.get(apiCode(cause)) ?? 'NATS does not answer in time. Check that most of its servers run.';
+  return new NatsSetupError(line, { cause });
+}
+
 async function makeTopology(connection: NatsConnection, options: TopologyOptions): Promise<Topology> {
   const manager = await jetstreamManager(connection, { sendRequiredApiLevel: true });
   await checkRestored(manager);
-  await checkShards(manager, options.shards);
-  for (let shard = 0; shard < options.shards; shard++) await ensureStream(manager, eventStream(shard, options));
+  await ensureShards(manager, options);
   await ensureStream(manager, workStream(options.replicas));
   await manager.consumers.add(WORK_STREAM, {
     durable_name: WORK_CONSUMER,
@@ -73,15 +108,21 @@ async function makeTopology(connection: NatsConnection, options: TopologyOptions
     max_deliver: -1,
     max_ack_pending: 10_000,
   });
+  await faultPoint('topology.made');
   const kvm = new Kvm(connection);
   const bucket = { replicas: options.replicas, history: 1, storage: StorageType.File } as const;
+  const make = async (name: (typeof BUCKET_NAMES)[number], more: Parameters<Kvm['create']>[1] = {}): Promise<KV> => {
+    const made = await kvm.create(name, { ...bucket, ...more });
+    await faultPoint('topology.made');
+    return made;
+  };
   const [directory, snapshots, leases, secrets] = await Promise.all([
-    kvm.create('DIRECTORY', bucket),
-    kvm.create('SNAPSHOT', bucket),
+    make('DIRECTORY'),
+    make('SNAPSHOT'),
     // Markers tell watchers that a lease ran out; without them an expired key would vanish in silence.
-    kvm.create('LEASE', { ...bucket, markerTTL: 60_000 }),
+    make('LEASE', { markerTTL: 60_000 }),
     // Read from the leader only: a replica that is behind would take a data key for missing.
-    kvm.create('SECRETS', { ...bucket, allow_direct: false }),
+    make('SECRETS', { allow_direct: false }),
   ]);
   for (const name of BUCKET_NAMES) await updateBucket(manager, `KV_${name}`, options.replicas);
   await allLed(manager);
@@ -90,12 +131,7 @@ async function makeTopology(connection: NatsConnection, options: TopologyOptions
 
 /** What an interrupted restore has left is no installation. */
 async function checkRestored(manager: JetStreamManager): Promise<void> {
-  try {
-    await manager.streams.info(RESTORE_MARK);
-  } catch (error) {
-    if (apiCode(error) === ApiCode.streamNotFound) return;
-    throw error;
-  }
+  if ((await configOf(manager, RESTORE_MARK)) === null) return;
   throw new NatsSetupError('A restore into this NATS has not ended. Wait for it, or run agent-host restore again.');
 }
 
@@ -118,14 +154,61 @@ async function allLed(manager: JetStreamManager): Promise<void> {
   }
 }
 
-/** The number of streams decides where a session's history lies: a start with another number would not find it. */
-async function checkShards(manager: JetStreamManager, shards: number): Promise<void> {
-  let found = 0;
-  for await (const name of manager.streams.names('evt.>')) if (name.startsWith('EVT_')) found++;
-  if (found !== 0 && found !== shards) {
+/** Makes the shards that are missing, which none may be of an installation that was complete once. */
+async function ensureShards(manager: JetStreamManager, options: TopologyOptions): Promise<void> {
+  // Looked at before the shards: it is made after them, so that where it is they have all been.
+  const wasComplete = (await configOf(manager, WORK_STREAM)) !== null;
+  const shards = shardsBy(await firstShard(manager, options, wasComplete));
+  if (shards !== options.shards) {
     throw new NatsSetupError(
-      `This installation has ${found} log shards, AGENT_HOST_LOG_SHARDS says ${shards}. The number is fixed at the first start: set it to ${found}.`,
+      `This installation has ${shards} log shards, AGENT_HOST_LOG_SHARDS says ${options.shards}. The number is fixed at the first start: set it to ${shards}.`,
     );
+  }
+  for (let shard = 0; shard < shards; shard++) {
+    if (wasComplete && (await configOf(manager, streamName(shard))) === null) throw lostShard(shard);
+    await ensureStream(manager, eventStream(shard, options));
+  }
+}
+
+/** The first shard as it is, made if there is none yet: by us or, whatever number of shards we want, by another node. */
+async function firstShard(
+  manager: JetStreamManager,
+  options: TopologyOptions,
+  wasComplete: boolean,
+): Promise<StreamConfig> {
+  const present = await configOf(manager, streamName(0));
+  if (present !== null) return present;
+  if (wasComplete || (await hasShards(manager))) throw lostShard(0);
+  const { config } = await manager.streams.add(eventStream(0, options));
+  await faultPoint('topology.made');
+  return config;
+}
+
+/** An empty one in its place would take its sessions' names again and hide that their history is gone. */
+function lostShard(shard: number): LostShardError {
+  return new LostShardError(
+    `This installation has lost the log shard ${streamName(shard)}. Check that all NATS servers run with their data, or restore a backup.`,
+  );
+}
+
+/** The number of shards decides where a session's history lies. It is that between the buckets of the first shard. */
+function shardsBy({ subjects = [] }: Pick<StreamConfig, 'subjects'>): number {
+  if (subjects.includes('evt.>')) return 1;
+  const [, second = BUCKETS] = subjects.map((subject) => Number(subject.split('.')[1])).toSorted((a, b) => a - b);
+  return second;
+}
+
+async function hasShards(manager: JetStreamManager): Promise<boolean> {
+  for await (const name of manager.streams.names('evt.>')) if (name.startsWith('EVT_')) return true;
+  return false;
+}
+
+async function configOf(manager: JetStreamManager, name: string): Promise<StreamConfig | null> {
+  try {
+    return (await manager.streams.info(name)).config;
+  } catch (error) {
+    if (apiCode(error) === ApiCode.streamNotFound) return null;
+    throw error;
   }
 }
 
@@ -185,17 +268,16 @@ async function ensureStream(
   manager: JetStreamManager,
   wanted: Partial<StreamConfig> & { name: string },
 ): Promise<void> {
-  let config = wanted;
-  try {
-    const { config: present } = await manager.streams.info(wanted.name);
-    config = { ...wanted, num_replicas: Math.max(present.num_replicas, wanted.num_replicas ?? 1) };
-    const same = Object.entries(config).every(([name, value]) => {
-      const was: unknown = Reflect.get(present, name);
-      return JSON.stringify(was) === JSON.stringify(value);
-    });
-    if (!same) await manager.streams.update(config.name, config);
-  } catch (error) {
-    if (apiCode(error) !== ApiCode.streamNotFound) throw error;
-    await manager.streams.add(config);
+  const present = await configOf(manager, wanted.name);
+  if (present === null) {
+    await manager.streams.add(wanted);
+    await faultPoint('topology.made');
+    return;
   }
+  const config = { ...wanted, num_replicas: Math.max(present.num_replicas, wanted.num_replicas ?? 1) };
+  const same = Object.entries(config).every(([name, value]) => {
+    const was: unknown = Reflect.get(present, name);
+    return JSON.stringify(was) === JSON.stringify(value);
+  });
+  if (!same) await manager.streams.update(config.name, config);
 }
