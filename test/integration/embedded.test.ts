@@ -17,7 +17,7 @@ import type { NatsBinary } from '../../src/app/embedded/nats-binary.ts';
 import { findNatsServer, startNatsServer } from '../../src/app/embedded/nats-server.ts';
 import type { EmbeddedServer } from '../../src/app/embedded/nats-server.ts';
 import { startPostgres } from '../../src/app/embedded/postgres.ts';
-import { isRunning } from '../../src/app/embedded/process-identity.ts';
+import { isRunning, parseStat } from '../../src/app/embedded/process-identity.ts';
 import { waitUntil } from '../../src/app/embedded/wait-until.ts';
 import { StartError } from '../../src/app/start-error.ts';
 
@@ -147,6 +147,12 @@ async function startParent(
   return { pid: parent.pid ?? 0, kill, line: parentLine.parse(JSON.parse(said[0])) };
 }
 
+/** One letter, as `/proc` has it; nothing when there is no such process. */
+async function stateOf(pid: number): Promise<string | undefined> {
+  const text = await readFile(`/proc/${pid}/stat`, 'utf8').catch(() => '');
+  return parseStat(text)?.state;
+}
+
 async function areGone(pids: readonly number[]): Promise<boolean> {
   const look = (): true | undefined => (pids.some(isRunning) ? undefined : true);
   return (await waitUntil(look, { timeoutMs: 15_000 })) ?? false;
@@ -170,6 +176,60 @@ test('a Host that starts at once after kill -9 copes and has the rows', { timeou
   expect(isRunning(first.line.nats) || isRunning(first.line.postgres)).toBe(false);
   await second.kill();
   expect(await areGone([second.line.nats, second.line.postgres])).toBe(true);
+});
+
+test('servers that were killed and that nobody reaps do not block', { timeout: BOUND_MS }, async () => {
+  const directory = await temporaryDirectory();
+  const parent = await startParent(directory);
+  await query(parent.line.postgresUrl, "CREATE TABLE t AS SELECT 'kept' AS value");
+  await query(parent.line.postgresUrl, 'CHECKPOINT');
+  process.kill(parent.pid, 'SIGSTOP');
+  for (const pid of [parent.line.nats, parent.line.postgres]) process.kill(pid, 'SIGKILL');
+  const areZombies = async (): Promise<true | undefined> => {
+    const states = [parent.line.nats, parent.line.postgres].map(async (pid) => await stateOf(pid));
+    return (await Promise.all(states)).every((state) => state === 'Z') || undefined;
+  };
+  expect(await waitUntil(areZombies, { timeoutMs: 15_000 })).toBe(true);
+  keep(await startNatsServer({ binary, directory, report }));
+  const second = keep(await startPostgres({ directory, report }));
+  expect(await query(second.url, 'SELECT value FROM t')).toEqual([{ value: 'kept' }]);
+  expect(await areZombies()).toBe(true);
+});
+
+test('a Host that was killed and that nobody reaps does not hold its directory', { timeout: BOUND_MS }, async () => {
+  const directory = await temporaryDirectory();
+  const shell = ['"$0" "$1" "$2" & echo $!; kill -STOP $$', process.execPath, PARENT, directory];
+  const keeper = spawn('/bin/sh', ['-c', ...shell], { stdio: ['ignore', 'pipe', 'inherit'] });
+  cleanUps.push(async () => {
+    const exited = once(keeper, 'exit');
+    keeper.kill('SIGKILL');
+    await exited;
+  });
+  const said: string[] = [];
+  createInterface(keeper.stdout).on('line', (line) => said.push(line));
+  expect(await waitUntil(() => said[1], { timeoutMs: 60_000 })).toBeDefined();
+  const host = Number(said[0]);
+  const line = parentLine.parse(JSON.parse(said[1] ?? ''));
+  for (const pid of [host, line.nats, line.postgres]) process.kill(pid, 'SIGKILL');
+  expect(await waitUntil(async () => (await stateOf(host)) === 'Z' || undefined, { timeoutMs: 15_000 })).toBe(true);
+  const second = await startParent(directory);
+  expect(await query(second.line.postgresUrl, 'SELECT 1 AS one')).toEqual([{ one: 1 }]);
+  expect(await stateOf(host)).toBe('Z');
+  await second.kill();
+  expect(await areGone([second.line.nats, second.line.postgres])).toBe(true);
+});
+
+test('a Postgres that lives is not joined by a second one on its data', { timeout: BOUND_MS }, async () => {
+  const directory = await temporaryDirectory();
+  const first = keep(await startPostgres({ directory, report }));
+  const text = await readFile(join(directory, 'postgres', 'data', 'postmaster.pid'), 'utf8');
+  // Without it nothing but Postgres's own lock file leads to the process.
+  await rm(join(directory, 'postgres', 'server.pid'));
+  await expect(startPostgres({ directory, report, patienceMs: 2_000 })).rejects.toThrow(
+    /postmaster\.pid.*already exists/,
+  );
+  expect(await query(first.url, 'SELECT 1 AS one')).toEqual([{ one: 1 }]);
+  expect(await readFile(join(directory, 'postgres', 'data', 'postmaster.pid'), 'utf8')).toBe(text);
 });
 
 test('a second Host on the same directory is refused, with the pid of the first', { timeout: BOUND_MS }, async () => {

@@ -1,8 +1,9 @@
 import { randomBytes } from 'node:crypto';
-import { chmod, mkdir, rm } from 'node:fs/promises';
+import { chmod, mkdir, realpath, rm } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { StartError } from '../start-error.ts';
 import { tryClaim } from './claim.ts';
+import type { ClaimAttempt } from './claim.ts';
 import { readOrCreateSecret, writeAtomically } from './files.ts';
 
 /** The files by which other processes find a running Host. The addresses hold credentials, so all are 0600. */
@@ -31,8 +32,7 @@ export interface DataDir {
  * Throws StartError when another running Host has it, or when it cannot be made or written.
  */
 export async function openDataDir(path: string): Promise<DataDir> {
-  const absolute = resolve(path);
-  const attempt = await prepare(absolute);
+  const { absolute, attempt } = await prepare(resolve(path));
   if ('heldBy' in attempt) {
     throw new StartError(
       `the data directory ${absolute} is in use by the Host with pid ${attempt.heldBy}; stop that one or set AGENT_HOST_DATA_DIR to another directory`,
@@ -57,17 +57,22 @@ export async function openDataDir(path: string): Promise<DataDir> {
   }
 }
 
-async function prepare(absolute: string): ReturnType<typeof tryClaim> {
+interface Prepared {
+  /** Without symbolic links: the servers' command lines name it, and are known by it when it is reached by another name. */
+  readonly absolute: string;
+  readonly attempt: ClaimAttempt;
+}
+
+async function prepare(path: string): Promise<Prepared> {
   try {
-    await mkdir(absolute, { recursive: true, mode: 0o700 });
+    await mkdir(path, { recursive: true, mode: 0o700 });
+    const absolute = await realpath(path);
     // Root's Postgres runs under another account, which must be able to pass through; nothing is listable for it.
     if (process.getuid?.() === 0) await chmod(absolute, 0o711);
-    return await tryClaim(absolute, 'lock');
+    return { absolute, attempt: await tryClaim(absolute, 'lock') };
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);
-    throw new StartError(
-      `the data directory ${absolute} cannot be used (${reason}); set AGENT_HOST_DATA_DIR to another`,
-    );
+    throw new StartError(`the data directory ${path} cannot be used (${reason}); set AGENT_HOST_DATA_DIR to another`);
   }
 }
 

@@ -3,7 +3,7 @@ import type { ChildProcess } from 'node:child_process';
 import { rm } from 'node:fs/promises';
 import { StartError } from '../start-error.ts';
 import { readIfPresent } from './files.ts';
-import { commandLine, isRunning } from './process-identity.ts';
+import { isRunningOn } from './process-identity.ts';
 import type { Account } from './run-command.ts';
 import { waitUntil } from './wait-until.ts';
 
@@ -93,6 +93,14 @@ export async function spawnGuarded(spec: GuardedSpec): Promise<GuardedProcess> {
   return { pid, exited, hasExited: () => ended, stop };
 }
 
+/** Ends a process that is waited for when the signal aborts; returns what takes that back. */
+export function endOnAbort(started: GuardedProcess, signal: AbortSignal | undefined): () => void {
+  const end = (): void => void started.stop();
+  if (signal?.aborted === true) end();
+  signal?.addEventListener('abort', end, { once: true });
+  return () => signal?.removeEventListener('abort', end);
+}
+
 function started(child: ChildProcess, command: string): Promise<number> {
   child.stdin?.on('error', () => {
     // The watcher has gone before us; there is nobody left to tell.
@@ -131,7 +139,7 @@ async function endsWithin(exited: Promise<Exit>, timeoutMs: number): Promise<boo
 /** A pid file and how to be sure that the pid in it is still the program that wrote it. */
 export interface Predecessor {
   readonly pidFile: string;
-  /** A path of this directory that is in the program's command line and in no other's. */
+  /** A path of this directory that is an argument of the program and of no other. */
   readonly mark: string;
   readonly name: string;
   readonly signal: 'SIGTERM' | 'SIGINT';
@@ -145,7 +153,7 @@ export interface Predecessor {
 export async function endPredecessor(predecessor: Predecessor): Promise<void> {
   const { pidFile, name, report } = predecessor;
   const pid = Number((await readIfPresent(pidFile))?.trim());
-  const isOurs = (): boolean => isRunning(pid) && commandLine(pid).includes(predecessor.mark);
+  const isOurs = (): boolean => isRunningOn(pid, predecessor.mark);
   if (!Number.isSafeInteger(pid) || pid <= 1 || !isOurs()) {
     await rm(pidFile, { force: true });
     return;

@@ -4,7 +4,7 @@ import { connect } from 'node:net';
 import { join, resolve } from 'node:path';
 import { StartError } from '../start-error.ts';
 import { readIfPresent, readOrCreateSecret, writeAtomically } from './files.ts';
-import { endPredecessor, spawnGuarded } from './guarded-process.ts';
+import { endOnAbort, endPredecessor, spawnGuarded } from './guarded-process.ts';
 import type { Exit, GuardedProcess } from './guarded-process.ts';
 import { logTail, openLog } from './log-file.ts';
 import { REQUIRED_NATS, tooOld } from './nats-binary.ts';
@@ -35,6 +35,8 @@ export interface NatsServerOptions {
   readonly logFile?: string;
   /** Default: any free one. */
   readonly port?: number;
+  /** Ends a start that is under way, which then throws. */
+  readonly signal?: AbortSignal;
 }
 
 const USER = 'host';
@@ -71,7 +73,8 @@ export async function startNatsServer(options: NatsServerOptions): Promise<Embed
       insist: 'SIGTERM',
     });
     try {
-      const port = await listeningPort(server, directory, options.report);
+      const release = endOnAbort(server, options.signal);
+      const port = await listeningPort(server, directory, options.report).finally(release);
       if (port === undefined) {
         throw new StartError(
           `nats-server did not start; its log ${logFile} ends with: ${await logTail(logFile, logStart)}`,

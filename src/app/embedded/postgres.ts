@@ -2,17 +2,18 @@ import { randomBytes } from 'node:crypto';
 import { chown, mkdir, readdir, rename, rm, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { join, resolve } from 'node:path';
+import { backoffMs, delay } from '../../lib/backoff.ts';
 import { withConnection } from '../../projections/read-store/connection.ts';
 import { StartError } from '../start-error.ts';
 import { readIfPresent, readOrCreateSecret } from './files.ts';
-import { endPredecessor, spawnGuarded } from './guarded-process.ts';
+import { endOnAbort, endPredecessor, spawnGuarded } from './guarded-process.ts';
 import type { GuardedProcess } from './guarded-process.ts';
 import { logTail, openLog } from './log-file.ts';
 import type { EmbeddedServer } from './nats-server.ts';
 import { choosePlace } from './postgres-account.ts';
 import type { PostgresPlace } from './postgres-account.ts';
 import { locatePostgres } from './postgres-binaries.ts';
-import { commandLine, isRunning } from './process-identity.ts';
+import { isRunningOn } from './process-identity.ts';
 import { bareEnvironment, runCommand } from './run-command.ts';
 import { waitUntil } from './wait-until.ts';
 
@@ -21,6 +22,12 @@ export interface PostgresOptions {
   /** Holds its password and log, and its data where its account can reach them. The caller makes sure that no other Host uses it. */
   readonly directory: string;
   readonly report: (line: string) => void;
+  /** Default: any free one. */
+  readonly port?: number;
+  /** How long a port in use, and what is left of a killed server, are waited for; default 30 s. */
+  readonly patienceMs?: number;
+  /** Ends a start that is under way, which then throws. */
+  readonly signal?: AbortSignal;
 }
 
 const USER = 'agent_host';
@@ -31,8 +38,9 @@ const READY_MS = 120_000;
 const PROGRESS_EVERY_MS = 5_000;
 /** Above the highest pid of Linux (2^22) and macOS. */
 const NO_PID = 4_194_999;
-/** A port can be taken between its choice and its use, and a killed server's memory lives on for an instant. */
-const ATTEMPTS = 10;
+/** A port can be taken between its choice and its use, and a killed server's processes live on for an instant. */
+const PATIENCE_MS = 30_000;
+const AGAIN_MS = { baseMs: 20, capMs: 500 };
 const TRANSIENT =
   /could not bind|Address already in use|could not create any TCP\/IP sockets|pre-existing shared memory block|lock file "postmaster.pid" already exists/;
 
@@ -70,22 +78,21 @@ export async function startPostgres(options: PostgresOptions): Promise<EmbeddedS
   const dataDirectory = join(place.base, 'data');
   const pidFile = join(place.base, 'server.pid');
   await endPredecessor({ pidFile, mark: dataDirectory, name: 'Postgres', signal: 'SIGINT', report: options.report });
-  await disownReusedPid(dataDirectory);
   const password = await readOrCreateSecret(join(directory, 'postgres-password'), () =>
     randomBytes(24).toString('hex'),
   );
   await ensureCluster(place, dataDirectory, password, options.report);
   const logFile = join(directory, 'postgres.log');
-  for (let attempt = 1; ; attempt += 1) {
-    const { server, port, failure } = await tryStart({
-      place,
-      dataDirectory,
-      pidFile,
-      logFile,
-      report: options.report,
-    });
+  const deadline = performance.now() + (options.patienceMs ?? PATIENCE_MS);
+  for (let attempt = 0; ; attempt += 1) {
+    await disownOtherPid(dataDirectory);
+    const { server, port, failure } = await tryStart({ ...options, place, dataDirectory, pidFile, logFile });
     if (failure !== undefined) {
-      if (attempt < ATTEMPTS && TRANSIENT.test(failure)) continue;
+      const isOver = performance.now() >= deadline || options.signal?.aborted === true;
+      if (!isOver && TRANSIENT.test(failure)) {
+        await delay(backoffMs(attempt, AGAIN_MS), options.signal);
+        continue;
+      }
       throw new StartError(`Postgres did not start; its log ${logFile} ends with: ${failure}`);
     }
     try {
@@ -100,24 +107,24 @@ export async function startPostgres(options: PostgresOptions): Promise<EmbeddedS
 }
 
 /**
- * After a crash Postgres refuses to start when the pid in its lock file is that of any living process of its account,
- * which small pid numbers make likely in containers. The number alone is replaced, by one that no process can have: the
- * rest lets Postgres check that no orphan of the old server still has its memory.
+ * After a crash Postgres refuses to start when the pid in its lock file is that of any process of its account: one that
+ * took the number, which small numbers make likely in containers, or its own zombie that nobody has reaped. The number
+ * alone is replaced, by one that no process can have: the rest lets Postgres check that no orphan of the old server still
+ * has its memory. The number of the server that runs on these data stays, and keeps a second one out.
  */
-async function disownReusedPid(dataDirectory: string): Promise<void> {
+async function disownOtherPid(dataDirectory: string): Promise<void> {
   const path = join(dataDirectory, 'postmaster.pid');
   const text = await readIfPresent(path);
   const pid = Number(text?.split('\n')[0]);
-  if (text === undefined || !isRunning(pid) || commandLine(pid).includes(dataDirectory)) return;
+  if (text === undefined || pid === NO_PID || isRunningOn(pid, dataDirectory)) return;
   await writeFile(path, text.replace(/^\d+/, String(NO_PID)));
 }
 
-interface StartSpec {
+interface StartSpec extends Pick<PostgresOptions, 'report' | 'port' | 'signal'> {
   readonly place: PostgresPlace;
   readonly dataDirectory: string;
   readonly pidFile: string;
   readonly logFile: string;
-  readonly report: (line: string) => void;
 }
 
 type StartOutcome =
@@ -126,7 +133,7 @@ type StartOutcome =
 
 async function tryStart(spec: StartSpec): Promise<StartOutcome> {
   const { place, dataDirectory } = spec;
-  const port = await freePort();
+  const port = spec.port ?? (await freePort());
   const log = await openLog(spec.logFile);
   try {
     const logStart = (await log.stat()).size;
@@ -142,7 +149,9 @@ async function tryStart(spec: StartSpec): Promise<StartOutcome> {
       insist: 'SIGQUIT',
       account: place.account,
     });
-    if (await becomesReady(server, dataDirectory, spec.report)) return { server, port, failure: undefined };
+    const release = endOnAbort(server, spec.signal);
+    const isReady = await becomesReady(server, dataDirectory, spec.report).finally(release);
+    if (isReady) return { server, port, failure: undefined };
     await server.stop();
     return { server: undefined, port: undefined, failure: await logTail(spec.logFile, logStart) };
   } finally {

@@ -1,9 +1,10 @@
 import { execFileSync } from 'node:child_process';
-import { readFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 
 /**
  * Which process a pid means now: the boot and the start time of that process. A pid alone can be somebody else's by the
- * time it is read from a file. `undefined` when there is no such process, or only a zombie that waits to be reaped.
+ * time it is read from a file. `undefined` when there is no such process, or only a zombie that waits to be reaped, perhaps
+ * for ever: in a container often nobody does.
  * The text is legal in a file name.
  */
 export function processIdentity(pid: number): string | undefined {
@@ -23,13 +24,27 @@ export function commandLine(pid: number): string {
   return readOrUndefined(`/proc/${pid}/cmdline`)?.replaceAll('\0', ' ') ?? '';
 }
 
+/** True while the process runs with this path as one whole argument of its command line. */
+export function isRunningOn(pid: number, path: string): boolean {
+  return isRunning(pid) && ` ${commandLine(pid)} `.includes(` ${path} `);
+}
+
 function linuxIdentity(pid: number): string | undefined {
   const stat = readOrUndefined(`/proc/${pid}/stat`);
   if (stat === undefined) return undefined;
   const parsed = parseStat(stat);
-  if (parsed === undefined || parsed.state === 'Z' || parsed.state === 'X') return undefined;
+  if (parsed === undefined || parsed.state === 'X' || (parsed.state === 'Z' && !hasThreads(pid))) return undefined;
   const boot = readOrUndefined('/proc/sys/kernel/random/boot_id')?.slice(0, 8) ?? 'boot';
   return `${boot}-${parsed.startTicks}`;
+}
+
+/** True while a thread of a process whose first thread has ended is still at work: a write may hold it in the kernel. */
+function hasThreads(pid: number): boolean {
+  try {
+    return readdirSync(`/proc/${pid}/task`).length > 1;
+  } catch {
+    return false;
+  }
 }
 
 /** Reads state and start time from `/proc/<pid>/stat`; the program's name in it may hold blanks and parentheses. */
