@@ -3,6 +3,7 @@ import { countParked } from '../projections/checkpoint.ts';
 import { isGone, pingReadStore } from '../projections/read-store/pool.ts';
 import type { ReadStore } from '../projections/read-store/pool.ts';
 import type { ObjectStore } from '../drivers/objects/port.ts';
+import type { EmbeddedServers } from './embedded.ts';
 import type { Check, Checks } from '../http/routes/host.ts';
 import { PROJECTIONS } from './projectors.ts';
 
@@ -13,21 +14,28 @@ export interface CheckedParts {
   readonly streams: () => Promise<void>;
   /** Whether turns can be run or handed to someone who runs them. */
   readonly engine: () => Promise<void>;
+  readonly embedded: EmbeddedServers;
 }
 
 const WITHIN_MS = 2_000;
 
+const DOWN = {
+  database: 'the embedded Postgres has ended and is being started again',
+  streams: 'the embedded nats-server has ended and is being started again',
+};
+const isDown = (server: EmbeddedServers['nats']): boolean => server?.isRunning === false;
+
 /** Readiness: each dependency is asked, within a bound. Details are our own words: never an address or a secret. */
-export async function readiness({ pool, objects, streams, engine }: CheckedParts): Promise<Checks> {
+export async function readiness({ pool, objects, streams, engine, embedded }: CheckedParts): Promise<Checks> {
   const database = async (): Promise<string | undefined> => {
     const parked = await parkedIn(pool);
     // No reason to send requests elsewhere: every node reads the same rows.
     return parked === 0 ? undefined : `the read models lack ${parked} parked ${parked === 1 ? 'commit' : 'commits'}`;
   };
   const [databaseCheck, engineCheck, streamsCheck, objectsCheck] = await Promise.all([
-    check(database, 'the relational database does not answer'),
+    check(database, isDown(embedded.postgres) ? DOWN.database : 'the relational database does not answer'),
     check(engine, 'no worker can be reached'),
-    check(streams, 'the stream store does not answer'),
+    check(streams, isDown(embedded.nats) ? DOWN.streams : 'the stream store does not answer'),
     check(async () => await objects.check(), 'the object store cannot be written'),
   ]);
   return { database: databaseCheck, engine: engineCheck, streams: streamsCheck, objects: objectsCheck };

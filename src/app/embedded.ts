@@ -1,69 +1,78 @@
 import { join } from 'node:path';
+import type { Logger } from '../lib/logger.ts';
 import type { Config } from './config.ts';
 import type { DataDir } from './embedded/data-dir.ts';
+import { KeptServer } from './embedded/kept-server.ts';
+import type { StartAgain } from './embedded/kept-server.ts';
 import { findNatsServer, startNatsServer } from './embedded/nats-server.ts';
 import type { EmbeddedServer } from './embedded/nats-server.ts';
 import { startPostgres } from './embedded/postgres.ts';
-import { StartError } from './start-error.ts';
 
 /** The addresses of the log and the read store, and the servers that run as our children, if any. */
 export interface Servers {
   readonly natsUrl: string;
   readonly databaseUrl: string;
-  /** Rejects when a child ends while it is needed. */
-  readonly failed: Promise<never>;
+  readonly embedded: EmbeddedServers;
   readonly stop: () => Promise<void>;
 }
 
-/** Starts what the configuration does not name an address for, the two at the same time. */
-export async function startServers(config: Config, dataDir: DataDir, report: (line: string) => void): Promise<Servers> {
+/** Absent: another has the address in its configuration, and runs the server. */
+export interface EmbeddedServers {
+  readonly nats: Pick<KeptServer, 'isRunning' | 'restarts'> | undefined;
+  readonly postgres: Pick<KeptServer, 'isRunning' | 'restarts'> | undefined;
+}
+
+export interface ServersOptions {
+  readonly config: Config;
+  readonly dataDir: DataDir;
+  readonly report: (line: string) => void;
+  readonly logger: Logger;
+}
+
+/** Starts what the configuration does not name an address for, the two at the same time, and again when it ends. */
+export async function startServers({ config, dataDir, report, logger }: ServersOptions): Promise<Servers> {
+  const natsAt = async (place: Place = {}) => await startNats(config, dataDir, report, place);
+  const postgresAt = async (place: Place = {}) =>
+    await startPostgres({ directory: join(dataDir.path, 'postgres'), report, ...place });
   const [nats, postgres] = await settleAll([
-    config.natsUrl === undefined ? startNats(config, dataDir, report) : undefined,
-    config.databaseUrl === undefined ? startPostgres({ directory: join(dataDir.path, 'postgres'), report }) : undefined,
+    config.natsUrl === undefined ? natsAt() : undefined,
+    config.databaseUrl === undefined ? postgresAt() : undefined,
   ]);
+  const kept = (name: string, server: EmbeddedServer | undefined, startAgain: StartAgain): KeptServer | undefined =>
+    server === undefined ? undefined : new KeptServer({ name, server, startAgain, logger });
+  const embedded = {
+    nats: kept('nats-server', nats, natsAt),
+    postgres: kept('postgres', postgres, postgresAt),
+  };
   const natsUrl = config.natsUrl ?? nats?.url ?? '';
   const databaseUrl = config.databaseUrl ?? postgres?.url ?? '';
   if (nats !== undefined) await dataDir.publish('nats-url', natsUrl);
   if (postgres !== undefined) await dataDir.publish('database-url', databaseUrl);
-  let stopping = false;
-  const failed = new Promise<never>((_, reject) => {
-    for (const [name, server] of [
-      ['nats-server', nats],
-      ['postgres', postgres],
-    ] as const) {
-      void server?.exited.then(({ code, signal }) => {
-        if (!stopping)
-          reject(
-            new StartError(
-              `the embedded ${name} ended unexpectedly (${signal ?? code}); see its log in ${dataDir.path} and start the Host again`,
-            ),
-          );
-      });
-    }
-  });
-  failed.catch(() => undefined);
   return {
     natsUrl,
     databaseUrl,
-    failed,
+    embedded,
     stop: async () => {
-      stopping = true;
-      await postgres?.stop();
-      await nats?.stop();
+      await embedded.postgres?.stop();
+      await embedded.nats?.stop();
       if (nats !== undefined) await dataDir.withdraw('nats-url');
       if (postgres !== undefined) await dataDir.withdraw('database-url');
     },
   };
 }
 
+/** Where a server is started again, and what ends such a start. */
+type Place = Partial<Parameters<StartAgain>[0]>;
+
 /** The embedded nats-server alone. */
 export async function startNats(
   config: Pick<Config, 'environment'>,
   dataDir: DataDir,
   report: (line: string) => void,
+  place: Place = {},
 ): Promise<EmbeddedServer> {
   const binary = await findNatsServer({ report, env: config.environment });
-  return await startNatsServer({ binary, directory: join(dataDir.path, 'nats'), report });
+  return await startNatsServer({ binary, directory: join(dataDir.path, 'nats'), report, ...place });
 }
 
 /** If one server cannot be started, the other must not be left running. */

@@ -27,6 +27,7 @@ import { readiness } from './checks.ts';
 import type { Config } from './config.ts';
 import { forgetErased } from './data-keys.ts';
 import { answersOf, standingIn } from './directory-answers.ts';
+import type { EmbeddedServers } from './embedded.ts';
 import { Engine } from './engine.ts';
 import { executorParts, openClaimLeases } from './executor-parts.ts';
 import { ExecutorPresence } from './executor-presence.ts';
@@ -55,6 +56,8 @@ export interface HostOptions {
   readonly config: Config;
   readonly natsUrl: string;
   readonly databaseUrl: string;
+  /** Those of the two that this process runs. */
+  readonly embedded: EmbeddedServers;
   readonly adminKey: string;
   /** Wraps the tenants' data keys. */
   readonly hostKey: KeyObject;
@@ -141,8 +144,8 @@ async function assemble(options: HostOptions, stack: Stack): Promise<Host> {
   if (config.roles.includes('projector')) startReadModels(parts, stack);
   const engine = await startEngine(parts, stack);
   const { hub, streams } = openStreams(parts, stack);
-  const { dataDir } = options;
-  sampleNode(metrics, { dataDir, logConnected: log.connected, streams, presence, engine, caches });
+  const { dataDir, embedded } = options;
+  sampleNode(metrics, { dataDir, embedded, logConnected: log.connected, streams, presence, engine, caches });
   const addresses = await serve(parts, { engine, hub, streams, stack });
   // Only now could an executor be heard.
   if (config.roles.includes('commands')) leases.hear();
@@ -273,7 +276,10 @@ async function serverParts(built: Built, running: Running): Promise<ServerParts>
   stack.defer('tenant deletion', async () => await deletion.stop());
   const { publish, idOf, prepare, ...answers } = answersOf(log.keyring, directory, config);
   const checks = coalesced(CHECKS_KEPT_MS, async () => {
-    return await readiness({ pool, objects, streams: log.ping, engine: async () => await engine.check() });
+    return await readiness({
+      ...{ pool, objects, streams: log.ping, embedded: options.embedded },
+      engine: async () => await engine.check(),
+    });
   });
   const tenantReads = tenantQueries(pool);
   return {

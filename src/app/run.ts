@@ -5,7 +5,6 @@ import { createLogger } from '../lib/logger.ts';
 import type { Logger } from '../lib/logger.ts';
 import type { Config } from './config.ts';
 import { startServers } from './embedded.ts';
-import type { Servers } from './embedded.ts';
 import { openDataDir } from './embedded/data-dir.ts';
 import { startHost } from './host.ts';
 import { hostKey } from './host-key.ts';
@@ -36,7 +35,8 @@ export async function runHost(config: Config, stop: AbortController): Promise<nu
   if (config.faultPoints !== undefined) armFaultPoints(config.faultPoints);
   try {
     const start = startParts({ config, stack, stop, logger, report });
-    await Promise.race([aborted(stop.signal), start.then(async ({ failed }) => await failed)]);
+    await Promise.race([aborted(stop.signal), start]);
+    await aborted(stop.signal);
     report(`Stopping (${String(stop.signal.reason)}): handing turns over, ending streams …`);
     // A start that is under way ends after its present step, so that what the step has begun can be unwound.
     await Promise.race([Promise.allSettled([start]), delay(START_STEP_MS)]);
@@ -54,24 +54,25 @@ export async function runHost(config: Config, stop: AbortController): Promise<nu
 }
 
 /** Starts everything, unless it is told to stop between two steps: then it throws the reason. */
-async function startParts({ config, stack, stop, logger, report }: Start): Promise<Servers> {
+async function startParts({ config, stack, stop, logger, report }: Start): Promise<void> {
   const begun = performance.now();
   const { signal } = stop;
   signal.throwIfAborted();
   const dataDir = await openDataDir(config.dataDir);
   stack.defer('data directory', async () => await dataDir.release());
   signal.throwIfAborted();
-  const servers = await startServers(config, dataDir, report);
+  const servers = await startServers({ config, dataDir, report, logger });
   stack.defer('servers', servers.stop);
   const kek = await hostKey(config, async () => await dataDir.kek());
   const adminKey = config.adminKey ?? (await dataDir.adminKey());
   signal.throwIfAborted();
-  const { natsUrl, databaseUrl } = servers;
+  const { natsUrl, databaseUrl, embedded } = servers;
   const host = await startHost({
     shutDown: () => stop.abort('asked by the Admin API'),
     config,
     natsUrl,
     databaseUrl,
+    embedded,
     adminKey,
     hostKey: kek,
     nodeId: dataDir.nodeId,
@@ -85,7 +86,6 @@ async function startParts({ config, stack, stop, logger, report }: Start): Promi
   report(welcome(config, { ...host, dataDir: dataDir.path, seconds: (performance.now() - begun) / 1000 }));
   // Node would write it at the exit, which a process that is killed does not come to.
   flushCompileCache();
-  return servers;
 }
 
 async function aborted(signal: AbortSignal): Promise<void> {

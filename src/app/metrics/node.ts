@@ -1,5 +1,6 @@
 import { statfs } from 'node:fs/promises';
 import type { CacheFigures } from '../../commands/repository.ts';
+import type { EmbeddedServers } from '../embedded.ts';
 import type { ExecutorPresence } from '../executor-presence.ts';
 import type { Engine } from '../engine.ts';
 import type { EventStreams } from '../../http/sse.ts';
@@ -7,6 +8,7 @@ import type { Metrics } from './metrics.ts';
 
 export interface NodeParts {
   readonly dataDir: string;
+  readonly embedded: EmbeddedServers;
   readonly logConnected: () => boolean;
   readonly streams: EventStreams;
   readonly presence: ExecutorPresence;
@@ -24,6 +26,15 @@ export function sampleNode(metrics: Metrics, parts: NodeParts): void {
   metrics.sample('turns_active', () => engine.active);
   metrics.sample('turns_unattended', () => engine.unattended);
   metrics.sample('log_connected', () => (logConnected() ? 1 : 0));
+  const servers = Object.entries({ nats: parts.embedded.nats, postgres: parts.embedded.postgres }).flatMap(
+    ([server, kept]) => (kept === undefined ? [] : [{ labels: { server }, kept }]),
+  );
+  metrics.sample('embedded_server_up', () =>
+    servers.map(({ labels, kept }) => ({ labels, value: kept.isRunning ? 1 : 0 })),
+  );
+  metrics.sample('embedded_server_restarts_total', () =>
+    servers.map(({ labels, kept }) => ({ labels, value: kept.restarts })),
+  );
   metrics.sample('cache_entries', () =>
     caches.map(([cache, { cacheFigures }]) => ({ labels: { cache }, value: cacheFigures.entries })),
   );

@@ -29,6 +29,11 @@ export const SAMPLED = {
   cache_lookups_total: { help: 'Loads of a fold, by kind and whether it was cached.', labelNames: ['cache', 'result'] },
   trace_spans_total: { help: 'Spans of turns, by what has become of them.', labelNames: ['outcome'] },
   log_connected: plain('1 while the connection of the appends is up, 0 while it is down.'),
+  embedded_server_up: { help: '1 while an embedded server runs, 0 while it does not.', labelNames: ['server'] },
+  embedded_server_restarts_total: {
+    help: 'Times that an embedded server was started again after it had ended by itself.',
+    labelNames: ['server'],
+  },
   data_disk_free_bytes: plain('Free bytes of the disk that holds the data directory.'),
   data_disk_size_bytes: plain('Size of the disk that holds the data directory.'),
   dependency_up: { help: '1 when a dependency answers, 0 when it does not.', labelNames: ['dependency'] },

@@ -192,7 +192,7 @@ function lostShard(shard: number): LostShardError {
 }
 
 /** The number of shards decides where a session's history lies. It is that between the buckets of the first shard. */
-function shardsBy({ subjects = [] }: Pick<StreamConfig, 'subjects'>): number {
+function shardsBy({ subjects }: Pick<StreamConfig, 'subjects'>): number {
   if (subjects.includes('evt.>')) return 1;
   const [, second = BUCKETS] = subjects.map((subject) => Number(subject.split('.')[1])).toSorted((a, b) => a - b);
   return second;
