@@ -8,6 +8,8 @@ interface Pair {
   readonly server: Socket;
 }
 
+export type Way = 'requests' | 'replies';
+
 /**
  * Stands between a client and a server and takes the network away in parts. A connection that has lost bytes can only be
  * cut afterwards: what follows a gap would make no sense to the reader.
@@ -20,7 +22,9 @@ export class TcpProxy implements AsyncDisposable {
   #dropsRequests = false;
   #delayMs = 0;
   #isAway = false;
-  #isHeld = false;
+  #held: ReadonlySet<Way> = new Set();
+  /** Bytes of the server until every connection is cut; Infinity: never. */
+  #bytesUntilCut = Infinity;
   #instead: string | null = null;
   #repliesLost = 0;
 
@@ -56,14 +60,23 @@ export class TcpProxy implements AsyncDisposable {
     this.#delayMs = 0;
     this.#isAway = false;
     this.#instead = null;
-    this.#isHeld = false;
+    this.#held = new Set();
+    this.#bytesUntilCut = Infinity;
     for (const { client, server } of this.#pairs) for (const socket of [client, server]) socket.resume();
   }
 
-  /** A black hole from now on: connections stay, new ones are taken, and nothing arrives on either side until `pass`. */
-  hold(): void {
-    this.#isHeld = true;
-    for (const { client, server } of this.#pairs) for (const socket of [client, server]) socket.pause();
+  /**
+   * A black hole from now on: connections stay, new ones are taken, and nothing arrives on either side until `pass`, or on
+   * the one that is named: requests go to the server, replies come from it.
+   */
+  hold(ways: readonly Way[] = ['requests', 'replies']): void {
+    this.#held = new Set(ways);
+    for (const pair of this.#pairs) this.#holdBack(pair);
+  }
+
+  /** Cuts every connection when the server has sent so many bytes more: in the middle of whatever it sends then. */
+  cutAfter(bytes: number): void {
+    this.#bytesUntilCut = bytes;
   }
 
   /** The server's bytes are lost from now on, or after so many more: it has stored what it was sent, nobody hears of it. */
@@ -134,8 +147,13 @@ export class TcpProxy implements AsyncDisposable {
       if (this.#instead !== null && !client.writableEnded) client.end(this.#instead);
       return this.#dropsRequests || this.#instead !== null ? null : chunk;
     });
-    this.#pump(server, client, (chunk) => this.#reply(chunk));
-    if (this.#isHeld) for (const socket of [client, server]) socket.pause();
+    this.#pump(server, client, (chunk) => this.#reply(chunk, pair));
+    this.#holdBack(pair);
+  }
+
+  #holdBack({ client, server }: Pair): void {
+    if (this.#held.has('requests')) client.pause();
+    if (this.#held.has('replies')) server.pause();
   }
 
   #pump(from: Socket, to: Socket, filter: (chunk: Buffer) => Buffer | null): void {
@@ -166,7 +184,15 @@ export class TcpProxy implements AsyncDisposable {
     });
   }
 
-  #reply(chunk: Buffer): Buffer | null {
+  #reply(chunk: Buffer, { client }: Pair): Buffer | null {
+    if (chunk.length > this.#bytesUntilCut) {
+      // The part that is through is the last that this client gets; whoever shares the network goes with it.
+      client.end(chunk.subarray(0, this.#bytesUntilCut));
+      this.#bytesUntilCut = Infinity;
+      setImmediate(() => this.cutAll());
+      return null;
+    }
+    this.#bytesUntilCut -= chunk.length;
     const through = Math.min(this.#replyBytesLeft, chunk.length);
     this.#replyBytesLeft -= through;
     this.#repliesLost += chunk.length - through;

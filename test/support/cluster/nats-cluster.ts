@@ -11,6 +11,7 @@ import { openLog } from '#src/app/embedded/log-file.ts';
 import { findNatsServer } from '#src/app/embedded/nats-server.ts';
 import { bareEnvironment } from '#src/app/embedded/run-command.ts';
 import { freePort } from '../free-port.ts';
+import { TcpProxy } from '../tcp-proxy.ts';
 import { until } from '../wait-until.ts';
 
 const SERVERS = 3;
@@ -94,15 +95,52 @@ export class ClusterServer {
   }
 }
 
+/** The way by which two servers of the cluster reach each other, whichever of them has connected to the other. */
+export class RouteLink {
+  readonly ends: readonly [ClusterServer, ClusterServer];
+  /** From the first end to the second, and back: who has connected decides which of the two a route takes. */
+  readonly #proxies: readonly [TcpProxy, TcpProxy];
+
+  constructor(ends: readonly [ClusterServer, ClusterServer], proxies: readonly [TcpProxy, TcpProxy]) {
+    this.ends = ends;
+    this.#proxies = proxies;
+  }
+
+  /** Where the first end reaches the second, and the second the first. */
+  get ports(): readonly [number, number] {
+    return [this.#proxies[0].port, this.#proxies[1].port];
+  }
+
+  cut(): void {
+    for (const proxy of this.#proxies) proxy.goAway();
+  }
+
+  /** Nothing arrives any more, of both ends or only of what the first sends; all connections stay open. */
+  hold(ways: 'both ways' | 'one way'): void {
+    const [there, back] = this.#proxies;
+    there.hold(ways === 'both ways' ? undefined : ['requests']);
+    back.hold(ways === 'both ways' ? undefined : ['replies']);
+  }
+
+  pass(): void {
+    for (const proxy of this.#proxies) proxy.pass();
+  }
+}
+
 /** Three nats-servers with JetStream as one cluster, every acknowledged write on the disks of two. */
 export class NatsCluster implements AsyncDisposable {
   readonly servers: readonly ClusterServer[];
+  /** Between each two servers one. */
+  readonly links: readonly RouteLink[];
   readonly directory: string;
+  readonly #proxies: AsyncDisposableStack;
   #connection: NatsConnection | null = null;
 
-  private constructor(directory: string, servers: readonly ClusterServer[]) {
-    this.directory = directory;
-    this.servers = servers;
+  private constructor(parts: Pick<NatsCluster, 'directory' | 'servers' | 'links'>, proxies: AsyncDisposableStack) {
+    this.directory = parts.directory;
+    this.servers = parts.servers;
+    this.links = parts.links;
+    this.#proxies = proxies;
   }
 
   static async start(): Promise<NatsCluster> {
@@ -110,10 +148,12 @@ export class NatsCluster implements AsyncDisposable {
     const routes = await Promise.all(Array.from({ length: SERVERS }, freePort));
     const ports = await Promise.all(Array.from({ length: SERVERS }, freePort));
     const servers = ports.map((port, n) => new ClusterServer(`n${n + 1}`, port, directory));
-    const cluster = new NatsCluster(directory, servers);
+    const proxies = new AsyncDisposableStack();
+    const links = await linksBetween(servers, routes, proxies);
+    const cluster = new NatsCluster({ directory, servers, links }, proxies);
     try {
       for (const [n, server] of servers.entries()) {
-        await writeFile(server.configFile, configuration(server, routes[n] ?? 0, routes));
+        await writeFile(server.configFile, configuration(server, routes[n] ?? 0, routesOf(server, links)));
       }
       await Promise.all(servers.map(async (server) => await server.start()));
       await cluster.ready();
@@ -122,6 +162,11 @@ export class NatsCluster implements AsyncDisposable {
       throw error;
     }
     return cluster;
+  }
+
+  /** The links of a server: without them it is alone. */
+  linksOf(server: ClusterServer): readonly RouteLink[] {
+    return this.links.filter(({ ends }) => ends.includes(server));
   }
 
   /** With user and password in it: all servers, or through these ports. */
@@ -196,14 +241,39 @@ export class NatsCluster implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#connection?.close();
+    for (const link of this.links) link.pass();
     await Promise.all(this.servers.map(async (server) => await server.stop()));
+    await this.#proxies.disposeAsync();
     await rm(this.directory, { recursive: true, force: true });
   }
 }
 
+async function linksBetween(
+  servers: readonly ClusterServer[],
+  routes: readonly number[],
+  proxies: AsyncDisposableStack,
+): Promise<RouteLink[]> {
+  const proxyTo = async (n: number): Promise<TcpProxy> => proxies.use(await TcpProxy.start(routes[n] ?? 0));
+  const links: RouteLink[] = [];
+  for (const [i, first] of servers.entries()) {
+    for (const [j, second] of servers.entries()) {
+      if (i < j) links.push(new RouteLink([first, second], [await proxyTo(j), await proxyTo(i)]));
+    }
+  }
+  return links;
+}
+
+/** The ports by which a server reaches the others. */
+function routesOf(server: ClusterServer, links: readonly RouteLink[]): number[] {
+  return links.filter(({ ends }) => ends.includes(server)).map(({ ends, ports }) => ports[ends[0] === server ? 0 : 1]);
+}
+
+/** No server takes connections there: what the others tell of an address of its own must not lead around its links. */
+const NOWHERE = '127.0.0.1:1';
+
 /** The addresses of the others are not told to clients: each Host reaches each server through a link of its own. */
-function configuration(server: ClusterServer, route: number, routes: readonly number[]): string {
-  const others = routes.filter((port) => port !== route).map((port) => `nats://127.0.0.1:${port}`);
+function configuration(server: ClusterServer, route: number, ports: readonly number[]): string {
+  const others = ports.map((port) => `nats://127.0.0.1:${port}`);
   return `server_name: ${server.name}
 listen: "127.0.0.1:${server.port}"
 max_payload: 8MB
@@ -216,6 +286,7 @@ cluster {
   listen: "127.0.0.1:${route}"
   routes: ${JSON.stringify(others)}
   no_advertise: true
+  advertise: "${NOWHERE}"
 }
 authorization { user: "${USER}", password: "${PASSWORD}" }
 `;
