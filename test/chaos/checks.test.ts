@@ -1,6 +1,16 @@
 import { describe, expect, test } from 'vitest';
-import { checkCommands, checkFiles, checkSession, checkSpending, compareOrder } from './checks.ts';
-import type { LoggedEvent, Sent, StoredCommand } from './checks.ts';
+import {
+  checkCommands,
+  checkFiles,
+  checkFolds,
+  checkInherited,
+  checkPaused,
+  checkProvider,
+  checkSession,
+  checkSpending,
+  compareOrder,
+} from './checks.ts';
+import type { LedgerCall, LoggedEvent, Sent, StoredCommand } from './checks.ts';
 
 /** The checker is only worth something if it sees what it is there for. */
 
@@ -106,5 +116,70 @@ describe('what calls cost', () => {
     ['counted with other tokens', [{ ...one, tokens: 2 }], [one], 1],
   ])('%s', (_what, settled, ledger, problems) => {
     expect(checkSpending(settled, ledger, lost)).toHaveLength(problems);
+  });
+});
+
+describe('calls that the provider got', () => {
+  const call = (more: Partial<LedgerCall> = {}): LedgerCall => {
+    return { callId: 'c', turnId: 't', outcome: 'completed', answer: 1, ...more };
+  };
+  const lost = call({ callId: 'd', outcome: 'lost', answer: null });
+  const got = { id: 1, turnId: 't' };
+  const another = { id: 2, turnId: 't' };
+
+  test.each([
+    ['got and answered', [got], [call()], 0],
+    ['got by a worker that died', [got, another], [call(), lost], 0],
+    ['asked for, and never sent', [got], [call(), lost], 0],
+    ['lost, and its answer reported late', [got], [call({ outcome: 'lost' })], 0],
+    ['got, and not in the ledger', [got, another], [call()], 1],
+    ['got twice for one that was lost', [got, another, { id: 3, turnId: 't' }], [call(), lost], 1],
+    ['got, and only another turn has a call to spare', [got, another], [call(), { ...lost, turnId: 'u' }], 1],
+    ['got of a message that nobody knows', [got, { id: 2, turnId: null }], [call(), lost], 1],
+    ['one answer in two calls', [got], [call(), call({ callId: 'd' })], 1],
+    ['an answer that was never given', [got], [call({ answer: 2 }), lost], 1],
+    ['an answer in another turn', [got], [call({ turnId: 'u' })], 1],
+    ['completed by nobody', [], [call({ answer: null })], 1],
+  ])('%s', (_what, received, ledger, problems) => {
+    expect(checkProvider(received, ledger)).toHaveLength(problems);
+  });
+});
+
+describe('folds', () => {
+  const fresh = new Map([['s', '{"rev":3}']]);
+  const fold = (text: string, sessionId = 's') => ({ who: 'commands-1', sessionId, fold: text });
+
+  test.each([
+    ['the same', [fold('{"rev":3}')], 0],
+    ['behind', [fold('{"rev":3}'), fold('{"rev":2}')], 1],
+    ['of a session that the log does not have', [fold('{"rev":3}', 'other')], 1],
+  ])('%s', (_what, seen, problems) => {
+    expect(checkFolds(fresh, seen)).toHaveLength(problems);
+  });
+});
+
+describe('what forks inherit', () => {
+  test.each([
+    ['all', ['a', 'b'], 0],
+    ['the beginning', ['a'], 0],
+    ['nothing', [], 0],
+    ['with a hole', ['b'], 1],
+    ['more than there is', ['a', 'b', 'c'], 1],
+  ])('%s', (_what, inherited, problems) => {
+    expect(checkInherited('f', inherited, ['a', 'b'])).toHaveLength(problems);
+  });
+});
+
+describe('turns that were paused', () => {
+  const answered = new Set(['b']);
+
+  test.each([
+    ['wait, but for the one that was answered', ['a', 'c'], 0],
+    ['one is gone', ['a'], 1],
+    ['one waits twice', ['a', 'a', 'c'], 1],
+    ['one waits although it was answered', ['a', 'b', 'c'], 1],
+    ['one waits that nobody paused', ['a', 'c', 'x'], 1],
+  ])('%s', (_what, waiting, problems) => {
+    expect(checkPaused(['a', 'b', 'c'], answered, waiting)).toHaveLength(problems);
   });
 });

@@ -225,3 +225,88 @@ export function checkSpending(
   }
   return problems;
 }
+
+/** A call as the provider got it. */
+export interface ReceivedCall {
+  /** Its number, which its answer carries as the count of its tokens. */
+  readonly id: number;
+  /** The turn whose message it is about; null: of a message that no history has. */
+  readonly turnId: string | null;
+}
+
+/** A call as the ledger has it. */
+export interface LedgerCall {
+  readonly callId: string;
+  readonly turnId: string;
+  readonly outcome: string;
+  /** The number that its answer carried; null: the ledger knows of no answer. */
+  readonly answer: number | null;
+}
+
+/**
+ * Every call that the provider got is one of the ledger, each its own: by the answer where the ledger has it, else by a
+ * call of the same turn without one, whose worker died or whose connection broke. And every answer that the ledger has
+ * was given.
+ */
+export function checkProvider(received: readonly ReceivedCall[], ledger: readonly LedgerCall[]): readonly string[] {
+  const problems: string[] = [];
+  const open = new Map(received.map(({ id, turnId }) => [id, turnId]));
+  const unanswered = new Map<string | null, number>();
+  for (const { callId, turnId, outcome, answer } of ledger) {
+    if (answer === null) {
+      if (outcome === 'completed') problems.push(`call ${callId} is completed and has nobody's answer`);
+      unanswered.set(turnId, (unanswered.get(turnId) ?? 0) + 1);
+      continue;
+    }
+    const of = open.get(answer);
+    if (of === undefined) problems.push(`call ${callId} has answer ${answer}, which was not given, or to another call`);
+    else if (of !== turnId) problems.push(`call ${callId} of turn ${turnId} has answer ${answer} to turn ${of}`);
+    open.delete(answer);
+  }
+  for (const [id, turnId] of open) {
+    const left = unanswered.get(turnId) ?? 0;
+    if (turnId !== null && left > 0) unanswered.set(turnId, left - 1);
+    else problems.push(`the provider got call ${id} of turn ${turnId}, for which no call of the ledger stands`);
+  }
+  return problems;
+}
+
+/** What someone has folded of a session, as text that is the same for the same fold. */
+export interface SeenFold {
+  readonly who: string;
+  readonly sessionId: string;
+  readonly fold: string;
+}
+
+/** Nobody's fold differs from the one that is made of the log right now. */
+export function checkFolds(fresh: ReadonlyMap<string, string>, seen: readonly SeenFold[]): readonly string[] {
+  return seen.flatMap(({ who, sessionId, fold }) => {
+    const truth = fresh.get(sessionId);
+    return truth === fold ? [] : [`${who} has ${sessionId} as ${fold}, the log makes it ${truth}`];
+  });
+}
+
+/** What a fork inherits is the beginning of what its parent's readers see. */
+export function checkInherited(id: string, inherited: readonly string[], parent: readonly string[]): readonly string[] {
+  const begins = inherited.every((eventId, n) => parent[n] === eventId);
+  return begins ? [] : [`${id} inherits ${inherited.length} events that are not the first of its parent`];
+}
+
+/** Turns that were paused are paused still, but for those that were answered, which have ended. */
+export function checkPaused(
+  made: readonly string[],
+  answered: ReadonlySet<string>,
+  waiting: readonly string[],
+): readonly string[] {
+  const problems: string[] = [];
+  const there = new Set(waiting);
+  if (there.size < waiting.length) problems.push(`${waiting.length - there.size} paused turns wait twice`);
+  const gone = made.filter((id) => !answered.has(id) && !there.has(id));
+  const back = made.filter((id) => answered.has(id) && there.has(id));
+  if (gone.length > 0) problems.push(`${gone.length} paused turns do not wait any more, as that of ${gone[0]}`);
+  if (back.length > 0) problems.push(`${back.length} turns wait although they were answered, as that of ${back[0]}`);
+  const known = new Set(made);
+  const strange = waiting.filter((id) => !known.has(id));
+  if (strange.length > 0) problems.push(`${strange.length} turns wait that nobody paused, as that of ${strange[0]}`);
+  return problems;
+}

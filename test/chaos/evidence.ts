@@ -1,16 +1,14 @@
-import { readFile } from 'node:fs/promises';
 import { budgetsRef } from '#src/commands/tenant/budgets.ts';
-import { openLog } from '#src/app/log.ts';
-import { Metrics } from '#src/app/metrics/metrics.ts';
 import { isCanonical } from '#src/domain/session/canonical.ts';
 import type { SessionEvent } from '#src/domain/session/events.ts';
-import { sealingKey } from '#src/lib/sealed-box.ts';
-import { createLogger } from '#src/lib/logger.ts';
 import type { StoredCommit } from '#src/streams/commit.ts';
 import type { EventStore } from '#src/streams/event-store.ts';
 import type { AggregateRef } from '#src/streams/subjects.ts';
 import type { Cluster } from '../support/cluster/cluster.ts';
+import { openCheckerLog } from './checker-log.ts';
 import type { Counted, LoggedEvent } from './checks.ts';
+import { freshFolds } from './folds.ts';
+import type { FreshFolds } from './folds.ts';
 
 /** What the log itself has to say after a run, read by the checker's own connection. */
 
@@ -20,22 +18,20 @@ export interface LoggedSession {
   readonly events: readonly LoggedEvent[];
   /** Ids of the events that readers see, in the order of the log. */
   readonly canonical: readonly string[];
+  /** Of a fork that inherits something; else null. */
+  readonly parent: string | null;
 }
 
 export interface Evidence {
   readonly sessions: ReadonlyMap<string, LoggedSession>;
   /** What the tenant's budgets have counted, in that order. */
   readonly settled: readonly Counted[];
+  readonly folds: FreshFolds;
 }
 
 /** The log of these sessions, each in its own order, and of the budgets. A fork has what is its own, not what it inherits. */
 export async function readLog(cluster: Cluster, tenant: string, sessionIds: readonly string[]): Promise<Evidence> {
-  const env = cluster.environment();
-  const hostKey = sealingKey(Buffer.from(await readFile(env['AGENT_HOST_KEK_FILE'] ?? '', 'utf8'), 'base64'));
-  const log = await openLog({
-    ...{ url: env['NATS_URL'] ?? '', name: 'checker', shards: 1, replicas: 3 },
-    ...{ hostKey, metrics: new Metrics(), logger: await createLogger({ level: 'silent', pretty: false }) },
-  });
+  const log = await openCheckerLog(cluster);
   try {
     const sessions = new Map<string, LoggedSession>();
     for (const id of sessionIds) {
@@ -48,7 +44,7 @@ export async function readLog(cluster: Cluster, tenant: string, sessionIds: read
       .map(({ data }) => {
         return { callId: String(data['callId']), tokens: Number(data['tokens']) };
       });
-    return { sessions, settled };
+    return { sessions, settled, folds: await freshFolds(log, tenant, sessionIds) };
   } finally {
     await log.close();
   }
@@ -69,5 +65,11 @@ function sessionOf(events: Awaited<ReturnType<typeof readEvents>>): LoggedSessio
   return {
     events: events.map(({ type, data }) => ({ type, data: data as LoggedEvent['data'], isCanonical: isSeen(type) })),
     canonical: events.filter(({ type }) => isSeen(type)).map(({ id }) => id),
+    parent: parentOf(events[0]?.data),
   };
+}
+
+function parentOf(created: Readonly<Record<string, unknown>> | undefined): string | null {
+  const origin = created?.['origin'] as { ancestry: readonly { sessionId: string }[] } | undefined;
+  return origin?.ancestry.at(-1)?.sessionId ?? null;
 }

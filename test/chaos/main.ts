@@ -8,7 +8,7 @@ import { runChaos } from './run.ts';
  * when anything is wrong.
  */
 const { values } = parseArgs({
-  options: { minutes: { type: 'string', default: '20' }, seed: { type: 'string' } },
+  options: { minutes: { type: 'string', default: '20' }, seed: { type: 'string' }, faults: { type: 'string' } },
 });
 const minutes = Number(values.minutes);
 if (!(minutes > 0)) throw new Error('--minutes needs a number above 0');
@@ -18,6 +18,6 @@ const begun = performance.now();
 const report = (line: string): void => {
   process.stdout.write(`${((performance.now() - begun) / 1000).toFixed(1).padStart(7)} s  ${line}\n`);
 };
-const verdict = await runChaos({ random, forMs: minutes * 60_000, report });
+const verdict = await runChaos({ random, forMs: minutes * 60_000, only: values.faults, report });
 process.stdout.write(`\n${reportOf(verdict, { seed: random.seed, minutes })}\n`);
 process.exitCode = verdict.problems.length === 0 ? 0 : 1;

@@ -6,10 +6,12 @@ import type { Random } from '../support/random.ts';
 import { emptyRecord, Sender } from './sender.ts';
 import type { RunRecord } from './sender.ts';
 import { injectFaults } from './faults.ts';
+import { pauseTurns } from './paused.ts';
 import { people, resolveUncertain } from './people.ts';
+import { Provider } from './provider.ts';
 import { PageReader, StreamReader } from './readers.ts';
 import { Supervisor } from './supervisor.ts';
-import { talk } from './talk.ts';
+import { floodOne, talk } from './talk.ts';
 import { verdictOf } from './verdict.ts';
 import type { Verdict } from './verdict.ts';
 import { makeWorld } from './world.ts';
@@ -20,12 +22,18 @@ export interface ChaosOptions {
   /** Of faults under load; set-up, healing and checking come on top. */
   readonly forMs: number;
   readonly report: (line: string) => void;
+  /** Only faults whose name has this in it; default: all. */
+  readonly only?: string | undefined;
 }
 
 const SESSIONS = 12;
 const TALKERS = 8;
 const EXECUTORS = 3;
 const FORKS_MAX = 8;
+/** Commands at once. */
+const FLOOD = { min: 100, max: 300 };
+/** The long form has all of them, a shorter one its part. */
+const PAUSED_TURNS = { most: 50_000, inMs: 20 * 60_000 };
 const FAULT_EVERY_MS = { min: 1_500, max: 4_000 };
 const SETTLE_MS = 120_000;
 const LOOK_MS = 300;
@@ -40,10 +48,13 @@ const ENV = {
 
 /** A run from the start of an installation to the verdict on it. */
 export async function runChaos(options: ChaosOptions): Promise<Verdict> {
-  const { random, forMs, report } = options;
-  await using cluster = await Cluster.start({ env: ENV });
-  const world = await makeWorld(cluster, SESSIONS);
-  report(`An installation of ${cluster.nodes.length} Hosts, 3 NATS servers and Postgres runs.`);
+  const { random, forMs, report, only } = options;
+  await using provider = await Provider.start(random);
+  await using cluster = await Cluster.start({ env: ENV, objects: 's3' });
+  const world = await makeWorld(cluster, SESSIONS, provider);
+  report(`An installation of ${cluster.nodes.length} Hosts, 3 NATS servers, Postgres and S3 runs.`);
+  const paused = await pauseTurns(cluster, pausedCount(forMs));
+  report(`${paused.sessions.length} turns are paused.`);
   const load = await startLoad(world, random);
   const supervisor = new Supervisor(cluster);
   const supervising = new AbortController();
@@ -53,14 +64,19 @@ export async function runChaos(options: ChaosOptions): Promise<Verdict> {
     faults.set(name, (faults.get(name) ?? 0) + 1);
     report(name);
   };
-  await injectFaults({ cluster, supervisor, random, forMs, everyMs: FAULT_EVERY_MS, onFault });
+  const { flood } = load;
+  await injectFaults({ cluster, supervisor, random, flood, only, forMs, everyMs: FAULT_EVERY_MS, onFault });
   supervising.abort();
   await supervised;
   await cluster.heal();
   report('Everything is mended; what is open is brought to its end.');
   const rest = await load.settle(report);
   report('The checker reads what is there.');
-  return await verdictOf({ cluster, world, faults, exits: supervisor.exits, ...rest });
+  return await verdictOf({ cluster, world, paused, random, faults, exits: supervisor.exits, ...rest });
+}
+
+function pausedCount(forMs: number): number {
+  return Math.max(1, Math.round(PAUSED_TURNS.most * Math.min(1, forMs / PAUSED_TURNS.inMs)));
 }
 
 /** What a run leaves behind to be judged. */
@@ -74,6 +90,7 @@ export interface Rest {
 }
 
 interface Load {
+  readonly flood: () => Promise<void>;
   /** Ends the load, brings every turn to its end and lets the readers read all of it. */
   readonly settle: (report: ChaosOptions['report']) => Promise<Rest>;
 }
@@ -113,6 +130,13 @@ async function startLoad({ tenant, sessions, executorToken }: World, random: Ran
   const talkers = { sender, sessions, forksMax: FORKS_MAX, onFork, random, stop: stops.talking.signal };
   const talking = Array.from({ length: TALKERS }, async () => await talk(talkers));
   return {
+    flood: async () => {
+      const session = sessions[random.int(0, sessions.length - 1)] ?? '';
+      const commands = Array.from({ length: random.int(FLOOD.min, FLOOD.max) }, async () => {
+        await floodOne(sender, session, random);
+      });
+      await Promise.all(commands);
+    },
     settle: async (report) => {
       stops.talking.abort();
       const late = setTimeout(() => sendingEnds.abort(), SETTLE_MS);

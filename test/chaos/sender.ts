@@ -8,6 +8,8 @@ import type { Outcome, Sent, SentFile } from './checks.ts';
 export interface RunRecord {
   /** Messages, answers and cancels, each with what became of it. */
   readonly sent: Sent[];
+  /** The request of each of them, by its id. */
+  readonly requests: Map<string, RawRequest>;
   readonly files: SentFile[];
   /** Requests that were sent again because nobody knew what had become of them. */
   retries: number;
@@ -16,7 +18,7 @@ export interface RunRecord {
 }
 
 export function emptyRecord(): RunRecord {
-  return { sent: [], files: [], retries: 0, broken: [] };
+  return { sent: [], requests: new Map(), files: [], retries: 0, broken: [] };
 }
 
 const TRY_MS = 8_000;
@@ -57,6 +59,7 @@ export class Sender {
     const ids = { requestId: `rq-${randomUUID()}`, idempotencyKey: randomUUID() };
     const path = `/v1/sessions/${encodeURIComponent(sessionId)}/commands`;
     const command = { sessionId, ...ids, raw: { method: 'POST', path, body: { ...ids, ...members } }, unansweredAt: 0 };
+    this.#record.requests.set(ids.requestId, command.raw);
     const heard = await Promise.all(Array.from({ length: copies }, async () => await this.#settled(command)));
     const outcome = this.#agreed(ids.requestId, heard);
     if (outcome.kind === 'refused' && command.unansweredAt > 0) this.#doubted.push(command);
@@ -69,17 +72,21 @@ export class Sender {
    * sent until it is accepted, or refused when nothing can be on its way any more.
    */
   async settleDoubts(): Promise<void> {
-    for (const command of this.#doubted.splice(0)) {
-      for (;;) {
-        const outcome = await this.#settled(command);
-        if (outcome.kind === 'refused' && performance.now() - command.unansweredAt < ON_ITS_WAY_MS) {
-          await this.#again();
-          continue;
-        }
-        const { sessionId, requestId } = command;
-        this.#record.sent.push({ sessionId, requestId, outcome });
-        break;
+    await Promise.all(this.#doubted.splice(0).map(async (command) => await this.#settleDoubt(command)));
+  }
+
+  async #settleDoubt(command: Command): Promise<void> {
+    // Nothing is gained by asking again before.
+    await delay(Math.max(0, command.unansweredAt + ON_ITS_WAY_MS - performance.now()), this.#end);
+    for (;;) {
+      const outcome = await this.#settled(command);
+      if (outcome.kind === 'refused' && performance.now() - command.unansweredAt < ON_ITS_WAY_MS) {
+        await this.#again();
+        continue;
       }
+      const { sessionId, requestId } = command;
+      this.#record.sent.push({ sessionId, requestId, outcome });
+      return;
     }
   }
 

@@ -1,7 +1,9 @@
 import { randomUUID } from 'node:crypto';
 import { delay } from '#src/lib/backoff.ts';
 import type { Random } from '../support/random.ts';
+import { remoteMessage } from './provider.ts';
 import type { Sender } from './sender.ts';
+import { isRemote } from './world.ts';
 
 const FILE_BYTES = 20_000;
 /** Few are queued: a queue of many turns takes long to come to its end. */
@@ -22,10 +24,10 @@ export async function talk(options: TalkOptions): Promise<void> {
   while (!stop.aborted) {
     const session = sessions[random.int(0, sessions.length - 1)] ?? '';
     const dice = random.int(1, 100);
-    if (dice <= 70) await sender.command(session, message(random), dice <= 10 ? 2 : 1);
+    if (dice <= 70) await sender.command(session, messageTo(session, random), dice <= 10 ? 2 : 1);
     else if (dice <= 78) await sender.command(session, { type: 'cancel', reason: 'enough' });
     else if (dice <= 90) await sender.upload(session, random.int(0, FILE_BYTES));
-    else if (dice <= 93) await fork(options, session);
+    else if (dice <= 93 && !isRemote(session)) await fork(options, session);
     await delay(random.int(20, 250), stop);
   }
 }
@@ -35,6 +37,18 @@ async function fork({ sender, sessions, forksMax, onFork, stop }: TalkOptions, p
   if (forks >= forksMax || stop.aborted) return;
   const id = `fork/${randomUUID()}`;
   if (await sender.fork(parent, id)) onFork(id);
+}
+
+/** One command of a flood: mostly messages, of which all but one at a time are refused. */
+export async function floodOne(sender: Sender, session: string, random: Random): Promise<void> {
+  if (random.int(0, 9) === 0) await sender.command(session, { type: 'cancel', reason: 'enough' });
+  else await sender.command(session, { ...messageTo(session, random), whenBusy: 'refuse' });
+}
+
+function messageTo(session: string, random: Random): object {
+  if (!isRemote(session)) return message(random);
+  const content = remoteMessage(randomUUID(), random.int(0, 3));
+  return { type: 'message', content, whenBusy: BUSY[random.int(0, BUSY.length - 1)] };
 }
 
 function message(random: Random): object {

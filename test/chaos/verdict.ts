@@ -2,15 +2,29 @@ import { agentHost } from '../support/agent-host.ts';
 import { ArtifactClient } from '../support/artifacts.ts';
 import type { EventRecord, TenantClient } from '../support/client.ts';
 import type { Cluster } from '../support/cluster/cluster.ts';
+import type { Random } from '../support/random.ts';
 import { until } from '../support/wait-until.ts';
 import { artifactList } from '#src/http/wire/artifacts.ts';
 import { budgetList } from '#src/http/wire/budgets.ts';
-import { checkCommands, checkFiles, checkSession, checkSpending, compareOrder } from './checks.ts';
-import type { CommandCheck, Counted, StoredCommand, StoredFile } from './checks.ts';
+import {
+  checkCommands,
+  checkFiles,
+  checkInherited,
+  checkProvider,
+  checkSession,
+  checkSpending,
+  compareOrder,
+} from './checks.ts';
+import type { CommandCheck, Counted, LedgerCall, StoredCommand, StoredFile } from './checks.ts';
 import { readLog } from './evidence.ts';
 import type { Evidence, LoggedSession } from './evidence.ts';
+import { checkNodeFolds, checkReceipts } from './folds.ts';
+import { checkPausedTurns } from './paused.ts';
+import type { PausedTurns } from './paused.ts';
+import { messageIn } from './provider.ts';
 import { StreamReader } from './readers.ts';
 import type { Rest } from './run.ts';
+import { isRemote } from './world.ts';
 import type { World } from './world.ts';
 
 /** What a run has shown. It is good when there are no problems; `lost`, `doubled` and `reordered` count them by kind. */
@@ -26,6 +40,8 @@ export interface Verdict {
 interface Run extends Rest {
   readonly cluster: Cluster;
   readonly world: World;
+  readonly paused: PausedTurns;
+  readonly random: Random;
   readonly faults: ReadonlyMap<string, number>;
   /** Hosts that ended although nobody ended them. */
   readonly exits: readonly string[];
@@ -37,6 +53,9 @@ const FILES_PAGE = 50;
 export async function verdictOf(run: Run): Promise<Verdict> {
   const { cluster, world, record, readers, restless, exits, faults } = run;
   const { tenant } = world;
+  // Before the log is read: what they do to it has to be seen there.
+  const known = await checkReceipts(cluster, tenant, record);
+  const paused = await checkPausedTurns(run.paused, run.random);
   const evidence = await readLog(cluster, tenant.tenantId, world.sessions);
   const logged = evidence.sessions;
   const commands = checkCommands(record.sent, storedCommands(logged, run.pages));
@@ -50,7 +69,12 @@ export async function verdictOf(run: Run): Promise<Verdict> {
     ...files.problems,
     ...readings.problems,
     ...[...logged].flatMap(([id, { events }]) => checkSession(id, events)),
+    ...known,
+    ...paused,
+    ...evidence.folds.problems,
+    ...(await checkNodeFolds(cluster, tenant, evidence.folds)),
     ...(await checkLedger(tenant, evidence)),
+    ...(await checkCalls(run)),
     ...(await audited(cluster)),
   ];
   const accepted = record.sent.filter(({ outcome }) => outcome.kind === 'accepted').length;
@@ -65,6 +89,8 @@ export async function verdictOf(run: Run): Promise<Verdict> {
     'events that readers see': sum([...run.pages.values()], ({ length }) => length),
     'SSE readers': readers.filter(({ kind }) => kind === 'stream').length,
     'SSE reconnects': sum(readers, (reader) => (reader instanceof StreamReader ? reader.reconnects : 0)),
+    'calls to the provider': world.provider.calls.length,
+    'paused turns': run.paused.sessions.length,
     'page readers': readers.filter(({ kind }) => kind === 'pages').length,
   };
   return {
@@ -103,14 +129,13 @@ function checkReaders({ readers, pages }: Run, logged: ReadonlyMap<string, Logge
     problems.push(`${what}: ${lost} lost, ${doubled} doubled, ${reordered} reordered, ${invented} that nobody wrote`);
   };
   for (const [sessionId, items] of pages) {
-    const own = new Set(logged.get(sessionId)?.canonical);
+    const { canonical = [], parent = null } = logged.get(sessionId) ?? {};
+    const own = new Set(canonical);
     // What a fork inherits lies in the logs of its ancestors, and comes before everything of its own.
-    const inherited = items.slice(
-      0,
-      items.findIndex(({ eventId }) => own.has(eventId)),
-    );
-    const truth = [...inherited.map(({ eventId }) => eventId), ...own];
-    compare(`the history of ${sessionId}`, truth, ids(items));
+    const begins = items.findIndex(({ eventId }) => own.has(eventId));
+    const inherited = ids(begins < 0 ? items : items.slice(0, begins));
+    compare(`the history of ${sessionId}`, [...inherited, ...canonical], ids(items));
+    problems.push(...checkInherited(sessionId, inherited, parent === null ? [] : ids(pages.get(parent) ?? [])));
   }
   for (const { kind, sessionId, records } of readers) {
     const items = pages.get(sessionId) ?? [];
@@ -179,6 +204,23 @@ async function checkLedger(tenant: TenantClient, { sessions, settled }: Evidence
   const counted = sum(settled, ({ tokens }) => tokens);
   if (spent !== counted) problems.push(`the budget shows ${spent} tokens, and has counted ${counted}`);
   return [...problems, ...checkSpending(settled, ledger, lost)];
+}
+
+/** The provider's count against the ledger of the sessions that it answers. */
+async function checkCalls({ world, pages }: Run): Promise<readonly string[]> {
+  const turns = new Map<string, string | null>();
+  const ledger: LedgerCall[] = [];
+  for (const sessionId of world.sessions.filter(isRemote)) {
+    for (const { type, turnId, payload } of pages.get(sessionId) ?? []) {
+      const message = type === 'command.message' ? messageIn(Reflect.get(Object(payload), 'content')) : null;
+      if (message !== null) turns.set(message, turnId);
+    }
+    for (const { id: callId, turnId, outcome, usage } of await world.tenant.allCalls(sessionId)) {
+      ledger.push({ callId, turnId, outcome, answer: usage.tokensReported ? usage.outputTokens : null });
+    }
+  }
+  const received = world.provider.calls.map(({ id, message }) => ({ id, turnId: turns.get(message) ?? null }));
+  return checkProvider(received, ledger);
 }
 
 async function audited(cluster: Cluster): Promise<string[]> {

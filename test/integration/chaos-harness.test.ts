@@ -33,8 +33,14 @@ test('a NATS server without its links cannot store, the others can, and it is ba
   await manager.streams.add({ name: 'T', subjects: ['t.>'], num_replicas: 3 });
   await connection.close();
   for (const how of ['cut', 'both ways', 'one way'] as const) {
-    for (const link of cluster.linksOf(first)) if (how === 'cut') link.cut(); else link.hold(how);
-    await until(`${how}: the server that is alone stores nothing`, async () => !(await publishes(cluster, first)), 30_000);
+    for (const link of cluster.linksOf(first))
+      if (how === 'cut') link.cut();
+      else link.hold(how);
+    await until(
+      `${how}: the server that is alone stores nothing`,
+      async () => !(await publishes(cluster, first)),
+      30_000,
+    );
     await until(`${how}: the others store`, async () => await publishes(cluster, second), 30_000);
     for (const link of cluster.links) link.pass();
     await until(`${how}: it is back`, async () => await publishes(cluster, first), 60_000);

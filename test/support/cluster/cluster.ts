@@ -5,6 +5,7 @@ import type { Role } from '#src/app/config.ts';
 import { freePort } from '../free-port.ts';
 import { isRunning, startHost } from '../host.ts';
 import type { Host } from '../host.ts';
+import { TestS3 } from '../s3.ts';
 import { TcpProxy } from '../tcp-proxy.ts';
 import { Balancer } from './balancer.ts';
 import { NatsCluster } from './nats-cluster.ts';
@@ -18,6 +19,8 @@ export interface ClusterOptions {
   readonly nodes?: Readonly<Partial<Record<Role, number>>>;
   /** Over the environment of every Host. */
   readonly env?: Readonly<Record<string, string>>;
+  /** Default: a directory. An S3 server can be away or slow; it has a link. */
+  readonly objects?: 'directory' | 's3';
 }
 
 /** What a Host reaches the servers through, each connection of its own: it can be slow, cut or silent. */
@@ -37,26 +40,29 @@ export interface ClusterNode {
 
 /**
  * An installation as it is run in earnest, out of real processes on loopback: three nats-servers, Postgres, a directory
- * of objects that all nodes share, Hosts of one role each and a load balancer before them.
+ * of objects that all nodes share or an S3 server, Hosts of one role each and a load balancer before them.
  */
 export class Cluster implements AsyncDisposable {
   readonly nats: NatsCluster;
   readonly postgres: ClusterPostgres;
   readonly nodes: readonly ClusterNode[];
   readonly balancer: Balancer;
+  /** By which all Hosts reach the S3 server; null: objects lie in a directory. */
+  readonly objects: TcpProxy | null;
   readonly adminKey: string;
   /** Of a program beside the Hosts, as `agent-host audit`: the servers themselves, not through links. */
   readonly environment: () => Record<string, string>;
   readonly #disposables: AsyncDisposableStack;
 
   private constructor(
-    parts: Pick<Cluster, 'nats' | 'postgres' | 'nodes' | 'balancer' | 'adminKey' | 'environment'>,
+    parts: Pick<Cluster, 'nats' | 'postgres' | 'nodes' | 'balancer' | 'objects' | 'adminKey' | 'environment'>,
     disposables: AsyncDisposableStack,
   ) {
     this.nats = parts.nats;
     this.postgres = parts.postgres;
     this.nodes = parts.nodes;
     this.balancer = parts.balancer;
+    this.objects = parts.objects;
     this.adminKey = parts.adminKey;
     this.environment = parts.environment;
     this.#disposables = disposables;
@@ -69,8 +75,17 @@ export class Cluster implements AsyncDisposable {
       ClusterPostgres.start().then((started) => disposables.use(started)),
     ]);
     const adminKey = randomBytes(24).toString('hex');
-    const shared = await sharedEnvironment(nats.directory, adminKey);
-    const env = { ...shared, AGENT_HOST_LOG_REPLICAS: '3', ...options.env };
+    const s3 = options.objects === 's3' ? disposables.use(await TestS3.start()) : null;
+    const objects = s3 === null ? null : disposables.use(await TcpProxy.start(s3.port));
+    const own = await sharedEnvironment(nats.directory, adminKey);
+    const { AGENT_HOST_OBJECTS_DIR: _directory, ...withoutDirectory } = own;
+    const shared = s3 === null ? own : { ...withoutDirectory, ...s3.environment() };
+    const env = {
+      ...shared,
+      ...(objects === null ? {} : s3?.environment(objects.port)),
+      AGENT_HOST_LOG_REPLICAS: '3',
+      ...options.env,
+    };
     const starting = Object.entries({ commands: 2, reads: 2, projector: 2, engine: 2, ...options.nodes }).flatMap(
       ([role, count]) => Array.from({ length: count }, (_, n) => ({ role: role as Role, name: `${role}-${n + 1}` })),
     );
@@ -89,7 +104,7 @@ export class Cluster implements AsyncDisposable {
       NATS_URL: nats.urlThrough(),
       DATABASE_URL: postgres.urlThrough(),
     });
-    return new Cluster({ nats, postgres, nodes, balancer, adminKey, environment }, disposables.move());
+    return new Cluster({ nats, postgres, nodes, balancer, objects, adminKey, environment }, disposables.move());
   }
 
   /** Where clients send everything: the balancer. */
@@ -107,6 +122,8 @@ export class Cluster implements AsyncDisposable {
       for (const link of [...links.nats, links.postgres]) link.pass();
       host.resume();
     }
+    this.objects?.pass();
+    for (const link of this.nats.links) link.pass();
     for (const server of this.nats.servers) server.resume();
     await Promise.all(
       this.nats.servers.filter(({ isRunning: runs }) => !runs).map(async (server) => await server.start()),
@@ -122,7 +139,7 @@ export class Cluster implements AsyncDisposable {
 }
 
 /** What all Hosts of the installation have in common. */
-async function sharedEnvironment(directory: string, adminKey: string): Promise<Record<string, string>> {
+async function sharedEnvironment(directory: string, adminKey: string) {
   const kekFile = join(directory, 'kek');
   const objects = join(directory, 'objects');
   await mkdir(objects, { recursive: true });

@@ -1,0 +1,105 @@
+import type { LogParts } from '#src/app/log.ts';
+import type { AggregateType } from '#src/commands/aggregate.ts';
+import { budgetType, sessionType } from '#src/commands/aggregate.ts';
+import { Repository } from '#src/commands/repository.ts';
+import { budgetsRef } from '#src/commands/tenant/budgets.ts';
+import type { DomainEvent } from '#src/domain/kernel/decision.ts';
+import { session as sessionSchema } from '#src/http/wire/schemas.ts';
+import { shownState } from '#src/http/wire/session.ts';
+import { canonicalJson } from '#src/lib/canonical-json.ts';
+import type { AggregateRef } from '#src/streams/subjects.ts';
+import type { TenantClient } from '../support/client.ts';
+import type { Cluster } from '../support/cluster/cluster.ts';
+import { checkFolds } from './checks.ts';
+import type { SeenFold } from './checks.ts';
+import type { RunRecord } from './sender.ts';
+
+/** What nodes have folded and kept, against a fold of the log as it is. */
+
+const CACHE_BYTES = 1_000_000;
+/** Commands of each session that are sent to each node once more. */
+const REPEATED = 40;
+
+export interface FreshFolds {
+  /** Each session as it is shown, in one form of text. */
+  readonly shown: ReadonlyMap<string, string>;
+  readonly agents: ReadonlyMap<string, string>;
+  /** Snapshots that differ from what they are to stand for. */
+  readonly problems: readonly string[];
+}
+
+/** Folds every session and the budgets from the first commit on, and from what nodes have put by. */
+export async function freshFolds(log: LogParts, tenant: string, ids: readonly string[]): Promise<FreshFolds> {
+  const problems: string[] = [];
+  const shown = new Map<string, string>();
+  const agents = new Map<string, string>();
+  for (const id of ids) {
+    const ref = { tenant, kind: 'session', id } as const;
+    const { state, differs } = await bothFolds(log, sessionType, ref);
+    if (differs !== null) problems.push(`the snapshot of ${id}: ${differs}`);
+    if (state.status !== 'open') continue;
+    agents.set(id, state.agentId);
+    shown.set(id, textOf(JSON.parse(JSON.stringify(shownState(ref, log.store.shardOf(ref), state)))));
+  }
+  const budgets = await bothFolds(log, budgetType, budgetsRef(tenant));
+  if (budgets.differs !== null) problems.push(`the snapshot of the budgets: ${budgets.differs}`);
+  return { shown, agents, problems };
+}
+
+async function bothFolds<S, E extends DomainEvent>(log: LogParts, type: AggregateType<S, E>, ref: AggregateRef) {
+  const { store, folds: snapshots } = log;
+  const fresh = await new Repository({ type, store, cacheBytes: CACHE_BYTES }).load(ref);
+  const kept = await new Repository({ type, store, snapshots, cacheBytes: CACHE_BYTES }).load(ref);
+  const [truth, other] = [fresh, kept].map(({ state, position, rev, hash }) => {
+    return canonicalJson(JSON.parse(JSON.stringify({ state, position, rev, hash })));
+  });
+  return { state: fresh.state, differs: truth === other ? null : `it makes ${other}, the log makes ${truth}` };
+}
+
+function textOf(session: unknown): string {
+  return canonicalJson(sessionSchema.parse(session));
+}
+
+/** What each node that folds or reads says of each session: a session that is opened once more is answered from the fold. */
+export async function checkNodeFolds(
+  cluster: Cluster,
+  tenant: TenantClient,
+  { shown, agents }: FreshFolds,
+): Promise<readonly string[]> {
+  const problems: string[] = [];
+  const seen: SeenFold[] = [];
+  for (const { name, role, url } of cluster.nodes) {
+    if (role !== 'commands' && role !== 'reads') continue;
+    for (const sessionId of shown.keys()) {
+      const path = `/v1/sessions/${encodeURIComponent(sessionId)}`;
+      const again = { method: 'PUT', path, body: { agentId: agents.get(sessionId) } };
+      const answer = await tenant.at({ url }).request(role === 'commands' ? again : { path });
+      if (answer.status === 200) seen.push({ who: name, sessionId, fold: textOf(answer.json) });
+      else problems.push(`${name} does not show ${sessionId}: ${answer.status} ${answer.text}`);
+    }
+  }
+  return [...problems, ...checkFolds(shown, seen)];
+}
+
+/** The newest accepted commands of each session once more, at every node that takes commands: they are known there. */
+export async function checkReceipts(
+  cluster: Cluster,
+  tenant: TenantClient,
+  record: RunRecord,
+): Promise<readonly string[]> {
+  const problems: string[] = [];
+  for (const sent of Map.groupBy(record.sent, ({ sessionId }) => sessionId).values()) {
+    const accepted = sent.filter(({ outcome }) => outcome.kind === 'accepted').slice(-REPEATED);
+    for (const { name, url } of cluster.of('commands')) {
+      for (const { sessionId, requestId, outcome } of accepted) {
+        const raw = record.requests.get(requestId);
+        if (raw === undefined || outcome.kind !== 'accepted') continue;
+        const answer = await tenant.at({ url }).request(raw);
+        const { turnId, cursor } = Object(answer.json) as { turnId?: unknown; cursor?: unknown };
+        if (answer.status === 202 && turnId === outcome.turnId && cursor === outcome.cursor) continue;
+        problems.push(`${name} does not know ${sessionId} ${requestId} any more: ${answer.status} ${answer.text}`);
+      }
+    }
+  }
+  return problems;
+}
