@@ -87,18 +87,19 @@ export async function checkReceipts(
   tenant: TenantClient,
   record: RunRecord,
 ): Promise<readonly string[]> {
+  const bySession = Map.groupBy(record.sent, ({ sessionId }) => sessionId);
+  const newest = [...bySession.values()].flatMap((sent) =>
+    sent.filter(({ outcome }) => outcome.kind === 'accepted').slice(-REPEATED),
+  );
   const problems: string[] = [];
-  for (const sent of Map.groupBy(record.sent, ({ sessionId }) => sessionId).values()) {
-    const accepted = sent.filter(({ outcome }) => outcome.kind === 'accepted').slice(-REPEATED);
-    for (const { name, url } of cluster.of('commands')) {
-      for (const { sessionId, requestId, outcome } of accepted) {
-        const raw = record.requests.get(requestId);
-        if (raw === undefined || outcome.kind !== 'accepted') continue;
-        const answer = await tenant.at({ url }).request(raw);
-        const { turnId, cursor } = Object(answer.json) as { turnId?: unknown; cursor?: unknown };
-        if (answer.status === 202 && turnId === outcome.turnId && cursor === outcome.cursor) continue;
-        problems.push(`${name} does not know ${sessionId} ${requestId} any more: ${answer.status} ${answer.text}`);
-      }
+  for (const { name, url } of cluster.of('commands')) {
+    for (const { sessionId, requestId, outcome } of newest) {
+      const raw = record.requests.get(requestId) ?? { path: sessionId };
+      const answer = await tenant.at({ url }).request(raw);
+      const { turnId, cursor } = Object(answer.json) as { turnId?: unknown; cursor?: unknown };
+      const isKnown = outcome.kind === 'accepted' && turnId === outcome.turnId && cursor === outcome.cursor;
+      if (answer.status === 202 && isKnown) continue;
+      problems.push(`${name} does not know ${sessionId} ${requestId} any more: ${answer.status} ${answer.text}`);
     }
   }
   return problems;

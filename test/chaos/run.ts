@@ -10,7 +10,7 @@ import { pauseTurns } from './paused.ts';
 import { people, resolveUncertain } from './people.ts';
 import { Provider } from './provider.ts';
 import { PageReader, StreamReader } from './readers.ts';
-import { Supervisor } from './supervisor.ts';
+import { startAgain, Supervisor } from './supervisor.ts';
 import { floodOne, talk } from './talk.ts';
 import { verdictOf } from './verdict.ts';
 import type { Verdict } from './verdict.ts';
@@ -51,9 +51,9 @@ export async function runChaos(options: ChaosOptions): Promise<Verdict> {
   const { random, forMs, report, only } = options;
   await using provider = await Provider.start(random);
   await using cluster = await Cluster.start({ env: ENV, objects: 's3' });
-  const world = await makeWorld(cluster, SESSIONS, provider);
+  const world = await again(async () => await makeWorld(cluster, SESSIONS, provider));
   report(`An installation of ${cluster.nodes.length} Hosts, 3 NATS servers, Postgres and S3 runs.`);
-  const paused = await pauseTurns(cluster, pausedCount(forMs));
+  const paused = await again(async () => await pauseTurns(cluster, pausedCount(forMs)));
   report(`${paused.sessions.length} turns are paused.`);
   const load = await startLoad(world, random);
   const supervisor = new Supervisor(cluster);
@@ -73,6 +73,13 @@ export async function runChaos(options: ChaosOptions): Promise<Verdict> {
   const rest = await load.settle(report);
   report('The checker reads what is there.');
   return await verdictOf({ cluster, world, paused, random, faults, exits: supervisor.exits, ...rest });
+}
+
+/** On a machine that is busy an installation may not answer before it is older. */
+async function again<T>(make: () => Promise<T>): Promise<T> {
+  const made: T[] = [];
+  await startAgain(async () => void made.push(await make()));
+  return made[0] as T;
 }
 
 function pausedCount(forMs: number): number {
