@@ -96,7 +96,8 @@ export interface LoggedEvent {
   readonly isCanonical: boolean;
 }
 
-const TURN_ENDS = new Set(['turn.completed', 'turn.failed', 'turn.cancelled']);
+/** Events of which a turn has one. */
+export const TURN_ENDS: ReadonlySet<string> = new Set(['turn.completed', 'turn.failed', 'turn.cancelled']);
 const CALL_ENDS = new Set(['model.completed', 'model.failed', 'model.withheld', 'effect.uncertain']);
 
 /**

@@ -10,7 +10,7 @@ import type { Cluster } from '../support/cluster/cluster.ts';
 import type { Random } from '../support/random.ts';
 import { until } from '../support/wait-until.ts';
 import { openCheckerLog } from './checker-log.ts';
-import { checkPaused } from './checks.ts';
+import { checkPaused, TURN_ENDS } from './checks.ts';
 
 /** Turns of another tenant that wait for a person all through a run, as most turns of a large installation do. */
 export interface PausedTurns {
@@ -104,7 +104,7 @@ export async function checkPausedTurns({ tenant, sessions }: PausedTurns, random
     await until(`the turn of ${id} ends`, async () => await isIdle(id), FRESH_MS).catch(async () => {
       problems.push(`the paused turn of ${id} does not end: ${JSON.stringify(await tenant.session(id))}`);
     });
-    const ends = (await tenant.items(id)).filter(({ type }) => type.startsWith('turn.'));
+    const ends = (await tenant.items(id)).filter(({ type }) => TURN_ENDS.has(type));
     if (ends.length !== 1 || ends[0]?.type !== 'turn.completed') {
       problems.push(`the paused turn of ${id} has the ends ${ends.map(({ type }) => type).join(', ')}`);
     }

@@ -9,16 +9,20 @@ export interface ProviderCall {
   readonly message: string;
 }
 
-const MARK = /^remote message ([0-9a-f-]+), (\d+) steps$/;
+const MARK = /remote message ([0-9a-f-]+), (\d+) steps/g;
 
 /** What a client says to a session that is answered by the provider. It is found again in each call of its turn. */
 export function remoteMessage(id: string, steps: number): string {
   return `remote message ${id}, ${steps} steps`;
 }
 
-/** The message in such a text; null: it is another text. */
+/** The message in such a text; null: it is another text. Messages that nobody answered stand before it in one. */
 export function messageIn(text: unknown): string | null {
-  return typeof text === 'string' ? (MARK.exec(text)?.[1] ?? null) : null;
+  return typeof text === 'string' ? (newestIn(text)?.[1] ?? null) : null;
+}
+
+function newestIn(text: string): RegExpExecArray | undefined {
+  return [...text.matchAll(MARK)].at(-1);
 }
 
 interface SpokenPart {
@@ -65,7 +69,7 @@ export class Provider implements AsyncDisposable {
     await delay(this.#random.int(0, dice === 20 ? 3_000 : 400));
     if (dice === 1) return { hangUp: true };
     if (dice === 2) return { error: { status: 503, type: 'overloaded', message: 'later' } };
-    const steps = Number(MARK.exec(text)?.[2] ?? 0);
+    const steps = Number(newestIn(text)?.[2] ?? 0);
     const taken = spoken.slice(asked).filter(({ role }) => role === 'assistant').length;
     const tokens = { input: 1, output: id };
     if (taken < steps) return { text: 'a step', toolCalls: [{ name: 'none', input: {} }], tokens };
