@@ -197,6 +197,8 @@ async function checkLedger(tenant: TenantClient, { sessions, settled }: Evidence
     for (const { id: callId, outcome, usage } of shown) {
       if (usage.tokensReported) ledger.push({ callId, tokens: usage.totalTokens });
       else if (outcome === 'lost' || outcome === 'cancelled') lost.add(callId);
+      // A provider that refuses, or hangs up, has said nothing that could be counted.
+      else ledger.push({ callId, tokens: 0 });
     }
   }
   const answer = await tenant.request({ path: '/v1/tenant/budgets' });
