@@ -62,7 +62,7 @@ export interface LogOptions {
 export async function openLog({ url, name, shards, replicas, ...options }: LogOptions): Promise<LogParts> {
   const { hostKey, metrics, logger } = options;
   const connections = await plainly(async () => await connectNats(url, name));
-  const { appends, live, consumers } = connections;
+  const { appends, reads, live, consumers } = connections;
   const { manager, buckets } = await plainly(async () => await ensureTopology(appends, { shards, replicas }));
   const bucket = (kv: (typeof buckets)['leases'], bucketName: string): KeyValue =>
     new JetStreamKeyValue(appends, {
@@ -85,13 +85,11 @@ export async function openLog({ url, name, shards, replicas, ...options }: LogOp
   return {
     codec: plain,
     store: new JetStreamEventStore({
-      connection: appends,
-      manager,
-      codec,
-      shards,
+      ...{ connection: appends, reads, manager, codec, shards },
       onRoundTrip: (operation) => metrics.roundTrips.inc({ operation }),
       onAppend: (outcome, ms) => metrics.appends.observe({ outcome }, ms / 1000),
       onRetry: () => metrics.appendRetries.inc(),
+      onHole: () => metrics.tornReads.inc(),
     }),
     feed,
     source: new LiveCommitSource(new JetStreamCommitSource({ connection: consumers, manager, codec, shards }), feed),

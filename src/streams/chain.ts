@@ -1,5 +1,6 @@
 import { hash } from 'node:crypto';
 import { sha256Hex } from '../lib/hash.ts';
+import type { Commit } from './commit.ts';
 import { subjectOf } from './subjects.ts';
 import type { AggregateRef } from './subjects.ts';
 
@@ -15,4 +16,19 @@ export function hashOfCommit(plain: Uint8Array): string {
 /** What the first commit of an aggregate carries as `prev`: a chain that was moved to another subject does not begin right. */
 export function genesisOf(ref: AggregateRef): string {
   return sha256Hex(`agent-host genesis ${subjectOf(ref)}`);
+}
+
+/** The newest commit of an aggregate that somebody has; `rev` 0, with the genesis for a hash: none. */
+export interface ChainEnd {
+  readonly rev: number;
+  readonly hash: string;
+}
+
+/**
+ * Whether a commit stands directly after another one. What was stored before commits were chained carries no hash, only
+ * its number. Nothing stands before the deletion that a history begins with: what did has been erased.
+ */
+export function follows({ rev, hash: before }: ChainEnd, commit: Commit): boolean {
+  if (rev === 0 && commit.events.some(({ type }) => type === 'session.deleted')) return true;
+  return commit.rev === rev + 1 && (commit.prev === undefined || commit.prev === before);
 }

@@ -15,7 +15,7 @@ export type AppendResult =
 export interface ReadRange {
   /** Read what comes after this position; 0 = from the beginning. */
   readonly after: number;
-  /** At most so many commits, 1 to 1000. */
+  /** At most so many commits, 1 to 1000; fewer where they are large, for a page is bounded in bytes as well (1 MiB). */
   readonly limit: number;
   /**
    * The result must reach this position if the log has it. Without it a read may be answered by a replica that is
@@ -46,7 +46,8 @@ export interface CommitPage {
  * - `append` stores the commit if and only if `expected` is the position of the aggregate's newest commit (0: it has
  *   none), exactly once, also when acknowledgements are lost; of several writers with one expectation one wins.
  * - Once it has returned `appended`, the commit is on disk and no crash takes it back.
- * - Commits of one aggregate are read in the order of their positions, without gaps.
+ * - Commits of one aggregate are read in the order of their positions, without gaps: a page of which a part was lost on
+ *   its way, or whose commits are not chained, is read again and never handed on.
  * - Every way to read a commit gives the same `hash` with it as its append did: that of the bytes that are stored, in
  *   whatever shape its events are shown now.
  * - Once the data key of a tenant has been destroyed, its commits are as if they had never been; only `head` and `heads`
@@ -56,6 +57,7 @@ export interface CommitPage {
 export interface EventStore {
   /** @throws LogUnavailableError when the outcome could not be found out within the store's deadline */
   append(ref: AggregateRef, expected: number, commit: Commit): Promise<AppendResult>;
+  /** @throws LogUnavailableError when no whole page could be had in time */
   read(ref: AggregateRef, range: ReadRange): Promise<CommitPage>;
   /** As `read`, byte for byte: what the chain of the aggregate is made of. */
   readPlain(ref: AggregateRef, range: ReadRange): Promise<PlainPage>;

@@ -203,6 +203,22 @@ function pages(store: () => EventStore): void {
     expect(page.commits.map(({ commit }) => commit.rev)).toEqual(Array.from({ length: 1_000 }, (_, n) => n + 1));
   });
 
+  test('a page of large commits is shorter than asked for, and those after it are in the next ones', async () => {
+    const ref = newRef();
+    const commits = Array.from({ length: 40 }, (_, n) => newCommit(n + 1, { text: 'x'.repeat(100_000) }));
+    const positions = await appendAll(store(), ref, commits);
+    const seen: number[] = [];
+    for (let [after, more] = [0, true]; more;) {
+      const page = await store().read(ref, { after, limit: 1_000, atLeast: positions.at(-1) ?? 0 });
+      expect(page.commits.length).toBeGreaterThan(0);
+      expect(page.commits.length).toBeLessThanOrEqual(20);
+      seen.push(...page.commits.map(({ position }) => position));
+      after = seen.at(-1) ?? 0;
+      ({ more } = page);
+    }
+    expect(seen).toEqual(positions);
+  });
+
   test('`atLeast` reaches the position right after the acknowledgement, at the end and inside a page', async () => {
     const ref = newRef();
     const positions = await appendAll(store(), ref, newCommits(5));

@@ -49,7 +49,8 @@ function deafNode() {
   const keyring = new Keyring({ bucket: secrets, hostKey: TEST_HOST_KEY, logger: capturedLog().logger });
   const codec = sealedCodec(createCodec({}), keyring);
   const { manager } = topology;
-  const store = new JetStreamEventStore({ connection: connections.appends, manager, codec, shards: 1 });
+  const { appends: connection, reads } = connections;
+  const store = new JetStreamEventStore({ connection, reads, manager, codec, shards: 1 });
   const source = new JetStreamCommitSource({ connection: connections.consumers, manager, codec, shards: 1 });
   const feed = new JetStreamLiveFeed(connections.live, codec);
   feed.start();

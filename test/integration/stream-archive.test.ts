@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto';
 import { jetstream, jetstreamManager } from '@nats-io/jetstream';
 import type { JetStreamManager, StreamConfig } from '@nats-io/jetstream';
 import { connect } from '@nats-io/transport-node';
@@ -6,12 +7,13 @@ import { expect, test } from 'vitest';
 import { StreamArchive } from '#src/streams/jetstream/stream-archive.ts';
 import type { StreamCopy } from '#src/streams/jetstream/stream-archive.ts';
 import { TestNats } from '../support/nats.ts';
+import { TcpProxy } from '../support/tcp-proxy.ts';
 import { until } from '../support/wait-until.ts';
 
 const STREAMS = ['EVT_0', 'EVT_1'];
 
-async function connected(nats: TestNats): Promise<NatsConnection> {
-  const { hostname, port, username, password } = new URL(nats.url);
+async function connected(nats: TestNats, url = nats.url): Promise<NatsConnection> {
+  const { hostname, port, username, password } = new URL(url);
   return await connect({ servers: `${hostname}:${port}`, user: username, pass: password });
 }
 
@@ -119,4 +121,21 @@ test('streams that are copied while they are written are one instant, with their
   expect(links.length, 'and none is missing that was acknowledged before').toBeGreaterThanOrEqual(before);
   await source.close();
   await target.close();
+});
+
+test('a copy whose connection is lost in the middle fails at once, whatever still arrives', async () => {
+  await using nats = await TestNats.start();
+  await using proxy = await TcpProxy.start(nats.port);
+  const through = await connected(nats, nats.urlThrough(proxy.port));
+  const manager = await jetstreamManager(through);
+  await manager.streams.add({ name: 'EVT_0', subjects: ['evt.0.>'] });
+  for (let n = 0; n < 60; n++) await jetstream(through).publish('evt.0.kept', randomBytes(100_000));
+  const archive = await StreamArchive.open(through);
+  const { chunks } = await archive.copy('EVT_0');
+  let taken = 0;
+  const copying = (async () => {
+    for await (const _ of chunks) if (++taken === 2) proxy.cutAll();
+  })();
+  await expect(copying).rejects.toThrow('the connection was lost');
+  await through.close();
 });

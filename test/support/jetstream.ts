@@ -30,9 +30,12 @@ export interface TestLog extends AsyncDisposable {
   readonly codec: CommitCodec;
 }
 
-type StoreOptions = Pick<EventStoreOptions, 'publishTimeoutMs' | 'appendDeadlineMs' | 'onRoundTrip' | 'onRetry'>;
+type StoreOptions = Pick<
+  EventStoreOptions,
+  'publishTimeoutMs' | 'appendDeadlineMs' | 'onRoundTrip' | 'onRetry' | 'onHole'
+>;
 
-type LogOptions = { shards?: number; codec?: CommitCodec; hostKey?: KeyObject } & StoreOptions;
+type LogOptions = { shards?: number; replicas?: number; codec?: CommitCodec; hostKey?: KeyObject } & StoreOptions;
 
 /**
  * Tests name tenants that nobody has created: a tenant's first append makes its data key, as its creation does otherwise.
@@ -40,10 +43,10 @@ type LogOptions = { shards?: number; codec?: CommitCodec; hostKey?: KeyObject } 
  */
 export async function openLog(
   url: string,
-  { shards = 1, hostKey = TEST_HOST_KEY, ...options }: LogOptions = {},
+  { shards = 1, replicas = 1, hostKey = TEST_HOST_KEY, ...options }: LogOptions = {},
 ): Promise<TestLog> {
   const connections = await connectNats(url, 'test');
-  const topology = await ensureTopology(connections.appends, { shards, replicas: 1 });
+  const topology = await ensureTopology(connections.appends, { shards, replicas });
   const secrets = new JetStreamKeyValue(connections.appends, { kv: topology.buckets.secrets, name: 'SECRETS' });
   const keyring = new Keyring({ bucket: secrets, hostKey, logger: capturedLog().logger });
   await keyring.start();
@@ -53,7 +56,8 @@ export async function openLog(
   };
   const codec = options.codec ?? sealedCodec(createCodec({}), overriding(keyring, { obtain }));
   const { manager } = topology;
-  const store = new JetStreamEventStore({ connection: connections.appends, manager, codec, shards, ...options });
+  const { appends: connection, reads } = connections;
+  const store = new JetStreamEventStore({ ...options, ...{ connection, reads, manager, codec, shards } });
   const feed = new JetStreamLiveFeed(connections.live, codec);
   feed.start();
   const source = new JetStreamCommitSource({ connection: connections.consumers, manager, codec, shards });

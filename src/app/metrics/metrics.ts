@@ -61,6 +61,9 @@ export class Metrics {
   readonly appendRetries = this.#counter('log_append_retries_total', {
     help: 'Times that an append of unknown outcome was sent again.',
   });
+  readonly tornReads = this.#counter('log_torn_reads_total', {
+    help: 'Reads of which a part did not arrive, and that were made again.',
+  });
   readonly roundTrips = this.#counter('log_round_trips_total', {
     help: 'Requests to the log and its key-value buckets, by operation.',
     labelNames: ['operation'],

@@ -7,11 +7,13 @@ export const REQUIRED_SERVER = { major: 2, minor: 12 } as const;
 export const REQUIRED_PAYLOAD = 4 * 1024 * 1024;
 
 /**
- * Appends, live tails and consumers have connections of their own: a slow tail must not delay an acknowledgement
- * (anchors/nats-event-store.md, section 10).
+ * Appends, reads, live tails and consumers have connections of their own: a slow tail must not delay an acknowledgement,
+ * and a connection that the server drops because of all that is read on it must take nothing else with it.
  */
 export interface NatsConnections {
+  /** Also of what an append has to know of the log before it goes on. */
   readonly appends: NatsConnection;
+  readonly reads: NatsConnection;
   readonly live: NatsConnection;
   readonly consumers: NatsConnection;
 }
@@ -42,12 +44,13 @@ export async function connectNats(url: string, name: string): Promise<NatsConnec
     await appends.close();
     throw error;
   }
-  return { appends, live: await open('live'), consumers: await open('consumers') };
+  const [reads, live, consumers] = await Promise.all([open('reads'), open('live'), open('consumers')]);
+  return { appends, reads, live, consumers };
 }
 
 export async function closeNats(connections: NatsConnections): Promise<void> {
-  const { live, consumers, appends } = connections;
-  await Promise.all([live.close(), consumers.close()]);
+  const { live, consumers, reads, appends } = connections;
+  await Promise.all([live.close(), consumers.close(), reads.close()]);
   await appends.close();
 }
 

@@ -1,7 +1,8 @@
-import type { JetStreamManager, StoredMsg } from '@nats-io/jetstream';
+import type { JetStreamManager } from '@nats-io/jetstream';
 import { backoffMs, delay } from '../../lib/backoff.ts';
 import { faultPoint } from '../../lib/fault-points.ts';
-import type { Commit } from '../commit.ts';
+import { follows } from '../chain.ts';
+import type { Commit, StoredCommit } from '../commit.ts';
 import { LogUnavailableError } from '../event-store.ts';
 import { TenantErasedError } from '../keyring.ts';
 import { ErasedCommitError } from '../sealed-codec.ts';
@@ -12,13 +13,17 @@ import type { AggregateKind, AggregateRef } from '../subjects.ts';
 import { errors } from '@nats-io/transport-node';
 import type { NatsConnection } from '@nats-io/transport-node';
 import { nextMessage } from './leader-read.ts';
-import { directBatch, lastOf, within } from './direct-read.ts';
+import { BulkReader, READ_DEADLINE_MS } from './bulk-read.ts';
+import { within } from './direct-read.ts';
+import type { Batch, ReadMessage } from './direct-read.ts';
 import { apiCode, isPassing, isWrongLastSequence } from './errors.ts';
 import { messageId } from './message-id.ts';
 import { Publisher } from './publisher.ts';
 
 export interface EventStoreOptions {
   readonly connection: NatsConnection;
+  /** For whatever may be long; what an append waits for goes through `manager`. */
+  readonly reads: NatsConnection;
   readonly manager: JetStreamManager;
   readonly codec: CommitCodec;
   readonly shards: number;
@@ -32,18 +37,30 @@ export interface EventStoreOptions {
   readonly onAppend?: (outcome: AppendResult['kind'] | 'failed', ms: number) => void;
   /** Told whenever an append of unknown outcome is sent again, for the metrics. */
   readonly onRetry?: () => void;
+  /** Told whenever what was read had a hole and is read again, for the metrics. */
+  readonly onHole?: () => void;
 }
 
-/** How long a read is tried. A request that meets a disconnect is never answered, so each try is short. */
-const READ_DEADLINE_MS = 5_000;
+/** Bound of one try of a read from the leader, ms: a request that meets a disconnect is never answered. */
 const READ_TRY_MS = 1_000;
-const STALE_READ_TRIES = 5;
-/** The server answers at most so many subjects at once. */
-const HEADS_PER_REQUEST = 1_000;
+/** Replicas that were behind after which the leader is asked, commit by commit. */
+const STALE_READ_TRIES = 3;
+const STALE_WAIT_MS = 20;
+/** Commits that a page takes from the leader at most. */
+const LEADER_READS = 50;
+/** Pages with a hole after which it is taken to be in the log itself. */
+const BROKEN_READ_TRIES = 4;
 
 interface Page<T> {
   readonly commits: readonly T[];
   readonly more: boolean;
+}
+
+/** What is made of the messages that are read. */
+interface Taking<T> {
+  readonly take: (message: ReadMessage) => T;
+  /** Whether the second can stand directly after the first. */
+  readonly isNext: (before: T, after: T) => boolean;
 }
 
 /** An append whose outcome is to be found out. */
@@ -59,6 +76,7 @@ interface AppendTry {
 /** The log on JetStream streams `EVT_0 … EVT_{n-1}`. */
 export class JetStreamEventStore implements EventStore {
   readonly #publisher: Publisher;
+  readonly #bulk: BulkReader;
   readonly #manager: JetStreamManager;
   readonly #codec: CommitCodec;
   readonly #shards: number;
@@ -67,6 +85,7 @@ export class JetStreamEventStore implements EventStore {
   readonly #onRoundTrip: NonNullable<EventStoreOptions['onRoundTrip']>;
   readonly #onAppend: NonNullable<EventStoreOptions['onAppend']>;
   readonly #onRetry: NonNullable<EventStoreOptions['onRetry']>;
+  readonly #onHole: NonNullable<EventStoreOptions['onHole']>;
 
   constructor(options: EventStoreOptions) {
     this.#publisher = new Publisher(options.connection);
@@ -78,6 +97,9 @@ export class JetStreamEventStore implements EventStore {
     this.#onRoundTrip = options.onRoundTrip ?? ((): void => undefined);
     this.#onAppend = options.onAppend ?? ((): void => undefined);
     this.#onRetry = options.onRetry ?? ((): void => undefined);
+    this.#onHole = options.onHole ?? ((): void => undefined);
+    const onRead = (): void => this.#onRoundTrip('read');
+    this.#bulk = new BulkReader(options.reads, { onRead, onTorn: this.#onHole });
   }
 
   shardOf(ref: AggregateRef): number {
@@ -201,53 +223,86 @@ export class JetStreamEventStore implements EventStore {
 
   async read(ref: AggregateRef, range: ReadRange): Promise<CommitPage> {
     const shard = this.shardOf(ref);
-    return await this.#read(ref, range, ({ seq, data }) => ({
-      ...{ ref, shard, position: seq },
-      ...this.#codec.decode(ref, data),
-    }));
+    return await this.#read<StoredCommit>(ref, range, {
+      take: ({ seq, data }) => ({ ...{ ref, shard, position: seq }, ...this.#codec.decode(ref, data) }),
+      // Without a hash there is nothing to tell by: not every reader of what is that old numbers it.
+      isNext: ({ commit: { rev }, hash }, { commit }) => commit.prev === undefined || follows({ rev, hash }, commit),
+    });
   }
 
   async readPlain(ref: AggregateRef, range: ReadRange): Promise<PlainPage> {
-    return await this.#read(ref, range, ({ seq, data }) => ({ position: seq, bytes: this.#codec.open(ref, data) }));
+    return await this.#read(ref, range, {
+      take: ({ seq, data }) => ({ position: seq, bytes: this.#codec.open(ref, data) }),
+      isNext: () => true,
+    });
   }
 
-  /** A page of what `take` makes of each message; what is erased is left out. */
-  async #read<T>(ref: AggregateRef, range: ReadRange, take: (message: StoredMsg) => T): Promise<Page<T>> {
+  /** A page of what is made of each message; what is erased is left out. */
+  async #read<T>(ref: AggregateRef, range: ReadRange, taking: Taking<T>): Promise<Page<T>> {
     let { after } = range;
-    for (let attempt = 0; ; attempt++) {
-      const { commits, more, reached } = await this.#readOnce(ref, { ...range, after }, take);
-      const isWhole = more || range.atLeast === undefined || reached >= range.atLeast;
-      // A page of nothing but erased commits is stepped over.
-      if (isWhole && (commits.length > 0 || !more)) return { commits, more };
-      if (attempt === STALE_READ_TRIES && !isWhole) {
-        throw new LogUnavailableError('every replica that answered is behind');
+    for (let [stale, broken] = [0, 0]; ;) {
+      const batch =
+        stale < STALE_READ_TRIES
+          ? await this.#batch(ref, { ...range, after })
+          : await this.#fromLeader(ref, range, after);
+      const commits = await this.#taken(ref, batch.messages, taking);
+      const reached = batch.messages.at(-1)?.seq ?? after;
+      const isWhole = batch.more || range.atLeast === undefined || reached >= range.atLeast;
+      if (commits === 'broken') {
+        this.#onHole();
+        if (++broken === BROKEN_READ_TRIES) throw new LogUnavailableError(`commits of ${refKey(ref)} are missing`);
+        await delay(STALE_WAIT_MS);
+      } else if (!isWhole) {
+        if (stale++ >= STALE_READ_TRIES) throw new LogUnavailableError('every replica that answered is behind');
+        await delay(STALE_WAIT_MS);
+      } else if (commits.length > 0 || !batch.more) {
+        return { commits, more: batch.more };
+      } else {
+        // A page of nothing but erased commits is stepped over.
+        [after, stale] = [reached, 0];
       }
-      if (isWhole) [after, attempt] = [reached, -1];
-      else await delay(20);
     }
   }
 
-  async #readOnce<T>(
+  async #taken<T>(
     ref: AggregateRef,
-    range: ReadRange,
-    take: (message: StoredMsg) => T,
-  ): Promise<Page<T> & { readonly reached: number }> {
-    const request = { seq: range.after + 1, next_by_subj: subjectOf(ref), batch: range.limit };
-    const messages = await this.#tried(READ_DEADLINE_MS, async () => {
-      this.#onRoundTrip('read');
-      return await directBatch(this.#manager, this.#streamOf(ref), request);
-    });
+    messages: readonly ReadMessage[],
+    { take, isNext }: Taking<T>,
+  ): Promise<readonly T[] | 'broken'> {
     const commits: T[] = [];
+    let before: T | null = null;
     for (const message of messages) {
       if (!this.#codec.isReady(message.data)) await this.#codec.prepare(ref, message.data);
       try {
-        commits.push(take(message));
+        const commit = take(message);
+        if (before !== null && !isNext(before, commit)) return 'broken';
+        before = commit;
+        commits.push(commit);
       } catch (error) {
         if (!(error instanceof ErasedCommitError)) throw error;
+        before = null;
       }
     }
-    const last = messages.at(-1);
-    return { commits, more: (last?.pending ?? 0) > 0, reached: last?.seq ?? range.after };
+    return commits;
+  }
+
+  async #batch(ref: AggregateRef, { after, limit }: ReadRange): Promise<Batch> {
+    return await this.#bulk.from(this.#streamOf(ref), { seq: after + 1, subject: subjectOf(ref) }, limit);
+  }
+
+  /** What replicas do not have yet. One request each: it is hardly ever more than the newest. */
+  async #fromLeader(ref: AggregateRef, { limit, atLeast = 0 }: ReadRange, after: number): Promise<Batch> {
+    const messages: ReadMessage[] = [];
+    for (let reached = after; reached < atLeast; reached = messages.at(-1)?.seq ?? atLeast) {
+      if (messages.length === Math.min(limit, LEADER_READS)) return { messages, more: true };
+      const message = await this.#tried(READ_DEADLINE_MS, async () => {
+        this.#onRoundTrip('read');
+        return await nextMessage(this.#manager, this.#streamOf(ref), { seq: reached + 1, subject: subjectOf(ref) });
+      });
+      if (message === null) break;
+      messages.push(message);
+    }
+    return { messages, more: false };
   }
 
   async head(ref: AggregateRef): Promise<number> {
@@ -262,10 +317,8 @@ export class JetStreamEventStore implements EventStore {
     const found = new Map<string, number>();
     const byStream = Map.groupBy(refs, (ref) => this.#streamOf(ref));
     for (const [stream, members] of byStream) {
-      for (let i = 0; i < members.length; i += HEADS_PER_REQUEST) {
-        const subjects = members.slice(i, i + HEADS_PER_REQUEST).map(subjectOf);
-        const newest = await this.#tried(READ_DEADLINE_MS, async () => await lastOf(this.#manager, stream, subjects));
-        for (const { subject, seq } of newest) found.set(refKey(refOfSubject(subject)), seq);
+      for (const { subject, seq } of await this.#bulk.newest(stream, members.map(subjectOf))) {
+        found.set(refKey(refOfSubject(subject)), seq);
       }
     }
     return found;

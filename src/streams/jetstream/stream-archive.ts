@@ -32,10 +32,13 @@ export const RESTORE_MARK = 'RESTORING';
 export class StreamArchive {
   readonly #connection: NatsConnection;
   readonly #manager: JetStreamManager;
+  /** Called when the connection is lost. */
+  readonly #onLost = new Set<() => void>();
 
   private constructor(connection: NatsConnection, manager: JetStreamManager) {
     this.#connection = connection;
     this.#manager = manager;
+    void this.#watchConnection();
   }
 
   static async open(connection: NatsConnection): Promise<StreamArchive> {
@@ -84,15 +87,21 @@ export class StreamArchive {
       `STREAM.SNAPSHOT.${name}`,
       request,
     );
-    let late = false;
-    const timer = setTimeout(() => {
-      late = true;
+    let ended: string | null = null;
+    const end = (why: string): void => {
+      ended ??= why;
       subscription.unsubscribe();
-    }, SILENCE_MS);
+    };
+    const timer = setTimeout(() => end('the server fell silent'), SILENCE_MS);
+    // What the server sends meanwhile is lost, and not every part has a number by which that could be told.
+    const lost = (): void => end('the connection was lost');
+    const unwatch = (): boolean => this.#onLost.delete(lost);
+    this.#onLost.add(lost);
     const chunks = async function* (): AsyncGenerator<Uint8Array> {
       try {
         let count = 0;
         for await (const message of subscription) {
+          if (ended !== null) break;
           timer.refresh();
           if (message.data.length === 0) {
             checkEnd(name, message);
@@ -102,9 +111,10 @@ export class StreamArchive {
           yield message.data;
           message.respond();
         }
-        throw new Error(`the copy of ${name} ended early${late ? ': the server fell silent' : ''}`);
+        throw new Error(`the copy of ${name} ended early${ended === null ? '' : `: ${ended}`}`);
       } finally {
         clearTimeout(timer);
+        unwatch();
         subscription.unsubscribe();
       }
     };
@@ -149,6 +159,12 @@ export class StreamArchive {
   /** Leaves the mark of a restore. */
   async mark(replicas: number): Promise<void> {
     await this.#manager.streams.add({ name: RESTORE_MARK, subjects: ['agent-host.restoring'], num_replicas: replicas });
+  }
+
+  async #watchConnection(): Promise<void> {
+    for await (const { type } of this.#connection.status()) {
+      if (type === 'disconnect') for (const lost of this.#onLost) lost();
+    }
   }
 
   async #heads(names: readonly string[]): Promise<{ name: string; last: number; now: number }[]> {
