@@ -99,13 +99,13 @@ export class CommandLoop {
     let { cached, ...loaded } = await repository.load(ref);
     for (let conflicts = 0; conflicts < CONFLICTS_MAX; conflicts++) {
       const decision = options.decide(loaded.state);
-      if (decision.kind === 'unchanged') return { kind: 'done', reply: decision.reply, position: null };
-      if (decision.kind === 'rejected') {
-        if (!cached) return decision;
-        // A refusal from a cached state may be out of date; an acceptance cannot, the append would tell.
-        const fresh: Loaded<S> = await repository.refresh(ref);
+      if (decision.kind !== 'accepted') {
+        // What records nothing is not checked by an append: a cached state may be out of date.
+        const fresh: Loaded<S> = cached ? await repository.refresh(ref) : loaded;
         cached = false;
-        if (fresh.position === loaded.position) return decision;
+        if (fresh.position === loaded.position) {
+          return decision.kind === 'rejected' ? decision : { kind: 'done', reply: decision.reply, position: null };
+        }
         loaded = fresh;
         continue;
       }

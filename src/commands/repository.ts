@@ -1,9 +1,10 @@
 import { LAST_INDEX } from '../domain/kernel/decision.ts';
 import type { DomainEvent } from '../domain/kernel/decision.ts';
 import { WeightedLru } from '../lib/lru.ts';
-import { genesisOf } from '../streams/chain.ts';
+import { follows, genesisOf } from '../streams/chain.ts';
 import { eventsOf } from '../streams/commit.ts';
 import type { Commit, StoredCommit } from '../streams/commit.ts';
+import { LogUnavailableError } from '../streams/event-store.ts';
 import type { EventStore, LiveCommit } from '../streams/event-store.ts';
 import type { Snapshots } from '../streams/sealed-snapshots.ts';
 import { AGGREGATE_KINDS, escapeToken, refKey, unescapeToken } from '../streams/subjects.ts';
@@ -58,12 +59,27 @@ export type Watcher = (position: number | null) => void;
 /** A cold load reads at most so many commits after its snapshot (design, section 3). */
 export const SNAPSHOT_EVERY = 200;
 const READ_LIMIT = 500;
-/** Raised with what a snapshot holds beside the state; those of another version are left aside. 2: the hash. */
-const SNAPSHOT_VERSION = 2;
+/**
+ * Raised with what a snapshot holds beside the state, and when older ones cannot be relied on; those of another version
+ * are left aside. 2: the hash. 3: made of folds that were checked, commit by commit, for holes.
+ */
+const SNAPSHOT_VERSION = 3;
+/** Folds from the beginning until a history that has a hole is taken to have it in the log. */
+const FOLDS_FROM_THE_BEGINNING = 3;
+
+/**
+ * The commits of an aggregate, as they are read, are no chain: one is missing, or was changed. What is decided on them
+ * would be wrong, so nothing is.
+ */
+export class BrokenChainError extends LogUnavailableError {}
 
 /**
  * Folded states of one kind of aggregate, cached and brought up to date by what came after. The cache is a hint: a
- * decision on an old fold is refused by the log, because every append names the position that it was decided on.
+ * decision on an old fold is refused by the log, because every append names the position that it was decided on. What is
+ * decided without an append is decided on what `refresh` gives.
+ *
+ * Each commit is folded only onto the one before it, by number and hash. A cached fold or a snapshot that the next commit
+ * does not follow is thrown away, and the history read from its beginning.
  */
 export class Repository<S, E extends DomainEvent> {
   readonly type: AggregateType<S, E>;
@@ -91,7 +107,10 @@ export class Repository<S, E extends DomainEvent> {
     return { entries: this.#cache.size, bytes: this.#cache.weight, hits: this.#hits, misses: this.#misses };
   }
 
-  /** The cached fold, which another node may have moved on from, or a cold one. */
+  /**
+   * The cached fold, which another node may have moved on from; where there is none (`cached` false), as `refresh`: a
+   * replica that is behind must not make the fold that later loads find.
+   */
   async load(ref: AggregateRef): Promise<Loaded<S> & { readonly cached: boolean }> {
     const cached = this.#cache.get(refKey(ref));
     if (cached !== undefined) {
@@ -99,19 +118,32 @@ export class Repository<S, E extends DomainEvent> {
       return { ...cached, cached: true };
     }
     this.#misses++;
-    return { ...(await this.#readOn(ref, await this.#cold(ref), undefined)), cached: false };
+    return { ...(await this.refresh(ref)), cached: false };
   }
 
-  /** The fold with everything that any node had acknowledged before this call. */
+  /**
+   * The fold with everything that any node had acknowledged before this call.
+   * @throws LogUnavailableError when the log does not answer; BrokenChainError when what it has is no chain
+   */
   async refresh(ref: AggregateRef): Promise<Loaded<S>> {
-    const entry = this.#cache.get(refKey(ref)) ?? (await this.#cold(ref));
+    const cached = this.#cache.get(refKey(ref));
+    const [entry, head] = await Promise.all([cached ?? this.#cold(ref), this.store.head(ref)]);
+    if (head > entry.position) return await this.#readOn(ref, entry, head);
+    return head === entry.position ? this.#remember(ref, entry) : await this.#beyondHead(ref, entry);
+  }
+
+  /** The fold is newer than the head that was answered: it was made meanwhile, or what it was made of is not there now. */
+  async #beyondHead(ref: AggregateRef, entry: Entry<S>): Promise<Loaded<S>> {
     const head = await this.store.head(ref);
-    if (head < entry.position) {
-      // What was folded has been erased since: the aggregate begins anew, or is not there any more.
-      this.#cache.delete(refKey(ref));
-      return await this.#readOn(ref, this.#new(ref), head);
-    }
-    return head > entry.position ? await this.#readOn(ref, entry, head) : this.#remember(ref, entry);
+    if (head === entry.position) return this.#remember(ref, entry);
+    if (head > entry.position) return await this.#readOn(ref, entry, head);
+    const range = { after: entry.position - 1, limit: 1 };
+    const [last] = (await this.store.read(ref, range)).commits;
+    // A server that was the leader and has not heard that it is no more.
+    if (last?.position === entry.position) throw new LogUnavailableError('who answers for the log is behind');
+    // It has been erased since: the aggregate begins anew, or is not there any more.
+    this.#cache.delete(refKey(ref));
+    return await this.#readOn(ref, this.#new(ref), head);
   }
 
   /**
@@ -121,18 +153,21 @@ export class Repository<S, E extends DomainEvent> {
     const isBefore = ({ position }: Entry<S>): boolean =>
       position < end.position || (position === end.position && end.index === LAST_INDEX);
     const cached = this.#cache.get(refKey(ref));
-    let entry = cached !== undefined && isBefore(cached) ? cached : await this.#cold(ref);
-    if (!isBefore(entry)) entry = this.#new(ref);
-    for (let more = entry.position < end.position; more;) {
-      const page = await this.store.read(ref, { after: entry.position, limit: READ_LIMIT, atLeast: end.position });
-      for (const stored of page.commits) {
-        if (stored.position < end.position) entry = this.#fold(entry, stored);
-        else if (stored.position === end.position) return this.#foldEvents(entry.state, stored, end.index + 1);
-        else return entry.state;
+    const known = cached !== undefined && isBefore(cached) ? cached : await this.#cold(ref);
+    return await this.#fromOrBeginning(ref, isBefore(known) ? known : this.#new(ref), async (from) => {
+      let entry = from;
+      for (let more = entry.position < end.position; more;) {
+        const page = await this.store.read(ref, { after: entry.position, limit: READ_LIMIT, atLeast: end.position });
+        for (const stored of page.commits) {
+          if (stored.position > end.position) return entry.state;
+          this.#check(entry, stored);
+          if (stored.position === end.position) return this.#foldEvents(entry.state, stored, end.index + 1);
+          entry = this.#fold(entry, stored);
+        }
+        more = page.more;
       }
-      more = page.more;
-    }
-    return entry.state;
+      return entry.state;
+    });
   }
 
   /** Takes in a commit that this process has just appended. */
@@ -149,7 +184,9 @@ export class Repository<S, E extends DomainEvent> {
   live(commit: LiveCommit): void {
     const entry = this.#cache.peek(commit.key);
     if (entry !== undefined && entry.position === commit.previous) {
-      this.#remember(commit.ref, this.#fold(entry, commit.stored()));
+      const stored = commit.stored();
+      if (follows(entry, stored.commit)) this.#remember(commit.ref, this.#fold(entry, stored));
+      else this.#cache.delete(commit.key);
     }
     this.#notify(commit.key, commit.position);
   }
@@ -190,16 +227,43 @@ export class Repository<S, E extends DomainEvent> {
     return { ...loaded, snapshotRev: loaded.rev };
   }
 
-  async #readOn(ref: AggregateRef, from: Entry<S>, atLeast: number | undefined): Promise<Entry<S>> {
-    let entry = from;
-    for (let more = true; more;) {
-      const range = { after: entry.position, limit: READ_LIMIT, ...(atLeast === undefined ? {} : { atLeast }) };
-      const page = await this.store.read(ref, range);
-      for (const stored of page.commits) entry = this.#fold(entry, stored);
-      if (page.more) await this.#bringAway(ref, entry.state);
-      more = page.more;
+  async #readOn(ref: AggregateRef, known: Entry<S>, atLeast: number): Promise<Entry<S>> {
+    const folded = await this.#fromOrBeginning(ref, known, async (from) => {
+      let entry = from;
+      for (let more = true; more;) {
+        const page = await this.store.read(ref, { after: entry.position, limit: READ_LIMIT, atLeast });
+        for (const stored of page.commits) {
+          this.#check(entry, stored);
+          entry = this.#fold(entry, stored);
+        }
+        if (page.more) await this.#bringAway(ref, entry.state);
+        more = page.more;
+      }
+      return entry;
+    });
+    return this.#remember(ref, folded);
+  }
+
+  /**
+   * Folds on from what is known; from the beginning when what follows does not follow that. Commits may also be erased
+   * while they are read, so a beginning without a successor is tried again.
+   */
+  async #fromOrBeginning<R>(ref: AggregateRef, known: Entry<S>, fold: (from: Entry<S>) => Promise<R>): Promise<R> {
+    for (let [from, attempt] = [known, 0]; ; from = this.#new(ref)) {
+      try {
+        return await fold(from);
+      } catch (error) {
+        if (!(error instanceof BrokenChainError)) throw error;
+        this.#cache.delete(refKey(ref));
+        if (from.position === 0 && ++attempt === FOLDS_FROM_THE_BEGINNING) throw error;
+      }
     }
-    return this.#remember(ref, entry);
+  }
+
+  /** @throws BrokenChainError */
+  #check(entry: Entry<S>, { ref, position, commit }: StoredCommit): void {
+    if (follows(entry, commit)) return;
+    throw new BrokenChainError(`commit ${commit.rev} of ${refKey(ref)} at ${position} does not follow ${entry.rev}`);
   }
 
   #new(ref: AggregateRef): Entry<S> {

@@ -7,7 +7,7 @@ import type { SessionEvent } from '../../domain/session/events.ts';
 import type { SessionState } from '../../domain/session/state.ts';
 import type { Clock } from '../../lib/clock.ts';
 import { timestamp } from '../../lib/clock.ts';
-import { hashOfCommit } from '../../streams/chain.ts';
+import { follows, genesisOf, hashOfCommit } from '../../streams/chain.ts';
 import { eventsOf } from '../../streams/commit.ts';
 import type { Codec } from '../../streams/codec.ts';
 import type { EventStore, PlainCommit } from '../../streams/event-store.ts';
@@ -95,9 +95,14 @@ async function* chainLines(
 ): AsyncGenerator<Line> {
   const { ref, upTo } = part;
   yield { kind: 'chain', session: ref.id, subject: subjectOf(ref) };
-  let head = { rev: 0, position: 0, hash: '' };
+  let head = { rev: 0, position: 0, hash: genesisOf(ref) };
   for await (const { position, bytes } of commitsOf(parts, part)) {
     const commit = parts.codec.decode(bytes);
+    if (!follows(head, commit)) {
+      throw new StartError(
+        `commit ${commit.rev} of session ${ref.id} does not follow ${head.rev}: audit verify says more`,
+      );
+    }
     for (const event of eventsOf<SessionEvent>(commit)) named.take(event);
     head = { rev: commit.rev, position, hash: hashOfCommit(bytes) };
     end.commits++;

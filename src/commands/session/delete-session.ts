@@ -32,12 +32,19 @@ export async function deleteSession(
 ): Promise<Executed<ForkRef | null> | Rejection> {
   const { loop, sessions } = parts;
   const meta = { actor, causation: requestId };
-  const { state } = await sessions.load(ref);
-  if (state.status === 'open' && outOfReach(state) === null) await settleForks(parts, ref, meta);
-  const outcome = await loop.execute(sessions, ref, {
-    ...meta,
-    decide: (now) => (now.status === 'absent' ? null : outOfReach(now)) ?? decideDeleteSession(now),
-  });
+  const once = async () => {
+    const { state, position } = await sessions.load(ref);
+    if (state.status === 'open' && outOfReach(state) === null) await settleForks(parts, ref, meta);
+    const outcome = await loop.execute(sessions, ref, {
+      ...meta,
+      decide: (now) => (now.status === 'absent' ? null : outOfReach(now)) ?? decideDeleteSession(now),
+    });
+    // A refusal has brought the fold up to date, and it may know of forks that were promised elsewhere and are not there.
+    const hadAll = outcome.kind === 'done' || (await sessions.load(ref)).position === position;
+    return { outcome, hadAll };
+  };
+  const first = await once();
+  const { outcome } = first.hadAll ? first : await once();
   if (outcome.kind === 'rejected' || outcome.reply === null) return outcome;
   await faultPoint('session.fork-deleted');
   await releaseFork(parts, ref, { parent: outcome.reply, meta });

@@ -1,4 +1,5 @@
 import type { AgentEvent } from '../../domain/agent/events.ts';
+import type { UsedAgents } from '../../domain/agent/manifest.ts';
 import type { AgentState } from '../../domain/agent/state.ts';
 import { reject } from '../../domain/kernel/rejection.ts';
 import type { Rejection } from '../../domain/kernel/rejection.ts';
@@ -37,22 +38,41 @@ export async function openSession(
   input: OpenSessionInput,
 ): Promise<Executed<null> | Rejection> {
   const { ref, agentId, actor, requestId: causation, actsFor, ...command } = input;
-  const existing = await parts.sessions.load(ref);
-  const agent =
-    existing.state.status === 'absent' ? await savedAgent(parts, ref.tenant, agentId) : versionOf(existing.state);
+  for (;;) {
+    const { state: known } = await parts.sessions.load(ref);
+    const basis = await basisOf(parts, { tenant: ref.tenant, agentId, known });
+    const outcome = await parts.loop.execute<SessionState, SessionEvent, 'look again' | null>(parts.sessions, ref, {
+      actor,
+      causation,
+      decide: (state) => {
+        // Opened, or deleted, on another node: what its agents are was looked up for the other case.
+        if (state.status !== known.status) return { kind: 'unchanged', reply: 'look again' };
+        if (basis.kind === 'rejected') return basis;
+        return decideOpenSession(state, { ...command, ...basis.opening, agentId }, actsFor);
+      },
+    });
+    if (outcome.kind === 'rejected') return outcome;
+    if (outcome.reply !== 'look again') return { ...outcome, reply: outcome.reply };
+  }
+}
+
+type Opening = AgentVersion & { readonly agents?: UsedAgents };
+
+/** What a session that is not there would be opened with; of one that is there, what it was opened with. */
+async function basisOf(
+  parts: OpenSessionParts,
+  { tenant, agentId, known }: { readonly tenant: string; readonly agentId: string; readonly known: SessionState },
+): Promise<{ readonly kind: 'found'; readonly opening: Opening } | Rejection> {
+  if (known.status !== 'absent') return { kind: 'found', opening: withAgents(versionOf(known), known.agents) };
+  const agent = await savedAgent(parts, tenant, agentId);
   if (agent === null)
     return reject('not_found', `No agent ${agentId} that can open sessions. Save it with PUT /v1/agents first.`);
-  const used =
-    existing.state.status === 'absent'
-      ? await usedAgents(parts.agents, ref.tenant, agent.manifest)
-      : { kind: 'found' as const, agents: existing.state.agents };
-  if (used.kind === 'rejected') return used;
-  const agents = used.agents === undefined ? {} : { agents: used.agents };
-  return await parts.loop.execute(parts.sessions, ref, {
-    actor,
-    causation,
-    decide: (state) => decideOpenSession(state, { ...command, ...agent, ...agents, agentId }, actsFor),
-  });
+  const used = await usedAgents(parts.agents, tenant, agent.manifest);
+  return used.kind === 'rejected' ? used : { kind: 'found', opening: withAgents(agent, used.agents) };
+}
+
+function withAgents(version: AgentVersion, agents: UsedAgents | undefined): Opening {
+  return agents === undefined ? version : { ...version, agents };
 }
 
 type AgentVersion = Pick<Extract<SessionState, { status: 'open' }>, 'agentVersion' | 'manifestHash' | 'manifest'>;

@@ -275,7 +275,13 @@ export async function findOlder(
   const { receipts } = state;
   const lookedUpTo = receipts.evictedUpTo;
   if (lookedUpTo === 0 || findReceipt(receipts, key) !== undefined) return { receipt: null, lookedUpTo };
-  return { receipt: await parts.older.find(ref, receipts, key), lookedUpTo };
+  const receipt = await parts.older.find(ref, receipts, key);
+  if (receipt === null) return { receipt, lookedUpTo };
+  // Nothing is recorded, so nothing else tells that the session has been deleted elsewhere, or is another by now.
+  const { state: newest } = await parts.sessions.refresh(ref);
+  const isOfThis =
+    newest.status === 'open' && outOfReach(newest, true) === null && receipt.position >= newest.createdPosition;
+  return isOfThis ? { receipt, lookedUpTo } : { receipt: null, lookedUpTo: 0 };
 }
 
 function accepted(
