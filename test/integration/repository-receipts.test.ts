@@ -5,7 +5,7 @@ import { Repository } from '#src/commands/repository.ts';
 import { ReceiptArchive } from '#src/commands/session/receipt-archive.ts';
 import { sendCommand } from '#src/commands/session/send-command.ts';
 import type { SendCommandParts } from '#src/commands/session/send-command.ts';
-import { decideOpenSession } from '#src/domain/session/decide.ts';
+import { decideDeleteSession, decideOpenSession } from '#src/domain/session/decide.ts';
 import { BASE_RECEIPTS, pagesOf } from '#src/domain/session/receipt-segments.ts';
 import { RECEIPTS_KEPT } from '#src/domain/session/receipts.ts';
 import { systemClock } from '#src/lib/clock.ts';
@@ -208,6 +208,15 @@ describe('a command with a new key', () => {
     for (let n = 0; n < 100; n++) expect(await send(node, `new-${n}`)).toMatchObject({ kind: 'done' });
     expect(node.trips).toEqual(warm);
   });
+});
+
+test('a repetition is refused when another node has deleted the session, though its receipts are still there', async () => {
+  const [late, other] = [newNode(), newNode()];
+  expect(await send(late, 0)).toEqual(answers[0]);
+  const { loop, sessions } = other.parts;
+  const decide = (state: typeof sessionType.initial) => decideDeleteSession(state);
+  await loop.execute(sessions, ref, { actor: 'application:test', causation: 'delete', decide });
+  expect(await send(late, 0)).toMatchObject({ code: 'not_found' });
 });
 
 test('what is stored of a session goes with it', async () => {
