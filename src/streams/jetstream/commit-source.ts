@@ -8,7 +8,8 @@ import { ErasedCommitError } from '../sealed-codec.ts';
 import type { CommitCodec } from '../sealed-codec.ts';
 import { refOfSubject, streamName, subjectOf } from '../subjects.ts';
 import type { AggregateKind, AggregateRef } from '../subjects.ts';
-import { directBatch, within } from './direct-read.ts';
+import { BulkReader } from './bulk-read.ts';
+import { within } from './direct-read.ts';
 import { nextMessage } from './leader-read.ts';
 import { commitIdOf } from './message-id.ts';
 
@@ -33,6 +34,7 @@ export class JetStreamCommitSource implements CommitSource {
   readonly #connection: NatsConnection;
   readonly #manager: JetStreamManager;
   readonly #codec: CommitCodec;
+  readonly #bulk: BulkReader;
   readonly #reconnected = new Set<() => void>();
 
   constructor(options: { connection: NatsConnection; manager: JetStreamManager; codec: CommitCodec; shards: number }) {
@@ -40,6 +42,8 @@ export class JetStreamCommitSource implements CommitSource {
     this.#manager = options.manager;
     this.#codec = options.codec;
     this.shards = options.shards;
+    const nobody = (): void => undefined;
+    this.#bulk = new BulkReader(options.connection, { onRead: nobody, onTorn: nobody });
     void this.#watchConnection();
   }
 
@@ -76,16 +80,15 @@ export class JetStreamCommitSource implements CommitSource {
       const head = await within(ANSWER_MS, this.#manager.streams.getMessage(stream, { last_by_subj: subject }));
       const end = Math.min(upTo, head?.seq ?? 0);
       for (let after = 0; after < end;) {
-        const request = { seq: after + 1, next_by_subj: subject, batch: READ_BATCH };
-        const messages = await directBatch(this.#manager, stream, request);
+        const { messages } = await this.#bulk.from(stream, { seq: after + 1, subject }, READ_BATCH);
         const last = messages.at(-1);
         // The replica that answered is behind, or the rest has been erased meanwhile.
         if (last === undefined) throw new Error('the log has less of an aggregate than it had a moment ago');
         after = last.seq;
         const wanted = messages.filter(({ seq }) => seq <= end);
         yield await Promise.all(
-          wanted.map(async ({ seq, data, header }) => {
-            return await this.#decode({ ref, shard, position: seq, data, msgId: header.get('Nats-Msg-Id') });
+          wanted.map(async ({ seq, data, msgId }) => {
+            return await this.#decode({ ref, shard, position: seq, data, msgId });
           }),
         );
       }

@@ -8,6 +8,8 @@ export interface ReadMessage {
   readonly seq: number;
   readonly subject: string;
   readonly data: Uint8Array;
+  /** As its writer named it. */
+  readonly msgId: string;
 }
 
 export interface Batch {
@@ -126,7 +128,7 @@ class Collecting {
       this.#resolve({ messages: this.#messages, more: Number(headers.get('Nats-Num-Pending')) > 0 });
     } else {
       const [seq, subject] = [Number(headers.get('Nats-Sequence')), headers.get('Nats-Subject')];
-      this.#messages.push({ seq, subject, data: message.data });
+      this.#messages.push({ seq, subject, data: message.data, msgId: headers.get('Nats-Msg-Id') });
     }
     return 'whole so far';
   }

@@ -300,7 +300,8 @@ export class JetStreamEventStore implements EventStore {
         return await nextMessage(this.#manager, this.#streamOf(ref), { seq: reached + 1, subject: subjectOf(ref) });
       });
       if (message === null) break;
-      messages.push(message);
+      const { seq, subject, data, header } = message;
+      messages.push({ seq, subject, data, msgId: header.get('Nats-Msg-Id') });
     }
     return { messages, more: false };
   }
