@@ -55,6 +55,7 @@ const schema = z.object({
   AGENT_HOST_TURNS_PER_TENANT: whole(1, 10_000).optional(),
   AGENT_HOST_LEASE_SECONDS: whole(1, 3_600).default(30),
   AGENT_HOST_STREAM_BUFFER_BYTES: whole(4_096, 67_108_864).default(262_144),
+  AGENT_HOST_STREAM_TOTAL_BYTES: whole(1_048_576, 1_099_511_627_776).default(268_435_456),
   AGENT_HOST_STREAM_SLOW_SECONDS: whole(1, 600).default(30),
   AGENT_HOST_STREAMS_PER_TENANT: whole(1, 1_000_000).default(20_000),
   AGENT_HOST_RATE_PER_CREDENTIAL: whole(1, 1_000_000).default(20_000),
@@ -133,7 +134,12 @@ export interface Config {
   readonly turnsPerTenant: number;
   /** How long a claim of an executor is good for without a heartbeat. */
   readonly leaseMs: number;
-  readonly stream: { readonly bufferBytes: number; readonly slowMs: number; readonly perTenantMax: number };
+  readonly stream: {
+    readonly bufferBytes: number;
+    readonly totalBytes: number;
+    readonly slowMs: number;
+    readonly perTenantMax: number;
+  };
   readonly fairness: {
     readonly credentialPerSecond: number;
     readonly tenantPerSecond: number;
@@ -201,6 +207,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     leaseMs: env.AGENT_HOST_LEASE_SECONDS * 1000,
     stream: {
       bufferBytes: env.AGENT_HOST_STREAM_BUFFER_BYTES,
+      totalBytes: env.AGENT_HOST_STREAM_TOTAL_BYTES,
       slowMs: env.AGENT_HOST_STREAM_SLOW_SECONDS * 1000,
       perTenantMax: env.AGENT_HOST_STREAMS_PER_TENANT,
     },

@@ -104,7 +104,7 @@ async function assemble(options: HostOptions, stack: Stack): Promise<Host> {
   stack.defer('log', log.close);
   const pool = await openPool(options, log, metrics);
   stack.defer('read store', async () => await pool.end());
-  log.feed.start();
+  await log.feed.start();
   stack.defer('live feed', () => log.feed.stop());
   const directory = new Directory({ bucket: log.directory, sealer: log.keyring, logger });
   await directory.start();
@@ -195,14 +195,15 @@ interface Built {
 }
 
 function openStreams({ options, log, directory, metrics }: Built, stack: Stack) {
-  const { bufferBytes, perTenantMax, slowMs } = options.config.stream;
+  const { bufferBytes, totalBytes, perTenantMax, slowMs } = options.config.stream;
   const hub = new TailHub({
     ...{ store: log.store, feed: log.feed, logger: options.logger, slowMs },
+    keptBytesMax: Math.ceil(totalBytes / 4),
     onDelivered: (ageMs) => metrics.tailLag.observe(Math.max(0, ageMs) / 1000),
     onBackfill: (reason) => metrics.tailBackfills.inc({ reason }),
   });
   const onRefused = (): void => metrics.refusals.inc({ reason: 'streams' });
-  const limits = { bufferBytes, keepaliveMs: KEEPALIVE_MS, perTenantMax, onRefused };
+  const limits = { bufferBytes, totalBytes, keepaliveMs: KEEPALIVE_MS, perTenantMax, onRefused };
   const streams = new EventStreams(hub, limits, standingIn(directory));
   stack.defer(
     'revocations',

@@ -3,6 +3,7 @@ import { SealedSecrets } from '../drivers/secrets/sealed-secrets.ts';
 import type { Logger } from '../lib/logger.ts';
 import { createCodec } from '../streams/codec.ts';
 import type { Codec } from '../streams/codec.ts';
+import { Continuity } from '../streams/continuity.ts';
 import { LogUnavailableError } from '../streams/event-store.ts';
 import type { CommitSource, EventStore } from '../streams/event-store.ts';
 import { JetStreamCommitSource } from '../streams/jetstream/commit-source.ts';
@@ -29,7 +30,8 @@ import { StartError } from './start-error.ts';
 export interface LogParts {
   readonly codec: Codec;
   readonly store: EventStore;
-  readonly feed: JetStreamLiveFeed;
+  /** To be started once. */
+  readonly feed: Continuity;
   readonly source: CommitSource;
   readonly work: WorkQueue;
   readonly signals: Signals;
@@ -80,7 +82,10 @@ export async function openLog({ url, name, shards, replicas, ...options }: LogOp
   }
   const plain = createCodec(UPCASTERS);
   const codec = sealedCodec(plain, keyring);
-  const feed = new JetStreamLiveFeed(live, codec);
+  const liveFeed = new JetStreamLiveFeed(live, codec);
+  liveFeed.start();
+  const history = new JetStreamCommitSource({ connection: consumers, manager, codec, shards });
+  const feed = new Continuity({ feed: liveFeed, source: history, logger: options.logger });
   const snapshots = bucket(buckets.snapshots, 'SNAPSHOT');
   return {
     codec: plain,
@@ -92,7 +97,7 @@ export async function openLog({ url, name, shards, replicas, ...options }: LogOp
       onHole: () => metrics.tornReads.inc(),
     }),
     feed,
-    source: new LiveCommitSource(new JetStreamCommitSource({ connection: consumers, manager, codec, shards }), feed),
+    source: new LiveCommitSource(history, feed),
     work: new JetStreamWorkQueue(consumers),
     signals: natsSignals(consumers),
     directory: bucket(buckets.directory, 'DIRECTORY'),
@@ -106,6 +111,8 @@ export async function openLog({ url, name, shards, replicas, ...options }: LogOp
       await manager.getAccountInfo();
     },
     close: async () => {
+      feed.stop();
+      liveFeed.stop();
       keyring.stop();
       await closeNats(connections);
     },

@@ -60,7 +60,9 @@ export function writeSide({ log, config, metrics, traced, ownWrites, logger }: W
       else if (commit.ref.kind === 'artifact') artifacts.live(commit);
       else if (commit.ref.kind === 'quota') quotas.live(commit);
     },
-    onDisruption: () => sessions.disrupted(),
+    onGap: ({ shard }) => {
+      for (const one of [sessions, agents, tenants, budgets, artifacts, quotas]) one.disrupted(shard);
+    },
   });
   const conversations = new InheritedConversations(sessions, small);
   const loop = new CommandLoop(systemClock, log.codec.versionOf);

@@ -25,6 +25,8 @@ export interface Loaded<S> {
 interface Entry<S> extends Loaded<S> {
   /** Rev of the newest snapshot that this process knows of. */
   readonly snapshotRev: number;
+  /** So many gaps of its stream had been heard of when it was last known to be the newest. */
+  readonly gaps: number;
 }
 
 export interface RepositoryOptions<S, E extends DomainEvent> {
@@ -90,6 +92,8 @@ export class Repository<S, E extends DomainEvent> {
   readonly #onSnapshotError: (error: unknown) => void;
   readonly #beforeSnapshot: NonNullable<RepositoryOptions<S, E>['beforeSnapshot']>;
   readonly #onAppended: NonNullable<RepositoryOptions<S, E>['onAppended']>;
+  /** Gaps of the live feed, by stream. What was folded before one is read on before anybody has it. */
+  readonly #gaps = new Map<number, number>();
   #hits = 0;
   #misses = 0;
 
@@ -113,7 +117,7 @@ export class Repository<S, E extends DomainEvent> {
    */
   async load(ref: AggregateRef): Promise<Loaded<S> & { readonly cached: boolean }> {
     const cached = this.#cache.get(refKey(ref));
-    if (cached !== undefined) {
+    if (cached !== undefined && cached.gaps === this.#gapsOf(ref)) {
       this.#hits++;
       return { ...cached, cached: true };
     }
@@ -126,8 +130,11 @@ export class Repository<S, E extends DomainEvent> {
    * @throws LogUnavailableError when the log does not answer; BrokenChainError when what it has is no chain
    */
   async refresh(ref: AggregateRef): Promise<Loaded<S>> {
+    // Before the question: what is missed after it makes the answer old again.
+    const gaps = this.#gapsOf(ref);
     const cached = this.#cache.get(refKey(ref));
-    const [entry, head] = await Promise.all([cached ?? this.#cold(ref), this.store.head(ref)]);
+    const [known, head] = await Promise.all([cached ?? this.#cold(ref), this.store.head(ref)]);
+    const entry = { ...known, gaps };
     if (head > entry.position) return await this.#readOn(ref, entry, head);
     return head === entry.position ? this.#remember(ref, entry) : await this.#beyondHead(ref, entry);
   }
@@ -176,7 +183,7 @@ export class Repository<S, E extends DomainEvent> {
     const entry = this.#cache.peek(refKey(ref));
     // The live feed may have been faster than the acknowledgement, and may have seen later commits too.
     if (entry !== undefined && entry.position >= stored.position) return this.#remember(ref, entry, true);
-    const base = { ...before, snapshotRev: entry?.snapshotRev ?? 0 };
+    const base = { ...before, snapshotRev: entry?.snapshotRev ?? 0, gaps: this.#gapsOf(ref) };
     return this.#remember(ref, this.#fold(base, stored), true);
   }
 
@@ -185,7 +192,9 @@ export class Repository<S, E extends DomainEvent> {
     const entry = this.#cache.peek(commit.key);
     if (entry !== undefined && entry.position === commit.previous) {
       const stored = commit.stored();
-      if (follows(entry, stored.commit)) this.#remember(commit.ref, this.#fold(entry, stored));
+      // Nothing is between the two: the fold is as new as the feed, whatever was missed of others.
+      const fresh = { ...entry, gaps: this.#gapsOf(commit.ref) };
+      if (follows(entry, stored.commit)) this.#remember(commit.ref, this.#fold(fresh, stored));
       else this.#cache.delete(commit.key);
     }
     this.#notify(commit.key, commit.position);
@@ -209,9 +218,17 @@ export class Repository<S, E extends DomainEvent> {
     this.#cache.deleteWhere((key) => key.startsWith(prefix));
   }
 
-  /** After a disruption of the live feed: whoever watches must look again. */
-  disrupted(): void {
+  /**
+   * The live feed has a gap in a stream: folds from before it are read on before anybody has them, and whoever watches must
+   * look again.
+   */
+  disrupted(shard = 0): void {
+    this.#gaps.set(shard, (this.#gaps.get(shard) ?? 0) + 1);
     for (const key of this.#watchers.keys()) this.#notify(key, null);
+  }
+
+  #gapsOf(ref: AggregateRef): number {
+    return this.#gaps.get(this.store.shardOf(ref)) ?? 0;
   }
 
   #notify(key: string, position: number | null): void {
@@ -219,12 +236,13 @@ export class Repository<S, E extends DomainEvent> {
   }
 
   async #cold(ref: AggregateRef): Promise<Entry<S>> {
+    const gaps = this.#gapsOf(ref);
     const snapshot = await this.#snapshots?.get(snapshotKey(ref, this.type));
     if (snapshot == null) return this.#new(ref);
     // Written by `#saveSnapshot` of the same versions.
     // oxlint-disable-next-line typescript/no-unsafe-type-assertion
     const loaded = JSON.parse(snapshot.value) as Loaded<S>;
-    return { ...loaded, snapshotRev: loaded.rev };
+    return { ...loaded, snapshotRev: loaded.rev, gaps };
   }
 
   async #readOn(ref: AggregateRef, known: Entry<S>, atLeast: number): Promise<Entry<S>> {
@@ -267,7 +285,7 @@ export class Repository<S, E extends DomainEvent> {
   }
 
   #new(ref: AggregateRef): Entry<S> {
-    return { state: this.type.initial, position: 0, rev: 0, hash: genesisOf(ref), snapshotRev: 0 };
+    return { state: this.type.initial, position: 0, rev: 0, hash: genesisOf(ref), snapshotRev: 0, gaps: this.#gapsOf(ref) };
   }
 
   #foldEvents(before: S, { commit, position }: StoredCommit, count?: number): S {
@@ -284,7 +302,7 @@ export class Repository<S, E extends DomainEvent> {
     if (commit.receipt !== undefined && this.type.withReceipt !== undefined) {
       state = this.type.withReceipt(state, { ...commit.receipt, position, index: 0 });
     }
-    return { state, position, rev: commit.rev, hash, snapshotRev: entry.snapshotRev };
+    return { ...entry, state, position, rev: commit.rev, hash };
   }
 
   #remember(ref: AggregateRef, entry: Entry<S>, own = false): Entry<S> {

@@ -3,6 +3,7 @@ import { connect } from 'node:net';
 import fastify from 'fastify';
 import { expect, test } from 'vitest';
 import type { Caller } from '../auth/caller.ts';
+import type { TailHub } from '../streams/tail-hub.ts';
 import { EventStreams } from './sse.ts';
 
 const caller: Caller = {
@@ -18,8 +19,8 @@ const caller: Caller = {
 };
 
 test('a stream whose reader left while its session was looked up is never opened, and takes no place', async () => {
-  const limits = { bufferBytes: 1_000, keepaliveMs: 60_000, perTenantMax: 1 };
-  const streams = new EventStreams(undefined as never, limits, () => 'stands');
+  const limits = { bufferBytes: 1_000, totalBytes: 1_000_000, keepaliveMs: 60_000, perTenantMax: 1 };
+  const streams = new EventStreams({ keptBytes: 0 } as TailHub, limits, () => 'stands');
   const left = Promise.withResolvers<null>();
   const app = fastify();
   app.get('/left', async (request, reply) => {

@@ -1,19 +1,24 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { ReadSession } from '../projections/forks/queries.ts';
-import type { EarlierPart, TailHub, TailSink } from '../streams/tail-hub.ts';
+import type { Drained, EarlierPart, TailEnd, TailSink } from '../streams/tail.ts';
+import type { TailHub } from '../streams/tail-hub.ts';
 import type { StoredCommit } from '../streams/commit.ts';
 import type { EventPlace } from '../streams/cursor.ts';
 import type { AggregateRef } from '../streams/subjects.ts';
 import type { Caller } from '../auth/caller.ts';
 import { ProblemError } from './problem.ts';
+import { SseStream } from './sse-stream.ts';
+import { StreamMemory } from './stream-memory.ts';
 import { frames, inheritedFrames } from './wire/records.ts';
 import type { Frame } from './wire/records.ts';
 
 const HEADERS = { 'content-type': 'text/event-stream', 'cache-control': 'no-store', 'x-accel-buffering': 'no' };
 
 export interface StreamLimits {
-  /** Bytes that may wait in the socket of one reader before it counts as slow. */
+  /** Bytes that may wait for one reader; one that has as many is slow. */
   readonly bufferBytes: number;
+  /** Bytes that may wait for all readers of this node; past it the slowest are cut off. */
+  readonly totalBytes: number;
   /** A comment line is sent after so much silence, ms. */
   readonly keepaliveMs: number;
   /** Streams of one tenant that may be open on this node. */
@@ -40,6 +45,9 @@ export interface StreamStart {
  */
 export type Standing = (caller: Caller) => string | null;
 
+/** The rest of a text that the reader has not taken for so long is not kept. */
+const REST_MS = 500;
+
 /** How often the streams are looked through: for silent ones, and for those whose credential is past its time. */
 const LOOK_MS = 1_000;
 
@@ -51,16 +59,27 @@ export class EventStreams {
   readonly #streams = new Set<SseStream>();
   readonly #perTenant = new Map<string, number>();
   readonly #timer: NodeJS.Timeout;
+  readonly #memory: StreamMemory;
 
   constructor(hub: TailHub, limits: StreamLimits, standing: Standing) {
     this.#hub = hub;
     this.#limits = limits;
     this.#standing = standing;
+    this.#memory = new StreamMemory({
+      totalBytes: limits.totalBytes,
+      streams: this.#streams,
+      beside: () => hub.keptBytes,
+    });
     this.#timer = setInterval(() => this.#look(), Math.max(50, Math.min(LOOK_MS, limits.keepaliveMs / 5)));
   }
 
   get size(): number {
     return this.#streams.size;
+  }
+
+  /** Bytes that wait for readers of this node. */
+  get heldBytes(): number {
+    return this.#memory.bytes;
   }
 
   /**
@@ -101,7 +120,9 @@ export class EventStreams {
       return;
     }
     const standing = this.#standing(caller);
-    const stream = new SseStream(reply.raw, { caller, standing, bufferBytes: this.#limits.bufferBytes });
+    const { bufferBytes } = this.#limits;
+    const onHeld = (bytes: number): void => this.#memory.changed(bytes);
+    const stream = new SseStream(reply.raw, { caller, standing, bufferBytes, onHeld });
     this.#streams.add(stream);
     this.#perTenant.set(tenantId, open + 1);
     const close = follow(stream);
@@ -136,7 +157,9 @@ export class EventStreams {
   #look(): void {
     const now = Date.now();
     const silentSince = performance.now() - this.#limits.keepaliveMs;
+    const oldest = performance.now() - REST_MS;
     for (const stream of this.#streams) {
+      stream.letGo(oldest);
       const { expiresAt } = stream.caller;
       if (expiresAt !== null && expiresAt <= now) stream.end();
       else stream.keepAlive(silentSince);
@@ -162,86 +185,26 @@ function tooManyStreams(limit: number): ProblemError {
   return new ProblemError({ code: 'rate_limited', message, headers: { 'retry-after': '5' } });
 }
 
-interface StreamOwner {
-  readonly caller: Caller;
-  /** What vouched for the caller when the stream opened. */
-  readonly standing: string | null;
-  /** Bytes that may wait in the socket before the reader counts as slow. */
-  readonly bufferBytes: number;
-}
+/** All frames of a commit as one text, made once for all readers of it. */
+const textOf = memoizedText();
 
-/** One open stream: a socket, and whose it is. */
-export class SseStream {
-  readonly #socket: FastifyReply['raw'];
-  readonly #owner: StreamOwner;
-  #lastWrite = performance.now();
-  #waiting: (() => void)[] = [];
-  #ended = false;
-
-  constructor(socket: FastifyReply['raw'], owner: StreamOwner) {
-    this.#socket = socket;
-    this.#owner = owner;
-    socket.on('drain', () => this.#wake());
-  }
-
-  get caller(): Caller {
-    return this.#owner.caller;
-  }
-
-  get standing(): string | null {
-    return this.#owner.standing;
-  }
-
-  get ended(): boolean {
-    return this.#ended;
-  }
-
-  /** Whether more waits in the socket than may. */
-  get isSlow(): boolean {
-    return this.#socket.writableLength > this.#owner.bufferBytes;
-  }
-
-  /** Frames as they go over the wire. Nothing is sent on a stream that has ended. */
-  send(text: string): void {
-    if (this.#ended) return;
-    this.#lastWrite = performance.now();
-    this.#socket.write(text);
-  }
-
-  /** Resolves when the reader has taken what was written, or is gone. */
-  async drained(): Promise<void> {
-    if (this.#ended || !this.isSlow) return;
-    await new Promise<void>((resolve) => this.#waiting.push(resolve));
-  }
-
-  end(reason: 'slow' | 'stopped' | 'failed' = 'stopped'): void {
-    if (this.#ended) return;
-    this.#ended = true;
-    this.#wake();
-    // A reader that does not take what is there would not take the end either.
-    if (reason === 'slow') this.#socket.destroy();
-    else this.#socket.end();
-  }
-
-  gone(): void {
-    this.#ended = true;
-    this.#wake();
-  }
-
-  /** A comment line, when nothing has been written since. */
-  keepAlive(since: number): void {
-    if (this.#lastWrite <= since && this.#socket.writableLength === 0) this.send(': keepalive\n\n');
-  }
-
-  #wake(): void {
-    for (const resolve of this.#waiting.splice(0)) resolve();
-  }
+function memoizedText(): (stored: StoredCommit) => string {
+  const known = new WeakMap<StoredCommit, string>();
+  return (stored) => {
+    let text = known.get(stored);
+    if (text === undefined) known.set(stored, (text = frames(stored).map((frame) => frame.text).join('')));
+    return text;
+  };
 }
 
 /** Writes the commits of a session to a stream, as the records that its reader asked for. */
 class TailReader implements TailSink {
   readonly #stream: SseStream;
   readonly #start: StreamStart;
+  /** Of this commit only a part has been sent. */
+  #unfinished: { readonly position: number; readonly part: EarlierPart | undefined } | null = null;
+  /** The stream ends when that commit has been sent. */
+  #endsAfter = false;
 
   constructor(stream: SseStream, start: StreamStart) {
     this.#stream = stream;
@@ -249,21 +212,41 @@ class TailReader implements TailSink {
   }
 
   write(stored: StoredCommit, part?: EarlierPart): boolean {
+    const isSame = this.#unfinished?.position === stored.position && this.#unfinished.part === part;
+    if (this.#unfinished !== null && !isSame) {
+      // The rest of it is not there any more, and nothing else can follow on half a frame.
+      this.#stream.end('failed');
+      return true;
+    }
+    const text = this.#textOf(stored, part);
+    const goesOn = text === '' || this.#stream.push(text);
+    this.#unfinished = goesOn ? null : { position: stored.position, part };
+    // What comes after it belongs to another session of the same id.
+    const isLast = part === undefined && stored.commit.events.some(({ type }) => type === 'session.deleted');
+    if (isLast && goesOn) this.#stream.end();
+    this.#endsAfter = isLast;
+    return goesOn;
+  }
+
+  async drained(): Promise<Drained> {
+    const drained = await this.#stream.drained();
+    if (drained === 'taken') {
+      this.#unfinished = null;
+      if (this.#endsAfter) this.#stream.end();
+    }
+    return drained;
+  }
+
+  end(reason: TailEnd): void {
+    this.#stream.end(reason);
+  }
+
+  #textOf(stored: StoredCommit, part: EarlierPart | undefined): string {
+    const { agent, after } = this.#start;
+    if (part === undefined && agent === null && stored.position !== after?.position) return textOf(stored);
     let text = '';
     for (const frame of this.#framesOf(stored, part)) if (this.#wants(frame)) text += frame.text;
-    if (text !== '') this.#stream.send(text);
-    if (part !== undefined) return !this.#stream.isSlow;
-    // What comes after belongs to another session of the same id.
-    if (stored.commit.events.some(({ type }) => type === 'session.deleted')) this.#stream.end();
-    return !this.#stream.isSlow;
-  }
-
-  async drained(): Promise<void> {
-    await this.#stream.drained();
-  }
-
-  end(reason: 'slow' | 'stopped' | 'failed'): void {
-    this.#stream.end(reason);
+    return text;
   }
 
   /** Those that the reader does not have yet, and of an inherited part those that belong to it. */

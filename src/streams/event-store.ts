@@ -84,6 +84,8 @@ export interface LiveCommit {
   readonly position: number;
   /** Position of the commit before it in the same aggregate; 0 = it is the first. A mismatch is a gap. */
   readonly previous: number;
+  /** Its length as it was stored. */
+  readonly bytes: number;
   /** Decoded on first use, shared by all listeners. @throws ErasedCommitError, UndecodableCommitError */
   readonly stored: () => StoredCommit;
 }

@@ -1,27 +1,26 @@
 import { backoffMs, delay } from '../lib/backoff.ts';
-import type { CommitSource, FollowedCommit, FollowOptions, LiveCommit, LiveFeed } from './event-store.ts';
+import type { ContinuousFeed, Gap } from './continuity.ts';
+import { LogUnavailableError } from './event-store.ts';
+import type { CommitSource, FollowedCommit, FollowOptions, LiveCommit } from './event-store.ts';
 import { ErasedCommitError } from './sealed-codec.ts';
 import type { AggregateKind, AggregateRef } from './subjects.ts';
 
 /** Commits that may wait for one follower before it reads from the log instead. */
 const WAITING_MAX = 5_000;
-/** After so much silence the log is asked whether it has more than has been seen. */
-const SILENCE_MS = 5_000;
 
 /**
  * Follows a stream on what the node's one live subscription delivers anyway, so that a commit reaches a process once and
- * is decoded once, however many followers it has. The live feed is a hint here too: within a stream positions are
- * consecutive, and wherever one is missing the follower goes back to reading the log.
+ * is decoded once, however many followers it has. Where the feed has a gap, the follower goes back to reading the log.
  *
- *   reading (the underlying source, up to where the live commits begin) → live (while positions are consecutive)
- *     → reading (a gap, a disruption, too many waiting, or a silence in which the log has grown) → …
+ *   reading (the underlying source, up to where the live commits begin) → live (while there is no gap) → reading (a gap, or
+ *     too many waiting) → …
  */
 export class LiveCommitSource implements CommitSource {
   readonly shards: number;
   readonly #log: CommitSource;
-  readonly #feed: LiveFeed;
+  readonly #feed: ContinuousFeed;
 
-  constructor(log: CommitSource, feed: LiveFeed) {
+  constructor(log: CommitSource, feed: ContinuousFeed) {
     this.#log = log;
     this.#feed = feed;
     this.shards = log.shards;
@@ -80,10 +79,9 @@ export class LiveCommitSource implements CommitSource {
   /** Reads the log up to where the live commits take over. */
   async *#read(options: FollowOptions, after: number, arrivals: Arrivals): AsyncGenerator<readonly FollowedCommit[]> {
     const { shard, kinds } = options;
-    // In this order: what is stored after the first question is answered arrives live, and what is stored before it is
-    // at most at `last`.
-    arrivals.collect();
-    const last = await this.#log.newest(shard, 'all');
+    // What is stored after it arrives live, or comes as a gap.
+    const last = this.#feed.positionOf(shard);
+    if (last === null) throw new LogUnavailableError('where the live commits begin is not known yet');
     arrivals.startAfter(last);
     const newest = await this.#log.newest(shard, kinds);
     if (newest <= after) return;
@@ -102,12 +100,8 @@ export class LiveCommitSource implements CommitSource {
   async *#live(options: FollowOptions, after: number, arrivals: Arrivals): AsyncGenerator<readonly FollowedCommit[]> {
     let position = after;
     while (!options.signal.aborted) {
-      const arrived = await arrivals.take(options.buffer, SILENCE_MS);
-      if (arrived === 'broken') return;
-      if (arrived === 'silent') {
-        if ((await this.#log.newest(options.shard, options.kinds)) > position && arrivals.isEmpty) return;
-        continue;
-      }
+      const arrived = await arrivals.take(options.buffer);
+      if (arrived === null) return;
       // The reading may have gone beyond the point at which the live commits took over.
       const fresh = arrived.filter((commit) => commit.position > position);
       if (fresh.length === 0) continue;
@@ -121,9 +115,9 @@ export class LiveCommitSource implements CommitSource {
 class Arrivals {
   readonly #options: FollowOptions;
   #waiting: LiveCommit[] = [];
-  /** The position that must arrive next; null: whatever arrives is kept until it is known. */
-  #next: number | null = null;
-  #broken = false;
+  /** What comes is kept up to the first gap. */
+  #isKeeping = false;
+  #after = 0;
   #ended = false;
   #wake: (() => void) | null = null;
 
@@ -131,59 +125,17 @@ class Arrivals {
     this.#options = options;
   }
 
-  get isEmpty(): boolean {
-    return this.#waiting.length === 0;
-  }
-
-  /** Begins anew: keeps everything from here on. */
-  collect(): void {
-    this.#waiting = [];
-    this.#next = null;
-    this.#broken = false;
-  }
-
-  /** Everything up to `position` is in the log for sure: what arrived of it is dropped, what follows must be without gaps. */
+  /** Begins anew: keeps what comes after a position, which is where the feed is just now. */
   startAfter(position: number): void {
-    const arrived = this.#waiting;
     this.#waiting = [];
-    this.#next = position + 1;
-    for (const commit of arrived) this.#accept(commit);
+    this.#after = position;
+    this.#isKeeping = true;
   }
 
   onCommit(commit: LiveCommit): void {
-    if (commit.shard !== this.#options.shard || this.#broken) return;
-    if (this.#next === null) this.#keep(commit);
-    else this.#accept(commit);
-  }
-
-  onDisruption(): void {
-    this.#break();
-  }
-
-  end(): void {
-    this.#ended = true;
-    this.#break();
-  }
-
-  async take(most: number, silenceMs: number): Promise<readonly LiveCommit[] | 'broken' | 'silent'> {
-    if (this.isEmpty && !this.#broken && !this.#ended) await this.#arrival(silenceMs);
-    // What arrived before a gap is good; the gap is met when it has been taken.
-    if (!this.isEmpty) return this.#waiting.splice(0, most);
-    return this.#broken || this.#ended ? 'broken' : 'silent';
-  }
-
-  #accept(commit: LiveCommit): void {
-    if (this.#broken || this.#next === null || commit.position < this.#next) return;
-    if (commit.position > this.#next) {
-      this.#break();
-      return;
-    }
-    this.#next++;
-    const { kinds } = this.#options;
-    if (kinds === 'all' || kinds.includes(commit.ref.kind)) this.#keep(commit);
-  }
-
-  #keep(commit: LiveCommit): void {
+    const { shard, kinds } = this.#options;
+    if (commit.shard !== shard || !this.#isKeeping) return;
+    if (kinds !== 'all' && !kinds.includes(commit.ref.kind)) return;
     if (this.#waiting.length >= WAITING_MAX) {
       this.#break();
       return;
@@ -192,20 +144,28 @@ class Arrivals {
     this.#wake?.();
   }
 
-  #break(): void {
-    this.#broken = true;
-    this.#wake?.();
+  onGap({ shard, upTo }: Gap): void {
+    if (shard === this.#options.shard && upTo > this.#after) this.#break();
   }
 
-  async #arrival(silenceMs: number): Promise<void> {
-    await new Promise<void>((resolve) => {
-      const timer = setTimeout(resolve, silenceMs);
-      this.#wake = (): void => {
-        clearTimeout(timer);
-        resolve();
-      };
-    });
-    this.#wake = null;
+  end(): void {
+    this.#ended = true;
+    this.#break();
+  }
+
+  /** At most so many, once there are any; null: there is a gap, or this has ended. */
+  async take(most: number): Promise<readonly LiveCommit[] | null> {
+    if (this.#waiting.length === 0 && this.#isKeeping && !this.#ended) {
+      await new Promise<void>((resolve) => (this.#wake = resolve));
+      this.#wake = null;
+    }
+    // What arrived before a gap is good; the gap is met when it has been taken.
+    return this.#waiting.length === 0 ? null : this.#waiting.splice(0, most);
+  }
+
+  #break(): void {
+    this.#isKeeping = false;
+    this.#wake?.();
   }
 }
 

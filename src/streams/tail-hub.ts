@@ -1,86 +1,69 @@
-import { delay } from '../lib/backoff.ts';
+import { backoffMs, delay } from '../lib/backoff.ts';
 import type { Logger } from '../lib/logger.ts';
-import type { StoredCommit } from './commit.ts';
-import type { EventStore, LiveCommit, LiveFeed } from './event-store.ts';
+import { OutageLog } from '../lib/outage-log.ts';
+import type { ContinuousFeed, Gap } from './continuity.ts';
+import type { EventStore } from './event-store.ts';
+import { Slices } from './slices.ts';
 import { refKey } from './subjects.ts';
 import type { AggregateRef } from './subjects.ts';
-
-/** Where a tail's commits go. */
-export interface TailSink {
-  /**
-   * Takes a commit, or one of a part that comes before the aggregate's own; false: the reader is slow, nothing more is to
-   * be pushed before `drained` resolves.
-   */
-  write(commit: StoredCommit, before?: EarlierPart): boolean;
-  /** Resolves when the reader has taken what was written, or is gone. */
-  drained(): Promise<void>;
-  /** Called once, when the hub ends the tail: it stayed slow for too long, or the node stops. */
-  end(reason: 'slow' | 'stopped' | 'failed'): void;
-}
-
-/** What a tail shows before the aggregate's own commits: a part of another's that does not change any more. */
-export interface EarlierPart {
-  readonly ref: AggregateRef;
-  /** Its number, for the sink. */
-  readonly ancestor: number;
-  /** From the commit after this position … */
-  readonly after: number;
-  /** … to the one at this position, which is there. */
-  readonly upTo: number;
-}
+import { Tail } from './tail.ts';
+import type { EarlierPart, TailSink } from './tail.ts';
+import { KeptBytes, TailLane } from './tail-lane.ts';
+import type { BackfillReason, LaneShared } from './tail-lane.ts';
+import { TailReads } from './tail-reads.ts';
 
 export interface TailHubOptions {
   readonly store: EventStore;
-  readonly feed: LiveFeed;
+  readonly feed: ContinuousFeed;
   readonly logger: Logger;
-  /** How often the last positions of all watched aggregates are compared with the log, ms. */
-  readonly reconcileMs?: number;
   /** A reader that has not drained for so long is cut off, ms. */
   readonly slowMs?: number;
+  /** How long the log may be away before tails end that wait for it, ms. */
+  readonly retryMs?: number;
+  /** Bytes of live commits that may wait in this node for others to be read or written. */
+  readonly keptBytesMax?: number;
   /** Told the age of each commit that is written to a reader who had caught up before, ms; for the metrics. */
   readonly onDelivered?: (ageMs: number) => void;
-  /** Told whenever a reader is served from the log, for the metrics. */
+  /** Told whenever readers are served from the log, for the metrics. */
   readonly onBackfill?: (reason: BackfillReason) => void;
 }
 
-/**
- * Why a tail reads the log: it begins, the feed left a gap or has been disrupted, its reader was slow, or a comparison
- * found it behind.
- */
-export type BackfillReason = 'opened' | 'gap' | 'disrupted' | 'slow' | 'behind';
-
-const RECONCILE_MS = 4_000;
 const SLOW_MS = 30_000;
-const PAGE = 200;
-const STALE_WAIT_MS = 20;
-const STALE_TRIES = 3;
+const RETRY_MS = 300_000;
+const KEPT_BYTES = 64 * 1_048_576;
+/** A gap of so many commits is read once for all; of a longer one each watched aggregate is asked how far it reaches. */
+const GAP_READ_MAX = 5_000;
+const HEAL_RETRY = { baseMs: 50, capMs: 2_000 };
 
 /**
- * Live tails of any number of readers over one feed. Correctness does not rest on the feed: it is a hint that is
- * checked by the chain of positions, and everything it may have missed is read from the log.
- *
- *   catching up (reads the log from its position) → live (takes what chains to its position) → catching up (a gap, a
- *     slow reader that has drained, a disruption, a reconciliation that found it behind) → … → ended
+ * Live tails of any number of readers over one feed. Correctness does not rest on what is delivered live: it is taken only
+ * where it follows, and what the feed declares missing is read from the log. Of a gap it is found out first whose commits
+ * are in it, so that the others cost nothing.
  */
 export class TailHub {
   readonly #options: TailHubOptions;
-  readonly #tails = new Map<string, Set<Tail>>();
+  readonly #shared: LaneShared;
+  readonly #lanes = new Map<string, TailLane>();
+  readonly #outage: OutageLog;
   readonly #unlisten: () => void;
-  readonly #timer: NodeJS.Timeout;
+  /** What has not been looked at yet, by stream. */
+  readonly #gaps = new Map<number, Gap>();
+  readonly #healing = new Set<number>();
   #open = 0;
   #stopped = false;
 
   constructor(options: TailHubOptions) {
+    const { store, logger, retryMs = RETRY_MS, keptBytesMax = KEPT_BYTES, onBackfill = ignore } = options;
     this.#options = options;
+    this.#shared = {
+      ...{ reads: new TailReads(store, retryMs), slices: new Slices(), kept: new KeptBytes(keptBytesMax) },
+      ...{ logger, onBackfill },
+    };
+    this.#outage = new OutageLog(logger, 'the reading of what tails have missed');
     this.#unlisten = options.feed.listen({
-      onCommit: (commit) => {
-        for (const tail of this.#tails.get(commit.key) ?? []) tail.offer(commit);
-      },
-      onDisruption: () => {
-        for (const tail of this.#all()) tail.behind(Number.POSITIVE_INFINITY, 'disrupted');
-      },
+      onCommit: (commit) => this.#lanes.get(commit.key)?.offer(commit),
+      onGap: (gap) => this.#missed(gap),
     });
-    this.#timer = setInterval(() => void this.#reconcile(), options.reconcileMs ?? RECONCILE_MS);
   }
 
   /** Open tails on this node. */
@@ -88,206 +71,86 @@ export class TailHub {
     return this.#open;
   }
 
+  /** Bytes of live commits that wait in this node for others to be read or written. */
+  get keptBytes(): number {
+    return this.#shared.kept.bytes;
+  }
+
   /** Starts a tail after a position, or with the parts that come before it, in their order. Returns the function that ends it; the sink's `end` is not called for that. */
   open(ref: AggregateRef, after: number, sink: TailSink, before: readonly EarlierPart[] = []): () => void {
-    const key = refKey(ref);
-    const { store, slowMs = SLOW_MS, logger, onDelivered = ignore, onBackfill = ignore } = this.#options;
-    const members = this.#tails.get(key) ?? new Set();
-    this.#tails.set(key, members);
+    const { slowMs = SLOW_MS, onDelivered = ignore } = this.#options;
+    const lane = this.#lane(ref);
     const leave = (): void => {
-      if (!members.delete(tail)) return;
-      this.#open--;
-      if (members.size === 0 && this.#tails.get(key) === members) this.#tails.delete(key);
+      if (lane.tails.has(tail)) this.#open--;
+      lane.remove(tail);
+      if (lane.tails.size === 0 && this.#lanes.get(refKey(ref)) === lane) this.#lanes.delete(refKey(ref));
     };
-    const tail = new Tail({ ref, before, store, slowMs, logger, sink, leave, onDelivered, onBackfill }, after);
-    // In the map before the first read: what is stored from here on is offered, so nothing can fall in between.
-    members.add(tail);
+    const tail: Tail = new Tail({ after, before, sink, slowMs, onDelivered, leave });
     this.#open++;
+    lane.add(tail);
     if (this.#stopped) tail.end('stopped');
-    else tail.behind(0, 'opened');
     return () => tail.close();
   }
 
   /** Ends every tail, later ones at once; their readers resume on another node. */
   stop(): void {
     this.#stopped = true;
-    clearInterval(this.#timer);
     this.#unlisten();
-    for (const tail of this.#all()) tail.end('stopped');
+    this.#shared.reads.stop();
+    for (const lane of this.#lanes.values()) for (const tail of [...lane.tails]) tail.end('stopped');
   }
 
-  #all(): Tail[] {
-    return [...this.#tails.values()].flatMap((members) => [...members]);
+  /** In the map before it asks the log anything: what is stored from here on is offered, so nothing falls in between. */
+  #lane(ref: AggregateRef): TailLane {
+    const known = this.#lanes.get(refKey(ref));
+    if (known !== undefined) return known;
+    const lane = new TailLane(ref, this.#shared);
+    this.#lanes.set(refKey(ref), lane);
+    lane.start();
+    return lane;
   }
 
-  async #reconcile(): Promise<void> {
-    try {
-      const watched = [...this.#tails.values()].flatMap(([first]) => (first === undefined ? [] : [first.ref]));
-      for (const [key, head] of await this.#options.store.heads(watched)) {
-        for (const tail of this.#tails.get(key) ?? []) tail.behind(head, 'behind');
+  #missed(gap: Gap): void {
+    const { shard } = gap;
+    const other = this.#gaps.get(shard);
+    const after = Math.min(gap.after, other?.after ?? gap.after);
+    this.#gaps.set(shard, { shard, after, upTo: Math.max(gap.upTo, other?.upTo ?? 0) });
+    if (!this.#healing.has(shard)) void this.#heal(shard);
+  }
+
+  async #heal(shard: number): Promise<void> {
+    this.#healing.add(shard);
+    for (let failures = 0; !this.#stopped;) {
+      const gap = this.#gaps.get(shard);
+      if (gap === undefined) break;
+      this.#gaps.delete(shard);
+      try {
+        await this.#lookInto(gap);
+        failures = 0;
+        this.#outage.worked();
+      } catch (error) {
+        this.#outage.failed(error);
+        this.#missed(gap);
+        await delay(backoffMs(failures++, HEAL_RETRY), this.#shared.reads.signal);
       }
-    } catch (error) {
-      this.#options.logger.debug({ err: error }, 'tails could not be compared with the log');
     }
+    // In the same step in which there was nothing more: a gap that comes after it begins anew.
+    this.#healing.delete(shard);
+  }
+
+  async #lookInto(gap: Gap): Promise<void> {
+    const { store, feed } = this.#options;
+    // Those that are opened from here on ask the log by themselves.
+    const lanes = [...this.#lanes.values()].filter(({ ref }) => store.shardOf(ref) === gap.shard);
+    if (lanes.length === 0) return;
+    if (gap.upTo - gap.after > GAP_READ_MAX) {
+      await this.#shared.slices.all(lanes, (lane) => lane.look());
+      return;
+    }
+    const kinds = [...new Set(lanes.map(({ ref }) => ref.kind))];
+    const touched = await feed.touched(gap, kinds, this.#shared.reads.signal);
+    for (const [key, position] of touched) this.#lanes.get(key)?.behind(position);
   }
 }
 
 const ignore = (): void => undefined;
-
-/** The reason of an abort that says nothing else; made once, for each new one has a stack trace. */
-const DRAINED = new Error('the reader has drained');
-
-interface TailParts {
-  readonly ref: AggregateRef;
-  readonly before: readonly EarlierPart[];
-  readonly store: EventStore;
-  readonly slowMs: number;
-  readonly logger: Logger;
-  readonly sink: TailSink;
-  readonly leave: () => void;
-  readonly onDelivered: (ageMs: number) => void;
-  readonly onBackfill: (reason: BackfillReason) => void;
-}
-
-class Tail {
-  readonly #parts: TailParts;
-  /** Position of the last commit that was written to the sink. */
-  #position: number;
-  /** The log has, or may have, commits up to here. */
-  #known = 0;
-  /** Something may have been missed since the read under way began: look once more after it. */
-  #again = false;
-  #state: 'live' | 'catching up' | 'ended' = 'live';
-  /** It has been live: what it is shown from then on is news, not history. */
-  #hasCaughtUp = false;
-  /** Parts that have not been written to the sink yet. */
-  readonly #before: EarlierPart[];
-
-  constructor(parts: TailParts, after: number) {
-    this.#parts = parts;
-    this.#before = [...parts.before];
-    this.#position = after;
-  }
-
-  get ref(): AggregateRef {
-    return this.#parts.ref;
-  }
-
-  get #hasEnded(): boolean {
-    return this.#state === 'ended';
-  }
-
-  offer(commit: LiveCommit): void {
-    if (commit.position <= this.#position) return;
-    if (this.#state === 'live' && commit.previous === this.#position) {
-      // First, because it throws for what cannot be decoded: no reader may step over that.
-      const stored = commit.stored();
-      this.#position = commit.position;
-      if (!this.#show(stored)) this.#catchUp('slow');
-      return;
-    }
-    this.behind(commit.position, 'gap');
-  }
-
-  /** The log may reach `position`: read on if this tail does not. 0 asks for one look in any case. */
-  behind(position: number, reason: BackfillReason): void {
-    if (this.#state === 'ended') return;
-    this.#known = Math.max(this.#known, Number.isFinite(position) ? position : 0);
-    if (position !== 0 && position <= this.#position) return;
-    if (this.#state === 'live') this.#catchUp(reason);
-    else this.#again = true;
-  }
-
-  close(): void {
-    this.#state = 'ended';
-    this.#parts.leave();
-  }
-
-  end(reason: 'slow' | 'stopped' | 'failed'): void {
-    if (this.#state === 'ended') return;
-    this.close();
-    this.#parts.sink.end(reason);
-  }
-
-  #catchUp(reason: BackfillReason): void {
-    this.#state = 'catching up';
-    this.#parts.onBackfill(reason);
-    this.#readAll().catch((error: unknown) => {
-      // The reader resumes from its last event id, here or on another node, once the log answers again.
-      this.#parts.logger.debug({ err: error, session: this.ref.id }, 'a tail ends because the log cannot be read');
-      this.end('failed');
-    });
-  }
-
-  async #readAll(): Promise<void> {
-    for (let part = this.#before.shift(); part !== undefined; part = this.#before.shift()) await this.#readPart(part);
-    await this.#read();
-  }
-
-  /** What is before the aggregate's own commits lies in the log and stays as it is: no feed is needed for it. */
-  async #readPart(part: EarlierPart): Promise<void> {
-    const { store, sink } = this.#parts;
-    for (let { after } = part, more = true; more && !this.#hasEnded;) {
-      const page = await store.read(part.ref, { after, limit: PAGE, atLeast: part.upTo });
-      for (const commit of page.commits) {
-        if (commit.position > part.upTo || this.#hasEnded) return;
-        after = commit.position;
-        if (sink.write(commit, part)) continue;
-        if (await this.#drained()) continue;
-        this.end('slow');
-        return;
-      }
-      more = page.more && after < part.upTo;
-    }
-  }
-
-  async #read(): Promise<void> {
-    for (let stale = 0; ;) {
-      if (!(await this.#drained())) {
-        this.end('slow');
-        return;
-      }
-      if (this.#state === 'ended') return;
-      this.#again = false;
-      const page = await this.#parts.store.read(this.ref, { after: this.#position, limit: PAGE });
-      if (!this.#write(page.commits)) continue;
-      if (page.more || this.#again) continue;
-      // Everything that was offered while this read has been read, or comes with the next one.
-      if (this.#position >= this.#known) break;
-      if (page.commits.length === 0 && ++stale > STALE_TRIES) await this.#askLeader();
-      else if (page.commits.length === 0) await delay(STALE_WAIT_MS);
-    }
-    if (this.#state !== 'catching up') return;
-    this.#state = 'live';
-    this.#hasCaughtUp = true;
-  }
-
-  /** A replica is behind what the feed has shown, or there is nothing: the leader knows. */
-  async #askLeader(): Promise<void> {
-    this.#known = Math.min(this.#known, await this.#parts.store.head(this.ref));
-    await delay(STALE_WAIT_MS);
-  }
-
-  #write(commits: readonly StoredCommit[]): boolean {
-    for (const commit of commits) {
-      if (this.#state === 'ended') return true;
-      this.#position = commit.position;
-      if (!this.#show(commit)) return false;
-    }
-    return true;
-  }
-
-  #show(stored: StoredCommit): boolean {
-    const goesOn = this.#parts.sink.write(stored);
-    if (this.#hasCaughtUp) this.#parts.onDelivered(Date.now() - Date.parse(stored.commit.at));
-    return goesOn;
-  }
-
-  async #drained(): Promise<boolean> {
-    const tooSlow = new AbortController();
-    const late = delay(this.#parts.slowMs, tooSlow.signal).then(() => false);
-    const drained = await Promise.race([this.#parts.sink.drained().then(() => true), late]);
-    tooSlow.abort(DRAINED);
-    return drained;
-  }
-}

@@ -7,6 +7,7 @@ import { placeOf } from '../conformance/commit-source.ts';
 import { eventStoreConformance } from '../conformance/event-store.ts';
 import type { EventStoreFixture } from '../conformance/event-store.ts';
 import { appendAll, newCommits, newRef } from '../support/commits.ts';
+import { startContinuity } from '../support/continuity.ts';
 import { openLog } from '../support/jetstream.ts';
 import { TestNats } from '../support/nats.ts';
 import { seededRandom } from '../support/random.ts';
@@ -16,10 +17,12 @@ async function fixture(): Promise<EventStoreFixture> {
   const disposables = new AsyncDisposableStack();
   const nats = disposables.use(await TestNats.start());
   const log = disposables.use(await openLog(nats.url, { shards: 8 }));
+  const continuity = await startContinuity(log.feed, log.source);
+  disposables.defer(() => continuity.stop());
   return {
     store: log.store,
     feed: log.feed,
-    source: new LiveCommitSource(log.source, log.feed),
+    source: new LiveCommitSource(log.source, continuity),
     another: async () => disposables.use(await openLog(nats.url, { shards: 8 })).store,
     garbage: async (ref) => void (await jetstream(log.connections.appends).publish(subjectOf(ref), 'no commit')),
     [Symbol.asyncDispose]: async () => await disposables.disposeAsync(),
@@ -49,7 +52,8 @@ test('whatever the feed loses, doubles or interrupts, every commit is followed o
   const random = seededRandom('lossy feed');
   await using nats = await TestNats.start();
   await using log = await openLog(nats.url);
-  const source = new LiveCommitSource(log.source, lossy(log.feed, random));
+  const feed = await startContinuity(lossy(log.feed, random), log.source, { silenceMs: 300 });
+  const source = new LiveCommitSource(log.source, feed);
   const sessions = Array.from({ length: 5 }, () => newRef('session'));
   const others = Array.from({ length: 2 }, () => newRef('agent'));
   const writers = [...sessions, ...others].map(async (ref) => await appendAll(log.store, ref, newCommits(200)));
@@ -64,5 +68,6 @@ test('whatever the feed loses, doubles or interrupts, every commit is followed o
     .slice(0, sessions.length)
     .flat()
     .toSorted((a, b) => a - b);
+  feed.stop();
   expect(seen).toEqual(expected);
 });

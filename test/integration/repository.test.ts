@@ -153,7 +153,7 @@ describe('snapshots', () => {
         if (result.kind === 'conflict') return result;
         const { position, hash } = result;
         const stored = { ref: at, shard: 0, position, hash, commit };
-        const place = { ref: at, key: refKey(at), shard: 0, position, previous: expected };
+        const place = { ref: at, key: refKey(at), shard: 0, position, previous: expected, bytes: 100 };
         sessions?.live({ ...place, stored: () => stored });
         return result;
       },

@@ -18,6 +18,7 @@ import { subjectOf } from '#src/streams/subjects.ts';
 import type { AggregateRef } from '#src/streams/subjects.ts';
 import { appendAll, newCommit, newCommits, newRef } from '../support/commits.ts';
 import { TEST_HOST_KEY } from '../support/host-keys.ts';
+import { startContinuity } from '../support/continuity.ts';
 import { openLog } from '../support/jetstream.ts';
 import type { TestLog } from '../support/jetstream.ts';
 import { capturedLog } from '../support/logger.ts';
@@ -193,10 +194,12 @@ describe('an erased tenant', () => {
     for (const { store, source } of [log, deaf]) {
       expect(await store.read(ref, { after: 0, limit: 2, atLeast: last })).toEqual({ commits: [], more: false });
       expect(await store.head(ref)).toBe(last);
-      for (const one of [source, new LiveCommitSource(source, log.feed)]) {
+      const continuity = await startContinuity(log.feed, source);
+      for (const one of [source, new LiveCommitSource(source, continuity)]) {
         const seen = await followed(one, first - 1, bystander);
         expect(seen.map(({ kind }) => kind)).toEqual(['erased', 'erased', 'erased', 'erased', 'commit']);
       }
+      continuity.stop();
       expect(await store.append(ref, last, newCommit(5))).toEqual({ kind: 'conflict' });
       expect(await store.head(ref)).toBe(last);
     }

@@ -6,6 +6,7 @@ import type { AggregateRef } from '#src/streams/subjects.ts';
 import { TailHub } from '#src/streams/tail-hub.ts';
 import type { TailHubOptions } from '#src/streams/tail-hub.ts';
 import { appendAll, newCommit, newCommits, newRef } from '../support/commits.ts';
+import { startContinuity } from '../support/continuity.ts';
 import { FaultyFeed } from '../support/faulty-feed.ts';
 import { openLog } from '../support/jetstream.ts';
 import type { TestLog } from '../support/jetstream.ts';
@@ -32,14 +33,19 @@ afterAll(async () => {
   await disposables.disposeAsync();
 });
 
-type Options = Partial<Pick<TailHubOptions, 'reconcileMs' | 'slowMs'>> & { store?: EventStore };
+type Options = Partial<Pick<TailHubOptions, 'slowMs' | 'retryMs' | 'keptBytesMax' | 'onBackfill'>> & {
+  store?: EventStore;
+  silenceMs?: number;
+};
 
-/** A hub of its own, behind a feed that the test can spoil. Without another word it never compares with the log. */
-function newHub(options: Options = {}): { hub: TailHub; feed: FaultyFeed } {
+/** A hub of its own, behind a feed that the test can spoil. Without another word silent streams are never looked at. */
+async function newHub({ silenceMs = 600_000, ...options }: Options = {}): Promise<{ hub: TailHub; feed: FaultyFeed }> {
   const feed = new FaultyFeed(log.feed, random);
   const { logger } = capturedLog();
-  const hub = new TailHub({ store: log.store, feed, logger, reconcileMs: 600_000, ...options });
+  const continuity = await startContinuity(feed, log.source, { silenceMs });
+  const hub = new TailHub({ store: log.store, feed: continuity, logger, ...options });
   hubs.push(hub);
+  disposables.defer(() => continuity.stop());
   return { hub, feed };
 }
 
@@ -84,7 +90,7 @@ describe.each([
   ['that does all of it', { dropped: 20, doubled: 30, delayed: 40, delayMs: 20 }],
 ])('a feed %s', (_, faults) => {
   test('every reader sees every commit once and in order, wherever and whenever it starts', async () => {
-    const { hub, feed } = newHub({ reconcileMs: 100 });
+    const { hub, feed } = await newHub({ silenceMs: 100 });
     feed.faults = faults;
     const ref = newRef();
     const readers: { after: number; reader: Reader }[] = [];
@@ -119,12 +125,11 @@ describe.each([
 describe('a slow reader', () => {
   test('is not pushed to, reads on from the log when it has drained, and slows nobody', async () => {
     let reads = 0;
-    const { hub } = newHub({ store: observedStore(() => void reads++) });
+    const { hub } = await newHub({ store: observedStore(() => void reads++) });
     const ref = newRef();
     const [slow, quick] = [new SlowReader(3), new Reader()];
     hub.open(ref, 0, slow);
     hub.open(ref, 0, quick);
-    await until('both are live', () => reads >= 2);
     await appendAll(log.store, ref, newCommits(50));
     const positions = await allOf(ref);
     await seen(quick, positions);
@@ -150,7 +155,7 @@ describe('a slow reader', () => {
   });
 
   test('of parts that come before gets them in order and no faster, then what is stored meanwhile', async () => {
-    const { hub } = newHub({ slowMs: 400 });
+    const { hub } = await newHub({ slowMs: 400 });
     const [a, b, ref] = [newRef(), newRef(), newRef()];
     for (const one of [a, b]) await appendAll(log.store, one, newCommits(250));
     const [ofA, ofB] = [await allOf(a), await allOf(b)];
@@ -176,7 +181,7 @@ describe('a slow reader', () => {
   });
 
   test('is cut after its time, the others go on', async () => {
-    const { hub } = newHub({ slowMs: 150 });
+    const { hub } = await newHub({ slowMs: 150 });
     const ref = newRef();
     const [slow, quick] = [new SlowReader(1), new Reader()];
     hub.open(ref, 0, slow);
@@ -194,7 +199,7 @@ describe('a slow reader', () => {
   });
 
   test('that leaves while it is slow is not told that it has ended', async () => {
-    const { hub } = newHub({ slowMs: 100 });
+    const { hub } = await newHub({ slowMs: 100 });
     const ref = newRef();
     const slow = new SlowReader(1);
     const close = hub.open(ref, 0, slow);
@@ -217,7 +222,7 @@ describe('what the feed does not tell', () => {
     const ref = newRef();
     const [first = 0] = await appendAll(log.store, ref, [newCommit(1)]);
     let onRead = async (): Promise<void> => undefined;
-    const { hub, feed } = newHub({ store: observedStore(async () => await onRead()) });
+    const { hub, feed } = await newHub({ store: observedStore(async () => await onRead()) });
     feed.faults = { dropped: 100, doubled: 0, delayed: 0, delayMs: 0 };
     let second = 0;
     onRead = async () => {
@@ -233,7 +238,7 @@ describe('what the feed does not tell', () => {
   });
 
   test('a disruption at rest makes every tail look', async () => {
-    const { hub, feed } = newHub();
+    const { hub, feed } = await newHub();
     const refs = [newRef(), newRef(), newRef()];
     const readers = refs.map((ref) => {
       const reader = new Reader();
@@ -249,7 +254,7 @@ describe('what the feed does not tell', () => {
   });
 
   test('the comparison with the log finds a lost commit that nothing follows', async () => {
-    const { hub, feed } = newHub({ reconcileMs: 50 });
+    const { hub, feed } = await newHub({ silenceMs: 50 });
     const refs = Array.from({ length: 30 }, () => newRef());
     const readers = refs.map((ref) => {
       const reader = new Reader();
@@ -265,7 +270,7 @@ describe('what the feed does not tell', () => {
   });
 
   test('a server that restarts: the readers go on, with everything', async () => {
-    const { hub } = newHub({ reconcileMs: 100 });
+    const { hub } = await newHub({ silenceMs: 100 });
     const ref = newRef();
     const readers = Array.from({ length: 20 }, () => new Reader());
     for (const reader of readers) hub.open(ref, 0, reader);
@@ -286,7 +291,7 @@ describe('a hub', () => {
     const gate = new Promise<void>((resolve) => (release = resolve));
     const blocked = newRef();
     await appendAll(log.store, blocked, newCommits(3));
-    const { hub } = newHub({
+    const { hub } = await newHub({
       store: observedStore(async (_, page) => await (page.commits[0]?.ref === blocked ? gate : undefined)),
     });
     const ref = newRef();
@@ -304,7 +309,7 @@ describe('a hub', () => {
     hub.open(ref, 0, late);
     expect(late.ended).toBe('stopped');
     expect(hub.size).toBe(0);
-    const other = newHub().hub;
+    const other = (await newHub()).hub;
     const after = new Reader();
     other.open(blocked, 0, after);
     await until('another hub reads', () => after.positions.length === 3);
@@ -313,7 +318,7 @@ describe('a hub', () => {
   });
 
   test('what cannot be decoded ends the readers, live and late ones alike: none steps over it', async () => {
-    const { hub } = newHub();
+    const { hub } = await newHub();
     const ref = newRef();
     const readers = [new Reader(), new Reader(), new Reader()];
     for (const reader of readers) hub.open(ref, 0, reader);
@@ -332,7 +337,7 @@ describe('a hub', () => {
 });
 
 test('1,000 tails on 50 sessions, written to by racing writers: each has everything, once, in order', async () => {
-  const { hub, feed } = newHub({ reconcileMs: 500 });
+  const { hub, feed } = await newHub({ silenceMs: 500 });
   feed.faults = { dropped: 2, doubled: 5, delayed: 5, delayMs: 20 };
   const sessions = Array.from({ length: 50 }, () => newRef());
   const readers = Array.from({ length: 1_000 }, (_, n) => {

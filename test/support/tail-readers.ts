@@ -1,5 +1,5 @@
 import type { StoredCommit } from '#src/streams/commit.ts';
-import type { TailSink } from '#src/streams/tail-hub.ts';
+import type { Drained, TailEnd, TailSink } from '#src/streams/tail.ts';
 
 /** A reader that takes everything at once, and remembers it. */
 export class Reader implements TailSink {
@@ -11,11 +11,11 @@ export class Reader implements TailSink {
     return true;
   }
 
-  async drained(): Promise<void> {
-    await Promise.resolve();
+  async drained(): Promise<Drained> {
+    return await Promise.resolve('taken');
   }
 
-  end(reason: 'slow' | 'stopped' | 'failed'): void {
+  end(reason: TailEnd): void {
     if (this.ended !== null) throw new Error('a tail has ended twice');
     this.ended = reason;
   }
@@ -38,9 +38,9 @@ export class SlowReader extends Reader {
     return this.#waiting <= this.#room;
   }
 
-  override async drained(): Promise<void> {
-    if (this.#waiting <= this.#room) return;
-    await new Promise<void>((resolve) => this.#wake.push(resolve));
+  override async drained(): Promise<Drained> {
+    if (this.#waiting > this.#room) await new Promise<void>((resolve) => this.#wake.push(resolve));
+    return 'taken';
   }
 
   take(): void {

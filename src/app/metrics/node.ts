@@ -22,6 +22,7 @@ export function sampleNode(metrics: Metrics, parts: NodeParts): void {
   const { dataDir, logConnected, streams, presence, engine } = parts;
   const caches = Object.entries(parts.caches);
   metrics.sample('event_streams_open', () => streams.size);
+  metrics.sample('event_streams_held_bytes', () => streams.heldBytes);
   metrics.sample('executors_connected', () => presence.here);
   metrics.sample('turns_active', () => engine.active);
   metrics.sample('turns_unattended', () => engine.unattended);

@@ -20,6 +20,7 @@ const plain = (help: string): SampledMetric => ({ help, labelNames: [] });
  */
 export const SAMPLED = {
   event_streams_open: plain('Open event streams of this process.'),
+  event_streams_held_bytes: plain('Bytes that wait in this process for the readers of event streams.'),
   executors_connected: plain('Executors with a discovery stream at this process.'),
   uploads_active: plain('Uploads that this process is taking.'),
   turns_active: plain('Turns that this process runs.'),

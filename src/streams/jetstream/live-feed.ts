@@ -104,6 +104,7 @@ export class JetStreamLiveFeed implements LiveFeed {
       shard,
       position,
       previous: Number(headers?.get('Nats-Last-Sequence')),
+      bytes: message.data.length,
       stored: () => (stored ??= { ref, shard, position, ...codec.decode(ref, message.data) }),
     };
   }

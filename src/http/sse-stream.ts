@@ -1,0 +1,182 @@
+import type { FastifyReply } from 'fastify';
+import type { Caller } from '../auth/caller.ts';
+import type { Drained, TailEnd } from '../streams/tail.ts';
+
+export interface StreamOwner {
+  readonly caller: Caller;
+  /** What vouched for the caller when the stream opened. */
+  readonly standing: string | null;
+  /** Bytes that may wait in the socket. */
+  readonly bufferBytes: number;
+  /** Told whenever the stream holds so much more, or less, than it has told before. */
+  readonly onHeld: (bytes: number) => void;
+}
+
+/** However full the socket is, so much is put into it: it says when that has gone. */
+const PIECE_MIN = 1_024;
+
+/** What of a text is still to be sent. */
+interface Rest {
+  readonly text: string;
+  /** UTF-8 bytes of it that have been put into the socket. */
+  readonly sent: number;
+  readonly sinceMs: number;
+}
+
+/**
+ * One open stream: a socket, and whose it is. No more waits in the socket than may; what does not fit follows when that has
+ * gone. A reader that does not take it is not waited for in memory: the rest is let go, and asked for again.
+ */
+export class SseStream {
+  readonly #socket: FastifyReply['raw'];
+  readonly #owner: StreamOwner;
+  #lastWrite = performance.now();
+  #waiting: (() => void)[] = [];
+  #ended = false;
+  #rest: Rest | null = null;
+  /** So much of a text has been sent whose rest was let go. */
+  #sentOfLost: number | null = null;
+  #slowSinceMs = Number.POSITIVE_INFINITY;
+  /** Held, as it was told last. */
+  #told = 0;
+
+  constructor(socket: FastifyReply['raw'], owner: StreamOwner) {
+    this.#socket = socket;
+    this.#owner = owner;
+  }
+
+  get caller(): Caller {
+    return this.#owner.caller;
+  }
+
+  get standing(): string | null {
+    return this.#owner.standing;
+  }
+
+  get ended(): boolean {
+    return this.#ended;
+  }
+
+  /** Whether it takes nothing more just now. */
+  get isSlow(): boolean {
+    return this.#isAmid || this.#socket.writableLength >= this.#owner.bufferBytes;
+  }
+
+  /** When it began to be slow, ms of the monotonic clock; Infinity while it is not. */
+  get slowSinceMs(): number {
+    return this.#slowSinceMs;
+  }
+
+  /** Bytes that wait for the reader in this process. */
+  get heldBytes(): number {
+    return this.#ended ? 0 : this.#socket.writableLength + (this.#rest?.text.length ?? 0);
+  }
+
+  get #isAmid(): boolean {
+    return this.#rest !== null || this.#sentOfLost !== null;
+  }
+
+  /** A few bytes, whole, as they go over the wire. Nothing is sent on a stream that has ended, or amid a longer text. */
+  send(text: string): void {
+    if (this.#ended || this.#isAmid) return;
+    this.#lastWrite = performance.now();
+    this.#socket.write(text);
+    this.tellHeld();
+  }
+
+  /**
+   * Frames of any length. False: only a part has been sent, and nothing more is taken before `drained`. If that says
+   * `again`, the next text must be this one.
+   */
+  push(text: string): boolean {
+    if (this.#ended) return true;
+    const bytes = Buffer.byteLength(text);
+    const sent = this.#sentOfLost ?? 0;
+    this.#sentOfLost = null;
+    if (sent === 0 && bytes <= this.#owner.bufferBytes - this.#socket.writableLength) {
+      this.#lastWrite = performance.now();
+      // The length of a string in the socket counts as that of its bytes.
+      this.#socket.write(bytes === text.length ? text : Buffer.from(text));
+      this.tellHeld();
+      return true;
+    }
+    this.#rest = { text, sent, sinceMs: performance.now() };
+    return this.#pushRest();
+  }
+
+  /** Resolves when the reader has taken something, or is gone. */
+  async drained(): Promise<Drained> {
+    if (this.#ended || !this.#isAmid) return 'taken';
+    await new Promise<void>((resolve) => this.#waiting.push(resolve));
+    if (this.#ended) return 'taken';
+    if (this.#rest !== null) return 'some';
+    return this.#sentOfLost === null ? 'taken' : 'again';
+  }
+
+  /** Lets go of what has waited since before a moment of the monotonic clock; it is asked for when the reader goes on. */
+  letGo(beforeMs: number): void {
+    if (this.#rest !== null && this.#rest.sinceMs <= beforeMs) {
+      this.#sentOfLost = this.#rest.sent;
+      this.#rest = null;
+    }
+    this.tellHeld();
+  }
+
+  /** What is in the socket shrinks without a word; this tells of it. */
+  tellHeld(): void {
+    const held = this.heldBytes;
+    const more = held - this.#told;
+    this.#told = held;
+    if (more !== 0) this.#owner.onHeld(more);
+  }
+
+  end(reason: TailEnd = 'stopped'): void {
+    if (this.#ended) return;
+    this.gone();
+    // A reader that does not take what is there would not take the end either.
+    if (reason === 'slow') this.#socket.destroy();
+    else this.#socket.end();
+  }
+
+  gone(): void {
+    this.#ended = true;
+    this.#rest = null;
+    this.tellHeld();
+    this.#wake();
+  }
+
+  /** A comment line, when nothing has been written since. */
+  keepAlive(since: number): void {
+    if (this.#lastWrite <= since && this.#socket.writableLength === 0) this.send(': keepalive\n\n');
+  }
+
+  /** As much of the rest as may wait. Returns whether that was all. */
+  #pushRest(): boolean {
+    const rest = this.#rest;
+    if (rest === null) return true;
+    const bytes = Buffer.from(rest.text);
+    const room = Math.max(PIECE_MIN, this.#owner.bufferBytes - this.#socket.writableLength);
+    const end = Math.min(bytes.length, rest.sent + room);
+    // A copy: what waits in the socket would hold on to the whole text otherwise.
+    const piece = Buffer.from(bytes.subarray(rest.sent, end));
+    this.#lastWrite = performance.now();
+    const isAll = end === bytes.length;
+    this.#rest = isAll ? null : { ...rest, sent: end, sinceMs: performance.now() };
+    if (isAll) this.#slowSinceMs = Number.POSITIVE_INFINITY;
+    else if (this.#slowSinceMs === Number.POSITIVE_INFINITY) this.#slowSinceMs = performance.now();
+    if (isAll) this.#socket.write(piece);
+    else this.#socket.write(piece, () => this.#taken());
+    this.tellHeld();
+    return isAll;
+  }
+
+  #taken(): void {
+    if (this.#ended) return;
+    this.#pushRest();
+    this.#wake();
+  }
+
+  #wake(): void {
+    for (const resolve of this.#waiting.splice(0)) resolve();
+  }
+}

@@ -1,0 +1,55 @@
+import type { SseStream } from './sse-stream.ts';
+
+/** A stream's own count is only ever too high: all are counted before anybody is cut off, at most so often, ms. */
+const COUNT_MS = 50;
+/** Of the bound, what may be left: cutting off one reader with each commit would count all each time. */
+const LEFT = 0.8;
+
+export interface StreamMemoryOptions {
+  /** All that may wait for readers in this process, bytes. */
+  readonly totalBytes: number;
+  readonly streams: Iterable<SseStream>;
+  /** What waits beside that in the streams, bytes. */
+  readonly beside: () => number;
+}
+
+/**
+ * What waits for the readers of this node, all together. Past the bound texts are let go that can be read from the log
+ * again, then those are cut off that have been slow for longest: they resume where they were, here or on another node.
+ */
+export class StreamMemory {
+  readonly #options: StreamMemoryOptions;
+  #bytes = 0;
+  #countedMs = Number.NEGATIVE_INFINITY;
+
+  constructor(options: StreamMemoryOptions) {
+    this.#options = options;
+  }
+
+  /** Bytes that wait: at least those that do, and what has gone since the last count. */
+  get bytes(): number {
+    return this.#bytes + this.#options.beside();
+  }
+
+  changed(bytes: number): void {
+    this.#bytes += bytes;
+    if (bytes <= 0 || this.bytes <= this.#options.totalBytes) return;
+    const now = performance.now();
+    if (now - this.#countedMs < COUNT_MS) return;
+    this.#countedMs = now;
+    this.#relieve();
+  }
+
+  #relieve(): void {
+    const { streams, totalBytes } = this.#options;
+    for (const stream of streams) stream.tellHeld();
+    if (this.bytes <= totalBytes) return;
+    for (const stream of streams) stream.letGo(Number.POSITIVE_INFINITY);
+    if (this.bytes <= totalBytes) return;
+    const slowest = [...streams].toSorted((a, b) => a.slowSinceMs - b.slowSinceMs || b.heldBytes - a.heldBytes);
+    for (const stream of slowest) {
+      if (this.bytes <= totalBytes * LEFT) return;
+      if (stream.heldBytes > 0) stream.end('slow');
+    }
+  }
+}
