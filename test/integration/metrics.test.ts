@@ -200,6 +200,8 @@ describe('turns', () => {
 describe('readers', () => {
   test('open streams, their lag, their reading of the log, and the one too many', async () => {
     await tenant.openSession('read');
+    // Something that they have to be read to.
+    await tenant.cancel('read');
     const counted = [
       ['event_streams_open'],
       ['tail_lag_seconds_count'],
@@ -208,10 +210,11 @@ describe('readers', () => {
     ] as const;
     const first = await tenant.events('read');
     const second = await tenant.events('read');
+    for (const stream of [first, second]) await stream.collect(1);
     const changed = await change(reader, counted, async () => {
       expect((await tenant.request({ path: '/v1/sessions/read/events' })).status).toBe(429);
       await tenant.cancel('read');
-      for (const stream of [first, second]) await stream.collect(1);
+      for (const stream of [first, second]) await stream.collect(2);
     });
     expect(changed).toEqual([0, 2, 0, 1]);
     const seen = await Scrape.of(reader);

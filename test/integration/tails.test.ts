@@ -171,10 +171,11 @@ describe('a slow reader', () => {
     await appendAll(log.store, ref, newCommits(10));
     const expected = [...ofA.slice(10, 240), ...ofB.slice(0, 200), ...(await allOf(ref))];
     await seen(quick, expected);
-    await until('it has everything', () => {
+    const everything = (): boolean => {
       slow.take();
       return slow.positions.length >= expected.length;
-    });
+    };
+    await until('it has everything', everything, 30_000);
     expect(slow.positions).toEqual(expected);
     await until('who takes nothing is cut', () => stuck.ended !== null);
     expect([stuck.ended, stuck.positions.length]).toEqual(['slow', 4]);
