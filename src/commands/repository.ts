@@ -285,7 +285,14 @@ export class Repository<S, E extends DomainEvent> {
   }
 
   #new(ref: AggregateRef): Entry<S> {
-    return { state: this.type.initial, position: 0, rev: 0, hash: genesisOf(ref), snapshotRev: 0, gaps: this.#gapsOf(ref) };
+    return {
+      state: this.type.initial,
+      position: 0,
+      rev: 0,
+      hash: genesisOf(ref),
+      snapshotRev: 0,
+      gaps: this.#gapsOf(ref),
+    };
   }
 
   #foldEvents(before: S, { commit, position }: StoredCommit, count?: number): S {

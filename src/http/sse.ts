@@ -192,7 +192,13 @@ function memoizedText(): (stored: StoredCommit) => string {
   const known = new WeakMap<StoredCommit, string>();
   return (stored) => {
     let text = known.get(stored);
-    if (text === undefined) known.set(stored, (text = frames(stored).map((frame) => frame.text).join('')));
+    if (text === undefined)
+      known.set(
+        stored,
+        (text = frames(stored)
+          .map((frame) => frame.text)
+          .join('')),
+      );
     return text;
   };
 }

@@ -9,7 +9,11 @@ function busy(ms: number): void {
 test('what fits into the turn is done at once; longer work leaves room for others, and each item is visited once', async () => {
   const slices = new Slices();
   const quick: number[] = [];
-  slices.each([1, 2, 3].values(), (item) => quick.push(item), () => quick.push(0));
+  slices.each(
+    [1, 2, 3].values(),
+    (item) => quick.push(item),
+    () => quick.push(0),
+  );
   expect(quick).toEqual([1, 2, 3, 0]);
   const items = Array.from({ length: 400 }, (_, n) => n);
   const seen: number[][] = [[], []];

@@ -3,12 +3,13 @@ import type { Logger } from '../lib/logger.ts';
 import { OutageLog } from '../lib/outage-log.ts';
 import type { ContinuousFeed, Gap } from './continuity.ts';
 import type { EventStore } from './event-store.ts';
+import { KeptBytes } from './kept-commits.ts';
 import { Slices } from './slices.ts';
 import { refKey } from './subjects.ts';
 import type { AggregateRef } from './subjects.ts';
 import { Tail } from './tail.ts';
 import type { EarlierPart, TailSink } from './tail.ts';
-import { KeptBytes, TailLane } from './tail-lane.ts';
+import { TailLane } from './tail-lane.ts';
 import type { BackfillReason, LaneShared } from './tail-lane.ts';
 import { TailReads } from './tail-reads.ts';
 

@@ -1,6 +1,8 @@
 import type { Logger } from '../lib/logger.ts';
 import type { StoredCommit } from './commit.ts';
 import type { LiveCommit } from './event-store.ts';
+import { KEPT_MAX, KeptCommits } from './kept-commits.ts';
+import type { KeptBytes } from './kept-commits.ts';
 import { ErasedCommitError } from './sealed-codec.ts';
 import type { Slices } from './slices.ts';
 import type { AggregateRef } from './subjects.ts';
@@ -23,59 +25,10 @@ export interface LaneShared {
   readonly onBackfill: (reason: BackfillReason) => void;
 }
 
-/** Bytes of live commits that wait in this node's lanes. */
-export class KeptBytes {
-  readonly #max: number;
-  bytes = 0;
-
-  constructor(max: number) {
-    this.#max = max;
-  }
-
-  hasRoom(bytes: number): boolean {
-    return this.bytes + bytes <= this.#max;
-  }
-}
-
 /** Read at a time for the readers that are up to date. */
 const PAGE = 200;
-/** Live commits that may wait, of one aggregate, while others are read or written. */
-const KEPT_MAX = 1_000;
-
 /** What a decoded commit takes beside its bytes in the log, roughly. */
 const DECODED_TIMES = 3;
-
-/** Commits that wait, in order. */
-class Waiting {
-  readonly #kept: KeptBytes;
-  #items: { readonly commit: LiveCommit; readonly bytes: number }[] = [];
-
-  constructor(kept: KeptBytes) {
-    this.#kept = kept;
-  }
-
-  get first(): LiveCommit | undefined {
-    return this.#items[0]?.commit;
-  }
-
-  /** Returns whether there was room. */
-  push(commit: LiveCommit): boolean {
-    const { bytes } = commit;
-    if (this.#items.length >= KEPT_MAX || !this.#kept.hasRoom(bytes)) return false;
-    this.#items.push({ commit, bytes });
-    this.#kept.bytes += bytes;
-    return true;
-  }
-
-  shift(): void {
-    this.#kept.bytes -= this.#items.shift()?.bytes ?? 0;
-  }
-
-  clear(): void {
-    for (const { bytes } of this.#items) this.#kept.bytes -= bytes;
-    this.#items = [];
-  }
-}
 
 /**
  * The tails of one aggregate on this node. What is stored reaches the lane once, live or by one read of the log, and is
@@ -102,7 +55,7 @@ export class TailLane {
   #window: StoredCommit[] = [];
   #windowBytes = 0;
   /** Live commits that cannot be handed out yet. */
-  readonly #waiting: Waiting;
+  readonly #waiting: KeptCommits;
   /** The log has commits up to here. */
   #known = 0;
   #isFilling = false;
@@ -113,7 +66,7 @@ export class TailLane {
   constructor(ref: AggregateRef, shared: LaneShared) {
     this.ref = ref;
     this.#shared = shared;
-    this.#waiting = new Waiting(shared.kept);
+    this.#waiting = new KeptCommits(shared.kept);
   }
 
   get tails(): ReadonlySet<Tail> {
@@ -264,7 +217,8 @@ export class TailLane {
       this.#settle(tail);
       return;
     }
-    if (this.#given(tail, () => tail.take(this.#window))) tail.place.position = Math.max(tail.place.position, this.#tip ?? 0);
+    if (this.#given(tail, () => tail.take(this.#window)))
+      tail.place.position = Math.max(tail.place.position, this.#tip ?? 0);
   }
 
   /** Returns whether the tail takes more; it goes on by itself once it does. */
@@ -346,7 +300,9 @@ export class TailLane {
     const range = { after, limit: first.pageLimit, atLeast: this.#tip ?? 0 };
     try {
       const page = await reads.page(this.ref, range);
-      const served = [...this.#paging].filter(({ place: { position } }) => position >= after && position <= page.reached);
+      const served = [...this.#paging].filter(
+        ({ place: { position } }) => position >= after && position <= page.reached,
+      );
       await slices.all(served, (tail) => {
         if (!this.#paging.delete(tail)) return;
         if (!this.#given(tail, () => tail.takePage(page.commits))) return;

@@ -114,7 +114,10 @@ test('1,000 tails of one session at 150 commits/s, and a disconnect: one read se
   const ref = newRef();
   const sentAt: number[] = [];
   const late: { sentAt: number; ms: number }[] = [];
-  const readers = Array.from({ length: TAILS }, () => new TimedReader(sentAt, (at, ms) => late.push({ sentAt: at, ms })));
+  const readers = Array.from(
+    { length: TAILS },
+    () => new TimedReader(sentAt, (at, ms) => late.push({ sentAt: at, ms })),
+  );
   for (const reader of readers) hub.open(ref, 0, reader);
   const began = performance.now();
   let cutAt = Number.POSITIVE_INFINITY;
@@ -130,7 +133,11 @@ test('1,000 tails of one session at 150 commits/s, and a disconnect: one read se
     await pause(Math.max(0, began + (rev * 1_000) / PER_SECOND - performance.now()));
   }
   const expected = await positionsOf(ref);
-  await until('everybody has everything', () => readers.every(({ positions }) => positions.length >= expected.length), 30_000);
+  await until(
+    'everybody has everything',
+    () => readers.every(({ positions }) => positions.length >= expected.length),
+    30_000,
+  );
   for (const reader of readers) expect(reader.positions).toEqual(expected);
   expect(readers.filter(({ ended }) => ended !== null)).toEqual([]);
   const before = median(late.filter((one) => one.sentAt < cutAt).map(({ ms }) => ms));
@@ -170,9 +177,13 @@ test('10,000 idle tails and a disconnect: none that missed nothing reads, and th
   for (const ref of missed) await appendAll(writer.store, ref, newCommits(2));
   proxy.pass();
   await until('the connection is back', () => back > 0, 20_000);
-  await until('those who missed something have it', () => {
-    return readers.slice(100, 120).every(({ positions }) => positions.length === 2);
-  }, 20_000);
+  await until(
+    'those who missed something have it',
+    () => {
+      return readers.slice(100, 120).every(({ positions }) => positions.length === 2);
+    },
+    20_000,
+  );
   loop.disable();
   stop();
   process.stdout.write(
@@ -202,10 +213,14 @@ test('a server that is away for longer than a read is tried: live, paging and ne
   await appendAll(writer.store, ref, newCommits(5));
   proxy.pass();
   const expected = await positionsOf(ref);
-  await until('all have everything', () => {
-    slow.take();
-    return [live, slow, late].every(({ positions }) => positions.length >= expected.length);
-  }, 30_000);
+  await until(
+    'all have everything',
+    () => {
+      slow.take();
+      return [live, slow, late].every(({ positions }) => positions.length >= expected.length);
+    },
+    30_000,
+  );
   for (const reader of [live, slow, late]) expect([reader.positions, reader.ended]).toEqual([expected, null]);
   expect(elsewhere.ended).toBeNull();
 });
@@ -231,10 +246,14 @@ test('a slow reader reads each commit about once', async () => {
   await appendAll(writer.store, ref, newCommits(50));
   hub.open(ref, 0, slow);
   const more = appendAll(writer.store, ref, newCommits(350));
-  await until('it has everything', () => {
-    slow.take();
-    return slow.positions.length >= 400;
-  }, 30_000);
+  await until(
+    'it has everything',
+    () => {
+      slow.take();
+      return slow.positions.length >= 400;
+    },
+    30_000,
+  );
   await more;
   expect(slow.positions).toEqual(await positionsOf(ref));
   process.stdout.write(`${asked.commits} commits read for 400\n`);

@@ -9,6 +9,7 @@ import type { ActionView } from '#src/projections/actions/views.ts';
 import type { StoredCommit } from '#src/streams/commit.ts';
 import { LiveCommitSource } from '#src/streams/live-source.ts';
 import { newCommit } from '../support/commits.ts';
+import { startContinuity } from '../support/continuity.ts';
 import { FaultyFeed } from '../support/faulty-feed.ts';
 import { openLog } from '../support/jetstream.ts';
 import { capturedLog } from '../support/logger.ts';
@@ -53,7 +54,8 @@ test('whatever the feed loses, executors hear of each new action, and the list h
   await using log = await openLog(nats.url);
   const feed = new FaultyFeed(log.feed, random);
   const { logger } = capturedLog();
-  const source = new LiveCommitSource(log.source, feed);
+  const continuity = await startContinuity(feed, log.source, { silenceMs: 300 });
+  const source = new LiveCommitSource(log.source, continuity);
   const seed = async () => await Promise.resolve({ positions: new Map<number, number>(), actions: [] });
   const open = new OpenActions({ source, seed, logger });
   await open.start();
@@ -106,6 +108,7 @@ test('whatever the feed loses, executors hear of each new action, and the list h
   } finally {
     for (const unlisten of listening) unlisten();
     signals.stop();
+    continuity.stop();
     await open.stop();
   }
 });
