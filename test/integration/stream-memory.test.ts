@@ -118,39 +118,43 @@ describe('readers that read nothing', () => {
     for (const socket of sockets) socket.destroy();
   });
 
-  test('cost what is configured, however large the commits are; one that reads gets everything whole', async () => {
-    const { base, streams, refs, accepted } = await serving({});
-    // The kernel takes the first few MiB of each.
-    const texts = Array.from({ length: 8 }, (_, n) => `${n} Grüße! `.repeat(80_000));
-    for (let n = 0; n < 4; n++) {
-      const ref = newRef();
-      refs.push(ref);
-      await appendAll(log.store, ref, sayingAll(texts));
-    }
-    const before = inUse();
-    for (let n = 0; n < STREAMS; n++) sockets.push(await unread(base, n % refs.length));
-    expect(streams.size).toBe(STREAMS);
-    await until('each is full', () => streams.heldBytes >= STREAMS * (BUFFER - 8 * KIB), 20_000);
-    await until('what is not taken is let go', () => streams.heldBytes <= STREAMS * (BUFFER + 4 * KIB), 20_000);
-    const resident = inUse() - before;
-    // As the sockets themselves count it.
-    const queued = accepted.reduce((sum, { writableLength }) => sum + writableLength, 0);
-    expect(queued).toBeLessThanOrEqual(STREAMS * (BUFFER + 4 * KIB));
-    process.stdout.write(
-      `${STREAMS} unread streams: ${(streams.heldBytes / STREAMS / KIB).toFixed(0)} KiB held each, ${(resident / STREAMS / KIB).toFixed(0)} KiB resident\n`,
-    );
-    const reader = await SseReader.open(base, '/1');
-    const records = (await reader.collect(texts.length)).map(({ payload }) => JSON.stringify(payload));
-    expect(records.map((text, n) => text.includes(texts[n] ?? ''))).toEqual(texts.map(() => true));
-    reader.close();
-    // One that was not read for a while goes on where it was.
-    const late = sockets.pop();
-    let bytes = 0;
-    late?.on('data', (chunk: Buffer) => (bytes += chunk.length));
-    const most = texts.reduce((sum, text) => sum + Buffer.byteLength(text), 0);
-    await until('it has everything', () => bytes >= most, 20_000);
-    late?.destroy();
-  });
+  test(
+    'cost what is configured, however large the commits are; one that reads gets everything whole',
+    { timeout: 160_000 },
+    async () => {
+      const { base, streams, refs, accepted } = await serving({});
+      // The kernel takes the first few MiB of each.
+      const texts = Array.from({ length: 8 }, (_, n) => `${n} Grüße! `.repeat(80_000));
+      for (let n = 0; n < 4; n++) {
+        const ref = newRef();
+        refs.push(ref);
+        await appendAll(log.store, ref, sayingAll(texts));
+      }
+      const before = inUse();
+      for (let n = 0; n < STREAMS; n++) sockets.push(await unread(base, n % refs.length));
+      expect(streams.size).toBe(STREAMS);
+      await until('each is full', () => streams.heldBytes >= STREAMS * (BUFFER - 8 * KIB), 60_000);
+      await until('what is not taken is let go', () => streams.heldBytes <= STREAMS * (BUFFER + 4 * KIB), 60_000);
+      const resident = inUse() - before;
+      // As the sockets themselves count it.
+      const queued = accepted.reduce((sum, { writableLength }) => sum + writableLength, 0);
+      expect(queued).toBeLessThanOrEqual(STREAMS * (BUFFER + 4 * KIB));
+      process.stdout.write(
+        `${STREAMS} unread streams: ${(streams.heldBytes / STREAMS / KIB).toFixed(0)} KiB held each, ${(resident / STREAMS / KIB).toFixed(0)} KiB resident\n`,
+      );
+      const reader = await SseReader.open(base, '/1');
+      const records = (await reader.collect(texts.length)).map(({ payload }) => JSON.stringify(payload));
+      expect(records.map((text, n) => text.includes(texts[n] ?? ''))).toEqual(texts.map(() => true));
+      reader.close();
+      // One that was not read for a while goes on where it was.
+      const late = sockets.pop();
+      let bytes = 0;
+      late?.on('data', (chunk: Buffer) => (bytes += chunk.length));
+      const most = texts.reduce((sum, text) => sum + Buffer.byteLength(text), 0);
+      await until('it has everything', () => bytes >= most, 60_000);
+      late?.destroy();
+    },
+  );
 
   test('cost the node no more than its bound together; the slowest are cut off, one that reads is not', async () => {
     const totalBytes = 8 * MIB;

@@ -164,10 +164,10 @@ describe('a slow reader', () => {
       { ref: a, ancestor: 0, after: from, upTo: to },
       { ref: b, ancestor: 1, after: 0, upTo: ofB[199] ?? 0 },
     ];
-    const slow = new SlowReader(3);
+    const slow = new SlowReader(24);
     const [stuck, quick] = [new SlowReader(3), new Reader()];
     for (const reader of [slow, stuck, quick]) hub.open(ref, 0, reader, before);
-    await until('it is full', () => slow.positions.length === 4);
+    await until('it is full', () => slow.positions.length === 25);
     await appendAll(log.store, ref, newCommits(10));
     const expected = [...ofA.slice(10, 240), ...ofB.slice(0, 200), ...(await allOf(ref))];
     await seen(quick, expected);
