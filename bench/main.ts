@@ -7,6 +7,7 @@ import { artifactBytes } from './rows/artifact-bytes.ts';
 import { cancelLatency } from './rows/cancel.ts';
 import { coldStart } from './rows/cold-start.ts';
 import { crash } from './rows/crash.ts';
+import { disconnect } from './rows/disconnect.ts';
 import { idleStreams } from './rows/idle-streams.ts';
 import { liveTails } from './rows/live-tails.ts';
 import { longHistory } from './rows/long-history.ts';
@@ -34,6 +35,7 @@ const ROWS: Readonly<Record<string, Row>> = {
   artifacts: artifactBytes,
   uploads,
   cancel: cancelLatency,
+  disconnect,
 };
 
 /** Too long for a default run. */
