@@ -1,4 +1,5 @@
 import { setTimeout as pause } from 'node:timers/promises';
+import { waitUntil } from '#src/app/embedded/wait-until.ts';
 import { cuttable } from '../cuttable.ts';
 import { ms, Sample } from '../figures.ts';
 import { atMost, expectStatus, openLoop } from '../loops.ts';
@@ -13,6 +14,7 @@ const WINDOW_MS = 5_000;
 const SETTLES_WITHIN_MS = 1_000;
 const P50_MAX_MS = 20;
 const RETRY_MS = 50;
+const ARRIVES_WITHIN_MS = 30_000;
 
 const stamp = (): string => `sent@${performance.now().toFixed(3).padStart(14, '0')}`;
 const STAMP = /sent@(\d+\.\d+)/;
@@ -55,6 +57,8 @@ export const disconnect: Row = async ({ stage, scale, report }) => {
     settledAt = performance.now() + SETTLES_WITHIN_MS;
     nats.cut();
     await openLoop(PER_SECOND, SETTLES_WITHIN_MS + WINDOW_MS * scale, write);
+    const isWhole = (): true | undefined => (counts.every((count) => count >= sent) ? true : undefined);
+    await waitUntil(isWhole, { timeoutMs: ARRIVES_WITHIN_MS });
     const whole = counts.filter((count) => count >= sent).length;
     for (const reader of readers) reader.close();
     lines.close();
