@@ -77,7 +77,7 @@ describe('what is settled without an append is settled on the newest state', () 
     const gate = new BudgetGate({ ...here, isBudgeted: () => true });
     const reserve = async (n: number): Promise<Budget | null> => {
       const call = { callId: `call-${n}`, agentId: 'agent', sessionId: 's', before: { costUsd: 1, tokens: 1 } };
-      return await gate.reserve(tenant, call, 'worker:w');
+      return (await gate.reserve(tenant, call, 'worker:w')).refusedBy;
     };
     expect(await reserve(1)).toBeNull();
     const budget = { id: 'b', scope: 'tenant', period: 'total', limitUsd: 1.5 } as const;

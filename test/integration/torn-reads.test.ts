@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { snapshotKey } from '#src/commands/repository.ts';
+import type { Continuity } from '#src/streams/continuity.ts';
 import { LogUnavailableError } from '#src/streams/event-store.ts';
 import { JetStreamKeyValue } from '#src/streams/jetstream/key-value.ts';
 import type { KeyValue } from '#src/streams/key-value.ts';
@@ -7,6 +8,7 @@ import { TailHub } from '#src/streams/tail-hub.ts';
 import { refKey } from '#src/streams/subjects.ts';
 import type { AggregateRef } from '#src/streams/subjects.ts';
 import { appendAll, newCommits, newRef } from '../support/commits.ts';
+import { startContinuity } from '../support/continuity.ts';
 import { FrameProxy } from '../support/frame-proxy.ts';
 import { openLog } from '../support/jetstream.ts';
 import type { TestLog } from '../support/jetstream.ts';
@@ -140,12 +142,15 @@ const TEXT = 'x'.repeat(3_000);
 describe('a server that drops a connection at 4 MiB', () => {
   let log: TestLog;
   let writer: TestLog;
+  let feed: Continuity;
   const refs = Array.from({ length: SESSIONS }, () => newRef());
 
   beforeAll(async () => {
     const nats = disposables.use(await StrictNats.start());
     writer = disposables.use(await openLog(nats.url));
     log = disposables.use(await openLog(nats.url, { codec: writer.codec }));
+    feed = await startContinuity(log.feed, log.source, { silenceMs: 1_000 });
+    disposables.defer(() => feed.stop());
     const loop = newLoop();
     await Promise.all(
       refs.map(async (ref) => {
@@ -156,7 +161,7 @@ describe('a server that drops a connection at 4 MiB', () => {
 
   test('48 cold folds and 240 tails at once: each has every commit', { timeout: 180_000 }, async () => {
     for (let round = 0; round < 2; round++) {
-      const hub = new TailHub({ store: log.store, feed: log.feed, logger: capturedLog().logger });
+      const hub = new TailHub({ store: log.store, feed, logger: capturedLog().logger });
       const tails = Array.from({ length: 5 * SESSIONS }, (_, n) => tailOf(hub, refs[n % SESSIONS] ?? newRef()));
       const notes = newNotes(log.store);
       const folds = await Promise.all(refs.map(async (ref) => await loaded(notes, ref)));
@@ -192,7 +197,7 @@ function tailOf(hub: TailHub, ref: AggregateRef): { readonly revs: readonly numb
         ({ position } = stored);
         return revs.push(stored.commit.rev) > 0;
       },
-      drained: async () => await Promise.resolve(),
+      drained: async () => await Promise.resolve('taken'),
       end: (reason) => {
         if (reason === 'failed') openAfter(position);
       },
