@@ -59,7 +59,7 @@ export class ProjectionProgress {
   async #look(group: string, shard: number, deadline: number): Promise<number | null> {
     const answered = new AbortController();
     const look = this.#asked(group, shard);
-    const late = delay(Math.max(0, deadline - Date.now()), answered.signal).then(() => null);
+    const late = delay(Math.max(0, deadline - performance.now()), answered.signal).then(() => null);
     const seen = await Promise.race([look, late]);
     answered.abort();
     return seen;
