@@ -4,7 +4,6 @@ import { BudgetGate } from '../engine/budget-gate.ts';
 import type { ClaimLeases } from '../engine/claim-leases.ts';
 import { closeServer, createServer } from '../http/server.ts';
 import type { ServerParts } from '../http/server.ts';
-import type { Freshness } from '../http/freshness.ts';
 import type { StatusRouteParts } from '../http/routes/status.ts';
 import { EventStreams } from '../http/sse.ts';
 import { delay } from '../lib/backoff.ts';
@@ -13,14 +12,11 @@ import { coalesced } from '../lib/coalesced.ts';
 import type { Logger } from '../lib/logger.ts';
 import { agentQueries } from '../projections/agents/queries.ts';
 import { Directory, DirectoryProjector } from '../projections/directory/directory.ts';
-import { builtOnly, BuiltModels } from '../projections/built.ts';
 import { projectionLag } from '../projections/lag.ts';
 import { OwnWrites } from '../projections/own-writes.ts';
-import { ProjectionProgress } from '../projections/progress.ts';
 import type { ReadStore } from '../projections/read-store/pool.ts';
 import { actionIndex } from '../projections/actions/queries.ts';
 import { SCHEMAS } from '../projections/schemas.ts';
-import type { GroupName } from '../projections/schemas.ts';
 import { sessionQueries } from '../projections/sessions/queries.ts';
 import { tenantQueries } from '../projections/tenants/queries.ts';
 import { TailHub } from '../streams/tail-hub.ts';
@@ -45,6 +41,8 @@ import { Metrics } from './metrics/metrics.ts';
 import { sampleNode } from './metrics/node.ts';
 import { serveMetrics } from './metrics/server.ts';
 import { PROJECTIONS, startProjectors } from './projectors.ts';
+import { caughtUpOf, freshnessOf, openReadModels } from './read-models.ts';
+import type { ReadModels } from './read-models.ts';
 import { openPool } from './read-store.ts';
 import { tenantDeletion } from './tenant-deletion.ts';
 import { openTraces } from './traces.ts';
@@ -112,10 +110,7 @@ async function assemble(options: HostOptions, stack: Stack): Promise<Host> {
   await directory.start();
   for (const tenantId of directory.unsealed) await log.keyring.create(tenantId);
   stack.defer('directory', () => directory.stop());
-  const progress = new ProjectionProgress(pool, () => metrics.projectionLooks.inc());
-  stack.defer('progress', listenToProgress(log, progress));
-  const built = new BuiltModels(pool);
-  stack.defer('built read models', listenToBuilt(log, built));
+  const models = openReadModels({ log, pool, metrics, stack });
   const registry = new NodeRegistry({ leases: log.leases, clock: systemClock, logger });
   const startedAt = await registry.start({ nodeId, roles: config.roles, version: await version() });
   stack.defer('node registry', async () => await registry.stop());
@@ -125,12 +120,11 @@ async function assemble(options: HostOptions, stack: Stack): Promise<Host> {
   stack.defer('executor presence', async () => await presence.stop());
   const service = { 'service.name': SERVICE, 'service.version': await version(), 'service.instance.id': nodeId };
   const traced = await openTraces({ config, service, metrics, logger, stack });
-  const reads = readsOf(pool, built);
-  const ownWrites = new OwnWrites({ pool: reads.sessions, source: log.source, progress, clock: systemClock });
+  const ownWrites = new OwnWrites({ ...models, pool: models.reads.sessions, source: log.source, clock: systemClock });
   const write = writeSide({ log, config, metrics, traced, ownWrites, logger });
   const { loop: _loop, ...caches } = write;
   stack.defer('erased tenants', forgetErased(log.keyring, directory, Object.values(caches)));
-  const artifacts = await openArtifacts({ ...options, metrics, pool: reads.artifacts, directory, write, stack });
+  const artifacts = await openArtifacts({ ...options, metrics, pool: models.reads.artifacts, directory, write, stack });
   const leases = await openClaimLeases({ log, config, logger, stack });
   const parts: Built = {
     options,
@@ -138,9 +132,7 @@ async function assemble(options: HostOptions, stack: Stack): Promise<Host> {
     log,
     pool,
     directory,
-    progress,
-    built,
-    reads,
+    ...models,
     ownWrites,
     registry,
     presence,
@@ -150,7 +142,7 @@ async function assemble(options: HostOptions, stack: Stack): Promise<Host> {
   };
   if (config.roles.includes('projector')) startReadModels(parts, stack);
   // A new installation has nothing to read: whoever finds it listening shall find its lists, too.
-  await built.settled(Object.values(SCHEMAS), BUILT_WITHIN_MS);
+  await models.built.settled(Object.values(SCHEMAS), BUILT_WITHIN_MS);
   const engine = await startEngine(parts, stack);
   const { hub, streams } = openStreams(parts, stack);
   const { dataDir } = options;
@@ -188,35 +180,18 @@ async function serve(
   return { address, metricsAddress: metricsServer.address };
 }
 
-interface Built {
+interface Built extends ReadModels {
   readonly options: HostOptions;
   readonly metrics: Metrics;
   readonly log: LogParts;
   readonly pool: ReadStore;
   readonly directory: Directory;
-  readonly progress: ProjectionProgress;
-  readonly built: BuiltModels;
-  readonly reads: Reads;
   readonly ownWrites: OwnWrites;
   readonly registry: NodeRegistry;
   readonly presence: ExecutorPresence;
   readonly write: ReturnType<typeof writeSide>;
   readonly artifacts: Artifacts;
   readonly leases: ClaimLeases;
-}
-
-/** The read models of each group, for what reads its rows: nothing until they are built. */
-type Reads = Readonly<Record<GroupName, ReadStore>>;
-
-function readsOf(pool: ReadStore, built: BuiltModels): Reads {
-  const { tenants, agents, sessions, artifacts } = SCHEMAS;
-  return {
-    agents: builtOnly(pool, built, [agents]),
-    sessions: builtOnly(pool, built, [sessions]),
-    // These join rows of other groups.
-    tenants: builtOnly(pool, built, [tenants, agents, sessions]),
-    artifacts: builtOnly(pool, built, [artifacts, sessions]),
-  };
 }
 
 function openStreams({ options, log, directory, metrics }: Built, stack: Stack) {
@@ -237,7 +212,7 @@ function openStreams({ options, log, directory, metrics }: Built, stack: Stack) 
 }
 
 function startReadModels(built: Built, stack: Stack): void {
-  const { log, pool, directory, progress, metrics, write, built: models } = built;
+  const { log, pool, directory, progress, metrics, write, built: schemas } = built;
   const { logger, databaseUrl } = built.options;
   const directoryProjector = new DirectoryProjector({
     directory,
@@ -248,7 +223,7 @@ function startReadModels(built: Built, stack: Stack): void {
   });
   directoryProjector.start();
   stack.defer('directory projector', async () => await directoryProjector.stop());
-  stack.defer('projectors', startProjectors({ databaseUrl, pool, built: models, log, progress, metrics, logger }));
+  stack.defer('projectors', startProjectors({ databaseUrl, pool, built: schemas, log, progress, metrics, logger }));
 }
 
 async function startEngine(built: Built, stack: Stack): Promise<Engine> {
@@ -296,7 +271,7 @@ async function serverParts(built: Built, running: Running): Promise<ServerParts>
   const { actions, open, places, holding, claims, work } = await actionParts(built, stack);
   const freshness = freshnessOf(built);
   const { deletion, remove } = tenantDeletion({ log, pool, directory, progress, queries, objects, logger, ...write });
-  const { usage, ledger } = usageParts({ ...built, pool: reads.sessions }, queries);
+  const { usage, ledger } = usageParts(built, queries);
   if (config.roles.includes('projector')) deletion.start();
   stack.defer('tenant deletion', async () => await deletion.stop());
   const { publish, idOf, prepare, ...answers } = answersOf(log.keyring, directory, config);
@@ -371,15 +346,6 @@ async function actionParts({ options, log, reads, write, leases }: Built, stack:
   return { actions, ...(await executorParts({ ...options, log, stack, actions, write, leases })) };
 }
 
-/** Resolves when the read model of sessions has what the log held before, or when that takes too long. */
-function caughtUpOf({ log, progress }: Built): () => Promise<void> {
-  return async () => {
-    for (let shard = 0; shard < log.source.shards; shard++) {
-      await progress.reach(SCHEMAS.sessions, shard, await log.source.newest(shard, ['session']));
-    }
-  };
-}
-
 async function statusParts(
   { options, log, pool, reads, registry, metrics }: Built,
   known: Pick<StatusRouteParts, 'features' | 'checks' | 'isDraining'>,
@@ -397,21 +363,4 @@ async function statusParts(
     projections: lags,
     shutDown: options.shutDown,
   };
-}
-
-function freshnessOf({ log, progress }: Built): Freshness {
-  return async (group, ref, position) => {
-    if (position !== null) await progress.reach(SCHEMAS[group], log.store.shardOf(ref), position);
-  };
-}
-
-function listenToProgress(log: LogParts, progress: ProjectionProgress): () => void {
-  return log.signals.listen('progress.>', (topic, text) => {
-    const [, schema = '', shard = ''] = topic.split('.');
-    progress.reached({ schema, shard: Number(shard), position: Number(text) });
-  });
-}
-
-function listenToBuilt(log: LogParts, built: BuiltModels): () => void {
-  return log.signals.listen('built.>', (topic) => built.note(topic.slice('built.'.length)));
 }

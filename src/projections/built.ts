@@ -94,18 +94,19 @@ async function readBuilt(pool: CommonQueryMethods): Promise<readonly string[]> {
 }
 
 /**
- * The pool for the queries of some groups: a statement on it is refused until their schemas are built.
- * @throws UnbuiltReadModelsError by each of its methods
+ * The pool for the queries of some groups, or the queries themselves: each call is refused until the schemas are built.
+ * @throws UnbuiltReadModelsError by each of its methods, which must be asynchronous
  */
-export function builtOnly(pool: ReadStore, built: BuiltModels, groups: readonly string[]): ReadStore {
-  return new Proxy(pool, {
+export function builtOnly<T extends object>(reads: T, built: BuiltModels, schemas: readonly string[]): T {
+  return new Proxy(reads, {
     get: (target, name) => {
       const value: unknown = Reflect.get(target, name, target);
       if (typeof value !== 'function') return value;
       return async (...args: readonly unknown[]): Promise<unknown> => {
-        await built.require(groups);
+        await built.require(schemas);
         try {
-          return await (Reflect.apply(value, target, args) as Promise<unknown>);
+          const answer: unknown = await Reflect.apply(value, target, args);
+          return answer;
         } catch (error) {
           if (isGone(error)) built.forget();
           throw error;

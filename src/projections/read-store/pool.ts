@@ -1,6 +1,6 @@
 import { createPgDriverFactory } from '@slonik/pg-driver';
 import { Client } from 'pg';
-import { createPool, SchemaValidationError, sql } from 'slonik';
+import { createPool, SchemaValidationError } from 'slonik';
 import type { DatabasePool, Driver, DriverFactory, Interceptor } from 'slonik';
 import { ReadStoreUnavailableError } from '../unavailable.ts';
 
@@ -145,9 +145,4 @@ export async function reading<T>(read: () => Promise<T>): Promise<T> {
     if (isUnavailable(cause)) throw new ReadStoreUnavailableError('the database cannot be reached', { cause });
     throw cause;
   }
-}
-
-/** A round trip. @throws when the database does not answer */
-export async function pingReadStore(pool: ReadStore): Promise<void> {
-  await pool.query(sql.unsafe`select 1`);
 }
