@@ -5,6 +5,7 @@ import { stopOnSignals } from './app/stop-signal.ts';
 
 /** Process entry, and the only place that ends the process. */
 const USAGE = `agent-host                             run the Host (configured by environment variables, see docs/operations.md)
+agent-host migrate                     bring the database up to date for this version, as a step before its nodes start
 agent-host projections rebuild [name]  build the read models anew from the log and swap them in
 agent-host audit replay [name] [--until <time|cursor>]
                                        replay the log beside and report every row that differs from the live one
@@ -28,6 +29,10 @@ const COMMANDS: Readonly<Record<string, (args: readonly string[]) => Promise<num
     const config = await readConfig();
     const { runHost } = await import('./app/run.ts');
     return await runHost(config, stop);
+  },
+  migrate: async () => {
+    const { migrateDatabase } = await import('./app/commands/migrate.ts');
+    return await migrateDatabase(await readConfig());
   },
   'projections rebuild': async ([name]) => {
     const { rebuildProjections } = await import('./app/commands/rebuild.ts');

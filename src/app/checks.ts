@@ -1,7 +1,9 @@
 import { delay } from '../lib/backoff.ts';
+import { building } from '../projections/built.ts';
+import type { Building } from '../projections/built.ts';
 import { countParked } from '../projections/checkpoint.ts';
-import { isGone, pingReadStore } from '../projections/read-store/pool.ts';
 import type { ReadStore } from '../projections/read-store/pool.ts';
+import type { CommitSource } from '../streams/event-store.ts';
 import type { ObjectStore } from '../drivers/objects/port.ts';
 import type { EmbeddedServers } from './embedded.ts';
 import type { Check, Checks } from '../http/routes/host.ts';
@@ -9,6 +11,7 @@ import { PROJECTIONS } from './projectors.ts';
 
 export interface CheckedParts {
   readonly pool: ReadStore;
+  readonly source: CommitSource;
   readonly objects: ObjectStore;
   /** Resolves when the log answers. */
   readonly streams: () => Promise<void>;
@@ -26,9 +29,11 @@ const DOWN = {
 const isDown = (server: EmbeddedServers['nats']): boolean => server?.isRunning === false;
 
 /** Readiness: each dependency is asked, within a bound. Details are our own words: never an address or a secret. */
-export async function readiness({ pool, objects, streams, engine, embedded }: CheckedParts): Promise<Checks> {
+export async function readiness({ pool, source, objects, streams, engine, embedded }: CheckedParts): Promise<Checks> {
   const database = async (): Promise<string | undefined> => {
-    const parked = await parkedIn(pool);
+    const left = await building(pool, source, PROJECTIONS);
+    if (left.length > 0) throw new NotReady(buildingText(left));
+    const parked = await countParked(pool, PROJECTIONS);
     // No reason to send requests elsewhere: every node reads the same rows.
     return parked === 0 ? undefined : `the read models lack ${parked} parked ${parked === 1 ? 'commit' : 'commits'}`;
   };
@@ -41,15 +46,16 @@ export async function readiness({ pool, objects, streams, engine, embedded }: Ch
   return { database: databaseCheck, engine: engineCheck, streams: streamsCheck, objects: objectsCheck };
 }
 
-async function parkedIn(pool: ReadStore): Promise<number> {
-  try {
-    return await countParked(pool, PROJECTIONS);
-  } catch (error) {
-    // A database that has just been made again answers, and is being filled.
-    if (!isGone(error)) throw error;
-    await pingReadStore(pool);
-    return 0;
-  }
+/** A dependency answers, but what is needed of it is not there; the message is shown. */
+class NotReady extends Error {}
+
+function buildingText(left: readonly Building[]): string {
+  const each = left.map(({ schema, percent }) =>
+    percent === null
+      ? `${schema} waits for a projector of this version, or agent-host migrate`
+      : `${schema} ${percent} %`,
+  );
+  return `the read models of this version are being built: ${each.join(', ')}`;
 }
 
 /** What the probe resolves to is shown beside `ok`. */
@@ -59,7 +65,7 @@ async function check(probe: () => Promise<string | undefined | void>, failed: st
   const late = delay(WITHIN_MS, settled.signal).then(() => refusal);
   const answered = probe().then(
     (detail): Check => (detail === undefined ? { ok: true } : { ok: true, detail: String(detail) }),
-    () => refusal,
+    (error: unknown): Check => (error instanceof NotReady ? { ok: false, detail: error.message } : refusal),
   );
   const found = await Promise.race([answered, late]);
   settled.abort();

@@ -4,7 +4,6 @@ import { BudgetGate } from '../engine/budget-gate.ts';
 import type { ClaimLeases } from '../engine/claim-leases.ts';
 import { closeServer, createServer } from '../http/server.ts';
 import type { ServerParts } from '../http/server.ts';
-import type { Freshness } from '../http/freshness.ts';
 import type { StatusRouteParts } from '../http/routes/status.ts';
 import { EventStreams } from '../http/sse.ts';
 import { delay } from '../lib/backoff.ts';
@@ -15,9 +14,9 @@ import { agentQueries } from '../projections/agents/queries.ts';
 import { Directory, DirectoryProjector } from '../projections/directory/directory.ts';
 import { projectionLag } from '../projections/lag.ts';
 import { OwnWrites } from '../projections/own-writes.ts';
-import { ProjectionProgress } from '../projections/progress.ts';
 import type { ReadStore } from '../projections/read-store/pool.ts';
 import { actionIndex } from '../projections/actions/queries.ts';
+import { SCHEMAS } from '../projections/schemas.ts';
 import { sessionQueries } from '../projections/sessions/queries.ts';
 import { tenantQueries } from '../projections/tenants/queries.ts';
 import { TailHub } from '../streams/tail-hub.ts';
@@ -43,6 +42,8 @@ import { Metrics } from './metrics/metrics.ts';
 import { sampleNode } from './metrics/node.ts';
 import { serveMetrics } from './metrics/server.ts';
 import { PROJECTIONS, startProjectors } from './projectors.ts';
+import { caughtUpOf, freshnessOf, openReadModels } from './read-models.ts';
+import type { ReadModels } from './read-models.ts';
 import { openPool } from './read-store.ts';
 import { tenantDeletion } from './tenant-deletion.ts';
 import { openTraces } from './traces.ts';
@@ -81,6 +82,8 @@ const FEATURES = ['runtime-tenants', 'admin-status', 'studio-principal', 'subjec
 const KEEPALIVE_MS = 15_000;
 /** `/ready` needs no credential: however often it is asked, the dependencies are asked once in this time. */
 const CHECKS_KEPT_MS = 1_000;
+/** How long a start waits for read models that are being built, ms. */
+const BUILT_WITHIN_MS = 2_000;
 
 /** Builds a Host from its parts and starts them, the listener last; `stop` ends them in reverse order. */
 export async function startHost(options: HostOptions): Promise<Host> {
@@ -110,8 +113,7 @@ async function assemble(options: HostOptions, stack: Stack): Promise<Host> {
   await directory.start();
   for (const tenantId of directory.unsealed) await log.keyring.create(tenantId);
   stack.defer('directory', () => directory.stop());
-  const progress = new ProjectionProgress(pool, () => metrics.projectionLooks.inc());
-  stack.defer('progress', listenToProgress(log, progress));
+  const models = openReadModels({ log, pool, metrics, stack });
   const registry = new NodeRegistry({ leases: log.leases, clock: systemClock, logger });
   const startedAt = await registry.start({ nodeId, roles: config.roles, version: await version() });
   stack.defer('node registry', async () => await registry.stop());
@@ -121,11 +123,11 @@ async function assemble(options: HostOptions, stack: Stack): Promise<Host> {
   stack.defer('executor presence', async () => await presence.stop());
   const service = { 'service.name': SERVICE, 'service.version': await version(), 'service.instance.id': nodeId };
   const traced = await openTraces({ config, service, metrics, logger, stack });
-  const ownWrites = new OwnWrites({ pool, source: log.source, progress, clock: systemClock });
+  const ownWrites = new OwnWrites({ ...models, pool: models.reads.sessions, source: log.source, clock: systemClock });
   const write = writeSide({ log, config, metrics, traced, ownWrites, logger });
   const { loop: _loop, ...caches } = write;
   stack.defer('erased tenants', forgetErased(log.keyring, directory, Object.values(caches)));
-  const artifacts = await openArtifacts({ ...options, metrics, pool, directory, write, stack });
+  const artifacts = await openArtifacts({ ...options, metrics, pool: models.reads.artifacts, directory, write, stack });
   const leases = await openClaimLeases({ log, config, logger, stack });
   const parts: Built = {
     options,
@@ -133,7 +135,7 @@ async function assemble(options: HostOptions, stack: Stack): Promise<Host> {
     log,
     pool,
     directory,
-    progress,
+    ...models,
     ownWrites,
     registry,
     presence,
@@ -142,6 +144,8 @@ async function assemble(options: HostOptions, stack: Stack): Promise<Host> {
     leases,
   };
   if (config.roles.includes('projector')) startReadModels(parts, stack);
+  // A new installation has nothing to read: whoever finds it listening shall find its lists, too.
+  await models.built.settled(Object.values(SCHEMAS), BUILT_WITHIN_MS);
   const engine = await startEngine(parts, stack);
   const { hub, streams } = openStreams(parts, stack);
   const { dataDir, embedded } = options;
@@ -179,13 +183,12 @@ async function serve(
   return { address, metricsAddress: metricsServer.address };
 }
 
-interface Built {
+interface Built extends ReadModels {
   readonly options: HostOptions;
   readonly metrics: Metrics;
   readonly log: LogParts;
   readonly pool: ReadStore;
   readonly directory: Directory;
-  readonly progress: ProjectionProgress;
   readonly ownWrites: OwnWrites;
   readonly registry: NodeRegistry;
   readonly presence: ExecutorPresence;
@@ -213,7 +216,7 @@ function openStreams({ options, log, directory, metrics }: Built, stack: Stack) 
 }
 
 function startReadModels(built: Built, stack: Stack): void {
-  const { log, pool, directory, progress, metrics, write } = built;
+  const { log, pool, directory, progress, metrics, write, built: schemas } = built;
   const { logger, databaseUrl } = built.options;
   const directoryProjector = new DirectoryProjector({
     directory,
@@ -224,7 +227,7 @@ function startReadModels(built: Built, stack: Stack): void {
   });
   directoryProjector.start();
   stack.defer('directory projector', async () => await directoryProjector.stop());
-  stack.defer('projectors', startProjectors({ databaseUrl, pool, log, progress, metrics, logger }));
+  stack.defer('projectors', startProjectors({ databaseUrl, pool, built: schemas, log, progress, metrics, logger }));
 }
 
 async function startEngine(built: Built, stack: Stack): Promise<Engine> {
@@ -262,13 +265,13 @@ interface Running {
 
 async function serverParts(built: Built, running: Running): Promise<ServerParts> {
   const { engine, streams, stack } = running;
-  const { options, metrics, log, pool, directory, progress, ownWrites, presence, write } = built;
+  const { options, metrics, log, pool, reads, directory, progress, ownWrites, presence, write } = built;
   const { config, adminKey, logger } = options;
   const { loop, tenants, agents, sessions, budgets, receipts: older } = write;
   const { artifacts } = built;
   const { objects } = artifacts.routes;
   const features = [...FEATURES, ...(config.fixtureModel ? ['tenant-fixture-model'] : [])];
-  const queries = sessionQueries({ pool, store: log.store, progress });
+  const queries = sessionQueries({ pool: reads.sessions, store: log.store, progress });
   const { actions, open, places, holding, claims, work } = await actionParts(built, stack);
   const freshness = freshnessOf(built);
   const { deletion, remove } = tenantDeletion({ log, pool, directory, progress, queries, objects, logger, ...write });
@@ -278,11 +281,11 @@ async function serverParts(built: Built, running: Running): Promise<ServerParts>
   const { publish, idOf, prepare, ...answers } = answersOf(log.keyring, directory, config);
   const checks = coalesced(CHECKS_KEPT_MS, async () => {
     return await readiness({
-      ...{ pool, objects, streams: log.ping, embedded: options.embedded },
+      ...{ pool, source: log.source, objects, streams: log.ping, embedded: options.embedded },
       engine: async () => await engine.check(),
     });
   });
-  const tenantReads = tenantQueries(pool);
+  const tenantReads = tenantQueries(reads.tenants);
   return {
     logger,
     roles: { commands: config.roles.includes('commands'), reads: config.roles.includes('reads') },
@@ -312,7 +315,7 @@ async function serverParts(built: Built, running: Running): Promise<ServerParts>
     actions: { streams, presence, sessions, open, places, work },
     claims: { ...holding, claims, freshness },
     interactions: { actions, caughtUp: caughtUpOf(built) },
-    agents: { loop, agents, queries: agentQueries(pool), freshness },
+    agents: { loop, agents, queries: agentQueries(reads.agents), freshness },
     artifacts: { ...artifacts.routes, sessionQueries: queries, freshness },
     sessions: { loop, agents, sessions, queries, freshness, ownWrites, removeArtifacts: artifacts.removeOf },
     forks: { loop, sessions, older, freshness },
@@ -339,48 +342,26 @@ function tenantConstants({ options: { config }, log }: Built) {
 }
 
 /** How executors find, take and keep their actions, and people what they have to answer. */
-async function actionParts({ options, log, pool, write, leases }: Built, stack: Stack) {
-  const actions = actionIndex(pool);
+async function actionParts({ options, log, reads, write, leases }: Built, stack: Stack) {
+  const actions = actionIndex(reads.sessions);
   return { actions, ...(await executorParts({ ...options, log, stack, actions, write, leases })) };
 }
 
-/** Resolves when the read model of sessions has what the log held before, or when that takes too long. */
-function caughtUpOf({ log, progress }: Built): () => Promise<void> {
-  return async () => {
-    for (let shard = 0; shard < log.source.shards; shard++) {
-      await progress.reach('sessions', shard, await log.source.newest(shard, ['session']));
-    }
-  };
-}
-
 async function statusParts(
-  { options, log, pool, registry, metrics }: Built,
+  { options, log, pool, reads, registry, metrics }: Built,
   known: Pick<StatusRouteParts, 'features' | 'checks' | 'isDraining'>,
 ): Promise<StatusRouteParts> {
   const lags = async () => await projectionLag({ pool, source: log.source, now: systemClock() }, PROJECTIONS);
   if (options.config.roles.includes('projector')) {
-    sampleInstallation(metrics, { pool, work: log.work, checks: known.checks, projections: lags });
+    sampleInstallation(metrics, { pool: reads.sessions, work: log.work, checks: known.checks, projections: lags });
   }
   return {
     ...known,
     service: SERVICE,
     version: await version(),
     nodes: () => registry.nodes,
-    totals: async () => await tenantQueries(pool).totals(),
+    totals: async () => await tenantQueries(reads.tenants).totals(),
     projections: lags,
     shutDown: options.shutDown,
   };
-}
-
-function freshnessOf({ log, progress }: Built): Freshness {
-  return async (group, ref, position) => {
-    if (position !== null) await progress.reach(group, log.store.shardOf(ref), position);
-  };
-}
-
-function listenToProgress(log: LogParts, progress: ProjectionProgress): () => void {
-  return log.signals.listen('progress.>', (topic, text) => {
-    const [, group = '', shard = ''] = topic.split('.');
-    progress.reached({ group, shard: Number(shard), position: Number(text) });
-  });
 }

@@ -1,6 +1,8 @@
 import type { Logger } from '../lib/logger.ts';
 import { agentsProjection } from '../projections/agents/projection.ts';
 import { artifactsProjection } from '../projections/artifacts/projection.ts';
+import { recordBuilt } from '../projections/built.ts';
+import type { BuiltModels } from '../projections/built.ts';
 import type { ProjectionProgress } from '../projections/progress.ts';
 import type { ProjectionGroup } from '../projections/projection.ts';
 import { restoreReadStore } from '../projections/restore.ts';
@@ -21,6 +23,7 @@ export const PROJECTIONS: readonly ProjectionGroup[] = [
 
 export interface ProjectorsOptions {
   readonly pool: ReadStore;
+  readonly built: BuiltModels;
   /** Of the pool's database. */
   readonly databaseUrl: string;
   readonly log: LogParts;
@@ -32,22 +35,45 @@ export interface ProjectorsOptions {
 /** Starts a projector for each group and stream. Returns the function that stops them. */
 export function startProjectors({ databaseUrl, ...parts }: ProjectorsOptions): () => Promise<void> {
   const { pool, log, progress, metrics, logger } = parts;
-  const restore = restoring(databaseUrl, log, logger);
+  const stop = new AbortController();
+  let recording = Promise.resolve();
+  const record = (): void => {
+    recording = recording.then(async () => await recordAll(parts, stop.signal));
+  };
+  const restoreAll = restoring(databaseUrl, log, logger);
+  const restore = async (signal: AbortSignal): Promise<void> => {
+    parts.built.forget();
+    await restoreAll(signal);
+    // What was made in its place may be empty.
+    record();
+  };
   const projectors = PROJECTIONS.flatMap((group) =>
     Array.from({ length: log.source.shards }, (_, shard) => {
-      const onProgress = (reached: { group: string; shard: number; position: number }): void => {
+      const onProgress = (reached: { schema: string; shard: number; position: number }): void => {
         progress.reached(reached);
-        metrics.projected.set({ group: reached.group, shard: reached.shard }, reached.position);
-        log.signals.send(`progress.${reached.group}.${reached.shard}`, String(reached.position));
+        metrics.projected.set({ group: group.name, shard: reached.shard }, reached.position);
+        log.signals.send(`progress.${reached.schema}.${reached.shard}`, String(reached.position));
       };
       const onParked = (): void => metrics.parked.inc({ group: group.name });
       return new Projector({ group, shard, pool, restore, source: log.source, logger, onProgress, onParked });
     }),
   );
   for (const projector of projectors) projector.start();
+  record();
   return async () => {
+    stop.abort();
     await Promise.all(projectors.map(async (projector) => await projector.stop()));
+    await recording;
   };
+}
+
+/** Says durably, and to all nodes, which read models are built. */
+async function recordAll({ pool, log, built, logger }: Omit<ProjectorsOptions, 'databaseUrl'>, signal: AbortSignal) {
+  const onBuilt = (schema: string): void => {
+    built.note(schema);
+    log.signals.send(`built.${schema}`, '');
+  };
+  await recordBuilt({ pool, source: log.source, groups: PROJECTIONS, logger, onBuilt, signal });
 }
 
 /** Brings all read models of the database back from the log, where it is missing. */

@@ -1,4 +1,4 @@
-import { migrate, NewerSchemaError } from '../projections/read-store/migrate.ts';
+import { checkSchema, migrate, MigrationBlockedError, NewerSchemaError } from '../projections/read-store/migrate.ts';
 import { isGone, isUnavailable, openReadStore } from '../projections/read-store/pool.ts';
 import type { ReadStore } from '../projections/read-store/pool.ts';
 import type { Logger } from '../lib/logger.ts';
@@ -16,23 +16,34 @@ interface PoolOptions {
   readonly logger: Logger;
 }
 
-/** Brings the database up to date and opens the pool, or the pool alone where the node can do without. @throws StartError */
+/**
+ * Opens the pool. A projector brings the database up to date first; the other roles start on what is there, and what needs
+ * more answers 503 until it is there. @throws StartError
+ */
 export async function openPool(options: PoolOptions, log: LogParts, metrics: Metrics): Promise<ReadStore> {
   const { databaseUrl, config } = options;
+  const isProjector = config.roles.includes('projector');
   try {
-    await migrate(databaseUrl).catch(async (error: unknown) => await withoutDatabase(error, options, log));
+    const prepared = isProjector ? migrate(databaseUrl) : checkSchema(databaseUrl);
+    await prepared.catch(async (error: unknown) => await withoutDatabase(error, options, log));
   } catch (cause) {
-    if (cause instanceof NewerSchemaError) throw new StartError(cause.message, { cause });
-    throw new StartError(
-      `the database of DATABASE_URL cannot be used (${reasonOf(cause)}); check the address, the credentials and that it runs`,
-      { cause },
-    );
+    throw databaseRefusal(cause);
   }
   return await openReadStore({
     url: databaseUrl,
     maximumConnections: READ_CONNECTIONS + PROJECTIONS.length * config.shards,
     onStatement: () => metrics.statements.inc(),
   });
+}
+
+/** What the person at the terminal is told of a database that cannot be brought up to date. */
+export function databaseRefusal(cause: unknown): StartError {
+  if (cause instanceof NewerSchemaError || cause instanceof MigrationBlockedError)
+    return new StartError(cause.message, { cause });
+  return new StartError(
+    `the database of DATABASE_URL cannot be used (${reasonOf(cause)}); check the address, the credentials and that it runs`,
+    { cause },
+  );
 }
 
 /**
@@ -42,6 +53,7 @@ export async function openPool(options: PoolOptions, log: LogParts, metrics: Met
 async function withoutDatabase(error: unknown, options: PoolOptions, log: LogParts): Promise<void> {
   const { databaseUrl, config, logger } = options;
   const isProjector = config.roles.includes('projector');
+  if (error instanceof NewerSchemaError || error instanceof MigrationBlockedError) throw error;
   if (isProjector && isGone(error)) await restoring(databaseUrl, log, logger)(new AbortController().signal);
   else if (isProjector || !isUnavailable(error)) throw error;
   else logger.warn({ reason: reasonOf(error) }, 'the database is away: pages answer 503 until it is back');

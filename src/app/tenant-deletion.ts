@@ -95,10 +95,10 @@ function isLeaving(tenant: DirectoryTenant | undefined): boolean {
 }
 
 async function caughtUp({ log, progress }: DeletionParts): Promise<void> {
-  for (const { name, kinds } of PROJECTIONS) {
+  for (const { schema, kinds } of PROJECTIONS) {
     for (let shard = 0; shard < log.source.shards; shard++) {
       const newest = await log.source.newest(shard, kinds);
-      if (newest > 0 && !(await progress.reach(name, shard, newest, CAUGHT_UP_WITHIN_MS))) {
+      if (newest > 0 && !(await progress.reach(schema, shard, newest, CAUGHT_UP_WITHIN_MS))) {
         throw new ReadStoreUnavailableError('the read models do not catch up with the log');
       }
     }

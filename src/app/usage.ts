@@ -1,18 +1,21 @@
 import type { SaveBudgetParts } from '../commands/tenant/budgets.ts';
 import type { UsageRouteParts } from '../http/routes/usage.ts';
 import { systemClock } from '../lib/clock.ts';
-import type { ProjectionProgress } from '../projections/progress.ts';
-import type { ReadStore } from '../projections/read-store/pool.ts';
+import { builtOnly } from '../projections/built.ts';
+import { SCHEMAS } from '../projections/schemas.ts';
 import type { SessionQueries } from '../projections/sessions/queries.ts';
 import { usageQueries } from '../projections/usage/queries.ts';
 import type { LogParts } from './log.ts';
+import type { ReadModels } from './read-models.ts';
 
 /** Sums over the ledger of model calls, for who reads them and for budgets that begin. */
 export function usageParts(
-  { pool, log, progress }: { readonly pool: ReadStore; readonly log: LogParts; readonly progress: ProjectionProgress },
+  { log, progress, built, reads: { sessions: pool } }: ReadModels & { readonly log: LogParts },
   queries: SessionQueries,
 ): { readonly usage: UsageRouteParts; readonly ledger: SaveBudgetParts['ledger'] } {
-  const usage = usageQueries({ pool, store: log.store, source: log.source, progress });
+  const sums = usageQueries({ pool, store: log.store, source: log.source, progress });
+  // Before they wait for the projector: what it fills is no ledger yet, and a budget would begin with too little spent.
+  const usage = builtOnly(sums, built, [SCHEMAS.sessions]);
   return {
     usage: { queries, usage, clock: systemClock },
     ledger: async (tenant, request) => await usage.ledger(tenant, request),

@@ -2,7 +2,7 @@ import type { FastifyError, FastifyRequest } from 'fastify';
 import { hasZodFastifySchemaValidationErrors } from 'fastify-type-provider-zod';
 import { IssuerUnavailableError } from '../auth/issuers.ts';
 import { QueueFullError } from '../lib/keyed-queue.ts';
-import { ParkedCommitError, ReadStoreUnavailableError } from '../projections/unavailable.ts';
+import { ParkedCommitError, ReadStoreUnavailableError, UnbuiltReadModelsError } from '../projections/unavailable.ts';
 import { UploadBrokenError } from '../commands/artifact/intake.ts';
 import { ArtifactGoneError } from '../commands/artifact/read.ts';
 import { ObjectsUnavailableError } from '../lib/objects-unavailable.ts';
@@ -20,6 +20,7 @@ export function problemOf(error: unknown, bodyBytesMax: number): Problem | null 
   if (error instanceof ProblemError) return error.problem;
   if (error instanceof LogUnavailableError) return unavailable('streams');
   if (error instanceof ParkedCommitError) return { ...unavailable('database'), message: PARKED };
+  if (error instanceof UnbuiltReadModelsError) return { ...unavailable('database'), message: UNBUILT };
   if (error instanceof ReadStoreUnavailableError) return unavailable('database');
   if (error instanceof ArtifactGoneError) return refused(error.rejection).problem;
   if (error instanceof ObjectsUnavailableError) return unavailable('objects');
@@ -32,6 +33,9 @@ export function problemOf(error: unknown, bodyBytesMax: number): Problem | null 
 
 const PARKED =
   'This answer would lack a commit that is parked: it could not be shown by this version. Its operator has been told.';
+
+const UNBUILT =
+  'The read models of this version are being built from the log. Send the request again in a moment, or to a node of the version before.';
 
 function unavailable(dependency: string): Problem {
   return {

@@ -69,7 +69,7 @@ async function auditAlone(
 ): Promise<Audit> {
   const { group } = options;
   const scratch = auditedIn(group);
-  const lock = sql.fragment`hashtextextended(${`audit.${group.name}`}, 0)`;
+  const lock = sql.fragment`hashtextextended(${`audit.${group.schema}`}, 0)`;
   const isAlone = await connection.oneFirst(
     sql.type(z.object({ alone: z.boolean() }))`select pg_try_advisory_lock(${lock}) as alone`,
   );
@@ -109,7 +109,7 @@ async function isBegun(
   for (let shard = 0; shard < source.shards; shard++) {
     const [replayed, end] = [
       await readCheckpoint(connection, scratch, shard),
-      await readCheckpoint(live, group.name, shard),
+      await readCheckpoint(live, group.schema, shard),
     ];
     if (replayed > end) return false;
   }
@@ -134,7 +134,7 @@ async function replay(
 ): Promise<void> {
   const { source, group } = options;
   for (let shard = 0; shard < source.shards; shard++) {
-    const end = await readCheckpoint(snapshot, group.name, shard);
+    const end = await readCheckpoint(snapshot, group.schema, shard);
     if (end > 0) await replayStream(connection, options, { schema, shard, end });
   }
 }
@@ -180,9 +180,9 @@ async function compareAll(
   await connection.query(sql.unsafe`begin`);
   try {
     for (const table of [...options.group.tables, 'parked']) {
-      const live = rowsOf(snapshot, [options.group.name, table]);
+      const live = rowsOf(snapshot, [options.group.schema, table]);
       const found = await compare(live, rowsOf(connection, [scratch, table]), (side, row) => {
-        options.onDifference({ table: `${options.group.name}.${table}`, side, row });
+        options.onDifference({ table: `${options.group.schema}.${table}`, side, row });
       });
       total.rows += found.rows;
       total.differences += found.differences;

@@ -7,13 +7,13 @@ import type { ProjectionGroup } from './projection.ts';
 export class FencedError extends Error {}
 
 /** The schema that a rebuild fills. */
-export const besideOf = (group: ProjectionGroup): string => `${group.name}_next`;
+export const besideOf = (group: ProjectionGroup): string => `${group.schema}_next`;
 
 /** The schema that a rebuild has taken the place of, until it is dropped. */
-export const replacedOf = (group: ProjectionGroup): string => `${group.name}_old`;
+export const replacedOf = (group: ProjectionGroup): string => `${group.schema}_old`;
 
 /** The schema that an audit fills; one that was interrupted leaves it, and goes on in it. */
-export const auditedIn = (group: ProjectionGroup): string => `${group.name}_audit`;
+export const auditedIn = (group: ProjectionGroup): string => `${group.schema}_audit`;
 
 /** How far a group has read a stream; 0 before its first commit. */
 export async function readCheckpoint(connection: CommonQueryMethods, schema: string, shard: number): Promise<number> {
@@ -39,17 +39,17 @@ export async function readCheckpoints(
 ): Promise<readonly Checkpoint[]> {
   const row = z.object({ name: z.string(), shard: z.int(), position: z.int(), parked: z.int() });
   const ofGroups = groups.map(
-    ({ name }) => sql.fragment`
+    ({ name, schema }) => sql.fragment`
       select ${name} as name, shard, position,
-        (select count(*)::int from ${sql.identifier([name, 'parked'])} as parked where parked.shard = checkpoint.shard) as parked
-      from ${sql.identifier([name, 'checkpoint'])} as checkpoint`,
+        (select count(*)::int from ${sql.identifier([schema, 'parked'])} as parked where parked.shard = checkpoint.shard) as parked
+      from ${sql.identifier([schema, 'checkpoint'])} as checkpoint`,
   );
   return await connection.any(sql.type(row)`${sql.join(ofGroups, sql.fragment` union all `)}`);
 }
 
 /** How many commits the groups have parked, together. */
 export async function countParked(connection: CommonQueryMethods, groups: readonly ProjectionGroup[]): Promise<number> {
-  const counts = groups.map(({ name }) => sql.fragment`(select count(*) from ${sql.identifier([name, 'parked'])})`);
+  const counts = groups.map(({ schema }) => sql.fragment`(select count(*) from ${sql.identifier([schema, 'parked'])})`);
   return await connection.oneFirst(
     sql.type(z.object({ parked: z.int() }))`select (${sql.join(counts, sql.fragment` + `)})::int as parked`,
   );
@@ -82,10 +82,10 @@ export async function moveCheckpoint(
  */
 export async function holdGroup(
   transaction: CommonQueryMethods,
-  group: string,
+  schema: string,
   mode: 'shared' | 'alone',
 ): Promise<void> {
-  const lock = sql.fragment`hashtextextended(${`swap.${group}`}, 0)`;
+  const lock = sql.fragment`hashtextextended(${`swap.${schema}`}, 0)`;
   await transaction.query(
     mode === 'shared'
       ? sql.unsafe`select pg_advisory_xact_lock_shared(${lock})`

@@ -4,6 +4,7 @@ import { z } from 'zod';
 import type { CommitSource } from '../streams/event-store.ts';
 import { escapeToken } from '../streams/subjects.ts';
 import { reading } from './read-store/pool.ts';
+import { tableOf } from './schemas.ts';
 
 /** Which parked commits are meant: those of a tenant. */
 export function ofTenant(tenant: string): FragmentSqlToken {
@@ -22,7 +23,7 @@ export async function completeTo(
   const oldest = await reading(
     async () =>
       await pool.any(sql.type(row)`
-        select shard, min(position) as position from sessions.parked where ${which} group by shard`),
+        select shard, min(position) as position from ${tableOf('sessions', 'parked')} where ${which} group by shard`),
   );
   const times = await Promise.all(
     oldest.map(async ({ shard, position }) => await source.timeAfter(shard, ['session'], position - 1)),

@@ -1,5 +1,7 @@
 import { sql } from 'slonik';
+import type { FragmentSqlToken } from 'slonik';
 import { escapeToken } from '../streams/subjects.ts';
+import { tablesOfOthers } from './built.ts';
 import { auditedIn, besideOf, holdGroup, replacedOf } from './checkpoint.ts';
 import type { ProjectionGroup } from './projection.ts';
 import { reading } from './read-store/pool.ts';
@@ -11,19 +13,28 @@ import type { ReadStore } from './read-store/pool.ts';
  * of those commits and has others in hand: what it has made goes, and it fails and says so. So does an audit.
  */
 export async function eraseRows(pool: ReadStore, groups: readonly ProjectionGroup[], tenant: string): Promise<void> {
+  await reading(async () => {
+    for (const { schema, table } of await tablesOfOthers(pool, groups)) {
+      await pool.transaction(async (transaction) => {
+        await holdGroup(transaction, schema, 'alone');
+        const whose = table === 'parked' ? parkedOf(tenant) : sql.fragment`tenant = ${tenant}`;
+        await transaction.query(sql.unsafe`delete from ${sql.identifier([schema, table])} where ${whose}`);
+      });
+    }
+  });
   for (const group of groups) {
     await reading(
       async () =>
         await pool.transaction(async (transaction) => {
-          await holdGroup(transaction, group.name, 'alone');
+          await holdGroup(transaction, group.schema, 'alone');
           for (const table of group.tables) {
             await transaction.query(
-              sql.unsafe`delete from ${sql.identifier([group.name, table])} where tenant = ${tenant}`,
+              sql.unsafe`delete from ${sql.identifier([group.schema, table])} where tenant = ${tenant}`,
             );
           }
           // The reason why a commit was parked may quote it.
           await transaction.query(sql.unsafe`
-            delete from ${sql.identifier([group.name, 'parked'])} where split_part(subject, '.', 3) = ${escapeToken(tenant)}`);
+            delete from ${sql.identifier([group.schema, 'parked'])} where ${parkedOf(tenant)}`);
           await transaction.query(sql.unsafe`drop schema if exists ${sql.identifier([besideOf(group)])} cascade`);
         }),
     );
@@ -34,4 +45,8 @@ export async function eraseRows(pool: ReadStore, groups: readonly ProjectionGrou
       );
     }
   }
+}
+
+function parkedOf(tenant: string): FragmentSqlToken {
+  return sql.fragment`split_part(subject, '.', 3) = ${escapeToken(tenant)}`;
 }

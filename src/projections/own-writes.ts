@@ -7,6 +7,7 @@ import { completeTo, ofTenant } from './complete-to.ts';
 import type { ProjectionProgress } from './progress.ts';
 import { reading } from './read-store/pool.ts';
 import type { ReadStore } from './read-store/pool.ts';
+import { SCHEMAS } from './schemas.ts';
 
 export interface OwnWritesParts {
   readonly pool: ReadStore;
@@ -48,7 +49,7 @@ export class OwnWrites {
     const wanted = [...(this.#newest.get(tenant) ?? [])];
     const applied = await Promise.all(
       wanted.map(async ([shard, position]) => {
-        const reached = await this.#parts.progress.reach('sessions', shard, position, WITHIN_MS);
+        const reached = await this.#parts.progress.reach(SCHEMAS.sessions, shard, position, WITHIN_MS);
         return reached ? Number.POSITIVE_INFINITY : await this.#completeTo(shard);
       }),
     );
@@ -59,7 +60,7 @@ export class OwnWrites {
   /** Just before the first commit that has not been applied. */
   async #completeTo(shard: number): Promise<number> {
     const { pool, source } = this.#parts;
-    const reached = await reading(async () => await readCheckpoint(pool, 'sessions', shard));
+    const reached = await reading(async () => await readCheckpoint(pool, SCHEMAS.sessions, shard));
     const firstMissing = await source.timeAfter(shard, ['session'], reached);
     return firstMissing === null ? Number.POSITIVE_INFINITY : firstMissing - 1;
   }

@@ -51,7 +51,7 @@ class NoBetterError extends Error {}
 export async function retryParked(connection: DatabasePoolConnection, options: RetryOptions): Promise<number> {
   const { group, shard, position, logger } = options;
   const parked = await connection.any(sql.type(subjectRow)`
-    select subject, json_agg(position order by position) as positions from ${sql.identifier([group.name, 'parked'])}
+    select subject, json_agg(position order by position) as positions from ${sql.identifier([group.schema, 'parked'])}
     where shard = ${shard} and position <= ${position} group by subject order by subject limit ${AGGREGATES_MAX}`);
   let mended = 0;
   for (const aggregate of parked) {
@@ -60,13 +60,13 @@ export async function retryParked(connection: DatabasePoolConnection, options: R
       const left = await makeAnew(connection, options, aggregate);
       mended += aggregate.positions.length - left;
       logger.info(
-        { schema: group.name, shard, subject, left },
+        { schema: group.schema, shard, subject, left },
         'rows were made anew with commits that had been parked',
       );
     } catch (error) {
       if (error instanceof FencedError || isUnavailable(error)) throw error;
       if (error instanceof NoBetterError) continue;
-      logger.warn({ err: error, schema: group.name, shard, subject }, 'a parked commit could not be tried again');
+      logger.warn({ err: error, schema: group.schema, shard, subject }, 'a parked commit could not be tried again');
     }
   }
   return mended;
@@ -83,8 +83,8 @@ async function makeAnew(
   // Reading a whole aggregate for what cannot be applied now either would hold the line up at each start.
   if (!(await isWorthIt(connection, options, { ref, positions }))) throw new NoBetterError();
   return await connection.transaction(async (transaction) => {
-    await holdGroup(transaction, group.name, 'shared');
-    await moveCheckpoint(transaction, group.name, { shard, from: position, to: position });
+    await holdGroup(transaction, group.schema, 'shared');
+    await moveCheckpoint(transaction, group.schema, { shard, from: position, to: position });
     await removeRows(transaction, group, ref);
     let left = 0;
     for await (const batch of source.commitsOf(ref, shard, position)) {
@@ -117,8 +117,8 @@ async function canBeApplied(
 ): Promise<boolean> {
   try {
     await connection.transaction(async (transaction) => {
-      await holdGroup(transaction, group.name, 'shared');
-      await group.apply(transaction, group.name, [stored]);
+      await holdGroup(transaction, group.schema, 'shared');
+      await group.apply(transaction, group.schema, [stored]);
       throw new AppliedError();
     });
   } catch (error) {
@@ -130,15 +130,15 @@ async function canBeApplied(
 
 async function removeRows(
   transaction: DatabaseTransactionConnection,
-  { name, rowsOf }: ProjectionGroup,
+  { schema, rowsOf }: ProjectionGroup,
   ref: AggregateRef,
 ): Promise<void> {
   for (const [table, column] of rowsOf[ref.kind] ?? []) {
     await transaction.query(sql.unsafe`
-      delete from ${sql.identifier([name, table])} where tenant = ${ref.tenant} and ${sql.identifier([column])} = ${ref.id}`);
+      delete from ${sql.identifier([schema, table])} where tenant = ${ref.tenant} and ${sql.identifier([column])} = ${ref.id}`);
   }
   await transaction.query(
-    sql.unsafe`delete from ${sql.identifier([name, 'parked'])} where subject = ${subjectOf(ref)}`,
+    sql.unsafe`delete from ${sql.identifier([schema, 'parked'])} where subject = ${subjectOf(ref)}`,
   );
 }
 
@@ -156,14 +156,14 @@ async function apply(
     });
     // A savepoint: what fails leaves the transaction as it was.
     await transaction.transaction(async (savepoint) => {
-      if (commits.length > 0) await group.apply(savepoint, group.name, commits);
+      if (commits.length > 0) await group.apply(savepoint, group.schema, commits);
     });
     return 0;
   } catch (error) {
     if (error instanceof LogUnavailableError || isUnavailable(error)) throw error;
     const [first] = batch;
     if (batch.length === 1 && first !== undefined) {
-      await park(transaction, group.name, { shard, followed: first, error });
+      await park(transaction, group.schema, { shard, followed: first, error });
       return 1;
     }
     let parked = 0;

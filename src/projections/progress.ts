@@ -29,8 +29,8 @@ export class ProjectionProgress {
    * An announcement, from this process or another. The newest counts, also where it is lower than the one before: the
    * database may have been dropped, and what is believed too low is looked up.
    */
-  reached({ group, shard, position }: { group: string; shard: number; position: number }): void {
-    const key = `${group}.${shard}`;
+  reached({ schema, shard, position }: { schema: string; shard: number; position: number }): void {
+    const key = `${schema}.${shard}`;
     this.#positions.set(key, position);
     for (const waiter of this.#waiting) {
       if (waiter.key === key && waiter.position <= position) waiter.resolve();
@@ -38,8 +38,8 @@ export class ProjectionProgress {
   }
 
   /** Resolves to whether the group's rows reach a position, within the bound at the latest; never throws. */
-  async reach(group: string, shard: number, position: number, withinMs = FRESH_WITHIN_MS): Promise<boolean> {
-    const key = `${group}.${shard}`;
+  async reach(schema: string, shard: number, position: number, withinMs = FRESH_WITHIN_MS): Promise<boolean> {
+    const key = `${schema}.${shard}`;
     const done = (): boolean => (this.#positions.get(key) ?? 0) >= position;
     const deadline = performance.now() + withinMs;
     while (!done() && performance.now() < deadline) {
@@ -47,32 +47,32 @@ export class ProjectionProgress {
       if (done()) return true;
       if (this.#still > 0) return done();
       this.#onLook();
-      const seen = await this.#look(group, shard, deadline);
+      const seen = await this.#look(schema, shard, deadline);
       // The database is away: the caller's write is in the log all the same, only its reading back is late.
       if (seen === null) return done();
-      this.reached({ group, shard, position: seen });
+      this.reached({ schema, shard, position: seen });
     }
     return done();
   }
 
   /** Null: the database does not answer, or not in time. */
-  async #look(group: string, shard: number, deadline: number): Promise<number | null> {
+  async #look(schema: string, shard: number, deadline: number): Promise<number | null> {
     const answered = new AbortController();
-    const look = this.#asked(group, shard);
+    const look = this.#asked(schema, shard);
     const late = delay(Math.max(0, deadline - performance.now()), answered.signal).then(() => null);
     const seen = await Promise.race([look, late]);
     answered.abort();
     return seen;
   }
 
-  async #asked(group: string, shard: number): Promise<number | null> {
+  async #asked(schema: string, shard: number): Promise<number | null> {
     let isStill = false;
     const timer = setTimeout(() => {
       isStill = true;
       this.#still++;
     }, STILL_MS);
     try {
-      return await reading(async () => await readCheckpoint(this.#pool, group, shard));
+      return await reading(async () => await readCheckpoint(this.#pool, schema, shard));
     } catch {
       return null;
     } finally {

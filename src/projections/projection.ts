@@ -1,11 +1,14 @@
 import type { DatabaseTransactionConnection } from 'slonik';
 import type { StoredCommit } from '../streams/commit.ts';
 import type { AggregateKind } from '../streams/subjects.ts';
+import type { GroupName } from './schemas.ts';
 
 /** A group of read models that share a checkpoint: one schema, fed from one or several kinds of aggregates. */
 export interface ProjectionGroup {
-  /** Also the name of its schema. */
-  readonly name: string;
+  /** For people, and for the configuration. */
+  readonly name: GroupName;
+  /** Where its rows lie (schemas.ts). */
+  readonly schema: string;
   readonly kinds: readonly AggregateKind[];
   /** Tables that a rebuild makes anew; an audit compares them row for row. */
   readonly tables: readonly string[];

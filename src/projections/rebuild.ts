@@ -65,7 +65,7 @@ export async function makeBeside(
   await connection.query(sql.unsafe`create schema ${sql.identifier([schema])}`);
   for (const table of ['checkpoint', 'parked', ...group.tables]) {
     await connection.query(sql.unsafe`
-      create table ${sql.identifier([schema, table])} (like ${sql.identifier([group.name, table])} including all)`);
+      create table ${sql.identifier([schema, table])} (like ${sql.identifier([group.schema, table])} including all)`);
   }
 }
 
@@ -95,7 +95,7 @@ export async function fill(
  * are dropped afterwards, one by one, so that no drop waits for a reader while it blocks another.
  */
 async function swap(connection: DatabasePoolConnection, options: RebuildOptions, next: string): Promise<void> {
-  const { name: live, tables } = options.group;
+  const { schema: live, tables } = options.group;
   const old = replacedOf(options.group);
   await connection.query(sql.unsafe`drop schema if exists ${sql.identifier([old])} cascade`);
   await connection.transaction(async (transaction) => {

@@ -3,14 +3,15 @@ import { z } from 'zod';
 import type { AggregateKind, AggregateRef } from '../streams/subjects.ts';
 import { reading } from './read-store/pool.ts';
 import type { ReadStore } from './read-store/pool.ts';
+import { SCHEMAS } from './schemas.ts';
 
 /** Tables with one row for each aggregate. */
 const TABLES: readonly { readonly kind: AggregateKind; readonly name: readonly [schema: string, table: string] }[] = [
-  { kind: 'tenant', name: ['tenants', 'tenant'] },
-  { kind: 'agent', name: ['agents', 'agent'] },
-  { kind: 'session', name: ['sessions', 'session'] },
-  { kind: 'artifact', name: ['artifacts', 'artifact'] },
-  { kind: 'quota', name: ['artifacts', 'account'] },
+  { kind: 'tenant', name: [SCHEMAS.tenants, 'tenant'] },
+  { kind: 'agent', name: [SCHEMAS.agents, 'agent'] },
+  { kind: 'session', name: [SCHEMAS.sessions, 'session'] },
+  { kind: 'artifact', name: [SCHEMAS.artifacts, 'artifact'] },
+  { kind: 'quota', name: [SCHEMAS.artifacts, 'account'] },
 ];
 const PAGE = 1_000;
 const row = z.object({ tenant: z.string(), id: z.string(), applied: z.int() });

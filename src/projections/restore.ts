@@ -1,6 +1,7 @@
 import type { Client } from 'pg';
 import type { Logger } from '../lib/logger.ts';
 import type { CommitSource } from '../streams/event-store.ts';
+import { markBuilt } from './built.ts';
 import type { ProjectionGroup } from './projection.ts';
 import { withConnection } from './read-store/connection.ts';
 import { migrate } from './read-store/migrate.ts';
@@ -58,8 +59,9 @@ async function fillAll(url: string, { groups, source, logger, signal }: RestoreO
       groups.map(async (group) => {
         await pool.connect(async (connection) => {
           for (let shard = 0; shard < source.shards; shard++) {
-            await fill(connection, { pool, source, group, logger, onProgress, schema: group.name, shard, signal });
+            await fill(connection, { pool, source, group, logger, onProgress, schema: group.schema, shard, signal });
           }
+          await markBuilt(connection, group.schema);
         });
       }),
     );

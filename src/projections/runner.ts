@@ -37,7 +37,7 @@ export interface ProjectorOptions {
   /** Brings the database back after it has been dropped, until the signal says to give up. */
   readonly restore: (signal: AbortSignal) => Promise<void>;
   /** Told after each transaction how far the group's rows now reach. */
-  readonly onProgress: (progress: { group: string; shard: number; position: number }) => void;
+  readonly onProgress: (progress: { schema: string; shard: number; position: number }) => void;
   readonly onParked?: () => void;
 }
 
@@ -79,11 +79,11 @@ export class Projector {
       const leading = new AbortController();
       try {
         await pool.connect(async (connection) => {
-          if (!(await lock(connection, `${group.name}.${shard}`))) return;
+          if (!(await lock(connection, `${group.schema}.${shard}`))) return;
           try {
             await this.#lead(connection, AbortSignal.any([leading.signal, this.#stop.signal]));
           } finally {
-            await unlock(connection, `${group.name}.${shard}`);
+            await unlock(connection, `${group.schema}.${shard}`);
           }
         });
         failures = 0;
@@ -111,7 +111,7 @@ export class Projector {
 
   async #lead(connection: DatabasePoolConnection, signal: AbortSignal): Promise<void> {
     const { group, shard, source } = this.#options;
-    this.#position = await readCheckpoint(connection, group.name, shard);
+    this.#position = await readCheckpoint(connection, group.schema, shard);
     const options = { shard, kinds: group.kinds, after: this.#position, signal, buffer: BATCH_MAX };
     this.#report();
     const mended = await retryParked(connection, { ...this.#options, position: this.#position });
@@ -119,7 +119,7 @@ export class Projector {
     for await (const batch of source.follow(options)) {
       this.#position = await applyBatch(connection, {
         ...this.#options,
-        schema: group.name,
+        schema: group.schema,
         from: this.#position,
         batch,
       });
@@ -131,7 +131,7 @@ export class Projector {
   #report(): void {
     this.#outage.worked();
     const { group, shard, onProgress } = this.#options;
-    onProgress({ group: group.name, shard, position: this.#position });
+    onProgress({ schema: group.schema, shard, position: this.#position });
   }
 }
 

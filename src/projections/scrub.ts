@@ -3,6 +3,7 @@ import type { DatabasePoolConnection } from 'slonik';
 import { z } from 'zod';
 import { delay } from '../lib/backoff.ts';
 import type { Logger } from '../lib/logger.ts';
+import { tablesOfOthers } from './built.ts';
 import type { ProjectionGroup } from './projection.ts';
 import { reading } from './read-store/pool.ts';
 import type { ReadStore } from './read-store/pool.ts';
@@ -35,11 +36,15 @@ export async function scrub({ pool, groups, logger }: ScrubOptions): Promise<voi
         const before = await bound(connection, { statement_timeout: `${TABLE_MS}`, lock_timeout: `${LOCK_MS}` });
         try {
           await snapshotsEnd(connection);
-          for (const table of tablesOf(groups)) await connection.query(sql.unsafe`vacuum (full) ${table}`);
+          const tables = [
+            ...tablesOf(groups),
+            ...(await tablesOfOthers(connection, groups)).map(({ schema, table }) => sql.identifier([schema, table])),
+          ];
+          for (const table of tables) await connection.query(sql.unsafe`vacuum (full) ${table}`);
           const isOurs = await isSuperuser(connection);
           if (isOurs) await forgetSamples(connection, groups);
           else logger.warn('deleted rows are gone; samples and write-ahead log of this database are its operator’s');
-          for (const table of tablesOf(groups)) await connection.query(sql.unsafe`analyze ${table}`);
+          for (const table of tables) await connection.query(sql.unsafe`analyze ${table}`);
           if (isOurs) await moveLogOn(connection);
         } finally {
           await bound(connection, before);
@@ -85,12 +90,12 @@ async function snapshotsEnd(connection: DatabasePoolConnection): Promise<void> {
 }
 
 const tablesOf = (groups: readonly ProjectionGroup[]) =>
-  groups.flatMap((group) => [...group.tables, 'parked'].map((table) => sql.identifier([group.name, table])));
+  groups.flatMap((group) => [...group.tables, 'parked'].map((table) => sql.identifier([group.schema, table])));
 
 /** The samples go with their rows: of an empty table, ANALYZE would leave the old ones where they are. */
 async function forgetSamples(connection: DatabasePoolConnection, groups: readonly ProjectionGroup[]): Promise<void> {
   const schemas = sql.array(
-    groups.map(({ name }) => name),
+    groups.map(({ schema }) => schema),
     'text',
   );
   await connection.query(sql.unsafe`

@@ -28,7 +28,7 @@ export async function besideRunningHost<T>(
   work: (host: RunningHost) => Promise<T>,
 ): Promise<T> {
   const natsUrl = await logUrlOf(config);
-  const databaseUrl = config.databaseUrl ?? (await published(config, 'database-url', 'DATABASE_URL'));
+  const databaseUrl = await databaseUrlOf(config);
   const logger = await createLogger({ level: 'warn', pretty: process.stdout.isTTY });
   const stack = new Stack();
   try {
@@ -52,6 +52,11 @@ export async function besideRunningHost<T>(
 /** Where a Host's log is. @throws StartError when it is an embedded one that does not run */
 export async function logUrlOf(config: Config): Promise<string> {
   return config.natsUrl ?? (await published(config, 'nats-url', 'NATS_URL'));
+}
+
+/** Where a Host's database is. @throws StartError when it is an embedded one that does not run */
+export async function databaseUrlOf(config: Config): Promise<string> {
+  return config.databaseUrl ?? (await published(config, 'database-url', 'DATABASE_URL'));
 }
 
 async function published(config: Config, file: string, variable: string): Promise<string> {

@@ -19,6 +19,10 @@ export interface NodeStatus {
 /** How far a group of read models is behind one stream. */
 export interface ProjectionStatus {
   readonly name: string;
+  /** Where its rows lie. */
+  readonly schema: string;
+  /** Whether nodes of this version read from it. */
+  readonly built: boolean;
   readonly shard: number;
   readonly position: number;
   readonly lagEvents: number;

@@ -99,6 +99,8 @@ export const hostStatus = z.object({
   projections: z.array(
     z.object({
       name: z.string(),
+      schema: z.string(),
+      built: z.boolean(),
       shard: z.int(),
       position: z.int(),
       lagEvents: z.int(),

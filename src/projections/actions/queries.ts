@@ -4,6 +4,7 @@ import { z } from 'zod';
 import { reading } from '../read-store/pool.ts';
 import type { ExecutorRef, OpenActionsSeed } from './open-actions.ts';
 import type { InteractionView } from './views.ts';
+import { tableOf } from '../schemas.ts';
 
 /** Of an action that has not ended; as the index of the table has them. */
 const OPEN_STATUSES = ['pending', 'claimed', 'asked', 'uncertain'] as const;
@@ -75,10 +76,10 @@ export function actionIndex(pool: DatabasePool): ActionIndex {
       await reading(async () => {
         // One statement: rows and positions are of the same moment.
         const { positions, actions } = await pool.one(sql.type(openRow)`
-          select (select json_object_agg(shard, position) from sessions.checkpoint) as positions,
+          select (select json_object_agg(shard, position) from ${tableOf('sessions', 'checkpoint')}) as positions,
             (select json_agg(json_build_object('tenantId', tenant, 'agentId', agent_id, 'actionId', id,
                 'sessionId', session_id, 'generation', (doc ->> 'generation')::int, 'status', status, 'createdAt', created_at))
-              from sessions.action where status in ('pending', 'claimed', 'asked', 'uncertain')) as actions`);
+              from ${tableOf('sessions', 'action')} where status in ('pending', 'claimed', 'asked', 'uncertain')) as actions`);
         return {
           positions: new Map(Object.entries(positions ?? {}).map(([shard, position]) => [Number(shard), position])),
           actions: actions ?? [],
@@ -88,7 +89,7 @@ export function actionIndex(pool: DatabasePool): ActionIndex {
       await reading(
         async () =>
           await pool.maybeOneFirst(sql.type(sessionRow)`
-            select session_id from sessions.action
+            select session_id from ${tableOf('sessions', 'action')}
             where tenant = ${tenantId} and id = ${actionId} and agent_id = ${agentId}`),
       ),
     interactions: async (tenantId, { agentId, subject, agents, budgets }, { limit, after }) => {
@@ -100,7 +101,7 @@ export function actionIndex(pool: DatabasePool): ActionIndex {
       return await reading(
         async () =>
           await pool.anyFirst(sql.type(interactionRow)`
-            select doc from sessions.interaction where ${sql.join(conditions, sql.fragment` and `)}
+            select doc from ${tableOf('sessions', 'interaction')} where ${sql.join(conditions, sql.fragment` and `)}
             order by created_at, id limit ${limit}`),
       );
     },

@@ -3,6 +3,7 @@ import { eventsOf } from '../../streams/commit.ts';
 import { DocumentBatch, upsert } from '../documents.ts';
 import type { DocumentTable } from '../documents.ts';
 import type { ProjectionGroup } from '../projection.ts';
+import { SCHEMAS } from '../schemas.ts';
 import { evolveAgentView } from './views.ts';
 import type { AgentView } from './views.ts';
 
@@ -15,6 +16,7 @@ const table: DocumentTable<AgentView> = {
 
 export const agentsProjection: ProjectionGroup = {
   name: 'agents',
+  schema: SCHEMAS.agents,
   kinds: ['agent'],
   tables: ['agent', 'agent_version'],
   rowsOf: {

@@ -3,6 +3,7 @@ import type { DatabasePool } from 'slonik';
 import { z } from 'zod';
 import { reading } from '../read-store/pool.ts';
 import type { AgentView } from './views.ts';
+import { tableOf } from '../schemas.ts';
 
 /** One saved version of an agent. */
 export interface AgentVersionView {
@@ -36,7 +37,7 @@ export function agentQueries(pool: DatabasePool): AgentQueries {
       await reading(
         async () =>
           await pool.anyFirst(sql.type(agentRow)`
-          select doc from agents.agent where tenant = ${tenant} and id > ${after ?? ''} and (doc ->> 'archived')::boolean is not true
+          select doc from ${tableOf('agents', 'agent')} where tenant = ${tenant} and id > ${after ?? ''} and (doc ->> 'archived')::boolean is not true
             and ${agents === null ? sql.fragment`true` : sql.fragment`id = any(${sql.array([...agents], 'text')})`}
           order by id limit ${limit}`),
       ),
@@ -44,14 +45,14 @@ export function agentQueries(pool: DatabasePool): AgentQueries {
       await reading(
         async () =>
           await pool.maybeOneFirst(
-            sql.type(agentRow)`select doc from agents.agent where tenant = ${tenant} and id = ${id}`,
+            sql.type(agentRow)`select doc from ${tableOf('agents', 'agent')} where tenant = ${tenant} and id = ${id}`,
           ),
       ),
     versions: async (tenant, id) =>
       await reading(
         async () =>
           await pool.anyFirst(sql.type(versionRow)`
-          select doc - 'manifest' as doc from agents.agent_version where tenant = ${tenant} and agent_id = ${id} order by version desc limit ${VERSIONS_MAX}`),
+          select doc - 'manifest' as doc from ${tableOf('agents', 'agent_version')} where tenant = ${tenant} and agent_id = ${id} order by version desc limit ${VERSIONS_MAX}`),
       ).then((rows) => rows.toReversed()),
   };
 }

@@ -5,6 +5,7 @@ import type { StoredCommit } from '../../streams/commit.ts';
 import { DocumentBatch, upsert } from '../documents.ts';
 import type { DocumentTable } from '../documents.ts';
 import type { ProjectionGroup } from '../projection.ts';
+import { SCHEMAS } from '../schemas.ts';
 import { dueAt, evolveAccountView, evolveArtifactView, namedObjects } from './views.ts';
 import type { AccountView, ArtifactView } from './views.ts';
 
@@ -39,6 +40,7 @@ const accountTable: DocumentTable<AccountView> = {
 /** Artifacts, the names of their objects, and the accounts of stored bytes. */
 export const artifactsProjection: ProjectionGroup = {
   name: 'artifacts',
+  schema: SCHEMAS.artifacts,
   kinds: ['artifact', 'quota'],
   tables: ['artifact', 'object', 'account'],
   rowsOf: {

@@ -4,6 +4,7 @@ import { z } from 'zod';
 import { reading } from '../read-store/pool.ts';
 import type { SessionView } from '../sessions/views.ts';
 import type { ArtifactView } from './views.ts';
+import { tableOf } from '../schemas.ts';
 
 export type ListedSession = Pick<SessionView, 'id' | 'createdPosition' | 'origin'>;
 
@@ -66,14 +67,14 @@ const nameRow = z.object({ tenant: z.string(), owner: z.string(), name: z.string
  */
 function ofSession(tenant: string, { id, createdPosition, origin }: ListedSession): FragmentSqlToken {
   const own = sql.fragment`
-    select id from artifacts.artifact
+    select id from ${tableOf('artifacts', 'artifact')}
     where tenant = ${tenant} and session_id = ${id} and session_position = ${createdPosition} and removed = 0`;
   if (origin === undefined) return sql.fragment`id in (${own})`;
   return sql.fragment`id in (${own}
     union all
     select made.payload::jsonb ->> 'artifactId'
     from json_to_recordset(${JSON.stringify(origin.ancestry)}) as part("sessionId" text, "position" bigint, "index" int)
-    join sessions.history made on made.tenant = ${tenant} and made.session_id = part."sessionId"
+    join ${tableOf('sessions', 'history')} made on made.tenant = ${tenant} and made.session_id = part."sessionId"
       and made.type = 'artifact.created' and (made.position, made.index) <= (part."position", part."index"))`;
 }
 
@@ -91,7 +92,7 @@ export function artifactQueries(pool: CommonQueryMethods): ArtifactQueries {
       return await reading(
         async () =>
           await pool.anyFirst(sql.type(row)`
-            select doc from artifacts.artifact where ${sql.join(conditions, sql.fragment` and `)}
+            select doc from ${tableOf('artifacts', 'artifact')} where ${sql.join(conditions, sql.fragment` and `)}
             order by created_at, id limit ${limit}`),
       );
     },
@@ -99,14 +100,16 @@ export function artifactQueries(pool: CommonQueryMethods): ArtifactQueries {
       await reading(
         async () =>
           await pool.anyFirst(sql.type(idRow)`
-            select id from artifacts.artifact where tenant = ${tenant} and session_id = ${sessionId} and removed = 0
+            select id from ${tableOf('artifacts', 'artifact')} where tenant = ${tenant} and session_id = ${sessionId} and removed = 0
             order by created_at, id limit ${limit}`),
       ),
     overdue: async (now) =>
       await reading(
         async () =>
           await pool.anyFirst(
-            sql.type(tenantRow)`select tenant from artifacts.account where due_at < ${now} order by due_at limit 100`,
+            sql.type(
+              tenantRow,
+            )`select tenant from ${tableOf('artifacts', 'account')} where due_at < ${now} order by due_at limit 100`,
           ),
       ),
     orphans: async (after) => {
@@ -115,9 +118,9 @@ export function artifactQueries(pool: CommonQueryMethods): ArtifactQueries {
         async () =>
           await pool.any(sql.type(walkRow)`
             select tenant, id, removed = 0 and session_id is not null and session_position is distinct from (
-              select (s.doc ->> 'createdPosition')::bigint from sessions.session s
+              select (s.doc ->> 'createdPosition')::bigint from ${tableOf('sessions', 'session')} s
               where s.tenant = a.tenant and s.id = a.session_id) as orphaned
-            from artifacts.artifact a where (tenant, id) > (${after.tenant}, ${after.id})
+            from ${tableOf('artifacts', 'artifact')} a where (tenant, id) > (${after.tenant}, ${after.id})
             order by tenant, id limit ${WALK_ROWS}`),
       );
       const orphans = rows.filter(({ orphaned }) => orphaned).map(({ tenant, id }) => ({ tenant, id }));
@@ -131,7 +134,7 @@ export function artifactQueries(pool: CommonQueryMethods): ArtifactQueries {
             select tenant, owner, name
             from json_to_recordset(${JSON.stringify(objects)}) as wanted(tenant text, owner text, name text)
             where not exists (
-              select from artifacts.object o join artifacts.artifact a on a.tenant = o.tenant and a.id = o.owner and a.removed = 0
+              select from ${tableOf('artifacts', 'object')} o join ${tableOf('artifacts', 'artifact')} a on a.tenant = o.tenant and a.id = o.owner and a.removed = 0
               where o.tenant = wanted.tenant and o.owner = wanted.owner and o.name = wanted.name)`),
       ),
   };

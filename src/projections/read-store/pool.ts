@@ -1,6 +1,6 @@
 import { createPgDriverFactory } from '@slonik/pg-driver';
 import { Client } from 'pg';
-import { createPool, SchemaValidationError, sql } from 'slonik';
+import { createPool, SchemaValidationError } from 'slonik';
 import type { DatabasePool, Driver, DriverFactory, Interceptor } from 'slonik';
 import { ReadStoreUnavailableError } from '../unavailable.ts';
 
@@ -86,13 +86,22 @@ const checkingRows: Interceptor = {
 /** Conditions of Postgres (SQLSTATE) that pass by themselves: connection, resources, operator intervention, retries. */
 const PASSING_CLASSES = ['08', '53', '57', '40', '55', '58'];
 
-/** The database, a schema of it or a table is not there: it was dropped, and will be made and filled again. */
-const GONE = ['3D000', '3F000', '42P01'];
+const NO_DATABASE = '3D000';
+const NO_TABLE = ['3F000', '42P01'];
 
-/** Whether an error says that the read models have been dropped. */
+/** Whether an error says that the database, a schema of it or a table is not there: they will be made and filled again. */
 export function isGone(error: unknown): boolean {
+  return hasState(error, [NO_DATABASE, ...NO_TABLE]);
+}
+
+/** Whether the database is there, and a schema or table of it is not. */
+export function isTableGone(error: unknown): boolean {
+  return hasState(error, NO_TABLE);
+}
+
+function hasState(error: unknown, states: readonly string[]): boolean {
   for (let cause: unknown = error; cause instanceof Error; cause = cause.cause) {
-    if ('code' in cause && GONE.some((state) => state === cause.code)) return true;
+    if ('code' in cause && states.some((state) => state === cause.code)) return true;
   }
   return false;
 }
@@ -136,9 +145,4 @@ export async function reading<T>(read: () => Promise<T>): Promise<T> {
     if (isUnavailable(cause)) throw new ReadStoreUnavailableError('the database cannot be reached', { cause });
     throw cause;
   }
-}
-
-/** A round trip. @throws when the database does not answer */
-export async function pingReadStore(pool: ReadStore): Promise<void> {
-  await pool.query(sql.unsafe`select 1`);
 }

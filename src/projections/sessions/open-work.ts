@@ -2,6 +2,7 @@ import { sql } from 'slonik';
 import type { DatabasePool } from 'slonik';
 import { z } from 'zod';
 import { reading } from '../read-store/pool.ts';
+import { tableOf } from '../schemas.ts';
 
 /** What is open over all sessions of the installation; a little behind the log at most. */
 export interface OpenWork {
@@ -38,10 +39,10 @@ export async function openWork(pool: DatabasePool, silentSince: string): Promise
         from
           (select coalesce(json_object_agg(status, count), '{}') as turns, coalesce(sum(silent), 0)::int as silent
             from (select status, count(*), count(*) filter (where status = 'running' and doc ->> 'updatedAt' < ${silentSince}) as silent
-              from sessions.session where status <> 'idle' group by status) as by_status) as turn,
+              from ${tableOf('sessions', 'session')} where status <> 'idle' group by status) as by_status) as turn,
           (select count(*)::int as "pendingActions", min(created_at) as "oldestActionAt"
-            from sessions.action where status = 'pending') as action,
+            from ${tableOf('sessions', 'action')} where status = 'pending') as action,
           (select count(*)::int as "openInteractions", min(created_at) as "oldestInteractionAt"
-            from sessions.interaction where status = 'open') as interaction`),
+            from ${tableOf('sessions', 'interaction')} where status = 'open') as interaction`),
   );
 }

@@ -13,6 +13,7 @@ import { inOrder, isWithin } from './places.ts';
 import type { Behind, Place } from './places.ts';
 import { callIdOf, evolveCallView, placedEvents } from './views.ts';
 import type { ModelCallView } from './views.ts';
+import { tableOf } from '../schemas.ts';
 
 /** Parked commits of one session that a page is completed with; with more of them it is not answered. */
 const PARKED_MAX = 100;
@@ -31,7 +32,7 @@ export async function readReached(pool: DatabasePool, ref: AggregateRef, shard: 
   return await reading(
     async () =>
       await pool.one(sql.type(reachedRow)`
-        select coalesce((select position from sessions.checkpoint where shard = ${shard}), 0) as reached,
+        select coalesce((select position from ${tableOf('sessions', 'checkpoint')} where shard = ${shard}), 0) as reached,
           ${parkedPositions(ref, shard)} as parked`),
   );
 }
@@ -40,7 +41,7 @@ export async function readReached(pool: DatabasePool, ref: AggregateRef, shard: 
 export function parkedPositions(ref: AggregateRef, shard: number): FragmentSqlToken {
   return sql.fragment`(
     select coalesce(json_agg(position order by position), '[]'::json) from (
-      select position from sessions.parked where shard = ${shard} and subject = ${subjectOf(ref)}
+      select position from ${tableOf('sessions', 'parked')} where shard = ${shard} and subject = ${subjectOf(ref)}
       order by position limit ${PARKED_MAX + 1}) as lacking)`;
 }
 

@@ -8,6 +8,7 @@ import type { DocumentKey, DocumentTable } from '../documents.ts';
 import { actionIdOf, evolveActionView, evolveInteractionView, interactionIdOf } from '../actions/views.ts';
 import type { ActionView, InteractionView } from '../actions/views.ts';
 import type { ProjectionGroup } from '../projection.ts';
+import { SCHEMAS } from '../schemas.ts';
 import { agentOf, callIdOf, placedEvents, evolveCallView, evolveSessionView, evolveTurnView } from './views.ts';
 import type { EventPlaceInTime, ModelCallView, SessionView, TurnView } from './views.ts';
 
@@ -82,6 +83,7 @@ const HISTORY_COLUMNS = {
 /** Sessions, their history, turns, model calls, receipts and what waits for others: one pass over the commits of sessions. */
 export const sessionsProjection: ProjectionGroup = {
   name: 'sessions',
+  schema: SCHEMAS.sessions,
   kinds: ['session'],
   tables: ['session', 'history', 'turn', 'model_call', 'receipt', 'action', 'interaction'],
   rowsOf: {

@@ -14,6 +14,7 @@ import type { Lacking, ParkedCommit } from './parked.ts';
 import { isWithin } from './places.ts';
 import { agentOf, evolveSessionView, placedEvents } from './views.ts';
 import type { ModelCallView, SessionView } from './views.ts';
+import { SCHEMAS, tableOf } from '../schemas.ts';
 
 /** One record of the canonical history; `payload` is JSON text. */
 export interface HistoryRecord {
@@ -123,7 +124,7 @@ export function sessionQueries(parts: Parts): SessionQueries {
       const shard = store.shardOf(ref);
       const head = await store.head(ref);
       const asOf = new Date().toISOString();
-      if (!(await progress.reach('sessions', shard, head)))
+      if (!(await progress.reach(SCHEMAS.sessions, shard, head)))
         throw new ReadStoreUnavailableError('the read models are behind the log');
       const { parked } = await readReached(pool, ref, shard);
       if (parked.length > 0) {
@@ -136,7 +137,7 @@ export function sessionQueries(parts: Parts): SessionQueries {
       const calls = await reading(
         async () =>
           await pool.anyFirst(sql.type(callRow)`
-          select doc from sessions.model_call
+          select doc from ${tableOf('sessions', 'model_call')}
           where tenant = ${ref.tenant} and session_id = ${ref.id} and ${turn} and ${from} and doc ->> 'outcome' not in ('pending', 'withheld')
           order by position, index limit ${limit}`),
       );
@@ -146,7 +147,7 @@ export function sessionQueries(parts: Parts): SessionQueries {
       await reading(
         async () =>
           await pool.anyFirst(sql.type(idRow)`
-            select id from sessions.session where tenant = ${tenant} and status <> 'idle' order by id limit 1000`),
+            select id from ${tableOf('sessions', 'session')} where tenant = ${tenant} and status <> 'idle' order by id limit 1000`),
       ),
   };
 }
@@ -163,11 +164,11 @@ async function getSession(
   const found = await reading(
     async () =>
       await pool.one(sql.type(sessionRow)`
-      select (select doc from sessions.session where tenant = ${ref.tenant} and id = ${ref.id} and ${whose}) as doc,
-             (select position from sessions.checkpoint where shard = ${shard}) as reached,
+      select (select doc from ${tableOf('sessions', 'session')} where tenant = ${ref.tenant} and id = ${ref.id} and ${whose}) as doc,
+             (select position from ${tableOf('sessions', 'checkpoint')} where shard = ${shard}) as reached,
              ${parkedPositions(ref, shard)} as parked`),
   );
-  progress.reached({ group: 'sessions', shard, position: found.reached ?? 0 });
+  progress.reached({ schema: SCHEMAS.sessions, shard, position: found.reached ?? 0 });
   const view = await sessionView(store, ref, { ...found, head, mayLack });
   // The rows were asked whose it is; a session that only the log has so far was not.
   return view !== undefined && (subject === null || view.subject === subject) ? view : null;
@@ -238,7 +239,7 @@ async function listSessions(
   return await reading(
     async () =>
       await pool.anyFirst(sql.type(listRow)`
-      select doc from sessions.session where ${sql.join(conditions, sql.fragment` and `)}
+      select doc from ${tableOf('sessions', 'session')} where ${sql.join(conditions, sql.fragment` and `)}
       order by created_at desc, id desc limit ${limit}`),
   );
 }
@@ -255,7 +256,7 @@ async function readHistory(
   const shard = store.shardOf(ref);
   const head = await neededOf(store, ref, request);
   const { reached, parked } = await readReached(pool, ref, shard);
-  progress.reached({ group: 'sessions', shard, position: reached });
+  progress.reached({ schema: SCHEMAS.sessions, shard, position: reached });
   const unread = head > reached ? await topUp(store, ref, { after: reached, atLeast: head }) : [];
   // The session was deleted and opened again since: what the rows still have belongs to the one before.
   const deletedAt = unread.findLastIndex(({ commit }) => commit.events.some(({ type }) => type === 'session.deleted'));
@@ -359,7 +360,7 @@ async function historyRows(
   const rows = await reading(
     async () =>
       await pool.any(sql.type(historyRow)`
-      select event_id, turn_id, at, type, payload, shard, position, index from sessions.history
+      select event_id, turn_id, at, type, payload, shard, position, index from ${tableOf('sessions', 'history')}
       where ${sql.join(conditions, sql.fragment` and `)} order by ${direction} limit ${limit}`),
   );
   return rows.map(({ event_id: eventId, turn_id: turnId, ...row }) => ({ eventId, turnId, ...row }));

@@ -3,6 +3,7 @@ import { eventsOf } from '../../streams/commit.ts';
 import { DocumentBatch, upsert } from '../documents.ts';
 import type { DocumentTable } from '../documents.ts';
 import type { ProjectionGroup } from '../projection.ts';
+import { SCHEMAS } from '../schemas.ts';
 import { auditEntries } from './audit.ts';
 import { evolveTenantView } from './views.ts';
 import type { TenantView } from './views.ts';
@@ -17,6 +18,7 @@ const table: DocumentTable<TenantView> = {
 /** Tenants and their audit trails. */
 export const tenantsProjection: ProjectionGroup = {
   name: 'tenants',
+  schema: SCHEMAS.tenants,
   kinds: ['tenant'],
   tables: ['tenant', 'audit'],
   rowsOf: {

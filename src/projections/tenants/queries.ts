@@ -4,6 +4,7 @@ import { z } from 'zod';
 import { reading } from '../read-store/pool.ts';
 import type { AuditEntry } from './audit.ts';
 import type { TenantView } from './views.ts';
+import { tableOf } from '../schemas.ts';
 
 const row = z.object({ doc: z.custom<TenantView>() });
 
@@ -65,33 +66,35 @@ export function tenantQueries(pool: DatabasePool): TenantQueries {
           await pool.anyFirst(
             sql.type(
               row,
-            )`select doc from tenants.tenant where ${from} order by created_at desc, id desc limit ${limit}`,
+            )`select doc from ${tableOf('tenants', 'tenant')} where ${from} order by created_at desc, id desc limit ${limit}`,
           ),
       );
     },
     get: async (id) =>
       await reading(
         async () =>
-          await pool.maybeOneFirst(sql.type(row)`select doc from tenants.tenant where tenant = ${id} and id = ${id}`),
+          await pool.maybeOneFirst(
+            sql.type(row)`select doc from ${tableOf('tenants', 'tenant')} where tenant = ${id} and id = ${id}`,
+          ),
       ),
     counts: async (tenant) =>
       await reading(
         async () =>
           await pool.one(sql.type(countsRow)`
-            select (select count(*)::int from agents.agent where tenant = ${tenant}) as agents,
-                   (select count(*)::int from sessions.session where tenant = ${tenant}) as sessions,
-                   (select count(*)::int from sessions.session where tenant = ${tenant} and status <> 'idle') as "activeTurns",
-                   (select count(*)::int from sessions.action where tenant = ${tenant} and status = 'pending') as "pendingActions"`),
+            select (select count(*)::int from ${tableOf('agents', 'agent')} where tenant = ${tenant}) as agents,
+                   (select count(*)::int from ${tableOf('sessions', 'session')} where tenant = ${tenant}) as sessions,
+                   (select count(*)::int from ${tableOf('sessions', 'session')} where tenant = ${tenant} and status <> 'idle') as "activeTurns",
+                   (select count(*)::int from ${tableOf('sessions', 'action')} where tenant = ${tenant} and status = 'pending') as "pendingActions"`),
       ),
     totals: async () =>
       await reading(
         async () =>
           await pool.one(sql.type(totalsRow)`
-            select (select count(*)::int from tenants.tenant where doc ->> 'state' = 'open') as open,
-                   (select count(*)::int from tenants.tenant where doc ->> 'state' = 'draining') as draining,
-                   (select count(*)::int from tenants.tenant where doc ->> 'state' = 'deleting') as deleting,
-                   (select count(*)::int from sessions.session where status <> 'idle') as "activeTurns",
-                   (select count(*)::int from sessions.action where status = 'pending') as "pendingActions"`),
+            select (select count(*)::int from ${tableOf('tenants', 'tenant')} where doc ->> 'state' = 'open') as open,
+                   (select count(*)::int from ${tableOf('tenants', 'tenant')} where doc ->> 'state' = 'draining') as draining,
+                   (select count(*)::int from ${tableOf('tenants', 'tenant')} where doc ->> 'state' = 'deleting') as deleting,
+                   (select count(*)::int from ${tableOf('sessions', 'session')} where status <> 'idle') as "activeTurns",
+                   (select count(*)::int from ${tableOf('sessions', 'action')} where status = 'pending') as "pendingActions"`),
       ),
     audit: async (tenant, { limit, after }) => {
       const from =
@@ -99,7 +102,7 @@ export function tenantQueries(pool: DatabasePool): TenantQueries {
       const rows = await reading(
         async () =>
           await pool.any(sql.type(auditRow)`
-            select position, index, doc from tenants.audit where tenant = ${tenant} and ${from}
+            select position, index, doc from ${tableOf('tenants', 'audit')} where tenant = ${tenant} and ${from}
             order by position desc, index desc limit ${limit}`),
       );
       return rows.map(({ position, index, doc }) => ({ position, index, entry: doc }));

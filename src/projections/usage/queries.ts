@@ -13,6 +13,7 @@ import { completeTo, ofTenant } from '../complete-to.ts';
 import type { ProjectionProgress } from '../progress.ts';
 import { reading } from '../read-store/pool.ts';
 import { ParkedCommitError, ReadStoreUnavailableError } from '../unavailable.ts';
+import { SCHEMAS, tableOf } from '../schemas.ts';
 
 /** What several model calls used together: each call of the ledger counts once, however it ended. */
 export interface UsageTotal {
@@ -104,12 +105,12 @@ export function usageQueries(parts: Parts): UsageQueries {
   const { pool, store, progress } = parts;
   return {
     session: async (ref, turnId) => {
-      if (!(await progress.reach('sessions', store.shardOf(ref), await store.head(ref)))) throw behind();
+      if (!(await progress.reach(SCHEMAS.sessions, store.shardOf(ref), await store.head(ref)))) throw behind();
       const turn = turnId === null ? sql.fragment`true` : sql.fragment`turn_id = ${turnId}`;
       const row = await reading(
         async () =>
           await pool.one(sql.type(totalRow)`
-            select ${sums(eachCall)} from sessions.model_call as call, ${usageOfCall}
+            select ${sums(eachCall)} from ${tableOf('sessions', 'model_call')} as call, ${usageOfCall}
             where tenant = ${ref.tenant} and session_id = ${ref.id} and ${turn} and ${ended}`),
       );
       const lacking = sql.fragment`subject = ${subjectOf(ref)}`;
@@ -133,7 +134,7 @@ export function usageQueries(parts: Parts): UsageQueries {
 async function reachedAll({ source, progress }: Pick<Parts, 'source' | 'progress'>): Promise<void> {
   const shards = Array.from({ length: source.shards }, (_, shard) => shard);
   const reached = await Promise.all(
-    shards.map(async (shard) => progress.reach('sessions', shard, await source.newest(shard, ['session']))),
+    shards.map(async (shard) => progress.reach(SCHEMAS.sessions, shard, await source.newest(shard, ['session']))),
   );
   if (!reached.every(Boolean)) throw behind();
 }
@@ -153,7 +154,7 @@ async function tenantUsage(
       await pool.any(sql.type(groupRow)`
         with grouped as materialized (
           select (${KEYS[groupBy]}) collate "C" as key, ${sums(eachCall)}
-          from sessions.model_call as call, ${usageOfCall}
+          from ${tableOf('sessions', 'model_call')} as call, ${usageOfCall}
           where tenant = ${tenant} and at >= ${from} and at < ${to} and ${ended}
           group by 1)
         select null as key, ${sums(eachGroup)} from grouped
@@ -266,18 +267,18 @@ async function readLedger(
           select wanted.id as "budgetId", coalesce(sum("costUsd"), 0)::float8 as "costUsd",
                  coalesce(sum("totalTokens"), 0)::int8 as tokens, count(*) filter (where ${hasUsed})::int8 as calls
           from json_to_recordset(${JSON.stringify(wanted)}) as wanted(id text, agent text, session text, since text)
-          left join (sessions.model_call as call cross join ${usageOfCall})
+          left join (${tableOf('sessions', 'model_call')} as call cross join ${usageOfCall})
             on tenant = ${tenant} and at >= since and ${ended}
             and (agent is null or agent = agent_id) and (session is null or session = session_id)
           group by wanted.id`);
         const pending = await transaction.any(sql.type(pendingRow)`
-          select id as "callId", agent_id as "agentId", session_id as "sessionId" from sessions.model_call
+          select id as "callId", agent_id as "agentId", session_id as "sessionId" from ${tableOf('sessions', 'model_call')}
           where tenant = ${tenant} and at >= ${pendingSince} and doc ->> 'outcome' = 'pending'
           order by at desc limit ${PENDING_MAX}`);
         const asked = (await settled()).map(({ callId, sessionId }) => ({ call_id: callId, session: sessionId }));
         const counted = await transaction.anyFirst(sql.type(idRow)`
           select id from json_to_recordset(${JSON.stringify(asked)}) as asked(call_id text, session text)
-          join sessions.model_call as call on tenant = ${tenant} and session_id = session and id = call_id
+          join ${tableOf('sessions', 'model_call')} as call on tenant = ${tenant} and session_id = session and id = call_id
           cross join ${usageOfCall} where ${ended} and ${hasUsed}`);
         return { at, spent, pending, counted };
       }),

@@ -1,0 +1,72 @@
+import type { Freshness } from '../http/freshness.ts';
+import { builtOnly, BuiltModels } from '../projections/built.ts';
+import { ProjectionProgress } from '../projections/progress.ts';
+import type { ReadStore } from '../projections/read-store/pool.ts';
+import { SCHEMAS } from '../projections/schemas.ts';
+import type { GroupName } from '../projections/schemas.ts';
+import type { LogParts } from './log.ts';
+import type { Metrics } from './metrics/metrics.ts';
+import type { Stack } from './stack.ts';
+
+/** What this node knows of the read models of its version. */
+export interface ReadModels {
+  readonly progress: ProjectionProgress;
+  readonly built: BuiltModels;
+  /** For what reads the rows of a group: nothing until they are built. */
+  readonly reads: Readonly<Record<GroupName, ReadStore>>;
+}
+
+interface ReadModelsOptions {
+  readonly log: LogParts;
+  readonly pool: ReadStore;
+  readonly metrics: Metrics;
+  readonly stack: Stack;
+}
+
+/** Learns from all nodes how far the read models have come, and which of them are built. */
+export function openReadModels({ log, pool, metrics, stack }: ReadModelsOptions): ReadModels {
+  const progress = new ProjectionProgress(pool, () => metrics.projectionLooks.inc());
+  const unlisten = log.signals.listen('progress.>', (topic, text) => {
+    const [, schema = '', shard = ''] = topic.split('.');
+    progress.reached({ schema, shard: Number(shard), position: Number(text) });
+  });
+  stack.defer('progress', unlisten);
+  const built = new BuiltModels(pool);
+  const prefix = 'built.';
+  stack.defer(
+    'built read models',
+    log.signals.listen(`${prefix}>`, (topic) => built.note(topic.slice(prefix.length))),
+  );
+  return { progress, built, reads: readsOf(pool, built) };
+}
+
+function readsOf(pool: ReadStore, built: BuiltModels): ReadModels['reads'] {
+  const { tenants, agents, sessions, artifacts } = SCHEMAS;
+  return {
+    agents: builtOnly(pool, built, [agents]),
+    sessions: builtOnly(pool, built, [sessions]),
+    // These look into rows of other groups.
+    tenants: builtOnly(pool, built, [tenants, agents, sessions]),
+    artifacts: builtOnly(pool, built, [artifacts, sessions]),
+  };
+}
+
+interface Followed {
+  readonly log: LogParts;
+  readonly progress: ProjectionProgress;
+}
+
+export function freshnessOf({ log, progress }: Followed): Freshness {
+  return async (group, ref, position) => {
+    if (position !== null) await progress.reach(SCHEMAS[group], log.store.shardOf(ref), position);
+  };
+}
+
+/** Resolves when the read model of sessions has what the log held before, or when that takes too long. */
+export function caughtUpOf({ log, progress }: Followed): () => Promise<void> {
+  return async () => {
+    for (let shard = 0; shard < log.source.shards; shard++) {
+      await progress.reach(SCHEMAS.sessions, shard, await log.source.newest(shard, ['session']));
+    }
+  };
+}
