@@ -45,10 +45,15 @@ export async function makeWorld(target: BadInputTarget): Promise<World> {
     '/v1/tenant/model/credentials/openai',
     ...['/v1/tenant/artifacts', '/v1/artifacts'],
   ];
+  /** As it is stored: `asOf` is the time of the look. */
+  const shown = async (of: TenantClient, path: string): Promise<unknown> => {
+    const { asOf: _asOf, ...rest } = z.looseObject({}).parse((await of.request({ path })).json);
+    return rest;
+  };
   const stored = async (): Promise<unknown> => ({
     items: await tenant.items(ROOM),
-    reads: await Promise.all(read.map(async (path) => (await tenant.request({ path })).json)),
-    foreign: (await foreign.request({ path: '/v1/sessions' })).json,
+    reads: await Promise.all(read.map(async (path) => await shown(tenant, path))),
+    foreign: await shown(foreign, '/v1/sessions'),
     tenants: (await adminOf(target).request({ path: '/v1/admin/tenants?limit=200' })).json,
     messages: await target.logMessages?.(),
   });
