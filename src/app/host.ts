@@ -101,7 +101,7 @@ async function assemble(options: HostOptions, stack: Stack): Promise<Host> {
   const metrics = new Metrics();
   const { shards, replicas } = config;
   const log = await openLog({
-    ...{ url: options.natsUrl, name: nodeId, shards, replicas },
+    ...{ url: options.natsUrl, name: nodeId, shards, replicas, isLive: true },
     ...{ hostKey: options.hostKey, metrics, logger },
   });
   stack.defer('log', log.close);

@@ -55,6 +55,11 @@ export interface LogOptions {
   readonly name: string;
   readonly shards: number;
   readonly replicas: number;
+  /**
+   * Whether this process hears what is stored as it happens, as a node does. A command that reads up to where the log ends
+   * does not, and its `feed` is not to be started.
+   */
+  readonly isLive: boolean;
   readonly hostKey: KeyObject;
   readonly metrics: Metrics;
   readonly logger: Logger;
@@ -83,7 +88,7 @@ export async function openLog({ url, name, shards, replicas, ...options }: LogOp
   const plain = createCodec(UPCASTERS);
   const codec = sealedCodec(plain, keyring);
   const liveFeed = new JetStreamLiveFeed(live, codec);
-  liveFeed.start();
+  if (options.isLive) liveFeed.start();
   const history = new JetStreamCommitSource({ connection: consumers, manager, codec, shards });
   const feed = new Continuity({ feed: liveFeed, source: history, logger: options.logger });
   const snapshots = bucket(buckets.snapshots, 'SNAPSHOT');
@@ -97,7 +102,7 @@ export async function openLog({ url, name, shards, replicas, ...options }: LogOp
       onHole: () => metrics.tornReads.inc(),
     }),
     feed,
-    source: new LiveCommitSource(history, feed),
+    source: options.isLive ? new LiveCommitSource(history, feed) : history,
     work: new JetStreamWorkQueue(consumers),
     signals: natsSignals(consumers),
     directory: bucket(buckets.directory, 'DIRECTORY'),

@@ -11,7 +11,7 @@ export async function openCheckerLog(cluster: Cluster): Promise<LogParts> {
   const env = cluster.environment();
   const hostKey = sealingKey(Buffer.from(await readFile(env['AGENT_HOST_KEK_FILE'] ?? '', 'utf8'), 'base64'));
   return await openLog({
-    ...{ url: env['NATS_URL'] ?? '', name: 'checker', shards: 1, replicas: 3 },
+    ...{ url: env['NATS_URL'] ?? '', name: 'checker', shards: 1, replicas: 3, isLive: false },
     ...{ hostKey, metrics: new Metrics(), logger: await createLogger({ level: 'silent', pretty: false }) },
   });
 }
