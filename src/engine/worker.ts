@@ -261,8 +261,7 @@ export class Worker implements TurnRunner {
       const { state } = await sessions.refresh(ref);
       const seen = turnOf(state);
       const isLost = seen !== null && this.#isLost(seen);
-      if (seen !== null && (isLost || (seen.claim === null && hasJobs(seen))))
-        place ??= this.#placeToClaim(ref.tenant);
+      if (seen !== null && (isLost || (seen.claim === null && hasJobs(seen)))) place ??= this.#placeToClaim(ref.tenant);
       const at = { tenant: ref.tenant, shard: sessions.store.shardOf(ref) };
       const lapsed = seen === null ? undefined : await claims.lapsed(at, seen);
       const outcome = await turnStep(this.#options, { ref, causation: 'take-over', lapsed }, (draft, context) =>
