@@ -12,7 +12,7 @@ interface UnconfirmedClaim {
   after: number;
   /** Looks so far at a log that answered and had nothing new. */
   looks: number;
-  /** When it is looked at again, on the clock of `performance.now`; Infinity: when the session is heard of. */
+  /** When it is looked at again, on the clock of `performance.now`; Infinity: it is being, or when the session is heard of. */
   dueAt: number;
   readonly unwatch: () => void;
 }
@@ -21,9 +21,12 @@ export interface UnconfirmedClaimsOptions {
   readonly sessions: Repository<SessionState, SessionEvent>;
   /** The session has moved on: its fold says whether the claim is in the log. */
   readonly onKnown: (ref: AggregateRef, state: SessionState) => void;
+  /** Claims that may wait to be known at the same time. Those that are being made when there are so many come on top. */
+  readonly claimsMax?: number;
+  /** Looks at a log that answers, after which a claim is dormant. */
+  readonly looksMax?: number;
 }
 
-/** Claims that may wait to be known at the same time. */
 const CLAIMS_MAX = 1_000;
 /** Looked at side by side. */
 const LOOKS_AT_ONCE = 16;
@@ -32,7 +35,7 @@ const LOOKS_AT_ONCE = 16;
  * most through an election.
  */
 const PAUSE = { baseMs: 250, capMs: 10_000 };
-/** With these pauses half a minute. After that only the live feed brings it up again. */
+/** With these pauses half a minute. */
 const LOOKS_MAX = 9;
 /** Between two tries to reach the log; each of them goes on for seconds by itself. */
 const AWAY_PAUSE_MS = 100;
@@ -44,12 +47,18 @@ const AWAY_PAUSE_MS = 100;
  * with these there is no claim in the log that its worker does not know of, and nothing else has to be searched.
  *
  *   noted → looked at until the session has moved on (the claim, or another writer) → known
- *         → looked at often enough while the log answers → dormant: looked at when the session is heard of
+ *         → looked at often enough while the log answers → dormant: looked at again when the session is heard of
+ *
+ * Whatever is stored after that is heard of: the live feed brings it, or tells of a gap, within a second or so. Only a
+ * dormant one is ever let go, the oldest first, and only for want of room; its turn then ends with its own deadline, should
+ * the claim arrive after all.
  *
  * Nothing is sent again: a command that never arrived is its sender's, who may have given it up.
  */
 export class UnconfirmedClaims {
   readonly #options: UnconfirmedClaimsOptions;
+  readonly #claimsMax: number;
+  readonly #looksMax: number;
   readonly #claims = new Map<string, UnconfirmedClaim>();
   readonly #wake = new Wake();
   #stopped = false;
@@ -57,11 +66,13 @@ export class UnconfirmedClaims {
 
   constructor(options: UnconfirmedClaimsOptions) {
     this.#options = options;
+    this.#claimsMax = options.claimsMax ?? CLAIMS_MAX;
+    this.#looksMax = options.looksMax ?? LOOKS_MAX;
   }
 
   /** Whether so many claims wait to be known that no further one should be made. */
   get isFull(): boolean {
-    return this.#claims.size >= CLAIMS_MAX && this.#dormant() === undefined;
+    return this.#claims.size >= this.#claimsMax && this.#dormant() === undefined;
   }
 
   note(ref: AggregateRef, after: number): void {
@@ -72,7 +83,7 @@ export class UnconfirmedClaims {
     if (known !== undefined) {
       Object.assign(known, { after: Math.max(known.after, after), looks: 0, dueAt });
     } else {
-      if (this.#claims.size >= CLAIMS_MAX) this.#drop(this.#dormant() ?? this.#claims.keys().next().value);
+      if (this.#claims.size >= this.#claimsMax) this.#drop(this.#dormant());
       const unwatch = this.#options.sessions.watch(ref, () => this.#heardOf(key));
       this.#claims.set(key, { ref, after, looks: 0, dueAt, unwatch });
     }
@@ -88,7 +99,7 @@ export class UnconfirmedClaims {
   }
 
   #dormant(): string | undefined {
-    for (const [key, { dueAt }] of this.#claims) if (dueAt === Number.POSITIVE_INFINITY) return key;
+    for (const [key, { looks }] of this.#claims) if (looks >= this.#looksMax) return key;
     return undefined;
   }
 
@@ -102,6 +113,8 @@ export class UnconfirmedClaims {
     const claim = this.#claims.get(key);
     if (claim === undefined) return;
     claim.dueAt = 0;
+    // The first who is asked may not have what was heard of.
+    claim.looks = 0;
     this.#wake.raise();
   }
 
@@ -124,9 +137,10 @@ export class UnconfirmedClaims {
       // Put off before the log is asked, so that what is heard of meanwhile counts.
       claim.dueAt = Number.POSITIVE_INFINITY;
       const { state, position } = await this.#options.sessions.refresh(ref);
-      if (position === after) {
+      // Less than there was: whoever answered is behind, or the session has been erased.
+      if (position <= after) {
         claim.looks++;
-        if (claim.looks < LOOKS_MAX) this.#putOff(claim, backoffMs(claim.looks, PAUSE));
+        if (claim.looks < this.#looksMax) this.#putOff(claim, backoffMs(claim.looks, PAUSE));
       } else if (claim.after === after) {
         this.#drop(refKey(ref));
         this.#options.onKnown(ref, state);

@@ -110,8 +110,7 @@ export class Worker implements TurnRunner {
   }
 
   reserve(tenant: string): TurnPlace | null {
-    const isFull = this.#stopping.signal.aborted || this.#unconfirmed.isFull;
-    const place = isFull ? null : this.#places.reserve(tenant);
+    const place = this.#stopping.signal.aborted ? null : this.#placeToClaim(tenant);
     if (place === null) return null;
     let isRunning = false;
     const run = (ref: AggregateRef): void => {
@@ -122,6 +121,11 @@ export class Worker implements TurnRunner {
       if (!isRunning) place.free();
     };
     return { workerId: this.#options.workerId, run, free };
+  }
+
+  /** A place for a turn that is to be claimed; none while more claims are unconfirmed than can be followed. */
+  #placeToClaim(tenant: string): Place | null {
+    return this.#unconfirmed.isFull ? null : this.#places.reserve(tenant);
   }
 
   /** The places that have been freed go to those that wait for one, first to the tenant that holds the fewest. */
@@ -257,8 +261,7 @@ export class Worker implements TurnRunner {
       const { state } = await sessions.refresh(ref);
       const seen = turnOf(state);
       const isLost = seen !== null && this.#isLost(seen);
-      if (seen !== null && (isLost || (seen.claim === null && hasJobs(seen))))
-        place ??= this.#places.reserve(ref.tenant);
+      if (seen !== null && (isLost || (seen.claim === null && hasJobs(seen)))) place ??= this.#placeToClaim(ref.tenant);
       const at = { tenant: ref.tenant, shard: sessions.store.shardOf(ref) };
       const lapsed = seen === null ? undefined : await claims.lapsed(at, seen);
       const outcome = await turnStep(this.#options, { ref, causation: 'take-over', lapsed }, (draft, context) =>
