@@ -7,6 +7,7 @@ import type { CommitSource } from '../streams/event-store.ts';
 import type { ObjectStore } from '../drivers/objects/port.ts';
 import type { EmbeddedServers } from './embedded.ts';
 import type { Check, Checks } from '../http/routes/host.ts';
+import type { Role } from './config.ts';
 import { PROJECTIONS } from './projectors.ts';
 
 export interface CheckedParts {
@@ -27,6 +28,26 @@ const DOWN = {
   streams: 'the embedded nats-server has ended and is being started again',
 };
 const isDown = (server: EmbeddedServers['nats']): boolean => server?.isRunning === false;
+
+/**
+ * What a role cannot do without. Not the database, but for a projector: commands, turns and event streams go on without
+ * it, and a node that leaves for it makes that outage larger.
+ */
+const NEEDED: Readonly<Record<Role, readonly (keyof Checks)[]>> = {
+  commands: ['streams'],
+  reads: ['streams'],
+  engine: ['streams'],
+  projector: ['streams', 'database'],
+};
+
+const BUILDING = 'the read models of this version are being built';
+
+/** Whether everything that a node of these roles needs answers, and its pages have read models to come from. */
+export function hasWhatItNeeds(roles: readonly Role[], checks: Checks): boolean {
+  const isBuilt = checks.database.detail?.startsWith(BUILDING) !== true;
+  const answer = roles.every((role) => NEEDED[role].every((dependency) => checks[dependency].ok));
+  return answer && (isBuilt || !roles.includes('reads'));
+}
 
 /** Readiness: each dependency is asked, within a bound. Details are our own words: never an address or a secret. */
 export async function readiness({ pool, source, objects, streams, engine, embedded }: CheckedParts): Promise<Checks> {
@@ -55,7 +76,7 @@ function buildingText(left: readonly Building[]): string {
       ? `${schema} waits for a projector of this version, or agent-host migrate`
       : `${schema} ${percent} %`,
   );
-  return `the read models of this version are being built: ${each.join(', ')}`;
+  return `${BUILDING}: ${each.join(', ')}`;
 }
 
 /** What the probe resolves to is shown beside `ok`. */

@@ -44,7 +44,9 @@ const schema = z.object({
     .pipe(z.array(oneOf(ROLES)).min(1)),
   AGENT_HOST_KEK_FILE: z.string().min(1).optional(),
   NATS_URL: z.string().min(1).optional(),
+  NATS_CA_FILE: z.string().min(1).optional(),
   DATABASE_URL: z.string().min(1).optional(),
+  AGENT_HOST_DATABASE_CONNECTIONS: whole(2, 10_000).optional(),
   AGENT_HOST_LOG_SHARDS: whole(1, 64).default(1),
   AGENT_HOST_LOG_REPLICAS: whole(1, 5).default(1),
   AGENT_HOST_EGRESS: z.string().optional(),
@@ -121,7 +123,11 @@ export interface Config {
   readonly kekFile: string | undefined;
   readonly roles: readonly Role[];
   readonly natsUrl: string | undefined;
+  /** Certificates (PEM) that a NATS server's must be signed by; absent: those that the system trusts. */
+  readonly natsCaFile: string | undefined;
   readonly databaseUrl: string | undefined;
+  /** Connections to Postgres of this node at most; absent: by its roles (`poolSize`). */
+  readonly databaseConnections: number | undefined;
   readonly shards: number;
   readonly replicas: number;
   /** Which addresses the Host calls when a tenant names them. */
@@ -179,11 +185,6 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     );
   }
   const env = parsed.data;
-  if (env.NATS_URL !== undefined && env.AGENT_HOST_KEK_FILE === undefined) {
-    throw new StartError(
-      'NATS_URL is set without AGENT_HOST_KEK_FILE; name the key file that all nodes of the installation share (a new one: openssl rand -base64 32)',
-    );
-  }
   return Object.freeze({
     listen: addressOf(env.AGENT_HOST_LISTEN),
     metricsListen: addressOf(env.AGENT_HOST_METRICS_LISTEN),
@@ -192,7 +193,9 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     kekFile: env.AGENT_HOST_KEK_FILE,
     roles: env.AGENT_HOST_ROLES,
     natsUrl: env.NATS_URL,
+    natsCaFile: env.NATS_CA_FILE,
     databaseUrl: env.DATABASE_URL,
+    databaseConnections: env.AGENT_HOST_DATABASE_CONNECTIONS,
     shards: env.AGENT_HOST_LOG_SHARDS,
     replicas: env.AGENT_HOST_LOG_REPLICAS,
     egress: egressOf(env),

@@ -8,11 +8,20 @@ import { StartError } from './start-error.ts';
 /** 32 bytes in base64, with or without its padding. */
 const BASE64 = /^[A-Za-z0-9+/]{43}=?$/;
 
+/** A key that a node made for itself would open nothing of an installation that has one. @throws StartError */
+export function checkKeyIsNamed({ natsUrl, kekFile }: Config): void {
+  if (natsUrl === undefined || kekFile !== undefined) return;
+  throw new StartError(
+    'NATS_URL is set without AGENT_HOST_KEK_FILE; name the key file that all nodes of the installation share (a new one: openssl rand -base64 32)',
+  );
+}
+
 /**
  * The Host's key, which wraps the tenants' data keys: from `AGENT_HOST_KEK_FILE`, or the one that an embedded Host keeps
  * in its data directory. @throws StartError
  */
 export async function hostKey(config: Config, own: () => Promise<string>): Promise<KeyObject> {
+  checkKeyIsNamed(config);
   if (config.kekFile === undefined) return keyOf(await own(), `${config.dataDir}/kek`);
   try {
     return keyOf(await readFile(config.kekFile, 'utf8'), config.kekFile);

@@ -22,7 +22,7 @@ import { tenantQueries } from '../projections/tenants/queries.ts';
 import { TailHub } from '../streams/tail-hub.ts';
 import { openArtifacts } from './artifacts.ts';
 import type { Artifacts } from './artifacts.ts';
-import { readiness } from './checks.ts';
+import { hasWhatItNeeds, readiness } from './checks.ts';
 import type { Config } from './config.ts';
 import { forgetErased } from './data-keys.ts';
 import { answersOf, standingIn } from './directory-answers.ts';
@@ -101,7 +101,7 @@ async function assemble(options: HostOptions, stack: Stack): Promise<Host> {
   const metrics = new Metrics();
   const { shards, replicas } = config;
   const log = await openLog({
-    ...{ url: options.natsUrl, name: nodeId, shards, replicas, isLive: true },
+    ...{ url: options.natsUrl, caFile: config.natsCaFile, name: nodeId, shards, replicas, isLive: true },
     ...{ hostKey: options.hostKey, metrics, logger },
   });
   stack.defer('log', log.close);
@@ -166,9 +166,11 @@ async function serve(
   const { config } = built.options;
   const draining = new AbortController();
   const isDraining = (): boolean => draining.signal.aborted;
-  const server = await createServer(await serverParts(built, { engine, streams, isDraining, stack }));
+  const parts = await serverParts(built, { engine, streams, isDraining, stack });
+  const server = await createServer(parts);
+  const isReady = async (): Promise<boolean> => !isDraining() && hasWhatItNeeds(config.roles, await parts.host.checks());
   const metricsServer = await listening(config.metricsListen.port, 'AGENT_HOST_METRICS_LISTEN', async () => {
-    return await serveMetrics(built.metrics, config.metricsListen);
+    return await serveMetrics(built.metrics, config.metricsListen, isReady);
   });
   stack.defer('metrics', metricsServer.close);
   const address = await listen(server, config);

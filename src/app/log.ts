@@ -52,6 +52,8 @@ export interface LogParts {
 
 export interface LogOptions {
   readonly url: string;
+  /** See `NatsTrust`. */
+  readonly caFile?: string | undefined;
   readonly name: string;
   readonly shards: number;
   readonly replicas: number;
@@ -66,9 +68,9 @@ export interface LogOptions {
 }
 
 /** Connects to NATS and makes streams and buckets. @throws StartError */
-export async function openLog({ url, name, shards, replicas, ...options }: LogOptions): Promise<LogParts> {
+export async function openLog({ url, caFile, name, shards, replicas, ...options }: LogOptions): Promise<LogParts> {
   const { hostKey, metrics, logger } = options;
-  const connections = await plainly(async () => await connectNats(url, name));
+  const connections = await plainly(async () => await connectNats(url, name, { caFile }));
   const { appends, reads, live, consumers } = connections;
   const { manager, buckets } = await plainly(async () => await ensureTopology(appends, { shards, replicas }));
   const bucket = (kv: (typeof buckets)['leases'], bucketName: string): KeyValue =>

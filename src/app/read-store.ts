@@ -8,7 +8,24 @@ import type { Metrics } from './metrics/metrics.ts';
 import { PROJECTIONS, restoring } from './projectors.ts';
 import { StartError } from './start-error.ts';
 
-const READ_CONNECTIONS = 20;
+/** Pages and lists of many clients at once. */
+const READING = 20;
+/** What a node asks for itself: readiness, progress, candidates of its engine, figures of the installation. */
+const OWN = 4;
+
+/**
+ * Connections of a node at most, unless it is said. A projector holds one for each read model and shard: where it leads for
+ * as long as it does, where another leads for the moment of its look. @throws StartError
+ */
+export function poolSize({ databaseConnections: given, roles, shards }: Config): number {
+  const isReading = roles.includes('commands') || roles.includes('reads');
+  const leading = roles.includes('projector') ? PROJECTIONS.length * shards : 0;
+  const size = given ?? leading + (isReading ? READING : OWN);
+  if (leading === 0 || size >= leading + OWN) return size;
+  throw new StartError(
+    `AGENT_HOST_DATABASE_CONNECTIONS is ${size}, and a projector of ${shards} shards needs ${leading + OWN}; set it to that or more, or leave it unset`,
+  );
+}
 
 interface PoolOptions {
   readonly databaseUrl: string;
@@ -23,6 +40,7 @@ interface PoolOptions {
 export async function openPool(options: PoolOptions, log: LogParts, metrics: Metrics): Promise<ReadStore> {
   const { databaseUrl, config } = options;
   const isProjector = config.roles.includes('projector');
+  const size = poolSize(config);
   try {
     const prepared = isProjector ? migrate(databaseUrl) : checkSchema(databaseUrl);
     await prepared.catch(async (error: unknown) => await withoutDatabase(error, options, log));
@@ -31,7 +49,7 @@ export async function openPool(options: PoolOptions, log: LogParts, metrics: Met
   }
   return await openReadStore({
     url: databaseUrl,
-    maximumConnections: READ_CONNECTIONS + PROJECTIONS.length * config.shards,
+    maximumConnections: size,
     onStatement: () => metrics.statements.inc(),
   });
 }

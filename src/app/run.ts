@@ -7,7 +7,7 @@ import type { Config } from './config.ts';
 import { startServers } from './embedded.ts';
 import { openDataDir } from './embedded/data-dir.ts';
 import { startHost } from './host.ts';
-import { hostKey } from './host-key.ts';
+import { checkKeyIsNamed, hostKey } from './host-key.ts';
 import { Stack } from './stack.ts';
 import { StartError } from './start-error.ts';
 
@@ -58,6 +58,7 @@ async function startParts({ config, stack, stop, logger, report }: Start): Promi
   const begun = performance.now();
   const { signal } = stop;
   signal.throwIfAborted();
+  checkKeyIsNamed(config);
   const dataDir = await openDataDir(config.dataDir);
   stack.defer('data directory', async () => await dataDir.release());
   signal.throwIfAborted();

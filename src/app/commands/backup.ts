@@ -37,7 +37,7 @@ export async function backup(config: Config, path: string): Promise<number> {
   const stack = new Stack();
   try {
     await takeDirectory(directory, stack);
-    const connections = await plainly(connectNats(await logUrlOf(config), 'backup'));
+    const connections = await plainly(connectNats(await logUrlOf(config), 'backup', { caFile: config.natsCaFile }));
     stack.defer('connections', async () => await closeNats(connections));
     const archive = await StreamArchive.open(connections.consumers);
     const before = await readManifest(directory);

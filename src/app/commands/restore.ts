@@ -103,7 +103,7 @@ async function openArchive(config: Config, dataDir: DataDir, stack: Stack): Prom
     url = server.url;
   }
   try {
-    const connections = await connectNats(url, 'restore');
+    const connections = await connectNats(url, 'restore', { caFile: config.natsCaFile });
     stack.defer('connections', async () => await closeNats(connections));
     return await StreamArchive.open(connections.consumers);
   } catch (cause) {

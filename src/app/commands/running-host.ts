@@ -34,7 +34,7 @@ export async function besideRunningHost<T>(
   try {
     const { shards, replicas } = config;
     const log = await openLog({
-      ...{ url: natsUrl, name, shards, replicas, isLive: false },
+      ...{ url: natsUrl, caFile: config.natsCaFile, name, shards, replicas, isLive: false },
       ...{ hostKey: await hostKeyOfRunning(config), metrics: new Metrics(), logger },
     });
     stack.defer('log', log.close);

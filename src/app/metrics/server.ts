@@ -3,12 +3,26 @@ import type { Server } from 'node:http';
 import type { Address } from '../config.ts';
 import type { Metrics } from './metrics.ts';
 
-/** Serves `GET /metrics` on a listener of its own, which has no credentials and belongs on loopback. */
+/** What this node itself cannot do without is there, and it does not stop. */
+export type NodeReadiness = () => Promise<boolean>;
+
+/**
+ * Serves `GET /metrics`, and `GET /ready` of this node alone, on a listener of its own, which has no credentials and
+ * belongs on loopback or a private network.
+ */
 export async function serveMetrics(
   { registry }: Metrics,
   { host, port }: Address,
+  isReady: NodeReadiness,
 ): Promise<{ readonly address: string; readonly close: () => Promise<void> }> {
   const server: Server = createServer((request, response) => {
+    if (request.method === 'GET' && request.url === '/ready') {
+      isReady().then(
+        (ready) => response.writeHead(ready ? 200 : 503).end(ready ? 'ready\n' : 'not ready\n'),
+        () => response.writeHead(500).end(),
+      );
+      return;
+    }
     if (request.method !== 'GET' || request.url !== '/metrics') {
       response.writeHead(404).end();
       return;

@@ -1,3 +1,4 @@
+import { readFile } from 'node:fs/promises';
 import { connect } from '@nats-io/transport-node';
 import type { NatsConnection } from '@nats-io/transport-node';
 
@@ -18,6 +19,11 @@ export interface NatsConnections {
   readonly consumers: NatsConnection;
 }
 
+export interface NatsTrust {
+  /** A file of certificates (PEM) that the servers' must be signed by; absent: those that the system trusts. */
+  readonly caFile?: string | undefined;
+}
+
 /** The server cannot be used: a plain line that says what to do. */
 export class NatsSetupError extends Error {}
 
@@ -25,8 +31,12 @@ export class NatsSetupError extends Error {}
  * Connects, and refuses a server that cannot hold the log. Once connected, each connection reconnects for ever.
  * @throws NatsSetupError
  */
-export async function connectNats(url: string, name: string): Promise<NatsConnections> {
-  const options = connectionOptions(url);
+export async function connectNats(
+  url: string,
+  name: string,
+  { caFile }: NatsTrust = {},
+): Promise<NatsConnections> {
+  const options = { ...connectionOptions(url), ...(await trusting(url, caFile)) };
   const open = async (part: string): Promise<NatsConnection> => {
     try {
       return await connect({ ...options, name: `${name} ${part}` });
@@ -77,7 +87,6 @@ function connectionOptions(url: string): Parameters<typeof connect>[0] {
   return {
     servers: servers.map(({ hostname, port }) => `${hostname}:${port === '' ? '4222' : port}`),
     ...(user === '' ? {} : pass === '' ? { token: user } : { user, pass }),
-    ...(servers.some(({ protocol }) => protocol === 'tls:') ? { tls: {} } : {}),
     maxReconnectAttempts: -1,
     reconnectTimeWait: 100,
     reconnectJitter: 100,
@@ -90,6 +99,23 @@ function connectionOptions(url: string): Parameters<typeof connect>[0] {
     // still, or is short of time, refuses whoever it has not read the credentials of within seconds.
     ignoreAuthErrorAbort: true,
   };
+}
+
+/** A server of `tls://` that does not offer TLS is refused by the client, whatever it says in the clear. */
+async function trusting(url: string, caFile: string | undefined): Promise<Parameters<typeof connect>[0]> {
+  const isTls = url.split(',').some((text) => serverOf(text).protocol === 'tls:');
+  if (caFile === undefined) return isTls ? { tls: {} } : {};
+  if (!isTls) {
+    throw new NatsSetupError('NATS_CA_FILE is set, and NATS_URL is not of tls://. Write tls:// there, or unset the file.');
+  }
+  try {
+    return { tls: { ca: await readFile(caFile, 'utf8') } };
+  } catch (cause) {
+    throw new NatsSetupError(
+      `The file of NATS_CA_FILE cannot be read (${reasonOf(cause)}). Name the file of the certificates that NATS's are signed by.`,
+      { cause },
+    );
+  }
 }
 
 function serverOf(text: string): URL {

@@ -44,3 +44,11 @@ export function isPassing(error: unknown): boolean {
 export function isUnanswered(error: unknown): boolean {
   return error instanceof errors.TimeoutError || error instanceof errors.RequestError || isPassing(error);
 }
+
+/** The subject to which the server does not let these credentials publish; null: that is not what is wrong. */
+export function deniedSubject(error: unknown): string | null {
+  for (let cause: unknown = error; cause instanceof Error; cause = cause.cause) {
+    if (cause instanceof errors.PermissionViolationError && cause.operation === 'publish') return cause.subject;
+  }
+  return null;
+}

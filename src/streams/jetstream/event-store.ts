@@ -18,7 +18,7 @@ import { within } from './direct-read.ts';
 import type { Batch, ReadMessage } from './direct-read.ts';
 import { apiCode, isPassing, isWrongLastSequence } from './errors.ts';
 import { messageId } from './message-id.ts';
-import { Publisher } from './publisher.ts';
+import { PublishDeniedError, Publisher } from './publisher.ts';
 
 export interface EventStoreOptions {
   readonly connection: NatsConnection;
@@ -170,6 +170,7 @@ export class JetStreamEventStore implements EventStore {
   ): Promise<AppendResult | null> {
     // The client did not send it, and never will: it is larger than the server takes.
     if (error instanceof errors.InvalidArgumentError) throw error;
+    if (error instanceof PublishDeniedError) throw new LogUnavailableError('this node may not write', { cause: error });
     if (isWrongLastSequence(error)) {
       const successor = await this.#successor(ref, expected, deadline);
       // Nothing follows: somebody's append is in flight, or the aggregate has been erased under this writer.

@@ -1,5 +1,5 @@
 import { JetStreamApiError } from '@nats-io/jetstream';
-import { createInbox, headers } from '@nats-io/transport-node';
+import { createInbox, errors, headers } from '@nats-io/transport-node';
 import type { Msg, NatsConnection } from '@nats-io/transport-node';
 
 export interface PublishOptions {
@@ -9,7 +9,11 @@ export interface PublishOptions {
   readonly timeoutMs: number;
 }
 
+/** The server does not let these credentials publish there, and never will: nothing was stored. */
+export class PublishDeniedError extends Error {}
+
 interface Waiting {
+  readonly subject: string;
   readonly resolve: (seq: number) => void;
   readonly reject: (error: Error) => void;
   readonly timer: NodeJS.Timeout;
@@ -32,11 +36,12 @@ export class Publisher {
         if (error === null) this.#answered(message);
       },
     });
+    void this.#watchDenials();
   }
 
   /**
    * The position that was acknowledged; 0 when the server names none.
-   * @throws JetStreamApiError when the server refused the message; any other error leaves open whether it was stored
+   * @throws JetStreamApiError when the server refused the message, PublishDeniedError its sender; any other error leaves open whether it was stored
    */
   async publish(subject: string, bytes: Uint8Array, options: PublishOptions): Promise<number> {
     const reply = `${this.#inbox}.${this.#count++}`;
@@ -50,8 +55,22 @@ export class Publisher {
         this.#waiting.delete(reply);
         reject(new Error('no acknowledgement in time'));
       }, options.timeoutMs);
-      this.#waiting.set(reply, { resolve, reject, timer });
+      this.#waiting.set(reply, { subject, resolve, reject, timer });
     });
+  }
+
+  /** A message that may not be published is not answered: the server says so beside, by its subject. */
+  async #watchDenials(): Promise<void> {
+    for await (const status of this.#connection.status()) {
+      const error = status.type === 'error' ? status.error : null;
+      if (!(error instanceof errors.PermissionViolationError) || error.operation !== 'publish') continue;
+      for (const [reply, { subject, timer, reject }] of this.#waiting) {
+        if (subject !== error.subject) continue;
+        this.#waiting.delete(reply);
+        clearTimeout(timer);
+        reject(new PublishDeniedError(`the credentials may not publish to ${subject}`, { cause: error }));
+      }
+    }
   }
 
   #answered(message: Msg): void {

@@ -7,7 +7,7 @@ import { delay } from '../../lib/backoff.ts';
 import { faultPoint } from '../../lib/fault-points.ts';
 import { BUCKETS, streamName, streamOf } from '../subjects.ts';
 import { NatsSetupError } from './connection.ts';
-import { ApiCode, apiCode, isUnanswered } from './errors.ts';
+import { ApiCode, apiCode, deniedSubject, isUnanswered } from './errors.ts';
 import { RESTORE_MARK } from './stream-archive.ts';
 
 const NANOS_PER_MS = 1_000_000;
@@ -67,6 +67,13 @@ export async function ensureTopology(connection: NatsConnection, options: Topolo
     try {
       return await makeTopology(connection, options);
     } catch (error) {
+      const denied = deniedSubject(error);
+      if (denied !== null) {
+        throw new NatsSetupError(
+          `The credentials of NATS_URL may not publish to ${denied}. If streams are to be made or changed, start a node with the role projector first; otherwise compare the permissions with those of deploy/.`,
+          { cause: error },
+        );
+      }
       const isLost = error instanceof LostShardError;
       if (!isLost && !isUnanswered(error) && !RACED.includes(apiCode(error))) throw error;
       lostAt = isLost ? Math.min(lostAt, performance.now()) : Infinity;
