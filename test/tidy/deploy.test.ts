@@ -1,70 +1,35 @@
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { parseAllDocuments } from 'yaml';
 import { ROLES, VARIABLES } from '#src/app/config.ts';
 import { STOP_MS } from '#src/app/run.ts';
 import { SECRET_VARIABLES } from '#src/app/secret-files.ts';
+import { at, compose, composeHosts, containersOf, documents, dockerfile, environmentOf, files, hosts, isHost, jobs, labelsOf, list, literals, madeSecrets, names, ofKind, packageJson, podOf, services, workloads, yamlFiles } from './deployed.ts';
+import type { Json } from './deployed.ts';
 import { committable, read, sources } from './tree.ts';
 
 /**
  * What is in deploy/ names things of the program and of itself. There is no Docker engine and no cluster where this runs:
  * these tests read the files, docs/operations.md says what was tried by hand.
  */
-type Json = Record<string, unknown>;
-
-const files = committable().filter((file) => file.startsWith('deploy/'));
-const yamlFiles = files.filter((file) => /\.ya?ml$/.test(file));
-const documents = (file: string): Json[] =>
-  parseAllDocuments(read(file), { merge: true }).map((document) => {
-    expect(document.errors, file).toEqual([]);
-    return document.toJS() as Json;
-  });
-const at = (value: unknown, ...keys: (string | number)[]): unknown =>
-  keys.reduce<unknown>(
-    (inner, key) => (inner === null || inner === undefined ? inner : Reflect.get(Object(inner), key)),
-    value,
-  );
-const list = (value: unknown): Json[] => (Array.isArray(value) ? (value as Json[]) : []);
-const names = (value: unknown): string[] => Object.keys(Object(value) as Json);
-
-const compose = documents('deploy/compose.yaml')[0] ?? {};
-const services = Object(at(compose, 'services')) as Record<string, Json>;
-const objects = yamlFiles.filter((file) => file.startsWith('deploy/kubernetes/')).flatMap(documents);
-const ofKind = (...kinds: string[]): Json[] => objects.filter(({ kind }) => kinds.includes(String(kind)));
-const workloads = ofKind('Deployment', 'StatefulSet');
-const containersOf = (workload: Json): Json[] => list(at(workload, 'spec', 'template', 'spec', 'containers'));
-const labelsOf = (workload: Json): Json => Object(at(workload, 'spec', 'template', 'metadata', 'labels')) as Json;
-const isHost = (image: unknown): boolean => String(image).startsWith('agent-host:');
-const hosts = workloads.filter((workload) => containersOf(workload).some(({ image }) => isHost(image)));
-const literals = ofKind('Kustomization')
-  .flatMap((kustomization) => list(at(kustomization, 'configMapGenerator')))
-  .flatMap((generator) => (at(generator, 'literals') as string[] | undefined) ?? []);
-const composeHosts = Object.values(services).filter(({ image }) => isHost(image));
-const dockerfile = read('deploy/Dockerfile');
-const packageJson = JSON.parse(read('package.json')) as { version: string; devDependencies: Record<string, string> };
-const madeSecrets = [...read('deploy/make-secrets.sh').matchAll(/\| put ([\w.-]+)$/gm)].map(([, name]) => name);
-
 describe('the environment', () => {
   const known = [...VARIABLES, ...SECRET_VARIABLES.map((name) => `${name}_FILE`)];
-  const inKubernetes = [...literals.map((literal) => literal.split('=')[0] ?? ''), 'AGENT_HOST_ROLES'];
+  const inKubernetes = [...hosts, ...jobs].flatMap(environmentOf);
 
   test('every variable is one that the Host reads', () => {
     const inImage = [...dockerfile.matchAll(/\b((?:AGENT_HOST|S3)_\w+)=/g)].map(([, name]) => name ?? '');
-    const inCompose = composeHosts.flatMap(({ environment }) => names(environment));
+    const inCompose = Object.values(services)
+      .filter(({ image }) => isHost(image))
+      .flatMap(({ environment }) => names(environment));
     expect(composeHosts).toHaveLength(3);
+    expect(hosts).toHaveLength(3);
     expect([...inImage, ...inCompose, ...inKubernetes].filter((name) => !known.includes(name))).toEqual([]);
   });
 
-  test('whatever an installation of several nodes needs is set for each of them', () => {
-    const needed = [
-      'AGENT_HOST_KEK_FILE',
-      'AGENT_HOST_ADMIN_KEY_FILE',
-      'NATS_URL_FILE',
-      'DATABASE_URL_FILE',
-      'S3_BUCKET',
-    ];
-    const needs = [...needed, 'AGENT_HOST_ROLES', 'AGENT_HOST_LOG_SHARDS', 'AGENT_HOST_LOG_REPLICAS'];
-    for (const set of [inKubernetes, ...composeHosts.map(({ environment }) => names(environment))]) {
+  test('whatever an installation of several nodes needs, and a cautious operator wants, is set for each of them', () => {
+    const needed = ['AGENT_HOST_KEK_FILE', 'NATS_URL_FILE', 'NATS_CA_FILE', 'DATABASE_URL_FILE', 'S3_BUCKET'];
+    const wanted = ['AGENT_HOST_EGRESS', 'AGENT_HOST_ACCESS_LOG', 'AGENT_HOST_TRUSTED_PROXIES'];
+    const needs = [...needed, ...wanted, 'AGENT_HOST_ROLES', 'AGENT_HOST_LOG_SHARDS', 'AGENT_HOST_LOG_REPLICAS'];
+    for (const set of [...hosts.map(environmentOf), ...composeHosts.map(({ environment }) => names(environment))]) {
       expect(needs.filter((name) => !set.includes(name))).toEqual([]);
     }
   });
@@ -78,7 +43,10 @@ describe('the environment', () => {
       const roles = containersOf(workload)
         .flatMap(({ env }) => list(env))
         .find(({ name }) => name === 'AGENT_HOST_ROLES');
-      return [roles?.['value'], at(workload, 'spec', 'replicas')];
+      const scaler = ofKind('HorizontalPodAutoscaler').find(
+        (one) => at(one, 'spec', 'scaleTargetRef', 'name') === at(workload, 'metadata', 'name'),
+      );
+      return [roles?.['value'], at(workload, 'spec', 'replicas') ?? at(scaler, 'spec', 'minReplicas')];
     });
     for (const nodes of [inCompose, inCluster]) {
       expect(
@@ -91,6 +59,17 @@ describe('the environment', () => {
     }
   });
 });
+
+function isSelected(selector: unknown, labels: Json): boolean {
+  const equal = Object.entries(Object(at(selector, 'matchLabels')) as Json);
+  return (
+    equal.every(([key, value]) => labels[key] === value) &&
+    list(at(selector, 'matchExpressions')).every(({ key, operator, values }) => {
+      const isIn = (values as unknown[]).includes(labels[String(key)]);
+      return operator === 'In' ? isIn : !isIn;
+    })
+  );
+}
 
 describe('what is named', () => {
   test('exists: resources, files of generators, secrets that the script makes', () => {
@@ -150,8 +129,8 @@ describe('what is named', () => {
       }
     }
     for (const policy of ofKind('NetworkPolicy')) {
-      const labels = at(policy, 'spec', 'podSelector', 'matchLabels') ?? {};
-      expect(matches(labels)).not.toEqual([]);
+      const selector = at(policy, 'spec', 'podSelector');
+      expect([...workloads, ...jobs].filter((workload) => isSelected(selector, labelsOf(workload)))).not.toEqual([]);
     }
   });
 
@@ -160,19 +139,22 @@ describe('what is named', () => {
       [...read(file).matchAll(/app\.get\(\s*'([^']+)'/g)].map(([, route]) => route),
     );
     const asked: unknown[] = [
-      /meth GET uri (\S+)/.exec(read('deploy/haproxy.cfg'))?.[1],
+      ...[...read('deploy/haproxy.cfg').matchAll(/meth GET uri (\S+)/g)].map(([, route]) => route),
       /127\.0\.0\.1:7070(\/\w+)/.exec(dockerfile)?.[1],
     ];
     for (const container of hosts.flatMap(containersOf)) {
       for (const probe of ['startupProbe', 'readinessProbe', 'livenessProbe']) {
         asked.push(at(container, probe, 'httpGet', 'path'));
-        expect(at(container, probe, 'httpGet', 'port')).toBe('http');
+        expect(at(container, probe, 'httpGet')).toEqual(
+          // Readiness is that of the node alone, on the private port (app/metrics/server.ts).
+          probe === 'readinessProbe' ? { path: '/ready', port: 'metrics' } : { path: '/health', port: 'http' },
+        );
       }
       const ports = list(container['ports']).map(({ containerPort }) => String(containerPort));
       expect(/^EXPOSE (.*)$/m.exec(dockerfile)?.[1]?.split(' ')).toEqual(ports);
       for (const port of ports) expect(dockerfile).toMatch(new RegExp(`LISTEN=0\\.0\\.0\\.0:${port}\\b`));
     }
-    expect(asked.length).toBe(11);
+    expect(asked.length).toBe(12);
     expect(asked.filter((route) => !routes.includes(String(route)))).toEqual([]);
   });
 });
@@ -181,18 +163,31 @@ describe('images', () => {
   test('are pinned by version', () => {
     const used = [
       ...Object.values(services).map(({ image }) => image),
-      ...workloads.flatMap(containersOf).map(({ image }) => image),
+      ...[...workloads, ...jobs].flatMap(containersOf).map(({ image }) => image),
     ];
-    const based = [...dockerfile.matchAll(/^FROM (\S+)/gm)].map(([, image]) => image);
+    const based = [/^ARG NODE=(\S+)$/m.exec(dockerfile)?.[1]];
+    expect([...dockerfile.matchAll(/^FROM (\S+)/gm)].map(([, image]) => image)).toEqual(['${NODE}', '${NODE}']);
     for (const image of [...used, ...based]) {
       expect(image).toMatch(/:v?\d+\.\d+(\.\d+)?(-\w+)?$/);
     }
     expect(new Set(used.filter(isHost))).toEqual(new Set([`agent-host:${packageJson.version}`]));
-    expect(based).toEqual([
-      `node:${packageJson.devDependencies['node']}-slim`,
-      `node:${packageJson.devDependencies['node']}-slim`,
-    ]);
+    expect(based).toEqual([`node:${packageJson.devDependencies['node']}-slim`]);
+    pinned(new Set([...used, ...based].filter((image) => !isHost(image))));
   });
+
+  /**
+   * Digests are no part of this repository, which could not keep them true: a script asks the registries for them, and an
+   * installation without its answer is not applied.
+   */
+  function pinned(foreign: ReadonlySet<unknown>): void {
+    const script = read('deploy/pin-images.sh');
+    expect(new Set([...script.matchAll(/^[A-Z]+=(\S+:\S+)$/gm)].map(([, image]) => image))).toEqual(foreign);
+    expect(script).toContain(`HOST_TAG=${packageJson.version}\n`);
+    for (const name of names(services)) expect(script).toMatch(new RegExp(`\\b${name}\\b`));
+    expect(at(documents('deploy/kubernetes/example/kustomization.yaml')[0], 'components')).toEqual(['images']);
+    expect(script).toContain('kubernetes/example/images/kustomization.yaml');
+    expect(files).not.toContain('deploy/kubernetes/example/images/kustomization.yaml');
+  }
 
   test('the one of the Host copies what is there, runs as nobody in particular, and gets its signals', () => {
     const copied = [...dockerfile.matchAll(/^COPY (?!--from)(.*) \S+$/gm)].flatMap(
@@ -229,8 +224,11 @@ test('a stop is given longer than the Host takes at most', () => {
 });
 
 test('containers of the cluster cannot write their root, nor become more than they are', () => {
-  for (const workload of workloads) {
-    expect(at(workload, 'spec', 'template', 'spec', 'securityContext', 'runAsNonRoot')).toBe(true);
+  for (const workload of [...workloads, ...jobs]) {
+    expect(at(podOf(workload), 'spec')).toMatchObject({
+      automountServiceAccountToken: false,
+      securityContext: { runAsNonRoot: true, seccompProfile: { type: 'RuntimeDefault' } },
+    });
     for (const { securityContext } of containersOf(workload)) {
       expect(securityContext).toMatchObject({
         readOnlyRootFilesystem: true,
