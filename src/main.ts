@@ -19,6 +19,8 @@ agent-host export session <tenant>/<id> [--out <file>] [--with-bytes]
 agent-host export public-key           print the key that exports are signed with
 agent-host verify-export <file> [--key <public key>]
                                        check such a file, with nothing else at hand
+agent-host capacity [url …] [--seconds <n>] [--json]
+                                       what a running installation uses, by its metrics, and what gives way first
 agent-host help                        this text
 `;
 
@@ -67,6 +69,10 @@ const COMMANDS: Readonly<Record<string, (args: readonly string[]) => Promise<num
     if (directory === undefined) return misused();
     const { restore } = await import('./app/commands/restore.ts');
     return await restore(await readConfig(), directory);
+  },
+  capacity: async (args) => {
+    const { capacity } = await import('./app/commands/capacity.ts');
+    return await capacity(await readConfig(), args);
   },
   help: async () => {
     process.stdout.write(USAGE);

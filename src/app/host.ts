@@ -355,7 +355,8 @@ async function statusParts(
 ): Promise<StatusRouteParts> {
   const lags = async () => await projectionLag({ pool, source: log.source, now: systemClock() }, PROJECTIONS);
   if (options.config.roles.includes('projector')) {
-    sampleInstallation(metrics, { pool: reads.sessions, work: log.work, checks: known.checks, projections: lags });
+    const sampled = { work: log.work, checks: known.checks, projections: lags, logSizes: log.sizes };
+    sampleInstallation(metrics, { pool: reads.sessions, ...sampled });
   }
   return {
     ...known,

@@ -21,6 +21,7 @@ import { sealedCodec } from '../streams/sealed-codec.ts';
 import { sealedSnapshots } from '../streams/sealed-snapshots.ts';
 import type { Snapshots } from '../streams/sealed-snapshots.ts';
 import type { Signals } from '../streams/signals.ts';
+import { streamName } from '../streams/subjects.ts';
 import type { WorkQueue } from '../streams/work-queue.ts';
 import { UPCASTERS } from './events.ts';
 import type { Metrics } from './metrics/metrics.ts';
@@ -47,7 +48,19 @@ export interface LogParts {
   readonly connected: () => boolean;
   /** Resolves when the server answers on the connection of the appends. */
   readonly ping: () => Promise<void>;
+  /** How large each stream is. */
+  readonly sizes: () => Promise<readonly ShardSize[]>;
   readonly close: () => Promise<void>;
+}
+
+/** What a stream of the log holds. */
+export interface ShardSize {
+  readonly shard: number;
+  readonly commits: number;
+  /** Aggregates: each costs a server memory for as long as it has commits. */
+  readonly subjects: number;
+  /** Of one copy. */
+  readonly bytes: number;
 }
 
 export interface LogOptions {
@@ -116,6 +129,13 @@ export async function openLog({ url, caFile, name, shards, replicas, ...options 
     connected: watchConnection(appends),
     ping: async () => {
       await manager.getAccountInfo();
+    },
+    sizes: async () => {
+      const shardOf = async (shard: number): Promise<ShardSize> => {
+        const { state } = await manager.streams.info(streamName(shard));
+        return { shard, commits: state.messages, subjects: state.num_subjects ?? 0, bytes: state.bytes };
+      };
+      return await Promise.all(Array.from({ length: shards }, async (_, shard) => await shardOf(shard)));
     },
     close: async () => {
       feed.stop();

@@ -82,7 +82,11 @@ async function startParts({ config, stack, stop, logger, report }: Start): Promi
   });
   stack.defer('host', host.stop);
   signal.throwIfAborted();
-  stack.defer('listen file', async () => await dataDir.withdraw('listen'));
+  stack.defer('listen files', async () => {
+    await dataDir.withdraw('listen');
+    await dataDir.withdraw('metrics-listen');
+  });
+  await dataDir.publish('metrics-listen', host.metricsAddress);
   await dataDir.publish('listen', host.address);
   report(welcome(config, { ...host, dataDir: dataDir.path, seconds: (performance.now() - begun) / 1000 }));
   // Node would write it at the exit, which a process that is killed does not come to.

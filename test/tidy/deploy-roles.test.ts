@@ -7,12 +7,12 @@ import * as policy from 'kubernetes-models/policy/v1';
 import * as core from 'kubernetes-models/v1';
 import { describe, expect, test } from 'vitest';
 import { parse } from 'yaml';
-import { readConfig, ROLES, VARIABLES } from '#src/app/config.ts';
+import { readConfig, ROLES } from '#src/app/config.ts';
 import type { Role } from '#src/app/config.ts';
 import { Metrics } from '#src/app/metrics/metrics.ts';
 import { poolSize } from '#src/app/read-store.ts';
 import { AGGREGATE_KINDS } from '#src/streams/subjects.ts';
-import { at, compose, containersOf, documents, environmentOf, hosts, jobs, labelsOf, list, literals, madeSecrets, names, natsUsers, objects, ofKind, podOf, services, workloads } from './deployed.ts';
+import { at, compose, containersOf, documents, hosts, jobs, labelsOf, list, literals, madeSecrets, natsUsers, objects, ofKind, podOf, services, workloads } from './deployed.ts';
 import type { Json } from './deployed.ts';
 import { read, sources } from './tree.ts';
 

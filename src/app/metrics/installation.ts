@@ -7,6 +7,9 @@ import type { ProjectionLag } from '../../projections/lag.ts';
 import { openWork } from '../../projections/sessions/open-work.ts';
 import type { OpenWork } from '../../projections/sessions/open-work.ts';
 import type { ReadStore } from '../../projections/read-store/pool.ts';
+import { readStoreSizes } from '../../projections/size.ts';
+import type { SchemaSize } from '../../projections/size.ts';
+import type { LogParts, ShardSize } from '../log.ts';
 import type { WorkQueue } from '../../streams/work-queue.ts';
 import type { Metrics } from './metrics.ts';
 import type { Sample, SampledName, Samples } from './sampled.ts';
@@ -16,6 +19,7 @@ export interface InstallationParts {
   readonly work: WorkQueue;
   readonly checks: () => Promise<Checks>;
   readonly projections: () => Promise<readonly ProjectionLag[]>;
+  readonly logSizes: LogParts['sizes'];
 }
 
 /** However many scrapers there are, the installation is looked at no more often than this, ms. */
@@ -31,7 +35,9 @@ const SILENT_WITHOUT_WORKER_MS = 5_000;
  * What is the same wherever it is asked: open work, projections, dependencies. Asked by nodes with the role `projector`;
  * several of them give the same figures, so queries take the greatest instead of the sum.
  */
-export function sampleInstallation(metrics: Metrics, { pool, work, checks, projections }: InstallationParts): void {
+export function sampleInstallation(metrics: Metrics, parts: InstallationParts): void {
+  const { pool, work, checks, projections } = parts;
+  sampleSizes(metrics, parts);
   const checked = kept(checks);
   const lags = kept(projections);
   const depth = kept(async () => await work.depth());
@@ -76,6 +82,24 @@ export function sampleInstallation(metrics: Metrics, { pool, work, checks, proje
       value: shards.reduce((sum, { parked }) => sum + parked, 0),
     }));
   });
+}
+
+function sampleSizes(metrics: Metrics, { pool, logSizes }: InstallationParts): void {
+  const shards = kept(logSizes);
+  const ofShard = (name: SampledName, valueOf: (size: ShardSize) => number): void =>
+    metrics.sample(name, async () =>
+      (await shards())?.map((size) => ({ labels: { shard: String(size.shard) }, value: valueOf(size) })) ?? null,
+    );
+  ofShard('log_shard_bytes', ({ bytes }) => bytes);
+  ofShard('log_shard_commits', ({ commits }) => commits);
+  ofShard('log_shard_subjects', ({ subjects }) => subjects);
+  const schemas = kept(async () => await readStoreSizes(pool));
+  const ofSchema = (name: SampledName, valueOf: (size: SchemaSize) => number): void =>
+    metrics.sample(name, async () =>
+      (await schemas())?.map((size) => ({ labels: { schema: size.schema }, value: valueOf(size) })) ?? null,
+    );
+  ofSchema('read_store_bytes', ({ bytes }) => bytes);
+  ofSchema('read_store_rows', ({ rows }) => rows);
 }
 
 function ageSeconds(now: number, at: string | null): number {

@@ -47,6 +47,11 @@ export const SAMPLED = {
   oldest_open_interaction_seconds: plain('Age of the oldest one that waits for a person; 0 when none does.'),
   projection_lag_commits: { help: 'Commits that a projection is behind, at most.', labelNames: ['group', 'shard'] },
   projection_lag_seconds: { help: 'Age of the oldest commit not projected yet.', labelNames: ['group', 'shard'] },
+  log_shard_bytes: { help: 'Bytes of a stream of the log, in one copy.', labelNames: ['shard'] },
+  log_shard_commits: { help: 'Commits in a stream of the log.', labelNames: ['shard'] },
+  log_shard_subjects: { help: 'Aggregates with commits in a stream of the log.', labelNames: ['shard'] },
+  read_store_bytes: { help: 'Bytes of a schema of the read store, indexes included.', labelNames: ['schema'] },
+  read_store_rows: { help: 'Rows of a schema of the read store, as its statistics have them.', labelNames: ['schema'] },
   projection_parked_commits: { help: 'Commits that are parked: the read models lack them.', labelNames: ['group'] },
 } as const satisfies Readonly<Record<string, SampledMetric>>;
 
