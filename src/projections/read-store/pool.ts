@@ -3,6 +3,7 @@ import { Client } from 'pg';
 import { createPool, SchemaValidationError } from 'slonik';
 import type { DatabasePool, Driver, DriverFactory, Interceptor } from 'slonik';
 import { ReadStoreUnavailableError } from '../unavailable.ts';
+import { tlsOf } from './tls.ts';
 
 /** The pool of connections, by its own name: only the read side knows which library gives it. */
 export type ReadStore = DatabasePool;
@@ -23,7 +24,9 @@ export async function openReadStore(options: ReadStoreOptions): Promise<ReadStor
       return null;
     },
   };
-  return await createPool(options.url, {
+  const { url, ...tls } = tlsOf(options.url);
+  return await createPool(url, {
+    ...tls,
     // Positions are sequences of a stream: far below 2^53, and numbers everywhere else.
     typeParsers: [{ name: 'int8', parse: Number }],
     driverFactory: whenNeeded(createPgDriverFactory()),
