@@ -78,14 +78,17 @@ async function environment(user: string): Promise<Record<string, string>> {
 }
 
 test('turns, files, budgets, deletions: no role needs more than it is given', async () => {
+  // Every call is counted, by the engine.
+  const budgets = [{ id: 'all', scope: 'tenant', period: 'total', limitTokens: 1_000_000_000 }];
   const ids = ['one', 'two', 'three'];
+  const put = async (path: string, body: unknown) => (await tenant.request({ method: 'PUT', path, body })).status;
+  expect(await put('/v1/tenant/budgets', { budgets })).toBe(200);
   for (const id of ids) await tenant.openSession(id);
   const clients = ids.map((id) => new SessionClient(tenant, id, random));
   for (const client of clients) client.start();
   await until('every client gets on', () => clients.every(({ turns }) => turns >= 5), 60_000);
   for (const client of clients) await client.stopSending();
   for (const client of clients) checkHistory(client, await client.settle());
-  const put = async (path: string, body: unknown) => (await tenant.request({ method: 'PUT', path, body })).status;
   expect(await put('/v1/tenant/model', { provider: 'anthropic', model: 'any', credential: { apiKey: 'sk-a' } })).toBe(200);
   const upload = await tenant.request({
     method: 'POST',
