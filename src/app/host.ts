@@ -168,7 +168,8 @@ async function serve(
   const isDraining = (): boolean => draining.signal.aborted;
   const parts = await serverParts(built, { engine, streams, isDraining, stack });
   const server = await createServer(parts);
-  const isReady = async (): Promise<boolean> => !isDraining() && hasWhatItNeeds(config.roles, await parts.host.checks());
+  const isReady = async (): Promise<boolean> =>
+    !isDraining() && hasWhatItNeeds(config.roles, await parts.host.checks());
   const metricsServer = await listening(config.metricsListen.port, 'AGENT_HOST_METRICS_LISTEN', async () => {
     return await serveMetrics(built.metrics, config.metricsListen, isReady);
   });

@@ -10,7 +10,14 @@ const report = z.object({
   seconds: z.number(),
   turnsPerSecond: z.number(),
   nodes: z.array(z.object({ url: z.string(), cores: z.number(), memoryBytes: z.number(), openStreams: z.int() })),
-  stored: z.object({ shards: z.int(), commits: z.int(), aggregates: z.int(), logBytes: z.int(), rows: z.int(), readStoreBytes: z.int() }),
+  stored: z.object({
+    shards: z.int(),
+    commits: z.int(),
+    aggregates: z.int(),
+    logBytes: z.int(),
+    rows: z.int(),
+    readStoreBytes: z.int(),
+  }),
   perTurn: z.object({ cpuMs: z.number(), appends: z.number(), statements: z.number(), logBytes: z.number() }),
   uses: z.array(z.object({ what: z.string(), share: z.number() })),
 });
@@ -58,9 +65,15 @@ test('the capacity of a running Host: what it uses, what a turn costs, what give
 
 test('what cannot be read is a line that says so', async () => {
   const nowhere = await agentHost({}, 'capacity', 'http://127.0.0.1:9/metrics');
-  expect(nowhere).toMatchObject({ code: 1, text: expect.stringMatching(/^agent-host: .*127\.0\.0\.1:9.* cannot be read/) as string });
+  expect(nowhere).toMatchObject({
+    code: 1,
+    text: expect.stringMatching(/^agent-host: .*127\.0\.0\.1:9.* cannot be read/) as string,
+  });
   const none = await agentHost({ AGENT_HOST_DATA_DIR: '/nowhere/at/all' }, 'capacity');
   expect(none).toMatchObject({ code: 1, text: expect.stringMatching(/^agent-host: no Host runs on/) as string });
   const wrong = await agentHost({}, 'capacity', '--seconds', 'some');
-  expect(wrong).toMatchObject({ code: 1, text: expect.stringMatching(/^agent-host: --seconds must be a number/) as string });
+  expect(wrong).toMatchObject({
+    code: 1,
+    text: expect.stringMatching(/^agent-host: --seconds must be a number/) as string,
+  });
 });

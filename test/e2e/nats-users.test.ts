@@ -45,7 +45,9 @@ beforeAll(async () => {
   directory = await mkdtemp(join(tmpdir(), 'agent-host-users-'));
   stack.defer(async () => await rm(directory, { recursive: true, force: true }));
   const start = async (role: string, user: string, env: Record<string, string> = {}): Promise<Host> =>
-    stack.use(await startHost({ env: { ...(await environment(user)), AGENT_HOST_ROLES: role, ...env }, startMs: START_MS }));
+    stack.use(
+      await startHost({ env: { ...(await environment(user)), AGENT_HOST_ROLES: role, ...env }, startMs: START_MS }),
+    );
   // Nobody else may make streams.
   projector = await start('projector', 'projector', { AGENT_HOST_ADMIN_KEY: adminKey });
   const key = { AGENT_HOST_ADMIN_KEY: adminKey };
@@ -89,7 +91,9 @@ test('turns, files, budgets, deletions: no role needs more than it is given', as
   await until('every client gets on', () => clients.every(({ turns }) => turns >= 5), 60_000);
   for (const client of clients) await client.stopSending();
   for (const client of clients) checkHistory(client, await client.settle());
-  expect(await put('/v1/tenant/model', { provider: 'anthropic', model: 'any', credential: { apiKey: 'sk-a' } })).toBe(200);
+  expect(await put('/v1/tenant/model', { provider: 'anthropic', model: 'any', credential: { apiKey: 'sk-a' } })).toBe(
+    200,
+  );
   const upload = await tenant.request({
     method: 'POST',
     path: '/v1/artifacts?name=a.txt&sessionId=one',
@@ -102,7 +106,11 @@ test('turns, files, budgets, deletions: no role needs more than it is given', as
   const commits = async () => await storedOf(tenant.tenantId, 'two');
   await until('of the deleted session only the fact is left', async () => (await commits()) === 1, 20_000);
   const other = await admin.createTenant({ name: 'Leaves again' });
-  const deleted = await admin.request({ method: 'DELETE', path: `/v1/admin/tenants/${other.tenantId}`, timeoutMs: 60_000 });
+  const deleted = await admin.request({
+    method: 'DELETE',
+    path: `/v1/admin/tenants/${other.tenantId}`,
+    timeoutMs: 60_000,
+  });
   expect(deleted.status).toBeLessThan(300);
   expect(await nats.violations()).toEqual([]);
 });
@@ -114,7 +122,9 @@ async function storedOf(tenantId: string, id: string): Promise<number> {
     const manager = await jetstreamManager(connections.appends);
     let count = 0;
     for (let shard = 0; shard < Number(SHARDS); shard++) {
-      const { state } = await manager.streams.info(`EVT_${shard}`, { subjects_filter: `evt.*.${tenantId}.session.${id}` });
+      const { state } = await manager.streams.info(`EVT_${shard}`, {
+        subjects_filter: `evt.*.${tenantId}.session.${id}`,
+      });
       count += Object.values(state.subjects ?? {}).reduce((sum, n) => sum + n, 0);
     }
     return count;
@@ -124,11 +134,44 @@ async function storedOf(tenantId: string, id: string): Promise<number> {
 }
 
 test.each([
-  ['reads', ['live.x', 'evt.0.t.session.s', '$KV.SECRETS.x', '$KV.DIRECTORY.x', '$KV.SNAPSHOT.x', 'work.0.t.session.s']],
-  ['api', ['live.x', 'work.0.t.session.s', '$JS.API.STREAM.PURGE.EVT_0', '$JS.API.STREAM.UPDATE.EVT_0', '$JS.API.STREAM.DELETE.EVT_0']],
-  ['engine', ['live.x', 'evt.0.t.tenant.t', 'evt.0.t.agent.a', '$KV.SECRETS.x', '$KV.DIRECTORY.x', '$JS.API.STREAM.DELETE.EVT_0', '$JS.API.STREAM.PURGE.KV_SECRETS']],
+  [
+    'reads',
+    ['live.x', 'evt.0.t.session.s', '$KV.SECRETS.x', '$KV.DIRECTORY.x', '$KV.SNAPSHOT.x', 'work.0.t.session.s'],
+  ],
+  [
+    'api',
+    [
+      'live.x',
+      'work.0.t.session.s',
+      '$JS.API.STREAM.PURGE.EVT_0',
+      '$JS.API.STREAM.UPDATE.EVT_0',
+      '$JS.API.STREAM.DELETE.EVT_0',
+    ],
+  ],
+  [
+    'engine',
+    [
+      'live.x',
+      'evt.0.t.tenant.t',
+      'evt.0.t.agent.a',
+      '$KV.SECRETS.x',
+      '$KV.DIRECTORY.x',
+      '$JS.API.STREAM.DELETE.EVT_0',
+      '$JS.API.STREAM.PURGE.KV_SECRETS',
+    ],
+  ],
   ['projector', ['live.x', 'evt.0.t.agent.a', 'evt.0.t.budget.b', '$JS.API.STREAM.DELETE.EVT_0', 'work.0.t.session.s']],
-  ['backup', ['live.x', 'evt.0.t.session.s', '$KV.SECRETS.x', '$JS.API.STREAM.PURGE.EVT_0', '$JS.API.STREAM.CREATE.X', '$JS.API.STREAM.RESTORE.X']],
+  [
+    'backup',
+    [
+      'live.x',
+      'evt.0.t.session.s',
+      '$KV.SECRETS.x',
+      '$JS.API.STREAM.PURGE.EVT_0',
+      '$JS.API.STREAM.CREATE.X',
+      '$JS.API.STREAM.RESTORE.X',
+    ],
+  ],
   ['operator', ['live.x']],
 ] as const)('%s may not publish what is not its work', async (user, subjects) => {
   const [first = ''] = (await nats.urlOf(user)).split(',');
@@ -153,7 +196,9 @@ test.each([
 
 test('a node that may not write says so at once, and goes on reading', async () => {
   const begun = performance.now();
-  const { status } = await tenant.at(reads).request({ method: 'PUT', path: '/v1/sessions/never', body: { agentId: 'agent' } });
+  const { status } = await tenant
+    .at(reads)
+    .request({ method: 'PUT', path: '/v1/sessions/never', body: { agentId: 'agent' } });
   expect(status).toBe(503);
   // An append of unknown outcome would be followed for 15 s.
   expect(performance.now() - begun).toBeLessThan(5_000);
@@ -169,12 +214,22 @@ test('a backup needs neither the Host key nor the right to write', async () => {
 });
 
 test('servers with a certificate of somebody else, and files that are none, are refused by a line that says so', async () => {
-  const start = async (env: Record<string, string>) => await agentHost({ ...env, AGENT_HOST_DATA_DIR: join(directory, 'none') });
+  const start = async (env: Record<string, string>) =>
+    await agentHost({ ...env, AGENT_HOST_DATA_DIR: join(directory, 'none') });
   const env = await environment('api');
   const { NATS_CA_FILE: _ca, ...untrusting } = env;
-  expect(await start(untrusting)).toMatchObject({ code: 1, text: expect.stringMatching(/^agent-host: NATS cannot be reached/) as string });
+  expect(await start(untrusting)).toMatchObject({
+    code: 1,
+    text: expect.stringMatching(/^agent-host: NATS cannot be reached/) as string,
+  });
   const missing = { ...env, NATS_CA_FILE: join(directory, 'nowhere') };
-  expect(await start(missing)).toMatchObject({ code: 1, text: expect.stringMatching(/^agent-host: The file of NATS_CA_FILE cannot be read/) as string });
+  expect(await start(missing)).toMatchObject({
+    code: 1,
+    text: expect.stringMatching(/^agent-host: The file of NATS_CA_FILE cannot be read/) as string,
+  });
   const clear = { ...env, NATS_URL: (env['NATS_URL'] ?? '').replaceAll('tls:', 'nats:') };
-  expect(await start(clear)).toMatchObject({ code: 1, text: expect.stringMatching(/^agent-host: NATS_CA_FILE is set, and NATS_URL is not of tls/) as string });
+  expect(await start(clear)).toMatchObject({
+    code: 1,
+    text: expect.stringMatching(/^agent-host: NATS_CA_FILE is set, and NATS_URL is not of tls/) as string,
+  });
 });

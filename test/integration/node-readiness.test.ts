@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, test } from 'vitest';
+import { afterAll, beforeAll, expect, test } from 'vitest';
 import { AdminClient } from '../support/client.ts';
 import { startHost } from '../support/host.ts';
 import type { Host } from '../support/host.ts';
@@ -59,12 +59,14 @@ test('without Postgres a projector is not ready, and a node for commands is', as
   await becomes([200, 200]);
   await using _away = without(database);
   await becomes([200, 503]);
+  expect(await statuses()).toEqual([200, 503]);
 });
 
 test('without NATS neither is', async () => {
   await becomes([200, 200]);
   await using _away = without(log);
   await becomes([503, 503]);
+  expect(await statuses()).toEqual([503, 503]);
 });
 
 test('a node that stops says so while it drains', async () => {
@@ -72,5 +74,6 @@ test('a node that stops says so while it drains', async () => {
   await becomes([200, 200]);
   const stopping = commands.stop();
   await becomes([503, 200]);
+  expect(await statuses()).toEqual([503, 200]);
   await stopping;
 });

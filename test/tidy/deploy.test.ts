@@ -3,7 +3,30 @@ import { describe, expect, test } from 'vitest';
 import { ROLES, VARIABLES } from '#src/app/config.ts';
 import { STOP_MS } from '#src/app/run.ts';
 import { SECRET_VARIABLES } from '#src/app/secret-files.ts';
-import { at, compose, composeHosts, containersOf, documents, dockerfile, environmentOf, files, hosts, isHost, jobs, labelsOf, list, literals, madeSecrets, names, ofKind, packageJson, podOf, services, workloads, yamlFiles } from './deployed.ts';
+import {
+  at,
+  compose,
+  composeHosts,
+  containersOf,
+  documents,
+  dockerfile,
+  environmentOf,
+  files,
+  hosts,
+  isHost,
+  jobs,
+  labelsOf,
+  list,
+  literals,
+  madeSecrets,
+  names,
+  ofKind,
+  packageJson,
+  podOf,
+  services,
+  workloads,
+  yamlFiles,
+} from './deployed.ts';
 import type { Json } from './deployed.ts';
 import { committable, read, sources } from './tree.ts';
 

@@ -28,7 +28,9 @@ export const workloads = ofKind('Deployment', 'StatefulSet');
 export const jobs = ofKind('Job', 'CronJob');
 /** The template of a workload's pods, or of a job's. */
 export const podOf = (workload: Json): unknown =>
-  workload['kind'] === 'CronJob' ? at(workload, 'spec', 'jobTemplate', 'spec', 'template') : at(workload, 'spec', 'template');
+  workload['kind'] === 'CronJob'
+    ? at(workload, 'spec', 'jobTemplate', 'spec', 'template')
+    : at(workload, 'spec', 'template');
 export const containersOf = (workload: Json): Json[] => list(at(podOf(workload), 'spec', 'containers'));
 export const labelsOf = (workload: Json): Json => Object(at(podOf(workload), 'metadata', 'labels')) as Json;
 export const isHost = (image: unknown): boolean => String(image).startsWith('agent-host:');
@@ -46,7 +48,10 @@ export const environmentOf = (workload: Json): string[] =>
     ...(list(envFrom).length > 0 ? literals.map((literal) => literal.split('=')[0] ?? '') : []),
   ]);
 export const dockerfile = read('deploy/Dockerfile');
-export const packageJson = JSON.parse(read('package.json')) as { version: string; devDependencies: Record<string, string> };
+export const packageJson = JSON.parse(read('package.json')) as {
+  version: string;
+  devDependencies: Record<string, string>;
+};
 const secretsScript = read('deploy/make-secrets.sh');
 /** Users of NATS that the script makes. */
 export const natsUsers: readonly string[] = /^users='([^']+)'$/m.exec(secretsScript)?.[1]?.split(' ') ?? [];

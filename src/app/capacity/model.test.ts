@@ -18,8 +18,16 @@ test('rates are those of the time between two looks, and a turn costs what all n
     look(2_000, { process_cpu_seconds_total: 11, 'turns_ended_total{outcome="completed"}': 300 }),
   ] as const;
   const projector = [
-    look(0, { process_cpu_seconds_total: 5, 'log_shard_commits{shard="0"}': 1_000, 'log_shard_bytes{shard="0"}': 10_000 }),
-    look(2_000, { process_cpu_seconds_total: 5.4, 'log_shard_commits{shard="0"}': 2_000, 'log_shard_bytes{shard="0"}': 410_000 }),
+    look(0, {
+      process_cpu_seconds_total: 5,
+      'log_shard_commits{shard="0"}': 1_000,
+      'log_shard_bytes{shard="0"}': 10_000,
+    }),
+    look(2_000, {
+      process_cpu_seconds_total: 5.4,
+      'log_shard_commits{shard="0"}': 2_000,
+      'log_shard_bytes{shard="0"}': 410_000,
+    }),
   ] as const;
   const found = capacityOf([engine, projector], LIMITS);
   expect(found.turnsPerSecond).toBe(100);

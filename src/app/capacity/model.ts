@@ -87,9 +87,11 @@ export function capacityOf(pairs: readonly Pair[], limits: Limits): Capacity {
     nodes,
     stored: projector === undefined ? null : storedIn(projector[1]),
     perTurn: turnsEnded === 0 ? null : perTurn(pairs, projector, turnsEnded),
-    uses: [...nodes.flatMap((node) => usesOfNode(node, limits)), ...disks(pairs), ...usesOfLog(projector, limits)].toSorted(
-      (one, other) => other.share - one.share,
-    ),
+    uses: [
+      ...nodes.flatMap((node) => usesOfNode(node, limits)),
+      ...disks(pairs),
+      ...usesOfLog(projector, limits),
+    ].toSorted((one, other) => other.share - one.share),
   };
 }
 
@@ -176,7 +178,10 @@ function usesOfLog(projector: Pair | undefined, limits: Limits): Use[] {
     const perSecond = Math.max(0, commits - (earlier.get(shard) ?? 0)) / secondsOf(projector);
     return used(`appends of shard ${shard}`, perSecond, limits.appendsPerShard, 'commits/s');
   });
-  const lag = Math.max(0, ...after.samples.filter(({ name }) => name === 'projection_lag_seconds').map(({ value }) => value));
+  const lag = Math.max(
+    0,
+    ...after.samples.filter(({ name }) => name === 'projection_lag_seconds').map(({ value }) => value),
+  );
   const memory = (sum(after, 'log_shard_subjects') ?? 0) * SUBJECT_BYTES;
   return [
     ...appends,

@@ -44,7 +44,8 @@ export async function capacity(config: Config, args: readonly string[]): Promise
 
 async function ownUrl({ dataDir }: Config): Promise<string> {
   const address = await readIfPresent(`${dataDir}/metrics-listen`);
-  if (address === undefined) throw new StartError(`no Host runs on ${dataDir}; start it, or name the /metrics of nodes`);
+  if (address === undefined)
+    throw new StartError(`no Host runs on ${dataDir}; start it, or name the /metrics of nodes`);
   return `http://${address.trim()}/metrics`;
 }
 
@@ -74,7 +75,7 @@ function textOf({ seconds, turnsPerSecond, nodes, stored, perTurn, uses }: Capac
   } else {
     const open = Object.entries(stored.openTurns).map(([state, count]) => `${count} ${state}`);
     lines.push(
-      `Log: ${shown(stored.commits)} commits of ${shown(stored.aggregates)} aggregates in ${stored.shards} shards, ${bytes(stored.logBytes)} a copy`,
+      `Log: ${shown(stored.commits)} commits of ${shown(stored.aggregates)} aggregates in ${stored.shards === 1 ? 'one shard' : `${stored.shards} shards`}, ${bytes(stored.logBytes)} a copy`,
       `Read models: ${shown(stored.rows)} rows, ${bytes(stored.readStoreBytes)}`,
       `Open turns: ${open.join(', ')}`,
       '',

@@ -87,16 +87,19 @@ export function sampleInstallation(metrics: Metrics, parts: InstallationParts): 
 function sampleSizes(metrics: Metrics, { pool, logSizes }: InstallationParts): void {
   const shards = kept(logSizes);
   const ofShard = (name: SampledName, valueOf: (size: ShardSize) => number): void =>
-    metrics.sample(name, async () =>
-      (await shards())?.map((size) => ({ labels: { shard: String(size.shard) }, value: valueOf(size) })) ?? null,
+    metrics.sample(
+      name,
+      async () =>
+        (await shards())?.map((size) => ({ labels: { shard: String(size.shard) }, value: valueOf(size) })) ?? null,
     );
   ofShard('log_shard_bytes', ({ bytes }) => bytes);
   ofShard('log_shard_commits', ({ commits }) => commits);
   ofShard('log_shard_subjects', ({ subjects }) => subjects);
   const schemas = kept(async () => await readStoreSizes(pool));
   const ofSchema = (name: SampledName, valueOf: (size: SchemaSize) => number): void =>
-    metrics.sample(name, async () =>
-      (await schemas())?.map((size) => ({ labels: { schema: size.schema }, value: valueOf(size) })) ?? null,
+    metrics.sample(
+      name,
+      async () => (await schemas())?.map((size) => ({ labels: { schema: size.schema }, value: valueOf(size) })) ?? null,
     );
   ofSchema('read_store_bytes', ({ bytes }) => bytes);
   ofSchema('read_store_rows', ({ rows }) => rows);

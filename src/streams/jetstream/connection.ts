@@ -31,11 +31,7 @@ export class NatsSetupError extends Error {}
  * Connects, and refuses a server that cannot hold the log. Once connected, each connection reconnects for ever.
  * @throws NatsSetupError
  */
-export async function connectNats(
-  url: string,
-  name: string,
-  { caFile }: NatsTrust = {},
-): Promise<NatsConnections> {
+export async function connectNats(url: string, name: string, { caFile }: NatsTrust = {}): Promise<NatsConnections> {
   const options = { ...connectionOptions(url), ...(await trusting(url, caFile)) };
   const open = async (part: string): Promise<NatsConnection> => {
     try {
@@ -106,7 +102,9 @@ async function trusting(url: string, caFile: string | undefined): Promise<Parame
   const isTls = url.split(',').some((text) => serverOf(text).protocol === 'tls:');
   if (caFile === undefined) return isTls ? { tls: {} } : {};
   if (!isTls) {
-    throw new NatsSetupError('NATS_CA_FILE is set, and NATS_URL is not of tls://. Write tls:// there, or unset the file.');
+    throw new NatsSetupError(
+      'NATS_CA_FILE is set, and NATS_URL is not of tls://. Write tls:// there, or unset the file.',
+    );
   }
   try {
     return { tls: { ca: await readFile(caFile, 'utf8') } };

@@ -32,9 +32,7 @@ export class SecuredNats implements AsyncDisposable {
     await copyFile(join(directory, 'auth/nats-auth.conf'), join(directory, 'auth/auth.conf'));
     await copyFile(`${BASE}/nats-permissions.conf`, join(directory, 'nats-permissions.conf'));
     const routes = await Promise.all(NAMES.map(freePort));
-    const servers = await Promise.all(
-      NAMES.map(async (name) => new ClusterServer(name, await freePort(), directory)),
-    );
+    const servers = await Promise.all(NAMES.map(async (name) => new ClusterServer(name, await freePort(), directory)));
     const nats = new SecuredNats(directory, servers);
     try {
       const text = await readFile(`${BASE}/nats.conf`, 'utf8');
@@ -102,6 +100,7 @@ async function placed(
     .replace('0.0.0.0:6222', `127.0.0.1:${routes[n] ?? 0}`)
     .replace('"/data"', JSON.stringify(server.storeDirectory))
     .replaceAll('/etc/nats', directory);
-  for (const [other, name] of NAMES.entries()) config = config.replace(`${name}.nats:6222`, `localhost:${routes[other] ?? 0}`);
+  for (const [other, name] of NAMES.entries())
+    config = config.replace(`${name}.nats:6222`, `localhost:${routes[other] ?? 0}`);
   return config;
 }
