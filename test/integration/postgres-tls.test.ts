@@ -6,7 +6,7 @@ import { sql } from 'slonik';
 import { z } from 'zod';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { migrate } from '#src/projections/read-store/migrate.ts';
-import { openReadStore, pingReadStore } from '#src/projections/read-store/pool.ts';
+import { openReadStore } from '#src/projections/read-store/pool.ts';
 import { TestPostgres } from '../support/postgres.ts';
 import { until } from '../support/wait-until.ts';
 
@@ -50,7 +50,6 @@ async function addressWith(parameters: Readonly<Record<string, string>>, host = 
 async function reached(url: string): Promise<boolean> {
   const pool = await openReadStore({ url, maximumConnections: 1 });
   try {
-    await pingReadStore(pool);
     return await pool.oneFirst(sql.type(z.object({ ssl: z.boolean() }))`
       select ssl from pg_stat_ssl where pid = pg_backend_pid()`);
   } finally {

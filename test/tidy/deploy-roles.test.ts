@@ -154,7 +154,12 @@ describe('users of NATS', () => {
       ([, name]) => name,
     );
     expect(buckets).toHaveLength(4);
-    const published = [...buckets.map((name) => `$KV.${name}.k`), 'work.0.t.session.s', 'signal.progress.sessions.0'];
+    const topics = sources('src').flatMap((file) =>
+      [...read(file).matchAll(/signals\s*\.send\([`'](\w+)\./g)].map(([, topic]) => topic),
+    );
+    expect(topics).toContain('progress');
+    const signals = topics.map((topic) => `signal.${topic}.x`);
+    const published = [...buckets.map((name) => `$KV.${name}.k`), 'work.0.t.session.s', ...signals];
     for (const subject of published) {
       expect(
         natsUsers.filter((user) => user !== 'operator' && may(user, subject)),
