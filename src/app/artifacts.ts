@@ -19,7 +19,7 @@ import { systemClock } from '../lib/clock.ts';
 import type { Logger } from '../lib/logger.ts';
 import type { Directory } from '../projections/directory/directory.ts';
 import { artifactQueries } from '../projections/artifacts/queries.ts';
-import type { ReadStore } from '../projections/read-store/pool.ts';
+import type { GroupReads } from '../projections/read-store/tenant-reads.ts';
 import type { Config } from './config.ts';
 import type { Metrics } from './metrics/metrics.ts';
 import type { Stack } from './stack.ts';
@@ -43,7 +43,7 @@ export interface ArtifactsOptions {
   readonly adminKey: string;
   readonly logger: Logger;
   readonly metrics: Metrics;
-  readonly pool: ReadStore;
+  readonly reads: GroupReads;
   readonly directory: Directory;
   readonly write: Pick<ArtifactParts, 'loop' | 'artifacts' | 'quotas' | 'sessions'>;
   readonly stack: Stack;
@@ -51,7 +51,7 @@ export interface ArtifactsOptions {
 
 /** Opens the object store and starts what keeps it in order. */
 export async function openArtifacts(options: ArtifactsOptions): Promise<Artifacts> {
-  const { config, dataDir, adminKey, logger, metrics, pool, directory, stack } = options;
+  const { config, dataDir, adminKey, logger, metrics, reads, directory, stack } = options;
   const { loop, artifacts, quotas, sessions } = options.write;
   const objects = measuredObjects(await openObjects(config, dataDir, stack), ({ operation, outcome, ms }) => {
     metrics.objectOperations.observe({ operation, outcome }, ms / 1000);
@@ -63,7 +63,7 @@ export async function openArtifacts(options: ArtifactsOptions): Promise<Artifact
     clock: systemClock,
     onUnsettled: (error) => logger.warn({ err: error }, 'an artifact operation is left to the keeper'),
   };
-  const queries = artifactQueries(pool);
+  const queries = artifactQueries(reads);
   const uploads = new Uploads(config.artifacts.uploads);
   stack.defer('uploads', endWithTenants(uploads, directory));
   metrics.sample('uploads_active', () => uploads.size);

@@ -44,7 +44,7 @@ import { serveMetrics } from './metrics/server.ts';
 import { PROJECTIONS, startProjectors } from './projectors.ts';
 import { caughtUpOf, freshnessOf, openReadModels } from './read-models.ts';
 import type { ReadModels } from './read-models.ts';
-import { openPool } from './read-store.ts';
+import { openPool, openReads } from './read-store.ts';
 import { tenantDeletion } from './tenant-deletion.ts';
 import { openTraces } from './traces.ts';
 import { usageParts } from './usage.ts';
@@ -107,13 +107,14 @@ async function assemble(options: HostOptions, stack: Stack): Promise<Host> {
   stack.defer('log', log.close);
   const pool = await openPool(options, log, metrics);
   stack.defer('read store', async () => await pool.end());
+  const tenantReads = await openReads(options, metrics, stack);
   await log.feed.start();
   stack.defer('live feed', () => log.feed.stop());
   const directory = new Directory({ bucket: log.directory, sealer: log.keyring, logger });
   await directory.start();
   for (const tenantId of directory.unsealed) await log.keyring.create(tenantId);
   stack.defer('directory', () => directory.stop());
-  const models = openReadModels({ log, pool, metrics, stack });
+  const models = openReadModels({ log, pool, tenantReads, metrics, stack });
   const registry = new NodeRegistry({ leases: log.leases, clock: systemClock, logger });
   const startedAt = await registry.start({ nodeId, roles: config.roles, version: await version() });
   stack.defer('node registry', async () => await registry.stop());
@@ -123,11 +124,18 @@ async function assemble(options: HostOptions, stack: Stack): Promise<Host> {
   stack.defer('executor presence', async () => await presence.stop());
   const service = { 'service.name': SERVICE, 'service.version': await version(), 'service.instance.id': nodeId };
   const traced = await openTraces({ config, service, metrics, logger, stack });
-  const ownWrites = new OwnWrites({ ...models, pool: models.reads.sessions, source: log.source, clock: systemClock });
+  const ownWrites = new OwnWrites({ ...models, ...models.reads.sessions, source: log.source, clock: systemClock });
   const write = writeSide({ log, config, metrics, traced, ownWrites, logger });
   const { loop: _loop, ...caches } = write;
   stack.defer('erased tenants', forgetErased(log.keyring, directory, Object.values(caches)));
-  const artifacts = await openArtifacts({ ...options, metrics, pool: models.reads.artifacts, directory, write, stack });
+  const artifacts = await openArtifacts({
+    ...options,
+    metrics,
+    reads: models.reads.artifacts,
+    directory,
+    write,
+    stack,
+  });
   const leases = await openClaimLeases({ log, config, logger, stack });
   const parts: Built = {
     options,
@@ -274,7 +282,7 @@ async function serverParts(built: Built, running: Running): Promise<ServerParts>
   const { artifacts } = built;
   const { objects } = artifacts.routes;
   const features = [...FEATURES, ...(config.fixtureModel ? ['tenant-fixture-model'] : [])];
-  const queries = sessionQueries({ pool: reads.sessions, store: log.store, progress });
+  const queries = sessionQueries({ ...reads.sessions, store: log.store, progress });
   const { actions, open, places, holding, claims, work } = await actionParts(built, stack);
   const freshness = freshnessOf(built);
   const { deletion, remove } = tenantDeletion({ log, pool, directory, progress, queries, objects, logger, ...write });
@@ -357,7 +365,7 @@ async function statusParts(
   const lags = async () => await projectionLag({ pool, source: log.source, now: systemClock() }, PROJECTIONS);
   if (options.config.roles.includes('projector')) {
     const sampled = { work: log.work, checks: known.checks, projections: lags, logSizes: log.sizes };
-    sampleInstallation(metrics, { pool: reads.sessions, ...sampled });
+    sampleInstallation(metrics, { pool: reads.sessions.pool, ...sampled });
   }
   return {
     ...known,

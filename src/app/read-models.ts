@@ -2,6 +2,7 @@ import type { Freshness } from '../http/freshness.ts';
 import { builtOnly, BuiltModels } from '../projections/built.ts';
 import { ProjectionProgress } from '../projections/progress.ts';
 import type { ReadStore } from '../projections/read-store/pool.ts';
+import type { GroupReads, TenantReads } from '../projections/read-store/tenant-reads.ts';
 import { SCHEMAS } from '../projections/schemas.ts';
 import type { GroupName } from '../projections/schemas.ts';
 import type { LogParts } from './log.ts';
@@ -13,18 +14,19 @@ export interface ReadModels {
   readonly progress: ProjectionProgress;
   readonly built: BuiltModels;
   /** For what reads the rows of a group: nothing until they are built. */
-  readonly reads: Readonly<Record<GroupName, ReadStore>>;
+  readonly reads: Readonly<Record<GroupName, GroupReads>>;
 }
 
 interface ReadModelsOptions {
   readonly log: LogParts;
   readonly pool: ReadStore;
+  readonly tenantReads: TenantReads;
   readonly metrics: Metrics;
   readonly stack: Stack;
 }
 
 /** Learns from all nodes how far the read models have come, and which of them are built. */
-export function openReadModels({ log, pool, metrics, stack }: ReadModelsOptions): ReadModels {
+export function openReadModels({ log, pool, tenantReads, metrics, stack }: ReadModelsOptions): ReadModels {
   const progress = new ProjectionProgress(pool, () => metrics.projectionLooks.inc());
   const unlisten = log.signals.listen('progress.>', (topic, text) => {
     const [, schema = '', shard = ''] = topic.split('.');
@@ -37,17 +39,21 @@ export function openReadModels({ log, pool, metrics, stack }: ReadModelsOptions)
     'built read models',
     log.signals.listen(`${prefix}>`, (topic) => built.note(topic.slice(prefix.length))),
   );
-  return { progress, built, reads: readsOf(pool, built) };
+  return { progress, built, reads: readsOf({ pool, reads: tenantReads }, built) };
 }
 
-function readsOf(pool: ReadStore, built: BuiltModels): ReadModels['reads'] {
+function readsOf({ pool, reads }: GroupReads, built: BuiltModels): ReadModels['reads'] {
+  const of = (schemas: readonly string[]): GroupReads => ({
+    pool: builtOnly(pool, built, schemas),
+    reads: builtOnly(reads, built, schemas),
+  });
   const { tenants, agents, sessions, artifacts } = SCHEMAS;
   return {
-    agents: builtOnly(pool, built, [agents]),
-    sessions: builtOnly(pool, built, [sessions]),
+    agents: of([agents]),
+    sessions: of([sessions]),
     // These look into rows of other groups.
-    tenants: builtOnly(pool, built, [tenants, agents, sessions]),
-    artifacts: builtOnly(pool, built, [artifacts, sessions]),
+    tenants: of([tenants, agents, sessions]),
+    artifacts: of([artifacts, sessions]),
   };
 }
 

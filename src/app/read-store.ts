@@ -1,14 +1,17 @@
 import { checkSchema, migrate, MigrationBlockedError, NewerSchemaError } from '../projections/read-store/migrate.ts';
 import { isGone, isUnavailable, openReadStore } from '../projections/read-store/pool.ts';
 import type { ReadStore } from '../projections/read-store/pool.ts';
+import { SharedReads } from '../projections/read-store/tenant-reads.ts';
+import type { TenantReads } from '../projections/read-store/tenant-reads.ts';
 import type { Logger } from '../lib/logger.ts';
 import type { Config } from './config.ts';
 import type { LogParts } from './log.ts';
 import type { Metrics } from './metrics/metrics.ts';
 import { PROJECTIONS, restoring } from './projectors.ts';
+import type { Stack } from './stack.ts';
 import { StartError } from './start-error.ts';
 
-/** Pages and lists of many clients at once. */
+/** Pages and lists of many clients at once, with what the node asks for itself. */
 const READING = 20;
 /** What a node asks for itself: readiness, progress, candidates of its engine, figures of the installation. */
 const OWN = 4;
@@ -27,6 +30,21 @@ export function poolSize({ databaseConnections: given, roles, shards }: Config):
   );
 }
 
+/** Of these, the reads of tenants have their own, so that what the node asks for itself never waits behind them. */
+function sharesOf(config: Config): { readonly own: number; readonly reading: number } {
+  const leading = config.roles.includes('projector') ? PROJECTIONS.length * config.shards : 0;
+  const left = poolSize(config) - leading;
+  const own = Math.min(OWN, Math.floor(left / 2));
+  return { own: leading + own, reading: left - own };
+}
+
+/** One statement of a page, until the database gives it up, ms. */
+const READ_STATEMENT_MS = 10_000;
+/** How long a read waits until the tenant's others have left it a connection, ms. */
+const READ_WAIT_MS = 5_000;
+/** Reads of one tenant that wait at a time. */
+const READS_WAITING_MAX = 1_000;
+
 interface PoolOptions {
   readonly databaseUrl: string;
   readonly config: Config;
@@ -34,13 +52,13 @@ interface PoolOptions {
 }
 
 /**
- * Opens the pool. A projector brings the database up to date first; the other roles start on what is there, and what needs
- * more answers 503 until it is there. @throws StartError
+ * Opens the pool for the Host's own work. A projector brings the database up to date first; the other roles start on what
+ * is there, and what needs more answers 503 until it is there. @throws StartError
  */
 export async function openPool(options: PoolOptions, log: LogParts, metrics: Metrics): Promise<ReadStore> {
   const { databaseUrl, config } = options;
   const isProjector = config.roles.includes('projector');
-  const size = poolSize(config);
+  const { own } = sharesOf(config);
   try {
     const prepared = isProjector ? migrate(databaseUrl) : checkSchema(databaseUrl);
     await prepared.catch(async (error: unknown) => await withoutDatabase(error, options, log));
@@ -49,7 +67,7 @@ export async function openPool(options: PoolOptions, log: LogParts, metrics: Met
   }
   return await openReadStore({
     url: databaseUrl,
-    maximumConnections: size,
+    maximumConnections: own,
     onStatement: () => metrics.statements.inc(),
   });
 }
@@ -62,6 +80,31 @@ export function databaseRefusal(cause: unknown): StartError {
     `the database of DATABASE_URL cannot be used (${reasonOf(cause)}); check the address, the credentials and that it runs`,
     { cause },
   );
+}
+
+/** Opens the connections that serve the reads of tenants. */
+export async function openReads(
+  { databaseUrl, config }: PoolOptions,
+  metrics: Metrics,
+  stack: Stack,
+): Promise<TenantReads> {
+  const { reading } = sharesOf(config);
+  const pool = await openReadStore({
+    url: databaseUrl,
+    maximumConnections: reading,
+    statementMs: READ_STATEMENT_MS,
+    onStatement: () => metrics.statements.inc(),
+  });
+  stack.defer('reads', async () => await pool.end());
+  return new SharedReads({
+    pool,
+    connections: reading,
+    statementMs: READ_STATEMENT_MS,
+    waitMs: READ_WAIT_MS,
+    waitingMax: READS_WAITING_MAX,
+    onTurn: (waitedMs) => metrics.readWaits.observe(waitedMs / 1000),
+    onRefused: () => metrics.refusals.inc({ reason: 'reads' }),
+  });
 }
 
 /**

@@ -10,10 +10,10 @@ import type { ReadModels } from './read-models.ts';
 
 /** Sums over the ledger of model calls, for who reads them and for budgets that begin. */
 export function usageParts(
-  { log, progress, built, reads: { sessions: pool } }: ReadModels & { readonly log: LogParts },
+  { log, progress, built, reads: { sessions } }: ReadModels & { readonly log: LogParts },
   queries: SessionQueries,
 ): { readonly usage: UsageRouteParts; readonly ledger: SaveBudgetParts['ledger'] } {
-  const sums = usageQueries({ pool, store: log.store, source: log.source, progress });
+  const sums = usageQueries({ reads: sessions.reads, store: log.store, source: log.source, progress });
   // Before they wait for the projector: what it fills is no ledger yet, and a budget would begin with too little spent.
   const usage = builtOnly(sums, built, [SCHEMAS.sessions]);
   return {

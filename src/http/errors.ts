@@ -2,7 +2,13 @@ import type { FastifyError, FastifyRequest } from 'fastify';
 import { hasZodFastifySchemaValidationErrors } from 'fastify-type-provider-zod';
 import { IssuerUnavailableError } from '../auth/issuers.ts';
 import { QueueFullError } from '../lib/keyed-queue.ts';
-import { ParkedCommitError, ReadStoreUnavailableError, UnbuiltReadModelsError } from '../projections/unavailable.ts';
+import {
+  ParkedCommitError,
+  ReadsBusyError,
+  ReadStoreUnavailableError,
+  ReadTooLongError,
+  UnbuiltReadModelsError,
+} from '../projections/unavailable.ts';
 import { UploadBrokenError } from '../commands/artifact/intake.ts';
 import { ArtifactGoneError } from '../commands/artifact/read.ts';
 import { ObjectsUnavailableError } from '../lib/objects-unavailable.ts';
@@ -21,6 +27,8 @@ export function problemOf(error: unknown, bodyBytesMax: number): Problem | null 
   if (error instanceof LogUnavailableError) return unavailable('streams');
   if (error instanceof ParkedCommitError) return { ...unavailable('database'), message: PARKED };
   if (error instanceof UnbuiltReadModelsError) return { ...unavailable('database'), message: UNBUILT };
+  if (error instanceof ReadsBusyError) return { ...unavailable('database'), message: READS_BUSY };
+  if (error instanceof ReadTooLongError) return { ...unavailable('database'), message: READ_TOO_LONG };
   if (error instanceof ReadStoreUnavailableError) return unavailable('database');
   if (error instanceof ArtifactGoneError) return refused(error.rejection).problem;
   if (error instanceof ObjectsUnavailableError) return unavailable('objects');
@@ -36,6 +44,12 @@ const PARKED =
 
 const UNBUILT =
   'The read models of this version are being built from the log. Send the request again in a moment, or to a node of the version before.';
+
+const READS_BUSY =
+  'This tenant has as many reads under way as it may. Send fewer at a time, and this one again in a moment.';
+
+const READ_TOO_LONG =
+  'The database took too long for this answer. Ask for less: a lower limit, a narrower filter or a shorter time.';
 
 function unavailable(dependency: string): Problem {
   return {

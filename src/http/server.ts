@@ -46,6 +46,7 @@ import { uploadRoutes } from './routes/uploads.ts';
 import { drainBriefly } from './upload-body.ts';
 import { noQuery, problem } from './wire/schemas.ts';
 import { isMalformed, malformedUrl, refuseUnparsed, routableUrl } from './unreadable.ts';
+import { ReadsBusyError } from '../projections/unavailable.ts';
 import type { SendCommandParts } from '../commands/session/send-command.ts';
 
 export interface ServerParts {
@@ -179,7 +180,9 @@ function addHooks(app: FastifyInstance, { gate, timeouts, host, onResponse }: Se
   });
   app.setErrorHandler(async (error, request, reply) => {
     const problem = problemOf(error, gate.bodyBytesMax) ?? internalProblem(error, request);
-    if (problem.code === 'unavailable') request.log.warn({ err: error, requestId: request.id }, 'a dependency is away');
+    // Nothing is away where a tenant asks for too much; that is counted, not written once for each request.
+    if (problem.code === 'unavailable' && !(error instanceof ReadsBusyError))
+      request.log.warn({ err: error, requestId: request.id }, 'a dependency is away');
     return await sendProblem(reply, problem, request.id);
   });
 }

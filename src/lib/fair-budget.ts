@@ -8,6 +8,8 @@ export interface FairBudgetOptions {
   readonly total: number;
   /** What one name may hold of it while others are there to want the rest. */
   readonly perName: number;
+  /** Whether a name that holds some gets more only while at least as much as it holds is free for others after that. */
+  readonly leavesAsMuch?: boolean;
 }
 
 /**
@@ -17,14 +19,16 @@ export interface FairBudgetOptions {
 export class FairBudget {
   readonly #total: number;
   readonly #perName: number;
+  readonly #leavesAsMuch: boolean;
   /** Names that wait, in the order of their turns. */
   readonly #waiting = new Map<string, Waiter[]>();
   readonly #held = new Map<string, number>();
   #free: number;
 
-  constructor({ total, perName }: FairBudgetOptions) {
+  constructor({ total, perName, leavesAsMuch = false }: FairBudgetOptions) {
     this.#total = total;
     this.#perName = perName;
+    this.#leavesAsMuch = leavesAsMuch;
     this.#free = total;
   }
 
@@ -56,6 +60,26 @@ export class FairBudget {
     return () => this.#giveBack(name, held);
   }
 
+  /** As `take`, where nobody would have to wait; null: somebody would, nothing is held. */
+  takeNow(name: string, amount: number): (() => void) | null {
+    const held = Math.min(amount, this.#perName, this.#total);
+    if (held > this.#free || !this.#isWithinShare(name, held)) return null;
+    if (this.#waiting.has(name) || this.#next() !== null) return null;
+    this.#hold(name, held);
+    return () => this.#giveBack(name, held);
+  }
+
+  #hold(name: string, amount: number): void {
+    this.#free -= amount;
+    this.#held.set(name, this.#heldBy(name) + amount);
+  }
+
+  #isWithinShare(name: string, amount: number): boolean {
+    const held = this.#heldBy(name);
+    if (held + amount > this.#perName) return false;
+    return !this.#leavesAsMuch || held === 0 || held <= this.#free - amount;
+  }
+
   #giveBack(name: string, amount: number): void {
     this.#free += amount;
     const left = this.#heldBy(name) - amount;
@@ -69,8 +93,7 @@ export class FairBudget {
       const { name, waiter } = next;
       // Smaller ones behind it would get ahead of it for ever.
       if (waiter.amount > this.#free) return;
-      this.#free -= waiter.amount;
-      this.#held.set(name, this.#heldBy(name) + waiter.amount);
+      this.#hold(name, waiter.amount);
       this.#remove(name, waiter);
       this.#toTheEnd(name);
       waiter.grant();
@@ -81,7 +104,7 @@ export class FairBudget {
   #next(): { readonly name: string; readonly waiter: Waiter } | null {
     let found: { readonly name: string; readonly waiter: Waiter } | null = null;
     for (const [name, [waiter]] of this.#waiting) {
-      if (waiter === undefined || this.#heldBy(name) + waiter.amount > this.#perName) continue;
+      if (waiter === undefined || !this.#isWithinShare(name, waiter.amount)) continue;
       if (found === null || this.#heldBy(name) < this.#heldBy(found.name)) found = { name, waiter };
     }
     return found;

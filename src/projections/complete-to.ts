@@ -1,27 +1,29 @@
 import { sql } from 'slonik';
-import type { DatabasePool, FragmentSqlToken } from 'slonik';
+import type { FragmentSqlToken } from 'slonik';
 import { z } from 'zod';
 import type { CommitSource } from '../streams/event-store.ts';
 import { escapeToken } from '../streams/subjects.ts';
-import { reading } from './read-store/pool.ts';
+import type { TenantReads } from './read-store/tenant-reads.ts';
 import { tableOf } from './schemas.ts';
 
-/** Which parked commits are meant: those of a tenant. */
-export function ofTenant(tenant: string): FragmentSqlToken {
+/** All parked commits of a tenant. */
+function ofTenant(tenant: string): FragmentSqlToken {
   return sql.fragment`split_part(subject, '.', 3) = ${escapeToken(tenant)}`;
 }
 
 /**
- * The time up to which rows made from sessions are complete, ms since 1970: just before the oldest of some parked commits
- * was stored. Null: nothing is parked. @throws ReadStoreUnavailableError
+ * The time up to which rows made from a tenant's sessions are complete, ms since 1970: just before the oldest of its parked
+ * commits was stored, or of some of them. Null: nothing is parked. @throws ReadStoreUnavailableError
  */
 export async function completeTo(
-  { pool, source }: { readonly pool: DatabasePool; readonly source: CommitSource },
-  which: FragmentSqlToken,
+  { reads, source }: { readonly reads: TenantReads; readonly source: CommitSource },
+  tenant: string,
+  which: FragmentSqlToken = ofTenant(tenant),
 ): Promise<number | null> {
   const row = z.object({ shard: z.int(), position: z.int() });
-  const oldest = await reading(
-    async () =>
+  const oldest = await reads.read(
+    tenant,
+    async (pool) =>
       await pool.any(sql.type(row)`
         select shard, min(position) as position from ${tableOf('sessions', 'parked')} where ${which} group by shard`),
   );

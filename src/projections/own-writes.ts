@@ -3,14 +3,13 @@ import { WeightedLru } from '../lib/lru.ts';
 import type { StoredCommit } from '../streams/commit.ts';
 import type { CommitSource } from '../streams/event-store.ts';
 import { readCheckpoint } from './checkpoint.ts';
-import { completeTo, ofTenant } from './complete-to.ts';
+import { completeTo } from './complete-to.ts';
 import type { ProjectionProgress } from './progress.ts';
-import { reading } from './read-store/pool.ts';
-import type { ReadStore } from './read-store/pool.ts';
+import type { TenantReads } from './read-store/tenant-reads.ts';
 import { SCHEMAS } from './schemas.ts';
 
 export interface OwnWritesParts {
-  readonly pool: ReadStore;
+  readonly reads: TenantReads;
   readonly source: CommitSource;
   readonly progress: Pick<ProjectionProgress, 'reach'>;
   readonly clock: Clock;
@@ -50,17 +49,17 @@ export class OwnWrites {
     const applied = await Promise.all(
       wanted.map(async ([shard, position]) => {
         const reached = await this.#parts.progress.reach(SCHEMAS.sessions, shard, position, WITHIN_MS);
-        return reached ? Number.POSITIVE_INFINITY : await this.#completeTo(shard);
+        return reached ? Number.POSITIVE_INFINITY : await this.#completeTo(tenant, shard);
       }),
     );
-    const whole = await completeTo(this.#parts, ofTenant(tenant));
+    const whole = await completeTo(this.#parts, tenant);
     return Math.min(this.#parts.clock(), ...applied, whole ?? Number.POSITIVE_INFINITY);
   }
 
   /** Just before the first commit that has not been applied. */
-  async #completeTo(shard: number): Promise<number> {
-    const { pool, source } = this.#parts;
-    const reached = await reading(async () => await readCheckpoint(pool, SCHEMAS.sessions, shard));
+  async #completeTo(tenant: string, shard: number): Promise<number> {
+    const { reads, source } = this.#parts;
+    const reached = await reads.read(tenant, async (pool) => await readCheckpoint(pool, SCHEMAS.sessions, shard));
     const firstMissing = await source.timeAfter(shard, ['session'], reached);
     return firstMissing === null ? Number.POSITIVE_INFINITY : firstMissing - 1;
   }

@@ -16,6 +16,8 @@ export class ProjectionProgress {
   readonly #waiting = new Set<{ key: string; position: number; resolve: () => void }>();
   readonly #pool: DatabasePool;
   readonly #onLook: () => void;
+  /** Looks that are under way: whoever needs one shares it, so that a late projector costs one statement at a time. */
+  readonly #looks = new Map<string, Promise<number | null>>();
   /** Looks that have not been answered for too long. */
   #still = 0;
 
@@ -46,7 +48,6 @@ export class ProjectionProgress {
       await this.#announced(key, position, Math.min(LOOK_MS, deadline - performance.now()));
       if (done()) return true;
       if (this.#still > 0) return done();
-      this.#onLook();
       const seen = await this.#look(schema, shard, deadline);
       // The database is away: the caller's write is in the log all the same, only its reading back is late.
       if (seen === null) return done();
@@ -58,11 +59,21 @@ export class ProjectionProgress {
   /** Null: the database does not answer, or not in time. */
   async #look(schema: string, shard: number, deadline: number): Promise<number | null> {
     const answered = new AbortController();
-    const look = this.#asked(schema, shard);
+    const look = this.#shared(schema, shard);
     const late = delay(Math.max(0, deadline - performance.now()), answered.signal).then(() => null);
     const seen = await Promise.race([look, late]);
     answered.abort();
     return seen;
+  }
+
+  async #shared(schema: string, shard: number): Promise<number | null> {
+    const key = `${schema}.${shard}`;
+    const underWay = this.#looks.get(key);
+    if (underWay !== undefined) return await underWay;
+    this.#onLook();
+    const look = this.#asked(schema, shard).finally(() => this.#looks.delete(key));
+    this.#looks.set(key, look);
+    return await look;
   }
 
   async #asked(schema: string, shard: number): Promise<number | null> {

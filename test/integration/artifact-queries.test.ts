@@ -4,6 +4,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { z } from 'zod';
 import { artifactQueries, FIRST_PLACE } from '#src/projections/artifacts/queries.ts';
 import { TestPostgres } from '../support/postgres.ts';
+import { unshared } from '../support/read-side.ts';
 
 const OTHERS = 5_000;
 
@@ -44,7 +45,10 @@ test("a session's artifacts, and those that a fork of it begins with, are found 
   ] as const) {
     await pool.transaction(async (transaction) => {
       const filter = { session, subject: null, agents: null };
-      const found = await artifactQueries(transaction).list('tn_1', filter, { limit: 50, after: null });
+      const found = await artifactQueries({ pool: transaction, reads: unshared(transaction) }).list('tn_1', filter, {
+        limit: 50,
+        after: null,
+      });
       expect(found.map(({ artifactId }) => artifactId)).toEqual(ids);
       expect(await rowsRead(transaction, 'artifacts.artifact')).toBeLessThan(20);
     });
@@ -76,7 +80,9 @@ test('artifacts whose session is not there are found a thousand rows at a time, 
     place = await pool.transaction(async (transaction) => {
       // The count goes on from one transaction to the next.
       const before = await readBy(transaction);
-      const { orphans, next } = await artifactQueries(transaction).orphans(place);
+      const { orphans, next } = await artifactQueries({ pool: transaction, reads: unshared(transaction) }).orphans(
+        place,
+      );
       found.push(...orphans.map(({ tenant, id }) => `${tenant} ${id}`));
       const after = await readBy(transaction);
       expect(after.artifacts - before.artifacts).toBeLessThan(1_020);

@@ -19,7 +19,7 @@ import { seededRandom } from '../support/random.ts';
 import { randomHistory } from '../support/random-sessions.ts';
 import type { RandomSession } from '../support/random-sessions.ts';
 import { useServers } from '../support/servers.ts';
-import { followed, groupOf, project } from '../support/read-side.ts';
+import { followed, groupOf, project, unshared } from '../support/read-side.ts';
 
 const random = seededRandom('projections-history');
 const group = groupOf('sessions');
@@ -47,7 +47,12 @@ async function newWorld(sizes: { sessions: number; commits: number }): Promise<W
   }
   const database = await servers.postgres.migrated();
   const pool = await database.pool();
-  const queries = sessionQueries({ pool, store: servers.log.store, progress: new ProjectionProgress(pool) });
+  const queries = sessionQueries({
+    pool,
+    reads: unshared(pool),
+    store: servers.log.store,
+    progress: new ProjectionProgress(pool),
+  });
   let [done, from] = [0, 0];
   return {
     ...{ sessions: made.sessions, stored, queries, pool },

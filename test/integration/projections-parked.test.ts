@@ -21,7 +21,7 @@ import { capturedLog } from '../support/logger.ts';
 import type { TestDatabase } from '../support/postgres.ts';
 import { seededRandom } from '../support/random.ts';
 import { randomHistory } from '../support/random-sessions.ts';
-import { followed, groupOf, project } from '../support/read-side.ts';
+import { followed, groupOf, project, unshared } from '../support/read-side.ts';
 import { useServers } from '../support/servers.ts';
 import { created } from '../support/sessions.ts';
 import { until } from '../support/wait-until.ts';
@@ -79,7 +79,7 @@ async function projecting(database: TestDatabase, source: CommitSource): Promise
 
 async function queriesOf(database: TestDatabase, { store }: TestLog): Promise<SessionQueries> {
   const pool = await database.pool();
-  return sessionQueries({ pool, store, progress: new ProjectionProgress(pool) });
+  return sessionQueries({ pool, reads: unshared(pool), store, progress: new ProjectionProgress(pool) });
 }
 
 /** The rows of these sessions as a projector makes them that can read everything. */
@@ -166,7 +166,13 @@ test('pages, sessions and ledgers of which a commit is parked are completed from
 test('sums say up to when they are whole, and no budget begins with them', async () => {
   const { stored, refs, parked, database, newer } = await newWorld();
   const pool = await database.pool();
-  const parts = { pool, store: newer.store, source: newer.source, progress: new ProjectionProgress(pool) };
+  const parts = {
+    pool,
+    reads: unshared(pool),
+    store: newer.store,
+    source: newer.source,
+    progress: new ProjectionProgress(pool),
+  };
   const usage = usageQueries(parts);
   const at = { from: '2000-01-01T00:00:00.000Z', to: '2100-01-01T00:00:00.000Z' };
   const tenant = refs[0]?.tenant ?? '';

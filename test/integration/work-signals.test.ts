@@ -16,7 +16,7 @@ import { capturedLog } from '../support/logger.ts';
 import { TestNats } from '../support/nats.ts';
 import { TestPostgres } from '../support/postgres.ts';
 import { seededRandom } from '../support/random.ts';
-import { followed, groupOf, project } from '../support/read-side.ts';
+import { followed, groupOf, project, unshared } from '../support/read-side.ts';
 import { created } from '../support/sessions.ts';
 import { until } from '../support/wait-until.ts';
 
@@ -134,7 +134,7 @@ test('a list that begins with the rows of the read model goes on from where they
   for (let n = 0; n < 10; n++) await append(n);
   const away = async () => await Promise.reject(new Error('away'));
   const lists: string[][] = [];
-  for (const seed of [async () => await actionIndex(pool).open(), away]) {
+  for (const seed of [async () => await actionIndex({ pool, reads: unshared(pool) }).open(), away]) {
     const open = new OpenActions({ source: log.source, seed, logger });
     await open.start();
     await open.reached();

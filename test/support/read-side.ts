@@ -1,9 +1,12 @@
 import { sql } from 'slonik';
+import type { CommonQueryMethods } from 'slonik';
 import { PROJECTIONS } from '#src/app/projectors.ts';
 import { makeBeside } from '#src/projections/rebuild.ts';
 import type { ProjectionGroup } from '#src/projections/projection.ts';
 import { applyBatch } from '#src/projections/runner.ts';
+import { reading } from '#src/projections/read-store/pool.ts';
 import type { ReadStore } from '#src/projections/read-store/pool.ts';
+import type { TenantReads } from '#src/projections/read-store/tenant-reads.ts';
 import type { Commit, StoredCommit } from '#src/streams/commit.ts';
 import type { FollowedCommit } from '#src/streams/event-store.ts';
 import type { AggregateRef } from '#src/streams/subjects.ts';
@@ -14,6 +17,11 @@ export function groupOf(name: 'tenants' | 'agents' | 'sessions'): ProjectionGrou
   const group = PROJECTIONS.find((one) => one.name === name);
   if (group === undefined) throw new Error(`no projection group ${name}`);
   return group;
+}
+
+/** Reads that share their connections with nobody. */
+export function unshared(pool: CommonQueryMethods): TenantReads {
+  return { read: async (_tenant, work) => await reading(async () => await work(pool)) };
 }
 
 /** Commits as they would be stored in one stream, where others lie between them. */

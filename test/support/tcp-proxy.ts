@@ -26,6 +26,7 @@ export class TcpProxy implements AsyncDisposable {
   /** Bytes of the server until every connection is cut; Infinity: never. */
   #bytesUntilCut = Infinity;
   #instead: string | null = null;
+  #heldWith: string | null = null;
   #repliesLost = 0;
 
   private constructor(listener: Server) {
@@ -60,6 +61,7 @@ export class TcpProxy implements AsyncDisposable {
     this.#delayMs = 0;
     this.#isAway = false;
     this.#instead = null;
+    this.#heldWith = null;
     this.#held = new Set();
     this.#bytesUntilCut = Infinity;
     for (const { client, server } of this.#pairs) for (const socket of [client, server]) socket.resume();
@@ -72,6 +74,11 @@ export class TcpProxy implements AsyncDisposable {
   hold(ways: readonly Way[] = ['requests', 'replies']): void {
     this.#held = new Set(ways);
     for (const pair of this.#pairs) this.#holdBack(pair);
+  }
+
+  /** A connection whose client sends a text stands still from there on, until `pass`; the others go on. */
+  holdRequestsWith(text: string): void {
+    this.#heldWith = text;
   }
 
   /** Cuts every connection when the server has sent so many bytes more: in the middle of whatever it sends then. */
@@ -145,6 +152,11 @@ export class TcpProxy implements AsyncDisposable {
     }
     this.#pump(client, server, (chunk) => {
       if (this.#instead !== null && !client.writableEnded) client.end(this.#instead);
+      if (this.#heldWith !== null && chunk.includes(this.#heldWith)) {
+        client.pause();
+        client.unshift(chunk);
+        return null;
+      }
       return this.#dropsRequests || this.#instead !== null ? null : chunk;
     });
     this.#pump(server, client, (chunk) => this.#reply(chunk, pair));

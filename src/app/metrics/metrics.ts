@@ -68,6 +68,10 @@ export class Metrics {
     help: 'Requests to the log and its key-value buckets, by operation.',
     labelNames: ['operation'],
   });
+  readonly readWaits = this.#histogram('read_wait_seconds', {
+    help: 'Time that reads of a tenant waited until its others had left them a connection.',
+    buckets: QUICK,
+  });
   readonly statements = this.#counter('sql_statements_total', { help: 'SQL statements sent to the read store.' });
   readonly projected = this.#gauge('projection_position', {
     help: 'How far a projection has read its stream.',

@@ -2,6 +2,7 @@ import { sql } from 'slonik';
 import type { DatabasePool } from 'slonik';
 import { z } from 'zod';
 import { reading } from '../read-store/pool.ts';
+import type { TenantReads } from '../read-store/tenant-reads.ts';
 import type { ExecutorRef, OpenActionsSeed } from './open-actions.ts';
 import type { InteractionView } from './views.ts';
 import { tableOf } from '../schemas.ts';
@@ -70,12 +71,18 @@ const BUDGETS = {
   only: sql.fragment`doc -> 'budgetId' is not null`,
 };
 
-export function actionIndex(pool: DatabasePool): ActionIndex {
+interface Parts {
+  /** For what this process asks for itself. */
+  readonly pool: DatabasePool;
+  readonly reads: TenantReads;
+}
+
+export function actionIndex({ pool: own, reads }: Parts): ActionIndex {
   return {
     open: async () =>
       await reading(async () => {
         // One statement: rows and positions are of the same moment.
-        const { positions, actions } = await pool.one(sql.type(openRow)`
+        const { positions, actions } = await own.one(sql.type(openRow)`
           select (select json_object_agg(shard, position) from ${tableOf('sessions', 'checkpoint')}) as positions,
             (select json_agg(json_build_object('tenantId', tenant, 'agentId', agent_id, 'actionId', id,
                 'sessionId', session_id, 'generation', (doc ->> 'generation')::int, 'status', status, 'createdAt', created_at))
@@ -86,8 +93,9 @@ export function actionIndex(pool: DatabasePool): ActionIndex {
         };
       }),
     sessionOf: async ({ tenantId, agentId }, actionId) =>
-      await reading(
-        async () =>
+      await reads.read(
+        tenantId,
+        async (pool) =>
           await pool.maybeOneFirst(sql.type(sessionRow)`
             select session_id from ${tableOf('sessions', 'action')}
             where tenant = ${tenantId} and id = ${actionId} and agent_id = ${agentId}`),
@@ -98,8 +106,9 @@ export function actionIndex(pool: DatabasePool): ActionIndex {
       if (subject !== undefined) conditions.push(sql.fragment`subject = ${subject}`);
       if (agents !== null) conditions.push(sql.fragment`session_agent = any(${sql.array([...agents], 'text')})`);
       if (after !== null) conditions.push(sql.fragment`(created_at, id) > (${after[0] ?? ''}, ${after[1] ?? ''})`);
-      return await reading(
-        async () =>
+      return await reads.read(
+        tenantId,
+        async (pool) =>
           await pool.anyFirst(sql.type(interactionRow)`
             select doc from ${tableOf('sessions', 'interaction')} where ${sql.join(conditions, sql.fragment` and `)}
             order by created_at, id limit ${limit}`),

@@ -1,7 +1,6 @@
 import { sql } from 'slonik';
-import type { DatabasePool } from 'slonik';
 import { z } from 'zod';
-import { reading } from '../read-store/pool.ts';
+import type { TenantReads } from '../read-store/tenant-reads.ts';
 import type { AgentView } from './views.ts';
 import { tableOf } from '../schemas.ts';
 
@@ -31,28 +30,33 @@ export interface AgentQueries {
 /** Saved versions that one request shows at most. */
 const VERSIONS_MAX = 1_000;
 
-export function agentQueries(pool: DatabasePool): AgentQueries {
+export function agentQueries({ reads }: { readonly reads: TenantReads }): AgentQueries {
   return {
     list: async (tenant, { limit, after, agents }) =>
-      await reading(
-        async () =>
+      await reads.read(
+        tenant,
+        async (pool) =>
           await pool.anyFirst(sql.type(agentRow)`
           select doc from ${tableOf('agents', 'agent')} where tenant = ${tenant} and id > ${after ?? ''} and (doc ->> 'archived')::boolean is not true
             and ${agents === null ? sql.fragment`true` : sql.fragment`id = any(${sql.array([...agents], 'text')})`}
           order by id limit ${limit}`),
       ),
     get: async (tenant, id) =>
-      await reading(
-        async () =>
+      await reads.read(
+        tenant,
+        async (pool) =>
           await pool.maybeOneFirst(
             sql.type(agentRow)`select doc from ${tableOf('agents', 'agent')} where tenant = ${tenant} and id = ${id}`,
           ),
       ),
     versions: async (tenant, id) =>
-      await reading(
-        async () =>
-          await pool.anyFirst(sql.type(versionRow)`
+      await reads
+        .read(
+          tenant,
+          async (pool) =>
+            await pool.anyFirst(sql.type(versionRow)`
           select doc - 'manifest' as doc from ${tableOf('agents', 'agent_version')} where tenant = ${tenant} and agent_id = ${id} order by version desc limit ${VERSIONS_MAX}`),
-      ).then((rows) => rows.toReversed()),
+        )
+        .then((rows) => rows.toReversed()),
   };
 }

@@ -2,6 +2,7 @@ import { sql } from 'slonik';
 import type { CommonQueryMethods, FragmentSqlToken } from 'slonik';
 import { z } from 'zod';
 import { reading } from '../read-store/pool.ts';
+import type { TenantReads } from '../read-store/tenant-reads.ts';
 import type { SessionView } from '../sessions/views.ts';
 import type { ArtifactView } from './views.ts';
 import { tableOf } from '../schemas.ts';
@@ -78,7 +79,13 @@ function ofSession(tenant: string, { id, createdPosition, origin }: ListedSessio
       and made.type = 'artifact.created' and (made.position, made.index) <= (part."position", part."index"))`;
 }
 
-export function artifactQueries(pool: CommonQueryMethods): ArtifactQueries {
+interface Parts {
+  /** For what this process asks for itself. */
+  readonly pool: CommonQueryMethods;
+  readonly reads: TenantReads;
+}
+
+export function artifactQueries({ pool: own, reads }: Parts): ArtifactQueries {
   return {
     list: async (tenant, { session, subject, agents }, { limit, after }) => {
       const conditions = [sql.fragment`tenant = ${tenant} and removed = 0`];
@@ -89,16 +96,18 @@ export function artifactQueries(pool: CommonQueryMethods): ArtifactQueries {
         conditions.push(sql.fragment`(agent_id is null or ${granted})`);
       }
       if (after !== null) conditions.push(sql.fragment`(created_at, id) > (${after[0] ?? ''}, ${after[1] ?? ''})`);
-      return await reading(
-        async () =>
+      return await reads.read(
+        tenant,
+        async (pool) =>
           await pool.anyFirst(sql.type(row)`
             select doc from ${tableOf('artifacts', 'artifact')} where ${sql.join(conditions, sql.fragment` and `)}
             order by created_at, id limit ${limit}`),
       );
     },
     ofSessionId: async (tenant, sessionId, limit) =>
-      await reading(
-        async () =>
+      await reads.read(
+        tenant,
+        async (pool) =>
           await pool.anyFirst(sql.type(idRow)`
             select id from ${tableOf('artifacts', 'artifact')} where tenant = ${tenant} and session_id = ${sessionId} and removed = 0
             order by created_at, id limit ${limit}`),
@@ -106,7 +115,7 @@ export function artifactQueries(pool: CommonQueryMethods): ArtifactQueries {
     overdue: async (now) =>
       await reading(
         async () =>
-          await pool.anyFirst(
+          await own.anyFirst(
             sql.type(
               tenantRow,
             )`select tenant from ${tableOf('artifacts', 'account')} where due_at < ${now} order by due_at limit 100`,
@@ -116,7 +125,7 @@ export function artifactQueries(pool: CommonQueryMethods): ArtifactQueries {
       // A value for each row rather than a join: it is looked up by the session's key, never by reading all sessions.
       const rows = await reading(
         async () =>
-          await pool.any(sql.type(walkRow)`
+          await own.any(sql.type(walkRow)`
             select tenant, id, removed = 0 and session_id is not null and session_position is distinct from (
               select (s.doc ->> 'createdPosition')::bigint from ${tableOf('sessions', 'session')} s
               where s.tenant = a.tenant and s.id = a.session_id) as orphaned
@@ -130,7 +139,7 @@ export function artifactQueries(pool: CommonQueryMethods): ArtifactQueries {
     unnamed: async (objects) =>
       await reading(
         async () =>
-          await pool.any(sql.type(nameRow)`
+          await own.any(sql.type(nameRow)`
             select tenant, owner, name
             from json_to_recordset(${JSON.stringify(objects)}) as wanted(tenant text, owner text, name text)
             where not exists (

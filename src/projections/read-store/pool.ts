@@ -2,7 +2,7 @@ import { createPgDriverFactory } from '@slonik/pg-driver';
 import { Client } from 'pg';
 import { createPool, SchemaValidationError } from 'slonik';
 import type { DatabasePool, Driver, DriverFactory, Interceptor } from 'slonik';
-import { ReadStoreUnavailableError } from '../unavailable.ts';
+import { ReadStoreUnavailableError, ReadTooLongError } from '../unavailable.ts';
 import { tlsOf } from './tls.ts';
 
 /** The pool of connections, by its own name: only the read side knows which library gives it. */
@@ -11,6 +11,10 @@ export type ReadStore = DatabasePool;
 export interface ReadStoreOptions {
   readonly url: string;
   readonly maximumConnections: number;
+  /** For one statement, until the database gives it up; 30 s unless it is said. */
+  readonly statementMs?: number;
+  /** For a transaction that asks nothing, until the database ends its connection; 60 s unless it is said. */
+  readonly idleInTransactionMs?: number;
   /** Counts statements, for the test that asserts their number. */
   readonly onStatement?: () => void;
 }
@@ -34,11 +38,11 @@ export async function openReadStore(options: ReadStoreOptions): Promise<ReadStor
     connectionRetryLimit: 0,
     connectionTimeout: 2_000,
     idleTimeout: 30_000,
-    idleInTransactionSessionTimeout: 60_000,
+    idleInTransactionSessionTimeout: options.idleInTransactionMs ?? 60_000,
     maxPoolSize: options.maximumConnections,
     minPoolSize: 0,
     queryRetryLimit: 0,
-    statementTimeout: 30_000,
+    statementTimeout: options.statementMs ?? 30_000,
     transactionRetryLimit: 2,
     interceptors: [counting, checkingRows],
   });
@@ -137,14 +141,24 @@ export function isUnavailable(error: unknown): boolean {
   return false;
 }
 
+/** Whether the database has given a statement up because it took too long. */
+function isTooLong(error: unknown): boolean {
+  for (let cause: unknown = error; cause instanceof Error; cause = cause.cause) {
+    if (cause.constructor.name === 'StatementTimeoutError') return true;
+  }
+  return false;
+}
+
 /**
  * Runs a read and names a database that is out of reach as such.
- * @throws ReadStoreUnavailableError
+ * @throws ReadStoreUnavailableError, and of these ReadTooLongError when the database has given the read up
  */
 export async function reading<T>(read: () => Promise<T>): Promise<T> {
   try {
     return await read();
   } catch (cause) {
+    if (cause instanceof ReadStoreUnavailableError) throw cause;
+    if (isTooLong(cause)) throw new ReadTooLongError('the database has given a read up', { cause });
     if (isUnavailable(cause)) throw new ReadStoreUnavailableError('the database cannot be reached', { cause });
     throw cause;
   }

@@ -1,5 +1,5 @@
 import { sql } from 'slonik';
-import type { DatabasePool, FragmentSqlToken } from 'slonik';
+import type { FragmentSqlToken } from 'slonik';
 import { z } from 'zod';
 import { LAST_INDEX } from '../../domain/kernel/decision.ts';
 import type { StoredCommit } from '../../streams/commit.ts';
@@ -7,7 +7,7 @@ import { UndecodableCommitError } from '../../streams/codec.ts';
 import type { EventStore } from '../../streams/event-store.ts';
 import { subjectOf } from '../../streams/subjects.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
-import { reading } from '../read-store/pool.ts';
+import type { TenantReads } from '../read-store/tenant-reads.ts';
 import { ParkedCommitError } from '../unavailable.ts';
 import { inOrder, isWithin } from './places.ts';
 import type { Behind, Place } from './places.ts';
@@ -28,9 +28,10 @@ export interface Reached {
 const reachedRow = z.object({ reached: z.int(), parked: z.array(z.int()) });
 
 /** In one statement: what is parked a moment later lies behind the position. */
-export async function readReached(pool: DatabasePool, ref: AggregateRef, shard: number): Promise<Reached> {
-  return await reading(
-    async () =>
+export async function readReached(reads: TenantReads, ref: AggregateRef, shard: number): Promise<Reached> {
+  return await reads.read(
+    ref.tenant,
+    async (pool) =>
       await pool.one(sql.type(reachedRow)`
         select coalesce((select position from ${tableOf('sessions', 'checkpoint')} where shard = ${shard}), 0) as reached,
           ${parkedPositions(ref, shard)} as parked`),

@@ -8,6 +8,7 @@ import type { InheritedPart } from '../../streams/cursor.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
 import type { ProjectionProgress } from '../progress.ts';
 import { reading } from '../read-store/pool.ts';
+import type { TenantReads } from '../read-store/tenant-reads.ts';
 import { ReadStoreUnavailableError } from '../unavailable.ts';
 import { callsOf, decodable, parkedPositions, readParked, readReached, withLacking } from './parked.ts';
 import type { Lacking, ParkedCommit } from './parked.ts';
@@ -108,17 +109,19 @@ const TOP_UP_MAX = 2_000;
 const TOP_UP_BATCH = 500;
 
 interface Parts {
+  /** For what this process asks for itself. */
   readonly pool: DatabasePool;
+  readonly reads: TenantReads;
   readonly store: EventStore;
   readonly progress: ProjectionProgress;
 }
 
 export function sessionQueries(parts: Parts): SessionQueries {
-  const { pool, store, progress } = parts;
+  const { pool: own, reads, store, progress } = parts;
   return {
     get: async (ref, subject) => await getSession(parts, ref, { subject, mayLack: false }),
     reach: async (ref, subject) => await getSession(parts, ref, { subject, mayLack: true }),
-    list: async (tenant, filter, page) => await listSessions(pool, tenant, { ...filter, ...page }),
+    list: async (tenant, filter, page) => await listSessions(reads, tenant, { ...filter, ...page }),
     history: async (ref, request) => await readHistory(parts, ref, request),
     calls: async (ref, { limit, turnId, after }) => {
       const shard = store.shardOf(ref);
@@ -126,7 +129,7 @@ export function sessionQueries(parts: Parts): SessionQueries {
       const asOf = new Date().toISOString();
       if (!(await progress.reach(SCHEMAS.sessions, shard, head)))
         throw new ReadStoreUnavailableError('the read models are behind the log');
-      const { parked } = await readReached(pool, ref, shard);
+      const { parked } = await readReached(reads, ref, shard);
       if (parked.length > 0) {
         const commits = await topUp(store, ref, { after: 0, atLeast: head });
         return { calls: callsOf(commits, { limit, turnId, from: after }), asOf };
@@ -134,8 +137,9 @@ export function sessionQueries(parts: Parts): SessionQueries {
       const turn = turnId === null ? sql.fragment`true` : sql.fragment`turn_id = ${turnId}`;
       const from =
         after === null ? sql.fragment`true` : sql.fragment`(position, index) > (${after.position}, ${after.index})`;
-      const calls = await reading(
-        async () =>
+      const calls = await reads.read(
+        ref.tenant,
+        async (pool) =>
           await pool.anyFirst(sql.type(callRow)`
           select doc from ${tableOf('sessions', 'model_call')}
           where tenant = ${ref.tenant} and session_id = ${ref.id} and ${turn} and ${from} and doc ->> 'outcome' not in ('pending', 'withheld')
@@ -146,14 +150,14 @@ export function sessionQueries(parts: Parts): SessionQueries {
     active: async (tenant) =>
       await reading(
         async () =>
-          await pool.anyFirst(sql.type(idRow)`
+          await own.anyFirst(sql.type(idRow)`
             select id from ${tableOf('sessions', 'session')} where tenant = ${tenant} and status <> 'idle' order by id limit 1000`),
       ),
   };
 }
 
 async function getSession(
-  { pool, store, progress }: Parts,
+  { reads, store, progress }: Parts,
   ref: AggregateRef,
   { subject, mayLack }: { readonly subject: string | null; readonly mayLack: boolean },
 ): Promise<SessionView | null> {
@@ -161,8 +165,9 @@ async function getSession(
   const head = await store.head(ref);
   if (head === 0) return null;
   const whose = subject === null ? sql.fragment`true` : sql.fragment`subject = ${subject}`;
-  const found = await reading(
-    async () =>
+  const found = await reads.read(
+    ref.tenant,
+    async (pool) =>
       await pool.one(sql.type(sessionRow)`
       select (select doc from ${tableOf('sessions', 'session')} where tenant = ${ref.tenant} and id = ${ref.id} and ${whose}) as doc,
              (select position from ${tableOf('sessions', 'checkpoint')} where shard = ${shard}) as reached,
@@ -216,7 +221,7 @@ async function topUp(
 }
 
 async function listSessions(
-  pool: DatabasePool,
+  reads: TenantReads,
   tenant: string,
   {
     agentId,
@@ -236,8 +241,9 @@ async function listSessions(
   for (const label of labels)
     conditions.push(sql.fragment`doc -> 'labels' @> ${JSON.stringify({ [label.name]: label.value })}::jsonb`);
   if (after !== null) conditions.push(sql.fragment`(created_at, id) < (${after[0] ?? ''}, ${after[1] ?? ''})`);
-  return await reading(
-    async () =>
+  return await reads.read(
+    tenant,
+    async (pool) =>
       await pool.anyFirst(sql.type(listRow)`
       select doc from ${tableOf('sessions', 'session')} where ${sql.join(conditions, sql.fragment` and `)}
       order by created_at desc, id desc limit ${limit}`),
@@ -249,13 +255,13 @@ async function listSessions(
  * node acknowledged before the read began, without waiting for the projection.
  */
 async function readHistory(
-  { pool, store, progress }: Parts,
+  { reads, store, progress }: Parts,
   ref: AggregateRef,
   request: HistoryRequest,
 ): Promise<HistoryPage> {
   const shard = store.shardOf(ref);
   const head = await neededOf(store, ref, request);
-  const { reached, parked } = await readReached(pool, ref, shard);
+  const { reached, parked } = await readReached(reads, ref, shard);
   progress.reached({ schema: SCHEMAS.sessions, shard, position: reached });
   const unread = head > reached ? await topUp(store, ref, { after: reached, atLeast: head }) : [];
   // The session was deleted and opened again since: what the rows still have belongs to the one before.
@@ -272,7 +278,7 @@ async function readHistory(
   const rows =
     newerFirst && inOrder.length >= wanted
       ? []
-      : await historyRows(pool, ref, {
+      : await historyRows(reads, ref, {
           ...{ ...request, limit: wanted - (newerFirst ? inOrder.length : 0) },
           ...{ upTo: inRows, since: lacking.deletedAt },
         });
@@ -282,7 +288,7 @@ async function readHistory(
   if (records.length > request.limit) return { records: page, examined: page.at(-1) ?? null, hasMore: true };
   if (request.agent === null) return { records: page, examined: page.at(-1) ?? null, hasMore: false };
   // With a filter, a page that came to the end has examined everything up to there, whatever it kept.
-  const end = await endOf({ pool, ref, reached: inRows, order: request.order }, ahead);
+  const end = await endOf({ reads, ref, reached: inRows, order: request.order }, ahead);
   return {
     records: page,
     examined: end !== null && isWithin(end, request) ? end : (page.at(-1) ?? null),
@@ -297,13 +303,13 @@ async function neededOf(store: EventStore, ref: AggregateRef, { upTo }: HistoryR
 
 /** The last record of the whole history in an order. */
 async function endOf(
-  { pool, ref, reached, order }: { pool: DatabasePool; ref: AggregateRef; reached: number; order: 'asc' | 'desc' },
+  { reads, ref, reached, order }: { reads: TenantReads; ref: AggregateRef; reached: number; order: 'asc' | 'desc' },
   ahead: readonly AheadRecord[],
 ): Promise<HistoryRecord | null> {
   const newest = ahead.at(-1)?.record;
   if (order === 'asc' && newest !== undefined) return newest;
   const outermost = { order: order === 'asc' ? 'desc' : 'asc', limit: 1, from: null, agent: null } as const;
-  const [row] = await historyRows(pool, ref, { ...outermost, upTo: reached, since: 0 });
+  const [row] = await historyRows(reads, ref, { ...outermost, upTo: reached, since: 0 });
   return row ?? ahead[0]?.record ?? null;
 }
 
@@ -343,7 +349,7 @@ function aheadRecords(commits: readonly StoredCommit[]): AheadRecord[] {
 }
 
 async function historyRows(
-  pool: DatabasePool,
+  reads: TenantReads,
   ref: AggregateRef,
   { order, limit, from, agent, upTo, since }: HistoryRequest & { readonly upTo: number; readonly since: number },
 ): Promise<HistoryRecord[]> {
@@ -357,8 +363,9 @@ async function historyRows(
   }
   if (agent !== null) conditions.push(sql.fragment`(delegation_id = ${agent} or agent_path = ${agent})`);
   const direction = order === 'asc' ? sql.fragment`position, index` : sql.fragment`position desc, index desc`;
-  const rows = await reading(
-    async () =>
+  const rows = await reads.read(
+    ref.tenant,
+    async (pool) =>
       await pool.any(sql.type(historyRow)`
       select event_id, turn_id, at, type, payload, shard, position, index from ${tableOf('sessions', 'history')}
       where ${sql.join(conditions, sql.fragment` and `)} order by ${direction} limit ${limit}`),

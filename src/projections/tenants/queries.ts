@@ -2,6 +2,8 @@ import { sql } from 'slonik';
 import type { DatabasePool } from 'slonik';
 import { z } from 'zod';
 import { reading } from '../read-store/pool.ts';
+import { OPERATOR } from '../read-store/tenant-reads.ts';
+import type { TenantReads } from '../read-store/tenant-reads.ts';
 import type { AuditEntry } from './audit.ts';
 import type { TenantView } from './views.ts';
 import { tableOf } from '../schemas.ts';
@@ -56,13 +58,20 @@ export interface PlacedAuditEntry {
   readonly entry: AuditEntry;
 }
 
-export function tenantQueries(pool: DatabasePool): TenantQueries {
+interface Parts {
+  /** For what this process asks for itself. */
+  readonly pool: DatabasePool;
+  readonly reads: TenantReads;
+}
+
+export function tenantQueries({ pool: own, reads }: Parts): TenantQueries {
   return {
     list: async ({ limit, after }) => {
       const [createdAt = '', id = ''] = after ?? [];
       const from = after === null ? sql.fragment`true` : sql.fragment`(created_at, id) < (${createdAt}, ${id})`;
-      return await reading(
-        async () =>
+      return await reads.read(
+        OPERATOR,
+        async (pool) =>
           await pool.anyFirst(
             sql.type(
               row,
@@ -71,15 +80,17 @@ export function tenantQueries(pool: DatabasePool): TenantQueries {
       );
     },
     get: async (id) =>
-      await reading(
-        async () =>
+      await reads.read(
+        id,
+        async (pool) =>
           await pool.maybeOneFirst(
             sql.type(row)`select doc from ${tableOf('tenants', 'tenant')} where tenant = ${id} and id = ${id}`,
           ),
       ),
     counts: async (tenant) =>
-      await reading(
-        async () =>
+      await reads.read(
+        tenant,
+        async (pool) =>
           await pool.one(sql.type(countsRow)`
             select (select count(*)::int from ${tableOf('agents', 'agent')} where tenant = ${tenant}) as agents,
                    (select count(*)::int from ${tableOf('sessions', 'session')} where tenant = ${tenant}) as sessions,
@@ -89,7 +100,7 @@ export function tenantQueries(pool: DatabasePool): TenantQueries {
     totals: async () =>
       await reading(
         async () =>
-          await pool.one(sql.type(totalsRow)`
+          await own.one(sql.type(totalsRow)`
             select (select count(*)::int from ${tableOf('tenants', 'tenant')} where doc ->> 'state' = 'open') as open,
                    (select count(*)::int from ${tableOf('tenants', 'tenant')} where doc ->> 'state' = 'draining') as draining,
                    (select count(*)::int from ${tableOf('tenants', 'tenant')} where doc ->> 'state' = 'deleting') as deleting,
@@ -99,8 +110,9 @@ export function tenantQueries(pool: DatabasePool): TenantQueries {
     audit: async (tenant, { limit, after }) => {
       const from =
         after === null ? sql.fragment`true` : sql.fragment`(position, index) < (${after.position}, ${after.index})`;
-      const rows = await reading(
-        async () =>
+      const rows = await reads.read(
+        tenant,
+        async (pool) =>
           await pool.any(sql.type(auditRow)`
             select position, index, doc from ${tableOf('tenants', 'audit')} where tenant = ${tenant} and ${from}
             order by position desc, index desc limit ${limit}`),

@@ -1,5 +1,5 @@
 import { sql } from 'slonik';
-import type { DatabasePool, FragmentSqlToken } from 'slonik';
+import type { FragmentSqlToken } from 'slonik';
 import { z } from 'zod';
 import { compareBytes } from '../../lib/compare-bytes.ts';
 import { periodStart } from '../../domain/budget/opening.ts';
@@ -9,9 +9,9 @@ import type { Usage } from '../../domain/turn/usage.ts';
 import type { CommitSource, EventStore } from '../../streams/event-store.ts';
 import { subjectOf } from '../../streams/subjects.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
-import { completeTo, ofTenant } from '../complete-to.ts';
+import { completeTo } from '../complete-to.ts';
 import type { ProjectionProgress } from '../progress.ts';
-import { reading } from '../read-store/pool.ts';
+import type { TenantReads } from '../read-store/tenant-reads.ts';
 import { ParkedCommitError, ReadStoreUnavailableError } from '../unavailable.ts';
 import { SCHEMAS, tableOf } from '../schemas.ts';
 
@@ -95,37 +95,38 @@ const KEYS: Readonly<Record<UsageGrouping, FragmentSqlToken>> = {
 };
 
 interface Parts {
-  readonly pool: DatabasePool;
+  readonly reads: TenantReads;
   readonly store: EventStore;
   readonly source: CommitSource;
   readonly progress: ProjectionProgress;
 }
 
 export function usageQueries(parts: Parts): UsageQueries {
-  const { pool, store, progress } = parts;
+  const { reads, store, progress } = parts;
   return {
     session: async (ref, turnId) => {
       if (!(await progress.reach(SCHEMAS.sessions, store.shardOf(ref), await store.head(ref)))) throw behind();
       const turn = turnId === null ? sql.fragment`true` : sql.fragment`turn_id = ${turnId}`;
-      const row = await reading(
-        async () =>
+      const row = await reads.read(
+        ref.tenant,
+        async (pool) =>
           await pool.one(sql.type(totalRow)`
             select ${sums(eachCall)} from ${tableOf('sessions', 'model_call')} as call, ${usageOfCall}
             where tenant = ${ref.tenant} and session_id = ${ref.id} and ${turn} and ${ended}`),
       );
       const lacking = sql.fragment`subject = ${subjectOf(ref)}`;
-      return { ...totalOf(row), completeTo: await completeTo(parts, lacking) };
+      return { ...totalOf(row), completeTo: await completeTo(parts, ref.tenant, lacking) };
     },
     tenant: async (tenant, request) => {
       await reachedAll(parts);
-      const report = await tenantUsage(pool, tenant, request);
-      return { ...report, completeTo: await completeTo(parts, ofTenant(tenant)) };
+      const report = await tenantUsage(reads, tenant, request);
+      return { ...report, completeTo: await completeTo(parts, tenant) };
     },
     ledger: async (tenant, request) => {
       await reachedAll(parts);
-      if ((await completeTo(parts, ofTenant(tenant))) !== null)
+      if ((await completeTo(parts, tenant)) !== null)
         throw new ParkedCommitError('a commit of this tenant is parked, what it spent is not known');
-      return await readLedger(pool, tenant, request);
+      return await readLedger(reads, tenant, request);
     },
   };
 }
@@ -144,13 +145,14 @@ function behind(): ReadStoreUnavailableError {
 }
 
 async function tenantUsage(
-  pool: DatabasePool,
+  reads: TenantReads,
   tenant: string,
   { from, to, groupBy, limit, after }: UsageRequest,
 ): Promise<Omit<UsageReport, keyof Complete>> {
   // One statement reads the calls once: the groups of a page and the total are of the same moment.
-  const rows = await reading(
-    async () =>
+  const rows = await reads.read(
+    tenant,
+    async (pool) =>
       await pool.any(sql.type(groupRow)`
         with grouped as materialized (
           select (${KEYS[groupBy]}) collate "C" as key, ${sums(eachCall)}
@@ -248,7 +250,7 @@ const PENDING_MAX = 1_000;
 
 /** All of it is of one moment of the rows, also what is asked for after the fold of the budgets was read. */
 async function readLedger(
-  pool: DatabasePool,
+  reads: TenantReads,
   tenant: string,
   { budgets, at, settled }: LedgerRequest,
 ): Promise<LedgerReading> {
@@ -259,8 +261,9 @@ async function readLedger(
     since: periodStart(period, at),
   }));
   const pendingSince = new Date(Date.parse(at) - PENDING_MS_MAX).toISOString();
-  return await reading(
-    async () =>
+  return await reads.read(
+    tenant,
+    async (pool) =>
       await pool.transaction(async (transaction) => {
         await transaction.query(sql.unsafe`set transaction isolation level repeatable read, read only`);
         const spent = await transaction.any(sql.type(openingRow)`

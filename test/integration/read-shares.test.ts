@@ -1,0 +1,105 @@
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { agentList } from '#src/http/wire/agents.ts';
+import { AdminClient, send } from '../support/client.ts';
+import type { TenantClient } from '../support/client.ts';
+import { startHost } from '../support/host.ts';
+import type { Host } from '../support/host.ts';
+import { Scrape } from '../support/scrape.ts';
+import { TcpProxy } from '../support/tcp-proxy.ts';
+import { until } from '../support/wait-until.ts';
+import { refused, shaped } from '../conformance/http/target.ts';
+
+/** Page requests of one tenant that the database never answers. */
+const HANGING = 40;
+/** Of the polite tenant, one after the other. */
+const ROUNDS = 50;
+/** Times more than a page takes, and a fraction of what a page takes that waits for one of those that hang. */
+const SOON_MS = 2_000;
+/** What a read waits for its turn, and what it takes at most (app/read-store.ts), ms. */
+const WAIT_MS = 5_000;
+const READ_MS = 12_000;
+
+let whole: Host;
+let node: Host;
+let database: TcpProxy;
+let greedy: TenantClient;
+let polite: TenantClient;
+
+beforeAll(async () => {
+  whole = await startHost();
+  const databaseUrl = new URL(await whole.file('database-url'));
+  database = await TcpProxy.start(Number(databaseUrl.port));
+  databaseUrl.port = String(database.port);
+  node = await startHost({
+    join: whole,
+    env: { DATABASE_URL: databaseUrl.href, AGENT_HOST_ROLES: 'commands,reads,engine' },
+  });
+  const admin = new AdminClient(whole);
+  [greedy, polite] = (await Promise.all(
+    ['greedy', 'polite'].map(async () => {
+      const tenant = await admin.createTenant();
+      await tenant.saveAgent();
+      await tenant.openSession('room');
+      return tenant.at(node);
+    }),
+  )) as [TenantClient, TenantClient];
+  for (const tenant of [greedy, polite])
+    await until('the node knows the tenant', async () => (await tenant.request({ path: '/v1/me' })).status === 200);
+});
+
+afterAll(async () => {
+  await node[Symbol.asyncDispose]();
+  await database[Symbol.asyncDispose]();
+  await whole[Symbol.asyncDispose]();
+});
+
+async function timed(path: string): Promise<number> {
+  const begun = performance.now();
+  const answer = await (path === '/ready' ? send(node.url, { path }) : polite.request({ path }));
+  expect(answer.status, `${path}: ${answer.text}`).toBe(200);
+  return performance.now() - begun;
+}
+
+const PATHS = ['/v1/agents', '/v1/sessions', '/v1/sessions/room', '/v1/sessions/room/items', '/v1/tenant', '/ready'];
+
+/** The slowest but one of each path, ms. */
+async function p99(): Promise<Record<string, number>> {
+  const found: Record<string, number> = {};
+  for (const path of PATHS) {
+    const times: number[] = [];
+    for (let n = 0; n < ROUNDS; n++) times.push(await timed(path));
+    found[path] = Math.round(times.toSorted((a, b) => b - a)[1] ?? NaN);
+  }
+  return found;
+}
+
+test('reads of a tenant that the database does not answer hold up nobody else', { timeout: 90_000 }, async () => {
+  const alone = await p99();
+  database.holdRequestsWith(greedy.tenantId);
+  const begun = performance.now();
+  const hanging = Array.from({ length: HANGING }, async () => {
+    const answer = await greedy.request({ path: '/v1/agents' });
+    return { answer, ms: performance.now() - begun };
+  });
+  const beside = await p99();
+  const answered = await Promise.all(hanging);
+  database.pass();
+  process.stdout.write(`slowest but one, ms: alone ${JSON.stringify(alone)}, beside ${JSON.stringify(beside)}\n`);
+  for (const ms of Object.values(beside)) expect(ms).toBeLessThan(SOON_MS);
+  for (const { answer, ms } of answered) {
+    expect(refused(answer, 503, 'unavailable').details).toEqual({ dependency: 'database' });
+    expect(answer.headers['retry-after']).toBe('1');
+    expect(ms).toBeLessThan(READ_MS + SOON_MS);
+  }
+  const waited = answered.filter(({ answer }) => answer.text.includes('as many reads under way'));
+  for (const { ms } of waited) expect(ms).toBeLessThan(WAIT_MS + SOON_MS);
+  // No more than it leaves to others.
+  expect(HANGING - waited.length).toBe(7);
+  const metrics = await Scrape.of(node);
+  expect(metrics.value('http_refusals_total', { reason: 'reads' })).toBe(waited.length);
+  expect(metrics.value('read_wait_seconds_count')).toBeGreaterThan(PATHS.length * ROUNDS);
+  await until('the tenant reads again', async () => {
+    const answer = await greedy.request({ path: '/v1/agents' });
+    return answer.status === 200 && shaped(answer, 200, agentList);
+  });
+});
