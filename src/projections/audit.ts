@@ -1,25 +1,14 @@
 import { sql } from 'slonik';
 import type { DatabasePoolConnection } from 'slonik';
 import { z } from 'zod';
-import { compareBytes } from '../lib/compare-bytes.ts';
 import type { FollowedCommit } from '../streams/event-store.ts';
 import { auditedIn, FencedError, readCheckpoint } from './checkpoint.ts';
+import { compareTables } from './compare-tables.ts';
+import type { Compared, Difference } from './compare-tables.ts';
+import { forLongWork } from './read-store/long-work.ts';
 import { exists, makeBeside } from './rebuild.ts';
 import type { RebuildOptions } from './rebuild.ts';
 import { applyBatch, BATCH_MAX } from './runner.ts';
-
-/** A row that the live read model and a replay of the log do not have in common, as text. */
-export interface Difference {
-  readonly table: string;
-  readonly side: 'only live' | 'only replayed';
-  readonly row: string;
-}
-
-export interface Audit {
-  /** Rows that were compared, live ones. */
-  readonly rows: number;
-  readonly differences: number;
-}
 
 /** Where a replay ends, at the latest. */
 export interface ReplayEnd {
@@ -36,12 +25,10 @@ export interface AuditOptions extends RebuildOptions {
   readonly version: string;
   /** Told of each batch that was replayed. */
   readonly onReplayed: (batch: readonly FollowedCommit[]) => void;
-  readonly onDifference: (difference: Difference) => void;
+  /** Told of the first differences, so many of them; the others are only counted. */
+  readonly onDifference: (difference: Difference & { readonly table: string }) => void;
+  readonly shownMax: number;
 }
-
-/** As the statement below says it: a cursor takes no parameters. */
-const FETCH = 500;
-const textRow = z.object({ row: z.string() });
 
 /**
  * Replays the log into a scratch schema and compares it row for row with the live read model, as that stood when the
@@ -49,13 +36,13 @@ const textRow = z.object({ row: z.string() });
  * interrupted leaves its schema, and the next one goes on in it.
  * @throws FencedError when another audit of the group is under way, or a tenant was deleted meanwhile
  */
-export async function audit(options: AuditOptions): Promise<Audit> {
+export async function audit(options: AuditOptions): Promise<Compared> {
   const { pool } = options;
   // By hand: two connections work at the same time here, which the library's transactions refuse.
-  return await pool.connect(async (live) => {
+  return await forLongWork(pool, async (live) => {
     await live.query(sql.unsafe`begin isolation level repeatable read read only`);
     try {
-      return await pool.connect(async (connection) => await auditAlone(live, connection, options));
+      return await forLongWork(pool, async (connection) => await auditAlone(live, connection, options));
     } finally {
       await live.query(sql.unsafe`rollback`);
     }
@@ -66,7 +53,7 @@ async function auditAlone(
   live: DatabasePoolConnection,
   connection: DatabasePoolConnection,
   options: AuditOptions,
-): Promise<Audit> {
+): Promise<Compared> {
   const { group } = options;
   const scratch = auditedIn(group);
   const lock = sql.fragment`hashtextextended(${`audit.${group.schema}`}, 0)`;
@@ -172,76 +159,20 @@ function isBefore(followed: FollowedCommit, shard: number, until: ReplayEnd | nu
 async function compareAll(
   snapshot: DatabasePoolConnection,
   connection: DatabasePoolConnection,
-  options: AuditOptions,
+  { group, onDifference, shownMax }: AuditOptions,
   scratch: string,
-): Promise<Audit> {
+): Promise<Compared> {
   const total = { rows: 0, differences: 0 };
-  // Cursors live in a transaction; the live side has one already.
-  await connection.query(sql.unsafe`begin`);
-  try {
-    for (const table of [...options.group.tables, 'parked']) {
-      const live = rowsOf(snapshot, [options.group.schema, table]);
-      const found = await compare(live, rowsOf(connection, [scratch, table]), (side, row) => {
-        options.onDifference({ table: `${options.group.schema}.${table}`, side, row });
-      });
-      total.rows += found.rows;
-      total.differences += found.differences;
-    }
-  } finally {
-    await connection.query(sql.unsafe`rollback`);
+  for (const name of [...group.tables, 'parked']) {
+    const sides = {
+      live: { connection: snapshot, table: [group.schema, name] },
+      replayed: { connection, table: [scratch, name] },
+    } as const;
+    const table = `${group.schema}.${name}`;
+    const shown = { max: shownMax - total.differences, tell: (one: Difference) => onDifference({ ...one, table }) };
+    const found = await compareTables(sides, shown);
+    total.rows += found.rows;
+    total.differences += found.differences;
   }
   return total;
-}
-
-async function compare(
-  live: AsyncGenerator<string>,
-  replayed: AsyncGenerator<string>,
-  onDifference: (side: Difference['side'], row: string) => void,
-): Promise<Audit> {
-  const found = { rows: 0, differences: 0 };
-  for await (const { side, row } of merged(live, replayed)) {
-    if (side !== 'only replayed') found.rows++;
-    if (side === 'both') continue;
-    found.differences++;
-    onDifference(side, row);
-  }
-  return found;
-}
-
-/** The rows of a table as text, in the order of that text, a bounded number at a time. */
-async function* rowsOf(
-  transaction: DatabasePoolConnection,
-  table: readonly [schema: string, name: string],
-): AsyncGenerator<string> {
-  const cursor = sql.identifier([`rows_of_${table.join('_')}`]);
-  await transaction.query(sql.unsafe`
-    declare ${cursor} no scroll cursor for
-    select row from (select t::text as row from ${sql.identifier([...table])} t) texts order by row collate "C"`);
-  for (;;) {
-    const rows = await transaction.any(sql.type(textRow)`fetch 500 from ${cursor}`);
-    for (const { row } of rows) yield row;
-    if (rows.length < FETCH) break;
-  }
-  await transaction.query(sql.unsafe`close ${cursor}`);
-}
-
-/** Two sorted lists as one, with the side that each row is on. */
-async function* merged(
-  live: AsyncGenerator<string>,
-  replayed: AsyncGenerator<string>,
-): AsyncGenerator<{ readonly side: Difference['side'] | 'both'; readonly row: string }> {
-  let [a, b] = [await live.next(), await replayed.next()];
-  while (a.done !== true || b.done !== true) {
-    const order = a.done === true ? 1 : b.done === true ? -1 : compareBytes(a.value, b.value);
-    if (order === 0 && a.done !== true) {
-      yield { side: 'both', row: a.value };
-      [a, b] = [await live.next(), await replayed.next()];
-    } else if (order < 0 && a.done !== true) {
-      yield { side: 'only live', row: a.value };
-      a = await live.next();
-    } else if (b.done !== true) {
-      yield { side: 'only replayed', row: b.value };
-      b = await replayed.next();
-    }
-  }
 }

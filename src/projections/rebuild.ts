@@ -5,6 +5,7 @@ import type { Logger } from '../lib/logger.ts';
 import type { CommitSource } from '../streams/event-store.ts';
 import { besideOf, FencedError, holdGroup, readCheckpoint, replacedOf } from './checkpoint.ts';
 import type { ProjectionGroup } from './projection.ts';
+import { forLongWork } from './read-store/long-work.ts';
 import { applyBatch } from './runner.ts';
 
 /**
@@ -12,6 +13,8 @@ import { applyBatch } from './runner.ts';
  * than once.
  */
 const REBUILD_BATCH_MAX = 2_000;
+/** The swap reads the log for its last stretch; a log that does not answer for so long is away, ms. */
+const SWAP_IDLE_MS = 60_000;
 
 export interface RebuildOptions {
   readonly pool: DatabasePool;
@@ -31,7 +34,7 @@ export interface RebuildOptions {
 export async function rebuild(options: RebuildOptions): Promise<void> {
   const { pool, source, group } = options;
   const next = besideOf(group);
-  await pool.connect(async (connection) => {
+  await forLongWork(pool, async (connection) => {
     await makeBeside(connection, group, next);
     try {
       // A crash ends the rebuild anyway, so no batch waits for the disk; the commit that swaps brings all of them there.
@@ -99,6 +102,10 @@ async function swap(connection: DatabasePoolConnection, options: RebuildOptions,
   const old = replacedOf(options.group);
   await connection.query(sql.unsafe`drop schema if exists ${sql.identifier([old])} cascade`);
   await connection.transaction(async (transaction) => {
+    // One that stands still would hold the projectors off for as long.
+    await transaction.query(
+      sql.unsafe`set local idle_in_transaction_session_timeout = ${sql.literalValue(`${SWAP_IDLE_MS}`)}`,
+    );
     await holdGroup(transaction, live, 'alone');
     for (let shard = 0; shard < options.source.shards; shard++)
       await fill(transaction, { ...options, schema: next, shard });

@@ -4,6 +4,7 @@ import type { CommitSource } from '../streams/event-store.ts';
 import { markBuilt } from './built.ts';
 import type { ProjectionGroup } from './projection.ts';
 import { withConnection } from './read-store/connection.ts';
+import { endLimits, forLongWork } from './read-store/long-work.ts';
 import { migrate } from './read-store/migrate.ts';
 import { openReadStore } from './read-store/pool.ts';
 import { fill } from './rebuild.ts';
@@ -32,6 +33,7 @@ export async function restoreReadStore(options: RestoreOptions): Promise<void> {
   await withConnection(named(options.url, MAINTENANCE), async (server) => {
     const { rows } = await server.query<{ locked: boolean }>('select pg_try_advisory_lock($1) as locked', [LOCK]);
     if (rows[0]?.locked !== true) return;
+    await endLimits(server);
     const found = await server.query('select from pg_database where datname = $1', [name]);
     if (found.rowCount === 0) await makeBeside(server, name, options);
     else await migrate(options.url);
@@ -57,7 +59,7 @@ async function fillAll(url: string, { groups, source, logger, signal }: RestoreO
   try {
     await Promise.all(
       groups.map(async (group) => {
-        await pool.connect(async (connection) => {
+        await forLongWork(pool, async (connection) => {
           for (let shard = 0; shard < source.shards; shard++) {
             await fill(connection, { pool, source, group, logger, onProgress, schema: group.schema, shard, signal });
           }

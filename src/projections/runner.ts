@@ -11,6 +11,7 @@ import { subjectOf } from '../streams/subjects.ts';
 import { FencedError, holdGroup, moveCheckpoint, readCheckpoint } from './checkpoint.ts';
 import { park as noteParked, retryParked } from './parked.ts';
 import type { ProjectionGroup } from './projection.ts';
+import { withSettings } from './read-store/long-work.ts';
 import { isGone, isUnavailable } from './read-store/pool.ts';
 
 /** Commits of one transaction (design, section 4). */
@@ -22,6 +23,16 @@ export const BATCH_MAX = 500;
 const GATHER_MS = 20;
 const GATHER_FROM = 8;
 const GATHER_BELOW = 200;
+
+/**
+ * A commit takes as long as the session that it deletes is large: given up and begun again, it would never be applied. A
+ * process that stands still within a transaction loses it all the same.
+ */
+const PATIENT = new Map([
+  ['statement_timeout', '0'],
+  ['transaction_timeout', '0'],
+  ['idle_session_timeout', '0'],
+]);
 
 /** How often a standby asks whether the leading projector has gone. */
 const STANDBY_MS = 400;
@@ -81,7 +92,8 @@ export class Projector {
         await pool.connect(async (connection) => {
           if (!(await lock(connection, `${group.schema}.${shard}`))) return;
           try {
-            await this.#lead(connection, AbortSignal.any([leading.signal, this.#stop.signal]));
+            const signal = AbortSignal.any([leading.signal, this.#stop.signal]);
+            await withSettings(connection, PATIENT, async () => await this.#lead(connection, signal));
           } finally {
             await unlock(connection, `${group.schema}.${shard}`);
           }

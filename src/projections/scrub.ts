@@ -5,6 +5,7 @@ import { delay } from '../lib/backoff.ts';
 import type { Logger } from '../lib/logger.ts';
 import { tablesOfOthers } from './built.ts';
 import type { ProjectionGroup } from './projection.ts';
+import { withSettings } from './read-store/long-work.ts';
 import { reading } from './read-store/pool.ts';
 import type { ReadStore } from './read-store/pool.ts';
 import { ReadStoreUnavailableError } from './unavailable.ts';
@@ -19,6 +20,11 @@ export interface ScrubOptions {
 const TABLE_MS = 600_000;
 /** How long the lock of a table is waited for, ms: whoever asks for it meanwhile waits behind us. */
 const LOCK_MS = 5_000;
+const BOUNDS = new Map([
+  ['statement_timeout', `${TABLE_MS}`],
+  ['transaction_timeout', `${TABLE_MS}`],
+  ['lock_timeout', `${LOCK_MS}`],
+]);
 const SNAPSHOTS_MS = 10_000;
 const LOOK_MS = 50;
 
@@ -33,8 +39,7 @@ export async function scrub({ pool, groups, logger }: ScrubOptions): Promise<voi
   await reading(
     async () =>
       await pool.connect(async (connection) => {
-        const before = await bound(connection, { statement_timeout: `${TABLE_MS}`, lock_timeout: `${LOCK_MS}` });
-        try {
+        await withSettings(connection, BOUNDS, async () => {
           await snapshotsEnd(connection);
           const tables = [
             ...tablesOf(groups),
@@ -46,9 +51,7 @@ export async function scrub({ pool, groups, logger }: ScrubOptions): Promise<voi
           else logger.warn('deleted rows are gone; samples and write-ahead log of this database are its operator’s');
           for (const table of tables) await connection.query(sql.unsafe`analyze ${table}`);
           if (isOurs) await moveLogOn(connection);
-        } finally {
-          await bound(connection, before);
-        }
+        });
       }),
   );
 }
@@ -56,20 +59,6 @@ export async function scrub({ pool, groups, logger }: ScrubOptions): Promise<voi
 async function isSuperuser(connection: DatabasePoolConnection): Promise<boolean> {
   const row = z.object({ value: z.string() });
   return (await connection.oneFirst(sql.type(row)`select current_setting('is_superuser') as value`)) === 'on';
-}
-
-/** Sets what bounds the statements of a session. Returns what was set before. */
-async function bound(
-  connection: DatabasePoolConnection,
-  settings: Readonly<Record<string, string>>,
-): Promise<Readonly<Record<string, string>>> {
-  const before: Record<string, string> = {};
-  const row = z.object({ value: z.string() });
-  for (const [name, value] of Object.entries(settings)) {
-    before[name] = await connection.oneFirst(sql.type(row)`select current_setting(${name}) as value`);
-    await connection.query(sql.unsafe`select set_config(${name}, ${value}, false)`);
-  }
-  return before;
 }
 
 /** A table that is written anew keeps the deleted rows that some snapshot can still see. */

@@ -1,7 +1,8 @@
 import { beforeAll, expect, test } from 'vitest';
 import { newId } from '#src/lib/ids.ts';
 import { audit } from '#src/projections/audit.ts';
-import type { Audit, AuditOptions } from '#src/projections/audit.ts';
+import type { AuditOptions } from '#src/projections/audit.ts';
+import type { Compared } from '#src/projections/compare-tables.ts';
 import { eraseRows } from '#src/projections/erase.ts';
 import type { ReadStore } from '#src/projections/read-store/pool.ts';
 import { BATCH_MAX } from '#src/projections/runner.ts';
@@ -45,7 +46,7 @@ async function projected(): Promise<AsyncDisposable & { readonly pool: ReadStore
 async function audited(
   pool: ReadStore,
   options: Partial<AuditOptions> & { readonly failAfter?: number } = {},
-): Promise<{ readonly replayed: number; readonly result: Audit | Error }> {
+): Promise<{ readonly replayed: number; readonly result: Compared | Error }> {
   const { logger } = capturedLog();
   let [batches, replayed] = [0, 0];
   const onReplayed = (batch: readonly unknown[]): void => {
@@ -54,7 +55,7 @@ async function audited(
     if (batches === options.failAfter) throw new Error('interrupted');
   };
   const defaults = { pool, source: servers.log.source, group: sessions, logger, until: null, version: '1' };
-  const ignored = { onProgress: () => undefined, onDifference: () => undefined };
+  const ignored = { onProgress: () => undefined, onDifference: () => undefined, shownMax: 100 };
   const result = await audit({ ...defaults, ...ignored, ...options, onReplayed }).catch((error: unknown) => {
     if (error instanceof Error) return error;
     throw error;
@@ -94,7 +95,7 @@ test('nothing of a tenant that is deleted stays in what an interrupted audit has
 test('two audits of the same read models do not take each other’s rows: the second is told to wait', async () => {
   await using database = await projected();
   const { pool } = database;
-  let second: Promise<{ readonly result: Audit | Error }> | undefined;
+  let second: Promise<{ readonly result: Compared | Error }> | undefined;
   const onProgress = (): void => {
     second ??= audited(pool);
   };

@@ -41,10 +41,11 @@ export async function auditReplay(config: Config, args: readonly string[]): Prom
           rate = throughput(counts, begun);
         },
         onDifference: ({ table, side, row }) => {
-          found++;
-          if (found <= SHOWN_MAX) process.stdout.write(`${table}: ${side}: ${row.slice(0, ROW_CHARS)}\n`);
+          process.stdout.write(`${table}: ${side}: ${row.slice(0, ROW_CHARS)}\n`);
         },
+        shownMax: SHOWN_MAX - found,
       });
+      found += differences;
       progress.done();
       const seconds = ((performance.now() - begun) / 1000).toFixed(1);
       process.stdout.write(

@@ -1,0 +1,61 @@
+import type { Client } from 'pg';
+import { sql } from 'slonik';
+import type { CommonQueryMethods, DatabasePool, DatabasePoolConnection } from 'slonik';
+import { z } from 'zod';
+
+/** What ends a statement, a transaction or a connection that takes long. A server that does not know one has none. */
+const UNLIMITED: Settings = new Map(
+  ['statement_timeout', 'idle_in_transaction_session_timeout', 'transaction_timeout', 'idle_session_timeout'].map(
+    (name) => [name, '0'],
+  ),
+);
+
+/** Of a session of the database, by their names. */
+type Settings = ReadonlyMap<string, string>;
+
+const row = z.object({ name: z.string(), value: z.string() });
+
+/**
+ * A connection for work that takes as long as the read models are large: a replay, a rebuild, an erasure. No limit ends
+ * it, neither the pool's nor one that an operator gave to the database or the role.
+ */
+export async function forLongWork<T>(
+  pool: DatabasePool,
+  work: (connection: DatabasePoolConnection) => Promise<T>,
+): Promise<T> {
+  return await pool.connect(
+    async (connection) => await withSettings(connection, UNLIMITED, async () => await work(connection)),
+  );
+}
+
+/** The same for a connection of its own. */
+export async function endLimits(client: Client): Promise<void> {
+  const names = [...UNLIMITED.keys()];
+  await client.query(`select set_config(name, '0', false) from pg_settings where name = any($1)`, [names]);
+}
+
+/** Works with other settings of a session, and leaves those that it had. */
+export async function withSettings<T>(
+  connection: CommonQueryMethods,
+  settings: Settings,
+  work: () => Promise<T>,
+): Promise<T> {
+  const before = await set(connection, settings);
+  try {
+    return await work();
+  } finally {
+    // A connection that has died has no settings, and whoever used it has been told.
+    await set(connection, before).catch(() => undefined);
+  }
+}
+
+/** Returns what was set before. */
+async function set(connection: CommonQueryMethods, settings: Settings): Promise<Settings> {
+  const wanted = [...settings].map(([name, value]) => ({ name, value }));
+  const before = await connection.any(sql.type(row)`
+    with before as materialized (
+      select name, current_setting(name) as value, wanted.value as next
+      from pg_settings join json_to_recordset(${JSON.stringify(wanted)}) as wanted(name text, value text) using (name))
+    select name, value, set_config(name, next, false) as now from before`);
+  return new Map(before.map(({ name, value }) => [name, value]));
+}
