@@ -76,3 +76,35 @@ test('who gives up waiting takes nothing, and lets the next one through', async 
   expect(granted).toEqual(['a1', 'c1']);
   await expect(take('d', 'd1', 1, gone.signal)).rejects.toThrow('left');
 });
+
+test('a name that is to leave as much as it holds has half of it alone, and the next one finds some at once', async () => {
+  const { granted, given, take, settle } = takers(new FairBudget({ total: 8, perName: 8, leavesAsMuch: true }));
+  for (let n = 1; n <= 8; n++) void take('a', `a${n}`);
+  await settle();
+  expect(granted).toEqual(['a1', 'a2', 'a3', 'a4']);
+  for (let n = 1; n <= 8; n++) void take('b', `b${n}`);
+  for (const name of ['c', 'd']) void take(name, `${name}1`);
+  await settle();
+  expect(granted.slice(4)).toEqual(['b1', 'b2', 'c1', 'd1']);
+  // The last of it is for whoever has none.
+  given['a1']?.();
+  await settle();
+  expect(granted).toHaveLength(8);
+  void take('e', 'e1');
+  await settle();
+  expect(granted.at(-1)).toBe('e1');
+});
+
+test('what can be had at once is had at once, and nobody who waits is passed', async () => {
+  const budget = new FairBudget({ total: 2, perName: 2 });
+  const { granted, take, settle } = takers(budget);
+  const first = budget.takeNow('a', 1);
+  expect(first).not.toBeNull();
+  expect(budget.takeNow('a', 2)).toBeNull();
+  void take('b', 'b1', 2);
+  await settle();
+  expect(budget.takeNow('c', 1), 'b waits for what is free').toBeNull();
+  first?.();
+  await settle();
+  expect(granted).toEqual(['b1']);
+});

@@ -1,5 +1,9 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { agentList } from '#src/http/wire/agents.ts';
+import { ProjectionProgress } from '#src/projections/progress.ts';
+import { withConnection } from '#src/projections/read-store/connection.ts';
+import { openReadStore } from '#src/projections/read-store/pool.ts';
+import { SCHEMAS } from '#src/projections/schemas.ts';
 import { AdminClient, send } from '../support/client.ts';
 import type { TenantClient } from '../support/client.ts';
 import { startHost } from '../support/host.ts';
@@ -82,8 +86,7 @@ test('reads of a tenant that the database does not answer hold up nobody else', 
     return { answer, ms: performance.now() - begun };
   });
   const beside = await p99();
-  const answered = await Promise.all(hanging);
-  database.pass();
+  const answered = await Promise.all(hanging).finally(() => database.pass());
   process.stdout.write(`slowest but one, ms: alone ${JSON.stringify(alone)}, beside ${JSON.stringify(beside)}\n`);
   for (const ms of Object.values(beside)) expect(ms).toBeLessThan(SOON_MS);
   for (const { answer, ms } of answered) {
@@ -102,4 +105,35 @@ test('reads of a tenant that the database does not answer hold up nobody else', 
     const answer = await greedy.request({ path: '/v1/agents' });
     return answer.status === 200 && shaped(answer, 200, agentList);
   });
+});
+
+test(
+  'what the database takes too long for is given up, and the answer says what to do',
+  { timeout: 60_000 },
+  async () => {
+    await withConnection(await whole.file('database-url'), async (client) => {
+      await client.query('begin');
+      await client.query(`lock table ${SCHEMAS.agents}.agent in access exclusive mode`);
+      const answer = await polite.request({ path: '/v1/agents' });
+      const { message, details } = refused(answer, 503, 'unavailable');
+      expect(details).toEqual({ dependency: 'database' });
+      expect(message).toContain('Ask for less');
+      await client.query('rollback');
+    });
+    expect((await polite.request({ path: '/v1/agents' })).status).toBe(200);
+  },
+);
+
+test('however many wait for a projector that is late, the database is looked at by one of them at a time', async () => {
+  const pool = await openReadStore({ url: await whole.file('database-url'), maximumConnections: 5 });
+  let looks = 0;
+  const progress = new ProjectionProgress(pool, () => void looks++);
+  const far = 1_000_000;
+  const reached = await Promise.all(
+    Array.from({ length: HANGING }, async () => await progress.reach(SCHEMAS.sessions, 0, far, 1_000)),
+  );
+  await pool.end();
+  expect(reached).not.toContain(true);
+  expect(looks).toBeGreaterThan(0);
+  expect(looks).toBeLessThan(HANGING);
 });
