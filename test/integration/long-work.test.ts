@@ -87,10 +87,14 @@ async function heldUp<T>(database: TestDatabase, lock: string, work: () => Promi
     for (const name of LIMITS) await client.query(`set ${name} = 0`);
     await client.query('begin');
     await client.query(lock);
-    const [done] = await Promise.all([
-      work(),
-      lasting(nameOf(database), `wait_event_type = 'Lock'`).finally(async () => await client.query('commit')),
-    ]);
+    const release = async (): Promise<void> => {
+      try {
+        await lasting(nameOf(database), `wait_event_type = 'Lock'`);
+      } finally {
+        await client.query('commit');
+      }
+    };
+    const [done] = await Promise.all([work(), release()]);
     return done;
   });
 }
@@ -149,6 +153,10 @@ test('a commit may take its projector longer than a statement may', async () => 
     await until('the projector has caught up', () => position === commits.at(-1)?.position);
   });
   await projector.stop();
+  const [last] = await found.database.query<{ position: string }>(
+    `select position from ${sessions.schema}.checkpoint where shard = 0`,
+  );
+  expect(Number(last?.position)).toBe(commits.at(-1)?.position);
 });
 
 test('a database may be made again for longer than a connection may be idle', async () => {
