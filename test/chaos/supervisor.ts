@@ -4,7 +4,8 @@ import { isRunning } from '../support/host.ts';
 
 const LOOK_MS = 300;
 const AGAIN_MS = 500;
-const TRIES_MAX = 200;
+/** Ten minutes: a database that was dropped comes back when it is whole, and what fills it may be killed on the way. */
+const TRIES_MAX = 1_200;
 
 /** Does again what fails because another fault is not over yet, within a bound. */
 export async function startAgain(start: () => Promise<void>): Promise<void> {
