@@ -3,7 +3,7 @@ import { defineConfig } from 'vitest/config';
 const SECOND = 1_000;
 
 /**
- * Four projects, one after the other, so that tests which measure waiting never share the machine with a later kind.
+ * Five projects, one after the other, so that tests which measure waiting never share the machine with a later kind.
  * Nothing is retried: a test that fails once has found something.
  */
 const project = (name: string, order: number, include: string[], seconds: number) => ({
@@ -34,7 +34,8 @@ export default defineConfig({
         },
       },
       { test: { ...project('e2e', 2, ['test/e2e/**/*.test.ts'], 180), maxWorkers: 3 } },
-      { test: { ...project('chaos', 3, ['test/chaos/**/*.test.ts'], 300), maxWorkers: 1 } },
+      { test: { ...project('upgrade', 3, ['test/upgrade/**/*.test.ts'], 120), maxWorkers: 1 } },
+      { test: { ...project('chaos', 4, ['test/chaos/**/*.test.ts'], 300), maxWorkers: 1 } },
     ],
   },
 });

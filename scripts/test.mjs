@@ -2,7 +2,7 @@
  * `npm test`: the check, then every test project, then one line with the true count over all of it.
  *
  *   npm test                                     everything
- *   npm test -- unit                             one or more projects: unit, integration, e2e, chaos
+ *   npm test -- unit                             one or more projects: unit, integration, e2e, upgrade, chaos
  *   npm test -- integration test/integration/x.test.ts -t 'name'    the rest goes to vitest
  *   npm test -- --no-check                       tests only
  *
@@ -17,7 +17,7 @@ import path from 'node:path';
 import { stripVTControlCharacters } from 'node:util';
 import { ROOT, runSteps, staticSteps } from './checks.mjs';
 
-const PROJECTS = ['unit', 'integration', 'e2e', 'chaos'];
+const PROJECTS = ['unit', 'integration', 'e2e', 'upgrade', 'chaos'];
 
 function parseArguments(argv) {
   const named = PROJECTS.filter((project) => argv.includes(project));

@@ -14,6 +14,7 @@ import { actionView } from '../projections/actions/views.ts';
 import { ReadStoreUnavailableError } from '../projections/unavailable.ts';
 import type { Config } from './config.ts';
 import type { LogParts } from './log.ts';
+import type { NodeRegistry } from './node-registry.ts';
 import type { Stack } from './stack.ts';
 import { WorkSignals } from './work-signals.ts';
 import type { WorkSignalParts } from './work-signals.ts';
@@ -43,10 +44,11 @@ interface ExecutorOptions extends LeaseOptions {
   readonly actions: ActionIndex;
   readonly write: Pick<HoldActionParts, 'loop' | 'sessions'>;
   readonly leases: ClaimLeases;
+  readonly registry: NodeRegistry;
 }
 
 /** How executors find their actions, take them, and keep them. None of it waits for the database. */
-export async function executorParts({ log, config, logger, stack, actions, write, leases }: ExecutorOptions) {
+export async function executorParts({ log, config, logger, stack, actions, write, leases, registry }: ExecutorOptions) {
   const open = new OpenActions({ source: log.source, seed: async () => await actions.open(), logger });
   // A node without these roles has no route that asks for actions.
   if (config.roles.includes('commands') || config.roles.includes('reads')) await open.start();
@@ -59,7 +61,12 @@ export async function executorParts({ log, config, logger, stack, actions, write
   };
   const { loop, sessions } = write;
   const places = new ActionPlaces(list, endedActions(actions));
-  const holding: HoldActionParts = { loop, sessions, places, leases, clock: systemClock, leaseMs: config.leaseMs };
+  // 0.12 has taken heartbeats out of the history.
+  const isHistoryAsked = (): boolean => registry.hasOlderThan([0, 12]);
+  const holding: HoldActionParts = {
+    ...{ loop, sessions, places, leases, clock: systemClock },
+    ...{ leaseMs: config.leaseMs, isHistoryAsked },
+  };
   const claims = new ActionClaims({ ...holding, open: list, plans: new ClaimPlans(log.leases) });
   const show: WorkSignalParts['show'] = async (executor, pending) => {
     places.remember(executor, pending);

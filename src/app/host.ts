@@ -105,11 +105,12 @@ async function assemble(options: HostOptions, stack: Stack): Promise<Host> {
     ...{ hostKey: options.hostKey, metrics, logger },
   });
   stack.defer('log', log.close);
+  // First: whoever follows the log waits for it, also a projector that makes a lost database again.
+  await log.feed.start();
+  stack.defer('live feed', () => log.feed.stop());
   const pool = await openPool(options, log, metrics);
   stack.defer('read store', async () => await pool.end());
   const tenantReads = await openReads(options, metrics, stack);
-  await log.feed.start();
-  stack.defer('live feed', () => log.feed.stop());
   const directory = new Directory({ bucket: log.directory, sealer: log.keyring, logger });
   await directory.start();
   for (const tenantId of directory.unsealed) await log.keyring.create(tenantId);
@@ -353,9 +354,9 @@ function tenantConstants({ options: { config }, log }: Built) {
 }
 
 /** How executors find, take and keep their actions, and people what they have to answer. */
-async function actionParts({ options, log, reads, write, leases }: Built, stack: Stack) {
+async function actionParts({ options, log, reads, write, leases, registry }: Built, stack: Stack) {
   const actions = actionIndex(reads.sessions);
-  return { actions, ...(await executorParts({ ...options, log, stack, actions, write, leases })) };
+  return { actions, ...(await executorParts({ ...options, log, stack, actions, write, leases, registry })) };
 }
 
 async function statusParts(

@@ -43,6 +43,14 @@ export class NodeRegistry {
     return this.#nodes.get(`${PREFIX}.${nodeId}`)?.startedAt === startedAt;
   }
 
+  /** Whether a node of a version before `major.minor` is listed: it does not know what came with that one. */
+  hasOlderThan([major, minor]: readonly [major: number, minor: number]): boolean {
+    return this.#nodes.values().some(({ version }) => {
+      const [, ofMajor = '0', ofMinor = '0'] = /^(\d+)\.(\d+)/.exec(version) ?? [];
+      return Number(ofMajor) < major || (Number(ofMajor) === major && Number(ofMinor) < minor);
+    });
+  }
+
   /** Lists this node and learns of the others. Returns when this process started. */
   async start(own: Omit<NodeEntry, 'startedAt' | 'lastSeenAt'>): Promise<string> {
     const startedAt = timestamp(this.#clock());

@@ -25,7 +25,6 @@ const published = support('published-history.jsonl')
   // Written once by this program's own codec; a line is a commit.
   .split('\n')
   .map((line, n): StoredCommit => {
-    // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- the events are held against their schemas below
     const { ref, commit } = JSON.parse(line) as { ref: AggregateRef; commit: Commit };
     return { ref, commit, shard: 0, position: 7 + 3 * n, hash: hashOf(commit) };
   });

@@ -2,7 +2,13 @@ import type { Action } from '../../domain/action/state.ts';
 import type { Rejection } from '../../domain/kernel/rejection.ts';
 import { reject } from '../../domain/kernel/rejection.ts';
 import { toMs, toTimestamp } from '../../domain/kernel/time.ts';
-import { claimStale, decideClaim, decideHeartbeat, notClaimable } from '../../domain/session/answer.ts';
+import {
+  claimStale,
+  decideClaim,
+  decideHeartbeat,
+  decideRecordedHeartbeat,
+  notClaimable,
+} from '../../domain/session/answer.ts';
 import type { SessionEvent } from '../../domain/session/events.ts';
 import type { OpenSession, SessionState } from '../../domain/session/state.ts';
 import type { TurnContext } from '../../domain/turn/draft.ts';
@@ -31,6 +37,8 @@ export interface HoldActionParts {
   readonly clock: Clock;
   /** How long a claim is good for without a heartbeat, ms. */
   readonly leaseMs: number;
+  /** Whether some node finds heartbeats in the history alone. */
+  readonly isHistoryAsked: () => boolean;
 }
 
 export interface HoldActionInput {
@@ -119,6 +127,7 @@ export async function keepAction(
     const decision = decideHeartbeat(state, command, contextOf(clock(), leaseMs));
     return decision.kind === 'rejected' ? decision : found(ref, state, decision.reply.action);
   };
+  if (parts.isHistoryAsked()) await recordHeartbeat(parts, ref, input);
   const { state, cached } = await sessions.load(ref);
   const seen = look(state);
   if ('code' in seen && !cached) return seen;
@@ -132,6 +141,19 @@ export async function keepAction(
   // In this order: whatever ends the claim from here on has seen the heartbeat, and what ended it before is seen now.
   const after = look((await sessions.refresh(ref)).state);
   return 'code' in after ? after : outcome;
+}
+
+/** Whether the claim holds is found out by what follows; the history is for others. */
+async function recordHeartbeat(
+  { loop, sessions, clock, leaseMs }: HoldActionParts,
+  ref: AggregateRef,
+  input: HoldActionInput & { readonly claimId: string; readonly generation: number },
+): Promise<void> {
+  const command = { ...input, agentId: input.executor.agentId };
+  await loop.execute(sessions, ref, {
+    ...{ actor: input.actor, causation: input.requestId },
+    decide: (state) => decideRecordedHeartbeat(state, command, contextOf(clock(), leaseMs)),
+  });
 }
 
 async function kept(parts: HoldActionParts, at: FoundAction): Promise<Held> {

@@ -66,7 +66,7 @@ export const actionEventSchemas = {
     timeoutAt: z.string().optional(),
     agent: agentRef.optional(),
   }),
-  /** A heartbeat, as it was recorded before heartbeats left the history. */
+  /** A heartbeat, as it is recorded while a node of 0.11 is there: it looks for heartbeats nowhere else. */
   'action.extended': z.strictObject({ turnId, actionId, generation, leaseExpiresAt: z.string() }),
   'action.completed': z.strictObject({
     turnId,

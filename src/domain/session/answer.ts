@@ -216,6 +216,20 @@ export function decideHeartbeat(
   return answers.holdsClaim(action, command, context.nowMs) ? { kind: 'unchanged', reply: { action } } : claimStale();
 }
 
+/** The same, in the history: nodes of 0.11 end the claims of which it says no more. */
+export function decideRecordedHeartbeat(
+  state: SessionState,
+  command: { actionId: string; agentId: string; claimId: string; generation: number },
+  context: TurnContext,
+): Decision<SessionEvent, null> {
+  const found = actionOf(state, command);
+  if (found === null) return claimStale();
+  const { action, draft } = found.begin(context);
+  if (!answers.holdsClaim(action, command, context.nowMs)) return claimStale();
+  answers.extendClaim(draft, action, context);
+  return { kind: 'accepted', events: draft.events, reply: null };
+}
+
 function claimed(draft: SessionDraft, action: Action): Action {
   const { state } = draft;
   return (state.status === 'open' ? state.turn?.work.actions[action.actionId] : undefined) ?? action;

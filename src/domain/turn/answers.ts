@@ -177,6 +177,15 @@ export function applyClaim(
   });
 }
 
+/** A heartbeat in the history, for those who look for it there. */
+export function extendClaim(draft: SessionDraft, action: Action, { nowMs, leaseMs = LEASE_MS }: TurnContext): void {
+  const turn = activeTurn(draft);
+  if (turn === null) return;
+  const { actionId, generation } = action;
+  const leaseExpiresAt = toTimestamp(nowMs + leaseMs);
+  draft.add({ type: 'action.extended', data: { turnId: turn.turnId, actionId, generation, leaseExpiresAt } });
+}
+
 /**
  * What has become of claims whose time is over: a tool past its own time has failed, one whose executor is silent may
  * have run or not, a hook may simply be tried again. That an executor is silent is nothing that the history tells.
