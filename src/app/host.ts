@@ -336,6 +336,8 @@ async function serverParts(built: Built, running: Running): Promise<ServerParts>
       ...answers,
       runner: engine.runner,
       clock: systemClock,
+      // It came with 0.12.
+      isNewTo: () => built.registry.hasOlderThan([0, 12]),
     },
     history: { queries, access: streamAccess(sessions), streams },
     usage,

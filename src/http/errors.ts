@@ -1,6 +1,7 @@
 import type { FastifyError, FastifyRequest } from 'fastify';
 import { hasZodFastifySchemaValidationErrors } from 'fastify-type-provider-zod';
 import { IssuerUnavailableError } from '../auth/issuers.ts';
+import { OlderNodesError } from '../lib/older-nodes.ts';
 import { QueueFullError } from '../lib/keyed-queue.ts';
 import {
   ParkedCommitError,
@@ -26,6 +27,7 @@ export function problemOf(error: unknown, bodyBytesMax: number): Problem | null 
   if (error instanceof ProblemError) return error.problem;
   if (error instanceof LogUnavailableError) return unavailable('streams');
   if (error instanceof ParkedCommitError) return { ...unavailable('database'), message: PARKED };
+  if (error instanceof OlderNodesError) return { ...unavailable('upgrade'), message: OLDER };
   if (error instanceof UnbuiltReadModelsError) return { ...unavailable('database'), message: UNBUILT };
   if (error instanceof ReadsBusyError) return { ...unavailable('database'), message: READS_BUSY };
   if (error instanceof ReadTooLongError) return { ...unavailable('database'), message: READ_TOO_LONG };
@@ -41,6 +43,9 @@ export function problemOf(error: unknown, bodyBytesMax: number): Problem | null 
 
 const PARKED =
   'This answer would lack a commit that is parked: it could not be shown by this version. Its operator has been told.';
+
+const OLDER =
+  'A node of the version before is still there, and does not know this command. Send it again when the upgrade has ended.';
 
 const UNBUILT =
   'The read models of this version are being built from the log. Send the request again in a moment, or to a node of the version before.';

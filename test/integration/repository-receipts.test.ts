@@ -66,7 +66,12 @@ function newNode({ recoverWithinMs, prepares = true }: { recoverWithinMs?: numbe
   });
   const cached = { store, cacheBytes: 1_000_000 };
   const parts = {
-    ...{ isDraining: () => false, tenantModel: () => null, publish: async () => await Promise.resolve() },
+    ...{
+      isDraining: () => false,
+      isNewTo: () => false,
+      tenantModel: () => null,
+      publish: async () => await Promise.resolve(),
+    },
     tenants: new Repository({ type: tenantType, ...cached }),
     loop: new CommandLoop(systemClock, () => 1),
     agents: new Repository({ type: agentType, ...cached }),

@@ -33,11 +33,15 @@ export interface UsedByRelease {
   readonly usesSchema: (name: string) => boolean;
 }
 
+/** As its package.json says it. */
+export function releasedVersion(): string {
+  const manifest: unknown = JSON.parse(git('show', `${requireLastRelease()}:package.json`));
+  return typeof manifest === 'object' && manifest !== null && 'version' in manifest ? String(manifest.version) : '';
+}
+
 export function usedByLastRelease(): UsedByRelease {
   const commit = requireLastRelease();
-  const manifest: unknown = JSON.parse(git('show', `${commit}:package.json`));
-  const version = typeof manifest === 'object' && manifest !== null && 'version' in manifest ? manifest.version : '';
-  const [, major = '0', minor = '0'] = /^(\d+)\.(\d+)/.exec(String(version)) ?? [];
+  const [, major = '0', minor = '0'] = /^(\d+)\.(\d+)/.exec(releasedVersion()) ?? [];
   return {
     version: [Number(major), Number(minor)],
     usesSchema: (name) => schemasOf(commit)?.includes(name) ?? mentions(commit, name),

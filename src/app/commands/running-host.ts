@@ -38,8 +38,6 @@ export async function besideRunningHost<T>(
       ...{ hostKey: await hostKeyOfRunning(config), metrics: new Metrics(), logger },
     });
     stack.defer('log', log.close);
-    // Whoever follows the log waits for it.
-    await log.feed.start();
     const pool = await openReadStore({ url: databaseUrl, maximumConnections: CONNECTIONS });
     stack.defer('read store', async () => await pool.end());
     return await work({ log, pool, logger });

@@ -28,6 +28,7 @@ import type { TurnContext } from '../../domain/turn/draft.ts';
 import type { Clock } from '../../lib/clock.ts';
 import { faultPoint } from '../../lib/fault-points.ts';
 import { newId } from '../../lib/ids.ts';
+import { OlderNodesError } from '../../lib/older-nodes.ts';
 import type { ArtifactReach } from '../artifact/parts.ts';
 import { encodeCursor } from '../../streams/cursor.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
@@ -88,6 +89,8 @@ export interface SendCommandParts extends ChangeTenantParts {
   readonly tenantModel: (tenantId: string) => ModelSelection | null;
   readonly runner: TurnRunner | null;
   readonly clock: Clock;
+  /** Whether some node does not know the command: its read models would lack it for good. */
+  readonly isNewTo: (command: 'retry') => boolean;
 }
 
 type Reply = Omit<CommandReply, 'first'> & { readonly first: Required<CommandReply>['first'] | null };
@@ -98,6 +101,7 @@ export async function sendCommand(
   input: SendCommandInput,
 ): Promise<CommandAccepted | Rejection> {
   const { ref, command, bodyHash } = input;
+  if (command.type === 'retry' && parts.isNewTo(command.type)) throw new OlderNodesError();
   const key = keyOf(input);
   for (;;) {
     const { receipt, lookedUpTo } = await findOlder(parts, input, key);

@@ -5,7 +5,7 @@ import type { Outcome } from '../action/events.ts';
 import { LEASE_MS } from '../action/state.ts';
 import type { Manifest } from '../agent/manifest.ts';
 import { statusOf } from '../turn/rest.ts';
-import { decideActionResult, decideClaim } from './answer.ts';
+import { decideActionResult, decideClaim, decideRecordedHeartbeat } from './answer.ts';
 
 const find = { name: 'find', inputSchema: { type: 'object' } };
 const careful = { ...find, name: 'careful', approval: 'always' as const };
@@ -125,6 +125,20 @@ describe('a claim', () => {
     expect(statusOf(scenario.turn)).toBe('uncertain');
     expect(scenario.heartbeat(action)).toMatchObject({ code: 'claim_stale' });
     expect(scenario.result(action, done(1))).toEqual(['rejected: claim_stale']);
+  });
+
+  test('lives by the history for nodes that look nowhere else, once its heartbeats are recorded', () => {
+    const { scenario, action } = claimed();
+    const { claimId } = scenario.last('action.claimed');
+    const command = { actionId: action.actionId, agentId: action.agentId, generation: action.generation, claimId };
+    scenario.ms += LEASE_MS - 1;
+    const beat = () => decideRecordedHeartbeat(scenario.session, command, scenario.context());
+    expect(scenario.take(beat())).toEqual(['action.extended']);
+    scenario.ms += LEASE_MS - 1;
+    // What a node of 0.11 would end the claim by.
+    expect(scenario.look(0)).toEqual([]);
+    expect(scenario.look(1)).toEqual(['action.uncertain', 'turn.uncertain']);
+    expect(beat()).toMatchObject({ code: 'claim_stale' });
   });
 
   test('whose lease is over is answered all the same while nobody has ended it', () => {

@@ -42,7 +42,8 @@ export const turnEventSchemas = {
   'segment.claimed': z.strictObject({ turnId, epoch: z.int(), workerId: z.string() }),
   /**
    * A worker lets go of the turn: it stops, or (`resting`) there is nothing to run until someone answers, or until a time
-   * (`until`) at which a model is tried again.
+   * (`until`) at which a model is tried again. With a time it is not `resting`: nodes of 0.11, which do not know the time,
+   * take the turn on and wait themselves, instead of leaving it to nobody.
    */
   'segment.released': z.strictObject({
     turnId,

@@ -72,8 +72,7 @@ export function settleRest(draft: SessionDraft, context: TurnContext): void {
   const { turnId, epoch } = turn;
   const until = restUntil(turn, context.nowMs);
   if (until !== null) {
-    if (turn.restsUntil !== until)
-      draft.add({ type: 'segment.released', data: { turnId, epoch, resting: true, until } });
+    if (turn.restsUntil !== until) draft.add({ type: 'segment.released', data: { turnId, epoch, until } });
   } else if (!hasJobs(turn)) {
     if (turn.claim !== null || turn.wanted || turn.restsUntil !== null)
       draft.add({ type: 'segment.released', data: { turnId, epoch, resting: true } });

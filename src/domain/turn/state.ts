@@ -69,7 +69,7 @@ export function evolveTurn(turn: ActiveTurn | null, event: SessionEvent, meta: E
     }
     case 'segment.released': {
       const { resting, until = null } = event.data;
-      return { ...turn, claim: null, wanted: resting !== true, restsUntil: until };
+      return { ...turn, claim: null, wanted: resting !== true && until === null, restsUntil: until };
     }
     case 'segment.wanted':
       return { ...turn, wanted: true, restsUntil: null };

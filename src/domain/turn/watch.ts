@@ -45,7 +45,7 @@ export function evolveWatch(watch: TurnWatch | null, event: SessionEvent): TurnW
       return { ...watch, workerId: event.data.workerId, wanted: false, restsUntil: null };
     case 'segment.released': {
       const { resting, until = null } = event.data;
-      return { ...watch, workerId: null, wanted: resting !== true, restsUntil: until };
+      return { ...watch, workerId: null, wanted: resting !== true && until === null, restsUntil: until };
     }
     case 'segment.wanted':
       return { ...watch, wanted: true, restsUntil: null };
