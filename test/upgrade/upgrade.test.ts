@@ -16,6 +16,7 @@ import { PageWatch } from './page-watch.ts';
 /** Two nodes of the last release under load become this version one by one, one goes back, and becomes it again. */
 
 const CLIENTS = 4;
+const WORKS = 6;
 const TOKEN = 'executor-token-1';
 const READY_MS = 60_000;
 const random = seededRandom('upgrade');
@@ -77,16 +78,18 @@ describe('an upgrade', () => {
 
   const worked: string[] = [];
 
-  /** A turn whose tool takes longer than a lease, with an executor that says all the time that it is at it. */
+  /**
+   * Turns whose tool takes longer than a lease, with an executor that says all the time that it is at it. Several: which node
+   * looks when a lease seems to be over is a matter of chance.
+   */
   async function beginWork(): Promise<void> {
-    const id = `work/${worked.length}`;
-    worked.push(id);
-    await tenant.openSession(id, { agentId: 'worker' });
-    await tenant.play(id, [{ toolCalls: [{ name: 'work', input: {} }] }]);
-    await until('the work is claimed', async () => {
-      const { waits } = await tenant.session(id);
-      return waits.length > 0 && executor.claims.length >= worked.length;
-    });
+    const ids = Array.from({ length: WORKS }, (_, n) => `work/${worked.length + n}`);
+    worked.push(...ids);
+    for (const id of ids) {
+      await tenant.openSession(id, { agentId: 'worker' });
+      await tenant.play(id, [{ toolCalls: [{ name: 'work', input: {} }] }]);
+    }
+    await until('the work is claimed', () => executor.claims.length >= worked.length, READY_MS);
   }
 
   /** Its node may go now: an executor that cannot be heard for a whole lease is given up. */
