@@ -4,6 +4,7 @@ import type { Answer, EventRecord, TenantClient } from '../support/client.ts';
 import type { SessionClient } from '../support/load.ts';
 
 const PAUSE_MS = 30;
+const PAGE = 1_000;
 
 interface Watched {
   readonly url: string;
@@ -43,7 +44,8 @@ export class PageWatch {
     for (let round = 0; !this.#stop.signal.aborted; round++) {
       const client = this.#clients[round % this.#clients.length];
       await this.#list();
-      if (client !== undefined) await this.#items(client);
+      if (client !== undefined)
+        await this.#items(client, Math.floor(round / this.#clients.length) % 2 === 0 ? 'asc' : 'desc');
       await this.#usage();
       await this.#ready();
       await delay(PAUSE_MS, this.#stop.signal);
@@ -60,21 +62,24 @@ export class PageWatch {
     if (missing.length > 0) this.#lied(`a list of ${sessions.length} sessions lacks ${missing.length}`);
   }
 
-  async #items(client: SessionClient): Promise<void> {
+  /** The oldest page, or the newest: what lies between grows beyond a page. */
+  async #items(client: SessionClient, order: 'asc' | 'desc'): Promise<void> {
     const known = client.accepted.map(({ requestId }) => requestId);
     const seen = client.tailed.map(({ eventId }) => eventId);
-    const path = `/v1/sessions/${encodeURIComponent(client.sessionId)}/items?limit=1000`;
+    const path = `/v1/sessions/${encodeURIComponent(client.sessionId)}/items?limit=${PAGE}&order=${order}`;
     const answer = await this.#get(path);
     if (answer === null) return;
     this.compared.items++;
     const { items } = answer.json as { items: readonly EventRecord[] };
-    const messages = items.flatMap(({ type, payload }) =>
+    const records = order === 'asc' ? items : items.toReversed();
+    const messages = records.flatMap(({ type, payload }) =>
       type === 'command.message' ? [(payload as { requestId: string }).requestId] : [],
     );
-    if (messages.slice(0, known.length).join() !== known.join())
-      this.#lied(`items have ${messages.length} messages, and not the ${known.length} that were accepted`);
-    const shown = items.slice(0, seen.length).map(({ eventId }) => eventId);
-    if (shown.join() !== seen.join()) this.#lied(`items are not the ${seen.length} records that the stream showed`);
+    if (!isRunOf(known, messages, order === 'asc' && items.length === PAGE))
+      this.#lied(`items have ${messages.length} messages, which are not those of ${known.length} that were accepted`);
+    const shown = records.map(({ eventId }) => eventId);
+    if (!isRunOf(seen, shown, order === 'asc' && items.length === PAGE))
+      this.#lied(`${items.length} items are not among the ${seen.length} records that the stream showed`);
   }
 
   async #usage(): Promise<void> {
@@ -110,4 +115,17 @@ export class PageWatch {
   #lied(what: string): void {
     this.lies.push(`${this.#node.url}: ${what}`);
   }
+}
+
+/**
+ * Whether a page shows a run of what is known, in its order and without a hole: from where it begins up to its end, where
+ * there may be newer ones, or up to where the page is full.
+ */
+function isRunOf(known: readonly string[], page: readonly string[], isFull: boolean): boolean {
+  const [first] = page;
+  if (first === undefined) return known.length === 0;
+  const from = known.indexOf(first);
+  if (from < 0) return known.length === 0;
+  const run = known.slice(from, isFull ? from + page.length : undefined);
+  return page.slice(0, run.length).join() === run.join();
 }
