@@ -26,11 +26,10 @@ const ISSUES_MAX = 20;
 export function problemOf(error: unknown, bodyBytesMax: number): Problem | null {
   if (error instanceof ProblemError) return error.problem;
   if (error instanceof LogUnavailableError) return unavailable('streams');
-  if (error instanceof ParkedCommitError) return { ...unavailable('database'), message: PARKED };
-  if (error instanceof OlderNodesError) return { ...unavailable('upgrade'), message: OLDER };
-  if (error instanceof UnbuiltReadModelsError) return { ...unavailable('database'), message: UNBUILT };
   if (error instanceof ReadsBusyError) return { ...unavailable('database'), message: READS_BUSY };
   if (error instanceof ReadTooLongError) return { ...unavailable('database'), message: READ_TOO_LONG };
+  const told = explained(error);
+  if (told !== null) return told;
   if (error instanceof ReadStoreUnavailableError) return unavailable('database');
   if (error instanceof ArtifactGoneError) return refused(error.rejection).problem;
   if (error instanceof ObjectsUnavailableError) return unavailable('objects');
@@ -39,6 +38,14 @@ export function problemOf(error: unknown, bodyBytesMax: number): Problem | null 
   if (error instanceof QueueFullError) return busy();
   if (hasZodFastifySchemaValidationErrors(error)) return invalid(error.validation, error.validationContext ?? 'body');
   return frameworkProblem(error, bodyBytesMax);
+}
+
+/** What is not available for a reason that trying again at once does not change. */
+function explained(error: unknown): Problem | null {
+  if (error instanceof ParkedCommitError) return { ...unavailable('database'), message: PARKED };
+  if (error instanceof OlderNodesError) return { ...unavailable('upgrade'), message: OLDER };
+  if (error instanceof UnbuiltReadModelsError) return { ...unavailable('database'), message: UNBUILT };
+  return null;
 }
 
 const PARKED =
