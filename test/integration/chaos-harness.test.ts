@@ -30,7 +30,16 @@ test('a NATS server without its links cannot store, the others can, and it is ba
   const { username: user, password: pass } = new URL(cluster.urlThrough([first.port]));
   const connection = await connectNats({ servers: `127.0.0.1:${first.port}`, user, pass });
   const manager = await jetstreamManager(connection);
-  await manager.streams.add({ name: 'T', subjects: ['t.>'], num_replicas: 3 });
+  // Servers that have just started do not know yet that all of them are there.
+  await until(
+    'the stream has a place at each server',
+    async () =>
+      await manager.streams.add({ name: 'T', subjects: ['t.>'], num_replicas: 3 }).then(
+        () => true,
+        () => false,
+      ),
+    60_000,
+  );
   await connection.close();
   const stores = async (server: ClusterServer, wanted: boolean): Promise<boolean> => {
     const isSo = async (): Promise<boolean> => (await publishes(cluster, server)) === wanted;
