@@ -1,6 +1,6 @@
 /**
  * The import laws (AGENTS.md says them in words). Three of them carry the rest: arrows point at the domain and never out
- * of it; an adapter is imported by app and by tests only; http touches neither drivers nor SQL nor JetStream.
+ * of it; an adapter is imported by app, by cli and by tests only; http touches neither drivers nor SQL nor JetStream.
  *
  * Tests beside the code (`*.test.ts`) may import what they need to set a scene, so most laws leave them out.
  * `scripts/layers.mjs` runs this file and refuses a run that saw fewer modules than there are.
@@ -24,6 +24,10 @@ const DRIVER_PORTS = '^src/drivers/[^/]+/port\\.ts$';
 const QUERIES = '^src/projections/([^/]+/(queries|views)|unavailable)\\.ts$';
 const COMMANDS = '^src/commands/';
 const AUTH = '^src/auth/';
+const APP = '^src/app/';
+const CLI = '^src/cli/';
+const ARCHIVE = '^src/archive/';
+const EMBEDDED = '^src/embedded/';
 
 /** @type {import('dependency-cruiser').IConfiguration} */
 module.exports = {
@@ -56,6 +60,28 @@ module.exports = {
       [LIB, DOMAIN, STREAMS_PORT, AUTH, COMMANDS, QUERIES],
       'http parses, calls and maps: no drivers, no SQL, no JetStream.',
     ),
+    folderMayImport(
+      'embedded',
+      [LIB, '^src/projections/read-store/connection\\.ts$'],
+      'The servers that one machine brings: processes and files, and no knowledge of what is stored in them.',
+    ),
+    folderMayImport(
+      'archive',
+      [LIB, DOMAIN, STREAMS_PORT, DRIVER_PORTS, COMMANDS],
+      'Backups, exports and the state of an audit are files of the log and the objects: what opens these is handed in.',
+    ),
+    folderMayImport(
+      'cli',
+      [LIB, DOMAIN, '^src/(streams|drivers|projections)/', COMMANDS, APP, ARCHIVE, EMBEDDED],
+      'A command of the program works beside a Host or without one: it runs no turns and serves no requests.',
+    ),
+    {
+      name: 'app-imports',
+      comment: 'A Host that runs needs neither the commands of the program nor what they write.',
+      severity: 'error',
+      from: { path: APP, pathNot: TEST },
+      to: { path: [CLI, ARCHIVE] },
+    },
     {
       name: 'drivers-take-domain-types-only',
       comment: 'A driver carries domain data; it never runs a domain decision.',
@@ -79,10 +105,10 @@ module.exports = {
       to: { path: AUTH, dependencyTypesNot: ['type-only'] },
     },
     {
-      name: 'log-adapters-by-app-only',
-      comment: 'streams/jetstream and streams/memory are chosen by app; everybody else takes the port.',
+      name: 'log-adapters-by-app-and-cli-only',
+      comment: 'streams/jetstream and streams/memory are chosen by app and cli; everybody else takes the port.',
       severity: 'error',
-      from: { path: '^src/', pathNot: [TEST, '^src/app/', '^src/streams/(jetstream|memory)/'] },
+      from: { path: '^src/', pathNot: [TEST, APP, CLI, '^src/streams/(jetstream|memory)/'] },
       to: { path: '^src/streams/(jetstream|memory)/' },
     },
     {
@@ -93,10 +119,10 @@ module.exports = {
       to: { path: '^src/streams/(jetstream|memory)/', pathNot: '^src/streams/$1/' },
     },
     {
-      name: 'driver-implementations-by-app-only',
+      name: 'driver-implementations-by-app-and-cli-only',
       comment: 'Outside its own folder a driver is known by its port.ts.',
       severity: 'error',
-      from: { path: '^src/', pathNot: [TEST, '^src/app/', '^src/drivers/'] },
+      from: { path: '^src/', pathNot: [TEST, APP, CLI, '^src/drivers/'] },
       to: { path: '^src/drivers/', pathNot: DRIVER_PORTS },
     },
     {
@@ -115,11 +141,11 @@ module.exports = {
     },
     {
       name: 'sql-in-projections-only',
-      comment: 'SQL lives in the read models, what feeds them, and the embedded Postgres of app.',
+      comment: 'SQL lives in the read models, what feeds them, and the embedded Postgres.',
       severity: 'error',
       from: {
         path: '^src/',
-        pathNot: [TEST, '^src/projections/', '^src/app/embedded/postgres\\.ts$'],
+        pathNot: [TEST, '^src/projections/', '^src/embedded/postgres\\.ts$'],
       },
       to: { path: '(^|/)node_modules/(slonik|@slonik/[^/]+|pg|@electric-sql/pglite)/' },
     },
@@ -135,22 +161,43 @@ module.exports = {
       comment:
         'Configuration is parsed once, in app; importing `process` would walk around the lint rule on process.env.',
       severity: 'error',
-      from: { path: '^src/', pathNot: [TEST, '^src/main\\.ts$', '^src/app/'] },
+      from: { path: '^src/', pathNot: [TEST, '^src/main\\.ts$', APP] },
       to: { path: '^(node:)?process$' },
     },
     {
-      name: 'app-by-main-only',
-      comment: 'app is the composition root: only the entry files build on it.',
+      name: 'app-by-cli-and-main-only',
+      comment: 'app is the composition root: only the commands of the program and the entry files build on it.',
       severity: 'error',
-      from: { path: '^src/', pathNot: [TEST, '^src/(main|index)\\.ts$', '^src/app/'] },
-      to: { path: '^src/(app/|main\\.ts$|index\\.ts$)' },
+      from: { path: '^src/', pathNot: [TEST, '^src/(main|index)\\.ts$', APP, CLI] },
+      to: { path: ['^src/(main|index)\\.ts$', APP] },
     },
     {
-      name: 'main-builds-app-only',
-      comment: 'The entry reads its environment, starts app and stops it.',
+      name: 'cli-by-main-only',
+      comment: 'A command of the program is run by its entry and by nothing else.',
+      severity: 'error',
+      from: { path: '^src/', pathNot: [TEST, '^src/(main|index)\\.ts$', CLI] },
+      to: { path: CLI },
+    },
+    {
+      name: 'archive-by-cli-only',
+      comment: 'What is written for keeping, and read again, is the business of the commands of the program.',
+      severity: 'error',
+      from: { path: '^src/', pathNot: [TEST, CLI, ARCHIVE] },
+      to: { path: ARCHIVE },
+    },
+    {
+      name: 'embedded-by-app-and-cli-only',
+      comment: 'Everybody else has the address of a server, and does not know who started it.',
+      severity: 'error',
+      from: { path: '^src/', pathNot: [TEST, APP, CLI, EMBEDDED] },
+      to: { path: EMBEDDED },
+    },
+    {
+      name: 'main-builds-roots-only',
+      comment: 'The entry reads its environment, starts app or a command, and ends the process.',
       severity: 'error',
       from: { path: '^src/(main|index)\\.ts$' },
-      to: { path: '^src/', pathNot: ['^src/app/', LIB] },
+      to: { path: '^src/', pathNot: [APP, CLI, LIB] },
     },
     {
       name: 'src-not-to-tests',

@@ -118,7 +118,7 @@ function identity(pid) {
 /**
  * Runs `work` while no other run.mjs of this tree does. Every claimant makes a file of its own and then looks for
  * others: two cannot both overlook each other, and a killed one's file is recognised by its pid and start time.
- * (src/app/embedded/claim.ts does the same for the Host.)
+ * (src/embedded/claim.ts does the same for the Host.)
  */
 async function exclusively(work) {
   const key = createHash('sha256').update(ROOT).digest('hex').slice(0, 16);

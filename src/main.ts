@@ -1,6 +1,6 @@
 #!/usr/bin/env node
 import type { Config } from './app/config.ts';
-import { StartError } from './app/start-error.ts';
+import { StartError } from './lib/start-error.ts';
 import { stopOnSignals } from './app/stop-signal.ts';
 
 /** Process entry, and the only place that ends the process. */
@@ -33,45 +33,45 @@ const COMMANDS: Readonly<Record<string, (args: readonly string[]) => Promise<num
     return await runHost(config, stop);
   },
   migrate: async () => {
-    const { migrateDatabase } = await import('./app/commands/migrate.ts');
+    const { migrateDatabase } = await import('./cli/migrate.ts');
     return await migrateDatabase(await readConfig());
   },
   'projections rebuild': async ([name]) => {
-    const { rebuildProjections } = await import('./app/commands/rebuild.ts');
+    const { rebuildProjections } = await import('./cli/rebuild.ts');
     return await rebuildProjections(await readConfig(), name);
   },
   'audit replay': async (args) => {
-    const { auditReplay } = await import('./app/commands/audit.ts');
+    const { auditReplay } = await import('./cli/audit.ts');
     return await auditReplay(await readConfig(), args);
   },
   'audit verify': async (args) => {
-    const { auditVerify } = await import('./app/commands/verify.ts');
+    const { auditVerify } = await import('./cli/verify.ts');
     return await auditVerify(await readConfig(), args);
   },
   'export session': async (args) => {
-    const { exportSession } = await import('./app/commands/export.ts');
+    const { exportSession } = await import('./cli/export.ts');
     return await exportSession(await readConfig(), args);
   },
   'export public-key': async () => {
-    const { exportPublicKey } = await import('./app/commands/export.ts');
+    const { exportPublicKey } = await import('./cli/export.ts');
     return await exportPublicKey(await readConfig());
   },
   'verify-export': async (args) => {
-    const { verifyExport } = await import('./app/commands/verify-export.ts');
+    const { verifyExport } = await import('./cli/verify-export.ts');
     return await verifyExport(args);
   },
   backup: async ([directory]) => {
     if (directory === undefined) return misused();
-    const { backup } = await import('./app/commands/backup.ts');
+    const { backup } = await import('./cli/backup.ts');
     return await backup(await readConfig(), directory);
   },
   restore: async ([directory]) => {
     if (directory === undefined) return misused();
-    const { restore } = await import('./app/commands/restore.ts');
+    const { restore } = await import('./cli/restore.ts');
     return await restore(await readConfig(), directory);
   },
   capacity: async (args) => {
-    const { capacity } = await import('./app/commands/capacity.ts');
+    const { capacity } = await import('./cli/capacity.ts');
     return await capacity(await readConfig(), args);
   },
   help: async () => {

@@ -1,5 +1,5 @@
 import { setTimeout as pause } from 'node:timers/promises';
-import { waitUntil } from '#src/app/embedded/wait-until.ts';
+import { waitUntil } from '#src/embedded/wait-until.ts';
 import { cuttable } from '../cuttable.ts';
 import { ms, Sample } from '../figures.ts';
 import { atMost, expectStatus, openLoop } from '../loops.ts';

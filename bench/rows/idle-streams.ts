@@ -1,4 +1,4 @@
-import { waitUntil } from '#src/app/embedded/wait-until.ts';
+import { waitUntil } from '#src/embedded/wait-until.ts';
 import { cpuMs, fileDescriptorsMax, residentBytes } from '../figures.ts';
 import { atMost, expectStatus } from '../loops.ts';
 import type { Row } from '../row.ts';

@@ -1,7 +1,7 @@
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
-import { readIfPresent } from '#src/app/embedded/files.ts';
+import { readIfPresent } from '#src/lib/files.ts';
 import { cursorsOf } from '../cursors.ts';
 import { median, MIB, ms, residentBytes, Sample } from '../figures.ts';
 import { Filler } from '../fill.ts';

@@ -22,7 +22,7 @@ import { artifactQueries } from '../projections/artifacts/queries.ts';
 import type { GroupReads } from '../projections/read-store/tenant-reads.ts';
 import type { Config } from './config.ts';
 import type { Metrics } from './metrics/metrics.ts';
-import type { Stack } from './stack.ts';
+import type { Stack } from '../lib/stack.ts';
 
 /** What the routes of artifacts need, but for what all routes share. */
 export interface Artifacts {

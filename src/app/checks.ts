@@ -5,7 +5,7 @@ import { countParked } from '../projections/checkpoint.ts';
 import type { ReadStore } from '../projections/read-store/pool.ts';
 import type { CommitSource } from '../streams/event-store.ts';
 import type { ObjectStore } from '../drivers/objects/port.ts';
-import type { EmbeddedServers } from './embedded.ts';
+import type { EmbeddedServers } from '../embedded/servers.ts';
 import type { Check, Checks } from '../http/routes/host.ts';
 import type { Role } from './config.ts';
 import { PROJECTIONS } from './projectors.ts';

@@ -7,7 +7,7 @@ import type { UploadLimits } from '../http/upload-body.ts';
 import { egressPolicy, EgressSyntaxError } from '../lib/egress.ts';
 import type { EgressPolicy } from '../lib/egress.ts';
 import { withSecretFiles } from './secret-files.ts';
-import { StartError } from './start-error.ts';
+import { StartError } from '../lib/start-error.ts';
 
 export const ROLES = ['commands', 'reads', 'projector', 'engine'] as const;
 export type Role = (typeof ROLES)[number];

@@ -15,7 +15,7 @@ import { ReadStoreUnavailableError } from '../projections/unavailable.ts';
 import type { Config } from './config.ts';
 import type { LogParts } from './log.ts';
 import type { NodeRegistry } from './node-registry.ts';
-import type { Stack } from './stack.ts';
+import type { Stack } from '../lib/stack.ts';
 import { WorkSignals } from './work-signals.ts';
 import type { WorkSignalParts } from './work-signals.ts';
 

@@ -10,7 +10,7 @@ import type { Directory } from '../projections/directory/directory.ts';
 import type { Config } from './config.ts';
 import type { LogParts } from './log.ts';
 import type { Metrics } from './metrics/metrics.ts';
-import type { Stack } from './stack.ts';
+import type { Stack } from '../lib/stack.ts';
 
 /** For a key set to be fetched, ms; the verifier's own bound is shorter. */
 const KEY_SET_MS = 5_000;

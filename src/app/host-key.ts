@@ -2,8 +2,8 @@ import { readFile } from 'node:fs/promises';
 import type { KeyObject } from 'node:crypto';
 import { KEY_BYTES, sealingKey } from '../lib/sealed-box.ts';
 import type { Config } from './config.ts';
-import { readIfPresent } from './embedded/files.ts';
-import { StartError } from './start-error.ts';
+import { readIfPresent } from '../lib/files.ts';
+import { StartError } from '../lib/start-error.ts';
 
 /** 32 bytes in base64, with or without its padding. */
 const BASE64 = /^[A-Za-z0-9+/]{43}=?$/;

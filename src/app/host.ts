@@ -26,7 +26,7 @@ import { hasWhatItNeeds, readiness } from './checks.ts';
 import type { Config } from './config.ts';
 import { forgetErased } from './data-keys.ts';
 import { answersOf, standingIn } from './directory-answers.ts';
-import type { EmbeddedServers } from './embedded.ts';
+import type { EmbeddedServers } from '../embedded/servers.ts';
 import { Engine } from './engine.ts';
 import { executorParts, openClaimLeases } from './executor-parts.ts';
 import { ExecutorPresence } from './executor-presence.ts';
@@ -49,7 +49,7 @@ import { tenantDeletion } from './tenant-deletion.ts';
 import { openTraces } from './traces.ts';
 import { usageParts } from './usage.ts';
 import { version } from './version.ts';
-import { Stack } from './stack.ts';
+import { Stack } from '../lib/stack.ts';
 import { writeSide } from './write-side.ts';
 import { streamAccess } from './stream-access.ts';
 

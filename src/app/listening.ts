@@ -1,6 +1,6 @@
 import type { FastifyInstance } from 'fastify';
 import type { Config } from './config.ts';
-import { StartError } from './start-error.ts';
+import { StartError } from '../lib/start-error.ts';
 
 /** Where the server listens, as `host:port`. @throws StartError */
 export async function listen(server: FastifyInstance, { listen: { host, port } }: Config): Promise<string> {

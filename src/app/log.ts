@@ -25,7 +25,7 @@ import { streamName } from '../streams/subjects.ts';
 import type { WorkQueue } from '../streams/work-queue.ts';
 import { UPCASTERS } from './events.ts';
 import type { Metrics } from './metrics/metrics.ts';
-import { StartError } from './start-error.ts';
+import { StartError } from '../lib/start-error.ts';
 
 /** Everything of the log behind its ports. */
 export interface LogParts {

@@ -7,7 +7,7 @@ import { SCHEMAS } from '../projections/schemas.ts';
 import type { GroupName } from '../projections/schemas.ts';
 import type { LogParts } from './log.ts';
 import type { Metrics } from './metrics/metrics.ts';
-import type { Stack } from './stack.ts';
+import type { Stack } from '../lib/stack.ts';
 
 /** What this node knows of the read models of its version. */
 export interface ReadModels {

@@ -8,8 +8,8 @@ import type { Config } from './config.ts';
 import type { LogParts } from './log.ts';
 import type { Metrics } from './metrics/metrics.ts';
 import { PROJECTIONS, restoring } from './projectors.ts';
-import type { Stack } from './stack.ts';
-import { StartError } from './start-error.ts';
+import type { Stack } from '../lib/stack.ts';
+import { StartError } from '../lib/start-error.ts';
 
 /** Pages and lists of many clients at once, with what the node asks for itself. */
 const READING = 20;

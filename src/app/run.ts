@@ -4,12 +4,12 @@ import { armFaultPoints } from '../lib/fault-points.ts';
 import { createLogger } from '../lib/logger.ts';
 import type { Logger } from '../lib/logger.ts';
 import type { Config } from './config.ts';
-import { startServers } from './embedded.ts';
-import { openDataDir } from './embedded/data-dir.ts';
+import { startServers } from '../embedded/servers.ts';
+import { openDataDir } from '../embedded/data-dir.ts';
 import { startHost } from './host.ts';
 import { checkKeyIsNamed, hostKey } from './host-key.ts';
-import { Stack } from './stack.ts';
-import { StartError } from './start-error.ts';
+import { Stack } from '../lib/stack.ts';
+import { StartError } from '../lib/start-error.ts';
 
 /** How long a step of the start that is under way is waited for when a stop is asked for, ms. */
 const START_STEP_MS = 10_000;

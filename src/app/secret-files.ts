@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs';
-import { StartError } from './start-error.ts';
+import { StartError } from '../lib/start-error.ts';
 
 type Environment = Readonly<Record<string, string | undefined>>;
 

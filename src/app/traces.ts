@@ -6,7 +6,7 @@ import { eventsOf } from '../streams/commit.ts';
 import type { StoredCommit } from '../streams/commit.ts';
 import type { Config } from './config.ts';
 import type { Metrics } from './metrics/metrics.ts';
-import type { Stack } from './stack.ts';
+import type { Stack } from '../lib/stack.ts';
 
 /** Told of each commit of a session that this process has appended, and of the fold before it. */
 export type Recorded = (before: SessionState, stored: StoredCommit) => void;

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { jetstreamManager } from '@nats-io/jetstream';
 import { expect, test } from 'vitest';
-import { readManifest } from '#src/app/backup/manifest.ts';
+import { readManifest } from '#src/archive/backup/manifest.ts';
 import { closeNats, connectNats } from '#src/streams/jetstream/connection.ts';
 import { agentHost } from '../support/agent-host.ts';
 import { ArtifactClient, sha256 } from '../support/artifacts.ts';

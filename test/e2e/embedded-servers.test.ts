@@ -2,8 +2,8 @@ import { glob, mkdtemp, readFile, rm, symlink, unlink, writeFile } from 'node:fs
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { findNatsServer } from '#src/app/embedded/nats-server.ts';
-import { isRunning } from '#src/app/embedded/process-identity.ts';
+import { findNatsServer } from '#src/embedded/nats-server.ts';
+import { isRunning } from '#src/embedded/process-identity.ts';
 import { AdminClient } from '../support/client.ts';
 import type { TenantClient } from '../support/client.ts';
 import { startHost } from '../support/host.ts';

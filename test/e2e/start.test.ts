@@ -6,7 +6,7 @@ import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { bareEnvironment } from '#src/app/embedded/run-command.ts';
+import { bareEnvironment } from '#src/embedded/run-command.ts';
 import { AdminClient } from '../support/client.ts';
 import { startHost } from '../support/host.ts';
 import { PROGRAM } from '../support/program.ts';

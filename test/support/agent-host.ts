@@ -1,5 +1,5 @@
 import { spawn } from 'node:child_process';
-import { bareEnvironment } from '#src/app/embedded/run-command.ts';
+import { bareEnvironment } from '#src/embedded/run-command.ts';
 import { PROGRAM } from './program.ts';
 
 export interface Ended {

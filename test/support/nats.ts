@@ -1,8 +1,8 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { findNatsServer, startNatsServer } from '#src/app/embedded/nats-server.ts';
-import type { EmbeddedServer } from '#src/app/embedded/nats-server.ts';
+import { findNatsServer, startNatsServer } from '#src/embedded/nats-server.ts';
+import type { EmbeddedServer } from '#src/embedded/nats-server.ts';
 
 const report = (): void => undefined;
 

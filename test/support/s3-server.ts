@@ -3,7 +3,7 @@ import type { ChildProcess } from 'node:child_process';
 import { mkdir, rename, rm } from 'node:fs/promises';
 import { homedir, tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { runCommand } from '#src/app/embedded/run-command.ts';
+import { runCommand } from '#src/embedded/run-command.ts';
 
 /** The S3 server of the tests: moto, a Python package that speaks the protocol over HTTP. */
 const VERSION = '5.2.1';

@@ -1,11 +1,11 @@
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { spawnGuarded } from '#src/app/embedded/guarded-process.ts';
-import type { GuardedProcess } from '#src/app/embedded/guarded-process.ts';
-import { openLog } from '#src/app/embedded/log-file.ts';
-import { findNatsServer } from '#src/app/embedded/nats-server.ts';
-import { bareEnvironment } from '#src/app/embedded/run-command.ts';
+import { spawnGuarded } from '#src/embedded/guarded-process.ts';
+import type { GuardedProcess } from '#src/embedded/guarded-process.ts';
+import { openLog } from '#src/embedded/log-file.ts';
+import { findNatsServer } from '#src/embedded/nats-server.ts';
+import { bareEnvironment } from '#src/embedded/run-command.ts';
 import { freePort } from './free-port.ts';
 import { greets } from './greets.ts';
 import { until } from './wait-until.ts';

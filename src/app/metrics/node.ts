@@ -1,6 +1,6 @@
 import { statfs } from 'node:fs/promises';
 import type { CacheFigures } from '../../commands/repository.ts';
-import type { EmbeddedServers } from '../embedded.ts';
+import type { EmbeddedServers } from '../../embedded/servers.ts';
 import type { ExecutorPresence } from '../executor-presence.ts';
 import type { Engine } from '../engine.ts';
 import type { EventStreams } from '../../http/sse.ts';

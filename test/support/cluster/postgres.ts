@@ -2,8 +2,8 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Client } from 'pg';
-import { startPostgres } from '#src/app/embedded/postgres.ts';
-import type { EmbeddedServer } from '#src/app/embedded/nats-server.ts';
+import { startPostgres } from '#src/embedded/postgres.ts';
+import type { EmbeddedServer } from '#src/embedded/nats-server.ts';
 
 const CONNECT_MS = 2_000;
 

@@ -1,0 +1,22 @@
+import { parseArgs } from 'node:util';
+import { StartError } from '../lib/start-error.ts';
+
+type Options = NonNullable<NonNullable<Parameters<typeof parseArgs>[0]>['options']>;
+
+/** The options and words of a command line. @throws StartError for an option that the command does not have */
+export function readArguments<const O extends Options>(
+  args: readonly string[],
+  options: O,
+): { readonly values: ReturnType<typeof parseArgs<{ options: O }>>['values']; readonly words: readonly string[] } {
+  try {
+    const { values, positionals } = parseArgs<{ args: string[]; options: O; allowPositionals: true }>({
+      args: [...args],
+      options,
+      allowPositionals: true,
+    });
+    return { values, words: positionals };
+  } catch (cause) {
+    const what = cause instanceof Error ? cause.message : String(cause);
+    throw new StartError(`${what}; agent-host help shows what there is`, { cause });
+  }
+}

@@ -1,0 +1,86 @@
+import { audit } from '../projections/audit.ts';
+import type { ReplayEnd } from '../projections/audit.ts';
+import { decodeCursor, placeInCursor } from '../streams/cursor.ts';
+import type { EventPlace } from '../streams/cursor.ts';
+import type { CommitSource } from '../streams/event-store.ts';
+import type { Config } from '../app/config.ts';
+import { StartError } from '../lib/start-error.ts';
+import { version } from '../app/version.ts';
+import { readArguments } from './arguments.ts';
+import { groupsNamed } from './rebuild.ts';
+import { progressPrinter, throughput } from './progress.ts';
+import { besideRunningHost } from './running-host.ts';
+
+/** Rows that are printed one by one; the rest is counted. */
+const SHOWN_MAX = 100;
+const ROW_CHARS = 300;
+
+/**
+ * `agent-host audit replay [name] [--until <time|cursor>]`: rebuilds read models in a scratch schema and reports every row that
+ * differs from the live one. Exit code 1 when any does. One that was interrupted goes on where it was.
+ */
+export async function auditReplay(config: Config, args: readonly string[]): Promise<number> {
+  const { values, words } = readArguments(args, { until: { type: 'string' } });
+  const [name] = words;
+  const groups = groupsNamed(name);
+  return await besideRunningHost(config, 'audit', async ({ log, pool, logger }) => {
+    const until = await readUntil(values.until, log.source);
+    const program = await version();
+    let found = 0;
+    for (const group of groups) {
+      const begun = performance.now();
+      const progress = progressPrinter();
+      const counts = { commits: 0, events: 0 };
+      let rate = '';
+      const { rows, differences } = await audit({
+        ...{ pool, source: log.source, group, logger, until, version: program },
+        onProgress: progress.show,
+        onReplayed: (batch) => {
+          counts.commits += batch.length;
+          for (const one of batch) counts.events += one.kind === 'commit' ? one.stored.commit.events.length : 0;
+          rate = throughput(counts, begun);
+        },
+        onDifference: ({ table, side, row }) => {
+          process.stdout.write(`${table}: ${side}: ${row.slice(0, ROW_CHARS)}\n`);
+        },
+        shownMax: SHOWN_MAX - found,
+      });
+      found += differences;
+      progress.done();
+      const seconds = ((performance.now() - begun) / 1000).toFixed(1);
+      process.stdout.write(
+        `${group.name}: ${rows} rows compared in ${seconds} s, ${differences} differ${rate === '' ? '' : ` (${rate})`}\n`,
+      );
+    }
+    return found === 0 ? 0 : 1;
+  });
+}
+
+/** A time, or the cursor of a record: everything up to its commit, and of other streams up to the time of that. */
+async function readUntil(text: string | undefined, source: CommitSource): Promise<ReplayEnd | null> {
+  if (text === undefined) return null;
+  const place = placeInCursor(text);
+  const ms = place === null ? Date.parse(text) : await timeAt(source, place, text);
+  if (Number.isNaN(ms))
+    throw new StartError('--until needs a time such as 2026-01-31T12:00:00Z, or the cursor of a record');
+  return { ms, place };
+}
+
+async function timeAt(
+  source: CommitSource,
+  { shard, position, inherited }: EventPlace,
+  cursor: string,
+): Promise<number> {
+  const none = new StartError('--until names a cursor of which the log has no record');
+  if (shard >= source.shards || (await source.newest(shard, 'all')) < position) throw none;
+  const done = new AbortController();
+  const following = { shard, kinds: 'all', after: position - 1, signal: done.signal, buffer: 1 } as const;
+  for await (const [found] of source.follow(following)) {
+    done.abort();
+    if (found?.kind !== 'commit' || found.stored.position !== position) throw none;
+    // What a fork inherits lies in another session than the one that the cursor is bound to.
+    if (inherited === undefined && decodeCursor(found.stored.ref, cursor) === null) throw none;
+    return Date.parse(found.stored.commit.at);
+  }
+  throw none;
+}

@@ -1,0 +1,148 @@
+import { mkdir, readdir, rm, stat } from 'node:fs/promises';
+import { join, resolve } from 'node:path';
+import { ulid } from 'ulid';
+import { directoryObjects } from '../drivers/objects/directory.ts';
+import { HOST_KEY_CHECK } from '../streams/keyring.ts';
+import { closeNats, connectNats, NatsSetupError } from '../streams/jetstream/connection.ts';
+import { RESTORE_MARK, StreamArchive } from '../streams/jetstream/stream-archive.ts';
+import type { Cut } from '../streams/jetstream/stream-archive.ts';
+import { openObjects } from '../app/artifacts.ts';
+import { writeStream } from '../archive/backup/files.ts';
+import { MANIFEST_FORMAT, readManifest, writeManifest } from '../archive/backup/manifest.ts';
+import type { Manifest, StreamEntry } from '../archive/backup/manifest.ts';
+import { copyMissing, readIndex, removeOthers, writeIndex } from '../archive/backup/objects.ts';
+import type { ObjectIndex } from '../archive/backup/objects.ts';
+import { ByteProgress } from '../archive/backup/progress.ts';
+import type { Config } from '../app/config.ts';
+import { tryClaim } from '../embedded/claim.ts';
+import { Stack } from '../lib/stack.ts';
+import { StartError } from '../lib/start-error.ts';
+import { version } from '../app/version.ts';
+import { logUrlOf } from './running-host.ts';
+
+const SECRETS = 'KV_SECRETS';
+const DIRECTORY = 'KV_DIRECTORY';
+
+/**
+ * `agent-host backup <directory>`: copies what an installation cannot be made again from anything else, while it runs:
+ * the streams of the log, the tenants' wrapped keys, the objects. A directory that has a backup gets a newer one; its
+ * objects are not copied again. Returns the exit code.
+ *
+ * The order is what makes it consistent. Objects first; then the directory, which is so never newer than the log that it
+ * was made from; the log up to one instant; the keys, which are so at least as new as the log; then the objects that have
+ * come since, so that what the log names is there.
+ */
+export async function backup(config: Config, path: string): Promise<number> {
+  const directory = resolve(path);
+  const stack = new Stack();
+  try {
+    await takeDirectory(directory, stack);
+    const connections = await plainly(connectNats(await logUrlOf(config), 'backup', { caFile: config.natsCaFile }));
+    stack.defer('connections', async () => await closeNats(connections));
+    const archive = await StreamArchive.open(connections.consumers);
+    const before = await readManifest(directory);
+    await checkObjects(config);
+    const from = await openObjects(config, config.dataDir, stack);
+    const to = await directoryObjects(join(directory, 'objects'));
+    const known: ObjectIndex = before === null ? new Map() : await readIndex(join(directory, before.objects.file));
+    const id = ulid();
+    const begunAt = new Date().toISOString();
+    const shards = await shardsOf(archive);
+    const index: ObjectIndex = new Map();
+    await copyMissing({ from, to, known }, index);
+    const streams = await copyStreams(archive, { directory, id, shards });
+    await copyMissing({ from, to, known }, index);
+    const file = `objects-${id}.txt`;
+    const objects = { file, ...(await writeIndex(join(directory, file), index)), ...totalsOf(index) };
+    const hostKeyCheck = await archive.value('SECRETS', HOST_KEY_CHECK);
+    if (hostKeyCheck === null) throw new StartError('this installation has no Host key yet; start a Host on it first');
+    const rest = { version: await version(), begunAt, endedAt: new Date().toISOString(), shards, hostKeyCheck };
+    await writeManifest(directory, { format: MANIFEST_FORMAT, id, ...rest, streams, objects });
+    await removeOlder(directory, id);
+    await removeOthers(to, index);
+    process.stdout.write(`${directory}: whole; it holds what was acknowledged before ${begunAt}\n`);
+    return 0;
+  } finally {
+    await stack.unwind();
+  }
+}
+
+/** Two backups at once would take each other's files away. */
+async function takeDirectory(directory: string, stack: Stack): Promise<void> {
+  await mkdir(directory, { recursive: true, mode: 0o700 });
+  const attempt = await tryClaim(directory, 'lock');
+  if ('heldBy' in attempt) {
+    throw new StartError(`the process with pid ${attempt.heldBy} is working on ${directory}; wait for it`);
+  }
+  const { claim } = attempt;
+  stack.defer('lock', async () => await claim.release());
+}
+
+/** An empty directory in another place than the Host's would be taken for a store without objects. */
+async function checkObjects({ s3, objectsDir, dataDir }: Config): Promise<void> {
+  const path = objectsDir ?? join(dataDir, 'objects');
+  if (s3 !== null || (await isDirectory(path))) return;
+  throw new StartError(`there are no objects in ${path}; set AGENT_HOST_OBJECTS_DIR, or S3_BUCKET, as the Host has it`);
+}
+
+async function isDirectory(path: string): Promise<boolean> {
+  try {
+    return (await stat(path)).isDirectory();
+  } catch {
+    return false;
+  }
+}
+
+async function shardsOf(archive: StreamArchive): Promise<number> {
+  const names = await archive.names();
+  if (names.includes(RESTORE_MARK)) throw new StartError('a restore into this NATS has not ended; wait for it');
+  const shards = names.filter((name) => name.startsWith('EVT_')).length;
+  if (shards > 0 && [SECRETS, DIRECTORY].every((name) => names.includes(name))) return shards;
+  throw new StartError('this NATS holds no installation; check NATS_URL, or start a Host on it first');
+}
+
+async function copyStreams(
+  archive: StreamArchive,
+  { directory, id, shards }: { directory: string; id: string; shards: number },
+): Promise<StreamEntry[]> {
+  const events = Array.from({ length: shards }, (_, shard) => `EVT_${shard}`);
+  const copy = async (name: string, cut?: Cut): Promise<StreamEntry> => {
+    const { config, state, chunks } = await archive.copy(name);
+    const file = `${name}-${id}.snapshot`;
+    const progress = new ByteProgress(name);
+    const seal = await writeStream(join(directory, file), chunks, progress);
+    progress.end();
+    const { messages, first_seq: firstSequence, last_seq } = state;
+    const place = { messages, firstSequence, lastSequence: cut?.get(name) ?? last_seq };
+    return { name, file, ...seal, ...place, config: { ...config }, state: { ...state } };
+  };
+  // The directory spares the first start a time in which nobody would be known. A restore begins at the other end: a
+  // log whose keys are not there yet would be taken for damaged.
+  const entries = [await copy(DIRECTORY)];
+  const cut = await archive.cut(events);
+  for (const name of events) entries.push(await copy(name, cut));
+  entries.push(await copy(SECRETS));
+  return entries.toReversed();
+}
+
+function totalsOf(index: ObjectIndex): Pick<Manifest['objects'], 'count' | 'totalBytes'> {
+  let totalBytes = 0;
+  for (const { bytes } of index.values()) totalBytes += bytes;
+  return { count: index.size, totalBytes };
+}
+
+/** Files of the backup before, and of interrupted ones. */
+async function removeOlder(directory: string, id: string): Promise<void> {
+  for (const name of await readdir(directory)) {
+    if (!/^(EVT_\d+|KV_(SECRETS|DIRECTORY)|objects)-[0-9A-Z]{26}\.(snapshot|txt)(\.unfinished)?$/.test(name)) continue;
+    if (!name.includes(id)) await rm(join(directory, name), { force: true });
+  }
+}
+
+async function plainly<T>(connecting: Promise<T>): Promise<T> {
+  try {
+    return await connecting;
+  } catch (cause) {
+    throw cause instanceof NatsSetupError ? new StartError(cause.message, { cause }) : cause;
+  }
+}

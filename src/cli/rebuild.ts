@@ -1,0 +1,33 @@
+import type { ProjectionGroup } from '../projections/projection.ts';
+import { rebuild } from '../projections/rebuild.ts';
+import type { Config } from '../app/config.ts';
+import { PROJECTIONS } from '../app/projectors.ts';
+import { StartError } from '../lib/start-error.ts';
+import { progressPrinter } from './progress.ts';
+import { besideRunningHost } from './running-host.ts';
+
+/**
+ * `agent-host projections rebuild [name]`: builds read models beside the live ones and swaps them, while the Host runs.
+ * Returns the exit code.
+ */
+export async function rebuildProjections(config: Config, name: string | undefined): Promise<number> {
+  const groups = groupsNamed(name);
+  return await besideRunningHost(config, 'rebuild', async ({ log, pool, logger }) => {
+    for (const group of groups) {
+      const begun = performance.now();
+      const progress = progressPrinter();
+      await rebuild({ pool, source: log.source, group, logger, onProgress: progress.show });
+      progress.done();
+      process.stdout.write(`${group.name}: rebuilt in ${((performance.now() - begun) / 1000).toFixed(1)} s\n`);
+    }
+    return 0;
+  });
+}
+
+/** The projections that a command names; all when it names none. @throws StartError */
+export function groupsNamed(name: string | undefined): readonly ProjectionGroup[] {
+  const groups = PROJECTIONS.filter((group) => name === undefined || group.name === name);
+  if (groups.length > 0) return groups;
+  const names = PROJECTIONS.map((group) => group.name).join(', ');
+  throw new StartError(`there is no projection ${name ?? ''}; name one of ${names}, or none for all`);
+}

@@ -1,0 +1,68 @@
+import { createLogger } from '../lib/logger.ts';
+import type { Logger } from '../lib/logger.ts';
+import { FencedError } from '../projections/checkpoint.ts';
+import { openReadStore } from '../projections/read-store/pool.ts';
+import type { ReadStore } from '../projections/read-store/pool.ts';
+import type { Config } from '../app/config.ts';
+import { readIfPresent } from '../lib/files.ts';
+import { hostKeyOfRunning } from '../app/host-key.ts';
+import { openLog } from '../app/log.ts';
+import type { LogParts } from '../app/log.ts';
+import { Metrics } from '../app/metrics/metrics.ts';
+import { Stack } from '../lib/stack.ts';
+import { StartError } from '../lib/start-error.ts';
+
+/** What an operator's command works on, beside a Host that goes on running. */
+export interface RunningHost {
+  readonly log: LogParts;
+  readonly pool: ReadStore;
+  readonly logger: Logger;
+}
+
+const CONNECTIONS = 3;
+
+/** Connects to the servers of a Host; an embedded Host's are found by the files in its data directory. @throws StartError */
+export async function besideRunningHost<T>(
+  config: Config,
+  name: string,
+  work: (host: RunningHost) => Promise<T>,
+): Promise<T> {
+  const natsUrl = await logUrlOf(config);
+  const databaseUrl = await databaseUrlOf(config);
+  const logger = await createLogger({ level: 'warn', pretty: process.stdout.isTTY });
+  const stack = new Stack();
+  try {
+    const { shards, replicas } = config;
+    const log = await openLog({
+      ...{ url: natsUrl, caFile: config.natsCaFile, name, shards, replicas, isLive: false },
+      ...{ hostKey: await hostKeyOfRunning(config), metrics: new Metrics(), logger },
+    });
+    stack.defer('log', log.close);
+    const pool = await openReadStore({ url: databaseUrl, maximumConnections: CONNECTIONS });
+    stack.defer('read store', async () => await pool.end());
+    return await work({ log, pool, logger });
+  } catch (error) {
+    // It met other work on the same read models: nothing is wrong, and its message says what to do.
+    throw error instanceof FencedError ? new StartError(error.message, { cause: error }) : error;
+  } finally {
+    await stack.unwind();
+  }
+}
+
+/** Where a Host's log is. @throws StartError when it is an embedded one that does not run */
+export async function logUrlOf(config: Config): Promise<string> {
+  return config.natsUrl ?? (await published(config, 'nats-url', 'NATS_URL'));
+}
+
+/** Where a Host's database is. @throws StartError when it is an embedded one that does not run */
+export async function databaseUrlOf(config: Config): Promise<string> {
+  return config.databaseUrl ?? (await published(config, 'database-url', 'DATABASE_URL'));
+}
+
+async function published(config: Config, file: string, variable: string): Promise<string> {
+  const text = await readIfPresent(`${config.dataDir}/${file}`);
+  if (text === undefined) {
+    throw new StartError(`no Host runs on ${config.dataDir}; start it, or set ${variable}`);
+  }
+  return text.trim();
+}

@@ -1,0 +1,102 @@
+import { backoffMs, delay } from '../lib/backoff.ts';
+import type { Logger } from '../lib/logger.ts';
+import type { EmbeddedServer } from './nats-server.ts';
+
+/** How a server is started again: on the same port and data, so that whoever has its address finds it. */
+export type StartAgain = (place: { readonly port: number; readonly signal: AbortSignal }) => Promise<EmbeddedServer>;
+
+export interface KeptServerOptions {
+  readonly name: string;
+  readonly server: EmbeddedServer;
+  readonly startAgain: StartAgain;
+  readonly logger: Logger;
+}
+
+/** Before a try to start it again; the first is after about 100 ms, the tenth and later ones after 15 to 30 s. */
+const PAUSE_MS = { baseMs: 100, capMs: 30_000 };
+/** A server that has run for so long has got over what ended it before. */
+const HEALTHY_MS = 60_000;
+
+/**
+ * A server that is started again whenever it ends by itself, for as long as it takes: a full disk, a program that has
+ * gone, a port that another has may be put right tomorrow, and the Host has things to do meanwhile.
+ */
+export class KeptServer {
+  readonly name: string;
+  readonly url: string;
+  readonly #port: number;
+  readonly #options: KeptServerOptions;
+  readonly #stop = new AbortController();
+  readonly #kept: Promise<void>;
+  /** Null: it has ended and is not back yet. */
+  #running: EmbeddedServer | null;
+  #starts = 0;
+
+  constructor(options: KeptServerOptions) {
+    const { name, server } = options;
+    this.name = name;
+    this.url = server.url;
+    this.#port = Number(new URL(server.url).port);
+    this.#options = options;
+    this.#running = server;
+    this.#kept = this.#keep(server);
+  }
+
+  get isRunning(): boolean {
+    return this.#running !== null;
+  }
+
+  /** How often it has been started again. */
+  get restarts(): number {
+    return this.#starts;
+  }
+
+  /** Ends it, or what is being done to have it back. */
+  async stop(): Promise<void> {
+    this.#stop.abort();
+    await this.#running?.stop();
+    await this.#kept;
+  }
+
+  async #keep(first: EmbeddedServer): Promise<void> {
+    const { signal } = this.#stop;
+    const { name, logger } = this.#options;
+    let server: EmbeddedServer | null = first;
+    for (let failures = 0; server !== null;) {
+      const begun = performance.now();
+      const { code, signal: killedBy } = await server.exited;
+      this.#running = null;
+      // What has ended by itself leaves a pid file and perhaps more.
+      await server.stop();
+      if (signal.aborted) return;
+      if (performance.now() - begun >= HEALTHY_MS) failures = 0;
+      logger.error({ server: name, code, signal: killedBy }, 'an embedded server has ended and is started again');
+      const back: { readonly server: EmbeddedServer | null; readonly tries: number } = await this.#startAgain(failures);
+      failures += back.tries;
+      server = back.server;
+      this.#running = server;
+    }
+  }
+
+  async #startAgain(failures: number): Promise<{ server: EmbeddedServer | null; tries: number }> {
+    const { signal } = this.#stop;
+    const { name, logger, startAgain } = this.#options;
+    for (let tries = 1; ; tries++) {
+      await delay(backoffMs(failures + tries - 1, PAUSE_MS), signal);
+      if (signal.aborted) return { server: null, tries };
+      try {
+        const server = await startAgain({ port: this.#port, signal });
+        if (signal.aborted) {
+          await server.stop();
+          return { server: null, tries };
+        }
+        this.#starts++;
+        logger.warn({ server: name, tries }, 'an embedded server runs again');
+        return { server, tries };
+      } catch (error) {
+        if (signal.aborted) return { server: null, tries };
+        logger.error({ err: error, server: name, tries }, 'an embedded server cannot be started again yet');
+      }
+    }
+  }
+}

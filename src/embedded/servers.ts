@@ -1,0 +1,99 @@
+import { join } from 'node:path';
+import type { Logger } from '../lib/logger.ts';
+import type { DataDir } from './data-dir.ts';
+import { KeptServer } from './kept-server.ts';
+import type { StartAgain } from './kept-server.ts';
+import { findNatsServer, startNatsServer } from './nats-server.ts';
+import type { EmbeddedServer } from './nats-server.ts';
+import { startPostgres } from './postgres.ts';
+
+/** The addresses of the log and the read store, and the servers that run as our children, if any. */
+export interface Servers {
+  readonly natsUrl: string;
+  readonly databaseUrl: string;
+  readonly embedded: EmbeddedServers;
+  readonly stop: () => Promise<void>;
+}
+
+/** Absent: another has the address in its configuration, and runs the server. */
+export interface EmbeddedServers {
+  readonly nats: Pick<KeptServer, 'isRunning' | 'restarts'> | undefined;
+  readonly postgres: Pick<KeptServer, 'isRunning' | 'restarts'> | undefined;
+}
+
+/** What is in place already; an address that is absent is that of a server to be started. */
+export interface Places {
+  readonly natsUrl?: string | undefined;
+  readonly databaseUrl?: string | undefined;
+  /** Says where binaries are found. */
+  readonly environment: Readonly<Record<string, string | undefined>>;
+}
+
+export interface ServersOptions {
+  readonly config: Places;
+  readonly dataDir: DataDir;
+  readonly report: (line: string) => void;
+  readonly logger: Logger;
+}
+
+/** Starts what the configuration does not name an address for, the two at the same time, and again when it ends. */
+export async function startServers({ config, dataDir, report, logger }: ServersOptions): Promise<Servers> {
+  const natsAt = async (place: Place = {}) => await startNats(config, dataDir, report, place);
+  const postgresAt = async (place: Place = {}) =>
+    await startPostgres({ directory: join(dataDir.path, 'postgres'), report, ...place });
+  const [nats, postgres] = await settleAll([
+    config.natsUrl === undefined ? natsAt() : undefined,
+    config.databaseUrl === undefined ? postgresAt() : undefined,
+  ]);
+  const kept = (name: string, server: EmbeddedServer | undefined, startAgain: StartAgain): KeptServer | undefined =>
+    server === undefined ? undefined : new KeptServer({ name, server, startAgain, logger });
+  const embedded = {
+    nats: kept('nats-server', nats, natsAt),
+    postgres: kept('postgres', postgres, postgresAt),
+  };
+  const natsUrl = config.natsUrl ?? nats?.url ?? '';
+  const databaseUrl = config.databaseUrl ?? postgres?.url ?? '';
+  if (nats !== undefined) await dataDir.publish('nats-url', natsUrl);
+  if (postgres !== undefined) await dataDir.publish('database-url', databaseUrl);
+  return {
+    natsUrl,
+    databaseUrl,
+    embedded,
+    stop: async () => {
+      await embedded.postgres?.stop();
+      await embedded.nats?.stop();
+      if (nats !== undefined) await dataDir.withdraw('nats-url');
+      if (postgres !== undefined) await dataDir.withdraw('database-url');
+    },
+  };
+}
+
+/** Where a server is started again, and what ends such a start. */
+type Place = Partial<Parameters<StartAgain>[0]>;
+
+/** The embedded nats-server alone. */
+export async function startNats(
+  config: Pick<Places, 'environment'>,
+  dataDir: DataDir,
+  report: (line: string) => void,
+  place: Place = {},
+): Promise<EmbeddedServer> {
+  const binary = await findNatsServer({ report, env: config.environment });
+  return await startNatsServer({ binary, directory: join(dataDir.path, 'nats'), report, ...place });
+}
+
+/** If one server cannot be started, the other must not be left running. */
+async function settleAll(
+  starts: readonly [Promise<EmbeddedServer> | undefined, Promise<EmbeddedServer> | undefined],
+): Promise<[EmbeddedServer | undefined, EmbeddedServer | undefined]> {
+  const [nats, postgres] = await Promise.allSettled([Promise.resolve(starts[0]), Promise.resolve(starts[1])]);
+  const failure = [nats, postgres].find((result) => result.status === 'rejected');
+  if (failure === undefined) return [valueOf(nats), valueOf(postgres)];
+  await valueOf(nats)?.stop();
+  await valueOf(postgres)?.stop();
+  throw failure.reason;
+}
+
+function valueOf<T>(result: PromiseSettledResult<T | undefined>): T | undefined {
+  return result.status === 'fulfilled' ? result.value : undefined;
+}

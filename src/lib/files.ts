@@ -1,0 +1,67 @@
+import { randomBytes } from 'node:crypto';
+import { chmod, open, readFile, rename, rm } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import { StartError } from './start-error.ts';
+
+/** True for a failed system call with that code, such as `ENOENT`. */
+export function hasCode(error: unknown, code: string): boolean {
+  return error instanceof Error && 'code' in error && error.code === code;
+}
+
+/** The text of a file, or `undefined` when there is no such file. */
+export async function readIfPresent(path: string): Promise<string | undefined> {
+  try {
+    return await readFile(path, 'utf8');
+  } catch (error) {
+    if (hasCode(error, 'ENOENT')) return undefined;
+    throw error;
+  }
+}
+
+/** Writes a file so that a reader, and a crash at any instant, sees the old text or the new one and never a part. */
+export async function writeAtomically(path: string, text: string, mode: number): Promise<void> {
+  const temporary = `${path}.${process.pid}-${randomBytes(4).toString('hex')}.tmp`;
+  try {
+    const file = await open(temporary, 'wx', mode);
+    try {
+      await file.writeFile(text);
+      await file.sync();
+    } finally {
+      await file.close();
+    }
+    await chmod(temporary, mode);
+    await rename(temporary, path);
+  } catch (error) {
+    await rm(temporary, { force: true });
+    throw error;
+  }
+  await syncDirectory(dirname(path));
+}
+
+/**
+ * A secret that is made once and kept: the file's text without surrounding blanks, or `make()` written to it with mode
+ * 0600. An existing file is put to 0600 too. Fails on an empty file, which would otherwise be an empty key.
+ */
+export async function readOrCreateSecret(path: string, make: () => string): Promise<string> {
+  const found = await readIfPresent(path);
+  if (found === undefined) {
+    const made = make();
+    await writeAtomically(path, `${made}\n`, 0o600);
+    return made;
+  }
+  const text = found.trim();
+  if (text === '')
+    throw new StartError(`${path} is empty; put the secret back, or remove the file to have a new one made`);
+  await chmod(path, 0o600);
+  return text;
+}
+
+/** Makes what was renamed or linked in a directory outlast a power cut. */
+export async function syncDirectory(path: string): Promise<void> {
+  const directory = await open(path, 'r');
+  try {
+    await directory.sync();
+  } finally {
+    await directory.close();
+  }
+}
