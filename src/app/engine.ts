@@ -4,7 +4,7 @@ import type { TurnRunner } from '../commands/session/turn-runner.ts';
 import type { SessionEvent } from '../domain/session/events.ts';
 import type { SessionState } from '../domain/session/state.ts';
 import type { ModelDrivers } from '../drivers/model/port.ts';
-import type { BudgetGate } from '../engine/budget-gate.ts';
+import { BudgetGate } from '../engine/budget-gate.ts';
 import type { ClaimLeases } from '../engine/claim-leases.ts';
 import type { ModelCallParts } from '../engine/model-call.ts';
 import { Dispatcher } from '../engine/dispatcher.ts';
@@ -14,9 +14,12 @@ import { Worker } from '../engine/worker.ts';
 import { systemClock } from '../lib/clock.ts';
 import { newId } from '../lib/ids.ts';
 import type { Logger } from '../lib/logger.ts';
+import type { Stack } from '../lib/stack.ts';
 import type { LogParts } from './log.ts';
+import { openModels } from './models.ts';
+import type { Services } from './services.ts';
 
-export interface EngineOptions {
+interface EngineOptions {
   readonly log: LogParts;
   readonly loop: CommandLoop;
   readonly sessions: Repository<SessionState, SessionEvent>;
@@ -112,4 +115,25 @@ export class Engine {
     await Promise.all(this.#dispatchers.map(async (dispatcher) => await dispatcher.stop()));
     await this.#liveness.stop(this.#worker === null ? null : this.#options.nodeId);
   }
+}
+
+/** Starts the engine of a node, with the models that its turns call and the budgets that they are held against. */
+export async function startEngine(services: Services, stack: Stack): Promise<Engine> {
+  const { options, log, directory, write, artifacts, metrics, leases: claims } = services;
+  const { config, nodeId, logger } = options;
+  const { loop, sessions, conversations, budgets: spending } = write;
+  const isBudgeted = (tenantId: string): boolean => directory.tenant(tenantId)?.budgeted === true;
+  const onRefused = (): void => metrics.budgetRefusals.inc();
+  const budgets = new BudgetGate({ loop, budgets: spending, clock: systemClock, isBudgeted, onRefused });
+  const { fixtureModel, egress, turns, turnsPerTenant } = config;
+  const models = openModels({ directory, secrets: log.secrets, fixtureModel, egress, logger });
+  stack.defer('models', models.close);
+  const { files } = artifacts;
+  const engine = new Engine({
+    ...{ log, loop, sessions, conversations, models: models.drivers, budgets, files },
+    ...{ nodeId, logger, turns, turnsPerTenant, claims, onCall: (call) => metrics.called(call) },
+  });
+  await engine.start(config.roles.includes('engine'));
+  stack.defer('engine', async () => await engine.stop());
+  return engine;
 }

@@ -22,7 +22,10 @@ interface WriteSideParts {
   readonly logger: Logger;
 }
 
-/** The command loop, and the folds of every kind of aggregate, which the live feed keeps up to date. */
+/**
+ * The command loop, and the folds of every kind of aggregate, which the live feed keeps up to date; `caches` are all that
+ * keep something of a tenant in memory.
+ */
 export function writeSide({ log, config, metrics, traced, ownWrites, logger }: WriteSideParts) {
   const onSnapshotError = (error: unknown): void => {
     metrics.snapshotFailures.inc();
@@ -66,5 +69,6 @@ export function writeSide({ log, config, metrics, traced, ownWrites, logger }: W
   });
   const conversations = new InheritedConversations(sessions, small);
   const loop = new CommandLoop(systemClock, log.codec.versionOf);
-  return { loop, tenants, agents, sessions, budgets, artifacts, quotas, conversations, receipts };
+  const caches = { tenants, agents, sessions, budgets, artifacts, quotas, conversations, receipts };
+  return { loop, ...caches, caches };
 }

@@ -1,6 +1,7 @@
 import { fastify, LogController } from 'fastify';
 import type { FastifyBaseLogger, FastifyError, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { validatorCompiler } from 'fastify-type-provider-zod';
+import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
 import { randomUUID } from 'node:crypto';
 import type { Logger } from '../lib/logger.ts';
 import { limitBodyTime } from './body-time.ts';
@@ -10,69 +11,24 @@ import { passGate, passUnknown, refuseOrigin } from './gate.ts';
 import type { GateOptions } from './gate.ts';
 import { notFound, problemBody, statusOf } from './problem.ts';
 import type { Problem, ProblemError } from './problem.ts';
-import { actionRoutes, claimRoutes } from './routes/actions.ts';
-import type { ActionRouteParts, ClaimRouteParts } from './routes/actions.ts';
-import { adminRoutes } from './routes/admin.ts';
-import type { AdminRouteParts } from './routes/admin.ts';
-import { artifactRoutes } from './routes/artifacts.ts';
-import type { ArtifactRouteParts } from './routes/artifacts.ts';
-import { artifactUseRoutes } from './routes/artifact-use.ts';
-import { agentRoutes } from './routes/agents.ts';
-import type { AgentRouteParts } from './routes/agents.ts';
-import { budgetRoutes } from './routes/budgets.ts';
-import type { BudgetRouteParts } from './routes/budgets.ts';
-import { commandRoutes } from './routes/commands.ts';
-import { forkRoutes } from './routes/forks.ts';
-import type { ForkRouteParts } from './routes/forks.ts';
-import { executorRoutes } from './routes/executors.ts';
-import type { ExecutorRouteParts } from './routes/executors.ts';
-import { historyRoutes } from './routes/history.ts';
-import type { HistoryRouteParts } from './routes/history.ts';
-import { hostRoutes } from './routes/host.ts';
-import { interactionRoutes } from './routes/interactions.ts';
-import type { InteractionRouteParts } from './routes/interactions.ts';
-import { issuerRoutes } from './routes/issuers.ts';
-import { keyRoutes } from './routes/keys.ts';
-import { statusRoutes } from './routes/status.ts';
-import type { StatusRouteParts } from './routes/status.ts';
-import { modelRoutes } from './routes/model.ts';
-import { sessionRoutes } from './routes/sessions.ts';
-import { tenantRoutes } from './routes/tenant.ts';
-import { usageRoutes } from './routes/usage.ts';
-import type { UsageRouteParts } from './routes/usage.ts';
-import type { TenantRouteParts } from './routes/tenant.ts';
-import type { SessionRouteParts } from './routes/sessions.ts';
-import { uploadRoutes } from './routes/uploads.ts';
 import { drainBriefly } from './upload-body.ts';
 import { noQuery, problem } from './wire/schemas.ts';
 import { isMalformed, malformedUrl, refuseUnparsed, routableUrl } from './unreadable.ts';
 import { ReadsBusyError } from '../projections/unavailable.ts';
-import type { SendCommandParts } from '../commands/session/send-command.ts';
 
-export interface ServerParts {
+export interface ServerOptions {
   readonly logger: Logger;
-  /** A node serves the routes of its roles; the others are not there. */
-  readonly roles: { readonly commands: boolean; readonly reads: boolean };
+  /** Of the Host, for the document. */
+  readonly version: string;
   readonly gate: GateOptions;
   /** Time for a client to send its headers, its whole request, and an upload. */
   readonly timeouts: { readonly headersMs: number; readonly requestMs: number; readonly uploadMs: number };
-  readonly host: StatusRouteParts;
-  readonly admin: AdminRouteParts;
   /** Addresses and networks whose `X-Forwarded-For` says where a request comes from. */
   readonly trustedProxies: readonly string[];
-  readonly tenant: TenantRouteParts;
-  readonly budgets: BudgetRouteParts;
-  readonly executors: ExecutorRouteParts;
-  readonly actions: ActionRouteParts;
-  readonly claims: ClaimRouteParts;
-  readonly interactions: InteractionRouteParts;
-  readonly agents: AgentRouteParts;
-  readonly artifacts: ArtifactRouteParts;
-  readonly sessions: SessionRouteParts;
-  readonly forks: ForkRouteParts;
-  readonly commands: SendCommandParts;
-  readonly history: HistoryRouteParts;
-  readonly usage: UsageRouteParts;
+  /** Those that a node of its roles serves; the others are not there. */
+  readonly routes: readonly FastifyPluginAsyncZod[];
+  /** The node is about to stop: a client's next request shall find another. */
+  readonly isDraining: () => boolean;
   /** Told of every answered request, for the metrics. */
   readonly onResponse: (request: { readonly route: string; readonly status: number; readonly ms: number }) => void;
 }
@@ -87,18 +43,18 @@ const HEADER_BYTES_MAX = 32_768;
 const PARAM_CHARS_MAX = HEADER_BYTES_MAX;
 
 /** The HTTP edge: limits, the gate, the routes, and one form for every refusal. */
-export async function createServer(parts: ServerParts): Promise<FastifyInstance> {
-  const { gate, logger } = parts;
+export async function createServer(options: ServerOptions): Promise<FastifyInstance> {
+  const { gate, logger, timeouts, trustedProxies } = options;
   const app = fastify({
     loggerInstance: withoutChatter(logger) as FastifyBaseLogger,
     logController: new LogController({ disableRequestLogging: true }),
     bodyLimit: gate.bodyBytesMax,
     // The most that any request may take; a body that is no upload has less (body-time.ts).
-    trustProxy: parts.trustedProxies.length === 0 ? false : [...parts.trustedProxies],
-    requestTimeout: Math.max(parts.timeouts.requestMs, parts.timeouts.uploadMs),
+    trustProxy: trustedProxies.length === 0 ? false : [...trustedProxies],
+    requestTimeout: Math.max(timeouts.requestMs, timeouts.uploadMs),
     keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
     http: {
-      headersTimeout: parts.timeouts.headersMs,
+      headersTimeout: timeouts.headersMs,
       connectionsCheckingInterval: TIMEOUT_CHECK_MS,
       maxHeaderSize: HEADER_BYTES_MAX,
     },
@@ -124,33 +80,9 @@ export async function createServer(parts: ServerParts): Promise<FastifyInstance>
     route.schema = { ...route.schema, response: { ...Object(route.schema?.response), default: problem } };
     if (route.config?.rules?.access) route.schema = { querystring: noQuery, ...route.schema };
   });
-  addHooks(app, parts);
-  await addDocument(app, parts.host.version);
-  await app.register(hostRoutes(parts.host));
-  await app.register(statusRoutes(parts.host));
-  await app.register(adminRoutes(parts.admin));
-  await app.register(tenantRoutes(parts.tenant));
-  await app.register(keyRoutes(parts.tenant));
-  await app.register(issuerRoutes(parts.tenant));
-  await app.register(modelRoutes(parts.tenant));
-  await app.register(budgetRoutes(parts.budgets));
-  await app.register(executorRoutes(parts.executors));
-  await app.register(agentRoutes(parts.agents));
-  await app.register(artifactUseRoutes(parts.artifacts));
-  if (parts.roles.reads) await app.register(artifactRoutes(parts.artifacts));
-  if (parts.roles.commands) await app.register(uploadRoutes(parts.artifacts));
-  await app.register(sessionRoutes(parts.sessions));
-  if (parts.roles.commands) {
-    await app.register(commandRoutes(parts.commands));
-    await app.register(claimRoutes(parts.claims));
-    await app.register(forkRoutes(parts.forks));
-  }
-  if (parts.roles.reads) {
-    await app.register(interactionRoutes(parts.interactions));
-    await app.register(historyRoutes(parts.history));
-    await app.register(usageRoutes(parts.usage));
-    await app.register(actionRoutes(parts.actions));
-  }
+  addHooks(app, options);
+  await addDocument(app, options.version);
+  for (const plugin of options.routes) await app.register(plugin);
   return app;
 }
 
@@ -159,11 +91,11 @@ function withoutChatter(logger: Logger): Logger {
   return logger.level === 'info' ? logger.child({}, { level: 'warn' }) : logger;
 }
 
-function addHooks(app: FastifyInstance, { gate, timeouts, host, onResponse }: ServerParts): void {
+function addHooks(app: FastifyInstance, { gate, timeouts, isDraining, onResponse }: ServerOptions): void {
   app.addHook('onRequest', async (request, reply) => {
     reply.header('x-request-id', request.id);
     // The client's next request finds another node, instead of a connection that ends under it.
-    if (host.isDraining()) reply.header('connection', 'close');
+    if (isDraining()) reply.header('connection', 'close');
     if (request.routeOptions.config.rules?.rawBody !== true) limitBodyTime(request.raw, timeouts.requestMs);
     // An empty parameter is a path with a slash too many, and that is another route.
     if (request.is404 || Object.values(Object(request.params)).includes('')) throw unknownRoute(request);

@@ -199,7 +199,7 @@ describe('what clients reach', () => {
   });
 
   test('waits longer than an idle stream is silent, and for operators than a deletion takes', () => {
-    const keepaliveSeconds = Number(/KEEPALIVE_MS = (\d+)_000/.exec(read('src/app/host.ts'))?.[1]);
+    const keepaliveSeconds = Number(/KEEPALIVE_MS = (\d+)_000/.exec(read('src/app/event-streams.ts'))?.[1]);
     const haproxy = read('deploy/haproxy.cfg');
     const seconds = (text: string, pattern: RegExp): number => Number(pattern.exec(text)?.[1]);
     expect(seconds(haproxy, /^defaults[\s\S]*?timeout server (\d+)s/m)).toBeGreaterThan(keepaliveSeconds);

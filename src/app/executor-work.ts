@@ -1,20 +1,17 @@
 import { ActionPlaces } from '../commands/session/action-places.ts';
-import type { EndedActions } from '../commands/session/action-places.ts';
+import type { EndedActions, OpenActionList } from '../commands/session/action-places.ts';
 import { ActionClaims } from '../commands/session/claim-actions.ts';
 import { ClaimPlans } from '../commands/session/claim-plans.ts';
 import { pendingActions } from '../commands/session/hold-action.ts';
 import type { HoldActionParts } from '../commands/session/hold-action.ts';
-import { ClaimLeases } from '../engine/claim-leases.ts';
 import { delay } from '../lib/backoff.ts';
 import { systemClock } from '../lib/clock.ts';
-import type { Logger } from '../lib/logger.ts';
 import { OpenActions } from '../projections/actions/open-actions.ts';
+import { actionIndex } from '../projections/actions/queries.ts';
 import type { ActionIndex } from '../projections/actions/queries.ts';
 import { actionView } from '../projections/actions/views.ts';
 import { ReadStoreUnavailableError } from '../projections/unavailable.ts';
-import type { Config } from './config.ts';
-import type { LogParts } from './log.ts';
-import type { NodeRegistry } from './node-registry.ts';
+import type { Services } from './services.ts';
 import type { Stack } from '../lib/stack.ts';
 import { WorkSignals } from './work-signals.ts';
 import type { WorkSignalParts } from './work-signals.ts';
@@ -22,33 +19,21 @@ import type { WorkSignalParts } from './work-signals.ts';
 /** Of an action that has ended the database knows where it was; one that stands still is not waited for, ms. */
 const ENDED_WITHIN_MS = 1_000;
 
-interface LeaseOptions {
-  readonly log: LogParts;
-  readonly config: Config;
-  readonly logger: Logger;
-  readonly stack: Stack;
+/** How executors find their actions, take and keep them, and people what they have to answer. */
+export interface ExecutorWork {
+  readonly index: ActionIndex;
+  readonly open: OpenActionList;
+  readonly places: ActionPlaces;
+  readonly holding: HoldActionParts;
+  readonly claims: ActionClaims;
+  readonly work: WorkSignals;
 }
 
-/** What is known of executors that hold claims; every node knows it. */
-export async function openClaimLeases({ log, config, logger, stack }: LeaseOptions): Promise<ClaimLeases> {
-  const { leases, source } = log;
-  const ask = async (shard: number): Promise<number> => await source.newest(shard, ['session']);
-  const options = { leases, clock: systemClock, logger, leaseMs: config.leaseMs, shards: source.shards, ask };
-  const claims = new ClaimLeases(options);
-  await claims.start();
-  stack.defer('claim leases', async () => await claims.stop());
-  return claims;
-}
-
-interface ExecutorOptions extends LeaseOptions {
-  readonly actions: ActionIndex;
-  readonly write: Pick<HoldActionParts, 'loop' | 'sessions'>;
-  readonly leases: ClaimLeases;
-  readonly registry: NodeRegistry;
-}
-
-/** How executors find their actions, take them, and keep them. None of it waits for the database. */
-export async function executorParts({ log, config, logger, stack, actions, write, leases, registry }: ExecutorOptions) {
+/** Starts what knows the open actions of the log. None of it waits for the database, but for those that have ended. */
+export async function openExecutorWork(services: Services, stack: Stack): Promise<ExecutorWork> {
+  const { log, reads, write, leases, registry } = services;
+  const { config, logger } = services.options;
+  const actions = actionIndex(reads.sessions);
   const open = new OpenActions({ source: log.source, seed: async () => await actions.open(), logger });
   // A node without these roles has no route that asks for actions.
   if (config.roles.includes('commands') || config.roles.includes('reads')) await open.start();
@@ -75,7 +60,7 @@ export async function executorParts({ log, config, logger, stack, actions, write
   };
   const work = new WorkSignals({ open, show, logger });
   stack.defer('work signals', () => work.stop());
-  return { open: list, places, holding, claims, work };
+  return { index: actions, open: list, places, holding, claims, work };
 }
 
 function endedActions(actions: ActionIndex): EndedActions {

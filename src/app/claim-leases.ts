@@ -1,0 +1,24 @@
+import { ClaimLeases } from '../engine/claim-leases.ts';
+import { systemClock } from '../lib/clock.ts';
+import type { Logger } from '../lib/logger.ts';
+import type { Stack } from '../lib/stack.ts';
+import type { Config } from './config.ts';
+import type { LogParts } from './log.ts';
+
+interface LeaseOptions {
+  readonly log: LogParts;
+  readonly config: Config;
+  readonly logger: Logger;
+  readonly stack: Stack;
+}
+
+/** What is known of executors that hold claims; every node knows it. */
+export async function openClaimLeases({ log, config, logger, stack }: LeaseOptions): Promise<ClaimLeases> {
+  const { leases, source } = log;
+  const ask = async (shard: number): Promise<number> => await source.newest(shard, ['session']);
+  const options = { leases, clock: systemClock, logger, leaseMs: config.leaseMs, shards: source.shards, ask };
+  const claims = new ClaimLeases(options);
+  await claims.start();
+  stack.defer('claim leases', async () => await claims.stop());
+  return claims;
+}

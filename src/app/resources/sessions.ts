@@ -1,0 +1,40 @@
+import { commandRoutes } from '../../http/routes/commands.ts';
+import { forkRoutes } from '../../http/routes/forks.ts';
+import { historyRoutes } from '../../http/routes/history.ts';
+import { sessionRoutes } from '../../http/routes/sessions.ts';
+import { usageRoutes } from '../../http/routes/usage.ts';
+import { systemClock } from '../../lib/clock.ts';
+import type { Node, ServedRoutes } from '../node.ts';
+import { streamAccess } from '../stream-access.ts';
+
+/** Sessions, the commands that are sent to them, and their forks. */
+export function sessionResource(node: Node): readonly ServedRoutes[] {
+  const { write, artifacts, queries, freshness, ownWrites, answers, engine, registry } = node;
+  const { loop, tenants, agents, sessions, budgets, receipts: older } = write;
+  const removeArtifacts = artifacts.removeOf;
+  const { publish, isDraining, tenantModel } = answers;
+  const commands = {
+    ...{ loop, tenants, publish, agents, sessions, artifacts: write.artifacts, budgets, older },
+    ...{ isDraining, tenantModel, runner: engine.runner, clock: systemClock },
+    // It came with 0.12.
+    isNewTo: () => registry.hasOlderThan([0, 12]),
+  };
+  const opened = { loop, agents, sessions, queries: queries.sessions, freshness, ownWrites, removeArtifacts };
+  return [
+    { role: null, routes: sessionRoutes(opened) },
+    { role: 'commands', routes: commandRoutes(commands) },
+    { role: 'commands', routes: forkRoutes({ loop, sessions, older, freshness }) },
+  ];
+}
+
+/** What sessions have recorded: as pages, as streams, and as sums. */
+export function historyResource({ write, queries, streams }: Node): readonly ServedRoutes[] {
+  const access = streamAccess(write.sessions);
+  return [
+    { role: 'reads', routes: historyRoutes({ queries: queries.sessions, access, streams }) },
+    {
+      role: 'reads',
+      routes: usageRoutes({ queries: queries.sessions, usage: queries.usage, clock: systemClock }),
+    },
+  ];
+}

@@ -1,0 +1,56 @@
+import { shownBudgets } from '../../domain/budget/state.ts';
+import { adminRoutes } from '../../http/routes/admin.ts';
+import { budgetRoutes } from '../../http/routes/budgets.ts';
+import { issuerRoutes } from '../../http/routes/issuers.ts';
+import { keyRoutes } from '../../http/routes/keys.ts';
+import { modelRoutes } from '../../http/routes/model.ts';
+import { tenantRoutes } from '../../http/routes/tenant.ts';
+import type { TenantRouteParts } from '../../http/routes/tenant.ts';
+import { systemClock } from '../../lib/clock.ts';
+import { modelCatalog } from '../models.ts';
+import type { Node, ServedRoutes } from '../node.ts';
+import { tenantDeletion } from '../tenant-deletion.ts';
+
+/** Tenants as the Host admin makes and deletes them; a projector ends the deletions that were begun. */
+export function adminResource(node: Node): readonly ServedRoutes[] {
+  const { options, log, pool, directory, progress, write, artifacts, queries, freshness, answers, stack } = node;
+  const { objects } = artifacts.routes;
+  const { deletion, remove } = tenantDeletion({
+    ...{ log, pool, directory, progress, queries: queries.sessions, objects, logger: options.logger },
+    ...write,
+  });
+  if (options.config.roles.includes('projector')) deletion.start();
+  stack.defer('tenant deletion', async () => await deletion.stop());
+  const { loop, tenants } = write;
+  const { publish, idOf, prepare } = answers;
+  const create = { loop, tenants, adminKey: options.adminKey, publish, idOf, prepare };
+  const routes = adminRoutes({ create, remove, queries: queries.tenants, artifactUse: artifacts.use, freshness });
+  return [{ role: null, routes }];
+}
+
+/** A tenant's own status, and its keys, issuers, models and budgets. */
+export function tenantResource(node: Node): readonly ServedRoutes[] {
+  const { options, log, write, artifacts, queries, freshness, answers, checks } = node;
+  const { config } = options;
+  const { loop, tenants, budgets } = write;
+  const { publish } = answers;
+  const deps: TenantRouteParts = {
+    ...{ loop, tenants, publish, queries: queries.tenants, freshness, checks, artifactUse: artifacts.use },
+    ...{ fixtureModel: config.fixtureModel, egress: config.egress, secrets: log.secrets, catalog: modelCatalog },
+    limits: { bodyBytes: config.bodyBytesMax, streams: config.stream.perTenantMax },
+  };
+  const ledger = queries.usage.ledger.bind(queries.usage);
+  return [
+    { role: null, routes: tenantRoutes(deps) },
+    { role: null, routes: keyRoutes(deps) },
+    { role: null, routes: issuerRoutes(deps) },
+    { role: null, routes: modelRoutes(deps) },
+    {
+      role: null,
+      routes: budgetRoutes({
+        ...{ loop, tenants, budgets, publish, freshness, ledger },
+        ...{ shown: shownBudgets, clock: systemClock },
+      }),
+    },
+  ];
+}

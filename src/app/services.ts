@@ -1,0 +1,122 @@
+import type { KeyObject } from 'node:crypto';
+import type { EmbeddedServers } from '../embedded/servers.ts';
+import type { ClaimLeases } from '../engine/claim-leases.ts';
+import { systemClock } from '../lib/clock.ts';
+import type { Logger } from '../lib/logger.ts';
+import type { Stack } from '../lib/stack.ts';
+import { Directory } from '../projections/directory/directory.ts';
+import { OwnWrites } from '../projections/own-writes.ts';
+import type { ReadStore } from '../projections/read-store/pool.ts';
+import { openArtifacts } from './artifacts.ts';
+import type { Artifacts } from './artifacts.ts';
+import type { Config } from './config.ts';
+import { forgetErased } from './data-keys.ts';
+import { openClaimLeases } from './claim-leases.ts';
+import { ExecutorPresence } from './executor-presence.ts';
+import { openLog } from './log.ts';
+import type { LogParts } from './log.ts';
+import { Metrics } from './metrics/metrics.ts';
+import { NodeRegistry } from './node-registry.ts';
+import { openReadModels } from './read-models.ts';
+import type { ReadModels } from './read-models.ts';
+import { openPool, openReads } from './read-store.ts';
+import { SERVICE } from './service.ts';
+import { openTraces } from './traces.ts';
+import { version } from './version.ts';
+import { writeSide } from './write-side.ts';
+
+export interface HostOptions {
+  readonly config: Config;
+  readonly natsUrl: string;
+  readonly databaseUrl: string;
+  /** Those of the two that this process runs. */
+  readonly embedded: EmbeddedServers;
+  readonly adminKey: string;
+  /** Wraps the tenants' data keys. */
+  readonly hostKey: KeyObject;
+  readonly nodeId: string;
+  /** Where objects are kept, absolute. */
+  readonly dataDir: string;
+  readonly logger: Logger;
+  /** Asks the process to stop gracefully. */
+  readonly shutDown: () => void;
+}
+
+/** What the engine, the projectors and the resources of a node share: the log, both sides of it, and who else is there. */
+export interface Services extends ReadModels {
+  readonly options: HostOptions;
+  readonly metrics: Metrics;
+  readonly log: LogParts;
+  readonly pool: ReadStore;
+  readonly directory: Directory;
+  readonly ownWrites: OwnWrites;
+  readonly registry: NodeRegistry;
+  readonly presence: ExecutorPresence;
+  readonly write: ReturnType<typeof writeSide>;
+  readonly artifacts: Artifacts;
+  readonly leases: ClaimLeases;
+}
+
+/** Connects to the log and the read store and starts what every node has, whatever its roles. */
+export async function openServices(options: HostOptions, stack: Stack): Promise<Services> {
+  const { config, logger } = options;
+  const metrics = new Metrics();
+  const log = await openLogOf(options, metrics, stack);
+  const pool = await openPool(options, log, metrics);
+  stack.defer('read store', async () => await pool.end());
+  const tenantReads = await openReads(options, metrics, stack);
+  const directory = await openDirectory(log, logger, stack);
+  const models = openReadModels({ log, pool, tenantReads, metrics, stack });
+  const { registry, presence } = await openPresence(options, log, stack);
+  const ownWrites = new OwnWrites({ ...models, ...models.reads.sessions, source: log.source, clock: systemClock });
+  const write = writeSide({
+    ...{ log, config, metrics, ownWrites, logger },
+    traced: await tracesOf(options, metrics, stack),
+  });
+  stack.defer('erased tenants', forgetErased(log.keyring, directory, Object.values(write.caches)));
+  const reads = models.reads.artifacts;
+  const artifacts = await openArtifacts({ ...options, metrics, reads, directory, write, stack });
+  const leases = await openClaimLeases({ log, config, logger, stack });
+  return {
+    ...{ options, metrics, log, pool, directory, ...models },
+    ...{ ownWrites, registry, presence, write, artifacts, leases },
+  };
+}
+
+async function openLogOf({ config, logger, ...options }: HostOptions, metrics: Metrics, stack: Stack) {
+  const { shards, replicas } = config;
+  const log = await openLog({
+    ...{ url: options.natsUrl, caFile: config.natsCaFile, name: options.nodeId, shards, replicas, isLive: true },
+    ...{ hostKey: options.hostKey, metrics, logger },
+  });
+  stack.defer('log', log.close);
+  // First: whoever follows the log waits for it, also a projector that makes a lost database again.
+  await log.feed.start();
+  stack.defer('live feed', () => log.feed.stop());
+  return log;
+}
+
+async function openDirectory(log: LogParts, logger: Logger, stack: Stack): Promise<Directory> {
+  const directory = new Directory({ bucket: log.directory, sealer: log.keyring, logger });
+  await directory.start();
+  for (const tenantId of directory.unsealed) await log.keyring.create(tenantId);
+  stack.defer('directory', () => directory.stop());
+  return directory;
+}
+
+/** Which nodes are there, and which executors are connected to them. */
+async function openPresence({ config, nodeId, logger }: HostOptions, { leases }: LogParts, stack: Stack) {
+  const registry = new NodeRegistry({ leases, clock: systemClock, logger });
+  const startedAt = await registry.start({ nodeId, roles: config.roles, version: await version() });
+  stack.defer('node registry', async () => await registry.stop());
+  const isAlive = (node: string, since: string): boolean => registry.isAlive(node, since);
+  const presence = new ExecutorPresence({ leases, nodeId, startedAt, isAlive, logger });
+  await presence.start();
+  stack.defer('executor presence', async () => await presence.stop());
+  return { registry, presence };
+}
+
+async function tracesOf({ config, nodeId, logger }: HostOptions, metrics: Metrics, stack: Stack) {
+  const service = { 'service.name': SERVICE, 'service.version': await version(), 'service.instance.id': nodeId };
+  return await openTraces({ config, service, metrics, logger, stack });
+}
