@@ -4,13 +4,13 @@ import { ActionClaims } from '../commands/session/claim-actions.ts';
 import { ClaimPlans } from '../commands/session/claim-plans.ts';
 import { pendingActions } from '../commands/session/hold-action.ts';
 import type { HoldActionParts } from '../commands/session/hold-action.ts';
+import { isUnavailableError } from '../lib/unavailable.ts';
 import { delay } from '../lib/backoff.ts';
 import { systemClock } from '../lib/clock.ts';
 import { OpenActions } from '../projections/actions/open-actions.ts';
 import { actionIndex } from '../projections/actions/queries.ts';
 import type { ActionIndex } from '../projections/actions/queries.ts';
 import { actionView } from '../projections/actions/views.ts';
-import { ReadStoreUnavailableError } from '../projections/unavailable.ts';
 import type { Services } from './services.ts';
 import type { Stack } from '../lib/stack.ts';
 import { WorkSignals } from './work-signals.ts';
@@ -70,7 +70,7 @@ function endedActions(actions: ActionIndex): EndedActions {
       const late = delay(ENDED_WITHIN_MS, answered.signal).then(() => undefined);
       return await Promise.race([actions.sessionOf(executor, actionId), late]);
     } catch (error) {
-      if (error instanceof ReadStoreUnavailableError) return undefined;
+      if (isUnavailableError(error, 'database')) return undefined;
       throw error;
     } finally {
       answered.abort();

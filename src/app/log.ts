@@ -1,10 +1,10 @@
 import type { KeyObject } from 'node:crypto';
 import { SealedSecrets } from '../drivers/secrets/sealed-secrets.ts';
+import { isUnavailableError } from '../lib/unavailable.ts';
 import type { Logger } from '../lib/logger.ts';
 import { createCodec } from '../streams/codec.ts';
 import type { Codec } from '../streams/codec.ts';
 import { Continuity } from '../streams/continuity.ts';
-import { LogUnavailableError } from '../streams/event-store.ts';
 import type { CommitSource, EventStore } from '../streams/event-store.ts';
 import { JetStreamCommitSource } from '../streams/jetstream/commit-source.ts';
 import { closeNats, connectNats, NatsSetupError, watchConnection } from '../streams/jetstream/connection.ts';
@@ -151,7 +151,7 @@ async function plainly<T>(open: () => Promise<T>): Promise<T> {
     return await open();
   } catch (cause) {
     if (cause instanceof NatsSetupError) throw new StartError(cause.message, { cause });
-    if (cause instanceof LogUnavailableError) {
+    if (isUnavailableError(cause, 'streams')) {
       throw new StartError(`NATS does not answer (${cause.message}); check that most of its servers run`, { cause });
     }
     if (cause instanceof WrongHostKeyError) {

@@ -8,6 +8,7 @@ import type { TenantEvent } from '../domain/tenant/events.ts';
 import type { TenantState } from '../domain/tenant/state.ts';
 import type { ObjectStore } from '../drivers/objects/port.ts';
 import { TenantDeletion } from '../engine/tenant-deletion.ts';
+import { UnavailableError } from '../lib/unavailable.ts';
 import { systemClock } from '../lib/clock.ts';
 import type { Logger } from '../lib/logger.ts';
 import type { Directory, DirectoryTenant } from '../projections/directory/directory.ts';
@@ -16,7 +17,6 @@ import type { ProjectionProgress } from '../projections/progress.ts';
 import type { ReadStore } from '../projections/read-store/pool.ts';
 import type { SessionQueries } from '../projections/sessions/queries.ts';
 import { scrub } from '../projections/scrub.ts';
-import { ReadStoreUnavailableError } from '../projections/unavailable.ts';
 import type { LogParts } from './log.ts';
 import { PROJECTIONS } from './projectors.ts';
 
@@ -99,7 +99,7 @@ async function caughtUp({ log, progress }: DeletionParts): Promise<void> {
     for (let shard = 0; shard < log.source.shards; shard++) {
       const newest = await log.source.newest(shard, kinds);
       if (newest > 0 && !(await progress.reach(schema, shard, newest, CAUGHT_UP_WITHIN_MS))) {
-        throw new ReadStoreUnavailableError('the read models do not catch up with the log');
+        throw new UnavailableError('database', 'the read models do not catch up with the log');
       }
     }
   }

@@ -9,6 +9,7 @@ import {
 } from 'jose';
 import type { FetchImplementation, JSONWebKeySet, JWTPayload, JWTVerifyGetKey } from 'jose';
 import type { Issuer } from '../domain/tenant/events.ts';
+import { isUnavailableError, UnavailableError } from '../lib/unavailable.ts';
 import type { EgressClient } from '../lib/egress-client.ts';
 import { WeightedLru } from '../lib/lru.ts';
 import { SCOPES } from './caller.ts';
@@ -31,9 +32,6 @@ export interface VerifiedToken {
   /** When it is past its time, ms since 1970: its `exp`, or the end of the tolerance when it came within that. */
   readonly expiresAt: number;
 }
-
-/** The issuer's keys cannot be fetched just now: nothing can be said about the token. */
-export class IssuerUnavailableError extends Error {}
 
 /** Wire contract, section 3. */
 const TOKEN_CHARS_MAX = 16_384;
@@ -66,7 +64,7 @@ export class TokenVerifier {
     this.#fetch = fetch;
   }
 
-  /** @throws IssuerUnavailableError */
+  /** @throws UnavailableError (issuer) */
   async verify(tenantId: string, token: string): Promise<VerifiedToken | 'invalid' | 'expired'> {
     const registered = this.#registered(tenantId, token);
     if (registered === null) return 'invalid';
@@ -83,7 +81,7 @@ export class TokenVerifier {
       return readClaims(payload, name, issuer);
     } catch (error) {
       if (error instanceof errors.JWTExpired) return 'expired';
-      if (error instanceof IssuerUnavailableError) throw error;
+      if (isUnavailableError(error, 'issuer')) throw error;
       // A registered key that cannot be used (no point of its curve, too short) vouches for nothing.
       if (error instanceof errors.JOSEError || error instanceof TypeError || error instanceof DOMException)
         return 'invalid';
@@ -133,7 +131,7 @@ function keySet(issuer: Issuer, fetch: EgressClient['fetch']): JWTVerifyGetKey {
     } catch (cause) {
       if (cause instanceof errors.JWKSNoMatchingKey || cause instanceof errors.JWKSMultipleMatchingKeys) throw cause;
       // Not fetched, or what came is no key set: that says nothing about the token.
-      throw new IssuerUnavailableError("the issuer's keys cannot be fetched", { cause });
+      throw new UnavailableError('issuer', "the issuer's keys cannot be fetched", { cause });
     }
   };
 }
@@ -146,16 +144,16 @@ async function fetchKeys(
 ): Promise<Response> {
   const response = await fetch(url, { headers: [...headers], signal });
   const length = Number(response.headers.get('content-length') ?? 0);
-  if (response.body === null) throw new IssuerUnavailableError('the answer has no body');
+  if (response.body === null) throw new UnavailableError('issuer', 'the answer has no body');
   if (length > JWKS_BYTES_MAX) {
     await response.body.cancel();
-    throw new IssuerUnavailableError('the key set is too long');
+    throw new UnavailableError('issuer', 'the key set is too long');
   }
   const parts: Uint8Array[] = [];
   let bytes = 0;
   for await (const part of response.body) {
     bytes += part.byteLength;
-    if (bytes > JWKS_BYTES_MAX) throw new IssuerUnavailableError('the key set is too long');
+    if (bytes > JWKS_BYTES_MAX) throw new UnavailableError('issuer', 'the key set is too long');
     parts.push(part);
   }
   return new Response(Buffer.concat(parts), { status: response.status, headers: [...response.headers] });

@@ -1,8 +1,8 @@
 import { artifactType, sessionType } from '../commands/aggregate.ts';
 import { Repository } from '../commands/repository.ts';
 import type { Snapshots } from '../streams/sealed-snapshots.ts';
+import { isUnavailableError } from '../lib/unavailable.ts';
 import { systemClock } from '../lib/clock.ts';
-import { ObjectsUnavailableError } from '../lib/objects-unavailable.ts';
 import { escapeToken } from '../streams/subjects.ts';
 import type { AggregateRef } from '../streams/subjects.ts';
 import { openObjects } from '../app/artifacts.ts';
@@ -57,7 +57,7 @@ export async function exportSession(config: Config, args: readonly string[]): Pr
       return 0;
     });
   } catch (error) {
-    if (error instanceof ObjectsUnavailableError)
+    if (isUnavailableError(error, 'objects'))
       throw new StartError(`${error.message}; nothing was written`, { cause: error });
     throw error;
   } finally {

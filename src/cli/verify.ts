@@ -1,12 +1,12 @@
 import { snapshotRef } from '../commands/repository.ts';
 import { recordedPositions } from '../projections/recorded.ts';
 import type { RecordedPosition } from '../projections/recorded.ts';
-import { ReadStoreUnavailableError } from '../projections/unavailable.ts';
 import type { ChainProblem, ChainVerifier, Witness } from '../streams/chain-verifier.ts';
 import { subjectOf } from '../streams/subjects.ts';
 import type { Config } from '../app/config.ts';
 import { EVENT_SCHEMAS } from '../app/event-schemas.ts';
 import type { LogParts } from '../app/log.ts';
+import { isUnavailableError } from '../lib/unavailable.ts';
 import { readArguments } from './arguments.ts';
 import { progressPrinter, throughput } from './progress.ts';
 import { besideRunningHost } from './running-host.ts';
@@ -109,7 +109,7 @@ async function missingOnes(host: RunningHost, { verifier }: VerifyState): Promis
   try {
     for await (const page of recordedPositions(host.pool)) await check(page, 'a read model');
   } catch (error) {
-    if (!(error instanceof ReadStoreUnavailableError)) throw error;
+    if (!isUnavailableError(error, 'database')) throw error;
     process.stdout.write('the database is away: the end of the log was not compared with the read models\n');
   }
   return problems;

@@ -1,5 +1,6 @@
 import type { Decision, DomainEvent } from '../domain/kernel/decision.ts';
 import type { Rejection } from '../domain/kernel/rejection.ts';
+import { UnavailableError } from '../lib/unavailable.ts';
 import { backoffMs, delay } from '../lib/backoff.ts';
 import { timestamp } from '../lib/clock.ts';
 import type { Clock } from '../lib/clock.ts';
@@ -7,7 +8,6 @@ import { faultPoint } from '../lib/fault-points.ts';
 import { newId } from '../lib/ids.ts';
 import { KeyedQueue, WaitedTooLongError } from '../lib/keyed-queue.ts';
 import type { Commit, CommitReceipt } from '../streams/commit.ts';
-import { LogUnavailableError } from '../streams/event-store.ts';
 import { refKey } from '../streams/subjects.ts';
 import type { AggregateRef } from '../streams/subjects.ts';
 import type { CommitMeta, Loaded, Repository } from './repository.ts';
@@ -72,7 +72,7 @@ export class CommandLoop {
   }
 
   /**
-   * @throws LogUnavailableError when the log did not answer, or did not answer those before it for so long that the
+   * @throws UnavailableError (streams) when the log did not answer, or did not answer those before it for so long that the
    *   command was not tried; whether it was recorded is then not known, and sending it again with the same idempotency
    *   key is safe
    * @throws QueueFullError when too many commands wait for this aggregate
@@ -87,7 +87,9 @@ export class CommandLoop {
       return await this.#lanes.run(refKey(ref), async () => await this.#run(repository, ref, options), { urgent });
     } catch (cause) {
       if (!(cause instanceof WaitedTooLongError)) throw cause;
-      throw new LogUnavailableError('the log kept those before the command too long for it to be tried', { cause });
+      throw new UnavailableError('streams', 'the log kept those before the command too long for it to be tried', {
+        cause,
+      });
     }
   }
 
@@ -117,7 +119,7 @@ export class CommandLoop {
       loaded = await repository.refresh(ref);
       cached = false;
     }
-    throw new LogUnavailableError('too many writers at once on one aggregate');
+    throw new UnavailableError('streams', 'too many writers at once on one aggregate');
   }
 
   /** Where the commit stands now; null: another writer was faster. */

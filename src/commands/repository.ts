@@ -1,10 +1,10 @@
 import { LAST_INDEX } from '../domain/kernel/decision.ts';
 import type { DomainEvent } from '../domain/kernel/decision.ts';
+import { UnavailableError } from '../lib/unavailable.ts';
 import { WeightedLru } from '../lib/lru.ts';
 import { follows, genesisOf } from '../streams/chain.ts';
 import { eventsOf } from '../streams/commit.ts';
 import type { Commit, StoredCommit } from '../streams/commit.ts';
-import { LogUnavailableError } from '../streams/event-store.ts';
 import type { EventStore, LiveCommit } from '../streams/event-store.ts';
 import type { Snapshots } from '../streams/sealed-snapshots.ts';
 import { AGGREGATE_KINDS, escapeToken, refKey, unescapeToken } from '../streams/subjects.ts';
@@ -73,7 +73,11 @@ const FOLDS_FROM_THE_BEGINNING = 3;
  * The commits of an aggregate, as they are read, are no chain: one is missing, or was changed. What is decided on them
  * would be wrong, so nothing is.
  */
-export class BrokenChainError extends LogUnavailableError {}
+export class BrokenChainError extends UnavailableError {
+  constructor(message: string) {
+    super('streams', message);
+  }
+}
 
 /**
  * Folded states of one kind of aggregate, cached and brought up to date by what came after. The cache is a hint: a
@@ -127,7 +131,7 @@ export class Repository<S, E extends DomainEvent> {
 
   /**
    * The fold with everything that any node had acknowledged before this call.
-   * @throws LogUnavailableError when the log does not answer; BrokenChainError when what it has is no chain
+   * @throws UnavailableError (streams) when the log does not answer; BrokenChainError when what it has is no chain
    */
   async refresh(ref: AggregateRef): Promise<Loaded<S>> {
     // Before the question: what is missed after it makes the answer old again.
@@ -147,7 +151,7 @@ export class Repository<S, E extends DomainEvent> {
     const range = { after: entry.position - 1, limit: 1 };
     const [last] = (await this.store.read(ref, range)).commits;
     // A server that was the leader and has not heard that it is no more.
-    if (last?.position === entry.position) throw new LogUnavailableError('who answers for the log is behind');
+    if (last?.position === entry.position) throw new UnavailableError('streams', 'who answers for the log is behind');
     // It has been erased since: the aggregate begins anew, or is not there any more.
     this.#cache.delete(refKey(ref));
     return await this.#readOn(ref, this.#new(ref), head);

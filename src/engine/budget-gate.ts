@@ -27,7 +27,7 @@ export class BudgetGate {
     this.#parts = parts;
   }
 
-  /** Whether the call may start, and whether the budgets count it as under way. @throws LogUnavailableError */
+  /** Whether the call may start, and whether the budgets count it as under way. @throws UnavailableError (streams) */
   async reserve(tenant: string, call: ExpectedCall, actor: string): Promise<Reserved> {
     if (!this.#parts.isBudgeted(tenant)) return { refusedBy: null, reserved: false };
     const { loop, budgets, clock } = this.#parts;
@@ -43,7 +43,7 @@ export class BudgetGate {
     return outcome.reply;
   }
 
-  /** May be repeated, by anybody and at any time, if the call was reserved. @throws LogUnavailableError */
+  /** May be repeated, by anybody and at any time, if the call was reserved. @throws UnavailableError (streams) */
   async settle(tenant: string, { wasReserved, ...call }: SettledCall, actor: string): Promise<void> {
     if (!this.#parts.isBudgeted(tenant)) return;
     const { loop, budgets } = this.#parts;

@@ -1,10 +1,10 @@
 import type { ActiveTurn } from '../domain/turn/state.ts';
 import type { WatchedClaim } from '../domain/turn/watch.ts';
+import { UnavailableError } from '../lib/unavailable.ts';
 import { delay } from '../lib/backoff.ts';
 import type { Clock } from '../lib/clock.ts';
 import type { Logger } from '../lib/logger.ts';
 import { OutageLog } from '../lib/outage-log.ts';
-import { LogUnavailableError } from '../streams/event-store.ts';
 import type { KeyValue, KeyValueEntry } from '../streams/key-value.ts';
 
 export interface ClaimLeaseParts {
@@ -104,7 +104,7 @@ export class ClaimLeases {
 
   /**
    * A sign of the executor. Once it resolves to true no node ends the claim before `untilMs`; false: its lease is over.
-   * @throws LogUnavailableError
+   * @throws UnavailableError (streams)
    */
   async beat(tenantId: string, claimId: string, untilMs: number): Promise<boolean> {
     const key = claimKey(tenantId, claimId);
@@ -123,13 +123,13 @@ export class ClaimLeases {
       if (swaps > 1) await delay(SWAP_PAUSE_MS * swaps);
       beat = await this.#look(key);
     }
-    throw new LogUnavailableError('a lease is written faster than it can be kept');
+    throw new UnavailableError('streams', 'a lease is written faster than it can be kept');
   }
 
   /**
    * Claims of a turn whose executors have been silent for a whole lease in which they could have been heard. They are
    * over from now on: no heartbeat counts any more.
-   * @throws LogUnavailableError
+   * @throws UnavailableError (streams)
    */
   async lapsed(
     at: { readonly tenant: string; readonly shard: number },

@@ -1,10 +1,10 @@
+import { isUnavailableError } from '../lib/unavailable.ts';
 import { delay } from '../lib/backoff.ts';
 import type { Clock } from '../lib/clock.ts';
 import { faultPoint } from '../lib/fault-points.ts';
 import type { Logger } from '../lib/logger.ts';
 import { OutageLog } from '../lib/outage-log.ts';
 import { Wake } from '../lib/wake.ts';
-import { LogUnavailableError } from '../streams/event-store.ts';
 import type { CommitSource, EventStore, FollowedCommit } from '../streams/event-store.ts';
 import type { KeyValue } from '../streams/key-value.ts';
 import { refKey } from '../streams/subjects.ts';
@@ -237,7 +237,7 @@ export class Dispatcher {
         await this.#letGo(store, this.#turns.nextOfSweep(SWEPT_AT_ONCE));
       } catch (error) {
         // The next round sees what this one could not.
-        if (!(error instanceof LogUnavailableError)) throw error;
+        if (!isUnavailableError(error, 'streams')) throw error;
       }
     }
   }

@@ -31,7 +31,7 @@ export class InheritedConversations {
 
   /**
    * The whole conversation of a session.
-   * @throws LogUnavailableError when an inherited part has to be read and the log does not answer
+   * @throws UnavailableError (streams) when an inherited part has to be read and the log does not answer
    */
   async of(ref: AggregateRef, session: OpenSession): Promise<Conversation> {
     if (!session.inherits || session.origin === null) return session.conversation;

@@ -13,13 +13,12 @@ import { declaredTools } from '../domain/turn/tools.ts';
 import { NO_USAGE } from '../domain/turn/usage.ts';
 import type { Usage } from '../domain/turn/usage.ts';
 import type { ModelDrivers, ModelFile, ModelRequest } from '../drivers/model/port.ts';
+import { isUnavailableError } from '../lib/unavailable.ts';
 import type { Logger } from '../lib/logger.ts';
 import { firstOf } from '../lib/abort.ts';
 import { backoffMs, delay } from '../lib/backoff.ts';
-import { ObjectsUnavailableError } from '../lib/objects-unavailable.ts';
 import { faultPoint } from '../lib/fault-points.ts';
 import { eventsOf } from '../streams/commit.ts';
-import { LogUnavailableError } from '../streams/event-store.ts';
 import type { AggregateRef } from '../streams/subjects.ts';
 import type { BudgetGate } from './budget-gate.ts';
 import type { InheritedConversations } from './inherited-conversations.ts';
@@ -271,7 +270,7 @@ export class ModelCaller {
         await step();
         return;
       } catch (error) {
-        if (!(error instanceof LogUnavailableError) || this.#givingUp.aborted) throw error;
+        if (!isUnavailableError(error, 'streams') || this.#givingUp.aborted) throw error;
         this.#options.logger.warn({ err: error, session: ref.id }, 'an answer waits for the log');
         await delay(backoffMs(attempt, { baseMs: 100, capMs: 2_000 }), this.#givingUp);
       }
@@ -337,7 +336,7 @@ export class ModelCaller {
 
 /** The bytes of a message's files could not be had now; they may be in a moment. */
 function withoutFiles(error: unknown): ModelOutcome {
-  if (!(error instanceof ObjectsUnavailableError || error instanceof LogUnavailableError)) throw error;
+  if (!(isUnavailableError(error, 'objects') || isUnavailableError(error, 'streams'))) throw error;
   const message = 'The files of the message cannot be read now: a part of the Host does not answer.';
   return { kind: 'failed', error: { code: 'files_unavailable', message }, retryAfterMs: 0, usage: NO_USAGE };
 }

@@ -5,11 +5,11 @@ import type { SessionDraft, TurnContext } from '../domain/turn/draft.ts';
 import * as process from '../domain/turn/process.ts';
 import { hasJobs, isReady, retryDueMs } from '../domain/turn/rest.ts';
 import type { ActiveTurn } from '../domain/turn/state.ts';
+import { isUnavailableError } from '../lib/unavailable.ts';
 import { backoffMs, delay } from '../lib/backoff.ts';
 import { faultPoint } from '../lib/fault-points.ts';
 import { eventsOf } from '../streams/commit.ts';
 import type { Commit } from '../streams/commit.ts';
-import { LogUnavailableError } from '../streams/event-store.ts';
 import { refKey } from '../streams/subjects.ts';
 import type { AggregateRef } from '../streams/subjects.ts';
 import type { WorkItem, WorkQueue } from '../streams/work-queue.ts';
@@ -205,7 +205,7 @@ export class Worker implements TurnRunner {
           { err: error, session: ref.id, tenant: ref.tenant },
           'a turn could not be driven on',
         );
-        if (!(error instanceof LogUnavailableError)) await this.#failTurn(ref).catch(() => undefined);
+        if (!isUnavailableError(error, 'streams')) await this.#failTurn(ref).catch(() => undefined);
         if (this.#stopping.signal.aborted) return;
         await delay(backoffMs(attempt, RETRY), this.#stopping.signal);
       }
@@ -342,7 +342,7 @@ export class Worker implements TurnRunner {
   async #meetFailure(ref: AggregateRef, { error, failures }: CallFailure): Promise<void> {
     if (this.#stopping.signal.aborted) throw error;
     this.#options.logger.error({ err: error, session: ref.id, tenant: ref.tenant }, 'a call of a turn has failed');
-    if (error instanceof LogUnavailableError) {
+    if (isUnavailableError(error, 'streams')) {
       await delay(backoffMs(failures, RETRY), this.#stopping.signal);
     } else {
       await this.#failTurn(ref);

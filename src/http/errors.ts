@@ -1,19 +1,16 @@
 import type { FastifyError, FastifyRequest } from 'fastify';
 import { hasZodFastifySchemaValidationErrors } from 'fastify-type-provider-zod';
-import { IssuerUnavailableError } from '../auth/issuers.ts';
+import { UnavailableError } from '../lib/unavailable.ts';
 import { OlderNodesError } from '../lib/older-nodes.ts';
 import { QueueFullError } from '../lib/keyed-queue.ts';
 import {
   ParkedCommitError,
   ReadsBusyError,
-  ReadStoreUnavailableError,
   ReadTooLongError,
   UnbuiltReadModelsError,
 } from '../projections/unavailable.ts';
 import { UploadBrokenError } from '../commands/artifact/intake.ts';
 import { ArtifactGoneError } from '../commands/artifact/read.ts';
-import { ObjectsUnavailableError } from '../lib/objects-unavailable.ts';
-import { LogUnavailableError } from '../streams/event-store.ts';
 import { bodyTooLarge } from './gate.ts';
 import { ProblemError, refused } from './problem.ts';
 import type { Problem } from './problem.ts';
@@ -25,16 +22,13 @@ const ISSUES_MAX = 20;
 /** What the client is told of an error. Null: nothing of it, it is a bug and belongs in the log. */
 export function problemOf(error: unknown, bodyBytesMax: number): Problem | null {
   if (error instanceof ProblemError) return error.problem;
-  if (error instanceof LogUnavailableError) return unavailable('streams');
   if (error instanceof ReadsBusyError) return { ...unavailable('database'), message: READS_BUSY };
   if (error instanceof ReadTooLongError) return { ...unavailable('database'), message: READ_TOO_LONG };
   const told = explained(error);
   if (told !== null) return told;
-  if (error instanceof ReadStoreUnavailableError) return unavailable('database');
   if (error instanceof ArtifactGoneError) return refused(error.rejection).problem;
-  if (error instanceof ObjectsUnavailableError) return unavailable('objects');
+  if (error instanceof UnavailableError) return unavailable(error.dependency);
   if (error instanceof UploadBrokenError) return broken();
-  if (error instanceof IssuerUnavailableError) return unavailable('issuer');
   if (error instanceof QueueFullError) return busy();
   if (hasZodFastifySchemaValidationErrors(error)) return invalid(error.validation, error.validationContext ?? 'body');
   return frameworkProblem(error, bodyBytesMax);

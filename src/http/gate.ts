@@ -3,7 +3,7 @@ import type { Authenticator } from '../auth/authenticate.ts';
 import { authorize } from '../auth/authorize.ts';
 import type { Access } from '../auth/authorize.ts';
 import type { Caller } from '../auth/caller.ts';
-import { LogUnavailableError } from '../streams/event-store.ts';
+import { UnavailableError } from '../lib/unavailable.ts';
 import type { Fairness } from './fairness.ts';
 import { ProblemError } from './problem.ts';
 import type { RequestLog } from './request-log.ts';
@@ -52,7 +52,7 @@ export async function passGate(request: FastifyRequest, options: GateOptions): P
   checkProtocol(request, options.features);
   request.caller = await authenticated(request, options, rules.access);
   options.fairness.admit(request.caller);
-  if (!options.logReachable()) throw new LogUnavailableError('the connection to the log is down');
+  if (!options.logReachable()) throw new UnavailableError('streams', 'the connection to the log is down');
 }
 
 export function refuseOrigin(request: FastifyRequest): void {

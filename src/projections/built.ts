@@ -42,7 +42,7 @@ export class BuiltModels {
     this.#askedAt = Number.NEGATIVE_INFINITY;
   }
 
-  /** @throws UnbuiltReadModelsError, ReadStoreUnavailableError */
+  /** @throws UnbuiltReadModelsError, UnavailableError (database) */
   async require(schemas: readonly string[]): Promise<void> {
     if (this.#lacking(schemas).length === 0) return;
     if (performance.now() - this.#askedAt >= ASKED_MS) await this.#ask();

@@ -42,7 +42,7 @@ export class OwnWrites {
    * Waits, briefly, until the read model of sessions has what this process recorded for the tenant. Returns the time up to
    * which a list that is read from then on is complete, ms since 1970: now, unless the projector is behind or has parked a
    * commit of the tenant.
-   * @throws ReadStoreUnavailableError, LogUnavailableError
+   * @throws UnavailableError (database), UnavailableError (streams)
    */
   async shown(tenant: string): Promise<number> {
     const wanted = [...(this.#newest.get(tenant) ?? [])];

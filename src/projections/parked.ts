@@ -1,9 +1,9 @@
 import { sql } from 'slonik';
 import type { DatabasePoolConnection, DatabaseTransactionConnection } from 'slonik';
 import { z } from 'zod';
+import { isUnavailableError } from '../lib/unavailable.ts';
 import type { Logger } from '../lib/logger.ts';
 import type { StoredCommit } from '../streams/commit.ts';
-import { LogUnavailableError } from '../streams/event-store.ts';
 import type { CommitSource, FollowedCommit } from '../streams/event-store.ts';
 import { refOfSubject, subjectOf } from '../streams/subjects.ts';
 import type { AggregateRef } from '../streams/subjects.ts';
@@ -160,7 +160,7 @@ async function apply(
     });
     return 0;
   } catch (error) {
-    if (error instanceof LogUnavailableError || isUnavailable(error)) throw error;
+    if (isUnavailableError(error, 'streams') || isUnavailable(error)) throw error;
     const [first] = batch;
     if (batch.length === 1 && first !== undefined) {
       await park(transaction, group.schema, { shard, followed: first, error });

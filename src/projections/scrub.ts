@@ -1,6 +1,7 @@
 import { sql } from 'slonik';
 import type { DatabasePoolConnection } from 'slonik';
 import { z } from 'zod';
+import { UnavailableError } from '../lib/unavailable.ts';
 import { delay } from '../lib/backoff.ts';
 import type { Logger } from '../lib/logger.ts';
 import { tablesOfOthers } from './built.ts';
@@ -8,7 +9,6 @@ import type { ProjectionGroup } from './projection.ts';
 import { withSettings } from './read-store/long-work.ts';
 import { reading } from './read-store/pool.ts';
 import type { ReadStore } from './read-store/pool.ts';
-import { ReadStoreUnavailableError } from './unavailable.ts';
 
 export interface ScrubOptions {
   readonly pool: ReadStore;
@@ -33,7 +33,7 @@ const LOOK_MS = 50;
  * that ANALYZE took of it, and everything that was ever written stays in the write-ahead log for a while; so each table
  * is written anew, sampled anew, and the log is moved on until the segments with the old bytes are gone. The last part
  * needs a superuser, and settings that the embedded Postgres has (docs/operations.md says what is left elsewhere).
- * @throws ReadStoreUnavailableError when a lock was not to be had, or an old snapshot still needs the rows: try again
+ * @throws UnavailableError (database) when a lock was not to be had, or an old snapshot still needs the rows: try again
  */
 export async function scrub({ pool, groups, logger }: ScrubOptions): Promise<void> {
   await reading(
@@ -73,7 +73,8 @@ async function snapshotsEnd(connection: DatabasePoolConnection): Promise<void> {
       select count(*)::int as n from pg_stat_activity
       where datname = current_database() and pid <> pg_backend_pid() and age(backend_xmin) > age(${xid}::xid)`);
     if (older === 0) return;
-    if (performance.now() > deadline) throw new ReadStoreUnavailableError('an old snapshot still needs deleted rows');
+    if (performance.now() > deadline)
+      throw new UnavailableError('database', 'an old snapshot still needs deleted rows');
     await delay(LOOK_MS);
   }
 }

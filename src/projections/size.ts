@@ -16,7 +16,7 @@ const row = z.object({ schema: z.string(), bytes: z.int(), rows: z.int() });
 
 /**
  * From the catalogue and the counters of the server: no table is read, so it costs the same at any size.
- * @throws ReadStoreUnavailableError
+ * @throws UnavailableError (database)
  */
 export async function readStoreSizes(pool: ReadStore): Promise<readonly SchemaSize[]> {
   return await reading(

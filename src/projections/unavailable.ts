@@ -1,17 +1,22 @@
-/** Postgres cannot be reached, or the read models are too far behind: reads answer 503, commands and streams go on. */
-export class ReadStoreUnavailableError extends Error {}
+import { UnavailableError } from '../lib/unavailable.ts';
+
+class ReadsUnavailableError extends UnavailableError {
+  constructor(message: string, options?: ErrorOptions) {
+    super('database', message, options);
+  }
+}
 
 /** A tenant has as many reads under way as it may, and this one has waited for its turn for too long. */
-export class ReadsBusyError extends ReadStoreUnavailableError {}
+export class ReadsBusyError extends ReadsUnavailableError {}
 
 /** The database was told to stop working on a read that took too long. */
-export class ReadTooLongError extends ReadStoreUnavailableError {}
+export class ReadTooLongError extends ReadsUnavailableError {}
 
 /** The rows lack a commit that could not be projected, and the log cannot make good for it. */
-export class ParkedCommitError extends ReadStoreUnavailableError {}
+export class ParkedCommitError extends ReadsUnavailableError {}
 
 /** The schemas that this version reads from have not been filled yet. */
-export class UnbuiltReadModelsError extends ReadStoreUnavailableError {
+export class UnbuiltReadModelsError extends ReadsUnavailableError {
   constructor() {
     super('the read models of this version are being built');
   }

@@ -1,12 +1,6 @@
 import type { Commit, StoredCommit } from './commit.ts';
 import type { AggregateRef } from './subjects.ts';
 
-/**
- * The log or one of its parts cannot be reached, or did not answer in time. Whether an append under way was stored is
- * not known to the caller; sending the same command again with the same idempotency key is safe.
- */
-export class LogUnavailableError extends Error {}
-
 /** `hash`: of the commit as it is stored. `conflict`: a commit of another writer stands directly after the expected position. */
 export type AppendResult =
   | { readonly kind: 'appended'; readonly position: number; readonly hash: string }
@@ -55,9 +49,9 @@ export interface CommitPage {
  * Positions are opaque, rising numbers; they are not consecutive within an aggregate.
  */
 export interface EventStore {
-  /** @throws LogUnavailableError when the outcome could not be found out within the store's deadline */
+  /** @throws UnavailableError (streams) when the outcome could not be found out within the store's deadline */
   append(ref: AggregateRef, expected: number, commit: Commit): Promise<AppendResult>;
-  /** @throws LogUnavailableError when no whole page could be had in time */
+  /** @throws UnavailableError (streams) when no whole page could be had in time */
   read(ref: AggregateRef, range: ReadRange): Promise<CommitPage>;
   /** As `read`, byte for byte: what the chain of the aggregate is made of. */
   readPlain(ref: AggregateRef, range: ReadRange): Promise<PlainPage>;
@@ -127,10 +121,10 @@ export interface CommitSource {
   timeAfter(shard: number, kinds: readonly AggregateRef['kind'][], position: number): Promise<number | null>;
   /**
    * The commits of one aggregate up to a position, in their order and all of them, in batches; also those that cannot be
-   * decoded. Ends with the last one. @throws LogUnavailableError
+   * decoded. Ends with the last one. @throws UnavailableError (streams)
    */
   commitsOf(ref: AggregateRef, shard: number, upTo: number): AsyncIterable<readonly FollowedCommit[]>;
-  /** The commit of an aggregate at a position; null: it is not there any more. @throws LogUnavailableError */
+  /** The commit of an aggregate at a position; null: it is not there any more. @throws UnavailableError (streams) */
   commitAt(ref: AggregateRef, shard: number, position: number): Promise<FollowedCommit | null>;
   /** How many streams there are. */
   readonly shards: number;

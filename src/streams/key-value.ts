@@ -11,7 +11,7 @@ export type KeyValueChange =
 
 /**
  * A small replicated map. Keys are of letters, digits, `.`, `_`, `-`, `=`; values are texts.
- * @throws LogUnavailableError from every operation while the server is out of reach
+ * @throws UnavailableError (streams) from every operation while the server is out of reach
  */
 export interface KeyValue {
   get(key: string): Promise<KeyValueEntry | null>;

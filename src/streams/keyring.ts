@@ -1,10 +1,10 @@
 import { randomBytes } from 'node:crypto';
 import type { KeyObject } from 'node:crypto';
+import { UnavailableError } from '../lib/unavailable.ts';
 import type { Logger } from '../lib/logger.ts';
 import { delay } from '../lib/backoff.ts';
 import { sha256Hex } from '../lib/hash.ts';
 import { KEY_BYTES, open, seal, sealingKey } from '../lib/sealed-box.ts';
-import { LogUnavailableError } from './event-store.ts';
 import type { KeyValue, KeyValueChange } from './key-value.ts';
 import { escapeToken, unescapeToken } from './subjects.ts';
 
@@ -216,7 +216,7 @@ export class Keyring {
       // Refused, and yet there may be nothing to read: another node is writing it at this moment.
       await delay(SWAP_PAUSE_MS);
     }
-    throw new LogUnavailableError('the entry of the Host key can be neither written nor read');
+    throw new UnavailableError('streams', 'the entry of the Host key can be neither written nor read');
   }
 
   /** One request at a time for each tenant. */

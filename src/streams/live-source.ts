@@ -1,6 +1,6 @@
+import { UnavailableError } from '../lib/unavailable.ts';
 import { backoffMs, delay } from '../lib/backoff.ts';
 import type { ContinuousFeed, Gap } from './continuity.ts';
-import { LogUnavailableError } from './event-store.ts';
 import type { CommitSource, FollowedCommit, FollowOptions, LiveCommit } from './event-store.ts';
 import { ErasedCommitError } from './sealed-codec.ts';
 import type { AggregateKind, AggregateRef } from './subjects.ts';
@@ -81,7 +81,7 @@ export class LiveCommitSource implements CommitSource {
     const { shard, kinds } = options;
     // What is stored after it arrives live, or comes as a gap.
     const last = this.#feed.positionOf(shard);
-    if (last === null) throw new LogUnavailableError('where the live commits begin is not known yet');
+    if (last === null) throw new UnavailableError('streams', 'where the live commits begin is not known yet');
     arrivals.startAfter(last);
     const newest = await this.#log.newest(shard, kinds);
     if (newest <= after) return;

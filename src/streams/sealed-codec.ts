@@ -19,7 +19,7 @@ export interface CommitCodec {
   encode(ref: AggregateRef, commit: Commit): Promise<{ readonly bytes: Uint8Array; readonly hash: string }>;
   /** Whether the key of these bytes is at hand, so that `decode` can tell what they are. */
   isReady(bytes: Uint8Array): boolean;
-  /** Asks for the key of these bytes. @throws LogUnavailableError */
+  /** Asks for the key of these bytes. @throws UnavailableError (streams) */
   prepare(ref: AggregateRef, bytes: Uint8Array): Promise<void>;
   /** @throws ErasedCommitError; UndecodableCommitError, also when the key of a living tenant is missing */
   decode(ref: AggregateRef, bytes: Uint8Array): { readonly commit: Commit; readonly hash: string };

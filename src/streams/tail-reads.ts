@@ -1,5 +1,5 @@
+import { isUnavailableError } from '../lib/unavailable.ts';
 import { backoffMs, delay } from '../lib/backoff.ts';
-import { LogUnavailableError } from './event-store.ts';
 import type { CommitPage, EventStore, ReadRange } from './event-store.ts';
 import type { AggregateRef } from './subjects.ts';
 
@@ -34,7 +34,7 @@ export class TailReads {
   /**
    * A page that reaches `atLeast`, or as far as the aggregate is still there: a part of it may be erased meanwhile.
    * `reached`: nothing of the aggregate up to here is missing in the page.
-   * @throws LogUnavailableError when the log has been away for too long; what the store throws for what it cannot decode
+   * @throws UnavailableError (streams) when the log has been away for too long; what the store throws for what it cannot decode
    */
   async page(
     ref: AggregateRef,
@@ -49,7 +49,7 @@ export class TailReads {
     });
   }
 
-  /** Position of the newest commit of the aggregate, for sure. @throws LogUnavailableError as `page` */
+  /** Position of the newest commit of the aggregate, for sure. @throws UnavailableError (streams) as `page` */
   async head(ref: AggregateRef): Promise<number> {
     return await this.#tried(async () => await this.#store.head(ref));
   }
@@ -60,7 +60,7 @@ export class TailReads {
       try {
         return await this.#inTurn(async () => await read(failures > 0));
       } catch (error) {
-        if (!(error instanceof LogUnavailableError) || this.#stop.signal.aborted) throw error;
+        if (!isUnavailableError(error, 'streams') || this.#stop.signal.aborted) throw error;
         if (performance.now() >= deadline) throw error;
       }
       await delay(backoffMs(failures, RETRY), this.#stop.signal);

@@ -5,12 +5,12 @@ import { Repository } from '#src/commands/repository.ts';
 import { decideCreateTenant } from '#src/domain/tenant/decide.ts';
 import type { TenantEvent } from '#src/domain/tenant/events.ts';
 import type { TenantState } from '#src/domain/tenant/state.ts';
+import { UnavailableError } from '#src/lib/unavailable.ts';
 import { systemClock } from '#src/lib/clock.ts';
 import { sha256Hex } from '#src/lib/hash.ts';
 import { newId } from '#src/lib/ids.ts';
 import { Directory, DirectoryProjector } from '#src/projections/directory/directory.ts';
 import type { DirectoryTenant } from '#src/projections/directory/directory.ts';
-import { LogUnavailableError } from '#src/streams/event-store.ts';
 import { SealBrokenError } from '#src/streams/keyring.ts';
 import type { Keyring } from '#src/streams/keyring.ts';
 import { JetStreamKeyValue } from '#src/streams/jetstream/key-value.ts';
@@ -150,7 +150,7 @@ test('an entry waits for its key while that cannot be asked for; one that does n
   let failures = 0;
   const { logger, lines } = capturedLog();
   const openText: Keyring['openText'] = async (tenant, context, sealed) => {
-    if (tenant === late && failures++ < 3) throw new LogUnavailableError('away');
+    if (tenant === late && failures++ < 3) throw new UnavailableError('streams', 'away');
     if (tenant === broken) throw new SealBrokenError('broken');
     return await log.keyring.openText(tenant, context, sealed);
   };
@@ -184,7 +184,7 @@ test('what cannot be published for a while is published after it: nothing is ste
   const directory = await node();
   let failures = 0;
   const away = async (id: string) => {
-    if (failures++ < 3) throw new LogUnavailableError('the log cannot be read');
+    if (failures++ < 3) throw new UnavailableError('streams', 'the log cannot be read');
     return await tenants.refresh(refOf(id));
   };
   await using running = projector(directory, away);

@@ -1,7 +1,6 @@
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import type { SessionEvent } from '#src/domain/session/events.ts';
 import type { CommitSource } from '#src/streams/event-store.ts';
-import { LogUnavailableError } from '#src/streams/event-store.ts';
 import type { AggregateRef } from '#src/streams/subjects.ts';
 import type { WorkItem, WorkQueue } from '#src/streams/work-queue.ts';
 import { newRef } from '../support/commits.ts';
@@ -14,6 +13,7 @@ import { TestNats } from '../support/nats.ts';
 import { overriding } from '../support/overriding.ts';
 import { usage } from '../support/sessions.ts';
 import { until } from '../support/wait-until.ts';
+import { UnavailableError } from '#src/lib/unavailable.ts';
 
 const disposables = new AsyncDisposableStack();
 let nats: TestNats;
@@ -278,7 +278,7 @@ describe('the dispatcher', () => {
     const failing = (queue: WorkQueue): WorkQueue =>
       overriding(queue, {
         offer: async (ref) => {
-          if (failures++ < 2) throw new LogUnavailableError('the work queue cannot be reached');
+          if (failures++ < 2) throw new UnavailableError('streams', 'the work queue cannot be reached');
           await queue.offer(ref);
         },
       });

@@ -14,7 +14,6 @@ import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { directoryObjects } from '#src/drivers/objects/directory.ts';
 import { s3Objects } from '#src/drivers/objects/s3.ts';
 import { newId } from '#src/lib/ids.ts';
-import { ObjectsUnavailableError } from '#src/lib/objects-unavailable.ts';
 import { bytesOf, chunks, listed, objectSuite } from '../conformance/objects.ts';
 import { TestS3 } from '../support/s3.ts';
 import { TcpProxy } from '../support/tcp-proxy.ts';
@@ -60,10 +59,10 @@ describe('a directory', () => {
   test('a disk that does not take the bytes is the store being unavailable', async () => {
     const store = await directoryObjects(join(root, 'broken'));
     await rm(join(root, 'broken', '.unfinished'), { recursive: true });
-    await expect(store.put(AT, chunks(Buffer.from('x')))).rejects.toThrow(ObjectsUnavailableError);
+    await expect(store.put(AT, chunks(Buffer.from('x')))).rejects.toMatchObject({ dependency: 'objects' });
     expect(await store.open(AT)).toBeNull();
     await rm(join(root, 'broken'), { recursive: true });
-    await expect(store.check()).rejects.toThrow(ObjectsUnavailableError);
+    await expect(store.check()).rejects.toMatchObject({ dependency: 'objects' });
   });
 });
 
@@ -134,8 +133,8 @@ describe('S3', () => {
     ];
     for (const one of wrong) {
       const store = s3Objects(one);
-      await expect(store.check(), JSON.stringify(one)).rejects.toThrow(ObjectsUnavailableError);
-      await expect(store.put(AT, chunks(Buffer.from('x')))).rejects.toThrow(ObjectsUnavailableError);
+      await expect(store.check(), JSON.stringify(one)).rejects.toMatchObject({ dependency: 'objects' });
+      await expect(store.put(AT, chunks(Buffer.from('x')))).rejects.toMatchObject({ dependency: 'objects' });
     }
   });
 
@@ -199,7 +198,7 @@ describe('S3', () => {
         yield await Promise.resolve(Buffer.alloc(1_048_576, i));
       }
     }
-    await expect(store.put(at, cut())).rejects.toThrow(ObjectsUnavailableError);
+    await expect(store.put(at, cut())).rejects.toMatchObject({ dependency: 'objects' });
     proxy.pass();
     expect(await store.open(at)).toBeNull();
     expect(await store.put(at, chunks(Buffer.from('again')))).toBe(5);

@@ -1,7 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { snapshotKey } from '#src/commands/repository.ts';
 import type { Continuity } from '#src/streams/continuity.ts';
-import { LogUnavailableError } from '#src/streams/event-store.ts';
 import { JetStreamKeyValue } from '#src/streams/jetstream/key-value.ts';
 import type { KeyValue } from '#src/streams/key-value.ts';
 import { TailHub } from '#src/streams/tail-hub.ts';
@@ -19,6 +18,7 @@ import type { Notes } from '../support/notes.ts';
 import { seededRandom } from '../support/random.ts';
 import { StrictNats } from '../support/strict-nats.ts';
 import { until } from '../support/wait-until.ts';
+import { isUnavailableError } from '#src/lib/unavailable.ts';
 
 const random = seededRandom('torn reads');
 const oneTo = (count: number): number[] => Array.from({ length: count }, (_, n) => n + 1);
@@ -104,8 +104,8 @@ describe('messages of an answer are lost on their way', () => {
     const ref = newRef();
     await appendAll(direct.store, ref, newCommits(20));
     proxy.lose(({ index, isEnd }) => index > 3 && !isEnd);
-    await expect(lossy.store.read(ref, { after: 0, limit: 100 })).rejects.toThrow(LogUnavailableError);
-    await expect(newNotes(lossy.store).load(ref)).rejects.toThrow(LogUnavailableError);
+    await expect(lossy.store.read(ref, { after: 0, limit: 100 })).rejects.toMatchObject({ dependency: 'streams' });
+    await expect(newNotes(lossy.store).load(ref)).rejects.toMatchObject({ dependency: 'streams' });
     proxy.pass();
   });
 
@@ -180,7 +180,7 @@ async function loaded(notes: Notes, ref: AggregateRef): Promise<Awaited<ReturnTy
     try {
       return await notes.load(ref);
     } catch (error) {
-      if (error instanceof LogUnavailableError) return undefined;
+      if (isUnavailableError(error, 'streams')) return undefined;
       throw error;
     }
   };

@@ -8,10 +8,10 @@ import { byPath, clashingPath, TREE_BYTES_MAX, TREE_FILES_MAX } from '../../doma
 import type { FileEntry, StoredFile } from '../../domain/artifact/tree.ts';
 import { reject } from '../../domain/kernel/rejection.ts';
 import type { Rejection } from '../../domain/kernel/rejection.ts';
+import { isUnavailableError } from '../../lib/unavailable.ts';
 import { canonicalJson } from '../../lib/canonical-json.ts';
 import { sha256Hex } from '../../lib/hash.ts';
 import { newId } from '../../lib/ids.ts';
-import { LogUnavailableError } from '../../streams/event-store.ts';
 import type { CommitMeta } from '../repository.ts';
 import { Hold, Meter, UploadRefusedError } from './intake.ts';
 import type { Intake } from './intake.ts';
@@ -164,7 +164,7 @@ async function keep(parts: ArtifactParts, input: ExportInput, keeping: Keeping):
     const version = await storeAll(parts, input, keeping);
     outcome = await recordFolder(parts, input, { intake, version });
   } catch (error) {
-    if (error instanceof LogUnavailableError) throw error;
+    if (isUnavailableError(error, 'streams')) throw error;
     // Its objects are swept away: a version that another export records meanwhile may not lose them.
     await settleReleased(parts, intake, intake.meta).catch(parts.onUnsettled);
     if (error instanceof UploadRefusedError) return error.rejection;

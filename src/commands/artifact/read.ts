@@ -6,7 +6,7 @@ import type { FileEntry, StoredFile, TreeDiff } from '../../domain/artifact/tree
 import { reject } from '../../domain/kernel/rejection.ts';
 import type { Rejection } from '../../domain/kernel/rejection.ts';
 import type { ByteRange } from '../../drivers/objects/port.ts';
-import { ObjectsUnavailableError } from '../../lib/objects-unavailable.ts';
+import { UnavailableError } from '../../lib/unavailable.ts';
 import { passingBytes } from '../../lib/passing-bytes.ts';
 import { artifactRef } from './parts.ts';
 import type { ArtifactParts, ArtifactReach } from './parts.ts';
@@ -25,7 +25,7 @@ export interface FoundVersion extends FoundArtifact {
  * An artifact was deleted after it had been found. For whoever knows no better the bytes cannot be had now; the next try
  * does not find the artifact any more.
  */
-export class ArtifactGoneError extends ObjectsUnavailableError {
+export class ArtifactGoneError extends UnavailableError {
   readonly rejection: Rejection = noArtifact();
 }
 
@@ -78,7 +78,7 @@ export async function openFile(
 
 /**
  * A version that is recorded has its bytes: without them, the store is not what it was.
- * @throws ArtifactGoneError when the artifact has been deleted meanwhile; ObjectsUnavailableError
+ * @throws ArtifactGoneError when the artifact has been deleted meanwhile; UnavailableError (objects)
  */
 async function openObject(
   { artifacts, objects }: Reading,
@@ -88,8 +88,9 @@ async function openObject(
   const stream = await objects.open({ tenant, owner, name: object }, range);
   if (stream !== null) return passingBytes(stream);
   const { state } = await artifacts.refresh(artifactRef(tenant, owner));
-  if (state.status !== 'stored') throw new ArtifactGoneError('the artifact was deleted while it was being read');
-  throw new ObjectsUnavailableError('an object that a version names is not there');
+  if (state.status !== 'stored')
+    throw new ArtifactGoneError('objects', 'the artifact was deleted while it was being read');
+  throw new UnavailableError('objects', 'an object that a version names is not there');
 }
 
 export interface ComparedVersions extends TreeDiff {

@@ -4,9 +4,9 @@ import type { ArtifactOwner } from '../../domain/artifact/events.ts';
 import type { KnownArtifact } from '../../domain/artifact/state.ts';
 import { reject } from '../../domain/kernel/rejection.ts';
 import type { Rejection } from '../../domain/kernel/rejection.ts';
+import { isUnavailableError } from '../../lib/unavailable.ts';
 import { faultPoint } from '../../lib/fault-points.ts';
 import { newId } from '../../lib/ids.ts';
-import { LogUnavailableError } from '../../streams/event-store.ts';
 import type { CommitMeta } from '../repository.ts';
 import { Hold, Meter, UploadBrokenError, UploadRefusedError } from './intake.ts';
 import type { Intake } from './intake.ts';
@@ -53,7 +53,7 @@ export interface Uploaded {
  *
  * Recording is the point of no return. Whatever ends an upload before it leaves nothing that anybody can see; whatever
  * ends it after, the keeper does the rest.
- * @throws UploadBrokenError when the sender went away; the signal's reason; ObjectsUnavailableError; LogUnavailableError
+ * @throws UploadBrokenError when the sender went away; the signal's reason; UnavailableError (objects); UnavailableError (streams)
  */
 export async function uploadArtifact(parts: ArtifactParts, input: UploadInput): Promise<Uploaded | Rejection> {
   const { tenant, target, actor, causation } = input;
@@ -99,7 +99,7 @@ async function take(parts: ArtifactParts, input: UploadInput, taking: Taking): P
     recorded = await record(parts, input, intake, stored);
   } catch (error) {
     // Whether it was recorded is not known: its bytes must stay until somebody does.
-    if (error instanceof LogUnavailableError) throw error;
+    if (isUnavailableError(error, 'streams')) throw error;
     await giveUp(parts, intake);
     if (error instanceof UploadRefusedError) return error.rejection;
     throw error;

@@ -19,7 +19,7 @@ export interface ActionPlace {
 export interface OpenActionList {
   /**
    * Resolves when everything is known there that the log held before.
-   * @throws LogUnavailableError
+   * @throws UnavailableError (streams)
    */
   readonly reached: () => Promise<void>;
   /** Those that wait for an executor, oldest first. */
@@ -53,7 +53,7 @@ export class ActionPlaces {
   /**
    * The session of an action of this agent; null: it has no such action; undefined: none that is open, and whether there
    * was one nobody can tell just now.
-   * @throws LogUnavailableError
+   * @throws UnavailableError (streams)
    */
   async sessionOf(executor: ExecutorOf, actionId: string): Promise<string | null | undefined> {
     const known = this.#known.get(keyOf(executor, actionId)) ?? this.#open.find(executor, actionId)?.sessionId;

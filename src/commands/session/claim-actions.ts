@@ -39,7 +39,7 @@ export class ActionClaims {
   }
 
   /**
-   * @throws LogUnavailableError when the log is away; sending the same request again is safe
+   * @throws UnavailableError (streams) when the log is away; sending the same request again is safe
    */
   async claim(input: ClaimActionsInput): Promise<readonly HeldAction[]> {
     const { tenantId, agentId } = input.executor;

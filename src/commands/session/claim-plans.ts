@@ -25,7 +25,7 @@ export class ClaimPlans {
     this.#bucket = bucket;
   }
 
-  /** @throws LogUnavailableError */
+  /** @throws UnavailableError (streams) */
   async read(executor: ExecutorOf, requestId: string): Promise<ClaimPlan | null> {
     const entry = await this.#bucket.get(keyOf(executor, requestId));
     if (entry === null) return null;
@@ -37,7 +37,7 @@ export class ClaimPlans {
 
   /**
    * Null: the request has a plan of another revision.
-   * @throws LogUnavailableError
+   * @throws UnavailableError (streams)
    */
   async write(
     executor: ExecutorOf,

@@ -24,7 +24,7 @@ import type { ActionPlace, ActionPlaces, ExecutorOf } from './action-places.ts';
 export interface LeaseBook {
   /**
    * True: no node ends the claim before `untilMs`. False: its lease is over.
-   * @throws LogUnavailableError
+   * @throws UnavailableError (streams)
    */
   readonly beat: (tenantId: string, claimId: string, untilMs: number) => Promise<boolean>;
 }
@@ -68,7 +68,7 @@ export type Held = Executed<HeldAction> | Rejection;
 /**
  * An executor takes an action: of any number of them, on any nodes, exactly one. The same request gets its claim again for
  * as long as that holds, whatever became of the answer.
- * @throws LogUnavailableError
+ * @throws UnavailableError (streams)
  */
 export async function claimAction(parts: HoldActionParts, input: HoldActionInput): Promise<Held> {
   const id = await parts.places.sessionOf(input.executor, input.actionId);
@@ -109,7 +109,7 @@ export async function claimIn(
 
 /**
  * An executor is still at an action: its lease lasts for another while, and its session's history does not grow.
- * @throws LogUnavailableError
+ * @throws UnavailableError (streams)
  */
 export async function keepAction(
   parts: HoldActionParts,
@@ -169,7 +169,7 @@ async function keep({ leases, clock, leaseMs }: HoldActionParts, held: HeldActio
 
 /**
  * Actions as their sessions have them, in the same order; those that nobody can take any more are left out.
- * @throws LogUnavailableError
+ * @throws UnavailableError (streams)
  */
 export async function pendingActions(
   sessions: HoldActionParts['sessions'],

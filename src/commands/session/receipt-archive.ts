@@ -14,9 +14,9 @@ import {
 import type { Page, Segment, Trace } from '../../domain/session/receipt-segments.ts';
 import { dueBase, positionsLeft } from '../../domain/session/receipts.ts';
 import type { Receipt, ReceiptBook } from '../../domain/session/receipts.ts';
+import { UnavailableError } from '../../lib/unavailable.ts';
 import { delay } from '../../lib/backoff.ts';
 import { WeightedLru } from '../../lib/lru.ts';
-import { LogUnavailableError } from '../../streams/event-store.ts';
 import type { EventStore } from '../../streams/event-store.ts';
 import type { Snapshots } from '../../streams/sealed-snapshots.ts';
 import { escapeToken, refKey } from '../../streams/subjects.ts';
@@ -27,7 +27,7 @@ import type { CacheFigures } from '../repository.ts';
 export interface OlderReceipts {
   /**
    * The receipt of a key among those that the book no longer has whole; null: there is none, for sure.
-   * @throws LogUnavailableError when that cannot be told now
+   * @throws UnavailableError (streams) when that cannot be told now
    */
   find(ref: AggregateRef, book: ReceiptBook, key: string): Promise<Receipt | null>;
 }
@@ -195,7 +195,7 @@ export class ReceiptArchive implements OlderReceipts {
     }
   }
 
-  /** Resolves when the pages of a segment have been made from the log, @throws LogUnavailableError when that takes long. */
+  /** Resolves when the pages of a segment have been made from the log, @throws UnavailableError (streams) when that takes long. */
   async #recovered(ref: AggregateRef, segment: Segment): Promise<void> {
     const key = cacheKey(ref, segment, 0);
     let under = this.#recovering.get(key);
@@ -261,6 +261,6 @@ function cacheKey(ref: AggregateRef, { level, from, upTo, check }: Segment, page
   return `${refKey(ref)}.${level}.${from}.${upTo}.${check}.${page}`;
 }
 
-function unavailable(): LogUnavailableError {
-  return new LogUnavailableError('older receipts of this session are being read from the log again');
+function unavailable(): UnavailableError {
+  return new UnavailableError('streams', 'older receipts of this session are being read from the log again');
 }

@@ -19,7 +19,7 @@ const TEXTS = /^(text\/|application\/(json|xml|yaml|x-yaml|javascript|toml|x-ndj
 /**
  * Reads the files that the messages name, as far as the provider understands them: text as text, images and (where the
  * provider takes them) PDFs as they are. Of everything else the model is told that it is there.
- * @throws ObjectsUnavailableError
+ * @throws UnavailableError (objects)
  */
 export async function attachmentsOf(provider: RemoteProvider, request: ModelRequest): Promise<Attachments> {
   const found = new Map<ConversationMessage, readonly Part[]>();

@@ -4,7 +4,7 @@ import { access, chmod, mkdir, open, opendir, readdir, rename, rm, stat, unlink 
 import type { FileHandle } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Readable } from 'node:stream';
-import { ObjectsUnavailableError } from '../../lib/objects-unavailable.ts';
+import { UnavailableError } from '../../lib/unavailable.ts';
 import { pathOf } from './port.ts';
 import type { ByteRange, ObjectAddress, ObjectStore, PutOptions, StoredObject } from './port.ts';
 
@@ -221,7 +221,7 @@ async function storing<T>(operation: () => Promise<T>): Promise<T> {
     return await operation();
   } catch (cause) {
     if (cause instanceof Error && 'syscall' in cause)
-      throw new ObjectsUnavailableError('the directory of the objects cannot be used', { cause });
+      throw new UnavailableError('objects', 'the directory of the objects cannot be used', { cause });
     throw cause;
   }
 }

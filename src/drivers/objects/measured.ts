@@ -1,4 +1,4 @@
-import { ObjectsUnavailableError } from '../../lib/objects-unavailable.ts';
+import { isUnavailableError } from '../../lib/unavailable.ts';
 import type { ObjectStore } from './port.ts';
 
 /** An operation that is over; `unavailable`: the store did not carry it out, `failed`: its caller or source ended it. */
@@ -18,7 +18,7 @@ export function measuredObjects(store: ObjectStore, onOperation: (operation: Obj
       outcome = 'done';
       return result;
     } catch (error) {
-      if (error instanceof ObjectsUnavailableError) outcome = 'unavailable';
+      if (isUnavailableError(error, 'objects')) outcome = 'unavailable';
       throw error;
     } finally {
       onOperation({ operation, outcome, ms: performance.now() - begun });

@@ -36,7 +36,7 @@ export interface PutOptions {
  *   however long the source is, and reads no faster than it can write.
  * - an object under an address that is taken replaces the one before, for readers that come after.
  * - removing what is not there is no error.
- * @throws ObjectsUnavailableError from every operation that the store does not carry out
+ * @throws UnavailableError (objects) from every operation that the store does not carry out
  */
 export interface ObjectStore {
   /** Cheap; resolves when the store can be written to. */

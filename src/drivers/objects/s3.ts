@@ -11,8 +11,8 @@ import {
 } from '@aws-sdk/client-s3';
 import type { ListMultipartUploadsCommandOutput, ListObjectsV2CommandOutput } from '@aws-sdk/client-s3';
 import { Upload } from '@aws-sdk/lib-storage';
+import { UnavailableError } from '../../lib/unavailable.ts';
 import { FairBudget } from '../../lib/fair-budget.ts';
-import { ObjectsUnavailableError } from '../../lib/objects-unavailable.ts';
 import { addressOf, pathOf } from './port.ts';
 import type { ByteRange, ObjectAddress, ObjectStore, PutOptions, StoredObject } from './port.ts';
 
@@ -96,7 +96,7 @@ class S3Objects implements ObjectStore {
       return await this.#buffers.take(tenant, Math.max(1, bytes), until);
     } catch (cause) {
       signal?.throwIfAborted();
-      throw new ObjectsUnavailableError('too many writes to the object store are under way', { cause });
+      throw new UnavailableError('objects', 'too many writes to the object store are under way', { cause });
     }
   }
 
@@ -139,7 +139,7 @@ class S3Objects implements ObjectStore {
     const command = new GetObjectCommand({ Bucket: this.#bucket, Key: keyOf(address), ...part });
     const found = await storing(async () => await this.#client.send(command).catch(nullIfAbsent));
     if (found === null) return null;
-    if (!(found.Body instanceof Readable)) throw new ObjectsUnavailableError('the object store sent no body');
+    if (!(found.Body instanceof Readable)) throw new UnavailableError('objects', 'the object store sent no body');
     return found.Body;
   }
 
@@ -178,7 +178,7 @@ class S3Objects implements ObjectStore {
       if (Objects.length === 0) continue;
       const command = new DeleteObjectsCommand({ Bucket: this.#bucket, Delete: { Objects, Quiet: true } });
       const { Errors = [] } = await storing(async () => await this.#client.send(command));
-      if (Errors.length > 0) throw new ObjectsUnavailableError(`the object store kept ${Errors.length} objects`);
+      if (Errors.length > 0) throw new UnavailableError('objects', `the object store kept ${Errors.length} objects`);
     }
   }
 
@@ -282,6 +282,6 @@ async function storing<T>(operation: () => Promise<T>): Promise<T> {
   try {
     return await operation();
   } catch (cause) {
-    throw new ObjectsUnavailableError('the object store did not do what it was asked', { cause });
+    throw new UnavailableError('objects', 'the object store did not do what it was asked', { cause });
   }
 }

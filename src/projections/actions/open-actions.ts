@@ -1,10 +1,10 @@
 import type { SessionEvent } from '../../domain/session/events.ts';
+import { UnavailableError } from '../../lib/unavailable.ts';
 import { delay } from '../../lib/backoff.ts';
 import type { Logger } from '../../lib/logger.ts';
 import { OutageLog } from '../../lib/outage-log.ts';
 import { eventsOf } from '../../streams/commit.ts';
 import type { StoredCommit } from '../../streams/commit.ts';
-import { LogUnavailableError } from '../../streams/event-store.ts';
 import type { CommitSource, FollowedCommit } from '../../streams/event-store.ts';
 import { actionIdOf } from './views.ts';
 import type { ActionView } from './views.ts';
@@ -88,7 +88,7 @@ export class OpenActions {
 
   /**
    * Resolves when everything is known here that the log held before this was asked.
-   * @throws LogUnavailableError when the log does not answer, or has not been read so far yet
+   * @throws UnavailableError (streams) when the log does not answer, or has not been read so far yet
    */
   async reached(): Promise<void> {
     const { source } = this.#parts;
@@ -248,7 +248,7 @@ export class OpenActions {
     await new Promise<void>((resolve, reject) => {
       const late = setTimeout(() => {
         this.#waiting.delete(waiter);
-        reject(new LogUnavailableError('open actions are still being read from the log'));
+        reject(new UnavailableError('streams', 'open actions are still being read from the log'));
       }, REACHED_WITHIN_MS);
       const waiter = {
         shard,

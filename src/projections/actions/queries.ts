@@ -27,17 +27,17 @@ export interface InteractionFilter {
 export interface ActionIndex {
   /**
    * Every action that has not ended, and how far the rows have come.
-   * @throws ReadStoreUnavailableError
+   * @throws UnavailableError (database)
    */
   open(): Promise<OpenActionsSeed>;
   /**
    * The session of an action of this agent, over or not; null: there is none of its own.
-   * @throws ReadStoreUnavailableError
+   * @throws UnavailableError (database)
    */
   sessionOf(executor: ExecutorRef, actionId: string): Promise<string | null>;
   /**
    * What people have to answer, oldest first; `after` is the creation time and id of the last one seen.
-   * @throws ReadStoreUnavailableError
+   * @throws UnavailableError (database)
    */
   interactions(
     tenantId: string,

@@ -1,9 +1,9 @@
 import type { ModelSelection } from '../../domain/agent/manifest.ts';
 import type { Issuer } from '../../domain/tenant/events.ts';
 import type { KeyRole, KnownTenant, Providers, TenantState } from '../../domain/tenant/state.ts';
+import { isUnavailableError } from '../../lib/unavailable.ts';
 import { backoffMs, delay } from '../../lib/backoff.ts';
 import type { Logger } from '../../lib/logger.ts';
-import { LogUnavailableError } from '../../streams/event-store.ts';
 import type { CommitSource, FollowedCommit } from '../../streams/event-store.ts';
 import type { Keyring } from '../../streams/keyring.ts';
 import type { KeyValue, KeyValueChange } from '../../streams/key-value.ts';
@@ -176,7 +176,7 @@ export class Directory {
         this.#remember(await this.#opened(parse<StoredEntry | DirectoryTenant>(change.entry.value)));
         return;
       } catch (error) {
-        if (!(error instanceof LogUnavailableError)) {
+        if (!isUnavailableError(error, 'streams')) {
           this.#parts.logger.error({ err: error, tenant: id }, 'ALARM: the credentials of a tenant cannot be opened');
           // What was known before may have been revoked by what cannot be read.
           this.#forget(id);
@@ -314,7 +314,7 @@ export class DirectoryProjector {
       } catch (error) {
         this.#warn(shard, error);
         // Another error is one of this tenant's commits, which no repetition mends and which must not stop the others.
-        if (!(error instanceof LogUnavailableError)) return;
+        if (!isUnavailableError(error, 'streams')) return;
         await delay(backoffMs(attempt, RETRY), this.#stop.signal);
       }
     }

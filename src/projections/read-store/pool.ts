@@ -2,7 +2,8 @@ import { createPgDriverFactory } from '@slonik/pg-driver';
 import { Client } from 'pg';
 import { createPool, SchemaValidationError } from 'slonik';
 import type { DatabasePool, Driver, DriverFactory, Interceptor } from 'slonik';
-import { ReadStoreUnavailableError, ReadTooLongError } from '../unavailable.ts';
+import { ReadTooLongError } from '../unavailable.ts';
+import { isUnavailableError, UnavailableError } from '../../lib/unavailable.ts';
 import { tlsOf } from './tls.ts';
 
 /** The pool of connections, by its own name: only the read side knows which library gives it. */
@@ -151,15 +152,15 @@ function isTooLong(error: unknown): boolean {
 
 /**
  * Runs a read and names a database that is out of reach as such.
- * @throws ReadStoreUnavailableError, and of these ReadTooLongError when the database has given the read up
+ * @throws UnavailableError (database), and of these ReadTooLongError when the database has given the read up
  */
 export async function reading<T>(read: () => Promise<T>): Promise<T> {
   try {
     return await read();
   } catch (cause) {
-    if (cause instanceof ReadStoreUnavailableError) throw cause;
+    if (isUnavailableError(cause, 'database')) throw cause;
     if (isTooLong(cause)) throw new ReadTooLongError('the database has given a read up', { cause });
-    if (isUnavailable(cause)) throw new ReadStoreUnavailableError('the database cannot be reached', { cause });
+    if (isUnavailable(cause)) throw new UnavailableError('database', 'the database cannot be reached', { cause });
     throw cause;
   }
 }

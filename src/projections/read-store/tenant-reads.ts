@@ -1,6 +1,7 @@
 import type { CommonQueryMethods } from 'slonik';
+import { UnavailableError } from '../../lib/unavailable.ts';
 import { FairBudget } from '../../lib/fair-budget.ts';
-import { ReadsBusyError, ReadStoreUnavailableError } from '../unavailable.ts';
+import { ReadsBusyError } from '../unavailable.ts';
 import { reading } from './pool.ts';
 import type { ReadStore } from './pool.ts';
 
@@ -11,7 +12,7 @@ export const OPERATOR = '';
 export interface TenantReads {
   /**
    * Runs a read of a tenant once its turn has come. A read within a read would wait for itself.
-   * @throws ReadsBusyError when its turn did not come in time, ReadStoreUnavailableError
+   * @throws ReadsBusyError when its turn did not come in time, UnavailableError (database)
    */
   read<T>(tenant: string, work: (pool: CommonQueryMethods) => Promise<T>): Promise<T>;
 }
@@ -94,7 +95,10 @@ export class SharedReads implements TenantReads {
   async #answered<T>(read: Promise<T>): Promise<T> {
     const withinMs = this.#options.statementMs + ON_THE_WAY_MS;
     return await new Promise<T>((resolve, reject) => {
-      const timer = setTimeout(() => reject(new ReadStoreUnavailableError('the database does not answer')), withinMs);
+      const timer = setTimeout(
+        () => reject(new UnavailableError('database', 'the database does not answer')),
+        withinMs,
+      );
       read.then(resolve, reject).finally(() => clearTimeout(timer));
     });
   }

@@ -29,7 +29,7 @@ const row = z.object({
 /**
  * One statement over partial indexes that hold open work alone: its cost goes with what is open, not with history.
  * @param silentSince RFC 3339
- * @throws ReadStoreUnavailableError
+ * @throws UnavailableError (database)
  */
 export async function openWork(pool: DatabasePool, silentSince: string): Promise<OpenWork> {
   return await reading(

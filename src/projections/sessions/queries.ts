@@ -9,7 +9,7 @@ import type { AggregateRef } from '../../streams/subjects.ts';
 import type { ProjectionProgress } from '../progress.ts';
 import { reading } from '../read-store/pool.ts';
 import type { TenantReads } from '../read-store/tenant-reads.ts';
-import { ReadStoreUnavailableError } from '../unavailable.ts';
+import { isUnavailableError, UnavailableError } from '../../lib/unavailable.ts';
 import { callsOf, decodable, parkedPositions, readParked, readReached, withLacking } from './parked.ts';
 import type { Lacking, ParkedCommit } from './parked.ts';
 import { isWithin } from './places.ts';
@@ -128,7 +128,7 @@ export function sessionQueries(parts: Parts): SessionQueries {
       const head = await store.head(ref);
       const asOf = new Date().toISOString();
       if (!(await progress.reach(SCHEMAS.sessions, shard, head)))
-        throw new ReadStoreUnavailableError('the read models are behind the log');
+        throw new UnavailableError('database', 'the read models are behind the log');
       const { parked } = await readReached(reads, ref, shard);
       if (parked.length > 0) {
         const commits = await topUp(store, ref, { after: 0, atLeast: head });
@@ -198,7 +198,7 @@ async function sessionView(
   try {
     return await viewFrom(undefined, 0);
   } catch (error) {
-    if (!row.mayLack || row.doc === null || !(error instanceof ReadStoreUnavailableError)) throw error;
+    if (!row.mayLack || row.doc === null || !isUnavailableError(error, 'database')) throw error;
     return row.doc;
   }
 }
@@ -215,7 +215,8 @@ async function topUp(
     page = await decodable(async () => await store.read(ref, { after, limit: TOP_UP_BATCH, atLeast: range.atLeast }));
     commits.push(...page.commits);
     after = page.commits.at(-1)?.position ?? after;
-    if (commits.length > TOP_UP_MAX) throw new ReadStoreUnavailableError('the read models are too far behind the log');
+    if (commits.length > TOP_UP_MAX)
+      throw new UnavailableError('database', 'the read models are too far behind the log');
   } while (page.more);
   return commits;
 }

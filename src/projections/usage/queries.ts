@@ -1,6 +1,7 @@
 import { sql } from 'slonik';
 import type { FragmentSqlToken } from 'slonik';
 import { z } from 'zod';
+import { UnavailableError } from '../../lib/unavailable.ts';
 import { compareBytes } from '../../lib/compare-bytes.ts';
 import { periodStart } from '../../domain/budget/opening.ts';
 import type { LedgerReading } from '../../domain/budget/opening.ts';
@@ -12,7 +13,7 @@ import type { AggregateRef } from '../../streams/subjects.ts';
 import { completeTo } from '../complete-to.ts';
 import type { ProjectionProgress } from '../progress.ts';
 import type { TenantReads } from '../read-store/tenant-reads.ts';
-import { ParkedCommitError, ReadStoreUnavailableError } from '../unavailable.ts';
+import { ParkedCommitError } from '../unavailable.ts';
 import { SCHEMAS, tableOf } from '../schemas.ts';
 
 /** What several model calls used together: each call of the ledger counts once, however it ended. */
@@ -49,13 +50,13 @@ export interface UsageReport extends Complete {
 
 /** Sums over the ledger of model calls, a table of the group `sessions`. With everything acknowledged before the call. */
 export interface UsageQueries {
-  /** @throws ReadStoreUnavailableError */
+  /** @throws UnavailableError (database) */
   session(ref: AggregateRef, turnId: string | null): Promise<UsageTotal & Complete>;
-  /** @throws ReadStoreUnavailableError */
+  /** @throws UnavailableError (database) */
   tenant(tenant: string, request: UsageRequest): Promise<UsageReport>;
   /**
    * What budgets that begin have spent already.
-   * @throws ReadStoreUnavailableError also while a commit is parked: a limit that begins with too little spent is none
+   * @throws UnavailableError (database) also while a commit is parked: a limit that begins with too little spent is none
    */
   ledger(tenant: string, request: LedgerRequest): Promise<LedgerReading>;
 }
@@ -131,7 +132,7 @@ export function usageQueries(parts: Parts): UsageQueries {
   };
 }
 
-/** What any node acknowledged before is in the rows. @throws ReadStoreUnavailableError */
+/** What any node acknowledged before is in the rows. @throws UnavailableError (database) */
 async function reachedAll({ source, progress }: Pick<Parts, 'source' | 'progress'>): Promise<void> {
   const shards = Array.from({ length: source.shards }, (_, shard) => shard);
   const reached = await Promise.all(
@@ -140,8 +141,8 @@ async function reachedAll({ source, progress }: Pick<Parts, 'source' | 'progress
   if (!reached.every(Boolean)) throw behind();
 }
 
-function behind(): ReadStoreUnavailableError {
-  return new ReadStoreUnavailableError('the read models are behind the log');
+function behind(): UnavailableError {
+  return new UnavailableError('database', 'the read models are behind the log');
 }
 
 async function tenantUsage(

@@ -1,6 +1,6 @@
 import type { NatsConnection } from '@nats-io/transport-node';
+import { UnavailableError } from '../../lib/unavailable.ts';
 import { backoffMs, delay } from '../../lib/backoff.ts';
-import { LogUnavailableError } from '../event-store.ts';
 import { BatchReader, TornReadError } from './direct-read.ts';
 import type { Batch, BatchBounds, ReadMessage } from './direct-read.ts';
 import { ReadSlots } from './read-slots.ts';
@@ -31,7 +31,7 @@ export class BulkReader {
     this.#events = events;
   }
 
-  /** At most `count` messages of a subject from a sequence on, from any replica. @throws LogUnavailableError */
+  /** At most `count` messages of a subject from a sequence on, from any replica. @throws UnavailableError (streams) */
   async from(stream: string, start: { seq: number; subject: string }, count: number): Promise<Batch> {
     return await this.#whole(count, async (bounds) => {
       this.#events.onRead();
@@ -73,7 +73,7 @@ export class BulkReader {
         }
         const deadlineMs = torn > 0 && torn < TORN_TRIES ? TORN_DEADLINE_MS : READ_DEADLINE_MS;
         if (begun === null || performance.now() - begun >= deadlineMs) {
-          throw new LogUnavailableError('the log did not answer a read in time', { cause });
+          throw new UnavailableError('streams', 'the log did not answer a read in time', { cause });
         }
         await delay(backoffMs(attempt, { baseMs: 20, capMs: 250 }));
       }

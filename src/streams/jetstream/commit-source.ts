@@ -1,8 +1,8 @@
 import { DeliverPolicy, jetstream } from '@nats-io/jetstream';
 import type { Consumer, JetStreamManager, JsMsg } from '@nats-io/jetstream';
 import type { NatsConnection } from '@nats-io/transport-node';
+import { isUnavailableError, UnavailableError } from '../../lib/unavailable.ts';
 import { backoffMs, delay } from '../../lib/backoff.ts';
-import { LogUnavailableError } from '../event-store.ts';
 import type { CommitSource, FollowedCommit, FollowOptions } from '../event-store.ts';
 import { ErasedCommitError } from '../sealed-codec.ts';
 import type { CommitCodec } from '../sealed-codec.ts';
@@ -56,7 +56,7 @@ export class JetStreamCommitSource implements CommitSource {
       );
       return Math.max(0, ...heads.map((head) => head?.seq ?? 0));
     } catch (cause) {
-      throw new LogUnavailableError('the log cannot be read', { cause });
+      throw new UnavailableError('streams', 'the log cannot be read', { cause });
     }
   }
 
@@ -70,7 +70,7 @@ export class JetStreamCommitSource implements CommitSource {
       const times = found.flatMap((message) => (message === null ? [] : [message.time.getTime()]));
       return times.length === 0 ? null : Math.min(...times);
     } catch (cause) {
-      throw new LogUnavailableError('the log cannot be read', { cause });
+      throw new UnavailableError('streams', 'the log cannot be read', { cause });
     }
   }
 
@@ -93,8 +93,8 @@ export class JetStreamCommitSource implements CommitSource {
         );
       }
     } catch (cause) {
-      if (cause instanceof LogUnavailableError) throw cause;
-      throw new LogUnavailableError('the log cannot be read', { cause });
+      if (isUnavailableError(cause, 'streams')) throw cause;
+      throw new UnavailableError('streams', 'the log cannot be read', { cause });
     }
   }
 
@@ -106,7 +106,7 @@ export class JetStreamCommitSource implements CommitSource {
       const { data, header } = message;
       return await this.#decode({ ref, shard, position, data, msgId: header.get('Nats-Msg-Id') });
     } catch (cause) {
-      throw new LogUnavailableError('the log cannot be read', { cause });
+      throw new UnavailableError('streams', 'the log cannot be read', { cause });
     }
   }
 

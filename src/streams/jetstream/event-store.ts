@@ -1,9 +1,9 @@
 import type { JetStreamManager } from '@nats-io/jetstream';
+import { UnavailableError } from '../../lib/unavailable.ts';
 import { backoffMs, delay } from '../../lib/backoff.ts';
 import { faultPoint } from '../../lib/fault-points.ts';
 import { follows } from '../chain.ts';
 import type { Commit, StoredCommit } from '../commit.ts';
-import { LogUnavailableError } from '../event-store.ts';
 import { TenantErasedError } from '../keyring.ts';
 import { ErasedCommitError } from '../sealed-codec.ts';
 import type { CommitCodec } from '../sealed-codec.ts';
@@ -147,7 +147,7 @@ export class JetStreamEventStore implements EventStore {
         cause = error;
       }
       if (performance.now() >= deadline)
-        throw new LogUnavailableError('the log did not confirm an append in time', { cause });
+        throw new UnavailableError('streams', 'the log did not confirm an append in time', { cause });
       this.#onRetry();
       await delay(backoffMs(attempt, { baseMs: 20, capMs: 500 }));
     }
@@ -170,7 +170,8 @@ export class JetStreamEventStore implements EventStore {
   ): Promise<AppendResult | null> {
     // The client did not send it, and never will: it is larger than the server takes.
     if (error instanceof errors.InvalidArgumentError) throw error;
-    if (error instanceof PublishDeniedError) throw new LogUnavailableError('this node may not write', { cause: error });
+    if (error instanceof PublishDeniedError)
+      throw new UnavailableError('streams', 'this node may not write', { cause: error });
     if (isWrongLastSequence(error)) {
       const successor = await this.#successor(ref, expected, deadline);
       // Nothing follows: somebody's append is in flight, or the aggregate has been erased under this writer.
@@ -179,7 +180,7 @@ export class JetStreamEventStore implements EventStore {
       return { kind: 'conflict' };
     }
     if (apiCode(error) !== null && !isPassing(error)) {
-      throw new LogUnavailableError(`the log refused an append (${String(apiCode(error))})`, { cause: error });
+      throw new UnavailableError('streams', `the log refused an append (${String(apiCode(error))})`, { cause: error });
     }
     return null;
   }
@@ -216,7 +217,7 @@ export class JetStreamEventStore implements EventStore {
         return await within(READ_TRY_MS, read());
       } catch (cause) {
         if (performance.now() >= deadline)
-          throw new LogUnavailableError('the log did not answer a read in time', { cause });
+          throw new UnavailableError('streams', 'the log did not answer a read in time', { cause });
         await delay(backoffMs(attempt, { baseMs: 20, capMs: 250 }));
       }
     }
@@ -251,10 +252,11 @@ export class JetStreamEventStore implements EventStore {
       const isWhole = batch.more || range.atLeast === undefined || reached >= range.atLeast;
       if (commits === 'broken') {
         this.#onHole();
-        if (++broken === BROKEN_READ_TRIES) throw new LogUnavailableError(`commits of ${refKey(ref)} are missing`);
+        if (++broken === BROKEN_READ_TRIES)
+          throw new UnavailableError('streams', `commits of ${refKey(ref)} are missing`);
         await delay(STALE_WAIT_MS);
       } else if (!isWhole) {
-        if (stale++ >= STALE_READ_TRIES) throw new LogUnavailableError('every replica that answered is behind');
+        if (stale++ >= STALE_READ_TRIES) throw new UnavailableError('streams', 'every replica that answered is behind');
         await delay(STALE_WAIT_MS);
       } else if (commits.length > 0 || !batch.more) {
         return { commits, more: batch.more };
@@ -330,7 +332,7 @@ export class JetStreamEventStore implements EventStore {
     try {
       await this.#manager.streams.purge(this.#streamOf(ref), { filter: subjectOf(ref), seq: position });
     } catch (cause) {
-      throw new LogUnavailableError('the log did not erase what it was asked to', { cause });
+      throw new UnavailableError('streams', 'the log did not erase what it was asked to', { cause });
     }
   }
 
@@ -342,7 +344,7 @@ export class JetStreamEventStore implements EventStore {
         }
       }
     } catch (cause) {
-      throw new LogUnavailableError('the log did not erase what it was asked to', { cause });
+      throw new UnavailableError('streams', 'the log did not erase what it was asked to', { cause });
     }
   }
 

@@ -2,8 +2,8 @@ import { DeliverPolicy, jetstream } from '@nats-io/jetstream';
 import type { JetStreamClient, JsMsg } from '@nats-io/jetstream';
 import type { KV } from '@nats-io/kv';
 import type { NatsConnection } from '@nats-io/transport-node';
-import { LogUnavailableError } from '../event-store.ts';
 import type { KeyValue, KeyValueChange, KeyValueEntry } from '../key-value.ts';
+import { UnavailableError } from '../../lib/unavailable.ts';
 import { ApiCode, apiCode, isWrongLastSequence } from './errors.ts';
 
 /** Each try but the first means that another writer got on. */
@@ -57,7 +57,7 @@ export class JetStreamKeyValue implements KeyValue {
       return ack.seq;
     } catch (cause) {
       if (isWrongLastSequence(cause)) return null;
-      throw new LogUnavailableError('the key-value store cannot be reached', { cause });
+      throw new UnavailableError('streams', 'the key-value store cannot be reached', { cause });
     }
   }
 
@@ -74,7 +74,7 @@ export class JetStreamKeyValue implements KeyValue {
       const entry = await this.#reach(async () => await this.#kv.get(key));
       if (entry === null || (await this.#overwrite(entry.revision))) return;
     }
-    throw new LogUnavailableError('an entry is written faster than it can be overwritten');
+    throw new UnavailableError('streams', 'an entry is written faster than it can be overwritten');
   }
 
   /** False: another writer has replaced the entry. */
@@ -86,7 +86,7 @@ export class JetStreamKeyValue implements KeyValue {
     } catch (cause) {
       const code = apiCode(cause);
       if (code === ApiCode.sequenceNotFound || code === ApiCode.beyondTheEnd) return false;
-      throw new LogUnavailableError('the key-value store cannot be reached', { cause });
+      throw new UnavailableError('streams', 'the key-value store cannot be reached', { cause });
     }
   }
 
@@ -131,7 +131,7 @@ export class JetStreamKeyValue implements KeyValue {
     try {
       return await operation();
     } catch (cause) {
-      throw new LogUnavailableError('the key-value store cannot be reached', { cause });
+      throw new UnavailableError('streams', 'the key-value store cannot be reached', { cause });
     }
   }
 }

@@ -1,8 +1,8 @@
 import { jetstream } from '@nats-io/jetstream';
 import type { Consumer, JetStreamClient, JsMsg } from '@nats-io/jetstream';
 import type { NatsConnection } from '@nats-io/transport-node';
+import { UnavailableError } from '../../lib/unavailable.ts';
 import { backoffMs, delay } from '../../lib/backoff.ts';
-import { LogUnavailableError } from '../event-store.ts';
 import { refOfSubject, subjectOf } from '../subjects.ts';
 import type { AggregateRef } from '../subjects.ts';
 import type { WorkItem, WorkQueue } from '../work-queue.ts';
@@ -27,7 +27,7 @@ export class JetStreamWorkQueue implements WorkQueue {
       await this.#js.publish(`work${subjectOf(ref).slice('evt'.length)}`, '', { timeout: 2_000 });
     } catch (cause) {
       if (apiCode(cause) === ApiCode.maxMessagesPerSubject) return;
-      throw new LogUnavailableError('the work queue cannot be reached', { cause });
+      throw new UnavailableError('streams', 'the work queue cannot be reached', { cause });
     }
   }
 
@@ -36,7 +36,7 @@ export class JetStreamWorkQueue implements WorkQueue {
       const manager = await this.#js.jetstreamManager(false);
       return (await manager.streams.info(WORK_STREAM)).state.messages;
     } catch (cause) {
-      throw new LogUnavailableError('the work queue cannot be reached', { cause });
+      throw new UnavailableError('streams', 'the work queue cannot be reached', { cause });
     }
   }
 
@@ -82,7 +82,7 @@ function itemOf(message: JsMsg): WorkItem {
       try {
         await message.ackAck();
       } catch (cause) {
-        throw new LogUnavailableError('the work queue cannot be reached', { cause });
+        throw new UnavailableError('streams', 'the work queue cannot be reached', { cause });
       }
     },
     giveBack: async (afterMs) => {
