@@ -151,6 +151,7 @@ export class EventStreams {
 
   stop(): void {
     clearInterval(this.#timer);
+    this.#memory.stop();
     for (const stream of this.#streams) stream.end();
   }
 

@@ -1,7 +1,9 @@
 import type { SseStream } from './sse-stream.ts';
 
-/** A stream's own count is only ever too high: all are counted before anybody is cut off, at most so often, ms. */
+/** A stream's own count is only ever too high: all are counted before any is cut off, at most so often, ms. */
 const COUNT_MS = 50;
+/** Sooner when this much of the bound has been added since the last count: a stalled event loop adds a lot in one turn. */
+const COUNT_SHARE = 0.25;
 /** Of the bound, what may be left: cutting off one reader with each commit would count all each time. */
 const LEFT = 0.8;
 
@@ -21,6 +23,9 @@ export class StreamMemory {
   readonly #options: StreamMemoryOptions;
   #bytes = 0;
   #countedMs = Number.NEGATIVE_INFINITY;
+  #addedBytes = 0;
+  /** Set while a count is put off: the readers may fall silent before it is due. */
+  #later: NodeJS.Timeout | undefined;
 
   constructor(options: StreamMemoryOptions) {
     this.#options = options;
@@ -34,9 +39,21 @@ export class StreamMemory {
   changed(bytes: number): void {
     this.#bytes += bytes;
     if (bytes <= 0 || this.bytes <= this.#options.totalBytes) return;
-    const now = performance.now();
-    if (now - this.#countedMs < COUNT_MS) return;
-    this.#countedMs = now;
+    this.#addedBytes += bytes;
+    const dueMs = this.#countedMs + COUNT_MS - performance.now();
+    if (dueMs <= 0 || this.#addedBytes >= this.#options.totalBytes * COUNT_SHARE) this.#count();
+    else this.#later ??= setTimeout(() => this.#count(), dueMs).unref();
+  }
+
+  stop(): void {
+    clearTimeout(this.#later);
+  }
+
+  #count(): void {
+    clearTimeout(this.#later);
+    this.#later = undefined;
+    this.#countedMs = performance.now();
+    this.#addedBytes = 0;
     this.#relieve();
   }
 
