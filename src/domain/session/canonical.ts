@@ -11,45 +11,86 @@ export interface CanonicalEvent {
 }
 
 /**
- * Whether the canonical history has the event (wire contract, section 7). This is the allow-list: what is not named here
- * is an internal observation and never leaves the Host.
+ * Whether the canonical history has an event of the type. An event without a line here does not compile, and neither
+ * does a visible one without a payload below; a type of a newer release is internal.
  */
+const VISIBLE = {
+  'session.created': false,
+  'session.updated': false,
+  'session.deleted': false,
+  'session.forked': false,
+  'session.fork.released': false,
+  'command.message': true,
+  'command.cancel': true,
+  'command.retry': true,
+  'command.approve': true,
+  'command.respond': true,
+  'turn.started': false,
+  'turn.queued': false,
+  'turn.extended': false,
+  'turn.raised': false,
+  'segment.claimed': false,
+  'segment.released': false,
+  'segment.wanted': false,
+  'model.requested': false,
+  'model.withheld': false,
+  'model.completed': false,
+  'model.failed': false,
+  'model.reported': false,
+  'effect.uncertain': true,
+  'message.assistant': true,
+  'tool.completed': false,
+  'conversation.compacted': false,
+  'output.rejected': false,
+  'delegation.started': true,
+  'delegation.completed': true,
+  'turn.paused': true,
+  'turn.waiting': true,
+  'turn.uncertain': true,
+  'turn.completed': true,
+  'turn.failed': true,
+  'turn.cancelled': true,
+  'action.pending': true,
+  'action.claimed': true,
+  'action.extended': false,
+  'action.completed': true,
+  'action.answered': false,
+  'action.uncertain': true,
+  'action.withdrawn': false,
+  'interaction.opened': false,
+  'interaction.withdrawn': false,
+  'artifact.created': true,
+  'artifact.deleted': true,
+} as const satisfies Readonly<Record<SessionEvent['type'], boolean>>;
+
+type VisibleType = { [T in keyof typeof VISIBLE]: (typeof VISIBLE)[T] extends true ? T : never }[keyof typeof VISIBLE];
+type VisibleEvent = Extract<SessionEvent, { readonly type: VisibleType }>;
+type StepEvent = Extract<
+  VisibleEvent,
+  { readonly type: `message.${string}` | `effect.${string}` | `action.${string}` }
+>;
+
+const CANONICAL: ReadonlySet<string> = new Set(
+  Object.entries(VISIBLE).flatMap(([type, isVisible]) => (isVisible ? [type] : [])),
+);
+
+/** Whether the canonical history has events of the type; every other is internal and never leaves the Host. */
 export function isCanonical(type: SessionEvent['type']): boolean {
   return CANONICAL.has(type);
 }
 
-const CANONICAL: ReadonlySet<string> = new Set([
-  'command.message',
-  'command.approve',
-  'command.respond',
-  'command.cancel',
-  'command.retry',
-  'message.assistant',
-  'action.pending',
-  'action.claimed',
-  'action.completed',
-  'action.uncertain',
-  'effect.uncertain',
-  'delegation.started',
-  'delegation.completed',
-  'turn.paused',
-  'turn.waiting',
-  'turn.uncertain',
-  'turn.completed',
-  'turn.failed',
-  'turn.cancelled',
-  'artifact.created',
-  'artifact.deleted',
-]);
+function isVisible(event: SessionEvent): event is VisibleEvent {
+  return isCanonical(event.type);
+}
 
 /** The event as readers see it, member by member; null: it is internal. */
 export function toCanonical(event: SessionEvent): CanonicalEvent | null {
-  if (!isCanonical(event.type)) return null;
+  if (!isVisible(event)) return null;
   const turnId = 'turnId' in event.data ? event.data.turnId : null;
   return { type: event.type, turnId, payload: payloadOf(event) };
 }
 
-function payloadOf(event: SessionEvent): Readonly<Record<string, unknown>> {
+function payloadOf(event: VisibleEvent): Readonly<Record<string, unknown>> {
   switch (event.type) {
     case 'command.message': {
       const { turnId: _, traceparent: _traceparent, ...payload } = event.data;
@@ -94,7 +135,7 @@ function payloadOf(event: SessionEvent): Readonly<Record<string, unknown>> {
 }
 
 /** Of what happens inside a turn; work of an agent used as a tool says whose it is. */
-function stepPayload(event: SessionEvent): Readonly<Record<string, unknown>> {
+function stepPayload(event: StepEvent): Readonly<Record<string, unknown>> {
   switch (event.type) {
     case 'message.assistant': {
       const { text, toolCalls, agent } = event.data;
@@ -117,8 +158,6 @@ function stepPayload(event: SessionEvent): Readonly<Record<string, unknown>> {
       const { actionId, kind, toolName, hook, callId, outcome, agent } = event.data;
       return { actionId, kind, ...named(toolName, hook), callId, outcome, ...of(agent) };
     }
-    default:
-      return {};
   }
 }
 
