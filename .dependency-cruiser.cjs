@@ -18,7 +18,7 @@ const folderMayImport = (folder, allowed, comment) => ({
 
 const LIB = '^src/lib/';
 const DOMAIN = '^src/domain/';
-const STREAMS_PORT = '^src/streams/(?!jetstream/|memory/)';
+const STREAMS_PORT = '^src/streams/(?!jetstream/)';
 const DRIVER_PORTS = '^src/drivers/[^/]+/port\\.ts$';
 /** What the other side may know of the read models: their queries, the shapes these give, and that they may be away. */
 const QUERIES = '^src/projections/([^/]+/(queries|views)|unavailable)\\.ts$';
@@ -106,17 +106,10 @@ module.exports = {
     },
     {
       name: 'log-adapters-by-app-and-cli-only',
-      comment: 'streams/jetstream and streams/memory are chosen by app and cli; everybody else takes the port.',
+      comment: 'streams/jetstream is chosen by app and cli; all other code takes the port.',
       severity: 'error',
-      from: { path: '^src/', pathNot: [TEST, APP, CLI, '^src/streams/(jetstream|memory)/'] },
-      to: { path: '^src/streams/(jetstream|memory)/' },
-    },
-    {
-      name: 'log-adapters-apart',
-      comment: 'One implementation of the log never leans on the other.',
-      severity: 'error',
-      from: { path: '^src/streams/(jetstream|memory)/', pathNot: TEST },
-      to: { path: '^src/streams/(jetstream|memory)/', pathNot: '^src/streams/$1/' },
+      from: { path: '^src/', pathNot: [TEST, APP, CLI, '^src/streams/jetstream/'] },
+      to: { path: '^src/streams/jetstream/' },
     },
     {
       name: 'driver-implementations-by-app-and-cli-only',
@@ -168,14 +161,14 @@ module.exports = {
       name: 'app-by-cli-and-main-only',
       comment: 'app is the composition root: only the commands of the program and the entry files build on it.',
       severity: 'error',
-      from: { path: '^src/', pathNot: [TEST, '^src/(main|index)\\.ts$', APP, CLI] },
-      to: { path: ['^src/(main|index)\\.ts$', APP] },
+      from: { path: '^src/', pathNot: [TEST, '^src/main\\.ts$', APP, CLI] },
+      to: { path: ['^src/main\\.ts$', APP] },
     },
     {
       name: 'cli-by-main-only',
       comment: 'A command of the program is run by its entry and by nothing else.',
       severity: 'error',
-      from: { path: '^src/', pathNot: [TEST, '^src/(main|index)\\.ts$', CLI] },
+      from: { path: '^src/', pathNot: [TEST, '^src/main\\.ts$', CLI] },
       to: { path: CLI },
     },
     {
@@ -196,7 +189,7 @@ module.exports = {
       name: 'main-builds-roots-only',
       comment: 'The entry reads its environment, starts app or a command, and ends the process.',
       severity: 'error',
-      from: { path: '^src/(main|index)\\.ts$' },
+      from: { path: '^src/main\\.ts$' },
       to: { path: '^src/', pathNot: [APP, CLI, LIB] },
     },
     {
@@ -238,7 +231,7 @@ module.exports = {
       name: 'no-orphans',
       comment: 'A module nobody imports is dead, or its test is missing.',
       severity: 'error',
-      from: { orphan: true, pathNot: ['^src/(main|index)\\.ts$', '^test/', '^bench/main\\.ts$', TEST, '\\.d\\.ts$'] },
+      from: { orphan: true, pathNot: ['^src/main\\.ts$', '^test/', '^bench/main\\.ts$', TEST, '\\.d\\.ts$'] },
       to: {},
     },
   ],

@@ -2,7 +2,7 @@ import type { Caller, CallerKind, Scope } from './caller.ts';
 import { refuse } from './refusal.ts';
 import type { AuthRefusal } from './refusal.ts';
 
-/** Who may use a route (wire contract, sections 3 and 4). Every route names one of these; there is no default. */
+/** Who may use a route. Every route names one of these; there is no default. */
 export interface Access {
   readonly kinds: readonly CallerKind[];
   /** Any one of them lets a subject in; empty: no subject may use the route; `any`: every subject may. */

@@ -1,7 +1,7 @@
 import { reject } from '../domain/kernel/rejection.ts';
 import type { Rejection } from '../domain/kernel/rejection.ts';
 
-/** Scopes that a subject can be given (wire contract, section 3). */
+/** Scopes that a subject can be given. */
 export const SCOPES = ['agents:read', 'agents:write', 'sessions:own', 'sandboxes:write', 'vaults:own'] as const;
 export type Scope = (typeof SCOPES)[number];
 
@@ -46,7 +46,7 @@ export interface ReachedSession {
 
 /**
  * Why a session is out of the caller's reach; null: it is not. Another subject's session, and for an executor one in
- * which its agent does not work, is refused with the words for one that is not there (wire contract, section 3).
+ * which its agent does not work, is refused with the words for one that is not there.
  */
 export function outOfReach(caller: Caller, session: ReachedSession): Rejection | null {
   if (caller.kind === 'executor') return worksIn(caller, session) ? null : unknownSession();

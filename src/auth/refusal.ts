@@ -1,4 +1,4 @@
-/** Why a request is refused before it is looked at: codes of the wire contract, section 1. */
+/** Why a request is refused before it is processed, as codes of the API. */
 export type AuthCode =
   | 'invalid_request'
   | 'credential_required'

@@ -58,7 +58,7 @@ export interface CacheFigures {
 /** Told the position of a commit that was just stored, or null when there may have been some that nobody reported. */
 export type Watcher = (position: number | null) => void;
 
-/** A cold load reads at most so many commits after its snapshot (design, section 3). */
+/** A cold load reads at most so many commits after its snapshot. */
 export const SNAPSHOT_EVERY = 200;
 const READ_LIMIT = 500;
 /**

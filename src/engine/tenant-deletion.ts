@@ -33,7 +33,7 @@ export interface TenantDeletionParts {
   readonly logger: Logger;
 }
 
-/** Longer than any node takes to learn that the tenant's keys are dead (wire contract, section 3: a second). */
+/** Longer than any node takes to learn that the tenant's keys are dead (a second). */
 const QUIET_MS = 1_500;
 const SWEEP_MS = 5_000;
 /** A step that never fits into its time (a table that is too large, perhaps) holds locks for as long as it tries. */

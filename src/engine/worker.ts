@@ -38,7 +38,7 @@ export interface WorkerOptions extends Omit<ModelCallParts, 'stopping'> {
   readonly drainMs?: number;
 }
 
-/** Design, section 5: within 10 s. */
+/** A node that stops has handed its turns back within 10 s, the closing of its connections included. */
 const DRAIN_MS = 8_000;
 /** Items of the work queue that are looked at at the same time. It needs no place: a time that is over waits for nobody. */
 const LOOKS_MAX = 64;

@@ -29,7 +29,7 @@ function secured(reply: FastifyReply, name: string, contentType: string): Fastif
   });
 }
 
-/** Answers with bytes of a known length: ranges, entity tags, HEAD (wire contract, section 10). */
+/** Answers with bytes of a known length: ranges, entity tags, HEAD. */
 export async function sendBytes(request: FastifyRequest, reply: FastifyReply, bytes: SentBytes): Promise<FastifyReply> {
   const { size } = bytes;
   const tag = `"${bytes.sha256}"`;

@@ -25,14 +25,14 @@ declare module 'fastify' {
   }
 }
 
-/** Protocol versions served, both alike (wire contract, section 2). */
+/** Protocol versions served, both alike. */
 export const PROTOCOL = { min: 2, max: 8 } as const;
 
 export interface GateOptions {
   readonly authenticator: Authenticator;
   readonly fairness: Fairness;
   readonly features: readonly string[];
-  /** Whether the log can be reached: without it nothing is answered, so that nothing pretends (design, promise 5). */
+  /** Whether the log can be reached: without it nothing is answered, so that no answer claims what is not durable. */
   readonly logReachable: () => boolean;
   readonly requestLog: RequestLog;
   /** Bodies longer than this are refused unread, bytes. */
@@ -40,7 +40,7 @@ export interface GateOptions {
 }
 
 /**
- * The first checks of every request, in the order of the wire contract, section 1: origin, media type, size, protocol,
+ * The first checks of every request, in the order that clients rely on: origin, media type, size, protocol,
  * credential with tenant, subject headers, role and scope. Nothing of the body has been read when they are done.
  */
 export async function passGate(request: FastifyRequest, options: GateOptions): Promise<void> {

@@ -1,8 +1,8 @@
 import { createHash } from 'node:crypto';
 
 /**
- * A place in a list, bound to its route and filters by a check: the cursor of another list does not decode (wire
- * contract, section 7). The key is what the list is ordered by.
+ * A place in a list, bound to its route and filters by a checksum: the cursor of another list does not decode.
+ * The key is what the list is ordered by.
  */
 export function encodePageCursor(scope: string, key: readonly string[]): string {
   const body = Buffer.from(JSON.stringify(key)).toString('base64url');

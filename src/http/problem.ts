@@ -16,7 +16,7 @@ type EdgeCode =
 
 export type ProblemCode = RejectionCode | AuthCode | EdgeCode;
 
-/** HTTP status of each code of the wire contract, section 1: the only place where the two meet. */
+/** HTTP status of each error code: the only place where the two meet. */
 export const STATUS_OF: Readonly<Record<ProblemCode, number>> = {
   invalid_request: 400,
   cursor_invalid: 400,
@@ -49,7 +49,7 @@ export const STATUS_OF: Readonly<Record<ProblemCode, number>> = {
   unavailable: 503,
 };
 
-/** A limit of a count, not of a size, is a conflict with what is there (wire contract, section 1). */
+/** A limit of a count, not of a size, is a conflict with what is there. */
 const COUNT_LIMITS = [
   'keys',
   'issuers',
@@ -128,7 +128,7 @@ export function withinReach<T extends { readonly subject: string | null; readonl
   return session;
 }
 
-/** The body of every refusal (wire contract, section 1). */
+/** The body of every refusal. */
 export function problemBody(problem: Problem, requestId: string): Record<string, unknown> {
   const { code, message, details, activeTurnId, extra } = problem;
   return {

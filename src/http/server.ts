@@ -37,7 +37,7 @@ export interface ServerOptions {
 const TIMEOUT_CHECK_MS = 1_000;
 /** Longer than the idle time-outs of usual load balancers, so that it is not we who close under a request. */
 const KEEP_ALIVE_TIMEOUT_MS = 72_000;
-/** All headers together with the request line: a token of 16 KiB (wire contract, section 3) and as much beside it. */
+/** All headers together with the request line: a token of 16 KiB and as much beside it. */
 const HEADER_BYTES_MAX = 32_768;
 /** A parameter that is too long finds its route, and is refused there as invalid. */
 const PARAM_CHARS_MAX = HEADER_BYTES_MAX;

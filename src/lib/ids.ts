@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { ulid } from 'ulid';
 
-/** Prefixes of the ids that the Host makes (wire contract, conventions), and of some that stay inside. */
+/** Prefixes of the ids that the Host makes, and of some that stay inside. */
 export type IdPrefix = 'tn' | 'tu' | 'cl' | 'ev' | 'cr' | 'af' | 'co' | 'wk' | 'up' | 'rm';
 
 const POOL_BYTES = 4096;

@@ -3,7 +3,7 @@ import { delay } from '../lib/backoff.ts';
 import { readCheckpoint } from './checkpoint.ts';
 import { reading } from './read-store/pool.ts';
 
-/** A freshness wait that is longer than this gives up (design, section 4). */
+/** A freshness wait that is longer than this gives up. */
 export const FRESH_WITHIN_MS = 2_000;
 /** A database that has not answered for so long stands still: nobody waits for another look until it has, ms. */
 const STILL_MS = 2_000;

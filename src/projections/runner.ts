@@ -14,7 +14,7 @@ import type { ProjectionGroup } from './projection.ts';
 import { withSettings } from './read-store/long-work.ts';
 import { isGone, isUnavailable } from './read-store/pool.ts';
 
-/** Commits of one transaction (design, section 4). */
+/** Commits of one transaction. */
 export const BATCH_MAX = 500;
 /**
  * Under load, how long arrivals are left to gather after a batch, ms: a transaction costs a dozen statements however many

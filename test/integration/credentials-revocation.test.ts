@@ -13,7 +13,7 @@ import { TcpProxy } from '../support/tcp-proxy.ts';
 import { claims, registration, SigningKey } from '../support/tokens.ts';
 import { until } from '../support/wait-until.ts';
 
-/** Wire contract, section 3: at once on the node that did it, within a second on every other. */
+/** At once on the node that did it, within a second on every other. */
 const WITHIN_MS = 1_000;
 const ROUNDS = 20;
 const ROOM = 'room';

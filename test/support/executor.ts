@@ -261,7 +261,7 @@ export async function executorOf(
   options: Omit<ExecutorOptions, 'tenantId' | 'token'> & { readonly agentId?: string },
 ): Promise<Executor> {
   const token = await registerExecutor(tenant, options.agentId);
-  // Other nodes than the one that registered it learn of a credential within a second (wire contract, section 3).
+  // Other nodes than the one that registered it learn of a credential within a second.
   for (const node of options.nodes) {
     const there = new ExecutorClient(tenant, token).at(node).tenant;
     const isKnown = async (): Promise<boolean> => (await there.request({ path: '/v1/actions' })).status === 200;

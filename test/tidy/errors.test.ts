@@ -10,7 +10,7 @@ function documented(): [code: string, status: number, given: boolean][] {
   return [...rows].map(([, code = '', status, given]) => [code, Number(status), given === 'yes']);
 }
 
-test('the page has every code of the contract once', () => {
+test('the page has every error code once', () => {
   const codes = documented().map(([code]) => code);
   expect(codes.length).toBeGreaterThan(30);
   expect(new Set(codes).size).toBe(codes.length);

@@ -36,7 +36,6 @@ const VIOLATIONS: readonly (readonly [file: string, specifier: string, law: stri
   ['src/http/d.ts', '../streams/jetstream/store.ts', 'log-adapters-by-app-and-cli-only'],
   ['src/http/e.ts', '../domain/session/decide.ts', 'http-takes-no-decisions'],
   ['src/http/f.ts', '@nats-io/jetstream', 'nats-in-jetstream-only'],
-  ['src/streams/memory/a.ts', '../jetstream/store.ts', 'log-adapters-apart'],
   ['src/engine/d.ts', 'fastify', 'fastify-in-http-only'],
   ['src/engine/e.ts', 'node:process', 'process-at-the-edge'],
   ['src/http/g.ts', '../app/host.ts', 'app-by-cli-and-main-only'],

@@ -6,11 +6,11 @@ const FOLDERS = [
   ...['app', 'archive', 'auth', 'cli', 'commands', 'domain', 'drivers', 'embedded', 'engine', 'http', 'lib'],
   ...['projections', 'streams'],
 ];
-const ENTRIES = ['main.ts', 'index.ts'];
+const ENTRIES = ['main.ts'];
 
 const isTest = (file: string) => file.endsWith('.test.ts');
 
-test('src holds the folders of the design and its entry files', () => {
+test('src holds the folders that AGENTS.md names and the entry file', () => {
   expect(topLevelOfSrc().filter((name) => !FOLDERS.includes(name) && !ENTRIES.includes(name))).toEqual([]);
 });
 

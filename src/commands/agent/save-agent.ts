@@ -21,7 +21,7 @@ export interface SaveAgentInput extends CommitMeta {
   readonly implementationVersion: string | null;
 }
 
-/** Saves a definition; a version for each change (wire contract, section 5). */
+/** Saves a definition; a version for each change. */
 export async function saveAgent(parts: AgentParts, input: SaveAgentInput): Promise<Executed<SavedAgent> | Rejection> {
   const { ref, manifest, implementationVersion, actor, causation } = input;
   const manifestHash = sha256Hex(canonicalJson(manifest));

@@ -11,7 +11,7 @@ export interface LinkTarget {
   readonly version: number;
 }
 
-/** Seconds that a link may live at most, and does without a wish (wire contract, section 10). */
+/** Seconds that a link may live at most, and does without a wish. */
 export const LINK_SECONDS_MAX = 900;
 export const LINK_SECONDS_DEFAULT = 300;
 

@@ -4,7 +4,7 @@ import { artifactRef } from './parts.ts';
 import type { ArtifactParts } from './parts.ts';
 import { removeArtifact } from './remove.ts';
 
-/** Removes an artifact whose session has been deleted (wire contract, section 6); any other stays. Returns where the removal stands. */
+/** Removes an artifact whose session has been deleted; any other stays. Returns where the removal stands. */
 export async function removeOrphan(parts: ArtifactParts, tenant: string, artifactId: string): Promise<number | null> {
   const { state: artifact } = await parts.artifacts.refresh(artifactRef(tenant, artifactId));
   if (artifact.status !== 'stored' || artifact.owner === null) return null;

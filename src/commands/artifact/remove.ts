@@ -16,7 +16,7 @@ export interface RemoveInput extends CommitMeta {
 }
 
 /**
- * Removes an artifact with every version (wire contract, section 10):
+ * Removes an artifact with every version:
  *
  *   removal announced → removal recorded → session told → bytes gone → bytes given back
  *

@@ -47,7 +47,7 @@ export interface Uploaded {
 }
 
 /**
- * Takes a file in while it flows (wire contract, section 10):
+ * Takes a file in while it flows:
  *
  *   bytes reserved → bytes in the store → version recorded → session told → bytes counted
  *

@@ -23,7 +23,7 @@ export interface DeleteSessionInput {
 }
 
 /**
- * Deletes a session that has no active turn and no forks (wire contract, section 6). Its commits go out of the log when
+ * Deletes a session that has no active turn and no forks. Its commits go out of the log when
  * the stream's dispatcher has seen the deletion, wherever and however often that is.
  */
 export async function deleteSession(

@@ -48,7 +48,7 @@ export interface Forked {
 /** Position of the commit that holds the fork; null: the receipts have to be looked at again. */
 type Reply = { readonly recordedAt: number } | 'new' | 'look again';
 
-/** Forks a session, or answers with the fork that an earlier request of the same key made (wire contract, section 6). */
+/** Forks a session, or answers with the fork that an earlier request of the same key made. */
 export async function forkSession(parts: ForkSessionParts, input: ForkSessionInput): Promise<Forked | Rejection> {
   const { ref, bodyHash: hash, requestId } = input;
   const key = receiptKey(input.subject, input.idempotencyKey);
@@ -72,7 +72,7 @@ export async function forkSession(parts: ForkSessionParts, input: ForkSessionInp
   }
 }
 
-/** The order of the contract: existence, idempotent replay, state. */
+/** The order that clients rely on: existence, idempotent replay, state. */
 function decide(
   state: SessionState,
   input: ForkSessionInput,

@@ -95,7 +95,7 @@ export interface SendCommandParts extends ChangeTenantParts {
 
 type Reply = Omit<CommandReply, 'first'> & { readonly first: Required<CommandReply>['first'] | null };
 
-/** Accepts a command on a session: replays what was accepted before, else decides and records (wire contract, 6). */
+/** Accepts a command on a session: replays what was accepted before, else decides and records. */
 export async function sendCommand(
   parts: SendCommandParts,
   input: SendCommandInput,
@@ -142,7 +142,7 @@ async function raised(
   return outcome.kind === 'rejected' ? outcome : null;
 }
 
-/** One key space for each subject, for each agent's executors, and for who acts for nobody (wire contract, section 6). */
+/** One key space for each subject, for each agent's executors, and for who acts for nobody. */
 function keyOf({ command, idempotencyKey }: SendCommandInput): string {
   return command.type === 'action_result'
     ? executorReceiptKey(command.agentId, idempotencyKey)
@@ -192,7 +192,7 @@ interface DecideContext {
   readonly place: TurnPlace | null;
 }
 
-/** The order of the contract: existence, idempotent replay, state. */
+/** The order that clients rely on: existence, idempotent replay, state. */
 function decide(
   state: SessionState,
   { parts, input, key, lookedUpTo, agents, files, place }: DecideContext,

@@ -26,7 +26,7 @@ export interface CreateTenantInput extends CommitMeta {
 export interface CreateTenantParts {
   readonly loop: CommandLoop;
   readonly tenants: Repository<TenantState, TenantEvent>;
-  /** The Host admin key: studio keys are derived from it (wire contract, section 3). */
+  /** The Host admin key: studio keys are derived from it. */
   readonly adminKey: string;
   /** The tenant that was created with this idempotency key, as far as this node knows. */
   readonly idOf: (idempotencyKey: string) => string | undefined;

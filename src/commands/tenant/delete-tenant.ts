@@ -28,7 +28,7 @@ export interface DeleteTenantInput extends ChangeTenantInput {
 const LOOK_MS = 200;
 
 /**
- * Deletes a tenant (wire contract, section 4). Whatever the policy, it drains first: only when no message can come in any
+ * Deletes a tenant. Whatever the policy, it drains first: only when no message can come in any
  * more does "nothing is active" stay true. Once `tenant.deleting` is recorded there is no way back, and whoever finds the
  * tenant in that state, now or after a crash, goes on (engine/tenant-deletion.ts).
  */

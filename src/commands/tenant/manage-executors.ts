@@ -21,7 +21,7 @@ export interface ExecutorToSave {
 }
 
 /**
- * Registers executors, all of them or none (wire contract, section 9). Their agents must be there; an archived one may
+ * Registers executors, all of them or none. Their agents must be there; an archived one may
  * have an executor, because its sessions go on.
  */
 export async function saveExecutors(

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import type { HookPoint } from '../agent/manifest.ts';
 
-/** What a hook may answer (wire contract, section 9); `{}` changes nothing. */
+/** What a hook may answer; `{}` changes nothing. */
 const OUTPUTS = {
   'before turn': z.strictObject({ input: z.string().min(1).optional() }),
   'before step': z.strictObject({ instructions: z.string().optional(), tools: z.array(z.string()).optional() }),

@@ -19,7 +19,7 @@ export interface SavedAgent {
   readonly implementationVersion: string | null;
 }
 
-/** A version for each change of manifest or implementation; A, B, A are three (wire contract, section 5). */
+/** A version for each change of manifest or implementation; A, B, A are three. */
 export function decideSaveAgent(state: AgentState, command: SaveAgent): Decision<AgentEvent, SavedAgent> {
   const { agentId, manifest, manifestHash, implementationVersion } = command;
   const same =

@@ -2,8 +2,10 @@ import { z } from 'zod';
 import { schemaProblem } from '../kernel/json-schema.ts';
 import { clientId, jsonObject, text } from '../kernel/schemas.ts';
 
-/** Wire contract, section 5. A manifest is strict: what is not understood is refused, not ignored. */
-/** A member of the contract that this version does not serve: said plainly, rather than taken and forgotten. */
+/**
+ * A manifest is strict: what is not understood is refused, not ignored. This is a documented member that this version
+ * does not serve yet: refused by name, rather than accepted and ignored.
+ */
 export const notYet = (what: string) =>
   z.undefined({ error: `this Host version does not run ${what} yet; leave the member out` }).optional();
 
@@ -100,7 +102,7 @@ export type ModelSettings = z.infer<typeof modelSettings>;
 export type ToolManifest = z.infer<typeof tool>;
 export type HookPoint = z.infer<typeof hookPoint>;
 
-/** Defaults of `limits` (wire contract, section 5). */
+/** Defaults of `limits`. */
 export const DEFAULT_MAX_STEPS = 50;
 export const DEFAULT_MAX_TURN_SECONDS = 1800;
 

@@ -12,7 +12,7 @@ function isPrintable(value: string): boolean {
   return value.isWellFormed() && !UNPRINTABLE.test(value);
 }
 
-/** Name of an artifact: 1 to 255 characters, no slash, backslash or control character (wire contract, section 10). */
+/** Name of an artifact: 1 to 255 characters, no slash, backslash or control character. */
 export const artifactName = z
   .string()
   .min(1)

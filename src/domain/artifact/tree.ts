@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { treePath } from './names.ts';
 
-/** A file of a tree as the wire shows it (interface specification, File entry). */
+/** A file of a tree as the wire shows it. */
 export interface FileEntry {
   readonly path: string;
   readonly size: number;

@@ -1,5 +1,5 @@
 /**
- * Why a command is refused: the codes of the wire contract (section 1) that a decision can give.
+ * Why a command is refused: the error codes of the API that a decision can give.
  * A refusal is data; only a bug throws. The HTTP status is assigned at the edge (http/problem.ts).
  */
 export const REJECTION_CODES = [

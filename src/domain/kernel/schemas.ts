@@ -12,7 +12,7 @@ export function text(min: number, max: number) {
   return z.string().min(min).max(max).refine(isStorable, STORABLE);
 }
 
-/** An id that the client chooses: segments split by `/` (wire contract, conventions). */
+/** An id that the client chooses: segments split by `/`. */
 export const CLIENT_ID = /^[A-Za-z0-9][A-Za-z0-9._-]*(\/[A-Za-z0-9][A-Za-z0-9._-]*)*$/;
 
 export const clientId = z

@@ -5,7 +5,7 @@ import type { QuotaEvent } from './events.ts';
 import { reservedBytesOf } from './state.ts';
 import type { QuotaState } from './state.ts';
 
-/** Limits of a tenant's artifacts, bytes (wire contract, section 10). */
+/** Limits of a tenant's artifacts, bytes. */
 export interface ArtifactLimits {
   readonly fileBytes: number;
   readonly totalBytes: number;

@@ -84,7 +84,7 @@ function createdEvent(
   };
 }
 
-/** What the canonical history shows of them, member by member (wire contract, section 7). */
+/** What the canonical history shows of them, member by member. */
 export function artifactPayload(event: SessionArtifactEvent): Readonly<Record<string, unknown>> {
   if (event.type === 'artifact.deleted') {
     const { artifactId, name } = event.data;

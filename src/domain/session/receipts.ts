@@ -35,7 +35,7 @@ const BASE_CHUNKS = BASE_RECEIPTS / CHUNK;
 
 export const emptyReceipts: ReceiptBook = { chunks: [], left: [], segments: [], evictedUpTo: 0 };
 
-/** One key space for each subject, and one for the credential that acts for nobody (wire contract, section 6). */
+/** One key space for each subject, and one for the credential that acts for nobody. */
 export function receiptKey(subject: string | null, idempotencyKey: string): string {
   return subject === null ? `-:${idempotencyKey}` : `s:${subject}:${idempotencyKey}`;
 }

@@ -97,7 +97,7 @@ export interface Seeded extends ModelSaved {
   readonly kept: readonly string[];
 }
 
-/** Writes only what is absent (wire contract, section 12). */
+/** Writes only what is absent. */
 export function decideSeed(state: TenantState, { fixtureModel, model }: Seed): Decision<TenantEvent, Seeded> {
   if (state.status === 'absent') return noTenant();
   const [applied, kept, events, superseded]: [string[], string[], TenantEvent[], string[]] = [[], [], [], []];

@@ -24,7 +24,7 @@ export interface CreatedTenant {
   readonly replayed: boolean;
 }
 
-/** Wire contract, section 4: a replay gives the tenant again, other content under the same id or key is refused. */
+/** A replay returns the tenant again; other content under the same id or key is refused. */
 export function decideCreateTenant(state: TenantState, command: CreateTenant): Decision<TenantEvent, CreatedTenant> {
   if (state.status === 'absent') {
     return { kind: 'accepted', events: [{ type: 'tenant.created', data: command }], reply: { replayed: false } };

@@ -4,14 +4,14 @@ import { budgetDefinition } from '../budget/events.ts';
 
 const sha256 = z.string().regex(/^[0-9a-f]{64}$/);
 
-/** What a deletion does with turns that run (wire contract, section 4). */
+/** What a deletion does with turns that run. */
 export const ACTIVE_WORK = ['refuse', 'drain', 'cancel'] as const;
 export type ActiveWork = (typeof ACTIVE_WORK)[number];
 const activeWork = z.enum(ACTIVE_WORK);
 
 const { provider } = modelSelection.shape;
 
-/** A registered issuer of tokens, with the defaults filled in (wire contract, section 3). Public keys only. */
+/** A registered issuer of tokens, with the defaults filled in. Public keys only. */
 export const issuerSchema = z.strictObject({
   issuer: z.string(),
   audience: z.string(),

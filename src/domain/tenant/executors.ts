@@ -21,7 +21,7 @@ export interface SavedExecutor {
 }
 
 /**
- * Registers executors, all of them or none (wire contract, section 9). Those that are not named stay as they are. An agent
+ * Registers executors, all of them or none. Those that are not named stay as they are. An agent
  * is named once in `executors`. Tokens may change hands within one request: what counts is who has which afterwards.
  */
 export function decideSaveExecutors(

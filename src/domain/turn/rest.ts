@@ -5,7 +5,7 @@ import { waitKey } from './state.ts';
 import type { ActiveTurn } from './state.ts';
 import { wantsModel } from './thread.ts';
 
-/** What a turn is doing (wire contract, section 6). People come first: what only they can answer is told at once. */
+/** What a turn is doing. People come first: what only they can answer is told at once. */
 export const TURN_STATUSES = ['running', 'waiting', 'paused', 'uncertain'] as const;
 export type TurnStatus = (typeof TURN_STATUSES)[number];
 

@@ -7,7 +7,7 @@ import type { SessionDraft } from './draft.ts';
 import type { ToolCall } from './events.ts';
 import type { Thread } from './thread.ts';
 
-/** What an agent used as a tool takes (wire contract, section 5). */
+/** What an agent used as a tool takes. */
 const DELEGATION_INPUT: JsonSchema = {
   type: 'object',
   properties: { task: { type: 'string', minLength: 1 } },

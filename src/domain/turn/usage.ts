@@ -1,6 +1,6 @@
 import { z } from 'zod';
 
-/** What model calls used; the sum of several keeps the same form (wire contract, section 8). */
+/** What model calls used; the sum of several keeps the same form. */
 export const usageSchema = z.strictObject({
   inputTokens: z.int().min(0),
   outputTokens: z.int().min(0),

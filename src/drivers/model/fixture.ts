@@ -22,7 +22,7 @@ const script = z.strictObject({ fixture: z.array(step).max(1_000) });
 type Step = z.infer<typeof step>;
 
 /**
- * The deterministic model of the wire contract, section 8: it plays the script in the newest user message, a step per
+ * The deterministic model: it plays the script in the newest user message, a step per
  * call, and echoes where there is none. It is free, so its cost is known to be 0.
  */
 export const fixtureModel: ModelDriver = {

@@ -19,7 +19,7 @@ export interface AgentRouteParts extends AgentParts {
   readonly freshness: Freshness;
 }
 
-/** Agent definitions (wire contract, section 5). */
+/** Agent definitions. */
 export function agentRoutes(parts: AgentRouteParts): FastifyPluginAsyncZod {
   const { queries, freshness } = parts;
   return async (app) => {

@@ -6,7 +6,7 @@ import { callerOf } from '../gate.ts';
 import { manageInput } from '../tenant-input.ts';
 import * as wire from '../wire/artifacts.ts';
 
-/** A tenant's limits of artifacts and what it has stored (wire contract, section 10). */
+/** A tenant's limits of artifacts and what it has stored. */
 export function artifactUseRoutes(parts: ArtifactParts): FastifyPluginAsyncZod {
   return async (app) => {
     const config = { rules: { access: ACCESS.tenant } };

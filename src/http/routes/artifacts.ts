@@ -38,7 +38,7 @@ export interface ArtifactRouteParts extends ArtifactParts {
   readonly uploads: Uploads;
 }
 
-/** Files and folders with their versions, for those who reach their sessions (wire contract, section 10). */
+/** Files and folders with their versions, for those who reach their sessions. */
 export function artifactRoutes(parts: ArtifactRouteParts): FastifyPluginAsyncZod {
   const { queries, sessionQueries, freshness } = parts;
   return async (app) => {

@@ -20,7 +20,7 @@ export interface BudgetRouteParts extends SaveBudgetParts {
 
 type BudgetToSave = Omit<BudgetDefinition, 'id'> & { readonly id?: string | undefined };
 
-/** What model calls may cost (wire contract, section 8). */
+/** What model calls may cost. */
 export function budgetRoutes(parts: BudgetRouteParts): FastifyPluginAsyncZod {
   const show = async (tenantId: string): Promise<{ budgets: ShownBudget[] }> => ({
     budgets: [...parts.shown(await readBudgets(parts, tenantId), timestamp(parts.clock()))],

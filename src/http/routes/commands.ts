@@ -16,7 +16,7 @@ import * as wire from '../wire/schemas.ts';
 import type { CommandBody } from '../wire/schemas.ts';
 import { sessionRef } from './sessions.ts';
 
-/** Commands on a session: accepted means durable (wire contract, section 6). */
+/** Commands on a session: accepted means durable. */
 export function commandRoutes(parts: SendCommandParts): FastifyPluginAsyncZod {
   return async (app) => {
     const config = { rules: { access: ACCESS.commands } };
@@ -102,7 +102,7 @@ function refuseOtherRole({ kind }: Caller, { type }: CommandBody): void {
 
 /**
  * Why the session is out of reach for this command. A management key answers questions about budgets, and nothing else
- * of a session (wire contract, section 8). Whoever repeats a command has reached it, whatever it waits for by now.
+ * of a session. Whoever repeats a command has reached it, whatever it waits for by now.
  */
 function beyondReach(
   caller: Caller,

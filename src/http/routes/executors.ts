@@ -15,7 +15,7 @@ export interface ExecutorRouteParts extends ManageExecutorParts {
   readonly presence: Presence;
 }
 
-/** Executors as the application registers them (wire contract, section 9). */
+/** Executors as the application registers them. */
 export function executorRoutes(parts: ExecutorRouteParts): FastifyPluginAsyncZod {
   const { freshness, presence } = parts;
   return async (app) => {

@@ -21,7 +21,7 @@ export interface ForkRouteParts extends ForkSessionParts {
   readonly freshness: Freshness;
 }
 
-/** Forks a session: a new one that goes on from any place of its history (wire contract, section 6). */
+/** Forks a session: a new one that goes on from any place of its history. */
 export function forkRoutes(parts: ForkRouteParts): FastifyPluginAsyncZod {
   return async (app) => {
     const config = { rules: { access: ACCESS.sessions } };

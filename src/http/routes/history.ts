@@ -20,7 +20,7 @@ export interface HistoryRouteParts {
   readonly streams: EventStreams;
 }
 
-/** The canonical history as pages and as a live stream, and the ledger of model calls (wire contract, 7 and 8). */
+/** The canonical history as pages and as a live stream, and the ledger of model calls. */
 export function historyRoutes({ queries, access, streams }: HistoryRouteParts): FastifyPluginAsyncZod {
   return async (app) => {
     const config = { rules: { access: ACCESS.sessions } };
@@ -88,7 +88,7 @@ type ShownCall = Omit<ModelCallView, 'position' | 'index' | 'outcome'> & {
   readonly outcome: 'completed' | 'failed' | 'cancelled' | 'lost';
 };
 
-/** Members in the order of the contract: the database keeps none. */
+/** Members in the documented order: jsonb does not keep one. */
 function shownCall({ outcome, usage, ...call }: ModelCallView): ShownCall {
   if (outcome === 'pending' || outcome === 'withheld') throw new Error('the ledger shows calls that have ended only');
   const { id, sessionId, turnId, agentId, provider, model, at } = call;

@@ -15,7 +15,7 @@ export interface InteractionRouteParts {
   readonly caughtUp: () => Promise<void>;
 }
 
-/** What people have to answer, over all sessions: oldest first (wire contract, section 8). */
+/** What people have to answer, over all sessions: oldest first. */
 export function interactionRoutes({ actions, caughtUp }: InteractionRouteParts): FastifyPluginAsyncZod {
   return async (app) => {
     const config = { rules: { access: ACCESS.interactions } };
@@ -53,7 +53,7 @@ function budgetsFor({ kind, subject }: Caller): InteractionFilter['budgets'] {
   return subject === null ? 'too' : 'none';
 }
 
-/** Members in the order of the contract: the database keeps none. */
+/** Members in the documented order: jsonb does not keep one. */
 function shownInteraction(view: InteractionView): ShownInteraction {
   const { interactionId, kind, sessionId, turnId, agentId, subject, createdAt } = view;
   const { prompt, toolName, input, schema, budgetId, actionId, agent } = view;

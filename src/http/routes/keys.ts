@@ -13,7 +13,7 @@ export interface KeyRouteParts extends ChangeTenantParts {
   readonly freshness: Freshness;
 }
 
-/** Application and management keys of a tenant (wire contract, sections 3 and 12). */
+/** Application and management keys of a tenant. */
 export function keyRoutes(parts: KeyRouteParts): FastifyPluginAsyncZod {
   return async (app) => {
     const config = { rules: { access: ACCESS.tenant } };

@@ -45,7 +45,7 @@ const NAMES: Readonly<Record<ModelProvider, string>> = {
 };
 const REMOTE = ['anthropic', 'openai', 'google', 'openai-compatible'] as const;
 
-/** Which model the tenant's turns use, and the credentials for it (wire contract, section 8). */
+/** Which model the tenant's turns use, and the credentials for it. */
 export function modelRoutes(parts: ModelRouteParts): FastifyPluginAsyncZod {
   return async (app) => {
     const config = { rules: { access: ACCESS.tenant } };

@@ -33,7 +33,7 @@ export interface SessionRouteParts extends OpenSessionParts {
 
 type Reached = Parameters<typeof outOfReach>[1];
 
-/** Opens, shows and lists sessions (wire contract, section 6). */
+/** Opens, shows and lists sessions. */
 export function sessionRoutes(parts: SessionRouteParts): FastifyPluginAsyncZod {
   const { queries, freshness } = parts;
   return async (app) => {

@@ -41,7 +41,7 @@ export interface StatusRouteParts extends HostRouteParts {
 
 const FORWARDED = ['forwarded', 'x-forwarded-for', 'x-real-ip', 'via'];
 
-/** The Host's own status, and its end (wire contract, section 4). */
+/** The Host's own status, and its end. */
 export function statusRoutes(parts: StatusRouteParts): FastifyPluginAsyncZod {
   const { service, version, features, checks, nodes, totals, projections, shutDown } = parts;
   return async (app) => {

@@ -24,7 +24,7 @@ export interface TenantRouteParts extends ModelRouteParts {
   readonly artifactUse: (tenantId: string) => Promise<ArtifactUse>;
 }
 
-/** The tenant's status, its seed and its audit trail (wire contract, section 12). */
+/** The tenant's status, its seed and its audit trail. */
 export function tenantRoutes(parts: TenantRouteParts): FastifyPluginAsyncZod {
   const { queries } = parts;
   return async (app) => {

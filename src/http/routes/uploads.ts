@@ -17,7 +17,7 @@ import { reachOf, refOf } from './artifacts.ts';
 import type { ArtifactRouteParts } from './artifacts.ts';
 import { sessionRef } from './sessions.ts';
 
-/** Files sent as raw bytes in one request, taken in while they flow (wire contract, section 10). */
+/** Files sent as raw bytes in one request, taken in while they flow. */
 export function uploadRoutes(parts: ArtifactRouteParts): FastifyPluginAsyncZod {
   return async (app) => {
     // The body is left in the connection: the use case reads it, as fast as the store takes it.

@@ -20,7 +20,7 @@ export interface UsageRouteParts {
 const DAY_MS = 86_400_000;
 const DEFAULT_DAYS = 30;
 
-/** What model calls used, summed over the ledger (wire contract, section 8). */
+/** What model calls used, summed over the ledger. */
 export function usageRoutes({ queries, usage, clock }: UsageRouteParts): FastifyPluginAsyncZod {
   return async (app) => {
     app.get(

@@ -3,7 +3,7 @@ import { agentIdSchema, manifestSchema } from '../../domain/agent/manifest.ts';
 import { text } from '../../domain/kernel/schemas.ts';
 import { nullableCursor, requestId, timestamp } from './parts.ts';
 
-/** Shapes of the agent routes (wire contract, section 5). */
+/** Shapes of the agent routes. */
 
 export const agentPath = z.strictObject({ agentId: agentIdSchema });
 export const saveAgentBody = z.strictObject({

@@ -5,7 +5,7 @@ import { clientId, labels, text } from '../../domain/kernel/schemas.ts';
 import { LINK_SECONDS_DEFAULT, LINK_SECONDS_MAX } from '../../commands/artifact/links.ts';
 import { count, cursor, nullableCursor, requestId, sha256, timestamp } from './parts.ts';
 
-/** Shapes of the artifact routes (wire contract, section 10; interface specification, Artifact and after). */
+/** Shapes of the artifact routes. */
 
 const artifactId = clientId;
 const versionName = z

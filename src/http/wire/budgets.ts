@@ -4,7 +4,7 @@ import { clientId } from '../../domain/kernel/schemas.ts';
 import { TURN_BUDGET } from '../../domain/turn/progress.ts';
 import { requestId } from './parts.ts';
 
-/** Shapes of the budget routes (wire contract, section 8). */
+/** Shapes of the budget routes. */
 const fields = {
   scope: z.enum(['tenant', 'agent', 'session']),
   agentId: clientId.optional(),

@@ -4,7 +4,7 @@ import { agentShape } from './executors.ts';
 import { nullableCursor, timestamp } from './parts.ts';
 import { listQuery, sessionListQuery } from './schemas.ts';
 
-/** Shapes of the inbox (wire contract, section 8). */
+/** Shapes of the inbox. */
 
 export const interactionsQuery = listQuery.extend({
   status: z.literal('open').default('open'),

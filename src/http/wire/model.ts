@@ -3,7 +3,7 @@ import { modelSelection } from '../../domain/agent/manifest.ts';
 import { text } from '../../domain/kernel/schemas.ts';
 import { isCallableBase } from '../../lib/egress.ts';
 
-/** Shapes of the model settings (wire contract, section 8). Keys come in and never go out. */
+/** Shapes of the model settings. Keys come in and never go out. */
 
 const requestId = text(1, 256).optional();
 const { provider, model } = modelSelection.shape;

@@ -8,7 +8,7 @@ import type { session } from './schemas.ts';
 
 type ShownSession = z.input<typeof session>;
 
-/** A session as its routes show it (wire contract, section 6), members in the order of the contract. */
+/** A session as its routes show it, members in the documented order. */
 export function shownSession(
   ref: AggregateRef,
   view: Omit<SessionView, 'createdPosition' | 'busy' | 'origin'>,

@@ -3,7 +3,7 @@ import { text } from '../../domain/kernel/schemas.ts';
 import { usageSchema } from '../../domain/turn/usage.ts';
 import { count, nullableCursor, timestamp } from './parts.ts';
 
-/** Shapes of the usage routes (wire contract, section 8). */
+/** Shapes of the usage routes. */
 
 /** How far apart `from` and `to` may be: a year, and what a bill of it may need on both sides. */
 export const USAGE_DAYS_MAX = 400;

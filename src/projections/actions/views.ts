@@ -11,7 +11,7 @@ export interface WorkSession {
   readonly info: Readonly<Record<string, unknown>>;
 }
 
-/** What an executor is shown of an action (wire contract, section 9). */
+/** What an executor is shown of an action. */
 export interface ActionView {
   readonly actionId: string;
   readonly sessionId: string;
@@ -32,7 +32,7 @@ export interface ActionView {
   readonly resume?: { readonly interactionId: string; readonly value?: unknown } | undefined;
 }
 
-/** Something that a person has to answer, as the inbox shows it (wire contract, section 8). */
+/** Something that a person has to answer, as the inbox shows it. */
 export interface InteractionView {
   readonly interactionId: string;
   readonly kind: 'approval' | 'question';

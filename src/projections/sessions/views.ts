@@ -54,7 +54,7 @@ export interface TurnView {
   readonly usage: Usage;
 }
 
-/** One model call (wire contract, section 8). */
+/** One model call. */
 export interface ModelCallView {
   readonly id: string;
   readonly sessionId: string;

@@ -3,7 +3,7 @@ import type { SessionEvent } from '../../domain/session/events.ts';
 import type { TurnStatus } from '../../domain/turn/rest.ts';
 import type { ActiveTurn } from '../../domain/turn/state.ts';
 
-/** Something that a session waits for (wire contract, section 6), with what is needed to answer it. */
+/** Something that a session waits for, with what is needed to answer it. */
 export interface Wait {
   readonly kind: 'interaction' | 'action' | 'effect';
   readonly id: string;

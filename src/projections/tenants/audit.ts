@@ -2,7 +2,7 @@ import { eventsOf } from '../../streams/commit.ts';
 import type { StoredCommit } from '../../streams/commit.ts';
 import type { TenantEvent } from '../../domain/tenant/events.ts';
 
-/** One entry of a tenant's audit trail (wire contract, section 12). */
+/** One entry of a tenant's audit trail. */
 export interface AuditEntry {
   readonly at: string;
   readonly actor: string;

@@ -15,7 +15,7 @@ import { commitIdOf } from './message-id.ts';
 
 /**
  * How long a consumer may stay silent before the stream is asked whether there is something to deliver. A pull consumer
- * can stay silent for good after a server restart while it looks healthy (anchors/user-pains.md, last paragraph).
+ * can stay silent for good after a server restart while it looks healthy.
  */
 const SILENCE_MS = 5_000;
 /** The longest that one request for messages stays open. */

@@ -2,7 +2,7 @@ import { readFile } from 'node:fs/promises';
 import { connect } from '@nats-io/transport-node';
 import type { NatsConnection } from '@nats-io/transport-node';
 
-/** Older servers drop what they do not know without a word (measured: anchors/nats-event-store.md, section 9). */
+/** Older servers silently drop the options that they do not know. */
 export const REQUIRED_SERVER = { major: 2, minor: 12 } as const;
 /** Least `max_payload` of the server, bytes: a command body of 1 MiB must fit with its envelope. */
 export const REQUIRED_PAYLOAD = 4 * 1024 * 1024;

@@ -1,7 +1,7 @@
 import { JetStreamApiError } from '@nats-io/jetstream';
 import { errors } from '@nats-io/transport-node';
 
-/** Error codes of the server's API that have a meaning here (measured: anchors/nats-event-store.md, section 1). */
+/** Error codes of the server's API that have a meaning here, as measured against 2.12. */
 export const ApiCode = {
   wrongLastSequence: 10_071,
   /** Someone's append to that subject is in flight; carries no number. */

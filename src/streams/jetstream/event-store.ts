@@ -119,7 +119,7 @@ export class JetStreamEventStore implements EventStore {
   }
 
   /**
-   * The retry rule (anchors/nats-event-store.md, 1.3): while the outcome is unknown, the same id with the same
+   * The retry rule: while the outcome is unknown, the same id with the same
    * expectation again; when the expectation is refused, the immediate successor of the expected position tells whether
    * the commit that stands there is ours. An append with expectation E, if stored, is that successor, so the test is
    * exact and needs no time window.

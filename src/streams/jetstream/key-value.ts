@@ -36,8 +36,8 @@ export class JetStreamKeyValue implements KeyValue {
   }
 
   /**
-   * A raw publish, because the bucket's `update` silently drops a time to live: the entry would never expire
-   * (anchors/nats-event-store.md, section 5). An entry that was removed or ran out leaves a marker with a revision of its
+   * A raw publish, because the bucket's `update` silently drops a time to live: the entry would never expire.
+   * An entry that was removed or ran out leaves a marker with a revision of its
    * own, which "there is none" must step over.
    */
   async swap(key: string, value: string, options: { expected: number; ttlMs?: number }): Promise<number | null> {

@@ -9,7 +9,7 @@ import type { HttpTarget } from './target.ts';
 
 const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
 
-/** Tenants, for the Host admin (wire contract, section 4). */
+/** Tenants, for the Host admin. */
 export function adminSuite(target: () => HttpTarget): void {
   const create = async (body: unknown, node: 0 | 1 = 0): Promise<Answer> =>
     await adminOf(target(), node).request({ method: 'POST', path: '/v1/admin/tenants', body });

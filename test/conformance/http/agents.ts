@@ -8,7 +8,7 @@ import type { HttpTarget } from './target.ts';
 
 const manifest = (instructions: string) => ({ instructions, model: { provider: 'fixture', model: 'any' } });
 
-/** Agent definitions (wire contract, section 5). */
+/** Agent definitions. */
 export function agentSuite(target: () => HttpTarget): void {
   const save = async (tenant: TenantClient, id: string, body: unknown) =>
     shaped(

@@ -10,7 +10,7 @@ import type { HttpTarget } from './target.ts';
 const BYTES = Buffer.from('0123456789');
 const TAG = `"${sha256(BYTES)}"`;
 
-/** How bytes are answered: ranges, entity tags, HEAD, and links without a credential (wire contract, section 10). */
+/** How bytes are answered: ranges, entity tags, HEAD, and links without a credential. */
 export function artifactBytesSuite(target: () => HttpTarget): void {
   let files: ArtifactClient;
   let id = '';

@@ -8,7 +8,7 @@ import type { HttpTarget } from './target.ts';
 
 const MIB = 1_048_576;
 
-/** Nothing is stored past a file's limit or a tenant's total, and what is stored is counted exactly (section 10). */
+/** Nothing is stored past a file's limit or a tenant's total, and what is stored is counted exactly. */
 export function artifactLimitSuite(target: () => HttpTarget): void {
   const client = async (): Promise<ArtifactClient> => new ArtifactClient(await newTenant(target()));
 

@@ -8,7 +8,7 @@ import { unzipped } from '../../support/zip.ts';
 import { fresh, historyHolds, newSession, newTenant, refused, shaped } from './target.ts';
 import type { HttpTarget } from './target.ts';
 
-/** Files with versions: uploads, reading, comparing, listing, deleting (wire contract, section 10). */
+/** Files with versions: uploads, reading, comparing, listing, deleting. */
 export function artifactSuite(target: () => HttpTarget): void {
   let files: ArtifactClient;
   /** The same tenant at the other node. */

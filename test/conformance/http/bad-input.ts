@@ -9,7 +9,7 @@ import type { BadInputTarget, World } from './call.ts';
 import { CURSORS } from './cursors.ts';
 import { ROUTES } from './routes.ts';
 
-/** Whatever is sent, the answer is the refusal of the contract, in its order of checks, and nothing is stored. */
+/** Whatever is sent, the answer is the documented refusal, in the documented order of checks, and nothing is stored. */
 export function badInputSuite(target: () => BadInputTarget): void {
   let world: World;
   let before: unknown;

@@ -5,7 +5,7 @@ import { until } from '../../support/wait-until.ts';
 import { newSession, newTenant, refused, shaped } from './target.ts';
 import type { HttpTarget } from './target.ts';
 
-/** What a tenant lets its model calls cost (wire contract, section 8). */
+/** What a tenant lets its model calls cost. */
 export function budgetSuite(target: () => HttpTarget): void {
   const put = async (tenant: TenantClient, budgets: readonly unknown[]) =>
     shaped(await tenant.request({ method: 'PUT', path: '/v1/tenant/budgets', body: { budgets } }), 200, wire.budgetList)

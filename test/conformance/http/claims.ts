@@ -11,7 +11,7 @@ import { adminOf, newTenant, refused, shaped } from './target.ts';
 import type { HttpTarget } from './target.ts';
 import { call, inStatus, newToolTenant, ofType, outputOf, play, TOOLS } from './tool-world.ts';
 
-/** How executors find, claim, keep and answer actions, call by call (wire contract, section 9). */
+/** How executors find, claim, keep and answer actions, call by call. */
 export function claimSuite(target: () => HttpTarget): void {
   describe('a claim', () => {
     claims(target);

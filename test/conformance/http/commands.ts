@@ -7,7 +7,7 @@ import type { HttpTarget } from './target.ts';
 
 const accepted = (answer: Answer) => shaped(answer, 202, wire.commandAccepted);
 
-/** Commands and what they leave in the history (wire contract, section 6). */
+/** Commands and what they leave in the history. */
 export function commandSuite(target: () => HttpTarget): void {
   describe('message', () => {
     messages(target);

@@ -31,7 +31,7 @@ export async function makeExecutors(tenant: TenantClient, foreign: TenantClient)
   return tokens;
 }
 
-/** What an executor reaches of what is in its tenant: results of its agent's sessions, and nothing else (wire contract, 3). */
+/** What an executor reaches of what is in its tenant: results of its agent's sessions, and nothing else. */
 export function executorReach(place: () => { readonly world: CredentialWorld; readonly url: string }): void {
   describe('the commands of an executor', () => {
     const bodies = (ROUTES['POST /v1/sessions/{sessionId}/commands']?.bodies ?? []).map(({ whole }) => whole);

@@ -14,7 +14,7 @@ const sha256 = (text: string): string => createHash('sha256').update(text).diges
 
 type Executor = Readonly<Record<string, unknown>> & { readonly agentId: string };
 
-/** Executors: how they are registered, and how they find their work (wire contract, section 9). */
+/** Executors: how they are registered, and how they find their work. */
 export function executorSuite(target: () => HttpTarget): void {
   const put = async (tenant: TenantClient, executors: readonly Executor[], more: object = {}): Promise<Answer> =>
     await tenant.request({ method: 'PUT', path: '/v1/executors', body: { executors, ...more } });

@@ -8,7 +8,7 @@ import type { Forked } from './fork-world.ts';
 import { fresh, historyHolds, newSession, newTenant, refused, shaped } from './target.ts';
 import type { HttpTarget } from './target.ts';
 
-/** Forks (wire contract, section 6; docs/decisions/0013). */
+/** Forks (docs/decisions/0013). */
 export function forkSuite(target: () => HttpTarget): void {
   const parent = async (): Promise<Forked> => await parentAt(target());
 

@@ -22,7 +22,7 @@ async function threeTurns(target: HttpTarget): Promise<{ tenant: TenantClient; i
   return { tenant, id, items };
 }
 
-/** The history in pages, and the ledger of model calls (wire contract, sections 7 and 8). */
+/** The history in pages, and the ledger of model calls. */
 export function historySuite(target: () => HttpTarget): void {
   const page = async (tenant: TenantClient, id: string, query: string): Promise<Page> =>
     shaped(await tenant.request({ path: `/v1/sessions/${id}/items?${query}` }), 200, wire.items);

@@ -11,7 +11,7 @@ import { refused, shaped } from './target.ts';
 import type { HttpTarget } from './target.ts';
 import { call, inStatus, newToolTenant, outputOf, play, TOOLS } from './tool-world.ts';
 
-/** What people have to answer, over all sessions (wire contract, section 8). */
+/** What people have to answer, over all sessions. */
 export function inboxSuite(target: () => HttpTarget): void {
   const inbox = async (client: TenantClient, query = '') =>
     shaped(await client.request({ path: `/v1/interactions${query}` }), 200, inboxWire.interactionList);

@@ -6,7 +6,7 @@ import { AUDIENCE, claims, ISSUER, registration, SigningKey } from '../../suppor
 import { newSession, newTenant, refused, shaped } from './target.ts';
 import type { HttpTarget } from './target.ts';
 
-/** Issuers of tokens that a tenant trusts (wire contract, section 3). */
+/** Issuers of tokens that a tenant trusts. */
 export function issuerSuite(target: () => HttpTarget): void {
   const path = (name: string): string => `/v1/tenant/issuers/${encodeURIComponent(name)}`;
   const put = async (tenant: TenantClient, name: string, body: unknown): Promise<Answer> =>

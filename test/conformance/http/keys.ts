@@ -8,7 +8,7 @@ import type { HttpTarget } from './target.ts';
 
 const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
 
-/** Application and management keys of a tenant (wire contract, sections 3 and 12). */
+/** Application and management keys of a tenant. */
 export function keySuite(target: () => HttpTarget): void {
   const path = (id: string): string => `/v1/tenant/keys/${encodeURIComponent(id)}`;
   const put = async (tenant: TenantClient, id: string, body: unknown = {}): Promise<Answer> =>

@@ -1,6 +1,6 @@
 import type { Json } from './route-row.ts';
 
-/** Who may use each route, written down from the wire contract, sections 3, 4 and 12, and from nothing else. */
+/** Who may use each route, written down here a second time, and not derived from the code's own table. */
 
 export type Kind = 'admin' | 'application' | 'studio' | 'management' | 'token' | 'executor';
 export const SCOPES = ['agents:read', 'agents:write', 'sessions:own', 'sandboxes:write', 'vaults:own'] as const;

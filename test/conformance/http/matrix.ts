@@ -18,7 +18,7 @@ import type { HttpTarget } from './target.ts';
 /** A session of the subject ann, on the agent `agent`. */
 const ROOM = 'anns-room';
 
-/** Every operation of the document with every kind of credential (wire contract, sections 1, 3 and 4). */
+/** Every operation of the document with every kind of credential. */
 export function matrixSuite(target: () => HttpTarget): void {
   let world: CredentialWorld;
   const url = (): string => target().nodes[0].url;

@@ -4,7 +4,7 @@ import { ArtifactClient } from '../../support/artifacts.ts';
 import { newSession, newTenant, refused, shaped } from './target.ts';
 import type { HttpTarget } from './target.ts';
 
-/** Messages that name files: found when they are accepted, and given to the model (wire contract, sections 6 and 10). */
+/** Messages that name files: found when they are accepted, and given to the model. */
 export function messageFileSuite(target: () => HttpTarget): void {
   let files: ArtifactClient;
   let session = '';

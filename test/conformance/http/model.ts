@@ -8,7 +8,7 @@ import type { HttpTarget } from './target.ts';
 const OWN = { provider: 'openai-compatible', model: 'llama', baseUrl: 'https://models.example/v1' };
 const CREDENTIALS = '/v1/tenant/model/credentials';
 
-/** Which model a tenant's turns use, and its credentials (wire contract, section 8). */
+/** Which model a tenant's turns use, and its credentials. */
 export function modelSuite(target: () => HttpTarget): void {
   const put = async (tenant: TenantClient, path: string, body: unknown): Promise<Answer> =>
     await tenant.request({ method: 'PUT', path, body });

@@ -5,7 +5,7 @@ import { send } from '../../support/client.ts';
 import { adminOf, newTenant, refused, shaped } from './target.ts';
 import type { HttpTarget } from './target.ts';
 
-/** What anyone may ask, who the caller is, and what every answer carries (wire contract, sections 1 to 3). */
+/** What anyone may ask, who the caller is, and what every answer carries. */
 export function openSuite(target: () => HttpTarget): void {
   const url = (): string => target().nodes[0].url;
 

@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest';
 import { newSession, newTenant } from './target.ts';
 import type { HttpTarget } from './target.ts';
 
-/** What a turn gives, and what it takes to get there (wire contract, sections 5 and 7). */
+/** What a turn gives, and what it takes to get there. */
 export function outputSuite(target: () => HttpTarget): void {
   describe('an output schema', () => {
     const outputSchema = { type: 'object', properties: { n: { type: 'integer' } }, required: ['n'] };

@@ -6,7 +6,7 @@ import { fresh, newSession, newTenant, refused, shaped } from './target.ts';
 import { until } from '../../support/wait-until.ts';
 import type { HttpTarget } from './target.ts';
 
-/** Sessions: opening, showing and listing them (wire contract, section 6). */
+/** Sessions: opening, showing and listing them. */
 export function sessionSuite(target: () => HttpTarget): void {
   describe('opening sessions', () => {
     opening(target);

@@ -10,7 +10,7 @@ const PLAY = [
   { text: 'done' },
 ];
 
-/** The live stream (wire contract, section 7). */
+/** The live stream. */
 export function streamSuite(target: () => HttpTarget): void {
   async function played(): Promise<{ tenant: TenantClient; id: string; items: EventRecord[] }> {
     const tenant = await newTenant(target());
@@ -28,7 +28,7 @@ export function streamSuite(target: () => HttpTarget): void {
   }
 
   describe('the live stream', () => {
-    test('has the headers and the form of the contract', async () => {
+    test('has the documented headers and form', async () => {
       const { tenant, id, items } = await played();
       const reader = await tenant.events(id);
       expect(reader.headers['content-type']).toMatch(/^text\/event-stream/);

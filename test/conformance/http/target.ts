@@ -51,7 +51,7 @@ export function shaped<S extends z.ZodType>(answer: Answer, status: number, sche
 const INTERNAL =
   /node_modules|\bat .*\.ts:\d+|file:\/\/|\/src\/|postgres|slonik|select .* from|jetstream|nats|evt\.\d|127\.0\.0\.1|FST_ERR|ZodError|\[object/i;
 
-/** A refusal in the one form that all have (wire contract, section 1). */
+/** A refusal in the one form that all have. */
 export function refused(answer: Answer, status: number, code: string): z.output<typeof problem> {
   const told = `${answer.status} ${answer.text.slice(0, 500)}`;
   expect(answer.status, told).toBe(status);
@@ -81,7 +81,7 @@ const outcome = z.discriminatedUnion('kind', [
   z.strictObject({ kind: z.literal('failed'), code: z.string(), message: z.string() }),
 ]);
 
-/** Payloads of the history as the contract lists them, section 7. */
+/** Payloads of the history, as documented. */
 const PAYLOADS: Readonly<Record<string, z.ZodType>> = {
   'command.message': z.strictObject({
     requestId,
@@ -156,7 +156,7 @@ export function historyHolds(items: readonly EventRecord[], sessionId: string): 
     expect(item.createdAt).toMatch(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/);
     if (item.turnId !== null) expect(item.turnId).toMatch(/^tu_[0-9a-hjkmnp-tv-z]{26}$/);
     const schema = PAYLOADS[item.type];
-    expect(schema, `the type ${item.type} is one of the contract`).toBeDefined();
+    expect(schema, `the type ${item.type} is documented`).toBeDefined();
     schema?.parse(item.payload);
   }
   expect(new Set(items.map(({ eventId }) => eventId)).size).toBe(items.length);

@@ -10,7 +10,7 @@ import type { HttpTarget } from './target.ts';
 
 const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
 
-/** The tenant's status, seed and audit trail (wire contract, section 12). */
+/** The tenant's status, seed and audit trail. */
 export function tenantSuite(target: () => HttpTarget): void {
   const studio = (tenant: TenantClient): TenantClient => {
     const key = createHmac('sha256', target().adminKey).update(`studio\0${tenant.tenantId}`).digest('hex');

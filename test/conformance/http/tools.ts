@@ -7,7 +7,7 @@ import { historyHolds, newSession, refused, shaped } from './target.ts';
 import type { HttpTarget } from './target.ts';
 import { call, inStatus, newToolTenant, ofType, outputOf, payload, play } from './tool-world.ts';
 
-/** Turns that need executors and people, with the reference executor on both nodes (wire contract, 6, 7 and 9). */
+/** Turns that need executors and people, with the reference executor on both nodes. */
 export function toolSuite(target: () => HttpTarget): void {
   describe('a turn with tools', () => {
     tools(target);

@@ -8,7 +8,7 @@ import type { HttpTarget } from './target.ts';
 const USED = { inputTokens: 10, outputTokens: 5 };
 const DAY_MS = 86_400_000;
 
-/** What model calls used, summed over the ledger (wire contract, section 8). */
+/** What model calls used, summed over the ledger. */
 export function usageSuite(target: () => HttpTarget): void {
   const ofSession = async (tenant: TenantClient, id: string, query = '') =>
     shaped(await tenant.request({ path: `/v1/sessions/${id}/usage${query}` }), 200, wire.sessionUsage);

@@ -9,7 +9,7 @@ import { historyHolds, newSession, refused, shaped } from './target.ts';
 import type { HttpTarget } from './target.ts';
 import { call, inStatus, newToolTenant, ofType, outputOf, payload, play, TOOLS } from './tool-world.ts';
 
-/** What a session shows of a turn that waits, how each wait ends, and agents used as tools (wire contract, 6 and 7). */
+/** What a session shows of a turn that waits, how each wait ends, and agents used as tools. */
 export function waitSuite(target: () => HttpTarget): void {
   describe('a cancel ends a turn', () => {
     cancels(target);
