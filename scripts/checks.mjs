@@ -23,6 +23,7 @@ export function staticSteps() {
   return [
     { name: 'layers', argv: [path.join(ROOT, 'scripts/layers.mjs')] },
     { name: 'dead code', argv: [tool('knip/bin/knip.js'), '--no-progress', '--no-config-hints'] },
+    { name: 'openapi', argv: [path.join(ROOT, 'scripts/lint-openapi.ts')] },
     {
       name: 'types',
       argv: [tool('typescript/bin/tsc'), '--noEmit', '--incremental', '--tsBuildInfoFile', TYPES_CACHE],

@@ -49,6 +49,11 @@ export const STATUS_OF: Readonly<Record<ProblemCode, number>> = {
   unavailable: 503,
 };
 
+/** For a shape that lists them: each code under its own name. */
+export const PROBLEM_CODES: Readonly<Record<string, string>> = Object.fromEntries(
+  Object.keys(STATUS_OF).map((code) => [code, code]),
+);
+
 /** A limit of a count, not of a size, is a conflict with what is there. */
 const COUNT_LIMITS = [
   'keys',

@@ -3,6 +3,7 @@ import { Agent, request as httpRequest } from 'node:http';
 import type { IncomingHttpHeaders, OutgoingHttpHeaders } from 'node:http';
 import type { z } from 'zod';
 import * as agentWire from '#src/http/wire/agents.ts';
+import type { record } from '#src/http/wire/events.ts';
 import * as wire from '#src/http/wire/schemas.ts';
 import { SseReader } from './sse.ts';
 import type { SseStart } from './sse.ts';
@@ -94,7 +95,7 @@ export class RefusedError extends Error {
 }
 
 type Parsed<S extends z.ZodType> = z.output<S>;
-export type EventRecord = Parsed<typeof wire.record>;
+export type EventRecord = Parsed<typeof record>;
 export type SessionView = Parsed<typeof wire.session>;
 export type CommandReceipt = Parsed<typeof wire.commandAccepted>;
 

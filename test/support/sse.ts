@@ -1,6 +1,6 @@
 import { Agent, request as httpRequest } from 'node:http';
 import type { ClientRequest, IncomingHttpHeaders, IncomingMessage } from 'node:http';
-import { record } from '#src/http/wire/schemas.ts';
+import { record } from '#src/http/wire/events.ts';
 import type { z } from 'zod';
 
 export interface SseFrame {

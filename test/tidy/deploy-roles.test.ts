@@ -172,7 +172,9 @@ describe('users of NATS', () => {
 describe('what clients reach', () => {
   const routes = new Set(
     sources('src/http').flatMap((file) =>
-      [...read(file).matchAll(/'(\/(?:v1\/[\w/:-]+|health|ready|openapi\.json))'/g)].map(([, route = '']) => route),
+      [...read(file).matchAll(/'(\/(?:v1\/[\w/:-]+|health|ready|openapi\.json|docs))'/g)].map(
+        ([, route = '']) => route,
+      ),
     ),
   );
   const forOperators = (route: string): boolean => /^\/(v1\/admin\/|ready$|health$)/.test(route);
@@ -190,7 +192,7 @@ describe('what clients reach', () => {
     const haproxy = read('deploy/haproxy.cfg');
     const begins = /acl public path_beg (.*)$/m.exec(haproxy)?.[1]?.split(' ') ?? [];
     for (const route of routes) {
-      const passed = begins.some((path) => route.startsWith(path)) || route === '/openapi.json';
+      const passed = begins.some((path) => route.startsWith(path)) || ['/openapi.json', '/docs'].includes(route);
       expect(passed, route).toBe(!forOperators(route));
     }
     expect(haproxy).not.toContain('7071');

@@ -146,7 +146,7 @@ describe('an upgrade', () => {
       const types = await until(
         'the work is done',
         async () => {
-          const found = (await tenant.items(id)).map(({ type }) => type);
+          const found = (await tenant.items(id)).map(({ type }): string => type);
           return (
             found.some((type) => type.startsWith('turn.') && type !== 'turn.started' && type !== 'turn.waiting') &&
             found

@@ -7,7 +7,10 @@ import { clientId, jsonObject, text } from '../kernel/schemas.ts';
  * does not serve yet: refused by name, rather than accepted and ignored.
  */
 export const notYet = (what: string) =>
-  z.undefined({ error: `this Host version does not run ${what} yet; leave the member out` }).optional();
+  z
+    .undefined({ error: `this Host version does not run ${what} yet; leave the member out` })
+    .meta({ not: {} })
+    .optional();
 
 export const modelSettings = z.strictObject({
   temperature: z.number().min(0).max(2).optional(),
@@ -89,7 +92,8 @@ export const manifestSchema = z
     if (new Set(hooks.map(({ at, scope }) => `${at} ${scope}`)).size < hooks.length) {
       context.addIssue({ code: 'custom', path: ['hooks'], message: 'a hook is named twice' });
     }
-  });
+  })
+  .meta({ id: 'Manifest' });
 
 /** The agents that a manifest uses as tools, by id, as they were when it was taken. */
 export const usedAgents = z.record(z.string(), z.strictObject({ version: z.int(), manifest: manifestSchema }));

@@ -6,10 +6,24 @@ import type { CreateTenantParts } from '../../commands/tenant/create-tenant.ts';
 import { deleteTenant } from '../../commands/tenant/delete-tenant.ts';
 import type { DeleteTenantParts } from '../../commands/tenant/delete-tenant.ts';
 import type { TenantQueries } from '../../projections/tenants/queries.ts';
+import { operations } from '../described.ts';
 import { ListRequest } from '../list-request.ts';
 import { accepted, notFound } from '../problem.ts';
 import type { Freshness } from '../freshness.ts';
 import * as wire from '../wire/schemas.ts';
+
+const docs = operations('Admin', {
+  createTenant: [
+    'Create a tenant with its first application key',
+    'Repeatable by idempotencyKey or tenantId: 200 without the key. The key is shown this once.',
+  ],
+  listTenants: ['List tenants, newest first'],
+  inspectTenant: ['Inspect a tenant'],
+  deleteTenant: [
+    'Delete a tenant and everything of it',
+    'activeWork says what becomes of turns that run: refuse (409 while there are any), drain (wait for them up to timeoutSeconds) or cancel.',
+  ],
+});
 
 export interface AdminRouteParts {
   readonly create: CreateTenantParts;
@@ -29,7 +43,11 @@ export function adminRoutes(parts: AdminRouteParts): FastifyPluginAsyncZod {
       '/v1/admin/tenants',
       {
         config,
-        schema: { body: wire.createTenantBody, response: { 200: wire.tenantCreated, 201: wire.tenantCreated } },
+        schema: {
+          ...docs.createTenant,
+          body: wire.createTenantBody,
+          response: { 200: wire.tenantCreated, 201: wire.tenantCreated },
+        },
       },
       async (request, reply) => {
         const { requestId, idempotencyKey = null, ...body } = request.body;
@@ -46,7 +64,7 @@ export function adminRoutes(parts: AdminRouteParts): FastifyPluginAsyncZod {
     );
     app.get(
       '/v1/admin/tenants',
-      { config, schema: { querystring: wire.listQuery, response: { 200: wire.tenantList } } },
+      { config, schema: { ...docs.listTenants, querystring: wire.listQuery, response: { 200: wire.tenantList } } },
       async ({ query }) => {
         const list = new ListRequest('GET /v1/admin/tenants', query, 2);
         const found = await queries.list({ limit: list.wanted, after: list.after });
@@ -56,7 +74,7 @@ export function adminRoutes(parts: AdminRouteParts): FastifyPluginAsyncZod {
     );
     app.get(
       '/v1/admin/tenants/:tenantId',
-      { config, schema: { params: wire.tenantPath, response: { 200: wire.tenantInspected } } },
+      { config, schema: { ...docs.inspectTenant, params: wire.tenantPath, response: { 200: wire.tenantInspected } } },
       async ({ params: { tenantId } }) => {
         const tenant = await queries.get(tenantId);
         if (tenant === null) throw notFound('tenant');
@@ -68,11 +86,23 @@ export function adminRoutes(parts: AdminRouteParts): FastifyPluginAsyncZod {
         return { tenant, counts: { sessions, activeTurns, pendingActions, sandboxes: 0, artifactBytes } };
       },
     );
+    await app.register(deletionRoute(remove));
+  };
+}
+
+function deletionRoute(remove: DeleteTenantParts): FastifyPluginAsyncZod {
+  return async (app) => {
+    const config = { rules: { access: ACCESS.admin } };
     app.delete(
       '/v1/admin/tenants/:tenantId',
       {
         config,
-        schema: { params: wire.tenantPath, querystring: wire.deleteTenantQuery, response: { 200: wire.tenantDeleted } },
+        schema: {
+          ...docs.deleteTenant,
+          params: wire.tenantPath,
+          querystring: wire.deleteTenantQuery,
+          response: { 200: wire.tenantDeleted },
+        },
       },
       async (request) => {
         const { tenantId } = request.params;

@@ -7,12 +7,21 @@ import type { AgentParts } from '../../commands/agent/save-agent.ts';
 import type { AgentView } from '../../projections/agents/views.ts';
 import type { AgentQueries } from '../../projections/agents/queries.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
+import { operations } from '../described.ts';
 import type { Freshness } from '../freshness.ts';
 import { callerOf } from '../gate.ts';
 import { ListRequest } from '../list-request.ts';
 import { accepted, notFound, requireAgent, requireAgentsOf } from '../problem.ts';
 import * as agentWire from '../wire/agents.ts';
 import * as wire from '../wire/schemas.ts';
+
+const docs = operations('Agents', {
+  saveAgent: ['Save an agent definition', 'A new version whenever it differs from the last.'],
+  archiveAgent: ['Archive an agent', 'No new session; old ones go on.'],
+  listAgents: ['List agents, by id'],
+  getAgent: ['One agent, with its manifest'],
+  listAgentVersions: ['The versions of an agent, oldest first'],
+});
 
 export interface AgentRouteParts extends AgentParts {
   readonly queries: AgentQueries;
@@ -21,15 +30,19 @@ export interface AgentRouteParts extends AgentParts {
 
 /** Agent definitions. */
 export function agentRoutes(parts: AgentRouteParts): FastifyPluginAsyncZod {
-  const { queries, freshness } = parts;
+  const { freshness } = parts;
   return async (app) => {
-    const read = { rules: { access: ACCESS.readAgents } };
     const write = { rules: { access: ACCESS.writeAgents } };
     app.put(
       '/v1/agents/:agentId',
       {
         config: write,
-        schema: { params: agentWire.agentPath, body: agentWire.saveAgentBody, response: { 200: agentWire.agentSaved } },
+        schema: {
+          ...docs.saveAgent,
+          params: agentWire.agentPath,
+          body: agentWire.saveAgentBody,
+          response: { 200: agentWire.agentSaved },
+        },
       },
       async (request) => {
         const caller = callerOf(request);
@@ -44,7 +57,10 @@ export function agentRoutes(parts: AgentRouteParts): FastifyPluginAsyncZod {
     );
     app.delete(
       '/v1/agents/:agentId',
-      { config: write, schema: { params: agentWire.agentPath, response: { 200: agentWire.agentArchived } } },
+      {
+        config: write,
+        schema: { ...docs.archiveAgent, params: agentWire.agentPath, response: { 200: agentWire.agentArchived } },
+      },
       async (request) => {
         const caller = callerOf(request);
         const { agentId } = request.params;
@@ -54,9 +70,19 @@ export function agentRoutes(parts: AgentRouteParts): FastifyPluginAsyncZod {
         return { agentId, archived: true as const };
       },
     );
+    await app.register(readRoutes(parts));
+  };
+}
+
+function readRoutes({ queries }: AgentRouteParts): FastifyPluginAsyncZod {
+  return async (app) => {
+    const read = { rules: { access: ACCESS.readAgents } };
     app.get(
       '/v1/agents',
-      { config: read, schema: { querystring: wire.listQuery, response: { 200: agentWire.agentList } } },
+      {
+        config: read,
+        schema: { ...docs.listAgents, querystring: wire.listQuery, response: { 200: agentWire.agentList } },
+      },
       async (request) => {
         const { tenantId, agents } = callerOf(request);
         const list = new ListRequest(`GET /v1/agents ${tenantId}`, request.query, 1);
@@ -67,7 +93,7 @@ export function agentRoutes(parts: AgentRouteParts): FastifyPluginAsyncZod {
     );
     app.get(
       '/v1/agents/:agentId',
-      { config: read, schema: { params: agentWire.agentPath, response: { 200: agentWire.agent } } },
+      { config: read, schema: { ...docs.getAgent, params: agentWire.agentPath, response: { 200: agentWire.agent } } },
       async (request) => {
         const ref = agentRef(callerOf(request), request.params.agentId);
         const agent = await queries.get(ref.tenant, ref.id);
@@ -77,7 +103,10 @@ export function agentRoutes(parts: AgentRouteParts): FastifyPluginAsyncZod {
     );
     app.get(
       '/v1/agents/:agentId/versions',
-      { config: read, schema: { params: agentWire.agentPath, response: { 200: agentWire.agentVersions } } },
+      {
+        config: read,
+        schema: { ...docs.listAgentVersions, params: agentWire.agentPath, response: { 200: agentWire.agentVersions } },
+      },
       async (request) => {
         const ref = agentRef(callerOf(request), request.params.agentId);
         const versions = await queries.versions(ref.tenant, ref.id);

@@ -21,6 +21,7 @@ import type { ArtifactQueries } from '../../projections/artifacts/queries.ts';
 import type { SessionQueries } from '../../projections/sessions/queries.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
 import { sendBytes, sendMade } from '../bytes.ts';
+import { operations } from '../described.ts';
 import type { Freshness } from '../freshness.ts';
 import { callerOf } from '../gate.ts';
 import { ListRequest } from '../list-request.ts';
@@ -29,6 +30,31 @@ import type { Uploads } from '../upload-body.ts';
 import { shownView, shownWithVersions } from '../wire/artifact.ts';
 import * as wire from '../wire/artifacts.ts';
 import { sessionRef } from './sessions.ts';
+
+const docs = operations('Artifacts', {
+  listArtifacts: ['List artifacts, oldest first', 'Of one session, or of all within reach.'],
+  getArtifact: ['One artifact with its versions, oldest first'],
+  deleteArtifact: ['Delete an artifact with every version and its bytes', 'Its links stop working.'],
+  createArtifactLink: [
+    'Make a link to a version',
+    'Whoever has the path may read the version (a folder as a zip) until it expires, without a credential.',
+  ],
+  getArtifactContent: [
+    'The bytes of a file',
+    'Range, If-Range and If-None-Match are understood; the entity tag is the quoted sha256.',
+  ],
+  getArtifactTree: ['The files of a version, by path'],
+  getArtifactFile: [
+    'The bytes of one file of a version',
+    'Slashes of the path may be sent as they are, or as %2F. Ranges and entity tags as for the content.',
+  ],
+  compareArtifactVersions: [
+    'Files added, removed and changed',
+    'From the version before, or from the one that `from` names; version 1 without `from` lists every file as added.',
+  ],
+  getArtifactZip: ['All files of a version as a zip archive'],
+  openArtifactLink: ['What a link opens', 'The link is its own credential.'],
+});
 
 export interface ArtifactRouteParts extends ArtifactParts {
   readonly queries: ArtifactQueries;
@@ -45,7 +71,7 @@ export function artifactRoutes(parts: ArtifactRouteParts): FastifyPluginAsyncZod
     const config = { rules: { access: ACCESS.artifacts } };
     app.get(
       '/v1/artifacts',
-      { config, schema: { querystring: wire.listQuery, response: { 200: wire.artifactList } } },
+      { config, schema: { ...docs.listArtifacts, querystring: wire.listQuery, response: { 200: wire.artifactList } } },
       async (request) => {
         const caller = callerOf(request);
         const { tenantId, subject, agents } = caller;
@@ -66,12 +92,15 @@ export function artifactRoutes(parts: ArtifactRouteParts): FastifyPluginAsyncZod
     );
     app.get(
       '/v1/artifacts/:artifactId',
-      { config, schema: { params: wire.artifactPath, response: { 200: wire.artifact } } },
+      { config, schema: { ...docs.getArtifact, params: wire.artifactPath, response: { 200: wire.artifact } } },
       async (request) => shownWithVersions((await reached(parts, request, request.params)).artifact),
     );
     app.delete(
       '/v1/artifacts/:artifactId',
-      { config, schema: { params: wire.artifactPath, response: { 200: wire.artifactDeleted } } },
+      {
+        config,
+        schema: { ...docs.deleteArtifact, params: wire.artifactPath, response: { 200: wire.artifactDeleted } },
+      },
       async (request) => {
         const caller = callerOf(request);
         const { artifactId } = request.params;
@@ -84,7 +113,15 @@ export function artifactRoutes(parts: ArtifactRouteParts): FastifyPluginAsyncZod
     );
     app.post(
       '/v1/artifacts/:artifactId/links',
-      { config, schema: { params: wire.artifactPath, body: wire.linkBody, response: { 201: wire.link } } },
+      {
+        config,
+        schema: {
+          ...docs.createArtifactLink,
+          params: wire.artifactPath,
+          body: wire.linkBody,
+          response: { 201: wire.link },
+        },
+      },
       async (request, reply) => {
         const { version = 'latest', expiresIn } = request.body;
         const found = await reachedVersion(parts, request, { ...request.params, version: String(version) });
@@ -104,23 +141,31 @@ function versionRoutes(parts: ArtifactRouteParts): FastifyPluginAsyncZod {
   return async (app) => {
     const config = { rules: { access: ACCESS.artifacts } };
     const base = '/v1/artifacts/:artifactId/versions/:version';
-    app.get(`${base}/content`, { config, schema: { params: wire.versionPath } }, async (request, reply) => {
-      const found = await reachedVersion(parts, request, request.params);
-      if (found.artifact.kind === 'folder') throw isFolder();
-      return await sendVersion(parts, request, reply, found);
-    });
+    app.get(
+      `${base}/content`,
+      { config: { ...config, sends: 'file' }, schema: { ...docs.getArtifactContent, params: wire.versionPath } },
+      async (request, reply) => {
+        const found = await reachedVersion(parts, request, request.params);
+        if (found.artifact.kind === 'folder') throw isFolder();
+        return await sendVersion(parts, request, reply, found);
+      },
+    );
     app.get(
       `${base}/tree`,
-      { config, schema: { params: wire.versionPath, response: { 200: wire.tree } } },
+      { config, schema: { ...docs.getArtifactTree, params: wire.versionPath, response: { 200: wire.tree } } },
       async (request) => {
         const found = await reachedVersion(parts, request, request.params);
         const { artifactId } = found.artifact;
         return { artifactId, version: found.version.version, files: (await treeOf(parts, found)).map(entryOf) };
       },
     );
-    app.get(`${base}/files/:path`, { config, schema: { params: wire.filePath } }, async (request, reply) => {
-      return await sendFile(parts, request, reply, request.params);
-    });
+    app.get(
+      `${base}/files/:path`,
+      { config: { ...config, sends: 'file' }, schema: { ...docs.getArtifactFile, params: wire.filePath } },
+      async (request, reply) => {
+        return await sendFile(parts, request, reply, request.params);
+      },
+    );
     app.get(
       `${base}/files/*`,
       { config, schema: { params: wire.deepFilePath, hide: true } },
@@ -129,9 +174,26 @@ function versionRoutes(parts: ArtifactRouteParts): FastifyPluginAsyncZod {
         return await sendFile(parts, request, reply, { ...rest, path });
       },
     );
+    await app.register(wholeRoutes(parts));
+  };
+}
+
+/** What concerns all files of a version. */
+function wholeRoutes(parts: ArtifactRouteParts): FastifyPluginAsyncZod {
+  return async (app) => {
+    const config = { rules: { access: ACCESS.artifacts } };
+    const base = '/v1/artifacts/:artifactId/versions/:version';
     app.get(
       `${base}/diff`,
-      { config, schema: { params: wire.versionPath, querystring: wire.diffQuery, response: { 200: wire.diff } } },
+      {
+        config,
+        schema: {
+          ...docs.compareArtifactVersions,
+          params: wire.versionPath,
+          querystring: wire.diffQuery,
+          response: { 200: wire.diff },
+        },
+      },
       async (request) => {
         const found = await reachedVersion(parts, request, request.params);
         const {
@@ -146,9 +208,13 @@ function versionRoutes(parts: ArtifactRouteParts): FastifyPluginAsyncZod {
         return { artifactId, ...(from === null ? {} : { from }), to, ...files };
       },
     );
-    app.get(`${base}/zip`, { config, schema: { params: wire.versionPath } }, async (request, reply) => {
-      return await sendZip(parts, request, reply, await reachedVersion(parts, request, request.params));
-    });
+    app.get(
+      `${base}/zip`,
+      { config: { ...config, sends: 'archive' }, schema: { ...docs.getArtifactZip, params: wire.versionPath } },
+      async (request, reply) => {
+        return await sendZip(parts, request, reply, await reachedVersion(parts, request, request.params));
+      },
+    );
     await Promise.resolve();
   };
 }
@@ -158,7 +224,10 @@ function linkRoutes(parts: ArtifactRouteParts): FastifyPluginAsyncZod {
   return async (app) => {
     app.get(
       '/v1/artifact-links/:token',
-      { config: { rules: { access: null } }, schema: { params: wire.linkPath } },
+      {
+        config: { rules: { access: null }, sends: 'file' },
+        schema: { ...docs.openArtifactLink, params: wire.linkPath },
+      },
       async (request, reply) => {
         const target = parts.links.open(request.params.token);
         if (target === 'unknown') throw notFound('link');

@@ -6,11 +6,20 @@ import { readTenant } from '../../commands/tenant/manage-tenant.ts';
 import type { BudgetDefinition } from '../../domain/budget/events.ts';
 import type { BudgetState, ShownBudget } from '../../domain/budget/state.ts';
 import { timestamp } from '../../lib/clock.ts';
+import { operations } from '../described.ts';
 import type { Freshness } from '../freshness.ts';
 import { callerOf } from '../gate.ts';
 import { accepted, notFound, ProblemError } from '../problem.ts';
 import { manageInput } from '../tenant-input.ts';
 import * as wire from '../wire/budgets.ts';
+
+const docs = operations('Model calls', {
+  listBudgets: ['Budgets, with what is spent of them in the present period'],
+  saveBudgets: [
+    'Say what model calls may cost',
+    'Replaces the list. A call that would pass a budget, counting those under way on all nodes, pauses its turn with a question (`budgetId`) that an application or management key answers with `respond`: `{ raise: { limitUsd?, limitTokens? } }` or `{ raise: false }`. A call is expected to cost what the one before it cost, else the average. A budget that begins has spent what the ledger has of its period; calls that are under way at that moment count when they end.',
+  ],
+});
 
 export interface BudgetRouteParts extends SaveBudgetParts {
   readonly freshness: Freshness;
@@ -27,14 +36,18 @@ export function budgetRoutes(parts: BudgetRouteParts): FastifyPluginAsyncZod {
   });
   return async (app) => {
     const config = { rules: { access: ACCESS.tenant } };
-    app.get('/v1/tenant/budgets', { config, schema: { response: { 200: wire.budgetList } } }, async (request) => {
-      const { tenantId } = callerOf(request);
-      if ((await readTenant(parts, tenantId)) === null) throw notFound('tenant');
-      return await show(tenantId);
-    });
+    app.get(
+      '/v1/tenant/budgets',
+      { config, schema: { ...docs.listBudgets, response: { 200: wire.budgetList } } },
+      async (request) => {
+        const { tenantId } = callerOf(request);
+        if ((await readTenant(parts, tenantId)) === null) throw notFound('tenant');
+        return await show(tenantId);
+      },
+    );
     app.put(
       '/v1/tenant/budgets',
-      { config, schema: { body: wire.saveBudgetsBody, response: { 200: wire.budgetList } } },
+      { config, schema: { ...docs.saveBudgets, body: wire.saveBudgetsBody, response: { 200: wire.budgetList } } },
       async (request) => {
         const budgets = withIds(request.body.budgets);
         const input = { ...manageInput(request, request.body.requestId), budgets };

@@ -10,11 +10,20 @@ import type { Rejection } from '../../domain/kernel/rejection.ts';
 import type { OpenSession } from '../../domain/session/state.ts';
 import { canonicalJson } from '../../lib/canonical-json.ts';
 import { sha256Hex } from '../../lib/hash.ts';
+import { operations } from '../described.ts';
 import { callerOf } from '../gate.ts';
 import { accepted, ProblemError, refused, requireAgentsOf } from '../problem.ts';
-import * as wire from '../wire/schemas.ts';
-import type { CommandBody } from '../wire/schemas.ts';
+import { commandBody } from '../wire/commands.ts';
+import type { CommandBody } from '../wire/commands.ts';
+import { commandAccepted, sessionPath } from '../wire/schemas.ts';
 import { sessionRef } from './sessions.ts';
+
+const docs = operations('Sessions', {
+  sendCommand: [
+    'Send a command; a message starts a turn',
+    'Accepted means durable. The same idempotencyKey with the same body gives the first answer again, for as long as the session exists.',
+  ],
+});
 
 /** Commands on a session: accepted means durable. */
 export function commandRoutes(parts: SendCommandParts): FastifyPluginAsyncZod {
@@ -22,7 +31,15 @@ export function commandRoutes(parts: SendCommandParts): FastifyPluginAsyncZod {
     const config = { rules: { access: ACCESS.commands } };
     app.post(
       '/v1/sessions/:sessionId/commands',
-      { config, schema: { params: wire.sessionPath, body: wire.commandBody, response: { 202: wire.commandAccepted } } },
+      {
+        config,
+        schema: {
+          ...docs.sendCommand,
+          params: sessionPath,
+          body: commandBody,
+          response: { 202: commandAccepted },
+        },
+      },
       async (request, reply) => {
         const caller = callerOf(request);
         refuseOtherRole(caller, request.body);

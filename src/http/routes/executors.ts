@@ -4,11 +4,24 @@ import { deleteExecutor, saveExecutors } from '../../commands/tenant/manage-exec
 import type { ManageExecutorParts } from '../../commands/tenant/manage-executors.ts';
 import { readTenant } from '../../commands/tenant/manage-tenant.ts';
 import type { Presence } from '../discovery.ts';
+import { operations } from '../described.ts';
 import type { Freshness } from '../freshness.ts';
 import { callerOf } from '../gate.ts';
 import { accepted, notFound } from '../problem.ts';
 import { manageInput } from '../tenant-input.ts';
 import * as wire from '../wire/executors.ts';
+
+const docs = operations('Executors', {
+  saveExecutors: [
+    'Register executors, all of them or none',
+    'The token is chosen by the application; only its hash is kept. Another token for the same agent replaces the old one, which is dead at once on this node and within a second on every other. Executors that are not named stay as they are.',
+  ],
+  listExecutors: [
+    'List executors, by agent, never their tokens',
+    '`connected`: a discovery stream of it is open on some node; after a crash of a node up to 10 s old.',
+  ],
+  deleteExecutor: ['Delete an executor', 'Its token is dead, and its streams end.'],
+});
 
 export interface ExecutorRouteParts extends ManageExecutorParts {
   readonly freshness: Freshness;
@@ -22,7 +35,10 @@ export function executorRoutes(parts: ExecutorRouteParts): FastifyPluginAsyncZod
     const config = { rules: { access: ACCESS.executors } };
     app.put(
       '/v1/executors',
-      { config, schema: { body: wire.saveExecutorsBody, response: { 200: wire.executorsSaved } } },
+      {
+        config,
+        schema: { ...docs.saveExecutors, body: wire.saveExecutorsBody, response: { 200: wire.executorsSaved } },
+      },
       async (request) => {
         const { executors: sent, requestId } = request.body;
         const executors = sent.map(({ implementationVersion = null, ...one }) => ({ ...one, implementationVersion }));
@@ -32,19 +48,26 @@ export function executorRoutes(parts: ExecutorRouteParts): FastifyPluginAsyncZod
         return { executors: [...reply] };
       },
     );
-    app.get('/v1/executors', { config, schema: { response: { 200: wire.executorList } } }, async (request) => {
-      const { tenantId } = callerOf(request);
-      const tenant = await readTenant(parts, tenantId);
-      if (tenant === null) throw notFound('tenant');
-      const connected = presence.connected(tenantId);
-      const executors = tenant.executors.map(({ agentId, implementationVersion, updatedAt }) => {
-        return { agentId, implementationVersion, connected: connected.has(agentId), updatedAt };
-      });
-      return { executors: executors.toSorted((a, b) => (a.agentId < b.agentId ? -1 : 1)) };
-    });
+    app.get(
+      '/v1/executors',
+      { config, schema: { ...docs.listExecutors, response: { 200: wire.executorList } } },
+      async (request) => {
+        const { tenantId } = callerOf(request);
+        const tenant = await readTenant(parts, tenantId);
+        if (tenant === null) throw notFound('tenant');
+        const connected = presence.connected(tenantId);
+        const executors = tenant.executors.map(({ agentId, implementationVersion, updatedAt }) => {
+          return { agentId, implementationVersion, connected: connected.has(agentId), updatedAt };
+        });
+        return { executors: executors.toSorted((a, b) => (a.agentId < b.agentId ? -1 : 1)) };
+      },
+    );
     app.delete(
       '/v1/executors/:agentId',
-      { config, schema: { params: wire.executorPath, response: { 200: wire.executorDeleted } } },
+      {
+        config,
+        schema: { ...docs.deleteExecutor, params: wire.executorPath, response: { 200: wire.executorDeleted } },
+      },
       async (request) => {
         const { agentId } = request.params;
         const outcome = await deleteExecutor(parts, { ...manageInput(request, undefined), agentId });

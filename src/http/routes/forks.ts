@@ -8,6 +8,7 @@ import type { RecordPlace } from '../../domain/session/fork-state.ts';
 import { canonicalJson } from '../../lib/canonical-json.ts';
 import { sha256Hex } from '../../lib/hash.ts';
 import type { EventPlace } from '../../streams/cursor.ts';
+import { operations } from '../described.ts';
 import type { Freshness } from '../freshness.ts';
 import { callerOf } from '../gate.ts';
 import { FOREIGN_CURSOR, isCurrent, placeOf } from '../history-place.ts';
@@ -16,6 +17,13 @@ import { forkBody } from '../wire/forks.ts';
 import * as wire from '../wire/schemas.ts';
 import { shownState } from '../wire/session.ts';
 import { sessionRef } from './sessions.ts';
+
+const docs = operations('Sessions', {
+  forkSession: [
+    'Fork a session at any place of its history',
+    'The new session has the history up to `cursor`, that record included, or all there is now, and the agent, subject, info and labels of the one it comes from; it is idle, whatever that one does. Its records have its own sessionId and cursors; keys, calls and usage start fresh. A session with forks is deleted after them. The same idempotencyKey with the same body answers with the same session, as it is then.',
+  ],
+});
 
 export interface ForkRouteParts extends ForkSessionParts {
   readonly freshness: Freshness;
@@ -27,7 +35,10 @@ export function forkRoutes(parts: ForkRouteParts): FastifyPluginAsyncZod {
     const config = { rules: { access: ACCESS.sessions } };
     app.post(
       '/v1/sessions/:sessionId/fork',
-      { config, schema: { params: wire.sessionPath, body: forkBody, response: { 201: wire.session } } },
+      {
+        config,
+        schema: { ...docs.forkSession, params: wire.sessionPath, body: forkBody, response: { 201: wire.session } },
+      },
       async (request, reply) => {
         const caller = callerOf(request);
         const ref = sessionRef(caller, request.params.sessionId);

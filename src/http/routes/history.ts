@@ -5,6 +5,7 @@ import type { SessionQueries } from '../../projections/sessions/queries.ts';
 import { readThrough } from '../../projections/forks/queries.ts';
 import type { ModelCallView } from '../../projections/sessions/views.ts';
 import { encodeCursor } from '../../streams/cursor.ts';
+import { operations } from '../described.ts';
 import { callerOf } from '../gate.ts';
 import { placeOf, refuseEarlier } from '../history-place.ts';
 import { ListRequest } from '../list-request.ts';
@@ -13,6 +14,18 @@ import { recordText } from '../wire/records.ts';
 import * as wire from '../wire/schemas.ts';
 import { passedSession, sessionRef } from './sessions.ts';
 import type { SessionAccess } from '../session-access.ts';
+
+const docs = operations('Sessions', {
+  listItems: [
+    'The history, in pages',
+    'The cursor is exclusive. Every event acknowledged before the request is there.',
+  ],
+  streamEvents: [
+    'The history, live',
+    'The records after `cursor`, or after Last-Event-ID, else from the beginning, and then each new one; `cursor=latest` begins now. A clean end says nothing but that this node stops or the credential has changed: resume on any node.',
+  ],
+  listModelCalls: ['The ledger of model calls, oldest first', 'No subject may read it.'],
+});
 
 export interface HistoryRouteParts {
   readonly queries: SessionQueries;
@@ -26,7 +39,15 @@ export function historyRoutes({ queries, access, streams }: HistoryRouteParts): 
     const config = { rules: { access: ACCESS.sessions } };
     app.get(
       '/v1/sessions/:sessionId/items',
-      { config, schema: { params: wire.sessionPath, querystring: wire.itemsQuery, response: { 200: wire.items } } },
+      {
+        config,
+        schema: {
+          ...docs.listItems,
+          params: wire.sessionPath,
+          querystring: wire.itemsQuery,
+          response: { 200: wire.items },
+        },
+      },
       async (request, reply) => {
         const caller = callerOf(request);
         const ref = sessionRef(caller, request.params.sessionId);
@@ -45,7 +66,10 @@ export function historyRoutes({ queries, access, streams }: HistoryRouteParts): 
     );
     app.get(
       '/v1/sessions/:sessionId/events',
-      { config, schema: { params: wire.sessionPath, querystring: wire.eventsQuery } },
+      {
+        config: { ...config, sends: 'records' },
+        schema: { ...docs.streamEvents, params: wire.sessionPath, querystring: wire.eventsQuery },
+      },
       async (request, reply) => {
         const caller = callerOf(request);
         const ref = sessionRef(caller, request.params.sessionId);
@@ -57,11 +81,22 @@ export function historyRoutes({ queries, access, streams }: HistoryRouteParts): 
         streams.open(request, reply, { caller, ref, session, after, agent });
       },
     );
+    await app.register(ledgerRoute(queries));
+  };
+}
+
+function ledgerRoute(queries: SessionQueries): FastifyPluginAsyncZod {
+  return async (app) => {
     app.get(
       '/v1/sessions/:sessionId/calls/model',
       {
         config: { rules: { access: ACCESS.modelCalls } },
-        schema: { params: wire.sessionPath, querystring: wire.callsQuery, response: { 200: wire.calls } },
+        schema: {
+          ...docs.listModelCalls,
+          params: wire.sessionPath,
+          querystring: wire.callsQuery,
+          response: { 200: wire.calls },
+        },
       },
       async (request) => {
         const caller = callerOf(request);

@@ -1,8 +1,15 @@
 import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
 import { ACCESS } from '../../auth/authorize.ts';
 import type { Caller } from '../../auth/caller.ts';
+import { operations } from '../described.ts';
 import { callerOf, PROTOCOL } from '../gate.ts';
 import * as wire from '../wire/schemas.ts';
+
+const docs = operations('Host', {
+  getHealth: ['Whether the process lives, and which protocol it speaks', 'Needs no credential.'],
+  getReadiness: ['Whether everything that it needs can be reached', 'Needs no credential.'],
+  getCaller: ['What the calling credential is'],
+});
 
 /** What readiness rests on; a detail never shows addresses or secrets. */
 export interface Checks {
@@ -31,12 +38,12 @@ export function hostRoutes({ service, version, features, checks, isDraining }: H
   return async (app) => {
     const open = { rules: { access: null } };
     const protocol = { ...PROTOCOL, features: [...features] };
-    app.get('/health', { config: open, schema: { response: { 200: wire.health } } }, () => {
+    app.get('/health', { config: open, schema: { ...docs.getHealth, response: { 200: wire.health } } }, () => {
       return { status: 'ok' as const, service, version, protocol };
     });
     app.get(
       '/ready',
-      { config: open, schema: { response: { 200: wire.ready, 503: wire.ready } } },
+      { config: open, schema: { ...docs.getReadiness, response: { 200: wire.ready, 503: wire.ready } } },
       async (_request, reply) => {
         const found = await checks();
         const ok = !isDraining() && Object.values(found).every((check: Check) => check.ok);
@@ -45,7 +52,7 @@ export function hostRoutes({ service, version, features, checks, isDraining }: H
     );
     app.get(
       '/v1/me',
-      { config: { rules: { access: ACCESS.me } }, schema: { response: { 200: wire.me } } },
+      { config: { rules: { access: ACCESS.me } }, schema: { ...docs.getCaller, response: { 200: wire.me } } },
       (request) => {
         const caller = callerOf(request);
         const { kind, subject, scopes, agents, sandboxes } = caller;

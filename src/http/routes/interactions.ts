@@ -4,10 +4,18 @@ import type { Caller } from '../../auth/caller.ts';
 import { canonicalJson } from '../../lib/canonical-json.ts';
 import type { ActionIndex, InteractionFilter } from '../../projections/actions/queries.ts';
 import type { InteractionView } from '../../projections/actions/views.ts';
+import { operations } from '../described.ts';
 import { callerOf } from '../gate.ts';
 import { ListRequest } from '../list-request.ts';
 import * as wire from '../wire/interactions.ts';
 import type { ShownInteraction } from '../wire/interactions.ts';
+
+const docs = operations('Sessions', {
+  listInteractions: [
+    'What people have to answer, over all sessions, oldest first',
+    'Approvals and questions that are open. A subject sees those of its own sessions; a management key sees questions about budgets only.',
+  ],
+});
 
 export interface InteractionRouteParts {
   readonly actions: ActionIndex;
@@ -21,7 +29,14 @@ export function interactionRoutes({ actions, caughtUp }: InteractionRouteParts):
     const config = { rules: { access: ACCESS.interactions } };
     app.get(
       '/v1/interactions',
-      { config, schema: { querystring: wire.interactionsQuery, response: { 200: wire.interactionList } } },
+      {
+        config,
+        schema: {
+          ...docs.listInteractions,
+          querystring: wire.interactionsQuery,
+          response: { 200: wire.interactionList },
+        },
+      },
       async (request) => {
         const caller = callerOf(request);
         const { limit: _limit, cursor: _cursor, ...filter } = request.query;

@@ -4,11 +4,19 @@ import { deleteIssuer, readTenant, saveIssuer } from '../../commands/tenant/mana
 import type { KnownTenant } from '../../domain/tenant/state.ts';
 import type { EgressPolicy } from '../../lib/egress.ts';
 import { requireCallable } from '../callable.ts';
+import { operations } from '../described.ts';
 import { callerOf } from '../gate.ts';
 import { accepted, notFound } from '../problem.ts';
 import { manageInput } from '../tenant-input.ts';
 import * as wire from '../wire/schemas.ts';
 import type { KeyRouteParts } from './keys.ts';
+
+const docs = operations('Tenant', {
+  saveIssuer: ['Trust the tokens of an issuer'],
+  listIssuers: ['List issuers'],
+  getIssuer: ['One issuer'],
+  deleteIssuer: ['Trust an issuer no longer'],
+});
 
 export interface IssuerRouteParts extends KeyRouteParts {
   /** Which addresses this Host calls. */
@@ -21,7 +29,15 @@ export function issuerRoutes(parts: IssuerRouteParts): FastifyPluginAsyncZod {
     const config = { rules: { access: ACCESS.tenant } };
     app.put(
       '/v1/tenant/issuers/:name',
-      { config, schema: { params: wire.issuerPath, body: wire.saveIssuerBody, response: { 200: wire.issuer } } },
+      {
+        config,
+        schema: {
+          ...docs.saveIssuer,
+          params: wire.issuerPath,
+          body: wire.saveIssuerBody,
+          response: { 200: wire.issuer },
+        },
+      },
       async (request) => {
         const { name } = request.params;
         const { requestId, ...issuer } = request.body;
@@ -32,18 +48,22 @@ export function issuerRoutes(parts: IssuerRouteParts): FastifyPluginAsyncZod {
         return shownIssuer(tenant, name);
       },
     );
-    app.get('/v1/tenant/issuers', { config, schema: { response: { 200: wire.issuerList } } }, async (request) => {
-      const tenant = await openTenant(parts, callerOf(request).tenantId);
-      return { issuers: Object.keys(tenant.issuers).map((name) => shownIssuer(tenant, name)) };
-    });
+    app.get(
+      '/v1/tenant/issuers',
+      { config, schema: { ...docs.listIssuers, response: { 200: wire.issuerList } } },
+      async (request) => {
+        const tenant = await openTenant(parts, callerOf(request).tenantId);
+        return { issuers: Object.keys(tenant.issuers).map((name) => shownIssuer(tenant, name)) };
+      },
+    );
     app.get(
       '/v1/tenant/issuers/:name',
-      { config, schema: { params: wire.issuerPath, response: { 200: wire.issuer } } },
+      { config, schema: { ...docs.getIssuer, params: wire.issuerPath, response: { 200: wire.issuer } } },
       async (request) => shownIssuer(await openTenant(parts, callerOf(request).tenantId), request.params.name),
     );
     app.delete(
       '/v1/tenant/issuers/:name',
-      { config, schema: { params: wire.issuerPath, response: { 200: wire.deleted } } },
+      { config, schema: { ...docs.deleteIssuer, params: wire.issuerPath, response: { 200: wire.deleted } } },
       async (request) => {
         const { name } = request.params;
         const { tenant, position } = accepted(await deleteIssuer(parts, { ...manageInput(request, undefined), name }));

@@ -3,11 +3,21 @@ import { ACCESS } from '../../auth/authorize.ts';
 import { deleteKey, readTenant, saveKey } from '../../commands/tenant/manage-tenant.ts';
 import type { ChangeTenantParts } from '../../commands/tenant/change-tenant.ts';
 import type { KnownTenant } from '../../domain/tenant/state.ts';
+import { operations } from '../described.ts';
 import type { Freshness } from '../freshness.ts';
 import { callerOf } from '../gate.ts';
 import { accepted, notFound } from '../problem.ts';
 import { manageInput } from '../tenant-input.ts';
 import * as wire from '../wire/schemas.ts';
+
+const docs = operations('Tenant', {
+  saveKey: [
+    'Make a key, or a new secret for one',
+    'The old secret is dead at once on this node and within a second on every other. The new one is shown this once.',
+  ],
+  listKeys: ['List keys, never their secrets'],
+  deleteKey: ['Delete a key', 'The last application key cannot be deleted.'],
+});
 
 export interface KeyRouteParts extends ChangeTenantParts {
   readonly freshness: Freshness;
@@ -19,7 +29,10 @@ export function keyRoutes(parts: KeyRouteParts): FastifyPluginAsyncZod {
     const config = { rules: { access: ACCESS.tenant } };
     app.put(
       '/v1/tenant/keys/:keyId',
-      { config, schema: { params: wire.keyPath, body: wire.saveKeyBody, response: { 200: wire.keySaved } } },
+      {
+        config,
+        schema: { ...docs.saveKey, params: wire.keyPath, body: wire.saveKeyBody, response: { 200: wire.keySaved } },
+      },
       async (request) => {
         const { keyId } = request.params;
         const { role, credentialHash = null, requestId } = request.body;
@@ -31,14 +44,18 @@ export function keyRoutes(parts: KeyRouteParts): FastifyPluginAsyncZod {
         return { ...saved, ...reply };
       },
     );
-    app.get('/v1/tenant/keys', { config, schema: { response: { 200: wire.keyList } } }, async (request) => {
-      const tenant = await readTenant(parts, callerOf(request).tenantId);
-      if (tenant === null) throw notFound('tenant');
-      return { keys: shownKeys(tenant) };
-    });
+    app.get(
+      '/v1/tenant/keys',
+      { config, schema: { ...docs.listKeys, response: { 200: wire.keyList } } },
+      async (request) => {
+        const tenant = await readTenant(parts, callerOf(request).tenantId);
+        if (tenant === null) throw notFound('tenant');
+        return { keys: shownKeys(tenant) };
+      },
+    );
     app.delete(
       '/v1/tenant/keys/:keyId',
-      { config, schema: { params: wire.keyPath, response: { 200: wire.deleted } } },
+      { config, schema: { ...docs.deleteKey, params: wire.keyPath, response: { 200: wire.deleted } } },
       async (request) => {
         const { keyId } = request.params;
         const { tenant, position } = accepted(await deleteKey(parts, { ...manageInput(request, undefined), keyId }));

@@ -12,11 +12,28 @@ import type { ModelProvider } from '../../domain/tenant/events.ts';
 import type { KnownTenant } from '../../domain/tenant/state.ts';
 import type { EgressPolicy } from '../../lib/egress.ts';
 import { requireCallable } from '../callable.ts';
+import { operations } from '../described.ts';
 import type { Freshness } from '../freshness.ts';
 import { callerOf } from '../gate.ts';
 import { accepted, notFound, ProblemError } from '../problem.ts';
 import { manageInput } from '../tenant-input.ts';
 import * as wire from '../wire/model.ts';
+
+const docs = operations('Models', {
+  getModel: ['The model of turns that name none of their own'],
+  saveModel: [
+    'Select a model, with the address and the credential of its provider',
+    'Replaces the selection. A credential that was stored for another baseUrl has to be sent again with the new one.',
+  ],
+  selectModel: ['Select another model; addresses, credentials and settings stay'],
+  listModels: ['Providers, and the models whose prices are known'],
+  getModelCredential: ['Whether a credential is stored; never the key'],
+  saveModelCredential: [
+    'Store or replace the key for a provider',
+    'The next model call uses it: at once on this node and within a second on every other.',
+  ],
+  deleteModelCredential: ['Take the key for a provider away'],
+});
 
 export interface CatalogModel {
   readonly id: string;
@@ -49,12 +66,14 @@ const REMOTE = ['anthropic', 'openai', 'google', 'openai-compatible'] as const;
 export function modelRoutes(parts: ModelRouteParts): FastifyPluginAsyncZod {
   return async (app) => {
     const config = { rules: { access: ACCESS.tenant } };
-    app.get('/v1/tenant/model', { config, schema: { response: { 200: wire.tenantModel } } }, async (request) =>
-      shownModel(await tenantOf(parts, callerOf(request).tenantId), parts.fixtureModel),
+    app.get(
+      '/v1/tenant/model',
+      { config, schema: { ...docs.getModel, response: { 200: wire.tenantModel } } },
+      async (request) => shownModel(await tenantOf(parts, callerOf(request).tenantId), parts.fixtureModel),
     );
     app.put(
       '/v1/tenant/model',
-      { config, schema: { body: wire.saveModelBody, response: { 200: wire.tenantModel } } },
+      { config, schema: { ...docs.saveModel, body: wire.saveModelBody, response: { 200: wire.tenantModel } } },
       async (request) => {
         requireFixture(parts, request.body.provider, 'provider');
         requireCallable(parts.egress, request.body.baseUrl, 'baseUrl');
@@ -66,7 +85,7 @@ export function modelRoutes(parts: ModelRouteParts): FastifyPluginAsyncZod {
     );
     app.put(
       '/v1/tenant/model/selection',
-      { config, schema: { body: wire.selectModelBody, response: { 200: wire.tenantModel } } },
+      { config, schema: { ...docs.selectModel, body: wire.selectModelBody, response: { 200: wire.tenantModel } } },
       async (request) => {
         const { requestId, provider, model } = request.body;
         requireFixture(parts, provider, 'provider');
@@ -78,7 +97,7 @@ export function modelRoutes(parts: ModelRouteParts): FastifyPluginAsyncZod {
     );
     app.get(
       '/v1/tenant/model/catalog',
-      { config, schema: { response: { 200: wire.modelCatalog } } },
+      { config, schema: { ...docs.listModels, response: { 200: wire.modelCatalog } } },
       async (request) => await catalogOf(parts, await tenantOf(parts, callerOf(request).tenantId)),
     );
     await app.register(credentialRoutes(parts));
@@ -90,12 +109,22 @@ function credentialRoutes(parts: ModelRouteParts): FastifyPluginAsyncZod {
     const config = { rules: { access: ACCESS.tenant } };
     const url = '/v1/tenant/model/credentials/:provider';
     const params = wire.credentialPath;
-    app.get(url, { config, schema: { params, response: { 200: wire.modelCredential } } }, async (request) =>
-      shownCredential(await tenantOf(parts, callerOf(request).tenantId), request.params.provider),
+    app.get(
+      url,
+      { config, schema: { ...docs.getModelCredential, params, response: { 200: wire.modelCredential } } },
+      async (request) => shownCredential(await tenantOf(parts, callerOf(request).tenantId), request.params.provider),
     );
     app.put(
       url,
-      { config, schema: { params, body: wire.saveCredentialBody, response: { 200: wire.credentialSaved } } },
+      {
+        config,
+        schema: {
+          ...docs.saveModelCredential,
+          params,
+          body: wire.saveCredentialBody,
+          response: { 200: wire.credentialSaved },
+        },
+      },
       async (request) => {
         const { provider } = request.params;
         const { requestId, apiKey } = request.body;
@@ -105,13 +134,17 @@ function credentialRoutes(parts: ModelRouteParts): FastifyPluginAsyncZod {
         return { ...shownCredential(tenant, provider), rotated: reply.superseded.length > 0 };
       },
     );
-    app.delete(url, { config, schema: { params, response: { 200: wire.credentialDeleted } } }, async (request) => {
-      const { provider } = request.params;
-      const input = { ...manageInput(request, undefined), provider };
-      const { tenant, position } = accepted(await deleteModelCredential(parts, input));
-      await fresh(parts, tenant, position);
-      return { provider, deleted: true as const };
-    });
+    app.delete(
+      url,
+      { config, schema: { ...docs.deleteModelCredential, params, response: { 200: wire.credentialDeleted } } },
+      async (request) => {
+        const { provider } = request.params;
+        const input = { ...manageInput(request, undefined), provider };
+        const { tenant, position } = accepted(await deleteModelCredential(parts, input));
+        await fresh(parts, tenant, position);
+        return { provider, deleted: true as const };
+      },
+    );
     await Promise.resolve();
   };
 }

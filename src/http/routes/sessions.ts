@@ -11,6 +11,7 @@ import { sha256Hex } from '../../lib/hash.ts';
 import type { SessionQueries } from '../../projections/sessions/queries.ts';
 import type { SessionView } from '../../projections/sessions/views.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
+import { operations } from '../described.ts';
 import type { Freshness } from '../freshness.ts';
 import { callerOf } from '../gate.ts';
 import { ListRequest } from '../list-request.ts';
@@ -18,6 +19,22 @@ import { accepted, notFound, ProblemError, requireAgent, withinReach } from '../
 import { shownSession, shownState } from '../wire/session.ts';
 import * as wire from '../wire/schemas.ts';
 import type { OpenSessionBody } from '../wire/schemas.ts';
+
+const docs = operations('Sessions', {
+  openSession: [
+    'Open a session, or get the one that is there',
+    'The same body gives the same session; labels may change; other content is a conflict.',
+  ],
+  getSession: ['One session, with everything acknowledged before the request'],
+  deleteSession: [
+    'Delete a session with its history and calls',
+    'Refused while a turn is active, and with `conflict` while forks of it are there. The id may be used again; cursors from before are invalid then.',
+  ],
+  listSessions: [
+    'List sessions, newest first',
+    'Shows what this node has accepted before it was asked. Where its read model is more than 100 ms behind, `asOf` is the time up to which the list is complete.',
+  ],
+});
 
 export interface SessionRouteParts extends OpenSessionParts {
   readonly queries: SessionQueries;
@@ -40,7 +57,15 @@ export function sessionRoutes(parts: SessionRouteParts): FastifyPluginAsyncZod {
     const config = { rules: { access: ACCESS.sessions } };
     app.put(
       '/v1/sessions/:sessionId',
-      { config, schema: { params: wire.sessionPath, body: wire.openSessionBody, response: { 200: wire.session } } },
+      {
+        config,
+        schema: {
+          ...docs.openSession,
+          params: wire.sessionPath,
+          body: wire.openSessionBody,
+          response: { 200: wire.session },
+        },
+      },
       async (request) => {
         const caller = callerOf(request);
         const ref = sessionRef(caller, request.params.sessionId);
@@ -55,7 +80,7 @@ export function sessionRoutes(parts: SessionRouteParts): FastifyPluginAsyncZod {
     );
     app.get(
       '/v1/sessions/:sessionId',
-      { config, schema: { params: wire.sessionPath, response: { 200: wire.session } } },
+      { config, schema: { ...docs.getSession, params: wire.sessionPath, response: { 200: wire.session } } },
       async (request) => {
         const caller = callerOf(request);
         const ref = sessionRef(caller, request.params.sessionId);
@@ -64,7 +89,7 @@ export function sessionRoutes(parts: SessionRouteParts): FastifyPluginAsyncZod {
     );
     app.delete(
       '/v1/sessions/:sessionId',
-      { config, schema: { params: wire.sessionPath, response: { 200: wire.deleted } } },
+      { config, schema: { ...docs.deleteSession, params: wire.sessionPath, response: { 200: wire.deleted } } },
       async (request) => {
         const caller = callerOf(request);
         const { sessionId: id } = request.params;
@@ -86,7 +111,10 @@ function listRoute({ queries, ownWrites }: SessionRouteParts): FastifyPluginAsyn
     const config = { rules: { access: ACCESS.sessions } };
     app.get(
       '/v1/sessions',
-      { config, schema: { querystring: wire.sessionListQuery, response: { 200: wire.sessionList } } },
+      {
+        config,
+        schema: { ...docs.listSessions, querystring: wire.sessionListQuery, response: { 200: wire.sessionList } },
+      },
       async (request) => {
         const caller = callerOf(request);
         const { limit: _limit, cursor: _cursor, label, ...filter } = request.query;

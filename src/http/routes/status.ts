@@ -2,10 +2,16 @@ import type { FastifyRequest } from 'fastify';
 import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
 import { ACCESS } from '../../auth/authorize.ts';
 import type { HostTotals } from '../../projections/tenants/queries.ts';
+import { operations } from '../described.ts';
 import { PROTOCOL } from '../gate.ts';
 import { notFound } from '../problem.ts';
 import * as wire from '../wire/schemas.ts';
 import type { Check, HostRouteParts } from './host.ts';
+
+const docs = operations('Admin', {
+  getHostStatus: ['The Host, its nodes, and how far its read models are'],
+  shutDownHost: ['Stop this process gracefully', 'Only over the loopback interface.'],
+});
 
 /** One process of the installation. */
 export interface NodeStatus {
@@ -46,28 +52,32 @@ export function statusRoutes(parts: StatusRouteParts): FastifyPluginAsyncZod {
   const { service, version, features, checks, nodes, totals, projections, shutDown } = parts;
   return async (app) => {
     const config = { rules: { access: ACCESS.admin } };
-    app.get('/v1/admin/status', { config, schema: { response: { 200: wire.hostStatus } } }, async () => {
-      const [found, { open, draining, deleting, activeTurns, pendingActions }, lags] = await Promise.all([
-        checks(),
-        totals(),
-        projections(),
-      ]);
-      return {
-        service,
-        version,
-        protocol: { ...PROTOCOL, features: [...features] },
-        ready: Object.values(found).every((check: Check) => check.ok),
-        checks: found,
-        nodes: nodes().map((node) => ({ ...node, roles: [...node.roles] })),
-        tenants: { total: open + draining + deleting, open, draining, deleting },
-        activeTurns,
-        pendingActions,
-        projections: [...lags],
-      };
-    });
+    app.get(
+      '/v1/admin/status',
+      { config, schema: { ...docs.getHostStatus, response: { 200: wire.hostStatus } } },
+      async () => {
+        const [found, { open, draining, deleting, activeTurns, pendingActions }, lags] = await Promise.all([
+          checks(),
+          totals(),
+          projections(),
+        ]);
+        return {
+          service,
+          version,
+          protocol: { ...PROTOCOL, features: [...features] },
+          ready: Object.values(found).every((check: Check) => check.ok),
+          checks: found,
+          nodes: nodes().map((node) => ({ ...node, roles: [...node.roles] })),
+          tenants: { total: open + draining + deleting, open, draining, deleting },
+          activeTurns,
+          pendingActions,
+          projections: [...lags],
+        };
+      },
+    );
     app.post(
       '/v1/admin/host/shutdown',
-      { config, schema: { response: { 202: wire.shuttingDown } } },
+      { config, schema: { ...docs.shutDownHost, response: { 202: wire.shuttingDown } } },
       async (request, reply) => {
         if (!isLoopback(request)) throw notFound('route');
         // After the answer has left: the stop closes every connection.

@@ -7,6 +7,7 @@ import { EXECUTORS_MAX, ISSUERS_MAX, KEYS_MAX } from '../../domain/tenant/limits
 import type { KnownTenant } from '../../domain/tenant/state.ts';
 import type { TenantQueries } from '../../projections/tenants/queries.ts';
 import { requireCallable } from '../callable.ts';
+import { operations } from '../described.ts';
 import { callerOf } from '../gate.ts';
 import { ListRequest } from '../list-request.ts';
 import { accepted, notFound } from '../problem.ts';
@@ -15,6 +16,12 @@ import * as wire from '../wire/schemas.ts';
 import type { Checks } from './host.ts';
 import { modelInput, requireFixture, shownModel } from './model.ts';
 import type { ModelRouteParts } from './model.ts';
+
+const docs = operations('Tenant', {
+  getTenant: ['Status of the calling tenant'],
+  seedTenant: ['Write what is absent of the configuration'],
+  listAuditEntries: ['Who changed what, newest first'],
+});
 
 export interface TenantRouteParts extends ModelRouteParts {
   readonly queries: TenantQueries;
@@ -29,14 +36,18 @@ export function tenantRoutes(parts: TenantRouteParts): FastifyPluginAsyncZod {
   const { queries } = parts;
   return async (app) => {
     const config = { rules: { access: ACCESS.tenant } };
-    app.get('/v1/tenant', { config, schema: { response: { 200: wire.tenantStatus } } }, async (request) => {
-      const tenant = await readTenant(parts, callerOf(request).tenantId);
-      if (tenant === null) throw notFound('tenant');
-      return await statusOfTenant(parts, tenant);
-    });
+    app.get(
+      '/v1/tenant',
+      { config, schema: { ...docs.getTenant, response: { 200: wire.tenantStatus } } },
+      async (request) => {
+        const tenant = await readTenant(parts, callerOf(request).tenantId);
+        if (tenant === null) throw notFound('tenant');
+        return await statusOfTenant(parts, tenant);
+      },
+    );
     app.put(
       '/v1/tenant/config/seed',
-      { config, schema: { body: wire.seedBody, response: { 200: wire.seeded } } },
+      { config, schema: { ...docs.seedTenant, body: wire.seedBody, response: { 200: wire.seeded } } },
       async (request) => {
         const { requestId, fixtureModel = false, model } = request.body;
         if (fixtureModel) requireFixture(parts, 'fixture', 'fixtureModel');
@@ -54,7 +65,7 @@ export function tenantRoutes(parts: TenantRouteParts): FastifyPluginAsyncZod {
       '/v1/tenant/audit',
       {
         config,
-        schema: { querystring: wire.listQuery, response: { 200: wire.auditTrail } },
+        schema: { ...docs.listAuditEntries, querystring: wire.listQuery, response: { 200: wire.auditTrail } },
       },
       async (request) => {
         const { tenantId } = callerOf(request);

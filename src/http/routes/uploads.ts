@@ -9,6 +9,7 @@ import type { Uploaded, UploadInput } from '../../commands/artifact/upload.ts';
 import type { ArtifactOwner } from '../../domain/artifact/events.ts';
 import { isMediaType, UNKNOWN_MEDIA_TYPE } from '../../domain/artifact/names.ts';
 import { newArtifactRefusal } from '../../domain/session/artifacts.ts';
+import { operations } from '../described.ts';
 import { callerOf } from '../gate.ts';
 import { accepted, ProblemError, refused, withinReach } from '../problem.ts';
 import { shownArtifact, shownVersion } from '../wire/artifact.ts';
@@ -16,6 +17,14 @@ import * as wire from '../wire/artifacts.ts';
 import { reachOf, refOf } from './artifacts.ts';
 import type { ArtifactRouteParts } from './artifacts.ts';
 import { sessionRef } from './sessions.ts';
+
+const docs = operations('Artifacts', {
+  uploadArtifact: [
+    'Upload a file as a new artifact',
+    "The body is the file itself, streamed; Content-Type is its media type (without one: by its name). As a subject, sessionId is required. Past the file's limit or the tenant's total: 413, and nothing is stored. A session has 10,000 artifacts in its life, deleted ones included; the next is refused with 409.",
+  ],
+  uploadArtifactVersion: ['Upload a file as a further version', 'The body is the file.'],
+});
 
 /** Files sent as raw bytes in one request, taken in while they flow. */
 export function uploadRoutes(parts: ArtifactRouteParts): FastifyPluginAsyncZod {
@@ -31,7 +40,11 @@ export function uploadRoutes(parts: ArtifactRouteParts): FastifyPluginAsyncZod {
     const bodyLimit = Number.MAX_SAFE_INTEGER;
     app.post(
       '/v1/artifacts',
-      { config, bodyLimit, schema: { querystring: wire.uploadQuery, response: { 201: wire.uploaded } } },
+      {
+        config,
+        bodyLimit,
+        schema: { ...docs.uploadArtifact, querystring: wire.uploadQuery, response: { 201: wire.uploaded } },
+      },
       async (request, reply) => {
         const sent = sentType(request.headers['content-type']);
         const { name, sessionId, label: labels } = request.query;
@@ -43,7 +56,11 @@ export function uploadRoutes(parts: ArtifactRouteParts): FastifyPluginAsyncZod {
     );
     app.post(
       '/v1/artifacts/:artifactId/versions',
-      { config, bodyLimit, schema: { params: wire.artifactPath, response: { 201: wire.uploaded } } },
+      {
+        config,
+        bodyLimit,
+        schema: { ...docs.uploadArtifactVersion, params: wire.artifactPath, response: { 201: wire.uploaded } },
+      },
       async (request, reply) => {
         const sent = sentType(request.headers['content-type']);
         const outOfReach = reachOf(callerOf(request));

@@ -4,12 +4,27 @@ import { timestamp } from '../../lib/clock.ts';
 import type { Clock } from '../../lib/clock.ts';
 import type { SessionQueries } from '../../projections/sessions/queries.ts';
 import type { UsageQueries } from '../../projections/usage/queries.ts';
+import { operations } from '../described.ts';
 import { callerOf } from '../gate.ts';
 import { ListRequest } from '../list-request.ts';
 import { ProblemError } from '../problem.ts';
 import { sessionPath } from '../wire/schemas.ts';
 import * as wire from '../wire/usage.ts';
 import { passedSession, sessionRef } from './sessions.ts';
+
+const docs = operations('Sessions', {
+  getSessionUsage: [
+    'What the model calls of a session, or of one turn, used',
+    'Every call of the ledger counts once: failed, cancelled and lost ones with what they reported, repeated ones too (`duplicates` says how many). `tokensReported` and `costKnown` are true when they are of all calls that could have used anything. No subject may read it.',
+  ],
+});
+
+const tenantDocs = operations('Model calls', {
+  getTenantUsage: [
+    'What model calls used, by agent, model, session or day',
+    'Calls requested from `from` on and before `to` (RFC 3339; at most 400 days; without them the last 30 days, today with them). A group has the key of its agent (an agent used as a tool has its own), its model as `provider/model`, its session, or its day in UTC; groups come in the order of their keys, `total` is of all of them. Sessions that were deleted are not in it.',
+  ],
+});
 
 export interface UsageRouteParts {
   readonly queries: SessionQueries;
@@ -27,7 +42,12 @@ export function usageRoutes({ queries, usage, clock }: UsageRouteParts): Fastify
       '/v1/sessions/:sessionId/usage',
       {
         config: { rules: { access: ACCESS.modelCalls } },
-        schema: { params: sessionPath, querystring: wire.sessionUsageQuery, response: { 200: wire.sessionUsage } },
+        schema: {
+          ...docs.getSessionUsage,
+          params: sessionPath,
+          querystring: wire.sessionUsageQuery,
+          response: { 200: wire.sessionUsage },
+        },
       },
       async (request) => {
         const caller = callerOf(request);
@@ -42,7 +62,11 @@ export function usageRoutes({ queries, usage, clock }: UsageRouteParts): Fastify
       '/v1/tenant/usage',
       {
         config: { rules: { access: ACCESS.tenant } },
-        schema: { querystring: wire.tenantUsageQuery, response: { 200: wire.tenantUsage } },
+        schema: {
+          ...tenantDocs.getTenantUsage,
+          querystring: wire.tenantUsageQuery,
+          response: { 200: wire.tenantUsage },
+        },
       },
       async (request) => {
         const { tenantId } = callerOf(request);

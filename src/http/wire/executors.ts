@@ -52,12 +52,14 @@ const action = z
 export const actionList = z.object({ actions: z.array(action) });
 
 /** What the discovery stream says. */
-export const workAvailable = z.object({ type: z.literal('work_available'), actions: z.array(action) });
+export const workAvailable = z
+  .object({ type: z.literal('work_available'), actions: z.array(action) })
+  .meta({ id: 'WorkAvailable' });
 
 export const actionPath = z.strictObject({ actionId: clientId });
 export const claimBody = z.strictObject({ requestId });
 const claim = { claimId: z.string(), generation: z.int(), leaseExpiresAt: timestamp };
-export const claimed = z.object({ action, ...claim });
+export const claimed = z.object({ action, ...claim }).meta({ id: 'Claim' });
 /** Claims of one request. */
 export const CLAIMS_MAX = 100;
 export const claimsBody = z.strictObject({ requestId, limit: z.int().min(1).max(CLAIMS_MAX) });

@@ -1,10 +1,12 @@
 import { z } from 'zod';
-import { agentIdSchema, hookPoint, jsonSchema, manifestSchema, notYet } from '../../domain/agent/manifest.ts';
-import { clientId, jsonObject, jsonValue, labels, tenantId, text } from '../../domain/kernel/schemas.ts';
+import { agentIdSchema, hookPoint, notYet } from '../../domain/agent/manifest.ts';
+import { clientId, jsonObject, labels, tenantId, text } from '../../domain/kernel/schemas.ts';
 import { ACTIVE_WORK } from '../../domain/tenant/events.ts';
 import { usageSchema } from '../../domain/turn/usage.ts';
 import { SCOPES } from '../../auth/caller.ts';
 import { isCallableForm, isLoopbackHost } from '../../lib/egress.ts';
+import { record } from './events.ts';
+import { PROBLEM_CODES } from '../problem.ts';
 import { modelSeed, tenantModel } from './model.ts';
 import { count, cursor, idempotencyKey, nullableCursor, requestId, sha256, timestamp } from './parts.ts';
 
@@ -13,7 +15,7 @@ import { count, cursor, idempotencyKey, nullableCursor, requestId, sha256, times
 export const problem = z
   .object({
     status: z.literal('rejected'),
-    code: z.string(),
+    code: z.enum(PROBLEM_CODES),
     message: z.string(),
     requestId: z.string().optional(),
     details: z.record(z.string(), z.unknown()).optional(),
@@ -228,17 +230,19 @@ const lastTurn = z.object({
   endedAt: timestamp,
 });
 const status = z.enum(['idle', 'running', 'waiting', 'paused', 'uncertain']);
-const wait = z.object({
-  kind: z.enum(['interaction', 'action', 'effect']),
-  id: z.string(),
-  turnId: z.string(),
-  agentId: z.string().optional(),
-  interactionKind: z.enum(['approval', 'question']).optional(),
-  toolName: z.string().optional(),
-  hook: hookPoint.optional(),
-  prompt: z.string().optional(),
-  budgetId: z.string().optional(),
-});
+const wait = z
+  .object({
+    kind: z.enum(['interaction', 'action', 'effect']),
+    id: z.string(),
+    turnId: z.string(),
+    agentId: z.string().optional(),
+    interactionKind: z.enum(['approval', 'question']).optional(),
+    toolName: z.string().optional(),
+    hook: hookPoint.optional(),
+    prompt: z.string().optional(),
+    budgetId: z.string().optional(),
+  })
+  .meta({ id: 'Wait' });
 export const session = z
   .object({
     id: z.string(),
@@ -281,70 +285,6 @@ export const sessionListQuery = z.strictObject({
   cursor: cursor.optional(),
 });
 
-const command = { requestId, idempotencyKey };
-const content = text(1, 1_000_000);
-const part = z.discriminatedUnion('type', [
-  z.strictObject({ type: z.literal('text'), text: content }),
-  z.strictObject({ type: z.literal('file'), artifactId: text(1, 200), version: z.int().min(1).optional() }),
-]);
-const message = z
-  .strictObject({
-    type: z.literal('message'),
-    ...command,
-    content: content.optional(),
-    parts: z.array(part).min(1).max(32).optional(),
-    manifest: manifestSchema.optional(),
-    whenBusy: z.enum(['refuse', 'queue', 'interrupt']).optional(),
-  })
-  .refine(
-    ({ content: whole, parts }) => (whole === undefined) !== (parts === undefined),
-    'needs exactly one of content and parts',
-  );
-const approve = z.strictObject({
-  type: z.literal('approve'),
-  ...command,
-  interactionId: text(1, 200),
-  approved: z.boolean(),
-  reason: text(0, 2_000).optional(),
-});
-const respond = z.strictObject({
-  type: z.literal('respond'),
-  ...command,
-  interactionId: text(1, 200),
-  value: jsonValue,
-});
-const cancel = z.strictObject({
-  type: z.literal('cancel'),
-  ...command,
-  turnId: text(1, 200).optional(),
-  reason: text(0, 2_000).optional(),
-});
-const retry = z.strictObject({
-  type: z.literal('retry'),
-  ...command,
-  /** The last turn. */
-  turnId: text(1, 200).optional(),
-});
-const actionResult = z.strictObject({
-  type: z.literal('action_result'),
-  ...command,
-  actionId: text(1, 200),
-  claimId: text(1, 200),
-  generation: z.int().min(1),
-  outcome: z.discriminatedUnion('kind', [
-    z.strictObject({ kind: z.literal('completed'), output: jsonValue }),
-    z.strictObject({ kind: z.literal('failed'), code: text(1, 200), message: text(0, 10_000) }),
-    z.strictObject({
-      kind: z.literal('ask'),
-      interaction: z.strictObject({
-        kind: z.enum(['question', 'approval']),
-        prompt: text(1, 10_000),
-        schema: jsonSchema.optional(),
-      }),
-    }),
-  ]),
-});
-export const commandBody = z.discriminatedUnion('type', [message, approve, respond, cancel, retry, actionResult]);
 export const commandAccepted = z.object({
   status: z.literal('accepted'),
   turnId: z.string().nullable(),
@@ -352,17 +292,6 @@ export const commandAccepted = z.object({
   requestId: z.string(),
 });
 
-export const record = z
-  .object({
-    eventId: z.string(),
-    sessionId: z.string(),
-    turnId: z.string().nullable(),
-    cursor: z.string(),
-    createdAt: timestamp,
-    type: z.string(),
-    payload: z.unknown(),
-  })
-  .meta({ id: 'EventRecord' });
 export const itemsQuery = z.strictObject({
   cursor: cursor.optional(),
   limit: count(1, 1_000, 200),
@@ -393,4 +322,3 @@ const modelCall = z
 export const calls = z.object({ calls: z.array(modelCall), nextCursor: nullableCursor, asOf: timestamp });
 
 export type OpenSessionBody = z.infer<typeof openSessionBody>;
-export type CommandBody = z.infer<typeof commandBody>;

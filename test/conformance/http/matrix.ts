@@ -153,6 +153,7 @@ export function matrixSuite(target: () => HttpTarget): void {
     test('an Origin is refused before anything else', async () => {
       const operations = [
         'GET /openapi.json',
+        'GET /docs',
         'GET /nowhere',
         'POST /v1/me',
         'GET /v1/sessions/%zz',

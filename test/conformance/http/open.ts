@@ -40,6 +40,14 @@ export function openSuite(target: () => HttpTarget): void {
     });
   });
 
+  test('the reference for people needs no credential, and runs nothing', async () => {
+    const answer = await send(url(), { path: '/docs' });
+    expect(answer.status).toBe(200);
+    expect(answer.headers['content-type']).toBe('text/html; charset=utf-8');
+    expect(answer.headers['content-security-policy']).toContain("default-src 'none'");
+    expect(answer.text).toContain('<h2>Sessions</h2>');
+  });
+
   describe('what every answer carries', () => {
     test.each(['r', '!~', 'x'.repeat(128)])('the request id %s comes back', async (id) => {
       for (const path of ['/health', '/v1/me', '/nowhere']) {

@@ -1,5 +1,6 @@
 import { expect } from 'vitest';
 import type { z } from 'zod';
+import type { record as recordShape } from '#src/http/wire/events.ts';
 import * as wire from '#src/http/wire/schemas.ts';
 import type { EventRecord, SessionView, TenantClient } from '../../support/client.ts';
 import { until } from '../../support/wait-until.ts';
@@ -101,7 +102,7 @@ export interface Payload {
   readonly agent?: { readonly id: string; readonly path: string; readonly delegationId: string };
 }
 
-export function payload(record: z.output<typeof wire.record> | undefined): Payload {
+export function payload(record: z.output<typeof recordShape> | undefined): Payload {
   expect(record).toBeDefined();
   return Object(record?.payload) as Payload;
 }
