@@ -33,3 +33,13 @@ test('replacing an entry replaces its weight', () => {
   lru.set('a', 2, 3);
   expect([lru.get('a'), lru.weight]).toEqual([2, 3]);
 });
+
+test('forgets all of many entries, wherever they stand', () => {
+  const lru = new WeightedLru<number>(1_000);
+  for (let n = 0; n < 100; n++) lru.set(`${n % 2 === 0 ? 'even' : 'odd'}.${n}`, n, 1);
+  lru.get('even.50');
+  lru.deleteWhere((key) => key.startsWith('even.'));
+  expect([lru.size, lru.weight, lru.peek('odd.99'), lru.peek('even.50')]).toEqual([50, 50, 99, undefined]);
+  lru.deleteWhere(() => true);
+  expect([lru.size, lru.weight]).toEqual([0, 0]);
+});

@@ -1,12 +1,17 @@
-/** A map that forgets its least recently used entries once their weights add up to more than `capacity`. */
-export class WeightedLru<V> {
-  readonly #entries = new Map<string, { value: V; weight: number }>();
+import { LRUCache } from 'lru-cache';
+
+/**
+ * A map that forgets its least recently used entries once their weights add up to more than `capacity`. An entry that
+ * alone is heavier is kept, by itself: what is used most is often the largest, and would otherwise be made again each time.
+ */
+export class WeightedLru<V extends NonNullable<unknown>> {
+  readonly #entries: LRUCache<string, V>;
   readonly #capacity: number;
-  #weight = 0;
 
   /** @param capacity the greatest sum of weights that is kept, in the caller's unit (bytes, entries) */
   constructor(capacity: number) {
-    this.#capacity = capacity;
+    this.#capacity = Math.max(1, Math.floor(capacity));
+    this.#entries = new LRUCache({ maxSize: this.#capacity });
   }
 
   get size(): number {
@@ -14,42 +19,29 @@ export class WeightedLru<V> {
   }
 
   get weight(): number {
-    return this.#weight;
+    return this.#entries.calculatedSize;
   }
 
   get(key: string): V | undefined {
-    const entry = this.#entries.get(key);
-    if (entry === undefined) return undefined;
-    this.#entries.delete(key);
-    this.#entries.set(key, entry);
-    return entry.value;
+    return this.#entries.get(key);
   }
 
   /** As `get`, without counting as a use. */
   peek(key: string): V | undefined {
-    return this.#entries.get(key)?.value;
+    return this.#entries.peek(key);
   }
 
   set(key: string, value: V, weight: number): void {
-    this.delete(key);
-    this.#entries.set(key, { value, weight });
-    this.#weight += weight;
-    if (this.#weight <= this.#capacity) return;
-    for (const oldest of this.#entries.keys()) {
-      if (this.#weight <= this.#capacity || oldest === key) break;
-      this.delete(oldest);
-    }
+    this.#entries.set(key, value, { size: Math.min(this.#capacity, Math.max(1, Math.ceil(weight))) });
   }
 
   delete(key: string): void {
-    const entry = this.#entries.get(key);
-    if (entry === undefined) return;
     this.#entries.delete(key);
-    this.#weight -= entry.weight;
   }
 
   /** Forgets every entry whose key the test accepts. */
   deleteWhere(test: (key: string) => boolean): void {
-    for (const key of this.#entries.keys()) if (test(key)) this.delete(key);
+    // A list of its own: the cache does not say what its iterator does once the entry under it is gone.
+    for (const key of [...this.#entries.keys()]) if (test(key)) this.#entries.delete(key);
   }
 }
