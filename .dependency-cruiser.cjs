@@ -87,7 +87,11 @@ module.exports = {
       comment: 'A driver carries domain data; it never runs a domain decision.',
       severity: 'error',
       from: { path: '^src/drivers/', pathNot: TEST },
-      to: { path: DOMAIN, pathNot: '^src/domain/turn/usage\\.ts$', dependencyTypesNot: ['type-only'] },
+      to: {
+        path: DOMAIN,
+        pathNot: '^src/domain/(turn/usage|kernel/optional)\\.ts$',
+        dependencyTypesNot: ['type-only'],
+      },
     },
     {
       name: 'http-takes-no-decisions',

@@ -1,5 +1,6 @@
 import ipaddr from 'ipaddr.js';
 import { z } from 'zod';
+import { optional } from '../domain/kernel/optional.ts';
 import type { ArtifactLimits } from '../domain/quota/decide.ts';
 import type { S3Options } from '../drivers/objects/s3.ts';
 import { ARTIFACT_FILE_BYTES_MAX } from '../http/wire/artifacts.ts';
@@ -278,7 +279,7 @@ function tracesOf(env: z.infer<typeof schema>): Readonly<Record<string, string>>
     return key === undefined || value === undefined ? [] : [[key, unescaped(value)] as const];
   });
   const name = env.OTEL_SERVICE_NAME;
-  return { ...Object.fromEntries(given), ...(name === undefined ? {} : { 'service.name': name }) };
+  return { ...Object.fromEntries(given), ...optional({ 'service.name': name }) };
 }
 
 function unescaped(value: string): string {

@@ -1,6 +1,7 @@
 import { notGranted, outOfReach, reachesAgent } from '../auth/caller.ts';
 import type { Caller } from '../auth/caller.ts';
 import type { AuthCode } from '../auth/refusal.ts';
+import { optional } from '../domain/kernel/optional.ts';
 import type { Manifest } from '../domain/agent/manifest.ts';
 import type { Rejection, RejectionCode } from '../domain/kernel/rejection.ts';
 
@@ -141,8 +142,7 @@ export function problemBody(problem: Problem, requestId: string): Record<string,
     code,
     message,
     requestId,
-    ...(details === undefined ? {} : { details }),
-    ...(activeTurnId === undefined ? {} : { activeTurnId }),
+    ...optional({ details, activeTurnId }),
     ...extra,
   };
 }

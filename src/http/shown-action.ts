@@ -1,5 +1,6 @@
 import type { ActionView } from '../projections/actions/views.ts';
 import type { Action } from './wire/executors.ts';
+import { optional } from '../domain/kernel/optional.ts';
 
 /** An action as executors see it, member by member. */
 export function shownAction(view: ActionView): Action {
@@ -7,14 +8,13 @@ export function shownAction(view: ActionView): Action {
   const { subject, info, createdAt, agent, resume } = view;
   return {
     ...{ actionId, sessionId, turnId, agentId, kind },
-    ...(toolName === undefined ? {} : { toolName }),
-    ...(hook === undefined ? {} : { hook }),
+    ...optional({ toolName, hook }),
     // An executor is shown what it may claim, and what it has claimed.
     ...{ callId, input, status: status === 'pending' ? 'pending' : 'claimed', generation },
-    ...(subject === undefined ? {} : { subject }),
+    ...optional({ subject }),
     ...(info === undefined ? {} : { info: { ...info } }),
     createdAt,
-    ...(agent === undefined ? {} : { agent }),
+    ...optional({ agent }),
     ...(resume === undefined ? {} : { resume: { interactionId: resume.interactionId, value: resume.value ?? null } }),
   };
 }

@@ -1,3 +1,4 @@
+import { withoutNulls } from '../../domain/kernel/optional.ts';
 import { decideStore, decideStoreVersion, noArtifact } from '../../domain/artifact/decide.ts';
 import type { StoredVersion } from '../../domain/artifact/decide.ts';
 import type { ArtifactOwner } from '../../domain/artifact/events.ts';
@@ -125,7 +126,7 @@ async function store(
   const flow = meter.through(body, (bytes) => hold.cover(bytes), signal);
   await parts.objects.put({ tenant, owner: artifactId, name: uploadId }, flow, {
     signal,
-    ...(declaredBytes === null ? {} : { declaredBytes }),
+    ...withoutNulls({ declaredBytes }),
   });
   if (declaredBytes !== null && meter.bytes !== declaredBytes) throw new UploadBrokenError('the body ended early');
   const size = meter.bytes;

@@ -6,6 +6,7 @@ import { openingsOf, startedBefore } from './opening.ts';
 import type { LedgerReading } from './opening.ts';
 import { counts, hasSettled, spentAt } from './state.ts';
 import type { Budget, BudgetState } from './state.ts';
+import { optional } from '../kernel/optional.ts';
 
 /** A call that has not ended after so long never will: it is taken to have cost what was expected of it. */
 const LOST_AFTER_MS = 3_600_000;
@@ -59,8 +60,7 @@ export function decideRaiseBudget(state: BudgetState, raise: BudgetRaise, at: st
 /** The limits that a raise names. */
 export function limitsOf({ limitUsd, limitTokens }: BudgetRaise): Pick<BudgetDefinition, 'limitUsd' | 'limitTokens'> {
   return {
-    ...(limitUsd === undefined ? {} : { limitUsd }),
-    ...(limitTokens === undefined ? {} : { limitTokens }),
+    ...optional({ limitUsd, limitTokens }),
   };
 }
 

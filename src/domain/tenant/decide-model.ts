@@ -5,6 +5,7 @@ import type { Rejection } from '../kernel/rejection.ts';
 import type { ModelProvider, TenantEvent } from './events.ts';
 import { NO_PROVIDER } from './state.ts';
 import type { KnownTenant, TenantState } from './state.ts';
+import { optional } from '../kernel/optional.ts';
 
 export interface SaveModel {
   readonly provider: ModelProvider;
@@ -29,7 +30,7 @@ export function decideSaveModel(state: TenantState, command: SaveModel): Decisio
   // A credential cannot be read back; sending it to an address that it was not given for would be a way to do so.
   if (credential !== null && secretId === null && baseUrl !== known) return givenForAnotherAddress(provider);
   const events: TenantEvent[] = [];
-  const wanted = { provider, model, ...(settings === undefined ? {} : { settings }) };
+  const wanted = { provider, model, ...optional({ settings }) };
   if (baseUrl !== known || !sameSelection(state, command)) {
     events.push({ type: 'model.saved', data: { ...wanted, baseUrl } });
   }

@@ -1,6 +1,7 @@
 import { Response as UndiciResponse } from 'undici';
 import { egressClient } from '../../lib/egress-client.ts';
 import type { EgressPolicy } from '../../lib/egress.ts';
+import { optional } from '../../domain/kernel/optional.ts';
 
 /** An answer is read whole and stored as one message of the log, so it has a bound, bytes. */
 const ANSWER_BYTES_MAX = 8_388_608;
@@ -33,7 +34,7 @@ export function modelClient(options: ModelClientOptions): ModelClient {
     const url = new URL(input instanceof Request ? input.url : input);
     const { method, headers, body, signal } = init;
     const response = await client.fetch(url, {
-      ...(method === undefined ? {} : { method }),
+      ...optional({ method }),
       ...(headers === undefined ? {} : { headers: [...new Headers(headers)] }),
       ...(typeof body === 'string' ? { body } : {}),
       ...(signal === undefined || signal === null ? {} : { signal }),

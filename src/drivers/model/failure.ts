@@ -1,4 +1,5 @@
 import { APICallError } from '@ai-sdk/provider';
+import { optional } from '../../domain/kernel/optional.ts';
 import type { ModelOutcome } from '../../domain/turn/process.ts';
 import { NO_USAGE } from '../../domain/turn/usage.ts';
 import { AddressRefusedError } from '../../lib/guarded-lookup.ts';
@@ -77,8 +78,7 @@ function bodyOf({ responseBody }: { readonly responseBody?: unknown }): string {
 
 export function failed({ code, message, retry, contextOverflow, mayBeBilled }: Meaning, usage = NO_USAGE): Failure {
   const more = {
-    ...(contextOverflow === undefined ? {} : { contextOverflow }),
-    ...(mayBeBilled === undefined ? {} : { mayBeBilled }),
+    ...optional({ contextOverflow, mayBeBilled }),
   };
   return { kind: 'failed', error: { code, message }, retryAfterMs: retry ? 0 : null, usage, ...more };
 }

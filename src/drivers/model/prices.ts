@@ -1,5 +1,6 @@
 import { calcPrice, findProvider } from '@pydantic/genai-prices';
 import type { ModelInfo, ModelPrice } from '@pydantic/genai-prices';
+import { optional } from '../../domain/kernel/optional.ts';
 import type { Usage } from '../../domain/turn/usage.ts';
 
 /** A model of the catalogue; prices in US dollars for a million tokens, the lowest tier where there are several. */
@@ -82,9 +83,7 @@ function pricedModel(provider: string, { id, name, context_window: contextWindow
   return {
     id,
     name: name ?? id,
-    ...(contextWindow === undefined ? {} : { contextWindow }),
-    ...(input === undefined ? {} : { inputUsdPerMillion: input }),
-    ...(output === undefined ? {} : { outputUsdPerMillion: output }),
+    ...optional({ contextWindow, inputUsdPerMillion: input, outputUsdPerMillion: output }),
   };
 }
 

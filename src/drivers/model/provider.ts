@@ -3,6 +3,7 @@ import { createGoogle } from '@ai-sdk/google';
 import { createOpenAI } from '@ai-sdk/openai';
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
 import type { LanguageModelV4, LanguageModelV4CallOptions, SharedV4ProviderOptions } from '@ai-sdk/provider';
+import { optional } from '../../domain/kernel/optional.ts';
 import type { ModelOutcome } from '../../domain/turn/process.ts';
 import { outcomeOf } from './answer.ts';
 import { attachmentsOf } from './attachments.ts';
@@ -109,8 +110,7 @@ function optionsOf(
   const { temperature, maxOutputTokens } = settings;
   return {
     prompt: toPrompt(instructions, request.messages, attachments),
-    ...(temperature === undefined ? {} : { temperature }),
-    ...(maxOutputTokens === undefined ? {} : { maxOutputTokens }),
+    ...optional({ temperature, maxOutputTokens }),
     ...(tools.length === 0 ? {} : { tools: tools.map(toolOf) }),
     ...(native ? { responseFormat: { type: 'json', schema: outputSchema } } : {}),
     ...effort,

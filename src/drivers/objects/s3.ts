@@ -15,6 +15,7 @@ import { UnavailableError } from '../../lib/unavailable.ts';
 import { FairBudget } from '../../lib/fair-budget.ts';
 import { addressOf, pathOf } from './port.ts';
 import type { ByteRange, ObjectAddress, ObjectStore, PutOptions, StoredObject } from './port.ts';
+import { optional } from '../../domain/kernel/optional.ts';
 
 export interface S3Options {
   /** Absent: that of the region at AWS. */
@@ -65,8 +66,7 @@ class S3Objects implements ObjectStore {
         httpAgent: { maxSockets: SOCKETS_MAX },
         httpsAgent: { maxSockets: SOCKETS_MAX },
       },
-      ...(endpoint === undefined ? {} : { endpoint }),
-      ...(credentials === undefined ? {} : { credentials }),
+      ...optional({ endpoint, credentials }),
     });
   }
 
@@ -189,7 +189,7 @@ class S3Objects implements ObjectStore {
         Bucket: this.#bucket,
         Prefix: prefix,
         MaxKeys: 1_000,
-        ...(token === undefined ? {} : { ContinuationToken: token }),
+        ...optional({ ContinuationToken: token }),
       });
       const page: ListObjectsV2CommandOutput = await storing(async () => await this.#client.send(command));
       yield page.Contents ?? [];

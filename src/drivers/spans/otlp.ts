@@ -1,5 +1,6 @@
 import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-proto';
 import { resourceFromAttributes } from '@opentelemetry/resources';
+import { withoutNulls } from '../../domain/kernel/optional.ts';
 import type { TurnSpan } from '../../domain/session/spans.ts';
 import { delay } from '../../lib/backoff.ts';
 import type { Logger } from '../../lib/logger.ts';
@@ -126,7 +127,7 @@ function readable(owner: SpanOwner, span: TurnSpan, resource: ReadableSpan['reso
     ...span.attributes,
     'gen_ai.conversation.id': owner.sessionId,
     'agent_host.tenant.id': owner.tenantId,
-    ...(error === null ? {} : { 'error.type': error }),
+    ...withoutNulls({ 'error.type': error }),
   };
   const [startMs, endMs] = [Date.parse(span.startedAt), Date.parse(span.endedAt)];
   return {

@@ -30,6 +30,7 @@ import type { Uploads } from '../upload-body.ts';
 import { shownView, shownWithVersions } from '../wire/artifact.ts';
 import * as wire from '../wire/artifacts.ts';
 import { sessionRef } from './sessions.ts';
+import { withoutNulls } from '../../domain/kernel/optional.ts';
 
 const docs = operations('Artifacts', {
   listArtifacts: ['List artifacts, oldest first', 'Of one session, or of all within reach.'],
@@ -205,7 +206,7 @@ function wholeRoutes(parts: ArtifactRouteParts): FastifyPluginAsyncZod {
         } = accepted(await compareVersions(parts, found, request.query.from));
         const { added, removed, changed } = lists;
         const files = { added: [...added], removed: [...removed], changed: [...changed] };
-        return { artifactId, ...(from === null ? {} : { from }), to, ...files };
+        return { artifactId, ...withoutNulls({ from }), to, ...files };
       },
     );
     app.get(

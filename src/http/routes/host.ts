@@ -4,6 +4,7 @@ import type { Caller } from '../../auth/caller.ts';
 import { operations } from '../described.ts';
 import { callerOf, PROTOCOL } from '../gate.ts';
 import * as wire from '../wire/schemas.ts';
+import { withoutNulls } from '../../domain/kernel/optional.ts';
 
 const docs = operations('Host', {
   getHealth: ['Whether the process lives, and which protocol it speaks', 'Needs no credential.'],
@@ -57,7 +58,7 @@ export function hostRoutes({ service, version, features, checks, isDraining }: H
         const caller = callerOf(request);
         const { kind, subject, scopes, agents, sandboxes } = caller;
         return {
-          ...(subject === null ? {} : { subject }),
+          ...withoutNulls({ subject }),
           scopes: [...scopes],
           agents: kind === 'management' ? [] : agents === null ? ('*' as const) : [...agents],
           ...(sandboxes === null ? {} : { sandboxes: [...sandboxes] }),

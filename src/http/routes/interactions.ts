@@ -9,6 +9,7 @@ import { callerOf } from '../gate.ts';
 import { ListRequest } from '../list-request.ts';
 import * as wire from '../wire/interactions.ts';
 import type { ShownInteraction } from '../wire/interactions.ts';
+import { optional } from '../../domain/kernel/optional.ts';
 
 const docs = operations('Sessions', {
   listInteractions: [
@@ -74,13 +75,9 @@ function shownInteraction(view: InteractionView): ShownInteraction {
   const { prompt, toolName, input, schema, budgetId, actionId, agent } = view;
   return {
     ...{ interactionId, kind, sessionId, turnId, agentId, subject },
-    ...(prompt === undefined ? {} : { prompt }),
-    ...(toolName === undefined ? {} : { toolName }),
-    ...(input === undefined ? {} : { input }),
+    ...optional({ prompt, toolName, input }),
     ...(schema === undefined ? {} : { schema: { ...schema } }),
     createdAt,
-    ...(actionId === undefined ? {} : { actionId }),
-    ...(budgetId === undefined ? {} : { budgetId }),
-    ...(agent === undefined ? {} : { agent }),
+    ...optional({ actionId, budgetId, agent }),
   };
 }

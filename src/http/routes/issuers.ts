@@ -4,6 +4,7 @@ import { deleteIssuer, readTenant, saveIssuer } from '../../commands/tenant/mana
 import type { KnownTenant } from '../../domain/tenant/state.ts';
 import type { EgressPolicy } from '../../lib/egress.ts';
 import { requireCallable } from '../callable.ts';
+import { optional } from '../../domain/kernel/optional.ts';
 import { operations } from '../described.ts';
 import { callerOf } from '../gate.ts';
 import { accepted, notFound } from '../problem.ts';
@@ -42,7 +43,7 @@ export function issuerRoutes(parts: IssuerRouteParts): FastifyPluginAsyncZod {
         const { name } = request.params;
         const { requestId, ...issuer } = request.body;
         requireCallable(parts.egress, issuer.jwksUrl, 'jwksUrl');
-        const input = { ...manageInput(request, requestId), name, issuer: withoutAbsent(issuer) };
+        const input = { ...manageInput(request, requestId), name, issuer: optional(issuer) };
         const { tenant, position } = accepted(await saveIssuer(parts, input));
         await parts.freshness('tenants', { tenant: tenant.id, kind: 'tenant', id: tenant.id }, position);
         return shownIssuer(tenant, name);
@@ -87,12 +88,4 @@ function shownIssuer({ issuers }: KnownTenant, name: string) {
   const issuer = Object.hasOwn(issuers, name) ? issuers[name] : undefined;
   if (issuer === undefined) throw notFound('issuer');
   return { name, ...issuer };
-}
-
-/** Members that were not sent are left out, not recorded as undefined. */
-function withoutAbsent<T extends object>(value: T): { [K in keyof T]: Exclude<T[K], undefined> } {
-  // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- exactly what the filter leaves
-  return Object.fromEntries(Object.entries(value).filter(([, member]) => member !== undefined)) as {
-    [K in keyof T]: Exclude<T[K], undefined>;
-  };
 }

@@ -8,6 +8,7 @@ import {
 } from '../../commands/tenant/manage-model.ts';
 import type { ManageModelParts, ModelInput } from '../../commands/tenant/manage-model.ts';
 import { readTenant } from '../../commands/tenant/manage-tenant.ts';
+import { withoutNulls } from '../../domain/kernel/optional.ts';
 import type { ModelProvider } from '../../domain/tenant/events.ts';
 import type { KnownTenant } from '../../domain/tenant/state.ts';
 import type { EgressPolicy } from '../../lib/egress.ts';
@@ -165,7 +166,7 @@ export function shownModel({ model, providers, fixtureModel }: KnownTenant, fixt
   }
   const baseUrl = providers[model.provider]?.baseUrl ?? null;
   const configured = model.provider !== 'fixture' || fixtureIsOn;
-  return { configured, ...model, ...(baseUrl === null ? {} : { baseUrl }) };
+  return { configured, ...model, ...withoutNulls({ baseUrl }) };
 }
 
 /** @throws ProblemError when the fixture model is asked of a Host that does not have it */

@@ -1,3 +1,4 @@
+import { withoutNulls } from '../../domain/kernel/optional.ts';
 import type { ActionEvent, AgentRef } from '../../domain/action/events.ts';
 import type { Action } from '../../domain/action/state.ts';
 import type { HookPoint } from '../../domain/agent/manifest.ts';
@@ -113,7 +114,7 @@ function offered(
   { id: sessionId, subject, info }: WorkSession,
   createdAt: string,
 ): ActionView {
-  const whose = subject === null ? {} : { subject };
+  const whose = withoutNulls({ subject });
   return { ...data, sessionId, status: 'pending', ...whose, info, createdAt };
 }
 
@@ -128,13 +129,12 @@ export function actionView(action: Action, turnId: string, session: WorkSession)
   const { actionId, agentId, kind, toolName, hook, callId, input, status, generation, createdAt, agent } = action;
   return {
     ...{ actionId, sessionId: session.id, turnId, agentId, kind },
-    ...(toolName === null ? {} : { toolName }),
-    ...(hook === null ? {} : { hook }),
+    ...withoutNulls({ toolName, hook }),
     ...{ callId, input, status, generation },
-    ...(session.subject === null ? {} : { subject: session.subject }),
+    ...withoutNulls({ subject: session.subject }),
     ...{ info: session.info, createdAt },
-    ...(agent === null ? {} : { agent }),
-    ...(action.resume === null ? {} : { resume: action.resume }),
+    ...withoutNulls({ agent }),
+    ...withoutNulls({ resume: action.resume }),
   };
 }
 

@@ -1,3 +1,4 @@
+import { optional } from '../../domain/kernel/optional.ts';
 import type { AgentRef } from '../../domain/action/events.ts';
 import type { SessionEvent } from '../../domain/session/events.ts';
 import { evolveWaits, statusBy, waitsOf } from './waits.ts';
@@ -109,7 +110,7 @@ export function evolveSessionView(
       createdPosition: position,
       createdAt: at,
       updatedAt: at,
-      ...(origin === undefined ? {} : { origin }),
+      ...optional({ origin }),
     };
     return {
       ...created,

@@ -1,3 +1,4 @@
+import { optional, withoutNulls } from '../../domain/kernel/optional.ts';
 import type { HookPoint } from '../../domain/agent/manifest.ts';
 import type { SessionEvent } from '../../domain/session/events.ts';
 import type { TurnStatus } from '../../domain/turn/rest.ts';
@@ -59,7 +60,7 @@ export function waitsOf(turn: ActiveTurn): readonly Wait[] {
   const actions = Object.values(work.actions).flatMap(({ actionId: id, agentId, toolName, hook, status }): Wait[] => {
     if (status === 'asked') return [];
     const kind = status === 'uncertain' ? 'effect' : 'action';
-    return [{ kind, id, turnId, agentId, ...optional({ toolName: toolName ?? undefined, hook: hook ?? undefined }) }];
+    return [{ kind, id, turnId, agentId, ...withoutNulls({ toolName, hook }) }];
   });
   const interactions = Object.values(work.interactions).map((interaction): Wait => {
     const { interactionId: id, agentId, kind: interactionKind, toolName, prompt, budgetId } = interaction;
@@ -74,12 +75,4 @@ function put(waits: readonly Wait[], wait: Wait): readonly Wait[] {
 
 function drop(waits: readonly Wait[], id: string): readonly Wait[] {
   return waits.some((wait) => wait.id === id) ? waits.filter((wait) => wait.id !== id) : waits;
-}
-
-/** Leaves members out that have no value. */
-function optional<T extends Readonly<Record<string, unknown>>>(members: T): { [K in keyof T]?: NonNullable<T[K]> } {
-  // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- what is filtered out is exactly what the type leaves out
-  return Object.fromEntries(Object.entries(members).filter(([, value]) => value !== undefined)) as {
-    [K in keyof T]?: NonNullable<T[K]>;
-  };
 }
