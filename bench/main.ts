@@ -46,7 +46,7 @@ const USAGE = `npm run bench -- [${Object.keys(EVERY).join('|')} ...] [--quick] 
   Each row starts servers of its own and measures the Host and its baseline in turns; no row named: all of them,
   but for ${Object.keys(ON_DEMAND).join(', ')}, which takes long.
   --quick      short windows, for a look; the figures are rougher
-  --write      puts the figures into docs/benchmarks.json, .md and .svg; rows that are not measured stay as they are there
+  --write      puts the figures into docs/benchmarks.json and .svg and docs/benchmark-results.md; rows that are not measured stay as they are there
   --cpu-prof   each Host writes a processor profile there when it ends; its figures are then lower
   --kept       where million keeps its filled log, so that a second run does not fill it again
 `;

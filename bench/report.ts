@@ -10,7 +10,7 @@ import type { Measure } from './row.ts';
 
 const DOCS = fileURLToPath(new URL('../docs/', import.meta.url));
 const RESULTS = `${DOCS}benchmarks.json`;
-const PAGE = `${DOCS}benchmarks.md`;
+const PAGE = `${DOCS}benchmark-results.md`;
 const CHART = `${DOCS}benchmarks.svg`;
 const BEGIN = '<!-- written by `npm run bench -- --write`: begin -->';
 const END = '<!-- written by `npm run bench -- --write`: end -->';

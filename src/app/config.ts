@@ -32,7 +32,7 @@ const networks = z
 /** Of the turns of a process, what one tenant gets unless it is said. */
 const TENANT_SHARE = 0.75;
 
-/** Everything that can be configured; docs/operations.md explains each. */
+/** Everything that can be configured; docs/operations/running.md explains each. */
 const schema = z.object({
   AGENT_HOST_LISTEN: listen.default('127.0.0.1:7070'),
   AGENT_HOST_METRICS_LISTEN: listen.default('127.0.0.1:0'),

@@ -32,7 +32,7 @@ const LOOK_MS = 50;
  * Makes what was deleted unreadable in the files of Postgres. A deleted row stays in its page, in indexes and in samples
  * that ANALYZE took of it, and everything that was ever written stays in the write-ahead log for a while; so each table
  * is written anew, sampled anew, and the log is moved on until the segments with the old bytes are gone. The last part
- * needs a superuser, and settings that the embedded Postgres has (docs/operations.md says what is left elsewhere).
+ * needs a superuser, and settings that the embedded Postgres has (docs/operations/deleting-a-tenant.md says what is left elsewhere).
  * @throws UnavailableError (database) when a lock was not to be had, or an old snapshot still needs the rows: try again
  */
 export async function scrub({ pool, groups, logger }: ScrubOptions): Promise<void> {

@@ -32,7 +32,7 @@ import { committable, read, sources } from './tree.ts';
 
 /**
  * What is in deploy/ names things of the program and of itself. There is no Docker engine and no cluster where this runs:
- * these tests read the files, docs/operations.md says what was tried by hand.
+ * these tests read the files, docs/operations/several-nodes.md says what was tried by hand.
  */
 describe('the environment', () => {
   const known = [...VARIABLES, ...SECRET_VARIABLES.map((name) => `${name}_FILE`)];

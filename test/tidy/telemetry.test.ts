@@ -68,7 +68,7 @@ test('alerts ask for series that there are, say what is wrong, and link to what 
   for (const rule of rules.slice(1)) {
     expect(rule).toMatch(/^ +expr: ./m);
     expect(rule).toMatch(/^ +summary: ./m);
-    expect(rule).toMatch(/^ +runbook_url: docs\/(operations|models|telemetry)\.md#[a-z-]+$/m);
+    expect(rule).toMatch(/^ +runbook_url: docs\/(operations\/troubleshooting|models|telemetry)\.md#[a-z-]+$/m);
   }
 });
 
