@@ -40,6 +40,14 @@ module.exports = {
       from: { path: DOMAIN, pathNot: TEST },
       to: { pathNot: [DOMAIN, '(^|/)node_modules/(zod|ajv|ajv-formats|re2js)/'] },
     },
+    {
+      name: 'turn-under-session',
+      comment:
+        'A session sits on its turns: what a turn needs of the session it asks for by its own types (turn/running.ts).',
+      severity: 'error',
+      from: { path: '^src/domain/turn/', pathNot: TEST },
+      to: { path: '^src/domain/session/' },
+    },
     folderMayImport('lib', [], 'lib holds leaves: it imports nothing of ours.'),
     folderMayImport('streams', [LIB], 'The log is generic: it knows no aggregate and no caller.'),
     folderMayImport('drivers', [LIB, DOMAIN], 'Drivers know the domain types they carry, and nothing above them.'),

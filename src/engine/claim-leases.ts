@@ -1,5 +1,5 @@
 import type { ActiveTurn } from '../domain/turn/state.ts';
-import type { WatchedClaim } from '../domain/turn/watch.ts';
+import type { ClaimTimes } from '../domain/turn/summary.ts';
 import { UnavailableError } from '../lib/unavailable.ts';
 import { delay } from '../lib/backoff.ts';
 import type { Clock } from '../lib/clock.ts';
@@ -143,7 +143,7 @@ export class ClaimLeases {
   }
 
   /** When the lease of a claim is over, ms, as far as is known here; to find out when to look. */
-  overMs({ tenant, shard }: { readonly tenant: string; readonly shard: number }, claim: WatchedClaim): number {
+  overMs({ tenant, shard }: { readonly tenant: string; readonly shard: number }, claim: ClaimTimes): number {
     const beat = this.#beats.get(claimKey(tenant, claim.claimId));
     if (beat?.untilMs === null) return 0;
     // A checkpoint of an older version does not have it.
@@ -154,7 +154,7 @@ export class ClaimLeases {
 
   async #lapse(
     { tenant, shard }: { readonly tenant: string; readonly shard: number },
-    claim: Omit<WatchedClaim, 'timeoutAt'>,
+    claim: Omit<ClaimTimes, 'timeoutAt'>,
   ): Promise<boolean> {
     const { leases, clock } = this.#parts;
     const nowMs = clock();

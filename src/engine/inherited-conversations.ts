@@ -1,6 +1,6 @@
 import type { CacheFigures, Repository } from '../commands/repository.ts';
-import { addMessage, emptyConversation, joinConversations } from '../domain/session/conversation.ts';
-import type { Conversation } from '../domain/session/conversation.ts';
+import { addMessage, emptyConversation, joinConversations } from '../domain/turn/conversation.ts';
+import type { Conversation } from '../domain/turn/conversation.ts';
 import type { SessionEvent } from '../domain/session/events.ts';
 import type { Ancestor } from '../domain/session/fork-events.ts';
 import type { OpenSession, SessionState } from '../domain/session/state.ts';

@@ -1,5 +1,6 @@
-import { dueMs, evolveWatch } from '../domain/turn/watch.ts';
-import type { TurnWatch, WatchedClaim } from '../domain/turn/watch.ts';
+import { isOfTurn } from '../domain/turn/events.ts';
+import { dueMs, evolveSummary } from '../domain/turn/summary.ts';
+import type { TurnSummary, ClaimTimes } from '../domain/turn/summary.ts';
 import type { SessionEvent } from '../domain/session/events.ts';
 import { DueQueue } from '../lib/due-queue.ts';
 import { eventsOf } from '../streams/commit.ts';
@@ -13,7 +14,7 @@ import type { OfferKind } from './offer-slots.ts';
 /** What is kept of an open turn: enough to see to it that it goes on. */
 export interface OpenTurn {
   readonly ref: AggregateRef;
-  readonly watch: TurnWatch;
+  readonly watch: TurnSummary;
   /** Position of the newest commit that it reflects: the same commit and older ones change nothing more. */
   readonly at: number;
 }
@@ -34,7 +35,7 @@ interface Claimed {
 }
 
 /** When the lease of a claim is over, ms, with what has been heard of its executor beside the history. */
-type LeaseOverMs = (ref: AggregateRef, claim: WatchedClaim) => number;
+type LeaseOverMs = (ref: AggregateRef, claim: ClaimTimes) => number;
 
 type Liveness = Pick<WorkerLiveness, 'isAlive' | 'isReplaced'>;
 
@@ -109,7 +110,7 @@ export class OpenTurns {
     const known = this.#turns.get(key);
     if (known !== undefined && position <= known.at) return;
     const before = known?.watch ?? null;
-    const after = eventsOf<SessionEvent>(commit).reduce(evolveWatch, before);
+    const after = eventsOf<SessionEvent>(commit).filter(isOfTurn).reduce(evolveSummary, before);
     if (after === before) return;
     this.#changed.add(key);
     if (known !== undefined) this.#remove(known);

@@ -2,8 +2,8 @@ import type { CommandLoop } from '../commands/execute.ts';
 import type { Repository } from '../commands/repository.ts';
 import { decideTurn } from '../domain/session/decide.ts';
 import type { SessionEvent } from '../domain/session/events.ts';
-import type { SessionState } from '../domain/session/state.ts';
-import type { SessionDraft, TurnContext } from '../domain/turn/draft.ts';
+import type { SessionDraft, SessionState } from '../domain/session/state.ts';
+import type { TurnContext } from '../domain/turn/context.ts';
 import type { Clock } from '../lib/clock.ts';
 import type { AggregateRef } from '../streams/subjects.ts';
 

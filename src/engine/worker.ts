@@ -1,9 +1,9 @@
 import type { TurnPlace, TurnRunner } from '../commands/session/turn-runner.ts';
 import type { SessionEvent } from '../domain/session/events.ts';
-import type { OpenSession, SessionState } from '../domain/session/state.ts';
-import type { SessionDraft, TurnContext } from '../domain/turn/draft.ts';
+import type { OpenSession, SessionDraft, SessionState } from '../domain/session/state.ts';
+import type { TurnContext } from '../domain/turn/context.ts';
 import * as process from '../domain/turn/process.ts';
-import { hasJobs, isReady, retryDueMs } from '../domain/turn/rest.ts';
+import { hasJobs, isReady, retryDueMs } from '../domain/turn/jobs.ts';
 import type { ActiveTurn } from '../domain/turn/state.ts';
 import { isUnavailableError } from '../lib/unavailable.ts';
 import { backoffMs, delay } from '../lib/backoff.ts';

@@ -1,6 +1,6 @@
 import { afterAll, afterEach, beforeEach, expect, test } from 'vitest';
 import type { SessionEvent } from '#src/domain/session/events.ts';
-import { statusOf } from '#src/domain/turn/rest.ts';
+import { statusOf } from '#src/domain/turn/summary.ts';
 import type { ActiveTurn } from '#src/domain/turn/state.ts';
 import { modelClient } from '#src/drivers/model/client.ts';
 import type { ModelDriver } from '#src/drivers/model/port.ts';

@@ -2,7 +2,7 @@ import { afterEach, describe, expect, test } from 'vitest';
 import { decideActionResult, decideApprove, decideClaim } from '#src/domain/session/answer.ts';
 import type { Action } from '#src/domain/action/state.ts';
 import type { SessionState } from '#src/domain/session/state.ts';
-import type { ModelOutcome } from '#src/domain/turn/process.ts';
+import type { ModelOutcome } from '#src/domain/turn/model-outcome.ts';
 import type { AggregateRef } from '#src/streams/subjects.ts';
 import { newRef } from '../support/commits.ts';
 import { answered, Gate, TestModel, TestNodes, untilAborted } from '../support/engine.ts';

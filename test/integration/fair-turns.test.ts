@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import type { ModelOutcome } from '#src/domain/turn/process.ts';
+import type { ModelOutcome } from '#src/domain/turn/model-outcome.ts';
 import type { AggregateRef } from '#src/streams/subjects.ts';
 import { answered, Gate, TestModel, TestNodes, untilAborted } from '../support/engine.ts';
 import type { NodeOptions, TestNode } from '../support/engine.ts';

@@ -7,7 +7,7 @@ import { forkSession } from '#src/commands/session/fork-session.ts';
 import type { ForkSessionInput } from '#src/commands/session/fork-session.ts';
 import { LAST_INDEX } from '#src/domain/kernel/decision.ts';
 import { decideCancel } from '#src/domain/session/decide.ts';
-import type { ModelOutcome } from '#src/domain/turn/process.ts';
+import type { ModelOutcome } from '#src/domain/turn/model-outcome.ts';
 import type { ModelRequest } from '#src/drivers/model/port.ts';
 import { onFaultPoint } from '#src/lib/fault-points.ts';
 import { JetStreamKeyValue } from '#src/streams/jetstream/key-value.ts';

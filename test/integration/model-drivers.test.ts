@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import type { ConversationMessage } from '#src/domain/session/conversation.ts';
+import type { ConversationMessage } from '#src/domain/turn/conversation.ts';
 import type { ModelFile, ModelRequest } from '#src/drivers/model/port.ts';
 import { MODELS, ModelCalls, TOOL } from '../support/model-calls.ts';
 import { WIRES } from '../support/model-wire.ts';

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll } from 'vitest';
-import type { ModelOutcome } from '#src/domain/turn/process.ts';
+import type { ModelOutcome } from '#src/domain/turn/model-outcome.ts';
 import { modelClient } from '#src/drivers/model/client.ts';
 import type { ModelConnection, ModelDriver, ModelRequest } from '#src/drivers/model/port.ts';
 import { remoteModel } from '#src/drivers/model/provider.ts';

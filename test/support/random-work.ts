@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import type { Action } from '#src/domain/action/state.ts';
 import type { Manifest } from '#src/domain/agent/manifest.ts';
-import type { ModelOutcome } from '#src/domain/turn/process.ts';
+import type { ModelOutcome } from '#src/domain/turn/model-outcome.ts';
 import { fail, handBack, shorten } from '#src/domain/turn/process.ts';
 import { decideTurn } from '#src/domain/session/decide.ts';
 import { usage } from './sessions.ts';

@@ -1,7 +1,8 @@
 import { expect } from 'vitest';
 import { isCanonical } from '#src/domain/session/canonical.ts';
 import type { SessionEvent } from '#src/domain/session/events.ts';
-import { hasJobs, statusOf } from '#src/domain/turn/rest.ts';
+import { hasJobs } from '#src/domain/turn/jobs.ts';
+import { statusOf } from '#src/domain/turn/summary.ts';
 import type { Scenario } from './turn-scenario.ts';
 
 /** What holds for every session, whatever has happened to it. */

@@ -20,7 +20,7 @@ import type { TurnSpan } from '#src/domain/session/spans.ts';
 import { initialSession } from '#src/domain/session/state.ts';
 import type { OpenSession } from '#src/domain/session/state.ts';
 import { advance, claim, fail, settle } from '#src/domain/turn/process.ts';
-import type { ModelOutcome } from '#src/domain/turn/process.ts';
+import type { ModelOutcome } from '#src/domain/turn/model-outcome.ts';
 import type { ActiveTurn } from '#src/domain/turn/state.ts';
 import { conform, fold, open, START_MS } from './given.ts';
 import { at, cancellation, created, MANIFEST, message, usage, WORKER } from './sessions.ts';

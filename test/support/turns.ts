@@ -5,7 +5,7 @@ import { decideMessage, decideTurn } from '#src/domain/session/decide.ts';
 import type { SessionEvent } from '#src/domain/session/events.ts';
 import type { SessionState } from '#src/domain/session/state.ts';
 import { advance, claim, settle } from '#src/domain/turn/process.ts';
-import type { ModelOutcome } from '#src/domain/turn/process.ts';
+import type { ModelOutcome } from '#src/domain/turn/model-outcome.ts';
 import { rootOf } from '#src/domain/turn/state.ts';
 import type { ActiveTurn } from '#src/domain/turn/state.ts';
 import type { Thread } from '#src/domain/turn/thread.ts';

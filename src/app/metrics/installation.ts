@@ -1,4 +1,4 @@
-import { TURN_STATUSES } from '../../domain/turn/rest.ts';
+import { TURN_STATUSES } from '../../domain/turn/summary.ts';
 import { delay } from '../../lib/backoff.ts';
 import { systemClock, timestamp } from '../../lib/clock.ts';
 import { coalesced } from '../../lib/coalesced.ts';

@@ -1,4 +1,4 @@
-import type { FileRef } from '../../domain/session/conversation.ts';
+import type { FileRef } from '../../domain/turn/conversation.ts';
 import type { ModelFile } from '../../drivers/model/port.ts';
 import type { ArtifactParts } from './parts.ts';
 import { findArtifact, openFile, versionOf } from './read.ts';

@@ -11,7 +11,7 @@ import {
 } from '../../domain/session/answer.ts';
 import type { SessionEvent } from '../../domain/session/events.ts';
 import type { OpenSession, SessionState } from '../../domain/session/state.ts';
-import type { TurnContext } from '../../domain/turn/draft.ts';
+import type { TurnContext } from '../../domain/turn/context.ts';
 import type { Clock } from '../../lib/clock.ts';
 import { faultPoint } from '../../lib/fault-points.ts';
 import { newId } from '../../lib/ids.ts';

@@ -24,7 +24,7 @@ import type { Receipt } from '../../domain/session/receipts.ts';
 import { decideRetry } from '../../domain/session/retry.ts';
 import type { RetryCommand } from '../../domain/session/retry.ts';
 import type { OpenSession, SessionState } from '../../domain/session/state.ts';
-import type { TurnContext } from '../../domain/turn/draft.ts';
+import type { TurnContext } from '../../domain/turn/context.ts';
 import type { Clock } from '../../lib/clock.ts';
 import { faultPoint } from '../../lib/fault-points.ts';
 import { newId } from '../../lib/ids.ts';

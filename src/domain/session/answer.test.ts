@@ -4,7 +4,7 @@ import { OTHER_WORKER, WORKER } from '../../../test/support/sessions.ts';
 import type { Outcome } from '../action/events.ts';
 import { LEASE_MS } from '../action/state.ts';
 import type { Manifest } from '../agent/manifest.ts';
-import { statusOf } from '../turn/rest.ts';
+import { statusOf } from '../turn/summary.ts';
 import { decideActionResult, decideClaim, decideRecordedHeartbeat } from './answer.ts';
 
 const find = { name: 'find', inputSchema: { type: 'object' } };

@@ -1,24 +1,22 @@
 import { z } from 'zod';
 import type { Outcome } from '../action/events.ts';
 import type { Action } from '../action/state.ts';
-import { Draft } from '../kernel/decision.ts';
 import type { Decision } from '../kernel/decision.ts';
 import { valueProblem } from '../kernel/json-schema.ts';
 import { reject } from '../kernel/rejection.ts';
 import type { Rejection } from '../kernel/rejection.ts';
-import { toTimestamp } from '../kernel/time.ts';
 import * as answers from '../turn/answers.ts';
 import type { Ask } from '../turn/answers.ts';
-import type { SessionDraft, TurnContext } from '../turn/draft.ts';
-import { failTurn } from '../turn/end.ts';
+import type { TurnContext } from '../turn/context.ts';
 import { advance } from '../turn/process.ts';
-import { TURN_BUDGET } from '../turn/progress.ts';
-import type { ActiveTurn } from '../turn/state.ts';
+import { running } from '../turn/running.ts';
+import type { Running } from '../turn/running.ts';
+import { TURN_BUDGET } from '../turn/usage.ts';
 import { accepted } from './decide.ts';
 import type { CommandReply } from './decide.ts';
 import type { SessionEvent } from './events.ts';
-import { evolveSession } from './state.ts';
-import type { SessionState } from './state.ts';
+import { draftOf } from './state.ts';
+import type { SessionDraft, SessionState } from './state.ts';
 
 /* What people and executors answer to a turn that waits for them. Nothing that has run is ever run again by an answer. */
 
@@ -52,18 +50,19 @@ export function decideApprove(
   command: ApproveCommand,
   context: TurnContext,
 ): Decision<SessionEvent, CommandReply> {
-  const found = waiting(state, command.interactionId);
+  const found = waiting(state, command.interactionId, context);
   if (found.kind === 'rejected') return found;
-  const { turn, draft } = found.begin(context);
-  const interaction = turn.work.interactions[command.interactionId];
+  const { draft, at } = found;
+  const { turnId } = at;
+  const interaction = at.turn.work.interactions[command.interactionId];
   if (interaction === undefined || interaction.kind !== 'approval') return wrongKind('respond');
   const { requestId, interactionId, approved, reason } = command;
   const because = reason === undefined ? {} : { reason };
-  const data = { turnId: turn.turnId, requestId, ...subjectOf(command), interactionId, approved, ...because };
-  draft.add({ type: 'command.approve', data });
-  answers.applyApproval(draft, interaction, { approved, ...because });
+  const data = { turnId, requestId, ...subjectOf(command), interactionId, approved, ...because };
+  at.add({ type: 'command.approve', data });
+  answers.applyApproval(at, interaction, { approved, ...because });
   advance(draft, context);
-  return accepted(draft, turn.turnId, context);
+  return accepted(draft, turnId, context);
 }
 
 export function decideRespond(
@@ -71,36 +70,37 @@ export function decideRespond(
   command: RespondCommand,
   context: TurnContext,
 ): Decision<SessionEvent, CommandReply> {
-  const found = waiting(state, command.interactionId);
+  const found = waiting(state, command.interactionId, context);
   if (found.kind === 'rejected') return found;
-  const { turn, draft } = found.begin(context);
-  const { requestId, interactionId, value } = command;
-  const data = { turnId: turn.turnId, requestId, ...subjectOf(command), interactionId, value };
-  const refusal = respond(draft, { turn, command }, () => {
-    draft.add({ type: 'command.respond', data });
-  });
+  const { draft, at } = found;
+  const { turnId } = at;
+  const refusal = respond(at, command);
   if (refusal !== null) return refusal;
   advance(draft, context);
-  return accepted(draft, turn.turnId, context);
+  return accepted(draft, turnId, context);
 }
 
-function respond(
-  draft: SessionDraft,
-  { turn, command }: { turn: ActiveTurn; command: RespondCommand },
-  record: () => void,
-): Rejection | null {
+function respond(at: Running, command: RespondCommand): Rejection | null {
   const { interactionId, value } = command;
-  const interaction = turn.work.interactions[interactionId];
-  if (interaction === undefined) return resolve(draft, { turn, command }, record);
+  const { interactions, actions } = at.turn.work;
+  const interaction = interactions[interactionId];
+  if (interaction === undefined) return resolve(at, command);
   if (interaction.kind === 'approval') return wrongKind('approve');
-  if (interaction.budgetId !== undefined)
-    return raise(draft, { turn, command, budgetId: interaction.budgetId }, record);
+  if (interaction.budgetId !== undefined) return raise(at, command, interaction.budgetId);
   const problem = interaction.schema === undefined ? null : valueProblem(interaction.schema, value);
   if (problem !== null) return reject('invalid_request', `The value does not fit what was asked for: ${problem}.`);
-  record();
-  const action = interaction.actionId === undefined ? undefined : turn.work.actions[interaction.actionId];
-  if (action !== undefined) answers.offerAgain(draft, action, { interactionId, value });
+  record(at, command);
+  const action = interaction.actionId === undefined ? undefined : actions[interaction.actionId];
+  if (action !== undefined) answers.offerAgain(at, action, { interactionId, value });
   return null;
+}
+
+function record(at: Running, command: RespondCommand): void {
+  const { requestId, interactionId, value } = command;
+  at.add({
+    type: 'command.respond',
+    data: { turnId: at.turnId, requestId, ...subjectOf(command), interactionId, value },
+  });
 }
 
 const resolution = z.discriminatedUnion('resolution', [
@@ -109,12 +109,8 @@ const resolution = z.discriminatedUnion('resolution', [
   z.strictObject({ resolution: z.literal('result'), result: z.unknown() }),
 ]);
 
-function resolve(
-  draft: SessionDraft,
-  { turn, command }: { turn: ActiveTurn; command: RespondCommand },
-  record: () => void,
-): Rejection | null {
-  const action = turn.work.actions[command.interactionId];
+function resolve(at: Running, command: RespondCommand): Rejection | null {
+  const action = at.turn.work.actions[command.interactionId];
   const parsed = resolution.safeParse(command.value);
   if (!parsed.success) {
     return reject(
@@ -122,8 +118,8 @@ function resolve(
       'Resolve the effect with { "resolution": "retry" | "fail" | "result", "result"? }.',
     );
   }
-  record();
-  if (action !== undefined) answers.applyResolution(draft, action, parsed.data);
+  record(at, command);
+  if (action !== undefined) answers.applyResolution(at, action, parsed.data);
   return null;
 }
 
@@ -148,11 +144,8 @@ export function budgetAskedFor(state: SessionState, interactionId: string): stri
   return budgetId === TURN_BUDGET ? null : budgetId;
 }
 
-function raise(
-  draft: SessionDraft,
-  { turn, command, budgetId }: { turn: ActiveTurn; command: RespondCommand; budgetId: string },
-  record: () => void,
-): Rejection | null {
+function raise(at: Running, command: RespondCommand, budgetId: string): Rejection | null {
+  const { usage } = at.turn;
   if (command.subject !== null) {
     return reject('not_granted', 'Only an application or management key may answer a question about a budget.');
   }
@@ -162,15 +155,12 @@ function raise(
     return reject('invalid_request', `Answer with ${form}.`);
   }
   const limitUsd = raised === false ? undefined : raised.limitUsd;
-  if (raised !== false && budgetId === TURN_BUDGET && (limitUsd === undefined || limitUsd <= turn.usage.costUsd)) {
-    return reject('invalid_request', `limitUsd has to be above the ${turn.usage.costUsd} USD that the turn has cost.`);
+  if (raised !== false && budgetId === TURN_BUDGET && (limitUsd === undefined || limitUsd <= usage.costUsd)) {
+    return reject('invalid_request', `limitUsd has to be above the ${usage.costUsd} USD that the turn has cost.`);
   }
-  record();
-  if (raised === false) {
-    failTurn(draft, { code: 'budget_exceeded', message: 'The turn reached its budget, which was not raised.' });
-  } else if (limitUsd !== undefined && budgetId === TURN_BUDGET) {
-    draft.add({ type: 'turn.raised', data: { turnId: turn.turnId, maxCostUsd: limitUsd } });
-  }
+  record(at, command);
+  if (raised === false) answers.refuseRaise(at);
+  else if (limitUsd !== undefined && budgetId === TURN_BUDGET) answers.applyRaise(at, limitUsd);
   return null;
 }
 
@@ -183,9 +173,9 @@ export function decideClaim(
   command: { actionId: string; agentId: string; requestId: string; claimId: string; generation?: number },
   context: TurnContext,
 ): Decision<SessionEvent, { action: Action }> {
-  const found = actionOf(state, command);
+  const found = actionOf(state, command, context);
   if (found === null) return notClaimable();
-  const { action, draft } = found.begin(context);
+  const { action, draft, at } = found;
   const { claim, generation } = action;
   if (command.generation !== undefined && command.generation !== generation) return notClaimable();
   // The answer to an earlier claim was lost: it is given again.
@@ -193,8 +183,9 @@ export function decideClaim(
     return { kind: 'unchanged', reply: { action } };
   }
   if (action.status !== 'pending') return notClaimable();
-  answers.applyClaim(draft, action, command, context);
-  return { kind: 'accepted', events: draft.events, reply: { action: claimed(draft, action) } };
+  answers.applyClaim(at, action, command, context);
+  const held = at.turn.work.actions[action.actionId] ?? action;
+  return { kind: 'accepted', events: draft.events, reply: { action: held } };
 }
 
 /** The refusal of a claim that came too late. */
@@ -210,9 +201,9 @@ export function decideHeartbeat(
   command: { actionId: string; agentId: string; claimId: string; generation: number },
   context: TurnContext,
 ): Decision<SessionEvent, { action: Action }> {
-  const found = actionOf(state, command);
+  const found = actionOf(state, command, context);
   if (found === null) return claimStale();
-  const { action } = found.begin(context);
+  const { action } = found;
   return answers.holdsClaim(action, command, context.nowMs) ? { kind: 'unchanged', reply: { action } } : claimStale();
 }
 
@@ -222,17 +213,12 @@ export function decideRecordedHeartbeat(
   command: { actionId: string; agentId: string; claimId: string; generation: number },
   context: TurnContext,
 ): Decision<SessionEvent, null> {
-  const found = actionOf(state, command);
+  const found = actionOf(state, command, context);
   if (found === null) return claimStale();
-  const { action, draft } = found.begin(context);
+  const { action, draft, at } = found;
   if (!answers.holdsClaim(action, command, context.nowMs)) return claimStale();
-  answers.extendClaim(draft, action, context);
+  answers.extendClaim(at, action, context);
   return { kind: 'accepted', events: draft.events, reply: null };
-}
-
-function claimed(draft: SessionDraft, action: Action): Action {
-  const { state } = draft;
-  return (state.status === 'open' ? state.turn?.work.actions[action.actionId] : undefined) ?? action;
 }
 
 export function decideActionResult(
@@ -243,16 +229,16 @@ export function decideActionResult(
   const { actionId, generation, claimId, requestId, outcomeHash } = command;
   const repeated = answeredBefore(state, command);
   if (repeated !== null) return repeated;
-  const found = actionOf(state, command);
+  const found = actionOf(state, command, context);
   if (found === null) return claimStale();
-  const { action, turn, draft } = found.begin(context);
+  const { action, draft, at } = found;
   if (!answers.holdsClaim(action, command, context.nowMs)) return claimStale();
-  if (command.outcome.kind === 'ask') answers.applyAsk(draft, action, command.outcome.interaction);
-  else answers.applyResult(draft, action, command.outcome);
-  const { turnId } = turn;
-  draft.add({ type: 'action.answered', data: { turnId, actionId, generation, claimId, requestId, outcomeHash } });
+  if (command.outcome.kind === 'ask') answers.applyAsk(at, action, command.outcome.interaction);
+  else answers.applyResult(at, action, command.outcome);
+  const { turnId } = at;
+  at.add({ type: 'action.answered', data: { turnId, actionId, generation, claimId, requestId, outcomeHash } });
   advance(draft, context);
-  return accepted(draft, turn.turnId, context);
+  return accepted(draft, turnId, context);
 }
 
 /** The same result again, under another key: its first receipt. Null: the claim was not answered, or otherwise. */
@@ -276,32 +262,37 @@ export function claimStale(): Rejection {
   return reject('claim_stale', message);
 }
 
-interface Begun {
-  readonly turn: ActiveTurn;
+/** A turn that is being answered. */
+interface Answering {
   readonly draft: SessionDraft;
+  readonly at: Running;
 }
 
-function begun(state: SessionState, turn: ActiveTurn): (context: TurnContext) => Begun {
-  return ({ nowMs }) => ({ turn, draft: new Draft(state, evolveSession, toTimestamp(nowMs)) });
+function answering(state: SessionState, { nowMs }: TurnContext): Answering | null {
+  const draft = draftOf(state, nowMs);
+  const at = running(draft);
+  return at === null ? null : { draft, at };
 }
 
 /** The turn that waits for this answer. */
 function waiting(
   state: SessionState,
   interactionId: string,
-): Rejection | { readonly kind: 'waiting'; readonly begin: (context: TurnContext) => Begun } {
+  context: TurnContext,
+): Rejection | ({ readonly kind: 'waiting' } & Answering) {
   if (state.status === 'absent') return reject('not_found', 'No such session.');
-  const { turn } = state;
-  // By own members alone: an id is whatever somebody sent.
-  const isOpen = turn !== null && Object.hasOwn(turn.work.interactions, interactionId);
-  const isUncertain = turn?.work.actions[interactionId]?.status === 'uncertain';
-  if (turn === null || !(isOpen || isUncertain)) {
+  const found = answering(state, context);
+  // By own members alone: an id is whatever the caller sent.
+  const work = found?.at.turn.work;
+  const isOpen = work !== undefined && Object.hasOwn(work.interactions, interactionId);
+  const isUncertain = work?.actions[interactionId]?.status === 'uncertain';
+  if (found === null || !(isOpen || isUncertain)) {
     return reject(
       'session_not_waiting',
       'The session does not wait for this answer; see its "waits" for what is open.',
     );
   }
-  return { kind: 'waiting', begin: begun(state, turn) };
+  return { kind: 'waiting', ...found };
 }
 
 function wrongKind(command: 'approve' | 'respond'): Rejection {
@@ -312,11 +303,12 @@ function wrongKind(command: 'approve' | 'respond'): Rejection {
 function actionOf(
   state: SessionState,
   { actionId, agentId }: { readonly actionId: string; readonly agentId: string },
-): { readonly begin: (context: TurnContext) => Begun & { readonly action: Action } } | null {
-  const turn = state.status === 'open' ? state.turn : null;
-  const action = turn !== null && Object.hasOwn(turn.work.actions, actionId) ? turn.work.actions[actionId] : undefined;
-  if (turn === null || action === undefined || action.agentId !== agentId) return null;
-  return { begin: (context) => ({ ...begun(state, turn)(context), action }) };
+  context: TurnContext,
+): (Answering & { readonly action: Action }) | null {
+  const found = answering(state, context);
+  const actions = found?.at.turn.work.actions ?? {};
+  const action = Object.hasOwn(actions, actionId) ? actions[actionId] : undefined;
+  return found === null || action?.agentId !== agentId ? null : { ...found, action };
 }
 
 function subjectOf({ subject }: Answer): { subject?: string } {

@@ -1,15 +1,14 @@
 import { DEFAULT_MAX_STEPS, DEFAULT_MAX_TURN_SECONDS } from '../agent/manifest.ts';
 import type { Manifest, ModelSelection, UsedAgents } from '../agent/manifest.ts';
-import { Draft } from '../kernel/decision.ts';
 import type { Decision } from '../kernel/decision.ts';
 import { reject } from '../kernel/rejection.ts';
-import { toTimestamp } from '../kernel/time.ts';
 import * as process from '../turn/process.ts';
-import type { SessionDraft, TurnContext } from '../turn/draft.ts';
+import type { TurnContext } from '../turn/context.ts';
+import type { TurnPlan } from '../turn/events.ts';
 import type { MessagePart, SessionEvent } from './events.ts';
 import type { ForkRef } from './fork-events.ts';
-import { evolveSession } from './state.ts';
-import type { OpenSession, SessionOpening, SessionState } from './state.ts';
+import { draftOf } from './state.ts';
+import type { OpenSession, SessionDraft, SessionOpening, SessionState } from './state.ts';
 
 /**
  * PUT is repeatable: the same body is the same session, labels may change, other content is a conflict. Someone who acts
@@ -114,7 +113,7 @@ export function decideMessage(
   context: MessageContext,
 ): Decision<SessionEvent, CommandReply> {
   if (state.status === 'absent') return reject('not_found', 'No such session.');
-  const draft = new Draft<SessionState, SessionEvent>(state, evolveSession, toTimestamp(context.nowMs));
+  const draft = draftOf(state, context.nowMs);
   const turnId = context.newTurnId;
   const plan = planOf(state, command.manifest ?? null, context);
   draft.add({ type: 'command.message', data: messageData(command, turnId) });
@@ -176,11 +175,7 @@ function messageData(
 }
 
 /** What a turn begins with; `override` is the manifest that its message brought. */
-export function planOf(
-  session: OpenSession,
-  override: Manifest | null,
-  context: MessageContext,
-): Extract<SessionEvent, { type: 'turn.queued' }>['data'] {
+export function planOf(session: OpenSession, override: Manifest | null, context: MessageContext): TurnPlan {
   const manifest = override ?? session.manifest;
   const { maxSteps, maxTurnSeconds, maxCostUsd } = manifest.limits ?? {};
   return {
@@ -205,7 +200,7 @@ export function decideCancel(
 ): Decision<SessionEvent, CommandReply> {
   if (state.status === 'absent') return reject('not_found', 'No such session.');
   const turnId = cancelled(state, command.turnId);
-  const draft = new Draft<SessionState, SessionEvent>(state, evolveSession, toTimestamp(context.nowMs));
+  const draft = draftOf(state, context.nowMs);
   draft.add({
     type: 'command.cancel',
     data: {
@@ -235,9 +230,9 @@ function cancelled({ turn, queue }: OpenSession, named: string | undefined): str
 export function decideTurn<R>(
   state: SessionState,
   nowMs: number,
-  step: (draft: Draft<SessionState, SessionEvent>) => R,
+  step: (draft: SessionDraft) => R,
 ): Decision<SessionEvent, R> {
-  const draft = new Draft<SessionState, SessionEvent>(state, evolveSession, toTimestamp(nowMs));
+  const draft = draftOf(state, nowMs);
   const reply = step(draft);
   return draft.events.length === 0 ? { kind: 'unchanged', reply } : { kind: 'accepted', events: draft.events, reply };
 }

@@ -1,6 +1,4 @@
 import { z } from 'zod';
-import { actionEventSchemas } from '../action/events.ts';
-import type { ActionEvent } from '../action/events.ts';
 import { manifestSchema, usedAgents } from '../agent/manifest.ts';
 import { forkEventSchemas, forkOrigin } from './fork-events.ts';
 import { turnEventSchemas } from '../turn/events.ts';
@@ -62,28 +60,11 @@ const sessionOnly = {
     /** The failed turn that it goes on with. */
     retryOf: z.string(),
   }),
-  'command.approve': z.strictObject({
-    turnId: z.string(),
-    requestId: z.string(),
-    subject: z.string().optional(),
-    interactionId: z.string(),
-    approved: z.boolean(),
-    reason: z.string().optional(),
-  }),
-  'command.respond': z.strictObject({
-    turnId: z.string(),
-    requestId: z.string(),
-    subject: z.string().optional(),
-    /** Or the id of an effect whose fate was not known. */
-    interactionId: z.string(),
-    value: z.unknown(),
-  }),
 } as const;
 
 export const sessionEventSchemas = {
   ...sessionOnly,
   ...turnEventSchemas,
-  ...actionEventSchemas,
   ...sessionArtifactEventSchemas,
 } as const;
 
@@ -92,5 +73,4 @@ type Schemas = typeof sessionOnly;
 export type SessionEvent =
   | { [T in keyof Schemas]: { readonly type: T; readonly data: z.infer<Schemas[T]> } }[keyof Schemas]
   | TurnEvent
-  | ActionEvent
   | SessionArtifactEvent;

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { done, Scenario } from '../../../test/support/turn-scenario.ts';
 import { MANIFEST, usage } from '../../../test/support/sessions.ts';
-import type { ModelOutcome } from '../turn/process.ts';
+import type { ModelOutcome } from '../turn/model-outcome.ts';
 import type { SessionEvent } from './events.ts';
 
 const find = { name: 'find', inputSchema: {} };

@@ -1,13 +1,11 @@
-import { Draft } from '../kernel/decision.ts';
 import type { Decision } from '../kernel/decision.ts';
 import { reject } from '../kernel/rejection.ts';
-import { toTimestamp } from '../kernel/time.ts';
 import { deadlineOf } from '../turn/process.ts';
-import { goOn } from '../turn/resume.ts';
+import { resume } from '../turn/resume.ts';
 import { accepted, planOf } from './decide.ts';
 import type { CommandReply, MessageContext } from './decide.ts';
 import type { SessionEvent } from './events.ts';
-import { evolveSession } from './state.ts';
+import { draftOf } from './state.ts';
 import type { SessionState } from './state.ts';
 
 export interface RetryCommand {
@@ -35,7 +33,7 @@ export function decideRetry(
       'There is nothing to take up again: only the last turn can be, once it has failed and nothing runs.';
     return reject('session_not_waiting', message);
   }
-  const draft = new Draft<SessionState, SessionEvent>(state, evolveSession, toTimestamp(context.nowMs));
+  const draft = draftOf(state, context.nowMs);
   const { turnId: retryOf, manifest, agents } = failed;
   const turnId = context.newTurnId;
   const whose = subject === null ? {} : { subject };
@@ -45,6 +43,6 @@ export function decideRetry(
   const deadlineAt = deadlineOf(context.nowMs, maxTurnSeconds);
   const sender = traceparent === undefined ? {} : { traceparent };
   draft.add({ type: 'turn.started', data: { ...started, deadlineAt, retryOf, ...sender } });
-  goOn(draft, context);
+  resume(draft, context);
   return accepted(draft, turnId, context);
 }

@@ -1,6 +1,6 @@
 import type { Outcome } from '../action/events.ts';
 import type { EventMeta } from '../kernel/decision.ts';
-import { modelOf } from '../turn/draft.ts';
+import { modelOf } from '../turn/agents.ts';
 import type { ToolCall } from '../turn/events.ts';
 import type { ActiveTurn } from '../turn/state.ts';
 import { ROOT } from '../turn/thread.ts';

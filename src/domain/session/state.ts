@@ -1,5 +1,10 @@
 import type { Manifest, UsedAgents } from '../agent/manifest.ts';
+import { Draft } from '../kernel/decision.ts';
 import type { EventMeta } from '../kernel/decision.ts';
+import { toTimestamp } from '../kernel/time.ts';
+import { addMessage, emptyConversation, evolveConversation, measured } from '../turn/conversation.ts';
+import type { Conversation, FileRef } from '../turn/conversation.ts';
+import type { TurnEvent, TurnPlan } from '../turn/events.ts';
 import { evolveTurn, rootOf } from '../turn/state.ts';
 import type { ActiveTurn } from '../turn/state.ts';
 import { resumeThread, ROOT, usageAfter } from '../turn/thread.ts';
@@ -9,19 +14,11 @@ import type { Usage } from '../turn/usage.ts';
 import { evolveRecorded, noneRecorded } from './artifact-events.ts';
 import type { RecordedArtifacts } from './artifact-events.ts';
 import { isCanonical } from './canonical.ts';
-import {
-  addMessage,
-  emptyConversation,
-  evolveConversation,
-  measured,
-  messageFiles,
-  messageText,
-} from './conversation.ts';
-import type { Conversation, FileRef } from './conversation.ts';
 import type { SessionEvent } from './events.ts';
 import { withFork, withoutFork } from './fork-state.ts';
 import type { Forks } from './fork-state.ts';
 import type { ForkOrigin } from './fork-events.ts';
+import { messageFiles, messageText } from './message.ts';
 import { emptyReceipts } from './receipts.ts';
 import type { ReceiptBook } from './receipts.ts';
 
@@ -60,7 +57,7 @@ export interface QueuedMessage {
   /** Absent: it has none. */
   readonly files?: readonly FileRef[];
   readonly traceparent?: string;
-  readonly plan: Extract<SessionEvent, { type: 'turn.queued' }>['data'] | null;
+  readonly plan: TurnPlan | null;
 }
 
 export interface OpenSession extends SessionOpening {
@@ -153,8 +150,15 @@ export function evolveSession(state: SessionState, event: SessionEvent, meta: Ev
   }
 }
 
+/** What is being decided about a session, and the session as it will be after it. */
+export type SessionDraft = Draft<SessionState, SessionEvent>;
+
+export function draftOf(state: SessionState, nowMs: number): SessionDraft {
+  return new Draft(state, evolveSession, toTimestamp(nowMs));
+}
+
 /** What happens within a turn. */
-function evolveWork(state: OpenSession, event: SessionEvent, meta: EventMeta): OpenSession {
+function evolveWork(state: OpenSession, event: TurnEvent, meta: EventMeta): OpenSession {
   const isRoots = ofRoot(event);
   const turn = evolveTurn(state.turn, event, meta);
   const conversation = isRoots ? evolveConversation(state.conversation, event) : state.conversation;
@@ -170,11 +174,11 @@ function evolveWork(state: OpenSession, event: SessionEvent, meta: EventMeta): O
 }
 
 /** The conversations of agents used as tools are their threads'; only how these ended is part of the session's. */
-function ofRoot(event: SessionEvent): boolean {
+function ofRoot(event: TurnEvent): boolean {
   return event.type === 'delegation.completed' || !('agent' in event.data) || event.data.agent === undefined;
 }
 
-function planned(message: QueuedMessage, plan: NonNullable<QueuedMessage['plan']>): QueuedMessage {
+function planned(message: QueuedMessage, plan: TurnPlan): QueuedMessage {
   return message.turnId === plan.turnId ? { ...message, plan } : message;
 }
 

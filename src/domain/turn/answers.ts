@@ -4,30 +4,30 @@ import { LEASE_MS } from '../action/state.ts';
 import type { Action, Interaction } from '../action/state.ts';
 import { valueProblem } from '../kernel/json-schema.ts';
 import { toMs, toTimestamp } from '../kernel/time.ts';
-import { activeTurn, byAgent, nextId } from './draft.ts';
-import type { SessionDraft, TurnContext } from './draft.ts';
-import { failTurn } from './end.ts';
-import { toolOf } from './tools.ts';
+import { byAgent } from './agents.ts';
+import type { TurnContext } from './context.ts';
+import type { Running } from './running.ts';
+import { failTurn } from './steps/ending.ts';
+import { toolOf } from './steps/tools.ts';
 
 /** A person has allowed a call or not: it is offered for the first time, or the model is told. Nothing runs again. */
 export function applyApproval(
-  draft: SessionDraft,
+  at: Running,
   interaction: Interaction,
   answer: { readonly approved: boolean; readonly reason?: string | undefined },
 ): void {
-  const turn = activeTurn(draft);
   const { actionId, toolName, callId, input, agentId } = interaction;
-  if (turn === null || actionId === undefined) return;
-  const action = turn.work.actions[actionId];
+  if (actionId === undefined) return;
+  const action = at.turn.work.actions[actionId];
   if (action !== undefined) {
-    offerAgain(draft, action, { interactionId: interaction.interactionId, value: { ...answer } });
+    offerAgain(at, action, { interactionId: interaction.interactionId, value: { ...answer } });
     return;
   }
-  const { turnId } = turn;
+  const { turnId } = at;
   const common = { turnId, actionId, generation: 1, kind: 'tool', callId: callId ?? actionId } as const;
   const named = { ...(toolName === undefined ? {} : { toolName }), ...byAgent(interaction) };
   if (answer.approved) {
-    draft.add({ type: 'action.pending', data: { ...common, agentId, input, ...named } });
+    at.add({ type: 'action.pending', data: { ...common, agentId, input, ...named } });
     return;
   }
   const because = answer.reason === undefined || answer.reason === '' ? '' : `: ${answer.reason}`;
@@ -36,18 +36,16 @@ export function applyApproval(
     code: 'approval_denied',
     message: `A person did not allow this call${because}.`,
   };
-  draft.add({ type: 'action.completed', data: { ...common, outcome, ...named } });
+  at.add({ type: 'action.completed', data: { ...common, outcome, ...named } });
 }
 
 /** Offers an action once more: after an answer to what its executor asked (`resume`), it goes on where it stopped. */
-export function offerAgain(draft: SessionDraft, action: Action, resume: Action['resume']): void {
-  const turn = activeTurn(draft);
-  if (turn === null) return;
+export function offerAgain(at: Running, action: Action, resume: Action['resume']): void {
   const { actionId, kind, agentId, toolName, hook, callId, input } = action;
-  draft.add({
+  at.add({
     type: 'action.pending',
     data: {
-      turnId: turn.turnId,
+      turnId: at.turnId,
       actionId,
       generation: action.generation + 1,
       kind,
@@ -68,34 +66,34 @@ export type Resolution =
   | { readonly resolution: 'result'; readonly result?: unknown };
 
 /** A person says what became of an effect of which nobody knew. */
-export function applyResolution(draft: SessionDraft, action: Action, value: Resolution): void {
+export function applyResolution(at: Running, action: Action, value: Resolution): void {
   if (value.resolution === 'retry') {
-    offerAgain(draft, action, action.resume);
+    offerAgain(at, action, action.resume);
     return;
   }
   const outcome: Outcome =
     value.resolution === 'result'
       ? { kind: 'completed', output: value.result ?? null }
       : { kind: 'failed', code: 'effect_lost', message: 'It is not known whether this call ran. It counts as failed.' };
-  completeAction(draft, action, outcome);
+  completeAction(at, action, outcome);
 }
 
 /** An executor's result. What does not fit the tool's or the hook's form becomes a failed outcome. */
-export function applyResult(draft: SessionDraft, action: Action, outcome: Outcome): void {
-  const checked = checkedOutcome(draft, action, outcome);
-  completeAction(draft, action, checked);
+export function applyResult(at: Running, action: Action, outcome: Outcome): void {
+  const checked = checkedOutcome(at, action, outcome);
+  completeAction(at, action, checked);
   if (action.kind === 'hook' && checked.kind === 'failed') {
-    failTurn(draft, { code: 'hook_failed', message: `A hook failed: ${checked.code}: ${checked.message}` });
+    failTurn(at, { code: 'hook_failed', message: `A hook failed: ${checked.code}: ${checked.message}` });
   }
 }
 
-function checkedOutcome(draft: SessionDraft, action: Action, outcome: Outcome): Outcome {
+function checkedOutcome(at: Running, action: Action, outcome: Outcome): Outcome {
   if (outcome.kind === 'failed') return outcome;
   if (action.kind === 'hook') {
     const problem = action.hook === null ? null : hookOutputProblem(action.hook, outcome.output);
     return problem === null ? outcome : { kind: 'failed', code: 'hook_output_invalid', message: `${problem}.` };
   }
-  const schema = toolOf(draft, action)?.outputSchema;
+  const schema = toolOf(at, action)?.outputSchema;
   const problem = schema === undefined ? null : valueProblem(schema, outcome.output);
   if (problem === null) return outcome;
   return {
@@ -105,14 +103,12 @@ function checkedOutcome(draft: SessionDraft, action: Action, outcome: Outcome): 
   };
 }
 
-function completeAction(draft: SessionDraft, action: Action, outcome: Outcome): void {
-  const turn = activeTurn(draft);
-  if (turn === null) return;
+function completeAction(at: Running, action: Action, outcome: Outcome): void {
   const { actionId, generation, kind, toolName, hook, callId } = action;
-  draft.add({
+  at.add({
     type: 'action.completed',
     data: {
-      turnId: turn.turnId,
+      turnId: at.turnId,
       actionId,
       generation,
       kind,
@@ -128,15 +124,13 @@ function completeAction(draft: SessionDraft, action: Action, outcome: Outcome): 
 export type Ask = Pick<ShownInteraction, 'kind' | 'prompt' | 'schema'>;
 
 /** An executor needs a person: it lets go of the action until the answer. */
-export function applyAsk(draft: SessionDraft, action: Action, ask: Ask): void {
-  const turn = activeTurn(draft);
-  if (turn === null) return;
+export function applyAsk(at: Running, action: Action, ask: Ask): void {
   const { actionId, agentId, toolName, callId, input } = action;
-  draft.add({
+  at.add({
     type: 'interaction.opened',
     data: {
-      turnId: turn.turnId,
-      interactionId: nextId('in', turn),
+      turnId: at.turnId,
+      interactionId: at.nextId('in'),
       kind: ask.kind,
       agentId,
       actionId,
@@ -150,21 +144,29 @@ export function applyAsk(draft: SessionDraft, action: Action, ask: Ask): void {
   });
 }
 
+/** A person lets the turn cost more. */
+export function applyRaise(at: Running, maxCostUsd: number): void {
+  at.add({ type: 'turn.raised', data: { turnId: at.turnId, maxCostUsd } });
+}
+
+/** A person does not let the turn cost more, so it cannot continue. */
+export function refuseRaise(at: Running): void {
+  failTurn(at, { code: 'budget_exceeded', message: 'The turn reached its budget, which was not raised.' });
+}
+
 /** An executor takes an action for as long as its lease lasts. */
 export function applyClaim(
-  draft: SessionDraft,
+  at: Running,
   action: Action,
   claim: { readonly claimId: string; readonly requestId: string },
   { nowMs, leaseMs = LEASE_MS }: TurnContext,
 ): void {
-  const turn = activeTurn(draft);
-  if (turn === null) return;
   const { claimId, requestId } = claim;
-  const seconds = toolOf(draft, action)?.timeoutSeconds;
-  draft.add({
+  const seconds = toolOf(at, action)?.timeoutSeconds;
+  at.add({
     type: 'action.claimed',
     data: {
-      turnId: turn.turnId,
+      turnId: at.turnId,
       actionId: action.actionId,
       generation: action.generation,
       claimId,
@@ -178,32 +180,29 @@ export function applyClaim(
 }
 
 /** A heartbeat in the history, for those who look for it there. */
-export function extendClaim(draft: SessionDraft, action: Action, { nowMs, leaseMs = LEASE_MS }: TurnContext): void {
-  const turn = activeTurn(draft);
-  if (turn === null) return;
+export function extendClaim(at: Running, action: Action, { nowMs, leaseMs = LEASE_MS }: TurnContext): void {
   const { actionId, generation } = action;
   const leaseExpiresAt = toTimestamp(nowMs + leaseMs);
-  draft.add({ type: 'action.extended', data: { turnId: turn.turnId, actionId, generation, leaseExpiresAt } });
+  at.add({ type: 'action.extended', data: { turnId: at.turnId, actionId, generation, leaseExpiresAt } });
 }
 
 /**
  * What has become of claims whose time is over: a tool past its own time has failed, one whose executor is silent may
  * have run or not, a hook may simply be tried again. That an executor is silent is nothing that the history tells.
  */
-export function expireClaims(draft: SessionDraft, { nowMs, lapsed }: TurnContext): void {
-  for (const action of Object.values(activeTurn(draft)?.work.actions ?? {})) {
-    const turn = activeTurn(draft);
+export function expireClaims(at: Running, { nowMs, lapsed }: TurnContext): void {
+  for (const action of Object.values(at.turn.work.actions)) {
     const { claim, actionId, generation } = action;
-    if (turn === null || claim === null) continue;
+    if (claim === null) continue;
     if (claim.timeoutAt !== null && nowMs >= toMs(claim.timeoutAt)) {
       const message = 'The tool took longer than its timeoutSeconds.';
-      completeAction(draft, action, { kind: 'failed', code: 'tool_timeout', message });
+      completeAction(at, action, { kind: 'failed', code: 'tool_timeout', message });
     } else if (lapsed?.has(claim.claimId) === true) {
-      if (action.kind === 'hook') offerAgain(draft, action, action.resume);
+      if (action.kind === 'hook') offerAgain(at, action, action.resume);
       else
-        draft.add({
+        at.add({
           type: 'action.uncertain',
-          data: { turnId: turn.turnId, actionId, generation, ...byAgent(action) },
+          data: { turnId: at.turnId, actionId, generation, ...byAgent(action) },
         });
     }
   }

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { manifestSchema, modelSelection, usedAgents } from '../agent/manifest.ts';
-import { agentRef, outcomeSchema, shownInteraction } from '../action/events.ts';
+import { actionEventSchemas, agentRef, outcomeSchema, shownInteraction } from '../action/events.ts';
 import { usageSchema } from './usage.ts';
 
 /** The turn's events; they live on their session's subject, in the order in which things happened. */
@@ -10,7 +10,7 @@ export const errorSchema = z.strictObject({ code: z.string(), message: z.string(
 
 export const toolCallSchema = z.strictObject({ callId: z.string(), name: z.string(), input: z.unknown() });
 
-const turnPlan = {
+const plan = {
   maxSteps: z.int(),
   maxCostUsd: z.number().optional(),
   /** Null: neither the manifest nor the tenant names a model. */
@@ -21,19 +21,19 @@ const turnPlan = {
   agents: usedAgents.optional(),
 };
 
-export const turnEventSchemas = {
+const ownSchemas = {
   'turn.started': z.strictObject({
     turnId,
     /** When the turn is ended as failed, whatever it does (limits.maxTurnSeconds). */
     deadlineAt: z.string(),
-    ...turnPlan,
+    ...plan,
     /** The failed turn that it goes on with; absent: it begins with a message. */
     retryOf: z.string().optional(),
     /** Of a turn without a message: the sender's trace, as its header named it. */
     traceparent: z.string().optional(),
   }),
   /** A message that came while another turn was active: its turn starts when that one, and what waits before it, has ended. */
-  'turn.queued': z.strictObject({ turnId, maxTurnSeconds: z.int(), ...turnPlan }),
+  'turn.queued': z.strictObject({ turnId, maxTurnSeconds: z.int(), ...plan }),
   /** A deadline does not count the time that a turn waits for people. */
   'turn.extended': z.strictObject({ turnId, deadlineAt: z.string() }),
   /** A person let the turn cost more. */
@@ -141,9 +141,39 @@ export const turnEventSchemas = {
   'turn.cancelled': z.strictObject({ turnId, reason: z.string().optional() }),
 } as const;
 
+/** What people answer to a turn that waits for them. */
+const answerSchemas = {
+  'command.approve': z.strictObject({
+    turnId: z.string(),
+    requestId: z.string(),
+    subject: z.string().optional(),
+    interactionId: z.string(),
+    approved: z.boolean(),
+    reason: z.string().optional(),
+  }),
+  'command.respond': z.strictObject({
+    turnId: z.string(),
+    requestId: z.string(),
+    subject: z.string().optional(),
+    /** Or the id of an effect whose fate was not known. */
+    interactionId: z.string(),
+    value: z.unknown(),
+  }),
+} as const;
+
+/** Everything that a turn is folded from: its own events, its actions', and the answers to it. */
+export const turnEventSchemas = { ...ownSchemas, ...actionEventSchemas, ...answerSchemas } as const;
+
 type Schemas = typeof turnEventSchemas;
 export type TurnEvent = {
   [T in keyof Schemas]: { readonly type: T; readonly data: z.infer<Schemas[T]> };
 }[keyof Schemas];
 export type TurnError = z.infer<typeof errorSchema>;
 export type ToolCall = z.infer<typeof toolCallSchema>;
+/** What a turn starts with that was planned while another was active. */
+export type TurnPlan = Extract<TurnEvent, { type: 'turn.queued' }>['data'];
+
+/** Whether an event of a session belongs to one of its turns. */
+export function isOfTurn<E extends { readonly type: string }>(event: E): event is E & TurnEvent {
+  return Object.hasOwn(turnEventSchemas, event.type);
+}

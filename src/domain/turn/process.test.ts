@@ -15,9 +15,9 @@ import {
 import type { Step } from '../../../test/support/turns.ts';
 import { decideTurn } from '../session/decide.ts';
 import { advance } from './process.ts';
-import type { ModelOutcome } from './process.ts';
+import type { ModelOutcome } from './model-outcome.ts';
 import { RETRIES_MAX, RETRIES_MIN, RETRY_FOR_MS } from './retries.ts';
-import { statusOf } from './rest.ts';
+import { statusOf } from './summary.ts';
 import { ZERO_TOTAL } from './usage.ts';
 
 describe('a claim', () => {

@@ -1,14 +1,15 @@
 import { toTimestamp } from '../kernel/time.ts';
 import { expireClaims } from './answers.ts';
-import { activeTurn, byAgent } from './draft.ts';
-import type { SessionDraft, TurnClock, TurnContext } from './draft.ts';
-import { cancelTurn, expireTurn, failThread, failTurn, giveUpCalls } from './end.ts';
-import type { ToolCall, TurnError } from './events.ts';
-import { askToRaise, progress } from './progress.ts';
-import { settleRest } from './rest.ts';
-import { nextTryAt } from './retries.ts';
-import { isCompactable, shrink, summarise } from './shrinking.ts';
-import { openToolCalls, withOwnIds } from './tools.ts';
+import type { TurnClock, TurnContext } from './context.ts';
+import type { TurnError } from './events.ts';
+import type { ModelOutcome } from './model-outcome.ts';
+import { progress } from './progress.ts';
+import { running } from './running.ts';
+import type { Running, TurnDraft } from './running.ts';
+import { cancelTurn, expireTurn, failTurn, giveUpCalls } from './steps/ending.ts';
+import { settleCall, shortenFor, threadAsking, withholdCall } from './steps/model.ts';
+import type { Asked } from './steps/model.ts';
+import { settleRest } from './steps/rest.ts';
 import type { Usage } from './usage.ts';
 
 /**
@@ -24,139 +25,33 @@ import type { Usage } from './usage.ts';
  * A turn that waits for executors or people holds no worker: it is released as `resting`, and whatever answers it claims
  * it again or says that a worker is wanted. docs/turns.md has the table of its states.
  */
-export type ModelOutcome =
-  | {
-      readonly kind: 'completed';
-      readonly text: string;
-      readonly toolCalls: readonly ToolCall[];
-      readonly usage: Usage;
-    }
-  | {
-      readonly kind: 'failed';
-      readonly error: TurnError;
-      /** Null: terminal. Otherwise the least delay before another attempt, in milliseconds. */
-      readonly retryAfterMs: number | null;
-      /** The provider did answer, in a form that is of no use: it may ask for money each time. */
-      readonly mayBeBilled?: true;
-      /** The conversation is longer than the model takes. */
-      readonly contextOverflow?: true;
-      readonly usage: Usage;
-    };
-
-/** A worker takes the turn: what its predecessor had under way is lost, and the turn goes on. */
-export function claim(draft: SessionDraft, workerId: string, clock: TurnClock): void {
-  const turn = activeTurn(draft);
-  if (turn === null) return;
-  draft.add({ type: 'segment.claimed', data: { turnId: turn.turnId, epoch: turn.epoch + 1, workerId } });
-  giveUpCalls(draft, 'lost');
-  advance(draft, { ...clock, workerId });
-}
-
-/** Records a model call's end and what follows. */
-export function settle(
-  draft: SessionDraft,
-  call: { readonly callId: string; readonly outcome: ModelOutcome },
-  context: TurnContext,
-): void {
-  const turn = activeTurn(draft);
-  const [threadId, thread] =
-    Object.entries(turn?.threads ?? {}).find(([, { pending }]) => pending?.callId === call.callId) ?? [];
-  if (turn === null || threadId === undefined || thread?.pending == null) return;
-  const { turnId } = turn;
-  const { callId, step } = thread.pending;
-  if (call.outcome.kind === 'completed') {
-    const { text, toolCalls, usage } = call.outcome;
-    draft.add({ type: 'model.completed', data: { turnId, callId, step, usage } });
-    if (thread.pending.purpose === 'summary') {
-      summarise(draft, threadId, text);
-    } else {
-      const said = { turnId, step, text, toolCalls: withOwnIds(toolCalls), ...byAgent(thread) };
-      draft.add({ type: 'message.assistant', data: said });
-      expireTurn(draft, context.nowMs);
-      openToolCalls(draft, threadId);
-    }
-  } else {
-    recordFailure(draft, { threadId, failure: call.outcome }, context);
-  }
-  advance(draft, context);
-}
-
-/** A budget does not let the call start: a person is asked, and the thread waits for the answer. */
-export function withhold(
-  draft: SessionDraft,
-  call: { readonly callId: string; readonly budgetId: string; readonly why: string },
-  context: TurnContext,
-): void {
-  const turn = activeTurn(draft);
-  const { callId, budgetId, why } = call;
-  const thread = Object.values(turn?.threads ?? {}).find(({ pending }) => pending?.callId === callId);
-  if (turn === null || thread === undefined) return;
-  draft.add({ type: 'model.withheld', data: { turnId: turn.turnId, callId } });
-  askToRaise(draft, { thread, budgetId, why });
-  advance(draft, context);
-}
-
-function recordFailure(
-  draft: SessionDraft,
-  { threadId, failure }: { threadId: string; failure: Extract<ModelOutcome, { kind: 'failed' }> },
-  clock: TurnClock,
-): void {
-  const turn = activeTurn(draft);
-  const thread = turn?.threads[threadId];
-  if (turn === null || thread?.pending == null) return;
-  const { callId, step, purpose } = thread.pending;
-  const { error, usage } = failure;
-  if (purpose !== 'summary' && failure.contextOverflow === true && isCompactable(draft, thread)) {
-    const data = { turnId: turn.turnId, callId, step, error, usage, retryAt: null, overflow: true } as const;
-    draft.add({ type: 'model.failed', data });
-    shrink(draft, threadId);
-    return;
-  }
-  const retryAt = nextTryAt(thread, failure, clock);
-  draft.add({ type: 'model.failed', data: { turnId: turn.turnId, callId, step, error, usage, retryAt } });
-  if (retryAt !== null) return;
-  // Without a summary the older part is left out all the same: the turn is worth more than it.
-  if (purpose === 'summary') summarise(draft, threadId, '');
-  else failThread(draft, threadId, error);
-}
 
 /**
- * The conversation of a call that has not been sent is longer than its model is known to take: it is made smaller first.
- * Where nothing can be taken away nothing is recorded, and the provider has the last word.
- */
-export function shorten(draft: SessionDraft, callId: string, context: TurnContext): void {
-  const turn = activeTurn(draft);
-  const [threadId, thread] =
-    Object.entries(turn?.threads ?? {}).find(([, { pending }]) => pending?.callId === callId) ?? [];
-  if (turn === null || threadId === undefined || thread === undefined || !isCompactable(draft, thread)) return;
-  draft.add({ type: 'model.withheld', data: { turnId: turn.turnId, callId, overflow: true } });
-  shrink(draft, threadId);
-  advance(draft, context);
-}
-
-/**
- * Takes the turn as far as it goes without waiting for anybody, and when it has ended, the next one that is queued.
+ * Takes the turn as far as it gets without an answer, and when it has ended, the next one that is queued.
  * A turn that another worker holds is taken on by that worker.
  */
-export function advance(draft: SessionDraft, context: TurnContext): void {
-  expireClaims(draft, context);
-  expireTurn(draft, context.nowMs);
-  progress(draft, context);
-  settleRest(draft, context);
-  while (startQueued(draft, context)) {
-    progress(draft, context);
-    settleRest(draft, context);
+export function advance(draft: TurnDraft, context: TurnContext): void {
+  let at = running(draft);
+  if (at !== null) {
+    expireClaims(at, context);
+    if (expireTurn(at, context.nowMs) !== 'ended') takeOn(at, context);
   }
+  for (at = startQueued(draft, context); at !== null; at = startQueued(draft, context)) takeOn(at, context);
 }
 
-function startQueued(draft: SessionDraft, { nowMs }: TurnClock): boolean {
+function takeOn(at: Running, context: TurnContext): void {
+  progress(at, context);
+  if (!at.isOver) settleRest(at, context);
+}
+
+function startQueued(draft: TurnDraft, { nowMs }: TurnClock): Running | null {
   const { state } = draft;
-  if (state.status !== 'open' || state.turn !== null) return false;
+  if (state.status === 'absent' || state.turn !== null) return null;
   const plan = state.queue.find((queued) => queued.plan !== null)?.plan ?? null;
-  if (plan === null) return false;
+  if (plan === null) return null;
   const { maxTurnSeconds, ...rest } = plan;
   draft.add({ type: 'turn.started', data: { ...rest, deadlineAt: deadlineOf(nowMs, maxTurnSeconds) } });
-  return true;
+  return running(draft);
 }
 
 /** When a turn that starts now has to be over. */
@@ -164,43 +59,93 @@ export function deadlineOf(nowMs: number, maxTurnSeconds: number): string {
   return toTimestamp(nowMs + maxTurnSeconds * 1000);
 }
 
+/** A worker takes the turn: what its predecessor had under way is lost, and the turn continues. */
+export function claim(draft: TurnDraft, workerId: string, clock: TurnClock): void {
+  const at = running(draft);
+  if (at === null) return;
+  at.add({ type: 'segment.claimed', data: { turnId: at.turnId, epoch: at.turn.epoch + 1, workerId } });
+  giveUpCalls(at, 'lost');
+  advance(draft, { ...clock, workerId });
+}
+
+/** Records a model call's end and what follows. */
+export function settle(
+  draft: TurnDraft,
+  call: { readonly callId: string; readonly outcome: ModelOutcome },
+  context: TurnContext,
+): void {
+  const asked = askedFor(draft, call.callId);
+  if (asked === null) return;
+  settleCall(asked, call.outcome, context);
+  advance(draft, context);
+}
+
+/** A budget does not let the call start: a person is asked, and the thread waits for the answer. */
+export function withhold(
+  draft: TurnDraft,
+  call: { readonly callId: string; readonly budgetId: string; readonly why: string },
+  context: TurnContext,
+): void {
+  const asked = askedFor(draft, call.callId);
+  if (asked === null) return;
+  withholdCall(asked, call);
+  advance(draft, context);
+}
+
+/**
+ * The conversation of a call that has not been sent is longer than its model is known to take: it is made smaller first.
+ * Where nothing can be taken away nothing is recorded, and the provider has the last word.
+ */
+export function shorten(draft: TurnDraft, callId: string, context: TurnContext): void {
+  const asked = askedFor(draft, callId);
+  if (asked !== null && shortenFor(asked) !== 'waits') advance(draft, context);
+}
+
+function askedFor(draft: TurnDraft, callId: string): Asked | null {
+  const at = running(draft);
+  return at === null ? null : threadAsking(at, callId);
+}
+
 /** Ends a turn whose time is over, whatever it is doing. */
-export function expire(draft: SessionDraft, context: TurnContext): void {
-  expireTurn(draft, context.nowMs);
-  if (draft.events.length > 0) advance(draft, context);
+export function expire(draft: TurnDraft, context: TurnContext): void {
+  const at = running(draft);
+  if (at !== null && expireTurn(at, context.nowMs) === 'ended') advance(draft, context);
 }
 
 /** The worker stops before its model calls have answered: the calls are given up and the turn handed back. */
-export function handBack(draft: SessionDraft, workerId: string): void {
-  const turn = activeTurn(draft);
-  if (turn?.claim?.workerId !== workerId) return;
-  giveUpCalls(draft, 'cancelled');
-  draft.add({ type: 'segment.released', data: { turnId: turn.turnId, epoch: turn.epoch } });
+export function handBack(draft: TurnDraft, workerId: string): void {
+  const at = running(draft);
+  if (at?.turn.claim?.workerId !== workerId) return;
+  giveUpCalls(at, 'cancelled');
+  at.add({ type: 'segment.released', data: { turnId: at.turnId, epoch: at.turn.epoch } });
 }
 
 /** The bill of a call that was given up before it answered. Its turn may have ended; nothing else of it counts. */
-export function reportLate(draft: SessionDraft, late: { turnId: string; callId: string; usage: Usage }): void {
+export function reportLate(draft: TurnDraft, late: { turnId: string; callId: string; usage: Usage }): void {
   if (draft.state.status === 'open') draft.add({ type: 'model.reported', data: late });
 }
 
 /** Ends the turn as failed, whatever it is doing. */
-export function fail(draft: SessionDraft, error: TurnError, context: TurnContext): void {
-  failTurn(draft, error);
+export function fail(draft: TurnDraft, error: TurnError, context: TurnContext): void {
+  const at = running(draft);
+  if (at !== null) failTurn(at, error);
   advance(draft, context);
 }
 
 /** Ends the turn as cancelled, whatever it is doing. */
-export function cancel(draft: SessionDraft, reason: string | undefined, context: TurnContext): void {
-  cancelTurn(draft, reason);
+export function cancel(draft: TurnDraft, reason: string | undefined, context: TurnContext): void {
+  const at = running(draft);
+  if (at !== null) cancelTurn(at, reason);
   advance(draft, context);
 }
 
 /** Ends the turn for a message that does not wait for it. */
-export function interrupt(draft: SessionDraft): void {
-  cancelTurn(draft, 'interrupted');
+export function interrupt(draft: TurnDraft): void {
+  const at = running(draft);
+  if (at !== null) cancelTurn(at, 'interrupted');
 }
 
 /** Takes a turn out of the queue before it has started. */
-export function cancelQueued(draft: SessionDraft, turnId: string, reason: string | undefined): void {
+export function cancelQueued(draft: TurnDraft, turnId: string, reason: string | undefined): void {
   draft.add({ type: 'turn.cancelled', data: { turnId, ...(reason === undefined ? {} : { reason }) } });
 }

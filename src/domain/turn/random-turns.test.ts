@@ -9,7 +9,7 @@ import type { SessionEvent } from '../session/events.ts';
 import { initialSession } from '../session/state.ts';
 import type { SessionState } from '../session/state.ts';
 import { advance, claim, expire, fail, handBack, reportLate, settle } from './process.ts';
-import type { ModelOutcome } from './process.ts';
+import type { ModelOutcome } from './model-outcome.ts';
 import { RETRIES_MAX } from './retries.ts';
 import { rootOf } from './state.ts';
 

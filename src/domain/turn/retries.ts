@@ -1,5 +1,5 @@
 import { toMs, toTimestamp } from '../kernel/time.ts';
-import type { TurnClock } from './draft.ts';
+import type { TurnClock } from './context.ts';
 import type { Thread } from './thread.ts';
 
 /** A provider that is overloaded, limits the rate or cannot be reached is tried for at least so long, ms. */

@@ -2,12 +2,12 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { done, Scenario } from '../../../test/support/turn-scenario.ts';
 import { usage } from '../../../test/support/sessions.ts';
-import { emptyConversation, evolveConversation, sizeOfAll, tokensOf } from '../session/conversation.ts';
-import type { Conversation, ConversationMessage } from '../session/conversation.ts';
-import { boundedSummary, shrinkOf } from '../session/compaction.ts';
+import { emptyConversation, evolveConversation, sizeOfAll, tokensOf } from './conversation.ts';
+import type { Conversation, ConversationMessage } from './conversation.ts';
+import { boundedSummary, shrinkOf } from './compaction.ts';
 import type { SessionEvent } from '../session/events.ts';
-import type { ModelOutcome } from './process.ts';
-import { COMPACTIONS_MAX, SUMMARIES_MAX } from './shrinking.ts';
+import type { ModelOutcome } from './model-outcome.ts';
+import { COMPACTIONS_MAX, SUMMARIES_MAX } from './steps/shrinking.ts';
 
 const find = { name: 'find', inputSchema: {} };
 const overflow: ModelOutcome = {

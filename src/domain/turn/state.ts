@@ -2,7 +2,7 @@ import { evolveOpenWork, NO_OPEN_WORK, withoutInteraction } from '../action/stat
 import type { Action, OpenWork } from '../action/state.ts';
 import type { Manifest, ModelSelection, UsedAgents } from '../agent/manifest.ts';
 import type { EventMeta } from '../kernel/decision.ts';
-import type { SessionEvent } from '../session/events.ts';
+import { restAfter } from './attendance.ts';
 import type { TurnEvent } from './events.ts';
 import { evolveThread, ROOT, startThread, usageAfter } from './thread.ts';
 import type { Thread } from './thread.ts';
@@ -55,9 +55,9 @@ export function rootOf(turn: ActiveTurn): Thread {
 }
 
 /** The turn after one of its events; null: it has ended, or there is none. An event that cannot apply changes nothing. */
-export function evolveTurn(turn: ActiveTurn | null, event: SessionEvent, meta: EventMeta): ActiveTurn | null {
+export function evolveTurn(turn: ActiveTurn | null, event: TurnEvent, meta: EventMeta): ActiveTurn | null {
   if (event.type === 'turn.started') return startedTurn(event.data, meta);
-  if (turn === null || !('turnId' in event.data) || event.data.turnId !== turn.turnId) return turn;
+  if (turn === null || event.data.turnId !== turn.turnId) return turn;
   switch (event.type) {
     case 'turn.completed':
     case 'turn.failed':
@@ -67,10 +67,8 @@ export function evolveTurn(turn: ActiveTurn | null, event: SessionEvent, meta: E
       const { epoch, workerId } = event.data;
       return { ...turn, claim: { epoch, workerId }, wanted: false, restsUntil: null, epoch };
     }
-    case 'segment.released': {
-      const { resting, until = null } = event.data;
-      return { ...turn, claim: null, wanted: resting !== true && until === null, restsUntil: until };
-    }
+    case 'segment.released':
+      return { ...turn, claim: null, ...restAfter(event.data) };
     case 'segment.wanted':
       return { ...turn, wanted: true, restsUntil: null };
     case 'turn.extended':
@@ -107,7 +105,7 @@ function answered(turn: ActiveTurn, interactionId: string): ActiveTurn {
   return { ...turn, work, threads: { ...turn.threads, [waiting[0]]: { ...waiting[1], blockedBy: null } } };
 }
 
-function evolveThreads(turn: ActiveTurn, event: SessionEvent, meta: EventMeta): ActiveTurn {
+function evolveThreads(turn: ActiveTurn, event: TurnEvent, meta: EventMeta): ActiveTurn {
   const next = counted(turn, event, meta);
   const id = threadOf(next, event);
   const thread = id === null ? undefined : next.threads[id];
@@ -117,7 +115,7 @@ function evolveThreads(turn: ActiveTurn, event: SessionEvent, meta: EventMeta): 
 }
 
 /** What an event does to the turn as a whole: its counters, its open work, and the threads that come and go. */
-function counted(turn: ActiveTurn, event: SessionEvent, meta: EventMeta): ActiveTurn {
+function counted(turn: ActiveTurn, event: TurnEvent, meta: EventMeta): ActiveTurn {
   switch (event.type) {
     case 'model.requested':
       return { ...turn, calls: turn.calls + 1 };
@@ -162,7 +160,7 @@ function withDoubt(turn: ActiveTurn, actionId: string): ActiveTurn {
 }
 
 /** The thread that an event belongs to; null: to none. */
-function threadOf(turn: ActiveTurn, event: SessionEvent): string | null {
+function threadOf(turn: ActiveTurn, event: TurnEvent): string | null {
   if (event.type === 'model.completed' || event.type === 'model.failed' || event.type === 'model.withheld') {
     const { callId } = event.data;
     return Object.keys(turn.threads).find((id) => turn.threads[id]?.pending?.callId === callId) ?? null;

@@ -1,9 +1,8 @@
 import type { AgentRef } from '../action/events.ts';
 import type { HookPoint } from '../agent/manifest.ts';
-import { evolveConversation, measured, startConversation } from '../session/conversation.ts';
-import type { Conversation } from '../session/conversation.ts';
-import type { SessionEvent } from '../session/events.ts';
-import type { ToolCall } from './events.ts';
+import { evolveConversation, measured, startConversation } from './conversation.ts';
+import type { Conversation } from './conversation.ts';
+import type { ToolCall, TurnEvent } from './events.ts';
 import type { Usage } from './usage.ts';
 import { addUsage } from './usage.ts';
 
@@ -150,12 +149,6 @@ export function hookName({ at, scope }: HookPoint): string {
   return `${at}-${scope}`;
 }
 
-/** Whether nothing but the model (a call, a retry, or the request of one) can take the thread on. */
-export function wantsModel(thread: Thread): boolean {
-  const { openToolCalls, hookActionId, blockedBy } = thread;
-  return openToolCalls.length === 0 && hookActionId === null && blockedBy === null;
-}
-
 /** What a thread may know of where an event stands: the turn's epoch, and the time of the commit. */
 export interface EventInTurn {
   readonly epoch: number;
@@ -163,7 +156,7 @@ export interface EventInTurn {
 }
 
 /** Total: an event that cannot apply changes nothing. `event` belongs to this thread. */
-export function evolveThread(thread: Thread, event: SessionEvent, when: EventInTurn): Thread {
+export function evolveThread(thread: Thread, event: TurnEvent, when: EventInTurn): Thread {
   const next = evolveSteps(thread, event, when);
   if (thread.conversation === null) return next;
   const evolved = evolveConversation(thread.conversation, event);
@@ -171,7 +164,7 @@ export function evolveThread(thread: Thread, event: SessionEvent, when: EventInT
   return conversation === thread.conversation ? next : { ...next, conversation };
 }
 
-function evolveSteps(thread: Thread, event: SessionEvent, { epoch, at }: EventInTurn): Thread {
+function evolveSteps(thread: Thread, event: TurnEvent, { epoch, at }: EventInTurn): Thread {
   switch (event.type) {
     case 'model.requested': {
       const { turnId: _, agent: _agent, ...call } = event.data;
@@ -203,7 +196,7 @@ function evolveSteps(thread: Thread, event: SessionEvent, { epoch, at }: EventIn
 }
 
 /** What a model call's end does to the thread that made it. */
-function evolveCall(thread: Thread, event: SessionEvent, at: string): Thread {
+function evolveCall(thread: Thread, event: TurnEvent, at: string): Thread {
   switch (event.type) {
     case 'model.completed': {
       const { step, answered: count } = thread;
@@ -235,7 +228,7 @@ function answered(thread: Thread, callId: string): Thread {
   return { ...thread, openToolCalls: thread.openToolCalls.filter((call) => call.callId !== callId) };
 }
 
-function hooked(thread: Thread, data: Extract<SessionEvent, { type: 'action.completed' }>['data']): Thread {
+function hooked(thread: Thread, data: Extract<TurnEvent, { type: 'action.completed' }>['data']): Thread {
   const { actionId, hook, outcome } = data;
   if (thread.hookActionId !== actionId || hook === undefined) return thread;
   // A failed hook is not behind: a turn that goes on after it offers it again.
@@ -261,7 +254,7 @@ function hooked(thread: Thread, data: Extract<SessionEvent, { type: 'action.comp
 }
 
 /** What a turn has used after one of its events. */
-export function usageAfter(total: Usage, event: SessionEvent): Usage {
+export function usageAfter(total: Usage, event: TurnEvent): Usage {
   if (event.type === 'model.completed' || event.type === 'model.reported') return addUsage(total, event.data.usage);
   if (event.type === 'model.failed' && event.data.usage.tokensReported) return addUsage(total, event.data.usage);
   return total;

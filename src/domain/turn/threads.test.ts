@@ -1,9 +1,9 @@
 import { describe, expect, test } from 'vitest';
 import { done, Scenario } from '../../../test/support/turn-scenario.ts';
 import { OTHER_WORKER, usage } from '../../../test/support/sessions.ts';
-import type { ModelOutcome } from './process.ts';
-import { statusOf } from './rest.ts';
-import { withOwnIds } from './tools.ts';
+import type { ModelOutcome } from './model-outcome.ts';
+import { statusOf } from './summary.ts';
+import { withOwnIds } from './steps/tools.ts';
 
 const find = { name: 'find', inputSchema: {} };
 

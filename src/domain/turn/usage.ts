@@ -1,5 +1,8 @@
 import { z } from 'zod';
 
+/** The id under which a turn's own cost limit shows among budgets. */
+export const TURN_BUDGET = 'limits.maxCostUsd';
+
 /** What model calls used; the sum of several keeps the same form. */
 export const usageSchema = z.strictObject({
   inputTokens: z.int().min(0),

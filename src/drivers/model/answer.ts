@@ -1,5 +1,5 @@
 import type { LanguageModelV4GenerateResult, LanguageModelV4Usage } from '@ai-sdk/provider';
-import type { ModelOutcome } from '../../domain/turn/process.ts';
+import type { ModelOutcome } from '../../domain/turn/model-outcome.ts';
 import type { Usage } from '../../domain/turn/usage.ts';
 import { failed } from './failure.ts';
 import { costOf } from './prices.ts';

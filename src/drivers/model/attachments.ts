@@ -1,5 +1,5 @@
 import type { LanguageModelV4FilePart, LanguageModelV4TextPart } from '@ai-sdk/provider';
-import type { ConversationMessage } from '../../domain/session/conversation.ts';
+import type { ConversationMessage } from '../../domain/turn/conversation.ts';
 import type { ModelFile, ModelRequest, RemoteProvider } from './port.ts';
 
 type Part = LanguageModelV4TextPart | LanguageModelV4FilePart;

@@ -1,6 +1,6 @@
 import { APICallError } from '@ai-sdk/provider';
 import { optional } from '../../domain/kernel/optional.ts';
-import type { ModelOutcome } from '../../domain/turn/process.ts';
+import type { ModelOutcome } from '../../domain/turn/model-outcome.ts';
 import { NO_USAGE } from '../../domain/turn/usage.ts';
 import { AddressRefusedError } from '../../lib/guarded-lookup.ts';
 import { AnswerTooLargeError } from './client.ts';

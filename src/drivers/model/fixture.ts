@@ -1,6 +1,6 @@
 import { z } from 'zod';
-import type { ConversationMessage } from '../../domain/session/conversation.ts';
-import type { ModelOutcome } from '../../domain/turn/process.ts';
+import type { ConversationMessage } from '../../domain/turn/conversation.ts';
+import type { ModelOutcome } from '../../domain/turn/model-outcome.ts';
 import { NO_USAGE } from '../../domain/turn/usage.ts';
 import type { Usage } from '../../domain/turn/usage.ts';
 import { delay } from '../../lib/backoff.ts';

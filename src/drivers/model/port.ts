@@ -1,7 +1,7 @@
 import type { ModelSettings } from '../../domain/agent/manifest.ts';
 import type { JsonSchema } from '../../domain/kernel/json-schema.ts';
-import type { ConversationMessage, FileRef } from '../../domain/session/conversation.ts';
-import type { ModelOutcome } from '../../domain/turn/process.ts';
+import type { ConversationMessage, FileRef } from '../../domain/turn/conversation.ts';
+import type { ModelOutcome } from '../../domain/turn/model-outcome.ts';
 
 /** A tool as the model is told of it. */
 export interface DeclaredTool {

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import type { JSONObject, JSONValue, LanguageModelV4Message, LanguageModelV4ToolResultPart } from '@ai-sdk/provider';
-import type { ConversationMessage } from '../../domain/session/conversation.ts';
+import type { ConversationMessage } from '../../domain/turn/conversation.ts';
 import type { Attachments } from './attachments.ts';
 
 type Assistant = Extract<ConversationMessage, { role: 'assistant' }>;

@@ -4,7 +4,7 @@ import { createOpenAI } from '@ai-sdk/openai';
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
 import type { LanguageModelV4, LanguageModelV4CallOptions, SharedV4ProviderOptions } from '@ai-sdk/provider';
 import { optional } from '../../domain/kernel/optional.ts';
-import type { ModelOutcome } from '../../domain/turn/process.ts';
+import type { ModelOutcome } from '../../domain/turn/model-outcome.ts';
 import { outcomeOf } from './answer.ts';
 import { attachmentsOf } from './attachments.ts';
 import type { Attachments } from './attachments.ts';

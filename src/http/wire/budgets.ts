@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { BUDGETS_MAX } from '../../domain/budget/events.ts';
 import { clientId } from '../../domain/kernel/schemas.ts';
-import { TURN_BUDGET } from '../../domain/turn/progress.ts';
+import { TURN_BUDGET } from '../../domain/turn/usage.ts';
 import { requestId } from './parts.ts';
 
 /** Shapes of the budget routes. */

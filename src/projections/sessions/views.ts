@@ -1,14 +1,14 @@
 import { optional } from '../../domain/kernel/optional.ts';
 import type { AgentRef } from '../../domain/action/events.ts';
 import type { SessionEvent } from '../../domain/session/events.ts';
-import { evolveWaits, statusBy, waitsOf } from './waits.ts';
-import type { Wait } from './waits.ts';
 import type { ForkOrigin } from '../../domain/session/fork-events.ts';
 import { usageAfter } from '../../domain/turn/thread.ts';
 import type { LastTurn } from '../../domain/session/state.ts';
-import { statusOf } from '../../domain/turn/rest.ts';
-import type { TurnStatus } from '../../domain/turn/rest.ts';
+import { attendanceAfter, isAttended } from '../../domain/turn/attendance.ts';
+import { evolveWaits, statusBy, statusOf, waitsOf } from '../../domain/turn/summary.ts';
+import type { TurnStatus, Wait } from '../../domain/turn/summary.ts';
 import type { ActiveTurn } from '../../domain/turn/state.ts';
+import { isOfTurn } from '../../domain/turn/events.ts';
 import type { TurnError, TurnEvent } from '../../domain/turn/events.ts';
 import { addUsage, NO_USAGE, ZERO_TOTAL } from '../../domain/turn/usage.ts';
 import type { Usage } from '../../domain/turn/usage.ts';
@@ -125,7 +125,8 @@ export function evolveSessionView(
   }
   if (view === undefined || event.type === 'session.deleted') return undefined;
   const last = toCanonical(event) === null ? view.last : { shard, position, index };
-  const next = { ...view, last, updatedAt: at, usage: usageAfter(view.usage, event) };
+  const usage = isOfTurn(event) ? usageAfter(view.usage, event) : view.usage;
+  const next = { ...view, last, updatedAt: at, usage };
   switch (event.type) {
     case 'session.updated':
       return { ...next, labels: event.data.labels };
@@ -140,7 +141,7 @@ export function evolveSessionView(
       return { ...next, status: 'idle', activeTurnId: null, lastTurn, waits: [], busy: false };
     }
     default:
-      return view.activeTurnId === null ? next : withWaits(next, event);
+      return view.activeTurnId !== null && isOfTurn(event) ? withWaits(next, event) : next;
   }
 }
 
@@ -157,11 +158,9 @@ export function viewOfTurn(turn: ActiveTurn | null): Pick<SessionView, 'status' 
   return { status: statusOf(turn), activeTurnId: turn.turnId, waits: waitsOf(turn) };
 }
 
-function withWaits(view: SessionView, event: SessionEvent): SessionView {
-  const busy =
-    event.type === 'segment.claimed' ||
-    event.type === 'segment.wanted' ||
-    (event.type === 'segment.released' ? event.data.resting !== true || event.data.until !== undefined : view.busy);
+function withWaits(view: SessionView, event: TurnEvent): SessionView {
+  const attendance = attendanceAfter(event);
+  const busy = attendance === null ? view.busy : isAttended(attendance);
   const waits = evolveWaits(view.waits, event);
   if (waits === view.waits && busy === view.busy) return view;
   return { ...view, busy, waits, status: statusBy(waits, busy) };

@@ -1,4 +1,4 @@
-import { toMs, toTimestamp } from '../kernel/time.ts';
+import { toMs, toTimestamp } from '#src/domain/kernel/time.ts';
 import { activeTurn } from './draft.ts';
 import type { SessionDraft, TurnContext } from './draft.ts';
 import { waitKey } from './state.ts';

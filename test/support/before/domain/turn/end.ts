@@ -1,4 +1,4 @@
-import { toMs } from '../kernel/time.ts';
+import { toMs } from '#src/domain/kernel/time.ts';
 import { activeTurn, byAgent } from './draft.ts';
 import type { SessionDraft } from './draft.ts';
 import type { TurnError } from './events.ts';

@@ -1,7 +1,7 @@
-import type { Outcome } from '../action/events.ts';
-import type { HookPoint, Manifest, ToolManifest } from '../agent/manifest.ts';
-import { valueProblem } from '../kernel/json-schema.ts';
-import type { JsonSchema } from '../kernel/json-schema.ts';
+import type { Outcome } from '#src/domain/action/events.ts';
+import type { HookPoint, Manifest, ToolManifest } from '#src/domain/agent/manifest.ts';
+import { valueProblem } from '#src/domain/kernel/json-schema.ts';
+import type { JsonSchema } from '#src/domain/kernel/json-schema.ts';
 import { agentIdOf, byAgent, manifestOf, nextId, running, usedManifest } from './draft.ts';
 import type { SessionDraft } from './draft.ts';
 import type { ToolCall } from './events.ts';

@@ -1,20 +1,21 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { happen, happenings, manifests, newLife } from '../../../test/support/random-work.ts';
-import { dueMs, evolveWatch } from './watch.ts';
-import type { TurnWatch } from './watch.ts';
+import { isOfTurn } from './events.ts';
+import { dueMs, evolveSummary } from './summary.ts';
+import type { TurnSummary } from './summary.ts';
 
 test('a watch knows of a turn what the turn knows of itself, whatever has happened', () => {
   fc.assert(
     fc.property(manifests, happenings, (manifest, all) => {
       const life = newLife(manifest);
-      let watch: TurnWatch | null = null;
+      let watch: TurnSummary | null = null;
       let read = 0;
       for (const one of all) {
         happen(life, one);
         for (; read < life.events.length; read++) {
           const event = life.events[read];
-          if (event !== undefined) watch = evolveWatch(watch, event);
+          if (event !== undefined && isOfTurn(event)) watch = evolveSummary(watch, event);
         }
         const { turn } = life.session;
         expect(watch?.turnId ?? null).toBe(turn?.turnId ?? null);

@@ -1,4 +1,4 @@
-import type { Outcome } from '../action/events.ts';
+import type { Outcome } from '#src/domain/action/events.ts';
 import type { MessagePart, SessionEvent } from './events.ts';
 
 /** A version of an artifact that a message names. */

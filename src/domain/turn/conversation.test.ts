@@ -6,19 +6,18 @@ import {
   emptyConversation,
   evolveConversation,
   joinConversations,
-  messageFiles,
-  messageText,
 } from './conversation.ts';
 import type { Conversation } from './conversation.ts';
-import type { SessionEvent } from './events.ts';
+import { messageFiles, messageText } from '../session/message.ts';
+import type { TurnEvent } from './events.ts';
 
-type Said = SessionEvent | { readonly user: string };
+type Said = TurnEvent | { readonly user: string };
 const user = (text: string): Said => ({ user: text });
-const assistant = (text: string, callIds: string[] = []): SessionEvent => ({
+const assistant = (text: string, callIds: string[] = []): TurnEvent => ({
   type: 'message.assistant',
   data: { turnId: 't', step: 0, text, toolCalls: callIds.map((callId) => ({ callId, name: 'n', input: {} })) },
 });
-const tool = (callId: string, output: unknown = 'ok'): SessionEvent => ({
+const tool = (callId: string, output: unknown = 'ok'): TurnEvent => ({
   type: 'tool.completed',
   data: { turnId: 't', callId, name: 'n', outcome: { kind: 'completed', output } },
 });
@@ -41,11 +40,11 @@ function sizeOf(conversation: Conversation): number {
 }
 
 test('shows messages, answers and tool results in their order, and nothing else', () => {
-  const failed: SessionEvent = {
+  const failed: TurnEvent = {
     type: 'tool.completed',
     data: { turnId: 't', callId: 'c2', name: 'n', outcome: { kind: 'failed', code: 'tool_unknown', message: 'No.' } },
   };
-  const cancelled: SessionEvent = { type: 'turn.cancelled', data: { turnId: 't' } };
+  const cancelled: TurnEvent = { type: 'turn.cancelled', data: { turnId: 't' } };
   const events = [user('a'), assistant('b', ['c1', 'c2']), tool('c1', { x: 1 }), failed, cancelled, assistant('c')];
   expect(fold(events).messages).toEqual([
     { role: 'user', text: 'a' },
@@ -134,7 +133,7 @@ describe('bounds', () => {
 
   test("the Host's own words begin no turn: what they are about stays", () => {
     const big = 'x'.repeat(CONVERSATION_CHARS_MAX);
-    const asked: SessionEvent = { type: 'output.rejected', data: { turnId: 't', message: 'Again.' } };
+    const asked: TurnEvent = { type: 'output.rejected', data: { turnId: 't', message: 'Again.' } };
     const conversation = fold([user('old'), assistant('old'), user('new'), assistant(big), asked]);
     expect(conversation.messages.map(({ role }) => role)).toEqual(['user', 'assistant', 'user']);
     expect(conversation.messages[0]).toEqual({ role: 'user', text: 'new' });

@@ -1,7 +1,7 @@
-import type { AgentRef } from '../action/events.ts';
-import type { Manifest, ModelSelection } from '../agent/manifest.ts';
-import type { Draft } from '../kernel/decision.ts';
-import { deriveId } from '../kernel/ids.ts';
+import type { AgentRef } from '#src/domain/action/events.ts';
+import type { Manifest, ModelSelection } from '#src/domain/agent/manifest.ts';
+import type { Draft } from '#src/domain/kernel/decision.ts';
+import { deriveId } from '#src/domain/kernel/ids.ts';
 import type { SessionEvent } from '../session/events.ts';
 import type { OpenSession, SessionState } from '../session/state.ts';
 import type { ActiveTurn } from './state.ts';

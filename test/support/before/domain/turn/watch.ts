@@ -1,5 +1,5 @@
-import { LEASE_MS } from '../action/state.ts';
-import { toMs } from '../kernel/time.ts';
+import { LEASE_MS } from '#src/domain/action/state.ts';
+import { toMs } from '#src/domain/kernel/time.ts';
 import type { SessionEvent } from '../session/events.ts';
 
 /**

@@ -1,0 +1,45 @@
+import type { AgentRef } from '../action/events.ts';
+import type { Manifest, ModelSelection, UsedAgents } from '../agent/manifest.ts';
+import type { ActiveTurn } from './state.ts';
+import type { Thread } from './thread.ts';
+
+/* Which agent, manifest and model a thread follows: the message's own for this turn, else those of its session. */
+
+interface Manifests {
+  readonly manifest: Manifest;
+  readonly agents?: UsedAgents | undefined;
+}
+
+/** The agent id of a thread. */
+export function agentIdOf(session: { readonly agentId: string }, thread: Thread): string {
+  return thread.agent?.id ?? session.agentId;
+}
+
+/** The manifest that a thread follows. */
+export function manifestOf(
+  session: Manifests,
+  turn: Pick<ActiveTurn, 'manifest' | 'agents'>,
+  thread: Thread,
+): Manifest {
+  const own = turn.manifest ?? session.manifest;
+  return thread.agent === null ? own : (usedManifest(session, turn, thread.agent.id) ?? own);
+}
+
+/** The manifest of an agent that is used as a tool; undefined: it was not there when the session's manifest was taken. */
+export function usedManifest(
+  session: Pick<Manifests, 'agents'>,
+  turn: Pick<ActiveTurn, 'manifest' | 'agents'>,
+  agentId: string,
+): Manifest | undefined {
+  return (turn.manifest === null ? session.agents : turn.agents)?.[agentId]?.manifest;
+}
+
+/** The model that a thread asks; an agent used as a tool that names none has that of the turn. */
+export function modelOf(session: Manifests, turn: ActiveTurn, thread: Thread): ModelSelection | null {
+  return thread.agent === null ? turn.model : (manifestOf(session, turn, thread).model ?? turn.model);
+}
+
+/** Names the agent in an event of an agent used as a tool. */
+export function byAgent({ agent }: { readonly agent: AgentRef | null }): { readonly agent?: AgentRef } {
+  return agent === null ? {} : { agent };
+}

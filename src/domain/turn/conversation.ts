@@ -1,0 +1,264 @@
+import type { Outcome } from '../action/events.ts';
+import type { TurnEvent } from './events.ts';
+
+/** A version of an artifact that a message names. */
+export interface FileRef {
+  readonly artifactId: string;
+  readonly version: number;
+}
+
+/** What a model is shown of a session, derived from its events and from nothing else (design, section 5). */
+export type ConversationMessage =
+  /** `byHost`: the Host's own words to the model, nobody's message. */
+  | {
+      readonly role: 'user';
+      readonly text: string;
+      readonly byHost?: true;
+      /** What the message has beside its text; where the bytes are is looked up for the call. */
+      readonly files?: readonly FileRef[];
+    }
+  | {
+      readonly role: 'assistant';
+      readonly text: string;
+      readonly toolCalls: readonly { readonly callId: string; readonly name: string; readonly input: unknown }[];
+    }
+  | {
+      readonly role: 'tool';
+      readonly callId: string;
+      readonly name: string;
+      readonly failed: boolean;
+      readonly output: unknown;
+    };
+
+export interface Conversation {
+  readonly messages: readonly ConversationMessage[];
+  /** Size of the messages in characters of JSON text, roughly. */
+  readonly chars: number;
+  /** What a provider reported: so many tokens it was when it had so many characters. Absent: none has yet. */
+  readonly measured?: { readonly tokens: number; readonly chars: number };
+}
+
+export const emptyConversation: Conversation = { messages: [], chars: 0 };
+
+/**
+ * How much of a conversation is kept. Older turns are left out whole, so that cost does not grow with history
+ * (promise 6); the canonical history is untouched.
+ */
+export const CONVERSATION_CHARS_MAX = 1_000_000;
+export const CONVERSATION_MESSAGES_MAX = 2_000;
+
+/** A conversation that begins with what the agent is asked. */
+export function startConversation(text: string): Conversation {
+  return append(emptyConversation, { role: 'user', text });
+}
+
+/** What a person said, as a turn takes it up. */
+export function addMessage(conversation: Conversation, text: string, files?: readonly FileRef[]): Conversation {
+  return append(withAnswers(conversation), { role: 'user', text, ...(files === undefined ? {} : { files }) });
+}
+
+/** Providers refuse a conversation with calls that nothing answers; a turn that ended early leaves some. */
+function withAnswers(conversation: Conversation): Conversation {
+  const { messages } = conversation;
+  const at = messages.findLastIndex(({ role }) => role === 'assistant');
+  const last = messages[at];
+  if (last?.role !== 'assistant') return conversation;
+  const answered = new Set(messages.slice(at + 1).map((message) => (message.role === 'tool' ? message.callId : '')));
+  const open = last.toolCalls.filter(({ callId }) => !answered.has(callId));
+  const outcome: Outcome = {
+    kind: 'failed',
+    code: 'cancelled',
+    message: 'The turn ended before this call was answered.',
+  };
+  return open.reduce((now, { callId, name }) => append(now, toolMessage(callId, name, outcome)), conversation);
+}
+
+/**
+ * An inherited conversation, and what was said after it. It may have been cut in the middle of a turn: calls without an
+ * answer there get one.
+ */
+export function joinConversations(inherited: Conversation, own: Conversation): Conversation {
+  const before = withAnswers(inherited);
+  const messages = [...before.messages, ...own.messages];
+  // What a provider counted of its own part was all of it; what one counted of the inherited part is how it begins.
+  const reported =
+    own.measured === undefined ? before.measured : { ...own.measured, chars: own.measured.chars + before.chars };
+  const counted = reported === undefined ? {} : { measured: reported };
+  return bounded({ messages, chars: before.chars + own.chars, ...counted });
+}
+
+/** After an answer: a provider has counted all of it. `tokens`: 0 when it reported none. */
+export function measured(conversation: Conversation, tokens: number): Conversation {
+  if (tokens === 0) return conversation;
+  return { ...conversation, measured: { tokens, chars: conversation.chars } };
+}
+
+/** Characters a token of text takes in English; of what a provider has not counted yet. */
+const CHARS_PER_TOKEN = 4;
+
+/** How many tokens a model is about to be sent; `besides`: characters of what is not part of the conversation. */
+export function tokensOf({ chars, measured: reported }: Conversation, besides = 0): number {
+  if (reported === undefined) return Math.ceil((chars + besides) / CHARS_PER_TOKEN);
+  return reported.tokens + Math.ceil(Math.max(0, chars - reported.chars) / CHARS_PER_TOKEN);
+}
+
+/** What was measured goes down with what is left out. */
+function lessened(before: Conversation, messages: readonly ConversationMessage[], chars: number): Conversation {
+  if (before.measured === undefined || before.chars === 0) return { messages, chars };
+  const tokens = Math.ceil((tokensOf(before) * chars) / before.chars);
+  return { messages, chars, measured: { tokens, chars } };
+}
+
+/** Total. `event` belongs to the agent whose conversation it is; what says nothing to its model changes nothing. */
+export function evolveConversation(conversation: Conversation, event: TurnEvent): Conversation {
+  switch (event.type) {
+    case 'message.assistant':
+      return append(conversation, { role: 'assistant', text: event.data.text, toolCalls: event.data.toolCalls });
+    case 'tool.completed':
+      return append(conversation, toolMessage(event.data.callId, event.data.name, event.data.outcome));
+    case 'action.completed': {
+      const { kind, callId, toolName = '', hook, outcome } = event.data;
+      if (kind === 'tool') return append(conversation, toolMessage(callId, toolName, outcome));
+      return hook?.at === 'before' && hook.scope === 'turn' ? withInput(conversation, outcome) : conversation;
+    }
+    case 'delegation.completed':
+      return append(conversation, toolMessage(event.data.callId, event.data.agent.id, event.data.outcome));
+    case 'conversation.compacted':
+      return compacted(conversation, event.data);
+    case 'output.rejected':
+      return append(conversation, { role: 'user', text: event.data.message, byHost: true });
+    default:
+      return conversation;
+  }
+}
+
+function toolMessage(callId: string, name: string, outcome: Outcome): ConversationMessage {
+  const failed = outcome.kind === 'failed';
+  const output = failed ? { error: { code: outcome.code, message: outcome.message } } : outcome.output;
+  return { role: 'tool', callId, name, failed, output };
+}
+
+/** A hook before the turn may put other words into the message. */
+function withInput(conversation: Conversation, outcome: Outcome): Conversation {
+  const input: unknown = outcome.kind === 'completed' ? Object(outcome.output)['input'] : undefined;
+  const at = conversation.messages.findLastIndex(({ role }) => role === 'user');
+  const before = conversation.messages[at];
+  if (typeof input !== 'string' || before === undefined) return conversation;
+  const messages = conversation.messages.with(at, { ...before, role: 'user', text: input });
+  const after = messages[at] ?? before;
+  return { ...conversation, messages, chars: conversation.chars - sizeOf(before) + sizeOf(after) };
+}
+
+/** A summary in place of what is cut, or long messages without their middle (compaction.ts). */
+function compacted(
+  conversation: Conversation,
+  { head, keep, summary, partChars }: Extract<TurnEvent, { type: 'conversation.compacted' }>['data'],
+): Conversation {
+  if (partChars !== undefined) return shortened(conversation, partChars);
+  const { messages, chars } = conversation;
+  const text =
+    summary === ''
+      ? 'Earlier parts of this conversation were left out, because they did not fit.'
+      : `Summary of the earlier conversation:\n${summary}`;
+  const gone = messages.slice(head, messages.length - keep);
+  const left = { messages: messages.slice(0, head), chars: chars - gone.reduce((sum, one) => sum + sizeOf(one), 0) };
+  const told = append(left, { role: 'user', text, byHost: true });
+  return lessened(conversation, [...told.messages, ...messages.slice(messages.length - keep)], told.chars);
+}
+
+/** Every message but the newest that a person wrote, at this length at most; of longer ones the middle is left out. */
+export function shortened(conversation: Conversation, partChars: number): Conversation {
+  const kept = newestOfPerson(conversation.messages);
+  const messages = conversation.messages.map((message, i) =>
+    i === kept || sizeOf(message) <= partChars ? message : shorter(message, partChars),
+  );
+  return lessened(conversation, messages, sizeOfAll(messages));
+}
+
+function shorter(message: ConversationMessage, partChars: number): ConversationMessage {
+  switch (message.role) {
+    case 'user':
+      return { ...message, text: withoutMiddle(message.text, partChars) };
+    case 'tool': {
+      const { output } = message;
+      return {
+        ...message,
+        output: withoutMiddle(typeof output === 'string' ? output : JSON.stringify(output ?? null), partChars),
+      };
+    }
+    case 'assistant': {
+      const each = Math.floor(partChars / (message.toolCalls.length + 1));
+      const toolCalls = message.toolCalls.map((call) => {
+        const input = JSON.stringify(call.input ?? null);
+        // Providers take an object as input, and no other form of it says that it is not what was sent.
+        return input.length <= each ? call : { ...call, input: { shortened: withoutMiddle(input, each) } };
+      });
+      return { ...message, text: withoutMiddle(message.text, each), toolCalls };
+    }
+  }
+}
+
+function withoutMiddle(text: string, charsMax: number): string {
+  if (text.length <= charsMax) return text;
+  const half = Math.floor(charsMax / 2);
+  const gone = `\n[${text.length - 2 * half} characters are left out here]\n`;
+  return (text.slice(0, half) + gone + text.slice(text.length - half)).toWellFormed();
+}
+
+/** Index of the newest message that a person wrote; what the Host itself asks the model for belongs to its turn. */
+export function newestOfPerson(messages: readonly ConversationMessage[]): number {
+  return messages.findLastIndex((message) => message.role === 'user' && message.byHost !== true);
+}
+
+function append(conversation: Conversation, message: ConversationMessage): Conversation {
+  const { messages, chars } = conversation;
+  return bounded({ ...conversation, messages: [...messages, message], chars: chars + sizeOf(message) });
+}
+
+function bounded(conversation: Conversation): Conversation {
+  const { messages, chars } = conversation;
+  if (chars <= CONVERSATION_CHARS_MAX && messages.length <= CONVERSATION_MESSAGES_MAX) return conversation;
+  return withoutOldTurns(conversation);
+}
+
+/** Drops the oldest turns until three quarters of the bound are left, never the newest turn. */
+function withoutOldTurns(conversation: Conversation): Conversation {
+  const { messages } = conversation;
+  const newest = newestOfPerson(messages);
+  let from = 0;
+  let { chars } = conversation;
+  const tooMuch = (): boolean =>
+    chars > CONVERSATION_CHARS_MAX * 0.75 || messages.length - from > CONVERSATION_MESSAGES_MAX * 0.75;
+  while (from < newest && (tooMuch() || messages[from]?.role !== 'user')) {
+    const gone = messages[from];
+    if (gone !== undefined) chars -= sizeOf(gone);
+    from++;
+  }
+  return from === 0 ? conversation : lessened(conversation, messages.slice(from), chars);
+}
+
+/** A reference; the bytes are no part of what is kept. */
+const FILE_CHARS = 80;
+
+/** By identity: messages never change, and what is long is asked for its size again and again. */
+const sizes = new WeakMap<ConversationMessage, number>();
+
+/** Size of a message in characters of JSON text, roughly. */
+export function sizeOf(message: ConversationMessage): number {
+  const known = sizes.get(message);
+  if (known !== undefined) return known;
+  const size = measure(message);
+  sizes.set(message, size);
+  return size;
+}
+
+/** The same of several. */
+export function sizeOfAll(messages: readonly ConversationMessage[]): number {
+  return messages.reduce((sum, message) => sum + sizeOf(message), 0);
+}
+
+function measure(message: ConversationMessage): number {
+  if (message.role === 'user') return message.text.length + 30 + (message.files?.length ?? 0) * FILE_CHARS;
+  if (message.role === 'tool') return JSON.stringify(message.output ?? null).length + 60;
+  return message.text.length + JSON.stringify(message.toolCalls).length + 40;
+}

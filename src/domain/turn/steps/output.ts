@@ -1,0 +1,61 @@
+import { valueProblem } from '../../kernel/json-schema.ts';
+import { jsonValue } from '../../kernel/schemas.ts';
+import type { Running } from '../running.ts';
+import { completeThread, failThread } from './ending.ts';
+import { hookAfterTurn } from './hooks.ts';
+import { andThen } from './step.ts';
+import type { Step } from './step.ts';
+
+/** Times that a model is asked again for an output that fits its schema. */
+const REPAIRS_MAX = 1;
+
+/** The thread's model has answered without calls: what it gives is checked, shown to the last hook, and handed over. */
+export function finish(at: Running): Step {
+  const { stopped, lastText } = at.thread;
+  const { outputSchema } = at.manifest;
+  const output = outputOf(at);
+  // A turn that a hook stopped ends with what there is.
+  const isChecked = outputSchema !== undefined && !stopped;
+  const problem = isChecked ? (output === undefined ? 'it is no JSON' : valueProblem(outputSchema, output)) : null;
+  if (problem !== null) return refuse(at, problem);
+  return andThen(hookAfterTurn(at, output), () => completeThread(at, output === undefined ? lastText : output));
+}
+
+/** What the thread gives as it stands: text, or the value that its schema asks for. */
+function outputOf(at: Running): unknown {
+  const { output, lastText } = at.thread;
+  if (output !== null) return output.value;
+  return at.manifest.outputSchema === undefined ? lastText : jsonOf(lastText);
+}
+
+function refuse(at: Running, problem: string): Step {
+  const { rejected, output } = at.thread;
+  if (rejected >= REPAIRS_MAX || output !== null) {
+    const message = `The output does not fit the agent's outputSchema: ${problem}.`;
+    return failThread(at, { code: 'output_invalid', message });
+  }
+  const message =
+    `Your answer does not fit the required JSON Schema: ${problem}. ` + 'Answer again with nothing but the JSON value.';
+  at.add({ type: 'output.rejected', data: { ...at.stamp, message } });
+  return 'next';
+}
+
+/** A model that was asked for JSON may put it into a code fence. Undefined: the text is no JSON that a store can hold. */
+function jsonOf(text: string): unknown {
+  try {
+    return jsonValue.safeParse(JSON.parse(unfenced(text.trim()))).data;
+  } catch {
+    return undefined;
+  }
+}
+
+/** By its two ends alone: an expression that looks for them would try every newline between as one of them. */
+function unfenced(text: string): string {
+  if (!text.startsWith(FENCE) || !text.endsWith(FENCE)) return text;
+  return text
+    .slice(FENCE.length, -FENCE.length)
+    .replace(/^json\b/, '')
+    .trim();
+}
+
+const FENCE = '```';

@@ -1,0 +1,60 @@
+import { boundedSummary, shrinkOf } from '../compaction.ts';
+import type { Cut, Shrink } from '../compaction.ts';
+import type { Running, SessionOfTurn } from '../running.ts';
+import type { Thread } from '../thread.ts';
+import { failThread } from './ending.ts';
+import type { Step } from './step.ts';
+
+/** Times in a row that a conversation is made smaller for one step; each makes it smaller, so few need as many. */
+export const COMPACTIONS_MAX = 16;
+/** Summaries that one turn asks a model for and pays; past it what is too old is left out without. */
+export const SUMMARIES_MAX = 20;
+
+type Conversations = Pick<SessionOfTurn, 'conversation' | 'inherits'>;
+
+/** How the conversation of a thread is made smaller: an agent used as a tool has its own, the session's may continue an inherited one. */
+function shrinkOfThread(session: Conversations, thread: Thread): Shrink | null {
+  if (thread.compactions >= COMPACTIONS_MAX) return null;
+  return thread.conversation === null
+    ? shrinkOf(session.conversation, session.inherits)
+    : shrinkOf(thread.conversation);
+}
+
+/** What a summary is asked for of; null: none is wanted. */
+export function cutOfThread(session: Conversations, thread: Thread): Cut | null {
+  const wanted = shrinkOfThread(session, thread);
+  return wanted?.kind === 'summary' ? wanted.cut : null;
+}
+
+/** Whether anything can be taken away from a conversation that is too long. */
+export function isCompactable(at: Running): boolean {
+  return shrinkOfThread(at.session, at.thread) !== null;
+}
+
+/** Does at once what no model has to be asked for; where a summary is wanted, the next request is that. */
+export function shrink(at: Running): Step {
+  const wanted = shrinkOfThread(at.session, at.thread);
+  if (wanted?.kind === 'parts' || at.thread.summaries >= SUMMARIES_MAX) return summarise(at, '');
+  return 'next';
+}
+
+/** Puts a summary in the place of what it was asked for of, or cuts what is long where there is nothing to summarise. */
+export function summarise(at: Running, text: string): Step {
+  const { session, thread, conversation, stamp } = at;
+  const wanted = shrinkOfThread(session, thread);
+  if (wanted === null) {
+    const message = 'The conversation is longer than the context of the model, and nothing more of it can be left out.';
+    return failThread(at, { code: 'model_context_overflow', message });
+  }
+  if (wanted.kind === 'summary') {
+    const { cut } = wanted;
+    const inherits = thread.conversation === null && session.inherits;
+    const summary = boundedSummary(text, conversation, { cut, inherits });
+    at.add({ type: 'conversation.compacted', data: { ...stamp, summary, ...cut } });
+  } else {
+    const all = { head: conversation.messages.length, keep: 0 };
+    const { partChars } = wanted;
+    at.add({ type: 'conversation.compacted', data: { ...stamp, summary: '', ...all, partChars } });
+  }
+  return 'next';
+}

@@ -1,0 +1,201 @@
+import { LEASE_MS } from '../action/state.ts';
+import type { Action } from '../action/state.ts';
+import type { HookPoint } from '../agent/manifest.ts';
+import { toMs } from '../kernel/time.ts';
+import { attendanceAfter, isAttended } from './attendance.ts';
+import type { Attendance } from './attendance.ts';
+import type { TurnEvent } from './events.ts';
+import type { ActiveTurn } from './state.ts';
+
+/*
+ * What can be said of a turn without its threads: who sees to it, what it waits for, its status, and when something of it
+ * is due. The dispatcher and the read models fold it from the log; where the whole turn is at hand, it says the same.
+ */
+
+/**
+ * What has to be known of an open turn to see to it that it continues: who runs it, whether somebody should, and when its
+ * next time is over. A fold of the log like the turn itself, but small: one is kept for each open turn of a stream.
+ */
+export interface TurnSummary extends Attendance {
+  readonly turnId: string;
+  readonly deadlineAt: string;
+  /** It waits for people, and its time stands still. */
+  readonly paused: boolean;
+  /** When the claims of its actions are over. */
+  readonly claims: Readonly<Record<string, ClaimTimes>>;
+}
+
+export interface ClaimTimes {
+  readonly claimId: string;
+  /** Unless its executor is heard of. */
+  readonly leaseExpiresAt: string;
+  readonly leaseMs: number;
+  readonly timeoutAt: string | null;
+}
+
+/** The summary after an event; null: there is no open turn. Total. */
+export function evolveSummary(summary: TurnSummary | null, event: TurnEvent): TurnSummary | null {
+  if (event.type === 'turn.started') {
+    const { turnId, deadlineAt } = event.data;
+    return { turnId, workerId: null, wanted: true, restsUntil: null, deadlineAt, paused: false, claims: {} };
+  }
+  if (summary === null || event.data.turnId !== summary.turnId) return summary;
+  switch (event.type) {
+    case 'turn.completed':
+    case 'turn.failed':
+    case 'turn.cancelled':
+      return null;
+    case 'segment.claimed':
+    case 'segment.released':
+    case 'segment.wanted':
+      return { ...summary, ...attendanceAfter(event) };
+    case 'turn.paused':
+    case 'turn.uncertain':
+      return { ...summary, paused: true };
+    case 'turn.extended':
+      return { ...summary, paused: false, deadlineAt: event.data.deadlineAt };
+    default:
+      return evolveClaims(summary, event);
+  }
+}
+
+function evolveClaims(summary: TurnSummary, event: TurnEvent): TurnSummary {
+  switch (event.type) {
+    case 'action.claimed': {
+      const { actionId, claimId, leaseExpiresAt, leaseMs = LEASE_MS, timeoutAt = null } = event.data;
+      const claim: ClaimTimes = { claimId, leaseExpiresAt, leaseMs, timeoutAt };
+      return { ...summary, claims: { ...summary.claims, [actionId]: claim } };
+    }
+    case 'action.extended': {
+      const { actionId, leaseExpiresAt } = event.data;
+      const claim = summary.claims[actionId];
+      if (claim === undefined) return summary;
+      return { ...summary, claims: { ...summary.claims, [actionId]: { ...claim, leaseExpiresAt } } };
+    }
+    case 'action.pending':
+    case 'action.completed':
+    case 'action.uncertain':
+    case 'action.withdrawn':
+      return withoutClaim(summary, event.data.actionId);
+    case 'interaction.opened':
+      return event.data.actionId === undefined ? summary : withoutClaim(summary, event.data.actionId);
+    default:
+      return summary;
+  }
+}
+
+function withoutClaim(summary: TurnSummary, actionId: string): TurnSummary {
+  if (summary.claims[actionId] === undefined) return summary;
+  const { [actionId]: _over, ...claims } = summary.claims;
+  return { ...summary, claims };
+}
+
+/**
+ * When something of the turn is due although nothing has happened, ms; its worker keeps the deadline while it runs.
+ * @param leaseOverMs when the lease of a claim is over, with what has been heard of its executor; by default the history alone
+ */
+export function dueMs(
+  { claims, restsUntil, paused, deadlineAt }: TurnSummary,
+  leaseOverMs: (claim: ClaimTimes) => number = ({ leaseExpiresAt }) => toMs(leaseExpiresAt),
+): number {
+  const times = Object.values(claims).flatMap((claim) =>
+    claim.timeoutAt === null ? [leaseOverMs(claim)] : [leaseOverMs(claim), toMs(claim.timeoutAt)],
+  );
+  if (restsUntil !== null && restsUntil !== undefined) times.push(toMs(restsUntil));
+  return Math.min(paused ? Number.POSITIVE_INFINITY : toMs(deadlineAt), ...times);
+}
+
+/** Something that a turn waits for, with what is needed to answer it. */
+export interface Wait {
+  readonly kind: 'interaction' | 'action' | 'effect';
+  readonly id: string;
+  readonly turnId: string;
+  readonly agentId?: string;
+  readonly interactionKind?: 'approval' | 'question';
+  readonly toolName?: string;
+  readonly hook?: HookPoint;
+  readonly prompt?: string;
+  readonly budgetId?: string;
+}
+
+/** What a turn waits for after one of its events, by id; the same list when that changes nothing. */
+export function evolveWaits(waits: readonly Wait[], event: TurnEvent): readonly Wait[] {
+  switch (event.type) {
+    case 'action.pending': {
+      const { actionId: id, turnId, agentId, toolName, hook } = event.data;
+      return put(waits, { kind: 'action', id, turnId, agentId, ...optional({ toolName, hook }) });
+    }
+    case 'action.uncertain': {
+      const known = waits.find(({ id }) => id === event.data.actionId);
+      return known === undefined ? waits : put(waits, { ...known, kind: 'effect' });
+    }
+    case 'interaction.opened': {
+      const { interactionId: id, turnId, agentId, kind: interactionKind, actionId } = event.data;
+      const { toolName, prompt, budgetId } = event.data;
+      const asked = optional({ toolName, prompt, budgetId });
+      const wait = { kind: 'interaction', id, turnId, agentId, interactionKind, ...asked } as const;
+      return put(actionId === undefined ? waits : drop(waits, actionId), wait);
+    }
+    case 'action.completed':
+    case 'action.withdrawn':
+      return drop(waits, event.data.actionId);
+    case 'interaction.withdrawn':
+    case 'command.approve':
+    case 'command.respond':
+      return drop(waits, event.data.interactionId);
+    default:
+      return waits;
+  }
+}
+
+/** The same list from the whole turn. */
+export function waitsOf({ turnId, work }: ActiveTurn): readonly Wait[] {
+  const actions = Object.values(work.actions).flatMap((action): Wait[] => {
+    const { actionId: id, agentId, toolName, hook, status } = action;
+    if (status === 'asked') return [];
+    const kind = isUncertain(action) ? 'effect' : 'action';
+    return [{ kind, id, turnId, agentId, ...optional({ toolName: toolName ?? undefined, hook: hook ?? undefined }) }];
+  });
+  const interactions = Object.values(work.interactions).map((interaction): Wait => {
+    const { interactionId: id, agentId, kind: interactionKind, toolName, prompt, budgetId } = interaction;
+    return { kind: 'interaction', id, turnId, agentId, interactionKind, ...optional({ toolName, prompt, budgetId }) };
+  });
+  return [...actions, ...interactions].toSorted((a, b) => (a.id < b.id ? -1 : 1));
+}
+
+/** Whether it is not known if an effect happened. */
+export function isUncertain({ status }: Action): boolean {
+  return status === 'uncertain';
+}
+
+function put(waits: readonly Wait[], wait: Wait): readonly Wait[] {
+  return [...drop(waits, wait.id), wait].toSorted((a, b) => (a.id < b.id ? -1 : 1));
+}
+
+function drop(waits: readonly Wait[], id: string): readonly Wait[] {
+  return waits.some((wait) => wait.id === id) ? waits.filter((wait) => wait.id !== id) : waits;
+}
+
+/** Leaves members out that have no value. */
+function optional<T extends Readonly<Record<string, unknown>>>(members: T): { [K in keyof T]?: NonNullable<T[K]> } {
+  // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- what is filtered out is exactly what the type leaves out
+  return Object.fromEntries(Object.entries(members).filter(([, value]) => value !== undefined)) as {
+    [K in keyof T]?: NonNullable<T[K]>;
+  };
+}
+
+/** What a turn is doing. People come first: what only they can answer is told at once. */
+export const TURN_STATUSES = ['running', 'waiting', 'paused', 'uncertain'] as const;
+export type TurnStatus = (typeof TURN_STATUSES)[number];
+
+/** @param attended whether a worker runs the turn, or is to */
+export function statusBy(waits: readonly Wait[], attended: boolean): TurnStatus {
+  if (waits.some(({ kind }) => kind === 'effect')) return 'uncertain';
+  if (waits.some(({ kind }) => kind === 'interaction')) return 'paused';
+  return attended ? 'running' : 'waiting';
+}
+
+export function statusOf(turn: ActiveTurn): TurnStatus {
+  const { wanted, restsUntil, claim } = turn;
+  return statusBy(waitsOf(turn), isAttended({ workerId: claim?.workerId ?? null, wanted, restsUntil }));
+}

@@ -1,0 +1,32 @@
+import type { ArtifactState } from '#src/domain/artifact/state.ts';
+import type { Decision } from '#src/domain/kernel/decision.ts';
+import { reject } from '#src/domain/kernel/rejection.ts';
+import type { Rejection } from '#src/domain/kernel/rejection.ts';
+import { missingArtifactEvents } from './artifact-events.ts';
+import type { SessionEvent } from './events.ts';
+import type { OpenSession, SessionState } from './state.ts';
+
+/** Artifacts that a session has in its life; each stays in its fold, deleted ones too. */
+export const SESSION_ARTIFACTS_MAX = 10_000;
+
+/**
+ * Why a session takes no new artifact; null: it takes one. Asked before an upload begins: once that is recorded, the
+ * session cannot refuse it any more. So uploads at the same time may pass the bound by their number.
+ */
+export function newArtifactRefusal({ artifacts: { count } }: OpenSession): Rejection | null {
+  if (count < SESSION_ARTIFACTS_MAX) return null;
+  const message = `The session has had ${count} artifacts, and deleted ones count. Upload the file as a version of one that is there, or to a new session.`;
+  return reject('limit_exceeded', message, { details: { limit: 'artifacts', count } });
+}
+
+/** Brings a session's history up to what an artifact's own says; again and again, if need be. */
+export function decideRecordArtifact(state: SessionState, artifact: ArtifactState): Decision<SessionEvent, null> {
+  const events = isOwn(state, artifact) ? missingArtifactEvents(state.artifacts, artifact) : [];
+  return events.length === 0 ? { kind: 'unchanged', reply: null } : { kind: 'accepted', events, reply: null };
+}
+
+/** Whether the artifact belongs to this session, and not to an earlier one of the same id. */
+export function isOwn(state: SessionState, artifact: ArtifactState): state is OpenSession {
+  if (state.status === 'absent' || artifact.status === 'absent') return false;
+  return artifact.owner?.sessionPosition === state.createdPosition;
+}

@@ -1,0 +1,59 @@
+import { LAST_INDEX } from '#src/domain/kernel/decision.ts';
+import type { SessionEvent } from './events.ts';
+import type { ForkOrigin, ForkRef } from './fork-events.ts';
+
+/** A record of a session's history. `ancestor`: number in its ancestry, where the record is inherited. */
+export interface RecordPlace {
+  readonly position: number;
+  readonly index: number;
+  readonly ancestor?: number | undefined;
+}
+
+/** A fork that a session remembers for as long as it lives: what it reads here must stay. */
+export interface Fork {
+  /** Of the commit that recorded it; with the parent's id it names the fork for good. */
+  readonly position: number;
+  /** What its id had been before: position of a deletion, 0: nothing. */
+  readonly since: number;
+  /** The last event that belongs to it. */
+  readonly at: RecordPlace;
+  /** The last record of its inherited history; null: it begins empty. */
+  readonly last: RecordPlace | null;
+}
+
+export type Forks = Readonly<Record<string, Fork>>;
+
+/** What a fold knows of a session for its forks. */
+interface Parent {
+  readonly forks: Forks;
+  readonly last: RecordPlace | null;
+  readonly origin: ForkOrigin | null;
+}
+
+/** The newest record that readers of the session see, its own or an inherited one; null: there is none. */
+function lastRecord({ last, origin }: Omit<Parent, 'forks'>): RecordPlace | null {
+  return last ?? origin?.last ?? null;
+}
+
+/** The fold of the parent after `session.forked`: without a place of its own, the fork ends where it was recorded. */
+export function withFork(
+  state: Parent,
+  { sessionId, since, at }: Extract<SessionEvent, { type: 'session.forked' }>['data'],
+  { position }: { readonly position: number },
+): Forks {
+  const fork: Fork =
+    at === undefined
+      ? { position, since, at: { position, index: LAST_INDEX }, last: lastRecord(state) }
+      : { position, since, at, last: at };
+  return { ...state.forks, [sessionId]: fork };
+}
+
+/** A fork that the session remembers under this id. */
+export function forkNamed({ forks }: Pick<Parent, 'forks'>, childId: string): Fork | null {
+  return Object.hasOwn(forks, childId) ? (forks[childId] ?? null) : null;
+}
+
+export function withoutFork(forks: Forks, { sessionId, position }: ForkRef): Forks {
+  if (forks[sessionId]?.position !== position) return forks;
+  return Object.fromEntries(Object.entries(forks).filter(([id]) => id !== sessionId));
+}

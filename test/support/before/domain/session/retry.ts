@@ -1,0 +1,50 @@
+import { Draft } from '#src/domain/kernel/decision.ts';
+import type { Decision } from '#src/domain/kernel/decision.ts';
+import { reject } from '#src/domain/kernel/rejection.ts';
+import { toTimestamp } from '#src/domain/kernel/time.ts';
+import { deadlineOf } from '../turn/process.ts';
+import { goOn } from '../turn/resume.ts';
+import { accepted, planOf } from './decide.ts';
+import type { CommandReply, MessageContext } from './decide.ts';
+import type { SessionEvent } from './events.ts';
+import { evolveSession } from './state.ts';
+import type { SessionState } from './state.ts';
+
+export interface RetryCommand {
+  readonly requestId: string;
+  readonly subject: string | null;
+  /** The last turn; absent: whichever it is. */
+  readonly turnId?: string | undefined;
+  /** The sender's trace, well-formed. */
+  readonly traceparent?: string | undefined;
+}
+
+/**
+ * Takes the last turn up again, if it failed: a new turn with the same manifest goes on from where that one stood. Its
+ * limits count from the beginning, and a model that the manifest leaves to the tenant is the one selected by now.
+ */
+export function decideRetry(
+  state: SessionState,
+  { requestId, subject, turnId: named, traceparent }: RetryCommand,
+  context: MessageContext,
+): Decision<SessionEvent, CommandReply> {
+  if (state.status === 'absent') return reject('not_found', 'No such session.');
+  const { turn, failed } = state;
+  if (turn !== null || failed === null || (named ?? failed.turnId) !== failed.turnId) {
+    const message =
+      'There is nothing to take up again: only the last turn can be, once it has failed and nothing runs.';
+    return reject('session_not_waiting', message);
+  }
+  const draft = new Draft<SessionState, SessionEvent>(state, evolveSession, toTimestamp(context.nowMs));
+  const { turnId: retryOf, manifest, agents } = failed;
+  const turnId = context.newTurnId;
+  const whose = subject === null ? {} : { subject };
+  draft.add({ type: 'command.retry', data: { turnId, requestId, ...whose, retryOf } });
+  const plan = planOf(state, manifest, { ...context, agents: agents ?? undefined });
+  const { maxTurnSeconds, ...started } = plan;
+  const deadlineAt = deadlineOf(context.nowMs, maxTurnSeconds);
+  const sender = traceparent === undefined ? {} : { traceparent };
+  draft.add({ type: 'turn.started', data: { ...started, deadlineAt, retryOf, ...sender } });
+  goOn(draft, context);
+  return accepted(draft, turnId, context);
+}

@@ -1,0 +1,228 @@
+import { hookOutputProblem } from '#src/domain/action/hooks.ts';
+import type { Outcome, ShownInteraction } from '#src/domain/action/events.ts';
+import { LEASE_MS } from '#src/domain/action/state.ts';
+import type { Action, Interaction } from '#src/domain/action/state.ts';
+import { valueProblem } from '#src/domain/kernel/json-schema.ts';
+import { toMs, toTimestamp } from '#src/domain/kernel/time.ts';
+import { activeTurn, byAgent, nextId } from './draft.ts';
+import type { SessionDraft, TurnContext } from './draft.ts';
+import { failTurn } from './end.ts';
+import { toolOf } from './tools.ts';
+
+/** A person has allowed a call or not: it is offered for the first time, or the model is told. Nothing runs again. */
+export function applyApproval(
+  draft: SessionDraft,
+  interaction: Interaction,
+  answer: { readonly approved: boolean; readonly reason?: string | undefined },
+): void {
+  const turn = activeTurn(draft);
+  const { actionId, toolName, callId, input, agentId } = interaction;
+  if (turn === null || actionId === undefined) return;
+  const action = turn.work.actions[actionId];
+  if (action !== undefined) {
+    offerAgain(draft, action, { interactionId: interaction.interactionId, value: { ...answer } });
+    return;
+  }
+  const { turnId } = turn;
+  const common = { turnId, actionId, generation: 1, kind: 'tool', callId: callId ?? actionId } as const;
+  const named = { ...(toolName === undefined ? {} : { toolName }), ...byAgent(interaction) };
+  if (answer.approved) {
+    draft.add({ type: 'action.pending', data: { ...common, agentId, input, ...named } });
+    return;
+  }
+  const because = answer.reason === undefined || answer.reason === '' ? '' : `: ${answer.reason}`;
+  const outcome: Outcome = {
+    kind: 'failed',
+    code: 'approval_denied',
+    message: `A person did not allow this call${because}.`,
+  };
+  draft.add({ type: 'action.completed', data: { ...common, outcome, ...named } });
+}
+
+/** Offers an action once more: after an answer to what its executor asked (`resume`), it goes on where it stopped. */
+export function offerAgain(draft: SessionDraft, action: Action, resume: Action['resume']): void {
+  const turn = activeTurn(draft);
+  if (turn === null) return;
+  const { actionId, kind, agentId, toolName, hook, callId, input } = action;
+  draft.add({
+    type: 'action.pending',
+    data: {
+      turnId: turn.turnId,
+      actionId,
+      generation: action.generation + 1,
+      kind,
+      agentId,
+      callId,
+      input,
+      ...(toolName === null ? {} : { toolName }),
+      ...(hook === null ? {} : { hook }),
+      ...(resume === null ? {} : { resume: { interactionId: resume.interactionId, value: resume.value } }),
+      ...byAgent(action),
+    },
+  });
+}
+
+export type Resolution =
+  | { readonly resolution: 'retry' }
+  | { readonly resolution: 'fail' }
+  | { readonly resolution: 'result'; readonly result?: unknown };
+
+/** A person says what became of an effect of which nobody knew. */
+export function applyResolution(draft: SessionDraft, action: Action, value: Resolution): void {
+  if (value.resolution === 'retry') {
+    offerAgain(draft, action, action.resume);
+    return;
+  }
+  const outcome: Outcome =
+    value.resolution === 'result'
+      ? { kind: 'completed', output: value.result ?? null }
+      : { kind: 'failed', code: 'effect_lost', message: 'It is not known whether this call ran. It counts as failed.' };
+  completeAction(draft, action, outcome);
+}
+
+/** An executor's result. What does not fit the tool's or the hook's form becomes a failed outcome. */
+export function applyResult(draft: SessionDraft, action: Action, outcome: Outcome): void {
+  const checked = checkedOutcome(draft, action, outcome);
+  completeAction(draft, action, checked);
+  if (action.kind === 'hook' && checked.kind === 'failed') {
+    failTurn(draft, { code: 'hook_failed', message: `A hook failed: ${checked.code}: ${checked.message}` });
+  }
+}
+
+function checkedOutcome(draft: SessionDraft, action: Action, outcome: Outcome): Outcome {
+  if (outcome.kind === 'failed') return outcome;
+  if (action.kind === 'hook') {
+    const problem = action.hook === null ? null : hookOutputProblem(action.hook, outcome.output);
+    return problem === null ? outcome : { kind: 'failed', code: 'hook_output_invalid', message: `${problem}.` };
+  }
+  const schema = toolOf(draft, action)?.outputSchema;
+  const problem = schema === undefined ? null : valueProblem(schema, outcome.output);
+  if (problem === null) return outcome;
+  return {
+    kind: 'failed',
+    code: 'tool_output_invalid',
+    message: `The tool's output does not fit its schema: ${problem}.`,
+  };
+}
+
+function completeAction(draft: SessionDraft, action: Action, outcome: Outcome): void {
+  const turn = activeTurn(draft);
+  if (turn === null) return;
+  const { actionId, generation, kind, toolName, hook, callId } = action;
+  draft.add({
+    type: 'action.completed',
+    data: {
+      turnId: turn.turnId,
+      actionId,
+      generation,
+      kind,
+      callId,
+      outcome,
+      ...(toolName === null ? {} : { toolName }),
+      ...(hook === null ? {} : { hook }),
+      ...byAgent(action),
+    },
+  });
+}
+
+export type Ask = Pick<ShownInteraction, 'kind' | 'prompt' | 'schema'>;
+
+/** An executor needs a person: it lets go of the action until the answer. */
+export function applyAsk(draft: SessionDraft, action: Action, ask: Ask): void {
+  const turn = activeTurn(draft);
+  if (turn === null) return;
+  const { actionId, agentId, toolName, callId, input } = action;
+  draft.add({
+    type: 'interaction.opened',
+    data: {
+      turnId: turn.turnId,
+      interactionId: nextId('in', turn),
+      kind: ask.kind,
+      agentId,
+      actionId,
+      callId,
+      input,
+      ...(toolName === null ? {} : { toolName }),
+      ...(ask.prompt === undefined ? {} : { prompt: ask.prompt }),
+      ...(ask.schema === undefined ? {} : { schema: ask.schema }),
+      ...byAgent(action),
+    },
+  });
+}
+
+/** An executor takes an action for as long as its lease lasts. */
+export function applyClaim(
+  draft: SessionDraft,
+  action: Action,
+  claim: { readonly claimId: string; readonly requestId: string },
+  { nowMs, leaseMs = LEASE_MS }: TurnContext,
+): void {
+  const turn = activeTurn(draft);
+  if (turn === null) return;
+  const { claimId, requestId } = claim;
+  const seconds = toolOf(draft, action)?.timeoutSeconds;
+  draft.add({
+    type: 'action.claimed',
+    data: {
+      turnId: turn.turnId,
+      actionId: action.actionId,
+      generation: action.generation,
+      claimId,
+      requestId,
+      leaseExpiresAt: toTimestamp(nowMs + leaseMs),
+      leaseMs,
+      ...(seconds === undefined ? {} : { timeoutAt: toTimestamp(nowMs + seconds * 1000) }),
+      ...byAgent(action),
+    },
+  });
+}
+
+/** A heartbeat in the history, for those who look for it there. */
+export function extendClaim(draft: SessionDraft, action: Action, { nowMs, leaseMs = LEASE_MS }: TurnContext): void {
+  const turn = activeTurn(draft);
+  if (turn === null) return;
+  const { actionId, generation } = action;
+  const leaseExpiresAt = toTimestamp(nowMs + leaseMs);
+  draft.add({ type: 'action.extended', data: { turnId: turn.turnId, actionId, generation, leaseExpiresAt } });
+}
+
+/**
+ * What has become of claims whose time is over: a tool past its own time has failed, one whose executor is silent may
+ * have run or not, a hook may simply be tried again. That an executor is silent is nothing that the history tells.
+ */
+export function expireClaims(draft: SessionDraft, { nowMs, lapsed }: TurnContext): void {
+  for (const action of Object.values(activeTurn(draft)?.work.actions ?? {})) {
+    const turn = activeTurn(draft);
+    const { claim, actionId, generation } = action;
+    if (turn === null || claim === null) continue;
+    if (claim.timeoutAt !== null && nowMs >= toMs(claim.timeoutAt)) {
+      const message = 'The tool took longer than its timeoutSeconds.';
+      completeAction(draft, action, { kind: 'failed', code: 'tool_timeout', message });
+    } else if (lapsed?.has(claim.claimId) === true) {
+      if (action.kind === 'hook') offerAgain(draft, action, action.resume);
+      else
+        draft.add({
+          type: 'action.uncertain',
+          data: { turnId: turn.turnId, actionId, generation, ...byAgent(action) },
+        });
+    }
+  }
+}
+
+/**
+ * Whether a claim holds. Its lease is no part of it: until it is recorded that the executor was silent for too long, its
+ * word counts.
+ */
+export function holdsClaim(
+  action: Action,
+  claim: { readonly claimId: string; readonly generation: number },
+  nowMs: number,
+): boolean {
+  const held = action.claim;
+  return (
+    action.status === 'claimed' &&
+    held?.claimId === claim.claimId &&
+    action.generation === claim.generation &&
+    (held.timeoutAt === null || nowMs < toMs(held.timeoutAt))
+  );
+}

@@ -1,0 +1,149 @@
+import { z } from 'zod';
+import { manifestSchema, modelSelection, usedAgents } from '#src/domain/agent/manifest.ts';
+import { agentRef, outcomeSchema, shownInteraction } from '#src/domain/action/events.ts';
+import { usageSchema } from './usage.ts';
+
+/** The turn's events; they live on their session's subject, in the order in which things happened. */
+const turnId = z.string();
+
+export const errorSchema = z.strictObject({ code: z.string(), message: z.string() });
+
+export const toolCallSchema = z.strictObject({ callId: z.string(), name: z.string(), input: z.unknown() });
+
+const turnPlan = {
+  maxSteps: z.int(),
+  maxCostUsd: z.number().optional(),
+  /** Null: neither the manifest nor the tenant names a model. */
+  model: modelSelection.nullable(),
+  /** The manifest that the message brought for this turn only. */
+  manifest: manifestSchema.nullable(),
+  /** Agents that this manifest uses as tools. */
+  agents: usedAgents.optional(),
+};
+
+export const turnEventSchemas = {
+  'turn.started': z.strictObject({
+    turnId,
+    /** When the turn is ended as failed, whatever it does (limits.maxTurnSeconds). */
+    deadlineAt: z.string(),
+    ...turnPlan,
+    /** The failed turn that it goes on with; absent: it begins with a message. */
+    retryOf: z.string().optional(),
+    /** Of a turn without a message: the sender's trace, as its header named it. */
+    traceparent: z.string().optional(),
+  }),
+  /** A message that came while another turn was active: its turn starts when that one, and what waits before it, has ended. */
+  'turn.queued': z.strictObject({ turnId, maxTurnSeconds: z.int(), ...turnPlan }),
+  /** A deadline does not count the time that a turn waits for people. */
+  'turn.extended': z.strictObject({ turnId, deadlineAt: z.string() }),
+  /** A person let the turn cost more. */
+  'turn.raised': z.strictObject({ turnId, maxCostUsd: z.number() }),
+  /** A worker took the turn. The append that stores it is the lock; a higher epoch fences every lower one. */
+  'segment.claimed': z.strictObject({ turnId, epoch: z.int(), workerId: z.string() }),
+  /**
+   * A worker lets go of the turn: it stops, or (`resting`) there is nothing to run until someone answers, or until a time
+   * (`until`) at which a model is tried again. With a time it is not `resting`: nodes of 0.11, which do not know the time,
+   * take the turn on and wait themselves, instead of leaving it to nobody.
+   */
+  'segment.released': z.strictObject({
+    turnId,
+    epoch: z.int(),
+    resting: z.literal(true).optional(),
+    until: z.string().optional(),
+  }),
+  /** A turn that rested has something to run again, and nobody has claimed it. */
+  'segment.wanted': z.strictObject({ turnId }),
+  'model.requested': z.strictObject({
+    turnId,
+    effectId: z.string(),
+    callId: z.string(),
+    step: z.int(),
+    attempt: z.int(),
+    provider: z.string(),
+    model: z.string(),
+    /** The conversation does not fit: a summary of its older part is asked for, not a step. */
+    purpose: z.literal('summary').optional(),
+    agent: agentRef.optional(),
+  }),
+  /**
+   * Nothing was sent: a budget did not let the call start, and a person is asked; or the conversation is longer than the
+   * model is known to take (`overflow`), and is compacted first.
+   */
+  'model.withheld': z.strictObject({ turnId, callId: z.string(), overflow: z.literal(true).optional() }),
+  'model.completed': z.strictObject({ turnId, callId: z.string(), step: z.int(), usage: usageSchema }),
+  'model.failed': z.strictObject({
+    turnId,
+    callId: z.string(),
+    step: z.int(),
+    error: errorSchema,
+    usage: usageSchema,
+    /** When the next attempt starts; null: there is none. */
+    retryAt: z.string().nullable(),
+    /** The conversation was too long, and is compacted before the next attempt. */
+    overflow: z.literal(true).optional(),
+  }),
+  /** The answer of a call that had been given up (its worker was fenced, or the turn had ended): only its bill counts. */
+  'model.reported': z.strictObject({ turnId, callId: z.string(), usage: usageSchema }),
+  /** An effect of which it is not known whether it happened: its worker died, or it was cancelled under way. */
+  'effect.uncertain': z.strictObject({
+    turnId,
+    effectId: z.string(),
+    kind: z.enum(['model', 'sandbox', 'mcp']),
+    reason: z.enum(['lost', 'cancelled']),
+    callId: z.string(),
+    agent: agentRef.optional(),
+  }),
+  'message.assistant': z.strictObject({
+    turnId,
+    step: z.int(),
+    text: z.string(),
+    toolCalls: z.array(toolCallSchema),
+    agent: agentRef.optional(),
+  }),
+  /** The Host itself answered a call: there is no such tool, or the input does not fit. */
+  'tool.completed': z.strictObject({
+    turnId,
+    callId: z.string(),
+    name: z.string(),
+    outcome: outcomeSchema,
+    agent: agentRef.optional(),
+  }),
+  /**
+   * Messages of the conversation are no longer shown to the model, but for so many at its head and tail; a summary stands
+   * in their place. With `partChars` all of them stay, and those that are longer lose their middle, but for the newest
+   * that a person wrote. The canonical history is untouched.
+   */
+  'conversation.compacted': z.strictObject({
+    turnId,
+    summary: z.string(),
+    head: z.int(),
+    keep: z.int(),
+    /** Characters that are left of each message. */
+    partChars: z.int().min(1).optional(),
+    agent: agentRef.optional(),
+  }),
+  /** What the model gave does not fit the output's schema; it is told why, and asked once more. */
+  'output.rejected': z.strictObject({ turnId, message: z.string(), agent: agentRef.optional() }),
+  'delegation.started': z.strictObject({ turnId, agent: agentRef, callId: z.string(), task: z.string() }),
+  'delegation.completed': z.strictObject({
+    turnId,
+    agent: agentRef,
+    callId: z.string(),
+    status: z.enum(['completed', 'failed', 'cancelled']),
+    outcome: outcomeSchema,
+  }),
+  /** Lists everything that people have to answer, as the wire shows it. */
+  'turn.paused': z.strictObject({ turnId, interactions: z.array(shownInteraction) }),
+  'turn.waiting': z.strictObject({ turnId, actionIds: z.array(z.string()) }),
+  'turn.uncertain': z.strictObject({ turnId, effectIds: z.array(z.string()) }),
+  'turn.completed': z.strictObject({ turnId, output: z.unknown(), usage: usageSchema }),
+  'turn.failed': z.strictObject({ turnId, error: errorSchema }),
+  'turn.cancelled': z.strictObject({ turnId, reason: z.string().optional() }),
+} as const;
+
+type Schemas = typeof turnEventSchemas;
+export type TurnEvent = {
+  [T in keyof Schemas]: { readonly type: T; readonly data: z.infer<Schemas[T]> };
+}[keyof Schemas];
+export type TurnError = z.infer<typeof errorSchema>;
+export type ToolCall = z.infer<typeof toolCallSchema>;

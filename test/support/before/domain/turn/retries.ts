@@ -1,0 +1,27 @@
+import { toMs, toTimestamp } from '#src/domain/kernel/time.ts';
+import type { TurnClock } from './draft.ts';
+import type { Thread } from './thread.ts';
+
+/** A provider that is overloaded, limits the rate or cannot be reached is tried for at least so long, ms. */
+export const RETRY_FOR_MS = 120_000;
+/** However long each attempt took, there are so many more after the first; of what may have been billed, no more than these. */
+export const RETRIES_MIN = 3;
+/** Clocks of two nodes may differ, so time alone is no bound. */
+export const RETRIES_MAX = 20;
+const RETRY_BASE_MS = 250;
+const RETRY_CAP_MS = 30_000;
+
+/** When a step whose call has failed is tried again; null: it is not. */
+export function nextTryAt(
+  { attempts, failingSince }: Pick<Thread, 'attempts' | 'failingSince'>,
+  { retryAfterMs, mayBeBilled }: { readonly retryAfterMs: number | null; readonly mayBeBilled?: true },
+  { nowMs, jitter }: TurnClock,
+): string | null {
+  if (retryAfterMs === null || attempts >= RETRIES_MAX) return null;
+  if (attempts >= RETRIES_MIN) {
+    const triedForMs = failingSince === null ? 0 : nowMs - toMs(failingSince);
+    if (mayBeBilled === true || triedForMs >= RETRY_FOR_MS) return null;
+  }
+  const pauseMs = Math.min(RETRY_CAP_MS, RETRY_BASE_MS * 2 ** attempts) * (0.5 + jitter / 2);
+  return toTimestamp(nowMs + Math.max(retryAfterMs, pauseMs));
+}

@@ -1,0 +1,200 @@
+import { evolveOpenWork, NO_OPEN_WORK, withoutInteraction } from '#src/domain/action/state.ts';
+import type { Action, OpenWork } from '#src/domain/action/state.ts';
+import type { Manifest, ModelSelection, UsedAgents } from '#src/domain/agent/manifest.ts';
+import type { EventMeta } from '#src/domain/kernel/decision.ts';
+import type { SessionEvent } from '../session/events.ts';
+import type { TurnEvent } from './events.ts';
+import { evolveThread, ROOT, startThread, usageAfter } from './thread.ts';
+import type { Thread } from './thread.ts';
+import { ZERO_TOTAL } from './usage.ts';
+import type { Usage } from './usage.ts';
+
+/**
+ * The active turn of a session. It begins with `turn.started` and its end removes it, so that an ended turn cannot be
+ * continued by any event that comes late.
+ */
+export interface ActiveTurn {
+  readonly turnId: string;
+  /** The failed turn that it goes on with; null: it began with a message. */
+  readonly retryOf: string | null;
+  readonly startedAt: string;
+  readonly deadlineAt: string;
+  /** The trace of whoever sent the message (`traceparent`), if it named one. */
+  readonly sender?: string;
+  /** Since when it waits for people; its time stands still meanwhile. Null: it does not. */
+  readonly pausedAt: string | null;
+  readonly maxSteps: number;
+  /** Null: no limit of its own. */
+  readonly maxCostUsd: number | null;
+  readonly model: ModelSelection | null;
+  /** What the message brought for this turn; null: the session's. */
+  readonly manifest: Manifest | null;
+  readonly agents: UsedAgents | null;
+  /** Who runs it; null: nobody. */
+  readonly claim: { readonly epoch: number; readonly workerId: string } | null;
+  /** Nobody runs it and there is something to run. */
+  readonly wanted: boolean;
+  /** Nobody runs it, and nobody has to before this time; null: it does not rest, or until someone answers. */
+  readonly restsUntil: string | null;
+  /** The highest epoch so far, kept over releases. */
+  readonly epoch: number;
+  /** Model calls so far, over all threads, steps and attempts; effect ids are counted up by it. */
+  readonly calls: number;
+  /** Actions, interactions and delegations so far; their ids are counted up by it. */
+  readonly made: number;
+  readonly threads: Readonly<Record<string, Thread>>;
+  readonly work: OpenWork;
+  /** What readers have been told that the turn waits for. */
+  readonly announced: readonly string[];
+  readonly usage: Usage;
+}
+
+/** The session's own agent in a turn. */
+export function rootOf(turn: ActiveTurn): Thread {
+  return turn.threads[ROOT] ?? startThread(null, turn.startedAt);
+}
+
+/** The turn after one of its events; null: it has ended, or there is none. An event that cannot apply changes nothing. */
+export function evolveTurn(turn: ActiveTurn | null, event: SessionEvent, meta: EventMeta): ActiveTurn | null {
+  if (event.type === 'turn.started') return startedTurn(event.data, meta);
+  if (turn === null || !('turnId' in event.data) || event.data.turnId !== turn.turnId) return turn;
+  switch (event.type) {
+    case 'turn.completed':
+    case 'turn.failed':
+    case 'turn.cancelled':
+      return null;
+    case 'segment.claimed': {
+      const { epoch, workerId } = event.data;
+      return { ...turn, claim: { epoch, workerId }, wanted: false, restsUntil: null, epoch };
+    }
+    case 'segment.released': {
+      const { resting, until = null } = event.data;
+      return { ...turn, claim: null, wanted: resting !== true && until === null, restsUntil: until };
+    }
+    case 'segment.wanted':
+      return { ...turn, wanted: true, restsUntil: null };
+    case 'turn.extended':
+      return { ...turn, deadlineAt: event.data.deadlineAt, pausedAt: null };
+    case 'turn.raised':
+      return { ...turn, maxCostUsd: event.data.maxCostUsd };
+    case 'turn.paused':
+    case 'turn.uncertain':
+      return { ...turn, announced: announcedBy(turn), pausedAt: turn.pausedAt ?? meta.at };
+    case 'turn.waiting':
+      return { ...turn, announced: announcedBy(turn) };
+    case 'command.approve':
+    case 'command.respond':
+      return answered(turn, event.data.interactionId);
+    default:
+      return evolveThreads(turn, event, meta);
+  }
+}
+
+/** How readers' knowledge of a wait is remembered: an action that is offered anew, or has become uncertain, is news. */
+export function waitKey({ actionId, generation, status }: Action): string {
+  return `${actionId}.${generation}${status === 'uncertain' ? '.uncertain' : ''}`;
+}
+
+/** An announcement names everything that the turn waits for at that point. */
+function announcedBy({ work }: ActiveTurn): string[] {
+  return [...Object.keys(work.interactions), ...Object.values(work.actions).map(waitKey)];
+}
+
+function answered(turn: ActiveTurn, interactionId: string): ActiveTurn {
+  const work = withoutInteraction(turn.work, interactionId);
+  const waiting = Object.entries(turn.threads).find(([, { blockedBy }]) => blockedBy === interactionId);
+  if (waiting === undefined) return { ...turn, work };
+  return { ...turn, work, threads: { ...turn.threads, [waiting[0]]: { ...waiting[1], blockedBy: null } } };
+}
+
+function evolveThreads(turn: ActiveTurn, event: SessionEvent, meta: EventMeta): ActiveTurn {
+  const next = counted(turn, event, meta);
+  const id = threadOf(next, event);
+  const thread = id === null ? undefined : next.threads[id];
+  if (id === null || thread === undefined) return next;
+  const evolved = evolveThread(thread, event, { epoch: turn.epoch, at: meta.at });
+  return evolved === thread ? next : { ...next, threads: { ...next.threads, [id]: evolved } };
+}
+
+/** What an event does to the turn as a whole: its counters, its open work, and the threads that come and go. */
+function counted(turn: ActiveTurn, event: SessionEvent, meta: EventMeta): ActiveTurn {
+  switch (event.type) {
+    case 'model.requested':
+      return { ...turn, calls: turn.calls + 1 };
+    case 'model.completed':
+    case 'model.failed':
+    case 'model.reported':
+      return { ...turn, usage: usageAfter(turn.usage, event) };
+    case 'delegation.started': {
+      const { agent, callId, task } = event.data;
+      const thread = startThread({ agent, callId, task }, meta.at);
+      return { ...turn, made: turn.made + 1, threads: { ...turn.threads, [agent.delegationId]: thread } };
+    }
+    case 'delegation.completed': {
+      const { [event.data.agent.delegationId]: _gone, ...threads } = turn.threads;
+      return { ...turn, threads };
+    }
+    case 'action.pending':
+    case 'interaction.opened':
+      return { ...turn, made: turn.made + 1, work: evolveOpenWork(turn.work, event, meta) };
+    case 'action.claimed':
+    case 'action.extended':
+    case 'action.answered':
+    case 'action.completed':
+    case 'action.uncertain':
+    case 'interaction.withdrawn':
+      return { ...turn, work: evolveOpenWork(turn.work, event, meta) };
+    case 'action.withdrawn':
+      return { ...withDoubt(turn, event.data.actionId), work: evolveOpenWork(turn.work, event, meta) };
+    default:
+      return turn;
+  }
+}
+
+/** A call of the session's own agent that is taken back after an executor had it may have run, and is remembered so. */
+function withDoubt(turn: ActiveTurn, actionId: string): ActiveTurn {
+  const action = turn.work.actions[actionId];
+  const root = turn.threads[ROOT];
+  if (action === undefined || root === undefined || action.kind !== 'tool' || action.agent !== null) return turn;
+  if (action.status === 'pending' && action.generation === 1) return turn;
+  const doubtful = [...root.doubtful, action.callId];
+  return { ...turn, threads: { ...turn.threads, [ROOT]: { ...root, doubtful } } };
+}
+
+/** The thread that an event belongs to; null: to none. */
+function threadOf(turn: ActiveTurn, event: SessionEvent): string | null {
+  if (event.type === 'model.completed' || event.type === 'model.failed' || event.type === 'model.withheld') {
+    const { callId } = event.data;
+    return Object.keys(turn.threads).find((id) => turn.threads[id]?.pending?.callId === callId) ?? null;
+  }
+  // The end of a delegation is an answer to the agent above it.
+  if (event.type === 'delegation.completed' || event.type === 'delegation.started') return ROOT;
+  const agent = 'agent' in event.data ? event.data.agent : undefined;
+  return agent === undefined ? ROOT : agent.delegationId;
+}
+
+function startedTurn(data: Extract<TurnEvent, { type: 'turn.started' }>['data'], meta: EventMeta): ActiveTurn {
+  return {
+    turnId: data.turnId,
+    retryOf: data.retryOf ?? null,
+    startedAt: meta.at,
+    ...(data.traceparent === undefined ? {} : { sender: data.traceparent }),
+    deadlineAt: data.deadlineAt,
+    pausedAt: null,
+    maxSteps: data.maxSteps,
+    maxCostUsd: data.maxCostUsd ?? null,
+    model: data.model,
+    manifest: data.manifest,
+    agents: data.agents ?? null,
+    claim: null,
+    wanted: true,
+    restsUntil: null,
+    epoch: 0,
+    calls: 0,
+    made: 0,
+    threads: { [ROOT]: startThread(null, meta.at) },
+    work: NO_OPEN_WORK,
+    announced: [],
+    usage: ZERO_TOTAL,
+  };
+}

@@ -1,0 +1,268 @@
+import type { AgentRef } from '#src/domain/action/events.ts';
+import type { HookPoint } from '#src/domain/agent/manifest.ts';
+import { evolveConversation, measured, startConversation } from '../session/conversation.ts';
+import type { Conversation } from '../session/conversation.ts';
+import type { SessionEvent } from '../session/events.ts';
+import type { ToolCall } from './events.ts';
+import type { Usage } from './usage.ts';
+import { addUsage } from './usage.ts';
+
+/** A model call that was requested and has not answered. */
+export interface PendingCall {
+  readonly effectId: string;
+  readonly callId: string;
+  readonly step: number;
+  readonly attempt: number;
+  readonly provider: string;
+  readonly model: string;
+  readonly purpose?: 'summary' | undefined;
+  /** The epoch whose worker started it. */
+  readonly epoch: number;
+  readonly requestedAt: string;
+}
+
+/** The thread of the session's own agent; threads of agents used as tools have their delegation's id. */
+export const ROOT = 'root';
+
+/**
+ * One agent's loop of steps within a turn: the session's own, or that of an agent used as a tool.
+ *
+ *   begin ─(hook before turn)→ (hook before step) → model ─ answered → tools ─ all answered → (hook after step)
+ *     ↑                                                                   └── no call: (hook after turn) → end
+ *     └──────────────────────────────────── next step ────────────────────┘
+ */
+export interface Thread {
+  readonly agent: AgentRef | null;
+  /** The call of the agent above that this thread answers; null: the root. */
+  readonly callId: string | null;
+  readonly startedAt: string;
+  readonly phase: 'begin' | 'model' | 'tools';
+  /** Model steps that are complete. */
+  readonly step: number;
+  /** Model calls that answered, with a result or an error: a repeated call after a crash has the number of its twin. */
+  readonly answered: number;
+  /** Failed attempts at the current step. */
+  readonly attempts: number;
+  /** When the first of them failed; null: none has. */
+  readonly failingSince: string | null;
+  readonly pending: PendingCall | null;
+  /** After a retryable failure: when the next attempt starts. */
+  readonly retryAt: string | null;
+  /** Tool calls of the last step that have no result yet. */
+  readonly openToolCalls: readonly ToolCall[];
+  /** Of those, calls whose action was taken back after an executor had claimed it: they may have run. */
+  readonly doubtful: readonly string[];
+  /** When the last step was answered, and its tool calls with it; null: none was. */
+  readonly answeredAt: string | null;
+  /** Whether the last step called any tool. */
+  readonly calledTools: boolean;
+  readonly lastText: string;
+  /** What the last model call cost: the next one is taken to cost as much. */
+  readonly lastCostUsd: number;
+  readonly lastTokens: number;
+  /** Tokens of it that the next prompt begins with: all but what was thought. 0: none were reported. */
+  readonly shownTokens: number;
+  /** The hook action that the thread waits for. */
+  readonly hookActionId: string | null;
+  /** Hook points of this turn, and of this step, that are behind. */
+  readonly passed: readonly string[];
+  /** What the hook before the newest step added and narrowed; it says so anew for each step. */
+  readonly stepInstructions: string | null;
+  readonly stepTools: readonly string[] | null;
+  /** A hook ended the turn with what there is. */
+  readonly stopped: boolean;
+  /** What a hook gave as the output. */
+  readonly output: { readonly value?: unknown } | null;
+  /** Outputs that did not fit the schema. */
+  readonly rejected: number;
+  /** The conversation did not fit: a summary is asked for before the step is. */
+  readonly overflow: boolean;
+  /** How often it was compacted since the last answer. */
+  readonly compactions: number;
+  /** Summaries that models were asked for in this turn. */
+  readonly summaries: number;
+  /** The question about a budget that the thread waits for. */
+  readonly blockedBy: string | null;
+  /** Of an agent used as a tool; the root's is the session's. */
+  readonly conversation: Conversation | null;
+}
+
+export function startThread(
+  start: { agent: AgentRef; callId: string; task: string } | null,
+  startedAt: string,
+): Thread {
+  return {
+    agent: start?.agent ?? null,
+    callId: start?.callId ?? null,
+    startedAt,
+    phase: 'begin',
+    step: 0,
+    answered: 0,
+    attempts: 0,
+    failingSince: null,
+    pending: null,
+    retryAt: null,
+    openToolCalls: [],
+    doubtful: [],
+    answeredAt: null,
+    calledTools: false,
+    lastText: '',
+    lastCostUsd: 0,
+    lastTokens: 0,
+    shownTokens: 0,
+    hookActionId: null,
+    passed: [],
+    stepInstructions: null,
+    stepTools: null,
+    stopped: false,
+    output: null,
+    rejected: 0,
+    overflow: false,
+    compactions: 0,
+    summaries: 0,
+    blockedBy: null,
+    conversation: start === null ? null : startConversation(start.task),
+  };
+}
+
+/**
+ * The session's own agent where a failed turn left it: the turn that goes on from there repeats no step, and its limits
+ * count from the beginning. What it waited for is settled by the events that follow (resume.ts).
+ */
+export function resumeThread(failed: Thread, startedAt: string): Thread {
+  const { phase, answered, openToolCalls, doubtful, calledTools, lastText, lastCostUsd, lastTokens } = failed;
+  const { stepInstructions, stepTools, stopped } = failed;
+  const stood = { phase, answered, openToolCalls, doubtful, calledTools, lastText, lastCostUsd, lastTokens };
+  return {
+    ...startThread(null, startedAt),
+    ...stood,
+    ...{ stepInstructions, stepTools, stopped },
+    answeredAt: openToolCalls.length > 0 ? startedAt : null,
+    // The output that a hook gave is gone, so the hook is asked again.
+    passed: failed.passed.filter((name) => name !== 'after-turn'),
+  };
+}
+
+const NOT_TRIED = { attempts: 0, failingSince: null } as const;
+
+/** How a hook point is named among those that are behind. */
+export function hookName({ at, scope }: HookPoint): string {
+  return `${at}-${scope}`;
+}
+
+/** Whether nothing but the model (a call, a retry, or the request of one) can take the thread on. */
+export function wantsModel(thread: Thread): boolean {
+  const { openToolCalls, hookActionId, blockedBy } = thread;
+  return openToolCalls.length === 0 && hookActionId === null && blockedBy === null;
+}
+
+/** What a thread may know of where an event stands: the turn's epoch, and the time of the commit. */
+export interface EventInTurn {
+  readonly epoch: number;
+  readonly at: string;
+}
+
+/** Total: an event that cannot apply changes nothing. `event` belongs to this thread. */
+export function evolveThread(thread: Thread, event: SessionEvent, when: EventInTurn): Thread {
+  const next = evolveSteps(thread, event, when);
+  if (thread.conversation === null) return next;
+  const evolved = evolveConversation(thread.conversation, event);
+  const conversation = event.type === 'message.assistant' ? measured(evolved, next.shownTokens) : evolved;
+  return conversation === thread.conversation ? next : { ...next, conversation };
+}
+
+function evolveSteps(thread: Thread, event: SessionEvent, { epoch, at }: EventInTurn): Thread {
+  switch (event.type) {
+    case 'model.requested': {
+      const { turnId: _, agent: _agent, ...call } = event.data;
+      return { ...thread, phase: 'model', pending: { ...call, epoch, requestedAt: at }, retryAt: null };
+    }
+    case 'message.assistant': {
+      const { text: lastText, toolCalls: openToolCalls } = event.data;
+      const passed = thread.passed.filter((name) => !name.endsWith('-step'));
+      const calledTools = openToolCalls.length > 0;
+      const said = { openToolCalls, calledTools, lastText, answeredAt: at };
+      return { ...thread, ...said, phase: 'tools', passed, compactions: 0 };
+    }
+    case 'conversation.compacted':
+      return { ...thread, ...NOT_TRIED, phase: 'model', overflow: false, compactions: thread.compactions + 1 };
+    case 'output.rejected':
+      return { ...thread, phase: 'model', rejected: thread.rejected + 1 };
+    case 'tool.completed':
+    case 'delegation.completed':
+      return answered(thread, event.data.callId);
+    case 'action.pending':
+      return event.data.kind === 'hook' ? { ...thread, hookActionId: event.data.actionId } : thread;
+    case 'action.completed':
+      return event.data.kind === 'hook' ? hooked(thread, event.data) : answered(thread, event.data.callId);
+    case 'interaction.opened':
+      return event.data.budgetId === undefined ? thread : { ...thread, blockedBy: event.data.interactionId };
+    default:
+      return evolveCall(thread, event, at);
+  }
+}
+
+/** What a model call's end does to the thread that made it. */
+function evolveCall(thread: Thread, event: SessionEvent, at: string): Thread {
+  switch (event.type) {
+    case 'model.completed': {
+      const { step, answered: count } = thread;
+      // A summary is no step of the turn.
+      if (thread.pending?.purpose === 'summary') return { ...thread, pending: null, summaries: thread.summaries + 1 };
+      const { costUsd: lastCostUsd, totalTokens: lastTokens, reasoningTokens } = event.data.usage;
+      const shownTokens = Math.max(0, lastTokens - reasoningTokens);
+      const counted = { ...NOT_TRIED, step: step + 1, answered: count + 1 };
+      return { ...thread, ...counted, pending: null, lastCostUsd, lastTokens, shownTokens };
+    }
+    case 'model.failed': {
+      const { attempts, answered: count } = thread;
+      // The provider did answer: what comes next has all its tries.
+      if (event.data.overflow === true)
+        return { ...thread, ...NOT_TRIED, pending: null, answered: count + 1, overflow: true };
+      const failed = { attempts: attempts + 1, failingSince: thread.failingSince ?? at, retryAt: event.data.retryAt };
+      return { ...thread, pending: null, answered: count + 1, ...failed };
+    }
+    case 'model.withheld':
+      return { ...thread, pending: null, overflow: thread.overflow || event.data.overflow === true };
+    case 'effect.uncertain':
+      return thread.pending?.effectId === event.data.effectId ? { ...thread, pending: null } : thread;
+    default:
+      return thread;
+  }
+}
+
+function answered(thread: Thread, callId: string): Thread {
+  return { ...thread, openToolCalls: thread.openToolCalls.filter((call) => call.callId !== callId) };
+}
+
+function hooked(thread: Thread, data: Extract<SessionEvent, { type: 'action.completed' }>['data']): Thread {
+  const { actionId, hook, outcome } = data;
+  if (thread.hookActionId !== actionId || hook === undefined) return thread;
+  // A failed hook is not behind: a turn that goes on after it offers it again.
+  if (outcome.kind === 'failed') return { ...thread, hookActionId: null };
+  const next = { ...thread, hookActionId: null, passed: [...thread.passed, hookName(hook)] };
+  const given: Readonly<Record<string, unknown>> = Object(outcome.output);
+  switch (hookName(hook)) {
+    case 'before-step': {
+      const { instructions, tools } = given;
+      return {
+        ...next,
+        stepInstructions: typeof instructions === 'string' ? instructions : null,
+        stepTools: Array.isArray(tools) ? tools.filter((name) => typeof name === 'string') : null,
+      };
+    }
+    case 'after-step':
+      return given['stop'] === true ? { ...next, stopped: true } : next;
+    case 'after-turn':
+      return 'output' in given ? { ...next, output: { value: given['output'] } } : next;
+    default:
+      return next;
+  }
+}
+
+/** What a turn has used after one of its events. */
+export function usageAfter(total: Usage, event: SessionEvent): Usage {
+  if (event.type === 'model.completed' || event.type === 'model.reported') return addUsage(total, event.data.usage);
+  if (event.type === 'model.failed' && event.data.usage.tokensReported) return addUsage(total, event.data.usage);
+  return total;
+}
