@@ -2,7 +2,8 @@ import type { TurnContext } from './context.ts';
 import { advance } from './process.ts';
 import { running } from './running.ts';
 import type { TurnDraft } from './running.ts';
-import { answerCall, openToolCalls } from './steps/tools.ts';
+import { answerCall } from './steps/tool-kind.ts';
+import { openToolCalls } from './steps/tools.ts';
 
 /**
  * Settles the calls that a failed turn left without a result, and takes the turn that continues it from there. A call
