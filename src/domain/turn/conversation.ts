@@ -7,7 +7,7 @@ export interface FileRef {
   readonly version: number;
 }
 
-/** What a model is shown of a session, derived from its events and from nothing else (design, section 5). */
+/** What a model is shown of a session, derived from its events and from nothing else. */
 export type ConversationMessage =
   /** `byHost`: the Host's own words to the model, nobody's message. */
   | {

@@ -1,6 +1,7 @@
 import { LEASE_MS } from '../action/state.ts';
 import type { Action } from '../action/state.ts';
 import type { HookPoint } from '../agent/manifest.ts';
+import { optional, withoutNulls } from '../kernel/optional.ts';
 import { toMs } from '../kernel/time.ts';
 import { attendanceAfter, isAttended } from './attendance.ts';
 import type { Attendance } from './attendance.ts';
@@ -154,7 +155,7 @@ export function waitsOf({ turnId, work }: ActiveTurn): readonly Wait[] {
     const { actionId: id, agentId, toolName, hook, status } = action;
     if (status === 'asked') return [];
     const kind = isUncertain(action) ? 'effect' : 'action';
-    return [{ kind, id, turnId, agentId, ...optional({ toolName: toolName ?? undefined, hook: hook ?? undefined }) }];
+    return [{ kind, id, turnId, agentId, ...withoutNulls({ toolName, hook }) }];
   });
   const interactions = Object.values(work.interactions).map((interaction): Wait => {
     const { interactionId: id, agentId, kind: interactionKind, toolName, prompt, budgetId } = interaction;
@@ -174,14 +175,6 @@ function put(waits: readonly Wait[], wait: Wait): readonly Wait[] {
 
 function drop(waits: readonly Wait[], id: string): readonly Wait[] {
   return waits.some((wait) => wait.id === id) ? waits.filter((wait) => wait.id !== id) : waits;
-}
-
-/** Leaves members out that have no value. */
-function optional<T extends Readonly<Record<string, unknown>>>(members: T): { [K in keyof T]?: NonNullable<T[K]> } {
-  // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- what is filtered out is exactly what the type leaves out
-  return Object.fromEntries(Object.entries(members).filter(([, value]) => value !== undefined)) as {
-    [K in keyof T]?: NonNullable<T[K]>;
-  };
 }
 
 /** What a turn is doing. People come first: what only they can answer is told at once. */
