@@ -1,11 +1,11 @@
 import type { KeyObject } from 'node:crypto';
 import { Metrics } from '#src/app/metrics/metrics.ts';
 import { openLog } from '#src/app/log.ts';
-import type { LogParts } from '#src/app/log.ts';
+import type { LogPorts } from '#src/app/log.ts';
 import { agentType, sessionType } from '#src/commands/aggregate.ts';
 import { CommandLoop } from '#src/commands/execute.ts';
 import { Repository } from '#src/commands/repository.ts';
-import type { OpenSessionParts } from '#src/commands/session/open-session.ts';
+import type { OpenSessionDeps } from '#src/commands/session/open-session.ts';
 import { openSession } from '#src/commands/session/open-session.ts';
 import { decideCancel, decideMessage } from '#src/domain/session/decide.ts';
 import type { CommandReply } from '#src/domain/session/decide.ts';
@@ -41,12 +41,12 @@ export class Filler {
   events = 0;
   records = 0;
   #commands = 0;
-  readonly #log: LogParts;
+  readonly #log: LogPorts;
   readonly #tenant: string;
-  readonly #parts: OpenSessionParts;
+  readonly #deps: OpenSessionDeps;
   readonly #steps: Parameters<typeof turnStep>[0];
 
-  private constructor(log: LogParts, tenant: string) {
+  private constructor(log: LogPorts, tenant: string) {
     this.#log = log;
     this.#tenant = tenant;
     const loop = new CommandLoop(systemClock, log.codec.versionOf);
@@ -58,7 +58,7 @@ export class Filler {
       snapshots: log.folds,
       cacheBytes: CACHE_BYTES,
     });
-    this.#parts = { loop, agents, sessions };
+    this.#deps = { loop, agents, sessions };
     const stopping = new AbortController().signal;
     this.#steps = { workerId: WORKER, loop, sessions, clock: systemClock, stopping };
   }
@@ -80,7 +80,7 @@ export class Filler {
   /** Opens sessions on an agent. */
   async openSessions(ids: readonly string[], agentId: string): Promise<void> {
     await atMost(IN_FLIGHT, ids, async (id) => {
-      const opened = await openSession(this.#parts, {
+      const opened = await openSession(this.#deps, {
         ...{ ref: this.#ref(id), agentId, subject: null, actsFor: null, info: {}, labels: {} },
         ...{ bodyHash: sha256Hex(id), actor: 'application:bench', requestId: 'fill' },
       });
@@ -128,8 +128,8 @@ export class Filler {
   ): Promise<void> {
     const requestId = `fill-${this.#commands++}`;
     const key = receiptKey(null, requestId);
-    const outcome = await this.#parts.loop.execute<SessionState, SessionEvent, CommandReply>(
-      this.#parts.sessions,
+    const outcome = await this.#deps.loop.execute<SessionState, SessionEvent, CommandReply>(
+      this.#deps.sessions,
       this.#ref(id),
       {
         actor: 'application:bench',

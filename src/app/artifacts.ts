@@ -5,15 +5,15 @@ import { LinkSigner } from '../commands/artifact/links.ts';
 import { modelFile } from '../commands/artifact/model-file.ts';
 import { removeOrphans } from '../commands/artifact/remove-orphan.ts';
 import type { RemovedOrphan } from '../commands/artifact/remove-orphan.ts';
-import type { ArtifactParts } from '../commands/artifact/parts.ts';
+import type { ArtifactDeps } from '../commands/artifact/deps.ts';
 import { directoryObjects } from '../drivers/objects/directory.ts';
 import { measuredObjects } from '../drivers/objects/measured.ts';
 import type { ObjectStore } from '../drivers/objects/port.ts';
 import { s3Objects } from '../drivers/objects/s3.ts';
 import { ArtifactKeeper } from '../engine/artifact-keeper.ts';
-import type { ModelCallParts } from '../engine/model-call.ts';
-import type { ArtifactRouteParts } from '../http/routes/artifacts.ts';
-import type { SessionRouteParts } from '../http/routes/sessions.ts';
+import type { ModelCallDeps } from '../engine/model-call.ts';
+import type { ArtifactRouteDeps } from '../http/routes/artifacts.ts';
+import type { SessionRouteDeps } from '../http/routes/sessions.ts';
 import { Uploads } from '../http/upload-body.ts';
 import { systemClock } from '../lib/clock.ts';
 import type { Logger } from '../lib/logger.ts';
@@ -26,12 +26,12 @@ import type { Stack } from '../lib/stack.ts';
 
 /** What the routes of artifacts need, but for what all routes share. */
 export interface Artifacts {
-  readonly routes: Omit<ArtifactRouteParts, 'freshness' | 'sessionQueries'>;
+  readonly routes: Omit<ArtifactRouteDeps, 'freshness' | 'sessionQueries'>;
   readonly use: (tenantId: string) => Promise<ArtifactUse>;
   /** Removes the artifacts of a session that is deleted, as far as they are known; the keeper finds the others. */
-  readonly removeOf: SessionRouteParts['removeArtifacts'];
+  readonly removeOf: SessionRouteDeps['removeArtifacts'];
   /** What a file of a message is, for the model. */
-  readonly files: ModelCallParts['files'];
+  readonly files: ModelCallDeps['files'];
 }
 
 /** Artifacts that go with the request that deletes their session; more of them follow a moment later. */
@@ -45,7 +45,7 @@ export interface ArtifactsOptions {
   readonly metrics: Metrics;
   readonly reads: GroupReads;
   readonly directory: Directory;
-  readonly write: Pick<ArtifactParts, 'loop' | 'artifacts' | 'quotas' | 'sessions'>;
+  readonly write: Pick<ArtifactDeps, 'loop' | 'artifacts' | 'quotas' | 'sessions'>;
   readonly stack: Stack;
 }
 
@@ -56,7 +56,7 @@ export async function openArtifacts(options: ArtifactsOptions): Promise<Artifact
   const objects = measuredObjects(await openObjects(config, dataDir, stack), ({ operation, outcome, ms }) => {
     metrics.objectOperations.observe({ operation, outcome }, ms / 1000);
   });
-  const parts: ArtifactParts = {
+  const deps: ArtifactDeps = {
     ...{ loop, artifacts, quotas, sessions, objects },
     defaults: config.artifacts.limits,
     operationMs: config.artifacts.operationMs,
@@ -68,28 +68,28 @@ export async function openArtifacts(options: ArtifactsOptions): Promise<Artifact
   stack.defer('uploads', endWithTenants(uploads, directory));
   metrics.sample('uploads_active', () => uploads.size);
   if (config.roles.includes('projector')) {
-    const keeper = new ArtifactKeeper({ parts, queries, strayMs: config.artifacts.strayMs, logger });
+    const keeper = new ArtifactKeeper({ deps, queries, strayMs: config.artifacts.strayMs, logger });
     keeper.start();
     stack.defer('artifact keeper', async () => await keeper.stop());
   }
   const links = new LinkSigner(adminKey, systemClock);
   return {
-    routes: { ...parts, queries, uploads, links },
-    use: async (tenantId) => await artifactUse(parts, tenantId),
+    routes: { ...deps, queries, uploads, links },
+    use: async (tenantId) => await artifactUse(deps, tenantId),
     removeOf: async ({ tenant, id }, shown) => {
       try {
-        const removed = await removeOrphans(parts, tenant, await queries.ofSessionId(tenant, id, OF_SESSION_MAX));
-        await Promise.all(newestOf(parts, removed).map(async ({ ref, position }) => await shown(ref, position)));
+        const removed = await removeOrphans(deps, tenant, await queries.ofSessionId(tenant, id, OF_SESSION_MAX));
+        await Promise.all(newestOf(deps, removed).map(async ({ ref, position }) => await shown(ref, position)));
       } catch (error) {
-        parts.onUnsettled(error);
+        deps.onUnsettled(error);
       }
     },
-    files: async (tenantId, file) => await modelFile(parts, tenantId, file),
+    files: async (tenantId, file) => await modelFile(deps, tenantId, file),
   };
 }
 
 /** The newest removal of each stream: rows that have it have those before it. */
-function newestOf({ artifacts: { store } }: ArtifactParts, removed: readonly RemovedOrphan[]): RemovedOrphan[] {
+function newestOf({ artifacts: { store } }: ArtifactDeps, removed: readonly RemovedOrphan[]): RemovedOrphan[] {
   const inOrder = removed.toSorted((a, b) => a.position - b.position);
   return [...new Map(inOrder.map((one) => [store.shardOf(one.ref), one])).values()];
 }

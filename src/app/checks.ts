@@ -10,7 +10,7 @@ import type { Check, Checks } from '../http/routes/host.ts';
 import type { Role } from './config.ts';
 import { PROJECTIONS } from './projectors.ts';
 
-export interface CheckedParts {
+export interface CheckDeps {
   readonly pool: ReadStore;
   readonly source: CommitSource;
   readonly objects: ObjectStore;
@@ -50,7 +50,7 @@ export function hasWhatItNeeds(roles: readonly Role[], checks: Checks): boolean 
 }
 
 /** Readiness: each dependency is asked, within a bound. Details are our own words: never an address or a secret. */
-export async function readiness({ pool, source, objects, streams, engine, embedded }: CheckedParts): Promise<Checks> {
+export async function readiness({ pool, source, objects, streams, engine, embedded }: CheckDeps): Promise<Checks> {
   const database = async (): Promise<string | undefined> => {
     const left = await building(pool, source, PROJECTIONS);
     if (left.length > 0) throw new NotReady(buildingText(left));

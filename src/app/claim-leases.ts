@@ -3,10 +3,10 @@ import { systemClock } from '../lib/clock.ts';
 import type { Logger } from '../lib/logger.ts';
 import type { Stack } from '../lib/stack.ts';
 import type { Config } from './config.ts';
-import type { LogParts } from './log.ts';
+import type { LogPorts } from './log.ts';
 
 interface LeaseOptions {
-  readonly log: LogParts;
+  readonly log: LogPorts;
   readonly config: Config;
   readonly logger: Logger;
   readonly stack: Stack;

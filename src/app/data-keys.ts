@@ -1,4 +1,4 @@
-import type { CreateTenantParts } from '../commands/tenant/create-tenant.ts';
+import type { CreateTenantDeps } from '../commands/tenant/create-tenant.ts';
 import type { Directory } from '../projections/directory/directory.ts';
 import { TenantErasedError } from '../streams/keyring.ts';
 import type { Keyring } from '../streams/keyring.ts';
@@ -27,7 +27,7 @@ export function forgetErased(
 }
 
 /** A tenant that the directory knows has its data key, or has lost it, which a new one would hide. */
-export function dataKeys(keyring: Keyring, directory: Directory): CreateTenantParts['prepare'] {
+export function dataKeys(keyring: Keyring, directory: Directory): CreateTenantDeps['prepare'] {
   return async (tenantId) => {
     if (directory.tenant(tenantId) !== undefined) return true;
     try {

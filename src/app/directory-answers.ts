@@ -1,5 +1,5 @@
-import type { SendCommandParts } from '../commands/session/send-command.ts';
-import type { CreateTenantParts } from '../commands/tenant/create-tenant.ts';
+import type { SendCommandDeps } from '../commands/session/send-command.ts';
+import type { CreateTenantDeps } from '../commands/tenant/create-tenant.ts';
 import type { Standing } from '../http/sse.ts';
 import type { Directory } from '../projections/directory/directory.ts';
 import type { Keyring } from '../streams/keyring.ts';
@@ -12,7 +12,7 @@ export function answersOf(
   keyring: Keyring,
   directory: Directory,
   config: Config,
-): Pick<CreateTenantParts, 'publish' | 'idOf' | 'prepare'> & Pick<SendCommandParts, 'isDraining' | 'tenantModel'> {
+): Pick<CreateTenantDeps, 'publish' | 'idOf' | 'prepare'> & Pick<SendCommandDeps, 'isDraining' | 'tenantModel'> {
   return {
     publish: async (tenant, position) => await directory.publish(tenant, position),
     prepare: dataKeys(keyring, directory),

@@ -6,7 +6,7 @@ import type { SessionState } from '../domain/session/state.ts';
 import type { ModelDrivers } from '../drivers/model/port.ts';
 import { BudgetGate } from '../engine/budget-gate.ts';
 import type { ClaimLeases } from '../engine/claim-leases.ts';
-import type { ModelCallParts } from '../engine/model-call.ts';
+import type { ModelCallDeps } from '../engine/model-call.ts';
 import { Dispatcher } from '../engine/dispatcher.ts';
 import type { InheritedConversations } from '../engine/inherited-conversations.ts';
 import { WorkerLiveness } from '../engine/liveness.ts';
@@ -15,24 +15,24 @@ import { systemClock } from '../lib/clock.ts';
 import { newId } from '../lib/ids.ts';
 import type { Logger } from '../lib/logger.ts';
 import type { Stack } from '../lib/stack.ts';
-import type { LogParts } from './log.ts';
+import type { LogPorts } from './log.ts';
 import { openModels } from './models.ts';
 import type { Services } from './services.ts';
 
 interface EngineOptions {
-  readonly log: LogParts;
+  readonly log: LogPorts;
   readonly loop: CommandLoop;
   readonly sessions: Repository<SessionState, SessionEvent>;
   readonly models: ModelDrivers;
   readonly budgets: BudgetGate;
-  readonly files: ModelCallParts['files'];
+  readonly files: ModelCallDeps['files'];
   readonly conversations: InheritedConversations;
   readonly nodeId: string;
   readonly logger: Logger;
   readonly turns: number;
   readonly turnsPerTenant: number;
   readonly claims: ClaimLeases;
-  readonly onCall: NonNullable<ModelCallParts['onCall']>;
+  readonly onCall: NonNullable<ModelCallDeps['onCall']>;
 }
 
 /** The engine of a node: its worker and, for each stream, a dispatcher. On a node without the role, only the outlook. */

@@ -3,7 +3,7 @@ import type { Logger } from '../lib/logger.ts';
 import { OutageLog } from '../lib/outage-log.ts';
 import type { KeyValue, KeyValueChange } from '../streams/key-value.ts';
 
-export interface PresenceParts {
+export interface PresenceDeps {
   readonly leases: KeyValue;
   readonly nodeId: string;
   /** When this process started: tells what it wrote from what an earlier process of the node did. */
@@ -35,7 +35,7 @@ const RENEW_MS = 20_000;
  * For people; nothing is decided on it.
  */
 export class ExecutorPresence implements Presence {
-  readonly #parts: PresenceParts;
+  readonly #deps: PresenceDeps;
   readonly #outage: OutageLog;
   /** Open streams of this node, by tenant and agent. */
   readonly #open = new Map<string, Map<string, number>>();
@@ -47,14 +47,14 @@ export class ExecutorPresence implements Presence {
   #pending: NodeJS.Timeout | null = null;
   #writing: Promise<void> = Promise.resolve();
 
-  constructor(parts: PresenceParts) {
-    this.#parts = parts;
-    this.#outage = new OutageLog(parts.logger, 'the list of connected executors');
+  constructor(deps: PresenceDeps) {
+    this.#deps = deps;
+    this.#outage = new OutageLog(deps.logger, 'the list of connected executors');
   }
 
   /** Resolves once it is known what the other nodes say. */
   async start(): Promise<void> {
-    await this.#parts.leases.watch(PREFIX, (change) => this.#take(change), this.#stop.signal);
+    await this.#deps.leases.watch(PREFIX, (change) => this.#take(change), this.#stop.signal);
     this.#renewal = setInterval(() => {
       for (const tenantId of this.#open.keys()) this.#tell(tenantId);
     }, RENEW_MS);
@@ -81,7 +81,7 @@ export class ExecutorPresence implements Presence {
   connected(tenantId: string): ReadonlySet<string> {
     const found = new Set(this.#open.get(tenantId)?.keys());
     for (const { nodeId, startedAt, agents } of this.#others.get(tenantId)?.values() ?? []) {
-      if (!this.#parts.isAlive(nodeId, startedAt)) continue;
+      if (!this.#deps.isAlive(nodeId, startedAt)) continue;
       for (const agentId of agents) found.add(agentId);
     }
     return found;
@@ -100,7 +100,7 @@ export class ExecutorPresence implements Presence {
   #take(change: KeyValueChange): void {
     const [, tenantId = '', ...node] = (change.kind === 'put' ? change.entry.key : change.key).split('.');
     const nodeId = node.join('.');
-    if (nodeId === this.#parts.nodeId) return;
+    if (nodeId === this.#deps.nodeId) return;
     const nodes = this.#others.get(tenantId) ?? new Map<string, PresenceEntry>();
     // Written by `#write` of some node.
     // oxlint-disable-next-line typescript/no-unsafe-type-assertion
@@ -141,7 +141,7 @@ export class ExecutorPresence implements Presence {
   }
 
   async #write(tenantId: string): Promise<void> {
-    const { leases, nodeId, startedAt } = this.#parts;
+    const { leases, nodeId, startedAt } = this.#deps;
     const key = `${PREFIX}.${tenantId}.${nodeId}`;
     const agents = [...(this.#open.get(tenantId)?.keys() ?? [])];
     if (agents.length === 0) {

@@ -3,7 +3,7 @@ import type { EndedActions, OpenActionList } from '../commands/session/action-pl
 import { ActionClaims } from '../commands/session/claim-actions.ts';
 import { ClaimPlans } from '../commands/session/claim-plans.ts';
 import { pendingActions } from '../commands/session/hold-action.ts';
-import type { HoldActionParts } from '../commands/session/hold-action.ts';
+import type { HoldActionDeps } from '../commands/session/hold-action.ts';
 import { isUnavailableError } from '../lib/unavailable.ts';
 import { delay } from '../lib/backoff.ts';
 import { systemClock } from '../lib/clock.ts';
@@ -14,7 +14,7 @@ import { actionView } from '../projections/actions/views.ts';
 import type { Services } from './services.ts';
 import type { Stack } from '../lib/stack.ts';
 import { WorkSignals } from './work-signals.ts';
-import type { WorkSignalParts } from './work-signals.ts';
+import type { WorkSignalDeps } from './work-signals.ts';
 
 /** Of an action that has ended the database knows where it was; one that stands still is not waited for, ms. */
 const ENDED_WITHIN_MS = 1_000;
@@ -24,7 +24,7 @@ export interface ExecutorWork {
   readonly index: ActionIndex;
   readonly open: OpenActionList;
   readonly places: ActionPlaces;
-  readonly holding: HoldActionParts;
+  readonly holding: HoldActionDeps;
   readonly claims: ActionClaims;
   readonly work: WorkSignals;
 }
@@ -48,12 +48,12 @@ export async function openExecutorWork(services: Services, stack: Stack): Promis
   const places = new ActionPlaces(list, endedActions(actions));
   // 0.12 has taken heartbeats out of the history.
   const isHistoryAsked = (): boolean => registry.hasOlderThan([0, 12]);
-  const holding: HoldActionParts = {
+  const holding: HoldActionDeps = {
     ...{ loop, sessions, places, leases, clock: systemClock },
     ...{ leaseMs: config.leaseMs, isHistoryAsked },
   };
   const claims = new ActionClaims({ ...holding, open: list, plans: new ClaimPlans(log.leases) });
-  const show: WorkSignalParts['show'] = async (executor, pending) => {
+  const show: WorkSignalDeps['show'] = async (executor, pending) => {
     places.remember(executor, pending);
     const found = await pendingActions(sessions, executor, pending);
     return found.map(({ ref, session, turnId, action }) => actionView(action, turnId, { ...session, id: ref.id }));

@@ -8,17 +8,17 @@ import { egressClient } from '../lib/egress-client.ts';
 import type { Logger } from '../lib/logger.ts';
 import type { Directory } from '../projections/directory/directory.ts';
 import type { Config } from './config.ts';
-import type { LogParts } from './log.ts';
+import type { LogPorts } from './log.ts';
 import type { Metrics } from './metrics/metrics.ts';
 import type { Stack } from '../lib/stack.ts';
 
 /** For a key set to be fetched, ms; the verifier's own bound is shorter. */
 const KEY_SET_MS = 5_000;
 
-export interface GateParts {
+export interface GateDeps {
   readonly config: Config;
   readonly adminKey: string;
-  readonly log: LogParts;
+  readonly log: LogPorts;
   readonly directory: Directory;
   readonly metrics: Metrics;
   readonly logger: Logger;
@@ -27,8 +27,8 @@ export interface GateParts {
 }
 
 /** What every request has to pass: whose credential it is, how often it may come, and whether the log can be reached. */
-export function openGate(parts: GateParts): GateOptions {
-  const { config, adminKey, log, directory, metrics, logger, features, stack } = parts;
+export function openGate(deps: GateDeps): GateOptions {
+  const { config, adminKey, log, directory, metrics, logger, features, stack } = deps;
   const keySets = egressClient({ policy: config.egress, connectMs: KEY_SET_MS, silenceMs: KEY_SET_MS });
   stack.defer('key sets', keySets.close);
   const tokens = new TokenVerifier(directory, keySets.fetch);

@@ -28,7 +28,7 @@ import type { Metrics } from './metrics/metrics.ts';
 import { StartError } from '../lib/start-error.ts';
 
 /** Everything of the log behind its ports. */
-export interface LogParts {
+export interface LogPorts {
   readonly codec: Codec;
   readonly store: EventStore;
   /** To be started once. */
@@ -81,7 +81,7 @@ export interface LogOptions {
 }
 
 /** Connects to NATS and makes streams and buckets. @throws StartError */
-export async function openLog({ url, caFile, name, shards, replicas, ...options }: LogOptions): Promise<LogParts> {
+export async function openLog({ url, caFile, name, shards, replicas, ...options }: LogOptions): Promise<LogPorts> {
   const { hostKey, metrics, logger } = options;
   const connections = await plainly(async () => await connectNats(url, name, { caFile }));
   const { appends, reads, live, consumers } = connections;

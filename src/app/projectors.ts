@@ -10,7 +10,7 @@ import { Projector } from '../projections/runner.ts';
 import { sessionsProjection } from '../projections/sessions/projection.ts';
 import { tenantsProjection } from '../projections/tenants/projection.ts';
 import type { ReadStore } from '../projections/read-store/pool.ts';
-import type { LogParts } from './log.ts';
+import type { LogPorts } from './log.ts';
 import type { Metrics } from './metrics/metrics.ts';
 
 /** Every group of read models. */
@@ -26,23 +26,23 @@ export interface ProjectorsOptions {
   readonly built: BuiltModels;
   /** Of the pool's database. */
   readonly databaseUrl: string;
-  readonly log: LogParts;
+  readonly log: LogPorts;
   readonly progress: ProjectionProgress;
   readonly metrics: Metrics;
   readonly logger: Logger;
 }
 
 /** Starts a projector for each group and stream. Returns the function that stops them. */
-export function startProjectors({ databaseUrl, ...parts }: ProjectorsOptions): () => Promise<void> {
-  const { pool, log, progress, metrics, logger } = parts;
+export function startProjectors({ databaseUrl, ...deps }: ProjectorsOptions): () => Promise<void> {
+  const { pool, log, progress, metrics, logger } = deps;
   const stop = new AbortController();
   let recording = Promise.resolve();
   const record = (): void => {
-    recording = recording.then(async () => await recordAll(parts, stop.signal));
+    recording = recording.then(async () => await recordAll(deps, stop.signal));
   };
   const restoreAll = restoring(databaseUrl, log, logger);
   const restore = async (signal: AbortSignal): Promise<void> => {
-    parts.built.forget();
+    deps.built.forget();
     await restoreAll(signal);
     // What was made in its place may be empty.
     record();
@@ -79,7 +79,7 @@ async function recordAll({ pool, log, built, logger }: Omit<ProjectorsOptions, '
 /** Brings all read models of the database back from the log, where it is missing. */
 export function restoring(
   url: string,
-  { source }: Pick<LogParts, 'source'>,
+  { source }: Pick<LogPorts, 'source'>,
   logger: Logger,
 ): (signal: AbortSignal) => Promise<void> {
   return async (signal) => await restoreReadStore({ url, groups: PROJECTIONS, source, logger, signal });

@@ -5,7 +5,7 @@ import type { ReadStore } from '../projections/read-store/pool.ts';
 import type { GroupReads, TenantReads } from '../projections/read-store/tenant-reads.ts';
 import { SCHEMAS } from '../projections/schemas.ts';
 import type { GroupName } from '../projections/schemas.ts';
-import type { LogParts } from './log.ts';
+import type { LogPorts } from './log.ts';
 import type { Metrics } from './metrics/metrics.ts';
 import type { Stack } from '../lib/stack.ts';
 
@@ -18,7 +18,7 @@ export interface ReadModels {
 }
 
 interface ReadModelsOptions {
-  readonly log: LogParts;
+  readonly log: LogPorts;
   readonly pool: ReadStore;
   readonly tenantReads: TenantReads;
   readonly metrics: Metrics;
@@ -58,7 +58,7 @@ function readsOf({ pool, reads }: GroupReads, built: BuiltModels): ReadModels['r
 }
 
 interface Followed {
-  readonly log: LogParts;
+  readonly log: LogPorts;
   readonly progress: ProjectionProgress;
 }
 

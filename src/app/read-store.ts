@@ -5,7 +5,7 @@ import { SharedReads } from '../projections/read-store/tenant-reads.ts';
 import type { TenantReads } from '../projections/read-store/tenant-reads.ts';
 import type { Logger } from '../lib/logger.ts';
 import type { Config } from './config.ts';
-import type { LogParts } from './log.ts';
+import type { LogPorts } from './log.ts';
 import type { Metrics } from './metrics/metrics.ts';
 import { PROJECTIONS, restoring } from './projectors.ts';
 import type { Stack } from '../lib/stack.ts';
@@ -55,7 +55,7 @@ interface PoolOptions {
  * Opens the pool for the Host's own work. A projector brings the database up to date first; the other roles start on what
  * is there, and what needs more answers 503 until it is there. @throws StartError
  */
-export async function openPool(options: PoolOptions, log: LogParts, metrics: Metrics): Promise<ReadStore> {
+export async function openPool(options: PoolOptions, log: LogPorts, metrics: Metrics): Promise<ReadStore> {
   const { databaseUrl, config } = options;
   const isProjector = config.roles.includes('projector');
   const { own } = sharesOf(config);
@@ -111,7 +111,7 @@ export async function openReads(
  * A projector makes a database that is missing. Nodes of the other roles go on while it is away, so they start without
  * it, too: what they write is in the log, what they read answers 503 until it is there.
  */
-async function withoutDatabase(error: unknown, options: PoolOptions, log: LogParts): Promise<void> {
+async function withoutDatabase(error: unknown, options: PoolOptions, log: LogPorts): Promise<void> {
   const { databaseUrl, config, logger } = options;
   const isProjector = config.roles.includes('projector');
   if (error instanceof NewerSchemaError || error instanceof MigrationBlockedError) throw error;

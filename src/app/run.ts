@@ -34,7 +34,7 @@ export async function runHost(config: Config, stop: AbortController): Promise<nu
     logger.error({ err: error, part: name }, 'a part did not stop cleanly');
   if (config.faultPoints !== undefined) armFaultPoints(config.faultPoints);
   try {
-    const start = startParts({ config, stack, stop, logger, report });
+    const start = startComponents({ config, stack, stop, logger, report });
     await Promise.race([aborted(stop.signal), start]);
     await aborted(stop.signal);
     report(`Stopping (${String(stop.signal.reason)}): handing turns over, ending streams …`);
@@ -54,7 +54,7 @@ export async function runHost(config: Config, stop: AbortController): Promise<nu
 }
 
 /** Starts everything, unless it is told to stop between two steps: then it throws the reason. */
-async function startParts({ config, stack, stop, logger, report }: Start): Promise<void> {
+async function startComponents({ config, stack, stop, logger, report }: Start): Promise<void> {
   const begun = performance.now();
   const { signal } = stop;
   signal.throwIfAborted();

@@ -14,7 +14,7 @@ import { forgetErased } from './data-keys.ts';
 import { openClaimLeases } from './claim-leases.ts';
 import { ExecutorPresence } from './executor-presence.ts';
 import { openLog } from './log.ts';
-import type { LogParts } from './log.ts';
+import type { LogPorts } from './log.ts';
 import { Metrics } from './metrics/metrics.ts';
 import { NodeRegistry } from './node-registry.ts';
 import { openReadModels } from './read-models.ts';
@@ -46,7 +46,7 @@ export interface HostOptions {
 export interface Services extends ReadModels {
   readonly options: HostOptions;
   readonly metrics: Metrics;
-  readonly log: LogParts;
+  readonly log: LogPorts;
   readonly pool: ReadStore;
   readonly directory: Directory;
   readonly ownWrites: OwnWrites;
@@ -96,7 +96,7 @@ async function openLogOf({ config, logger, ...options }: HostOptions, metrics: M
   return log;
 }
 
-async function openDirectory(log: LogParts, logger: Logger, stack: Stack): Promise<Directory> {
+async function openDirectory(log: LogPorts, logger: Logger, stack: Stack): Promise<Directory> {
   const directory = new Directory({ bucket: log.directory, sealer: log.keyring, logger });
   await directory.start();
   for (const tenantId of directory.unsealed) await log.keyring.create(tenantId);
@@ -105,7 +105,7 @@ async function openDirectory(log: LogParts, logger: Logger, stack: Stack): Promi
 }
 
 /** Which nodes are there, and which executors are connected to them. */
-async function openPresence({ config, nodeId, logger }: HostOptions, { leases }: LogParts, stack: Stack) {
+async function openPresence({ config, nodeId, logger }: HostOptions, { leases }: LogPorts, stack: Stack) {
   const registry = new NodeRegistry({ leases, clock: systemClock, logger });
   const startedAt = await registry.start({ nodeId, roles: config.roles, version: await version() });
   stack.defer('node registry', async () => await registry.stop());

@@ -1,6 +1,6 @@
 import type { CommandLoop } from '../commands/execute.ts';
 import type { Repository } from '../commands/repository.ts';
-import type { DeleteTenantParts } from '../commands/tenant/delete-tenant.ts';
+import type { DeleteTenantDeps } from '../commands/tenant/delete-tenant.ts';
 import { decideCancel } from '../domain/session/decide.ts';
 import type { SessionEvent } from '../domain/session/events.ts';
 import type { SessionState } from '../domain/session/state.ts';
@@ -17,11 +17,11 @@ import type { ProjectionProgress } from '../projections/progress.ts';
 import type { ReadStore } from '../projections/read-store/pool.ts';
 import type { SessionQueries } from '../projections/sessions/queries.ts';
 import { scrub } from '../projections/scrub.ts';
-import type { LogParts } from './log.ts';
+import type { LogPorts } from './log.ts';
 import { PROJECTIONS } from './projectors.ts';
 
-export interface DeletionParts {
-  readonly log: LogParts;
+export interface DeletionDeps {
+  readonly log: LogPorts;
   readonly pool: ReadStore;
   readonly directory: Directory;
   readonly progress: ProjectionProgress;
@@ -36,11 +36,11 @@ export interface DeletionParts {
 const CAUGHT_UP_WITHIN_MS = 30_000;
 
 /** What takes tenants away, and what the Admin route needs to ask for it. */
-export function tenantDeletion(parts: DeletionParts): {
+export function tenantDeletion(deps: DeletionDeps): {
   readonly deletion: TenantDeletion;
-  readonly remove: DeleteTenantParts;
+  readonly remove: DeleteTenantDeps;
 } {
-  const { log, pool, directory, queries, loop, tenants, sessions, logger } = parts;
+  const { log, pool, directory, queries, loop, tenants, sessions, logger } = deps;
   const deletion = new TenantDeletion({
     store: log.store,
     snapshots: log.snapshots,
@@ -58,18 +58,18 @@ export function tenantDeletion(parts: DeletionParts): {
       ],
       remove: async (tenantId) => await directory.remove(tenantId),
     },
-    caughtUp: async () => await caughtUp(parts),
+    caughtUp: async () => await caughtUp(deps),
     eraseRows: async (tenantId) => await eraseRows(pool, PROJECTIONS, tenantId),
     scrubRows: async () => await scrub({ pool, groups: PROJECTIONS, logger }),
-    eraseObjects: async (tenantId) => await parts.objects.eraseTenant(tenantId),
+    eraseObjects: async (tenantId) => await deps.objects.eraseTenant(tenantId),
     logger,
   });
-  const remove: DeleteTenantParts = {
+  const remove: DeleteTenantDeps = {
     loop,
     tenants,
     publish: async (tenant, position) => await directory.publish(tenant, position),
     activeSessions: async (tenantId) => {
-      await caughtUp(parts);
+      await caughtUp(deps);
       return await queries.active(tenantId);
     },
     cancelTurn: async (tenant, id, { actor, causation }) => {
@@ -94,7 +94,7 @@ function isLeaving(tenant: DirectoryTenant | undefined): boolean {
   return tenant?.state === 'deleting';
 }
 
-async function caughtUp({ log, progress }: DeletionParts): Promise<void> {
+async function caughtUp({ log, progress }: DeletionDeps): Promise<void> {
   for (const { schema, kinds } of PROJECTIONS) {
     for (let shard = 0; shard < log.source.shards; shard++) {
       const newest = await log.source.newest(shard, kinds);

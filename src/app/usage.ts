@@ -2,11 +2,11 @@ import { builtOnly } from '../projections/built.ts';
 import { SCHEMAS } from '../projections/schemas.ts';
 import { usageQueries } from '../projections/usage/queries.ts';
 import type { UsageQueries } from '../projections/usage/queries.ts';
-import type { LogParts } from './log.ts';
+import type { LogPorts } from './log.ts';
 import type { ReadModels } from './read-models.ts';
 
 /** Sums over the ledger of model calls, for who reads them and for budgets that begin. */
-export function usageOf(node: ReadModels & { readonly log: LogParts }): UsageQueries {
+export function usageOf(node: ReadModels & { readonly log: LogPorts }): UsageQueries {
   const { log, progress, built, reads } = node;
   const sums = usageQueries({ reads: reads.sessions.reads, store: log.store, source: log.source, progress });
   // Before they wait for the projector: what it fills is no ledger yet, and a budget would begin with too little spent.

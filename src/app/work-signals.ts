@@ -5,7 +5,7 @@ import { OutageLog } from '../lib/outage-log.ts';
 import type { ExecutorRef, OpenAction, OpenActions } from '../projections/actions/open-actions.ts';
 import type { ActionView } from '../projections/actions/views.ts';
 
-export interface WorkSignalParts {
+export interface WorkSignalDeps {
   readonly open: Pick<OpenActions, 'reached' | 'pending' | 'find' | 'listen'>;
   /** Pending ones as their executor is shown them; those that are over by now are left out. */
   readonly show: (executor: ExecutorRef, actions: readonly OpenAction[]) => Promise<readonly ActionView[]>;
@@ -36,15 +36,15 @@ interface Listening {
  * told finds it, and neither needs the database.
  */
 export class WorkSignals implements WorkFeed {
-  readonly #parts: WorkSignalParts;
+  readonly #deps: WorkSignalDeps;
   readonly #outage: OutageLog;
   readonly #stop = new AbortController();
   /** By tenant and agent. */
   readonly #listening = new Map<string, Listening>();
 
-  constructor(parts: WorkSignalParts) {
-    this.#parts = parts;
-    this.#outage = new OutageLog(parts.logger, 'the word to executors that there is work');
+  constructor(deps: WorkSignalDeps) {
+    this.#deps = deps;
+    this.#outage = new OutageLog(deps.logger, 'the word to executors that there is work');
   }
 
   stop(): void {
@@ -72,7 +72,7 @@ export class WorkSignals implements WorkFeed {
       ...{ executor, told: new Set<OnWork>(), untold: new Set<OnWork>(), offered: new Map<string, OpenAction>() },
       ...{ isTelling: false, unlisten: () => undefined },
     };
-    listening.unlisten = this.#parts.open.listen(executor, (action) => {
+    listening.unlisten = this.#deps.open.listen(executor, (action) => {
       if (listening.offered.size < NAMED_MAX) listening.offered.set(action.actionId, action);
       this.#tell(listening);
     });
@@ -101,7 +101,7 @@ export class WorkSignals implements WorkFeed {
   }
 
   async #tellOnce({ executor, told, untold, offered }: Listening): Promise<void> {
-    const { open, show } = this.#parts;
+    const { open, show } = this.#deps;
     const fresh = [...untold];
     // What was there before they came, too.
     if (fresh.length > 0) await open.reached();

@@ -7,12 +7,12 @@ import { systemClock } from '../lib/clock.ts';
 import type { Logger } from '../lib/logger.ts';
 import type { OwnWrites } from '../projections/own-writes.ts';
 import type { Config } from './config.ts';
-import type { LogParts } from './log.ts';
+import type { LogPorts } from './log.ts';
 import type { Metrics } from './metrics/metrics.ts';
 import type { Recorded } from './traces.ts';
 
-interface WriteSideParts {
-  readonly log: LogParts;
+interface WriteSideDeps {
+  readonly log: LogPorts;
   readonly config: Config;
   readonly metrics: Metrics;
   /** Null: traces are off. */
@@ -26,7 +26,7 @@ interface WriteSideParts {
  * The command loop, and the folds of every kind of aggregate, which the live feed keeps up to date; `caches` are all that
  * keep something of a tenant in memory.
  */
-export function writeSide({ log, config, metrics, traced, ownWrites, logger }: WriteSideParts) {
+export function writeSide({ log, config, metrics, traced, ownWrites, logger }: WriteSideDeps) {
   const onSnapshotError = (error: unknown): void => {
     metrics.snapshotFailures.inc();
     logger.warn({ err: error }, 'a snapshot could not be written');

@@ -7,14 +7,14 @@ import type { Config } from '../app/config.ts';
 import { readIfPresent } from '../lib/files.ts';
 import { hostKeyOfRunning } from '../app/host-key.ts';
 import { openLog } from '../app/log.ts';
-import type { LogParts } from '../app/log.ts';
+import type { LogPorts } from '../app/log.ts';
 import { Metrics } from '../app/metrics/metrics.ts';
 import { Stack } from '../lib/stack.ts';
 import { StartError } from '../lib/start-error.ts';
 
 /** What an operator's command works on, beside a Host that goes on running. */
 export interface RunningHost {
-  readonly log: LogParts;
+  readonly log: LogPorts;
   readonly pool: ReadStore;
   readonly logger: Logger;
 }

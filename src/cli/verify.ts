@@ -5,7 +5,7 @@ import type { ChainProblem, ChainVerifier, Witness } from '../streams/chain-veri
 import { subjectOf } from '../streams/subjects.ts';
 import type { Config } from '../app/config.ts';
 import { EVENT_SCHEMAS } from '../app/event-schemas.ts';
-import type { LogParts } from '../app/log.ts';
+import type { LogPorts } from '../app/log.ts';
 import { isUnavailableError } from '../lib/unavailable.ts';
 import { readArguments } from './arguments.ts';
 import { progressPrinter, throughput } from './progress.ts';
@@ -58,7 +58,7 @@ export async function auditVerify(config: Config, args: readonly string[]): Prom
   });
 }
 
-async function verifyStream(log: LogParts, state: VerifyState, shard: number, signal: AbortSignal): Promise<void> {
+async function verifyStream(log: LogPorts, state: VerifyState, shard: number, signal: AbortSignal): Promise<void> {
   const newest = await log.source.newest(shard, 'all');
   const progress = progressPrinter();
   const done = new AbortController();
@@ -79,7 +79,7 @@ async function verifyStream(log: LogParts, state: VerifyState, shard: number, si
 }
 
 /** Snapshots name the commit that they were made of, by position and hash. */
-async function snapshotWitnesses({ snapshots, folds }: LogParts): Promise<Witness[]> {
+async function snapshotWitnesses({ snapshots, folds }: LogPorts): Promise<Witness[]> {
   const keys = new Set<string>();
   const listed = new AbortController();
   await snapshots.watch('', (change) => void (change.kind === 'put' && keys.add(change.entry.key)), listed.signal);
@@ -115,7 +115,7 @@ async function missingOnes(host: RunningHost, { verifier }: VerifyState): Promis
   return problems;
 }
 
-async function isLost(log: LogParts, verifier: ChainVerifier, { ref, position }: RecordedPosition): Promise<boolean> {
+async function isLost(log: LogPorts, verifier: ChainVerifier, { ref, position }: RecordedPosition): Promise<boolean> {
   if (position <= (verifier.heads.get(subjectOf(ref))?.position ?? 0)) return false;
   // A tenant that is being deleted goes from the log first. What has been stored since its stream was read is not lost.
   return !log.keyring.unfinished.includes(ref.tenant) && (await log.store.head(ref)) < position;

@@ -1,7 +1,7 @@
 import { removeOrphan } from '../commands/artifact/remove-orphan.ts';
 import { settleOverdue } from '../commands/artifact/settle.ts';
-import { artifactRef } from '../commands/artifact/parts.ts';
-import type { ArtifactParts } from '../commands/artifact/parts.ts';
+import { artifactRef } from '../commands/artifact/deps.ts';
+import type { ArtifactDeps } from '../commands/artifact/deps.ts';
 import type { StoredObject } from '../drivers/objects/port.ts';
 import { delay } from '../lib/backoff.ts';
 import { timestamp } from '../lib/clock.ts';
@@ -11,7 +11,7 @@ import { FIRST_PLACE } from '../projections/artifacts/queries.ts';
 import type { ArtifactQueries } from '../projections/artifacts/queries.ts';
 
 export interface ArtifactKeeperOptions {
-  readonly parts: ArtifactParts;
+  readonly deps: ArtifactDeps;
   /** Where candidates come from; what is done about them is decided on folds. */
   readonly queries: ArtifactQueries;
   /** Bytes that no version names are left alone for so long, ms. */
@@ -46,12 +46,12 @@ export class ArtifactKeeper {
   }
 
   start(): void {
-    const { parts, strayMs } = this.#options;
-    const look = within(parts.operationMs / 4, LOOK_MS);
+    const { deps, strayMs } = this.#options;
+    const look = within(deps.operationMs / 4, LOOK_MS);
     const sweep = within(strayMs / 4, SWEEP_MS);
     this.#loops = Promise.all([
       this.#every(look, 'the settling of artifact operations', async () => await this.#settle()),
-      this.#every(within(parts.operationMs * 2, ORPHANS_MS), 'the removal of orphaned artifacts', async () => {
+      this.#every(within(deps.operationMs * 2, ORPHANS_MS), 'the removal of orphaned artifacts', async () => {
         await this.#removeOrphans();
       }),
       this.#every(sweep, 'the sweeping of stray objects', async () => await this.#sweep()),
@@ -77,34 +77,34 @@ export class ArtifactKeeper {
   }
 
   async #settle(): Promise<void> {
-    const { parts, queries } = this.#options;
+    const { deps, queries } = this.#options;
     const failures: unknown[] = [];
-    for (const tenant of await queries.overdue(timestamp(parts.clock()))) {
+    for (const tenant of await queries.overdue(timestamp(deps.clock()))) {
       if (this.#stop.signal.aborted) return;
       // One tenant that cannot be settled (its data key is being destroyed, perhaps) keeps no other waiting.
-      await settleOverdue(parts, tenant, parts.clock()).catch((error: unknown) => failures.push(error));
+      await settleOverdue(deps, tenant, deps.clock()).catch((error: unknown) => failures.push(error));
     }
     if (failures.length > 0) throw failures[0];
   }
 
   async #removeOrphans(): Promise<void> {
-    const { parts, queries } = this.#options;
+    const { deps, queries } = this.#options;
     const { orphans, next } = await queries.orphans(this.#walked);
     const failures: unknown[] = [];
     for (const { tenant, id } of orphans) {
       if (this.#stop.signal.aborted) return;
       // One that cannot be removed keeps no other waiting; its turn comes again with the next walk.
-      await removeOrphan(parts, tenant, id).catch((error: unknown) => failures.push(error));
+      await removeOrphan(deps, tenant, id).catch((error: unknown) => failures.push(error));
     }
     this.#walked = next;
     if (failures.length > 0) throw failures[0];
   }
 
   async #sweep(): Promise<void> {
-    const { parts, queries, strayMs } = this.#options;
-    const before = parts.clock() - strayMs;
-    await parts.objects.removeUnfinished(before);
-    for await (const page of parts.objects.list()) {
+    const { deps, queries, strayMs } = this.#options;
+    const before = deps.clock() - strayMs;
+    await deps.objects.removeUnfinished(before);
+    for await (const page of deps.objects.list()) {
       if (this.#stop.signal.aborted) return;
       const old = page.filter(({ owner, modifiedAtMs }) => owner.startsWith(OWN) && modifiedAtMs < before);
       if (old.length === 0) continue;
@@ -115,10 +115,10 @@ export class ArtifactKeeper {
 
   /** The rows may be behind; the artifact's own history is not. */
   async #removeStray({ tenant, owner, name }: Pick<StoredObject, 'tenant' | 'owner' | 'name'>): Promise<void> {
-    const { parts, logger } = this.#options;
-    const { state } = await parts.artifacts.refresh(artifactRef(tenant, owner));
+    const { deps, logger } = this.#options;
+    const { state } = await deps.artifacts.refresh(artifactRef(tenant, owner));
     if (state.status === 'stored' && state.versions.some(({ objects }) => objects.includes(name))) return;
-    await parts.objects.remove({ tenant, owner, name });
+    await deps.objects.remove({ tenant, owner, name });
     logger.info({ tenant, owner, name }, 'bytes that no version names were removed');
   }
 }

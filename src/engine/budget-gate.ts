@@ -1,12 +1,12 @@
 import { budgetsRef } from '../commands/tenant/budgets.ts';
-import type { BudgetParts } from '../commands/tenant/budgets.ts';
+import type { BudgetDeps } from '../commands/tenant/budgets.ts';
 import { decideReserve, decideSettle } from '../domain/budget/decide.ts';
 import type { ExpectedCall, Reserved } from '../domain/budget/decide.ts';
 import type { CountedCall } from '../domain/budget/events.ts';
 import type { BudgetState } from '../domain/budget/state.ts';
 import { timestamp } from '../lib/clock.ts';
 
-export interface BudgetGateParts extends BudgetParts {
+export interface BudgetGateDeps extends BudgetDeps {
   /** Whether the tenant has any budget: without one a call costs no look at them. */
   readonly isBudgeted: (tenantId: string) => boolean;
   /** Told of each call that may not start, for the metrics. */
@@ -21,16 +21,16 @@ interface SettledCall extends CountedCall {
 
 /** Asks for each model call whether the tenant's budgets let it start, and tells them what it cost. */
 export class BudgetGate {
-  readonly #parts: BudgetGateParts;
+  readonly #deps: BudgetGateDeps;
 
-  constructor(parts: BudgetGateParts) {
-    this.#parts = parts;
+  constructor(deps: BudgetGateDeps) {
+    this.#deps = deps;
   }
 
   /** Whether the call may start, and whether the budgets count it as under way. @throws UnavailableError (streams) */
   async reserve(tenant: string, call: ExpectedCall, actor: string): Promise<Reserved> {
-    if (!this.#parts.isBudgeted(tenant)) return { refusedBy: null, reserved: false };
-    const { loop, budgets, clock } = this.#parts;
+    if (!this.#deps.isBudgeted(tenant)) return { refusedBy: null, reserved: false };
+    const { loop, budgets, clock } = this.#deps;
     const at = timestamp(clock());
     const outcome = await loop.execute(budgets, budgetsRef(tenant), {
       actor,
@@ -39,14 +39,14 @@ export class BudgetGate {
       decide: (state: BudgetState) => decideReserve(state, call, at),
     });
     if (outcome.kind === 'rejected') throw new Error(`a reservation was refused: ${outcome.code}`);
-    if (outcome.reply.refusedBy !== null) this.#parts.onRefused?.();
+    if (outcome.reply.refusedBy !== null) this.#deps.onRefused?.();
     return outcome.reply;
   }
 
   /** May be repeated, by anybody and at any time, if the call was reserved. @throws UnavailableError (streams) */
   async settle(tenant: string, { wasReserved, ...call }: SettledCall, actor: string): Promise<void> {
-    if (!this.#parts.isBudgeted(tenant)) return;
-    const { loop, budgets } = this.#parts;
+    if (!this.#deps.isBudgeted(tenant)) return;
+    const { loop, budgets } = this.#deps;
     await loop.execute(budgets, budgetsRef(tenant), {
       actor,
       causation: call.callId,

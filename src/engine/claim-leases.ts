@@ -7,7 +7,7 @@ import type { Logger } from '../lib/logger.ts';
 import { OutageLog } from '../lib/outage-log.ts';
 import type { KeyValue, KeyValueEntry } from '../streams/key-value.ts';
 
-export interface ClaimLeaseParts {
+export interface ClaimLeaseDeps {
   readonly leases: KeyValue;
   readonly clock: Clock;
   readonly logger: Logger;
@@ -59,22 +59,22 @@ const HEARS_IN_GAP = 4;
  * once nobody has for a third of a lease, every open lease has a whole period from the moment when somebody does again.
  */
 export class ClaimLeases {
-  readonly #parts: ClaimLeaseParts;
+  readonly #deps: ClaimLeaseDeps;
   readonly #outage: OutageLog;
   readonly #beats = new Map<string, Beat>();
   readonly #hearings = new Map<number, Hearing & { readonly revision: number }>();
   readonly #stop = new AbortController();
   #hearing: readonly Promise<void>[] = [];
 
-  constructor(parts: ClaimLeaseParts) {
-    this.#parts = parts;
-    this.#outage = new OutageLog(parts.logger, 'the word that executors can be heard');
+  constructor(deps: ClaimLeaseDeps) {
+    this.#deps = deps;
+    this.#outage = new OutageLog(deps.logger, 'the word that executors can be heard');
   }
 
   /** Resolves once it is known what has been heard so far. */
   async start(): Promise<void> {
     const { signal } = this.#stop;
-    const { leases } = this.#parts;
+    const { leases } = this.#deps;
     await leases.watch(
       CLAIM,
       (change) => {
@@ -94,7 +94,7 @@ export class ClaimLeases {
 
   /** From now on this node takes heartbeats. */
   hear(): void {
-    this.#hearing = Array.from({ length: this.#parts.shards }, async (_, shard) => await this.#hear(shard));
+    this.#hearing = Array.from({ length: this.#deps.shards }, async (_, shard) => await this.#hear(shard));
   }
 
   async stop(): Promise<void> {
@@ -108,13 +108,13 @@ export class ClaimLeases {
    */
   async beat(tenantId: string, claimId: string, untilMs: number): Promise<boolean> {
     const key = claimKey(tenantId, claimId);
-    const ttlMs = untilMs - this.#parts.clock() + KEPT_MS;
+    const ttlMs = untilMs - this.#deps.clock() + KEPT_MS;
     let beat = this.#beats.get(key) ?? null;
     for (let swaps = 0; swaps < SWAPS_MAX; swaps++) {
       if (beat?.untilMs === null) return false;
       if (beat !== null && beat.untilMs >= untilMs) return true;
       const value = JSON.stringify({ untilMs });
-      const revision = await this.#parts.leases.swap(key, value, { expected: beat?.revision ?? 0, ttlMs });
+      const revision = await this.#deps.leases.swap(key, value, { expected: beat?.revision ?? 0, ttlMs });
       if (revision !== null) {
         this.#keep(key, { revision, untilMs });
         return true;
@@ -147,7 +147,7 @@ export class ClaimLeases {
     const beat = this.#beats.get(claimKey(tenant, claim.claimId));
     if (beat?.untilMs === null) return 0;
     // A checkpoint of an older version does not have it.
-    const leaseMs = Number.isFinite(claim.leaseMs) ? claim.leaseMs : this.#parts.leaseMs;
+    const leaseMs = Number.isFinite(claim.leaseMs) ? claim.leaseMs : this.#deps.leaseMs;
     const heardMs = (this.#hearings.get(shard)?.sinceMs ?? 0) + leaseMs;
     return Math.max(Date.parse(claim.leaseExpiresAt), heardMs, beat?.untilMs ?? 0);
   }
@@ -156,7 +156,7 @@ export class ClaimLeases {
     { tenant, shard }: { readonly tenant: string; readonly shard: number },
     claim: Omit<ClaimTimes, 'timeoutAt'>,
   ): Promise<boolean> {
-    const { leases, clock } = this.#parts;
+    const { leases, clock } = this.#deps;
     const nowMs = clock();
     if (nowMs < Date.parse(claim.leaseExpiresAt)) return false;
     const key = claimKey(tenant, claim.claimId);
@@ -175,7 +175,7 @@ export class ClaimLeases {
   }
 
   async #look(key: string): Promise<Beat | null> {
-    const entry = await this.#parts.leases.get(key);
+    const entry = await this.#deps.leases.get(key);
     if (entry !== null) return this.#take(entry);
     this.#beats.delete(key);
     return null;
@@ -205,7 +205,7 @@ export class ClaimLeases {
   }
 
   async #hear(shard: number): Promise<void> {
-    const gapMs = Math.max(GAP_MIN_MS, this.#parts.leaseMs / GAP_OF_LEASE);
+    const gapMs = Math.max(GAP_MIN_MS, this.#deps.leaseMs / GAP_OF_LEASE);
     const everyMs = Math.min(HEAR_EVERY_MS, gapMs / HEARS_IN_GAP);
     const { signal } = this.#stop;
     while (!signal.aborted) {
@@ -220,7 +220,7 @@ export class ClaimLeases {
   }
 
   async #sayHeard(shard: number, { gapMs, everyMs }: { gapMs: number; everyMs: number }): Promise<void> {
-    const { leases, clock, ask } = this.#parts;
+    const { leases, clock, ask } = this.#deps;
     const key = `${HEARING}.${shard}`;
     // One node is enough, whichever it is.
     if (clock() - (this.#hearings.get(shard)?.untilMs ?? 0) < everyMs / 2) return;

@@ -23,7 +23,7 @@ import type { AggregateRef } from '../streams/subjects.ts';
 import type { BudgetGate } from './budget-gate.ts';
 import type { InheritedConversations } from './inherited-conversations.ts';
 import { turnStep } from './turn-step.ts';
-import type { TurnStepParts } from './turn-step.ts';
+import type { TurnStepDeps } from './turn-step.ts';
 
 /** A provider that says nothing for so long counts as a retryable failure, ms. */
 const CALL_TIMEOUT_MS = 600_000;
@@ -37,7 +37,7 @@ const PAGE = 200;
 /** Events that hold a call's answer, or at least its bill. */
 const RECORDED: readonly SessionEvent['type'][] = ['model.completed', 'model.failed', 'model.reported'];
 
-export interface ModelCallParts extends TurnStepParts {
+export interface ModelCallDeps extends TurnStepDeps {
   readonly models: ModelDrivers;
   readonly budgets: BudgetGate;
   /** What a file of a message is; null: it has been deleted. */
@@ -72,11 +72,11 @@ const OVER = new Error('the call is over or no longer wanted');
 
 /** Runs one model call as an effect: started is in the log already, this records how it ended. */
 export class ModelCaller {
-  readonly #options: ModelCallParts;
+  readonly #options: ModelCallDeps;
   /** Aborted when a stopping worker has waited long enough. */
   readonly #givingUp: AbortSignal;
 
-  constructor(options: ModelCallParts, givingUp: AbortSignal) {
+  constructor(options: ModelCallDeps, givingUp: AbortSignal) {
     this.#options = options;
     this.#givingUp = givingUp;
   }

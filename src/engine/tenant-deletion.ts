@@ -7,7 +7,7 @@ import { AGGREGATE_KINDS, escapeToken } from '../streams/subjects.ts';
 import type { EventStore } from '../streams/event-store.ts';
 import type { KeyValue } from '../streams/key-value.ts';
 
-export interface TenantDeletionParts {
+export interface TenantDeletionDeps {
   readonly store: EventStore;
   readonly snapshots: KeyValue;
   readonly eraseSecrets: (tenantId: string) => Promise<void>;
@@ -51,7 +51,7 @@ const RETRY_MS = { baseMs: SWEEP_MS, capMs: 3_600_000 };
  * It takes no input: whatever is in deletion is deleted, whoever asked for it.
  */
 export class TenantDeletion {
-  readonly #parts: TenantDeletionParts;
+  readonly #deps: TenantDeletionDeps;
   readonly #outage: OutageLog;
   readonly #stop = new AbortController();
   readonly #running = new Map<string, Promise<void>>();
@@ -59,9 +59,9 @@ export class TenantDeletion {
   readonly #failed = new Map<string, { readonly attempts: number; readonly dueAtMs: number }>();
   #loop: Promise<void> = Promise.resolve();
 
-  constructor(parts: TenantDeletionParts) {
-    this.#parts = parts;
-    this.#outage = new OutageLog(parts.logger, 'the deletion of a tenant');
+  constructor(deps: TenantDeletionDeps) {
+    this.#deps = deps;
+    this.#outage = new OutageLog(deps.logger, 'the deletion of a tenant');
   }
 
   start(): void {
@@ -88,7 +88,7 @@ export class TenantDeletion {
 
   async #sweep(): Promise<void> {
     while (!this.#stop.signal.aborted) {
-      const deleting = this.#parts.directory.deleting();
+      const deleting = this.#deps.directory.deleting();
       for (const tenantId of this.#failed.keys()) if (!deleting.includes(tenantId)) this.#failed.delete(tenantId);
       for (const tenantId of deleting) {
         if ((this.#failed.get(tenantId)?.dueAtMs ?? 0) > performance.now()) continue;
@@ -117,14 +117,14 @@ export class TenantDeletion {
     await delay(QUIET_MS);
     for (const [done, step] of this.#plan(tenantId)) {
       // Another node was faster: the id may belong to a new tenant by now.
-      if (!this.#parts.directory.deleting().includes(tenantId)) return;
+      if (!this.#deps.directory.deleting().includes(tenantId)) return;
       await step();
       await faultPoint(done);
     }
   }
 
   #plan(tenantId: string): readonly (readonly [FaultPoint, () => Promise<void>])[] {
-    const { store, keys, directory, eraseRows, eraseObjects, scrubRows } = this.#parts;
+    const { store, keys, directory, eraseRows, eraseObjects, scrubRows } = this.#deps;
     return [
       ['deletion.quiet', async () => await Promise.resolve()],
       ['deletion.key-destroyed', async () => await keys.destroy(tenantId)],
@@ -148,15 +148,15 @@ export class TenantDeletion {
 
   async #eraseWork(tenantId: string): Promise<void> {
     // Commits that a projector has still in hand would bring rows back after they were removed.
-    await this.#parts.caughtUp();
-    await this.#parts.store.erase(
+    await this.#deps.caughtUp();
+    await this.#deps.store.erase(
       tenantId,
       AGGREGATE_KINDS.filter((kind) => kind !== 'tenant'),
     );
   }
 
   async #eraseValues(tenantId: string): Promise<void> {
-    const { snapshots, eraseSecrets } = this.#parts;
+    const { snapshots, eraseSecrets } = this.#deps;
     for (const kind of AGGREGATE_KINDS) await snapshots.erase(`${kind}.${escapeToken(tenantId)}`);
     await eraseSecrets(tenantId);
   }

@@ -7,7 +7,7 @@ import type { TurnContext } from '../domain/turn/context.ts';
 import type { Clock } from '../lib/clock.ts';
 import type { AggregateRef } from '../streams/subjects.ts';
 
-export interface TurnStepParts {
+export interface TurnStepDeps {
   readonly workerId: string;
   readonly loop: CommandLoop;
   readonly sessions: Repository<SessionState, SessionEvent>;
@@ -18,7 +18,7 @@ export interface TurnStepParts {
 
 /** Runs one input of the turn process through the command loop and returns what `step` made of it. */
 export async function turnStep<R>(
-  parts: TurnStepParts,
+  deps: TurnStepDeps,
   input: {
     readonly ref: AggregateRef;
     readonly causation: string;
@@ -27,15 +27,15 @@ export async function turnStep<R>(
   },
   step: (draft: SessionDraft, context: TurnContext) => R,
 ): Promise<R> {
-  const outcome = await parts.loop.execute(parts.sessions, input.ref, {
-    actor: `worker:${parts.workerId}`,
+  const outcome = await deps.loop.execute(deps.sessions, input.ref, {
+    actor: `worker:${deps.workerId}`,
     causation: input.causation,
     urgent: true,
     decide: (state: SessionState) => {
-      const nowMs = parts.clock();
+      const nowMs = deps.clock();
       return decideTurn(state, nowMs, (draft) =>
         step(draft, {
-          ...{ nowMs, jitter: Math.random(), workerId: parts.workerId, release: parts.stopping.aborted },
+          ...{ nowMs, jitter: Math.random(), workerId: deps.workerId, release: deps.stopping.aborted },
           ...(input.lapsed === undefined ? {} : { lapsed: input.lapsed }),
         }),
       );

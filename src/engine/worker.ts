@@ -18,14 +18,14 @@ import type { CallFailure } from './calls.ts';
 import type { ClaimLeases } from './claim-leases.ts';
 import type { WorkerLiveness } from './liveness.ts';
 import { ModelCaller } from './model-call.ts';
-import type { ModelCallParts, WantedCall } from './model-call.ts';
+import type { ModelCallDeps, WantedCall } from './model-call.ts';
 import { Places } from './places.ts';
 import type { Place } from './places.ts';
 import { turnStep } from './turn-step.ts';
 import { UnconfirmedClaims } from './unconfirmed-claims.ts';
 import { WaitingRoom } from './waiting-room.ts';
 
-export interface WorkerOptions extends Omit<ModelCallParts, 'stopping'> {
+export interface WorkerOptions extends Omit<ModelCallDeps, 'stopping'> {
   readonly work: WorkQueue;
   readonly liveness: WorkerLiveness;
   /** What is known of executors that hold claims. */
@@ -56,7 +56,7 @@ const RETRY = { baseMs: 100, capMs: 2_000 };
  * A turn is driven from the fold of its session alone. Whatever is lost here, another worker finds it in the log.
  */
 export class Worker implements TurnRunner {
-  readonly #options: WorkerOptions & ModelCallParts;
+  readonly #options: WorkerOptions & ModelCallDeps;
   readonly #calls: ModelCaller;
   readonly #stopping = new AbortController();
   /** Aborted when a drain has taken too long. */

@@ -22,7 +22,7 @@ export interface WorkFeed {
   listen(executor: ExecutorOf, onWork: (actions: readonly ActionView[]) => void): () => void;
 }
 
-export interface DiscoveryParts {
+export interface DiscoveryDeps {
   readonly streams: EventStreams;
   readonly work: WorkFeed;
   readonly presence: Presence;
@@ -49,7 +49,7 @@ function workAvailable(views: readonly ActionView[]): string {
  * @throws ProblemError rate_limited when the tenant has too many streams open
  */
 export function discover(
-  { streams, work, presence }: DiscoveryParts,
+  { streams, work, presence }: DiscoveryDeps,
   request: FastifyRequest,
   reply: FastifyReply,
   caller: Caller,

@@ -8,7 +8,7 @@ import type { ProjectionProgress } from './progress.ts';
 import type { TenantReads } from './read-store/tenant-reads.ts';
 import { SCHEMAS } from './schemas.ts';
 
-export interface OwnWritesParts {
+export interface OwnWritesDeps {
   readonly reads: TenantReads;
   readonly source: CommitSource;
   readonly progress: Pick<ProjectionProgress, 'reach'>;
@@ -25,11 +25,11 @@ const TENANTS_MAX = 10_000;
  * command shows what the command did.
  */
 export class OwnWrites {
-  readonly #parts: OwnWritesParts;
+  readonly #deps: OwnWritesDeps;
   readonly #newest = new WeightedLru<Map<number, number>>(TENANTS_MAX);
 
-  constructor(parts: OwnWritesParts) {
-    this.#parts = parts;
+  constructor(deps: OwnWritesDeps) {
+    this.#deps = deps;
   }
 
   recorded({ ref, shard, position }: StoredCommit): void {
@@ -48,17 +48,17 @@ export class OwnWrites {
     const wanted = [...(this.#newest.get(tenant) ?? [])];
     const applied = await Promise.all(
       wanted.map(async ([shard, position]) => {
-        const reached = await this.#parts.progress.reach(SCHEMAS.sessions, shard, position, WITHIN_MS);
+        const reached = await this.#deps.progress.reach(SCHEMAS.sessions, shard, position, WITHIN_MS);
         return reached ? Number.POSITIVE_INFINITY : await this.#completeTo(tenant, shard);
       }),
     );
-    const whole = await completeTo(this.#parts, tenant);
-    return Math.min(this.#parts.clock(), ...applied, whole ?? Number.POSITIVE_INFINITY);
+    const whole = await completeTo(this.#deps, tenant);
+    return Math.min(this.#deps.clock(), ...applied, whole ?? Number.POSITIVE_INFINITY);
   }
 
   /** Just before the first commit that has not been applied. */
   async #completeTo(tenant: string, shard: number): Promise<number> {
-    const { reads, source } = this.#parts;
+    const { reads, source } = this.#deps;
     const reached = await reads.read(tenant, async (pool) => await readCheckpoint(pool, SCHEMAS.sessions, shard));
     const firstMissing = await source.timeAfter(shard, ['session'], reached);
     return firstMissing === null ? Number.POSITIVE_INFINITY : firstMissing - 1;

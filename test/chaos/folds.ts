@@ -1,4 +1,4 @@
-import type { LogParts } from '#src/app/log.ts';
+import type { LogPorts } from '#src/app/log.ts';
 import type { AggregateType } from '#src/commands/aggregate.ts';
 import { budgetType, sessionType } from '#src/commands/aggregate.ts';
 import { Repository } from '#src/commands/repository.ts';
@@ -29,7 +29,7 @@ export interface FreshFolds {
 }
 
 /** Folds every session and the budgets from the first commit on, and from what nodes have put by. */
-export async function freshFolds(log: LogParts, tenant: string, ids: readonly string[]): Promise<FreshFolds> {
+export async function freshFolds(log: LogPorts, tenant: string, ids: readonly string[]): Promise<FreshFolds> {
   const problems: string[] = [];
   const shown = new Map<string, string>();
   const agents = new Map<string, string>();
@@ -46,7 +46,7 @@ export async function freshFolds(log: LogParts, tenant: string, ids: readonly st
   return { shown, agents, problems };
 }
 
-async function bothFolds<S, E extends DomainEvent>(log: LogParts, type: AggregateType<S, E>, ref: AggregateRef) {
+async function bothFolds<S, E extends DomainEvent>(log: LogPorts, type: AggregateType<S, E>, ref: AggregateRef) {
   const { store, folds: snapshots } = log;
   const fresh = await new Repository({ type, store, cacheBytes: CACHE_BYTES }).load(ref);
   const kept = await new Repository({ type, store, snapshots, cacheBytes: CACHE_BYTES }).load(ref);

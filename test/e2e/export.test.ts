@@ -16,7 +16,7 @@ import { createCodec } from '#src/streams/codec.ts';
 import { chunks } from '../conformance/objects.ts';
 import { agentHost } from '../support/agent-host.ts';
 import type { Ended } from '../support/agent-host.ts';
-import { artifactPartsOf } from '../support/artifact-parts.ts';
+import { artifactDepsOf } from '../support/artifact-deps.ts';
 import { ArtifactClient } from '../support/artifacts.ts';
 import { AdminClient } from '../support/client.ts';
 import type { TenantClient } from '../support/client.ts';
@@ -46,7 +46,7 @@ async function fill(host: Host, tenant: TenantClient): Promise<void> {
   expect(forked.status, forked.text).toBe(201);
   const gone = await files.upload({ name: 'gone', sessionId: 'a/fork' }, Buffer.from('gone'));
   await files.remove(gone.artifact.artifactId);
-  await using parts = await artifactPartsOf(host);
+  await using parts = await artifactDepsOf(host);
   const { state } = await parts.sessions.refresh({ tenant: tenant.tenantId, kind: 'session', id: 'a/fork' });
   const sessionPosition = state.status === 'absent' ? 0 : state.createdPosition;
   await exportTree(parts, {

@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { exportTree } from '#src/commands/artifact/export-tree.ts';
 import type { Exported, ExportInput } from '#src/commands/artifact/export-tree.ts';
-import type { ArtifactParts } from '#src/commands/artifact/parts.ts';
+import type { ArtifactDeps } from '#src/commands/artifact/deps.ts';
 import { ArtifactGoneError, findArtifact, openFile, treeOf, versionOf } from '#src/commands/artifact/read.ts';
 import type { Rejection } from '#src/domain/kernel/rejection.ts';
 import { SESSION_ARTIFACTS_MAX } from '#src/domain/session/artifacts.ts';
@@ -11,7 +11,7 @@ import { newId } from '#src/lib/ids.ts';
 import { problemOf } from '#src/http/errors.ts';
 import { chunks, listed } from '../conformance/objects.ts';
 import { newSession, refused } from '../conformance/http/target.ts';
-import { artifactPartsOf } from '../support/artifact-parts.ts';
+import { artifactDepsOf } from '../support/artifact-deps.ts';
 import { ArtifactClient, sha256 } from '../support/artifacts.ts';
 import { AdminClient, send } from '../support/client.ts';
 import { startHost } from '../support/host.ts';
@@ -22,27 +22,27 @@ import { unzipped } from '../support/zip.ts';
 type Tree = Readonly<Record<string, string>>;
 
 let host: Host;
-let parts: ArtifactParts & AsyncDisposable;
+let deps: ArtifactDeps & AsyncDisposable;
 let files: ArtifactClient;
 
 beforeAll(async () => {
   host = await startHost();
-  parts = await artifactPartsOf(host);
+  deps = await artifactDepsOf(host);
   files = new ArtifactClient(await new AdminClient(host).createTenant());
   await files.tenant.saveAgent();
 });
 
 afterAll(async () => {
-  await parts[Symbol.asyncDispose]();
+  await deps[Symbol.asyncDispose]();
   await host[Symbol.asyncDispose]();
 });
 
 /** As the exporter of a session's sandbox will do it. */
 async function exported(sessionId: string, tree: Tree, over: Partial<ExportInput> = {}): Promise<Exported | Rejection> {
   const tenant = files.tenant.tenantId;
-  const { state } = await parts.sessions.refresh({ tenant, kind: 'session', id: sessionId });
+  const { state } = await deps.sessions.refresh({ tenant, kind: 'session', id: sessionId });
   const sessionPosition = state.status === 'absent' ? 0 : state.createdPosition;
-  return await exportTree(parts, {
+  return await exportTree(deps, {
     tenant,
     owner: { sessionId, sessionPosition, subject: null, agentId: 'agent' },
     name: 'outputs',
@@ -125,11 +125,11 @@ test('bytes that an earlier version has are stored and counted once', async () =
   expect((await files.use()).usedBytes).toBe(before + 1_010);
   await done(exported(session, { moved: 'x'.repeat(1_000), b: 'z'.repeat(10) }));
   expect((await files.use()).usedBytes).toBe(before + 1_020);
-  const objects = (await listed(parts.objects, files.tenant.tenantId)).filter(({ owner }) => owner === id);
+  const objects = (await listed(deps.objects, files.tenant.tenantId)).filter(({ owner }) => owner === id);
   expect(objects.filter(({ name }) => !name.endsWith('-tree')).map(({ bytes }) => bytes)).toHaveLength(3);
   await files.remove(id);
   expect((await files.use()).usedBytes).toBe(before);
-  expect((await listed(parts.objects, files.tenant.tenantId)).filter(({ owner }) => owner === id)).toEqual([]);
+  expect((await listed(deps.objects, files.tenant.tenantId)).filter(({ owner }) => owner === id)).toEqual([]);
   // Its successor is another artifact.
   const next = await done(exported(session, { a: 'again' }));
   expect(next).toMatchObject({ version: 1, changed: true });
@@ -163,7 +163,7 @@ test('a folder is read as a tree, file by file, as an archive and by a link, nev
 test('what a deleted session has left is not shown for a session that has its id now', async () => {
   const session = await newSession(files.tenant);
   const tenant = files.tenant.tenantId;
-  const { state } = await parts.sessions.refresh({ tenant, kind: 'session', id: session });
+  const { state } = await deps.sessions.refresh({ tenant, kind: 'session', id: session });
   const sessionPosition = state.status === 'absent' ? 0 : state.createdPosition;
   const path = `/v1/sessions/${encodeURIComponent(session)}`;
   expect((await files.tenant.request({ method: 'DELETE', path })).status).toBe(200);
@@ -195,7 +195,7 @@ test('a session that has had too many artifacts takes no new one, but new versio
   for (let n = 1; n < SESSION_ARTIFACTS_MAX; n += 1_000) {
     const events = Array.from({ length: Math.min(1_000, SESSION_ARTIFACTS_MAX - n) }, (_, i) => createdOne(n + i));
     const decide = () => ({ kind: 'accepted', events, reply: null }) as const;
-    await parts.loop.execute(parts.sessions, ref, { actor: 'test', causation: 'test', decide });
+    await deps.loop.execute(deps.sessions, ref, { actor: 'test', causation: 'test', decide });
   }
   const answer = await files.send({ name: 'one more', sessionId: session }, Buffer.from('x'));
   const { details, message } = refused(answer, 409, 'limit_exceeded');
@@ -274,17 +274,17 @@ test('a reader whose artifact is deleted before its bytes are opened is told tha
   const session = await newSession(files.tenant);
   const { id: artifactId } = await done(exported(session, { 'a.txt': 'one' }, { name: 'doomed' }));
   const tenant = files.tenant.tenantId;
-  const found = await findArtifact(parts, { tenant, artifactId, outOfReach: () => null });
+  const found = await findArtifact(deps, { tenant, artifactId, outOfReach: () => null });
   const version = found.kind === 'rejected' ? found : versionOf(found, 'latest');
   if (version.kind === 'rejected') throw new Error(version.message);
-  const [file] = await treeOf(parts, version);
+  const [file] = await treeOf(deps, version);
   if (file === undefined) throw new Error('the folder has a file');
   const failures = async (): Promise<unknown[]> => {
-    const reads = await Promise.allSettled([treeOf(parts, version), openFile(parts, version, file)]);
+    const reads = await Promise.allSettled([treeOf(deps, version), openFile(deps, version, file)]);
     return reads.map((read) => (read.status === 'rejected' ? read.reason : null));
   };
   // Bytes that are lost are not the same: the artifact is there.
-  await parts.objects.removeOwner(tenant, artifactId);
+  await deps.objects.removeOwner(tenant, artifactId);
   for (const failure of await failures()) {
     expect(failure).toMatchObject({ dependency: 'objects' });
     expect(failure).not.toBeInstanceOf(ArtifactGoneError);

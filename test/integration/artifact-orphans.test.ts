@@ -3,10 +3,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { removeOrphans } from '#src/commands/artifact/remove-orphan.ts';
-import { artifactRef } from '#src/commands/artifact/parts.ts';
+import { artifactRef } from '#src/commands/artifact/deps.ts';
 import { uploadArtifact } from '#src/commands/artifact/upload.ts';
 import { onFaultPoint } from '#src/lib/fault-points.ts';
-import { artifactPartsOn } from '../support/artifact-parts.ts';
+import { artifactDepsOn } from '../support/artifact-deps.ts';
 import { newRef } from '../support/commits.ts';
 import { useServers } from '../support/servers.ts';
 import { until } from '../support/wait-until.ts';
@@ -18,7 +18,7 @@ const AT_A_TIME = 8;
 
 test('the artifacts of a deleted session are removed a few at a time, and never more', async () => {
   await using directory = await mkdtempDisposable(join(tmpdir(), 'agent-host-orphans-'));
-  const parts = await artifactPartsOn(servers.log.store, directory.path);
+  const parts = await artifactDepsOn(servers.log.store, directory.path);
   const { tenant } = newRef();
   const owner = { sessionId: 'gone', sessionPosition: 1, subject: null, agentId: 'agent' };
   const ids: string[] = [];

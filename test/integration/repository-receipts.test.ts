@@ -4,7 +4,7 @@ import { CommandLoop } from '#src/commands/execute.ts';
 import { Repository } from '#src/commands/repository.ts';
 import { ReceiptArchive } from '#src/commands/session/receipt-archive.ts';
 import { sendCommand } from '#src/commands/session/send-command.ts';
-import type { SendCommandParts } from '#src/commands/session/send-command.ts';
+import type { SendCommandDeps } from '#src/commands/session/send-command.ts';
 import { decideDeleteSession, decideOpenSession } from '#src/domain/session/decide.ts';
 import { BASE_RECEIPTS, pagesOf } from '#src/domain/session/receipt-segments.ts';
 import { RECEIPTS_KEPT } from '#src/domain/session/receipts.ts';
@@ -31,7 +31,7 @@ const ref = newRef();
 const SENT = RECEIPTS_KEPT + 10 * BASE_RECEIPTS + 320;
 
 interface Node {
-  readonly parts: SendCommandParts;
+  readonly deps: SendCommandDeps;
   /** Reads of snapshots and pages, and of the log, since it was made. */
   readonly trips: { snapshots: number; reads: number };
 }
@@ -64,7 +64,7 @@ function newNode({ recoverWithinMs, prepares = true }: { recoverWithinMs?: numbe
     },
   });
   const cached = { store, cacheBytes: 1_000_000 };
-  const parts = {
+  const deps = {
     ...{
       isDraining: () => false,
       isNewTo: () => false,
@@ -78,14 +78,14 @@ function newNode({ recoverWithinMs, prepares = true }: { recoverWithinMs?: numbe
     budgets: new Repository({ type: budgetType, ...cached }),
     ...{ sessions, older, runner: null, clock: systemClock },
   };
-  return { parts, trips };
+  return { deps, trips };
 }
 
-async function send({ parts }: Node, n: number | string, bodyHash = `hash-${n}`) {
+async function send({ deps }: Node, n: number | string, bodyHash = `hash-${n}`) {
   const command = { type: 'cancel', requestId: `r-${n}`, subject: null } as const;
   const reach = { outOfReach: () => null, fileOutOfReach: () => null };
   const input = { ref, command, idempotencyKey: `k-${n}`, bodyHash, actor: 'application:test', ...reach };
-  return await sendCommand(parts, input);
+  return await sendCommand(deps, input);
 }
 
 async function newest(): Promise<number> {
@@ -111,7 +111,7 @@ async function pagesAreThere(): Promise<void> {
 }
 
 async function segmentsOf(node: Node) {
-  const { state } = await node.parts.sessions.load(ref);
+  const { state } = await node.deps.sessions.load(ref);
   return state.status === 'open' ? state.receipts.segments : [];
 }
 
@@ -129,8 +129,8 @@ beforeAll(async () => {
   snapshots = sealedSnapshots(bucket, log.keyring);
   [writer, asleep] = [newNode(), newNode()];
   const decide = (state: typeof sessionType.initial) => decideOpenSession(state, openCommand(), null);
-  await writer.parts.loop.execute(writer.parts.sessions, ref, { actor: 'application:test', causation: 'open', decide });
-  await asleep.parts.sessions.load(ref);
+  await writer.deps.loop.execute(writer.deps.sessions, ref, { actor: 'application:test', causation: 'open', decide });
+  await asleep.deps.sessions.load(ref);
   for (let n = 0; n < SENT; n++) answers.push(await send(writer, n));
   await pagesAreThere();
 }, 60_000);
@@ -200,7 +200,7 @@ describe('a command that is repeated', () => {
 describe('a command with a new key', () => {
   test('costs one read of each segment at most on a node that was just started, and none once it is warm', async () => {
     const node = newNode({ prepares: false });
-    await node.parts.sessions.load(ref);
+    await node.deps.sessions.load(ref);
     const begun = { ...node.trips };
     await send(node, 'first');
     const segments = (await segmentsOf(node)).length;
@@ -217,7 +217,7 @@ describe('a command with a new key', () => {
 test('a repetition is refused when another node has deleted the session, though its receipts are still there', async () => {
   const [late, other] = [newNode(), newNode()];
   expect(await send(late, 0)).toEqual(answers[0]);
-  const { loop, sessions } = other.parts;
+  const { loop, sessions } = other.deps;
   const decide = (state: typeof sessionType.initial) => decideDeleteSession(state);
   await loop.execute(sessions, ref, { actor: 'application:test', causation: 'delete', decide });
   expect(await send(late, 0)).toMatchObject({ code: 'not_found' });

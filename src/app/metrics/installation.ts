@@ -9,17 +9,17 @@ import type { OpenWork } from '../../projections/sessions/open-work.ts';
 import type { ReadStore } from '../../projections/read-store/pool.ts';
 import { readStoreSizes } from '../../projections/size.ts';
 import type { SchemaSize } from '../../projections/size.ts';
-import type { LogParts, ShardSize } from '../log.ts';
+import type { LogPorts, ShardSize } from '../log.ts';
 import type { WorkQueue } from '../../streams/work-queue.ts';
 import type { Metrics } from './metrics.ts';
 import type { Sample, SampledName, Samples } from './sampled.ts';
 
-export interface InstallationParts {
+export interface InstallationDeps {
   readonly pool: ReadStore;
   readonly work: WorkQueue;
   readonly checks: () => Promise<Checks>;
   readonly projections: () => Promise<readonly ProjectionLag[]>;
-  readonly logSizes: LogParts['sizes'];
+  readonly logSizes: LogPorts['sizes'];
 }
 
 /** However many scrapers there are, the installation is looked at no more often than this, ms. */
@@ -35,9 +35,9 @@ const SILENT_WITHOUT_WORKER_MS = 5_000;
  * What is the same wherever it is asked: open work, projections, dependencies. Asked by nodes with the role `projector`;
  * several of them give the same figures, so queries take the greatest instead of the sum.
  */
-export function sampleInstallation(metrics: Metrics, parts: InstallationParts): void {
-  const { pool, work, checks, projections } = parts;
-  sampleSizes(metrics, parts);
+export function sampleInstallation(metrics: Metrics, deps: InstallationDeps): void {
+  const { pool, work, checks, projections } = deps;
+  sampleSizes(metrics, deps);
   const checked = kept(checks);
   const lags = kept(projections);
   const depth = kept(async () => await work.depth());
@@ -84,7 +84,7 @@ export function sampleInstallation(metrics: Metrics, parts: InstallationParts): 
   });
 }
 
-function sampleSizes(metrics: Metrics, { pool, logSizes }: InstallationParts): void {
+function sampleSizes(metrics: Metrics, { pool, logSizes }: InstallationDeps): void {
   const shards = kept(logSizes);
   const ofShard = (name: SampledName, valueOf: (size: ShardSize) => number): void =>
     metrics.sample(

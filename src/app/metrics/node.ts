@@ -6,7 +6,7 @@ import type { Engine } from '../engine.ts';
 import type { EventStreams } from '../../http/sse.ts';
 import type { Metrics } from './metrics.ts';
 
-export interface NodeParts {
+export interface NodeDeps {
   readonly dataDir: string;
   readonly embedded: EmbeddedServers;
   readonly logConnected: () => boolean;
@@ -18,16 +18,16 @@ export interface NodeParts {
 }
 
 /** What every node says of itself. */
-export function sampleNode(metrics: Metrics, parts: NodeParts): void {
-  const { dataDir, logConnected, streams, presence, engine } = parts;
-  const caches = Object.entries(parts.caches);
+export function sampleNode(metrics: Metrics, deps: NodeDeps): void {
+  const { dataDir, logConnected, streams, presence, engine } = deps;
+  const caches = Object.entries(deps.caches);
   metrics.sample('event_streams_open', () => streams.size);
   metrics.sample('event_streams_held_bytes', () => streams.heldBytes);
   metrics.sample('executors_connected', () => presence.here);
   metrics.sample('turns_active', () => engine.active);
   metrics.sample('turns_unattended', () => engine.unattended);
   metrics.sample('log_connected', () => (logConnected() ? 1 : 0));
-  const servers = Object.entries({ nats: parts.embedded.nats, postgres: parts.embedded.postgres }).flatMap(
+  const servers = Object.entries({ nats: deps.embedded.nats, postgres: deps.embedded.postgres }).flatMap(
     ([server, kept]) => (kept === undefined ? [] : [{ labels: { server }, kept }]),
   );
   metrics.sample('embedded_server_up', () =>

@@ -1,6 +1,6 @@
 import { hostRoutes } from '../../http/routes/host.ts';
 import { statusRoutes } from '../../http/routes/status.ts';
-import type { StatusRouteParts } from '../../http/routes/status.ts';
+import type { StatusRouteDeps } from '../../http/routes/status.ts';
 import { systemClock } from '../../lib/clock.ts';
 import { projectionLag } from '../../projections/lag.ts';
 import { sampleInstallation } from '../metrics/installation.ts';
@@ -17,7 +17,7 @@ export async function hostResource(node: Node): Promise<readonly ServedRoutes[]>
     const sampled = { work: log.work, checks, projections: lags, logSizes: log.sizes };
     sampleInstallation(metrics, { pool: reads.sessions.pool, ...sampled });
   }
-  const deps: StatusRouteParts = {
+  const deps: StatusRouteDeps = {
     ...{ service: SERVICE, version: await version(), features: featuresOf(options.config), checks, isDraining },
     nodes: () => registry.nodes,
     totals: async () => await queries.tenants.totals(),

@@ -5,7 +5,7 @@ import { issuerRoutes } from '../../http/routes/issuers.ts';
 import { keyRoutes } from '../../http/routes/keys.ts';
 import { modelRoutes } from '../../http/routes/model.ts';
 import { tenantRoutes } from '../../http/routes/tenant.ts';
-import type { TenantRouteParts } from '../../http/routes/tenant.ts';
+import type { TenantRouteDeps } from '../../http/routes/tenant.ts';
 import { systemClock } from '../../lib/clock.ts';
 import { modelCatalog } from '../models.ts';
 import type { Node, ServedRoutes } from '../node.ts';
@@ -34,7 +34,7 @@ export function tenantResource(node: Node): readonly ServedRoutes[] {
   const { config } = options;
   const { loop, tenants, budgets } = write;
   const { publish } = answers;
-  const deps: TenantRouteParts = {
+  const deps: TenantRouteDeps = {
     ...{ loop, tenants, publish, queries: queries.tenants, freshness, checks, artifactUse: artifacts.use },
     ...{ fixtureModel: config.fixtureModel, egress: config.egress, secrets: log.secrets, catalog: modelCatalog },
     limits: { bodyBytes: config.bodyBytesMax, streams: config.stream.perTenantMax },

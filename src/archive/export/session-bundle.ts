@@ -1,7 +1,7 @@
 import { entryOf, openFile, treeOf } from '../../commands/artifact/read.ts';
 import type { FoundVersion } from '../../commands/artifact/read.ts';
-import { artifactRef } from '../../commands/artifact/parts.ts';
-import type { ArtifactParts } from '../../commands/artifact/parts.ts';
+import { artifactRef } from '../../commands/artifact/deps.ts';
+import type { ArtifactDeps } from '../../commands/artifact/deps.ts';
 import type { Repository } from '../../commands/repository.ts';
 import type { SessionEvent } from '../../domain/session/events.ts';
 import type { SessionState } from '../../domain/session/state.ts';
@@ -17,7 +17,7 @@ import { StartError } from '../../lib/start-error.ts';
 import { FORMAT } from './format.ts';
 import type { Line, LineOf } from './format.ts';
 
-export interface BundleParts extends Pick<ArtifactParts, 'artifacts' | 'objects'> {
+export interface BundleDeps extends Pick<ArtifactDeps, 'artifacts' | 'objects'> {
   readonly store: EventStore;
   readonly codec: Codec;
   readonly sessions: Repository<SessionState, SessionEvent>;
@@ -48,12 +48,12 @@ interface Part {
  * The lines of an export, without the signature: the commits of the session and of those that it reads through, as they
  * were when this began, and the artifacts that they name. @throws StartError when there is no such session
  */
-export async function* sessionBundle(parts: BundleParts, options: BundleOptions): AsyncGenerator<Line> {
+export async function* sessionBundle(deps: BundleDeps, options: BundleOptions): AsyncGenerator<Line> {
   const { ref, installation, withBytes } = options;
   const { tenant, id: session } = ref;
-  const { state, position } = await parts.sessions.refresh(ref);
+  const { state, position } = await deps.sessions.refresh(ref);
   if (state.status === 'absent') throw new StartError(`there is no session ${session} in tenant ${tenant}`);
-  const exportedAt = timestamp(parts.clock());
+  const exportedAt = timestamp(deps.clock());
   yield { kind: 'export', format: FORMAT, installation, exportedAt, tenant, session, withBytes };
   const chains: Part[] = (state.origin?.ancestry ?? []).map((ancestor) => ({
     ref: { ...ref, id: ancestor.sessionId },
@@ -63,9 +63,9 @@ export async function* sessionBundle(parts: BundleParts, options: BundleOptions)
   chains.push({ ref, created: state.createdPosition, upTo: position });
   const named = new NamedArtifacts();
   const end: LineOf<'end'> = { kind: 'end', heads: [], commits: 0, events: 0, artifacts: 0 };
-  for (const part of chains) yield* chainLines(parts, part, { ...options, named, end });
+  for (const part of chains) yield* chainLines(deps, part, { ...options, named, end });
   for (const [artifactId, versions] of named.versions) {
-    for await (const line of artifactLines(parts, { tenant, artifactId, versions, withBytes })) {
+    for await (const line of artifactLines(deps, { tenant, artifactId, versions, withBytes })) {
       if (line.kind === 'artifact') end.artifacts++;
       yield line;
     }
@@ -89,15 +89,15 @@ class NamedArtifacts {
 }
 
 async function* chainLines(
-  parts: BundleParts,
+  deps: BundleDeps,
   part: Part,
   { named, end, onCommit }: Pick<BundleOptions, 'onCommit'> & { named: NamedArtifacts; end: LineOf<'end'> },
 ): AsyncGenerator<Line> {
   const { ref, upTo } = part;
   yield { kind: 'chain', session: ref.id, subject: subjectOf(ref) };
   let head = { rev: 0, position: 0, hash: genesisOf(ref) };
-  for await (const { position, bytes } of commitsOf(parts, part)) {
-    const commit = parts.codec.decode(bytes);
+  for await (const { position, bytes } of commitsOf(deps, part)) {
+    const commit = deps.codec.decode(bytes);
     if (!follows(head, commit)) {
       throw new StartError(
         `commit ${commit.rev} of session ${ref.id} does not follow ${head.rev}: audit verify says more`,
@@ -114,7 +114,7 @@ async function* chainLines(
 }
 
 /** The commits of a session, and before them the deletion of an earlier one with its id: its first commit names that. */
-async function* commitsOf({ store }: BundleParts, { ref, created, upTo }: Part): AsyncGenerator<PlainCommit> {
+async function* commitsOf({ store }: BundleDeps, { ref, created, upTo }: Part): AsyncGenerator<PlainCommit> {
   let deletion: PlainCommit | null = null;
   for (let [after, more] = [0, true]; more && after < upTo;) {
     const page = await store.readPlain(ref, { after, limit: PAGE, atLeast: upTo });
@@ -141,11 +141,11 @@ function textOf(bytes: Uint8Array, position: number): string {
 }
 
 async function* artifactLines(
-  parts: BundleParts,
+  deps: BundleDeps,
   wanted: { tenant: string; artifactId: string; versions: ReadonlySet<number>; withBytes: boolean },
 ): AsyncGenerator<Line> {
   const { tenant, artifactId, withBytes } = wanted;
-  const { state: artifact } = await parts.artifacts.refresh(artifactRef(tenant, artifactId));
+  const { state: artifact } = await deps.artifacts.refresh(artifactRef(tenant, artifactId));
   if (artifact.status === 'absent') throw new Error(`the artifact ${artifactId} is named and has no history`);
   const { name, kind: type } = artifact;
   const deleted = artifact.status === 'removed';
@@ -157,11 +157,11 @@ async function* artifactLines(
     yield { kind: 'artifact', ...of, name, type, size, sha256, contentType, deleted };
     if (!withBytes || deleted) continue;
     const found: FoundVersion = { kind: 'done', tenant, artifact, version };
-    const files = await treeOf(parts, found);
+    const files = await treeOf(deps, found);
     if (type === 'folder') yield { kind: 'tree', ...of, files: files.map(entryOf) };
     for (const file of files) {
       const path = type === 'folder' ? file.path : null;
-      for await (const { data, last } of chunks(await openFile(parts, found, file))) {
+      for await (const { data, last } of chunks(await openFile(deps, found, file))) {
         yield { kind: 'bytes', ...of, path, data: data.toString('base64'), last };
       }
     }

@@ -10,7 +10,7 @@ import type { AggregateRef } from '../../streams/subjects.ts';
 import type { CommandLoop, Executed } from '../execute.ts';
 import type { CommitMeta, Repository } from '../repository.ts';
 
-export interface AgentParts {
+export interface AgentDeps {
   readonly loop: CommandLoop;
   readonly agents: Repository<AgentState, AgentEvent>;
 }
@@ -22,10 +22,10 @@ export interface SaveAgentInput extends CommitMeta {
 }
 
 /** Saves a definition; a version for each change. */
-export async function saveAgent(parts: AgentParts, input: SaveAgentInput): Promise<Executed<SavedAgent> | Rejection> {
+export async function saveAgent(deps: AgentDeps, input: SaveAgentInput): Promise<Executed<SavedAgent> | Rejection> {
   const { ref, manifest, implementationVersion, actor, causation } = input;
   const manifestHash = sha256Hex(canonicalJson(manifest));
-  return await parts.loop.execute(parts.agents, ref, {
+  return await deps.loop.execute(deps.agents, ref, {
     actor,
     causation,
     decide: (state) => decideSaveAgent(state, { agentId: ref.id, manifest, manifestHash, implementationVersion }),
@@ -34,9 +34,9 @@ export async function saveAgent(parts: AgentParts, input: SaveAgentInput): Promi
 
 /** Archives an agent: no new session, old ones go on. */
 export async function archiveAgent(
-  parts: AgentParts,
+  deps: AgentDeps,
   input: CommitMeta & { readonly ref: AggregateRef },
 ): Promise<Executed<{ archived: true }> | Rejection> {
   const { ref, actor, causation } = input;
-  return await parts.loop.execute(parts.agents, ref, { actor, causation, decide: decideArchiveAgent });
+  return await deps.loop.execute(deps.agents, ref, { actor, causation, decide: decideArchiveAgent });
 }

@@ -15,8 +15,8 @@ import { newId } from '../../lib/ids.ts';
 import type { CommitMeta } from '../repository.ts';
 import { Hold, Meter, UploadRefusedError } from './intake.ts';
 import type { Intake } from './intake.ts';
-import { artifactRef } from './parts.ts';
-import type { ArtifactParts } from './parts.ts';
+import { artifactRef } from './deps.ts';
+import type { ArtifactDeps } from './deps.ts';
 import { treeOf } from './read.ts';
 import { settleReleased, settleStored } from './settle.ts';
 
@@ -56,10 +56,10 @@ const GENERATIONS_MAX = 10_000;
  * Keeps the files of a session as a folder artifact: a new version when anything changed, none otherwise. Bytes that an
  * earlier version has are not stored again. Repeating an export changes nothing, so it may be done after a crash.
  */
-export async function exportTree(parts: ArtifactParts, input: ExportInput): Promise<Exported | Rejection> {
+export async function exportTree(deps: ArtifactDeps, input: ExportInput): Promise<Exported | Rejection> {
   const refusal = refusalOf(input.files);
   if (refusal !== null) return refusal;
-  const folder = await currentFolder(parts, input);
+  const folder = await currentFolder(deps, input);
   const entries = await digested(input);
   const sha256 = treeDigest(entries);
   const known = folder.state.status === 'stored' ? folder.state : null;
@@ -69,18 +69,18 @@ export async function exportTree(parts: ArtifactParts, input: ExportInput): Prom
   if (known !== null && latest?.sha256 === sha256) {
     return { kind: 'done', artifactId: known.artifactId, version: latest.version, changed: false };
   }
-  const old = known === null || latest === undefined ? [] : await storedFilesOf(parts, input.tenant, known);
+  const old = known === null || latest === undefined ? [] : await storedFilesOf(deps, input.tenant, known);
   const uploadId = newId('up');
   const files = placed(entries, old, uploadId);
   const fresh = files.filter(({ object }) => object.startsWith(uploadId));
   const bytes = new Map(fresh.map(({ object, size }) => [object, size])).values().reduce((sum, n) => sum + n, 0);
   const { tenant, actor, causation } = input;
   const intake = { tenant, artifactId: folder.artifactId, uploadId, meta: { actor, causation } };
-  const hold = await Hold.reserve(parts, intake, 0);
+  const hold = await Hold.reserve(deps, intake, 0);
   if (!(hold instanceof Hold)) return hold;
   try {
     const stored = { files, fresh, bytes, sha256 };
-    return await keep(parts, input, { intake, hold, stored });
+    return await keep(deps, input, { intake, hold, stored });
   } finally {
     hold.end();
   }
@@ -99,12 +99,12 @@ function refusalOf(files: readonly ExportedFile[]): Rejection | null {
 
 /** The folder of this name that is not deleted; its id follows from its session and name, so nobody has to look it up. */
 async function currentFolder(
-  parts: ArtifactParts,
+  deps: ArtifactDeps,
   { tenant, owner, name }: ExportInput,
 ): Promise<{ artifactId: string; state: ArtifactState }> {
   for (let generation = 0; generation < GENERATIONS_MAX; generation++) {
     const artifactId = folderId(`${tenant}\0${owner.sessionId}\0${owner.sessionPosition}\0${name}\0${generation}`);
-    const { state } = await parts.artifacts.refresh(artifactRef(tenant, artifactId));
+    const { state } = await deps.artifacts.refresh(artifactRef(tenant, artifactId));
     if (state.status !== 'removed') return { artifactId, state };
   }
   throw new Error('a session has had too many folders of one name');
@@ -130,9 +130,9 @@ export function treeDigest(entries: readonly FileEntry[]): string {
   return sha256Hex(canonicalJson(entries));
 }
 
-async function storedFilesOf(parts: ArtifactParts, tenant: string, artifact: KnownArtifact): Promise<StoredFile[]> {
+async function storedFilesOf(deps: ArtifactDeps, tenant: string, artifact: KnownArtifact): Promise<StoredFile[]> {
   const version = artifact.versions.at(-1);
-  return version === undefined ? [] : await treeOf(parts, { kind: 'done', tenant, artifact, version });
+  return version === undefined ? [] : await treeOf(deps, { kind: 'done', tenant, artifact, version });
 }
 
 /** Where each file's bytes lie or will lie; equal bytes once. */
@@ -157,29 +157,29 @@ interface Keeping {
   };
 }
 
-async function keep(parts: ArtifactParts, input: ExportInput, keeping: Keeping): Promise<Exported | Rejection> {
+async function keep(deps: ArtifactDeps, input: ExportInput, keeping: Keeping): Promise<Exported | Rejection> {
   const { intake } = keeping;
   let outcome: Stored | Rejection;
   try {
-    const version = await storeAll(parts, input, keeping);
-    outcome = await recordFolder(parts, input, { intake, version });
+    const version = await storeAll(deps, input, keeping);
+    outcome = await recordFolder(deps, input, { intake, version });
   } catch (error) {
     if (isUnavailableError(error, 'streams')) throw error;
     // Its objects are swept away: a version that another export records meanwhile may not lose them.
-    await settleReleased(parts, intake, intake.meta).catch(parts.onUnsettled);
+    await settleReleased(deps, intake, intake.meta).catch(deps.onUnsettled);
     if (error instanceof UploadRefusedError) return error.rejection;
     throw error;
   }
   if ('kind' in outcome) {
-    await settleReleased(parts, intake, intake.meta).catch(parts.onUnsettled);
+    await settleReleased(deps, intake, intake.meta).catch(deps.onUnsettled);
     return outcome;
   }
-  await settleStored(parts, intake, intake.meta).catch(parts.onUnsettled);
+  await settleStored(deps, intake, intake.meta).catch(deps.onUnsettled);
   return { kind: 'done', artifactId: intake.artifactId, version: outcome.version, changed: true };
 }
 
 async function storeAll(
-  parts: ArtifactParts,
+  deps: ArtifactDeps,
   { tenant, files, turnId, signal }: ExportInput,
   { intake, hold, stored }: Keeping,
 ): Promise<StoredVersion> {
@@ -195,7 +195,7 @@ async function storeAll(
     if (file === undefined) throw new Error('an exported file has no source');
     const meter = new Meter();
     const flow = meter.through(file.open(), () => undefined, signal);
-    await parts.objects.put({ tenant, owner, name: object }, flow, { signal });
+    await deps.objects.put({ tenant, owner, name: object }, flow, { signal });
     if (meter.digest() !== sha256) throw new Error(`${path} changed while it was exported`);
   }
   const text = JSON.stringify({ v: 1, files: stored.files });
@@ -204,7 +204,7 @@ async function storeAll(
     throw new UploadRefusedError(reject('limit_exceeded', message, { details: { limit: 'tree' } }));
   }
   const object = `${uploadId}-tree`;
-  await parts.objects.put({ tenant, owner, name: object }, oneChunk(text), { signal });
+  await deps.objects.put({ tenant, owner, name: object }, oneChunk(text), { signal });
   const size = stored.files.reduce((sum, file) => sum + file.size, 0);
   const of = { size, sha256: stored.sha256, contentType: FOLDER_TYPE, source: 'export' as const, turnId };
   return { uploadId, ...of, object, objects: [...written, object], storedBytes: stored.bytes };
@@ -215,12 +215,12 @@ async function* oneChunk(text: string): AsyncIterable<Uint8Array> {
 }
 
 async function recordFolder(
-  parts: ArtifactParts,
+  deps: ArtifactDeps,
   { name, owner, signal }: ExportInput,
   { intake, version }: { readonly intake: Intake; readonly version: StoredVersion },
 ): Promise<Stored | Rejection> {
   const { tenant, artifactId, meta } = intake;
-  const outcome = await parts.loop.execute(parts.artifacts, artifactRef(tenant, artifactId), {
+  const outcome = await deps.loop.execute(deps.artifacts, artifactRef(tenant, artifactId), {
     ...meta,
     decide: (state) => {
       signal.throwIfAborted();

@@ -4,8 +4,8 @@ import { decideRenew, decideReserve, fileTooLarge } from '../../domain/quota/dec
 import type { ArtifactLimits } from '../../domain/quota/decide.ts';
 import { bytesPassed } from '../../lib/passing-bytes.ts';
 import type { CommitMeta } from '../repository.ts';
-import { expiryOf, quotaRef } from './parts.ts';
-import type { ArtifactParts } from './parts.ts';
+import { expiryOf, quotaRef } from './deps.ts';
+import type { ArtifactDeps } from './deps.ts';
 
 /** Ends an upload that is past a limit, or whose reservation is gone, from inside its stream. */
 export class UploadRefusedError extends Error {
@@ -36,41 +36,41 @@ export interface Intake {
  */
 export class Hold {
   readonly limits: ArtifactLimits;
-  readonly #parts: ArtifactParts;
+  readonly #deps: ArtifactDeps;
   readonly #intake: Intake;
   readonly #timer: NodeJS.Timeout;
   #bytes: number;
 
-  private constructor(parts: ArtifactParts, intake: Intake, held: { limits: ArtifactLimits; bytes: number }) {
-    this.#parts = parts;
+  private constructor(deps: ArtifactDeps, intake: Intake, held: { limits: ArtifactLimits; bytes: number }) {
+    this.#deps = deps;
     this.#intake = intake;
     this.limits = held.limits;
     this.#bytes = held.bytes;
-    this.#timer = setInterval(() => void this.#renew(0), parts.operationMs / 3);
+    this.#timer = setInterval(() => void this.#renew(0), deps.operationMs / 3);
     this.#timer.unref();
   }
 
   /** @param bytes what is known to come; null: nothing is */
-  static async reserve(parts: ArtifactParts, intake: Intake, bytes: number | null): Promise<Hold | Rejection> {
+  static async reserve(deps: ArtifactDeps, intake: Intake, bytes: number | null): Promise<Hold | Rejection> {
     const { tenant, uploadId, artifactId, meta } = intake;
     let reserved = 0;
-    const outcome = await parts.loop.execute(parts.quotas, quotaRef(tenant), {
+    const outcome = await deps.loop.execute(deps.quotas, quotaRef(tenant), {
       ...meta,
       decide: (quota) => {
         if (bytes !== null) {
           reserved = bytes;
-          return decideReserve(quota, { uploadId, artifactId, bytes, expiresAt: expiryOf(parts) }, parts.defaults);
+          return decideReserve(quota, { uploadId, artifactId, bytes, expiresAt: expiryOf(deps) }, deps.defaults);
         }
         // A first step that is too much may still be more than the file needs: begin with nothing, and find out.
         reserved = FIRST_STEP_BYTES;
-        const command = { uploadId, artifactId, bytes: reserved, expiresAt: expiryOf(parts) };
-        const decision = decideReserve(quota, command, parts.defaults);
+        const command = { uploadId, artifactId, bytes: reserved, expiresAt: expiryOf(deps) };
+        const decision = decideReserve(quota, command, deps.defaults);
         if (decision.kind !== 'rejected') return decision;
         reserved = 0;
-        return decideReserve(quota, { ...command, bytes: 0 }, parts.defaults);
+        return decideReserve(quota, { ...command, bytes: 0 }, deps.defaults);
       },
     });
-    return outcome.kind === 'rejected' ? outcome : new Hold(parts, intake, { limits: outcome.reply, bytes: reserved });
+    return outcome.kind === 'rejected' ? outcome : new Hold(deps, intake, { limits: outcome.reply, bytes: reserved });
   }
 
   /** At once when the bytes are held already. @throws UploadRefusedError when the file or the tenant would be past its limit */
@@ -104,10 +104,10 @@ export class Hold {
 
   async #renew(bytes: number): Promise<Rejection | null> {
     const { tenant, uploadId, meta } = this.#intake;
-    const parts = this.#parts;
-    const renewing = parts.loop.execute(parts.quotas, quotaRef(tenant), {
+    const deps = this.#deps;
+    const renewing = deps.loop.execute(deps.quotas, quotaRef(tenant), {
       ...meta,
-      decide: (quota) => decideRenew(quota, { uploadId, bytes, expiresAt: expiryOf(parts) }, parts.defaults),
+      decide: (quota) => decideRenew(quota, { uploadId, bytes, expiresAt: expiryOf(deps) }, deps.defaults),
     });
     if (bytes === 0) {
       // A renewal that fails is made good by the next one, or the artifact's own history decides.

@@ -1,8 +1,8 @@
 import { decideLimit, limitsOf } from '../../domain/quota/decide.ts';
 import type { ArtifactLimits } from '../../domain/quota/decide.ts';
 import type { CommitMeta } from '../repository.ts';
-import { quotaRef } from './parts.ts';
-import type { ArtifactParts } from './parts.ts';
+import { quotaRef } from './deps.ts';
+import type { ArtifactDeps } from './deps.ts';
 import { settleRecorded } from './settle.ts';
 
 export interface ArtifactUse {
@@ -11,25 +11,25 @@ export interface ArtifactUse {
 }
 
 /** What a tenant may store and what it has stored: every version that is recorded anywhere counts, none twice. */
-export async function artifactUse(parts: ArtifactParts, tenant: string): Promise<ArtifactUse> {
-  await settleRecorded(parts, tenant);
-  const { state } = await parts.quotas.refresh(quotaRef(tenant));
-  return { limits: limitsOf(state, parts.defaults), usedBytes: state.usedBytes };
+export async function artifactUse(deps: ArtifactDeps, tenant: string): Promise<ArtifactUse> {
+  await settleRecorded(deps, tenant);
+  const { state } = await deps.quotas.refresh(quotaRef(tenant));
+  return { limits: limitsOf(state, deps.defaults), usedBytes: state.usedBytes };
 }
 
 /** Sets the tenant's own limits. */
 export async function limitArtifacts(
-  parts: ArtifactParts,
+  deps: ArtifactDeps,
   input: CommitMeta & {
     readonly tenant: string;
     readonly limits: { readonly fileBytes?: number | undefined; readonly totalBytes?: number | undefined };
   },
 ): Promise<ArtifactUse> {
   const { tenant, limits, actor, causation } = input;
-  await parts.loop.execute(parts.quotas, quotaRef(tenant), {
+  await deps.loop.execute(deps.quotas, quotaRef(tenant), {
     actor,
     causation,
     decide: (quota) => decideLimit(quota, limits),
   });
-  return await artifactUse(parts, tenant);
+  return await artifactUse(deps, tenant);
 }

@@ -8,8 +8,8 @@ import type { Rejection } from '../../domain/kernel/rejection.ts';
 import type { ByteRange } from '../../drivers/objects/port.ts';
 import { UnavailableError } from '../../lib/unavailable.ts';
 import { passingBytes } from '../../lib/passing-bytes.ts';
-import { artifactRef } from './parts.ts';
-import type { ArtifactParts, ArtifactReach } from './parts.ts';
+import { artifactRef } from './deps.ts';
+import type { ArtifactDeps, ArtifactReach } from './deps.ts';
 
 export interface FoundArtifact {
   readonly kind: 'done';
@@ -29,14 +29,14 @@ export class ArtifactGoneError extends UnavailableError {
   readonly rejection: Rejection = noArtifact();
 }
 
-type Reading = Pick<ArtifactParts, 'artifacts' | 'objects'>;
+type Reading = Pick<ArtifactDeps, 'artifacts' | 'objects'>;
 
 /** A stored artifact that the caller reaches, from its own history: with everything acknowledged before the call. */
 export async function findArtifact(
-  parts: Pick<ArtifactParts, 'artifacts'>,
+  deps: Pick<ArtifactDeps, 'artifacts'>,
   { tenant, artifactId, outOfReach }: { tenant: string; artifactId: string; outOfReach: ArtifactReach },
 ): Promise<FoundArtifact | Rejection> {
-  const { state } = await parts.artifacts.refresh(artifactRef(tenant, artifactId));
+  const { state } = await deps.artifacts.refresh(artifactRef(tenant, artifactId));
   if (state.status !== 'stored') return noArtifact();
   return outOfReach(state.owner) ?? { kind: 'done', tenant, artifact: state };
 }
@@ -50,30 +50,30 @@ export function versionOf(found: FoundArtifact, version: string): FoundVersion |
 }
 
 /** The files of a version, sorted by path. A file artifact is a tree of one file whose path is its name. */
-export async function treeOf(parts: Reading, { tenant, artifact, version }: FoundVersion): Promise<StoredFile[]> {
+export async function treeOf(deps: Reading, { tenant, artifact, version }: FoundVersion): Promise<StoredFile[]> {
   const { artifactId: owner, kind, name } = artifact;
   const { size, sha256, contentType, object } = version;
   if (kind === 'file') return [{ path: name, size, sha256, contentType, object }];
-  const stream = await openObject(parts, { tenant, owner, object });
+  const stream = await openObject(deps, { tenant, owner, object });
   const chunks: Buffer[] = [];
   for await (const chunk of stream) chunks.push(Buffer.from(chunk));
   return storedTree.parse(JSON.parse(Buffer.concat(chunks).toString())).files;
 }
 
 /** A file of a version, by its path. */
-export async function fileAt(parts: Reading, found: FoundVersion, path: string): Promise<StoredFile | Rejection> {
-  const file = (await treeOf(parts, found)).find((entry) => entry.path === path);
+export async function fileAt(deps: Reading, found: FoundVersion, path: string): Promise<StoredFile | Rejection> {
+  const file = (await treeOf(deps, found)).find((entry) => entry.path === path);
   return file ?? reject('not_found', 'The version has no such file.');
 }
 
 /** The bytes of a file, or those of a range within it. */
 export async function openFile(
-  parts: Reading,
+  deps: Reading,
   { tenant, artifact }: FoundArtifact,
   file: Pick<StoredFile, 'object'>,
   range?: ByteRange,
 ): Promise<Readable> {
-  return await openObject(parts, { tenant, owner: artifact.artifactId, object: file.object }, range);
+  return await openObject(deps, { tenant, owner: artifact.artifactId, object: file.object }, range);
 }
 
 /**
@@ -103,7 +103,7 @@ export interface ComparedVersions extends TreeDiff {
 
 /** What changed from one version to another; without `from`, from the version before. */
 export async function compareVersions(
-  parts: Reading,
+  deps: Reading,
   found: FoundVersion,
   from: string | undefined,
 ): Promise<ComparedVersions | Rejection> {
@@ -111,7 +111,7 @@ export async function compareVersions(
   const before = from ?? (to === 1 ? null : String(to - 1));
   const base = before === null ? null : versionOf(found, before);
   if (base !== null && base.kind === 'rejected') return base;
-  const [old, now] = await Promise.all([base === null ? [] : treeOf(parts, base), treeOf(parts, found)]);
+  const [old, now] = await Promise.all([base === null ? [] : treeOf(deps, base), treeOf(deps, found)]);
   const diff = diffTrees(old.map(entryOf), now.map(entryOf));
   return { kind: 'done', artifactId: found.artifact.artifactId, from: base?.version.version ?? null, to, ...diff };
 }

@@ -1,18 +1,18 @@
 import { isOwn } from '../../domain/session/artifacts.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
-import { artifactRef } from './parts.ts';
-import type { ArtifactParts } from './parts.ts';
+import { artifactRef } from './deps.ts';
+import type { ArtifactDeps } from './deps.ts';
 import { removeArtifact } from './remove.ts';
 
 /** Removes an artifact whose session has been deleted; any other stays. Returns where the removal stands. */
-export async function removeOrphan(parts: ArtifactParts, tenant: string, artifactId: string): Promise<number | null> {
-  const { state: artifact } = await parts.artifacts.refresh(artifactRef(tenant, artifactId));
+export async function removeOrphan(deps: ArtifactDeps, tenant: string, artifactId: string): Promise<number | null> {
+  const { state: artifact } = await deps.artifacts.refresh(artifactRef(tenant, artifactId));
   if (artifact.status !== 'stored' || artifact.owner === null) return null;
   const ref = { tenant, kind: 'session', id: artifact.owner.sessionId } as const;
-  const { state: session } = await parts.sessions.refresh(ref);
+  const { state: session } = await deps.sessions.refresh(ref);
   if (isOwn(session, artifact)) return null;
   const meta = { actor: 'keeper', causation: 'session deleted' };
-  const outcome = await removeArtifact(parts, { tenant, artifactId, outOfReach: () => null, ...meta });
+  const outcome = await removeArtifact(deps, { tenant, artifactId, outOfReach: () => null, ...meta });
   return outcome.kind === 'rejected' ? null : outcome.position;
 }
 
@@ -26,7 +26,7 @@ export interface RemovedOrphan {
 
 /** Removes those whose session has been deleted, a few at a time. Never throws: what fails is left to the keeper. */
 export async function removeOrphans(
-  parts: ArtifactParts,
+  deps: ArtifactDeps,
   tenant: string,
   artifactIds: readonly string[],
 ): Promise<readonly RemovedOrphan[]> {
@@ -34,11 +34,11 @@ export async function removeOrphans(
   const left = artifactIds.values();
   const removeNext = async (): Promise<void> => {
     for (const artifactId of left) {
-      const position = await removeOrphan(parts, tenant, artifactId);
+      const position = await removeOrphan(deps, tenant, artifactId);
       if (position !== null) removed.push({ ref: artifactRef(tenant, artifactId), position });
     }
   };
   // Each ends at its first failure, so that an outage is met a few times and not once for each artifact.
-  await Promise.all(Array.from({ length: AT_A_TIME }, async () => await removeNext().catch(parts.onUnsettled)));
+  await Promise.all(Array.from({ length: AT_A_TIME }, async () => await removeNext().catch(deps.onUnsettled)));
   return removed;
 }

@@ -5,8 +5,8 @@ import { faultPoint } from '../../lib/fault-points.ts';
 import { newId } from '../../lib/ids.ts';
 import type { Executed } from '../execute.ts';
 import type { CommitMeta } from '../repository.ts';
-import { artifactRef, expiryOf, quotaRef } from './parts.ts';
-import type { ArtifactParts, ArtifactReach } from './parts.ts';
+import { artifactRef, expiryOf, quotaRef } from './deps.ts';
+import type { ArtifactDeps, ArtifactReach } from './deps.ts';
 import { settleRemoved } from './settle.ts';
 
 export interface RemoveInput extends CommitMeta {
@@ -22,27 +22,27 @@ export interface RemoveInput extends CommitMeta {
  *
  * From the record on nobody reads it any more, links included; a crash after the announcement is finished by the keeper.
  */
-export async function removeArtifact(parts: ArtifactParts, input: RemoveInput): Promise<Executed<null> | Rejection> {
+export async function removeArtifact(deps: ArtifactDeps, input: RemoveInput): Promise<Executed<null> | Rejection> {
   const { tenant, artifactId, actor, causation } = input;
   const meta = { actor, causation };
   const ref = artifactRef(tenant, artifactId);
-  const { state } = await parts.artifacts.refresh(ref);
+  const { state } = await deps.artifacts.refresh(ref);
   if (state.status !== 'stored') return noArtifact();
   const refusal = input.outOfReach(state.owner);
   if (refusal !== null) return refusal;
   const removalId = newId('rm');
-  const begun = await parts.loop.execute(parts.quotas, quotaRef(tenant), {
+  const begun = await deps.loop.execute(deps.quotas, quotaRef(tenant), {
     ...meta,
-    decide: (quota) => decideBeginRemoval(quota, { removalId, artifactId, expiresAt: expiryOf(parts) }),
+    decide: (quota) => decideBeginRemoval(quota, { removalId, artifactId, expiresAt: expiryOf(deps) }),
   });
   if (begun.kind === 'rejected') return begun;
   await faultPoint('artifact.removal-begun');
-  const outcome = await parts.loop.execute(parts.artifacts, ref, {
+  const outcome = await deps.loop.execute(deps.artifacts, ref, {
     ...meta,
     decide: (artifact) => decideRemove(artifact, removalId),
   });
   if (outcome.kind === 'rejected') return outcome;
   await faultPoint('artifact.removed');
-  await settleRemoved(parts, { tenant, artifactId, removalId }, meta).catch(parts.onUnsettled);
+  await settleRemoved(deps, { tenant, artifactId, removalId }, meta).catch(deps.onUnsettled);
   return { kind: 'done', reply: null, position: outcome.position };
 }

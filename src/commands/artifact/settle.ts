@@ -5,8 +5,8 @@ import { decideCommit, decideEndRemoval, decideRelease } from '../../domain/quot
 import { decideRecordArtifact } from '../../domain/session/artifacts.ts';
 import { faultPoint } from '../../lib/fault-points.ts';
 import type { CommitMeta } from '../repository.ts';
-import { artifactRef, quotaRef } from './parts.ts';
-import type { ArtifactParts } from './parts.ts';
+import { artifactRef, quotaRef } from './deps.ts';
+import type { ArtifactDeps } from './deps.ts';
 
 /**
  * The second halves of uploads and removals: everything that follows once the artifact's own history has the truth. Each
@@ -22,13 +22,13 @@ interface Upload {
 }
 
 /** The version is recorded: the session hears of it, and its bytes count. */
-export async function settleStored(parts: ArtifactParts, upload: Upload, meta: CommitMeta): Promise<void> {
+export async function settleStored(deps: ArtifactDeps, upload: Upload, meta: CommitMeta): Promise<void> {
   const { tenant, artifactId, uploadId } = upload;
-  const { state } = await parts.artifacts.refresh(artifactRef(tenant, artifactId));
-  await tellSession(parts, tenant, state, meta);
+  const { state } = await deps.artifacts.refresh(artifactRef(tenant, artifactId));
+  await tellSession(deps, tenant, state, meta);
   await faultPoint('artifact.session-told');
   const bytes = state.status === 'absent' ? 0 : (state.versions.find((v) => v.uploadId === uploadId)?.storedBytes ?? 0);
-  await parts.loop.execute(parts.quotas, quotaRef(tenant), {
+  await deps.loop.execute(deps.quotas, quotaRef(tenant), {
     ...meta,
     decide: (quota) => decideCommit(quota, uploadId, bytes),
   });
@@ -36,11 +36,11 @@ export async function settleStored(parts: ArtifactParts, upload: Upload, meta: C
 
 /** Nothing was recorded, and nothing will be: what was reserved comes back. */
 export async function settleReleased(
-  parts: ArtifactParts,
+  deps: ArtifactDeps,
   { tenant, uploadId }: Upload,
   meta: CommitMeta,
 ): Promise<void> {
-  await parts.loop.execute(parts.quotas, quotaRef(tenant), {
+  await deps.loop.execute(deps.quotas, quotaRef(tenant), {
     ...meta,
     decide: (quota) => decideRelease(quota, uploadId),
   });
@@ -48,75 +48,75 @@ export async function settleReleased(
 
 /** The artifact is removed: its session hears of it, its bytes go, and the tenant has them back. */
 export async function settleRemoved(
-  parts: ArtifactParts,
+  deps: ArtifactDeps,
   { tenant, artifactId, removalId }: Omit<Upload, 'uploadId'> & { readonly removalId: string },
   meta: CommitMeta,
 ): Promise<void> {
-  const { state } = await parts.artifacts.refresh(artifactRef(tenant, artifactId));
-  await tellSession(parts, tenant, state, meta);
-  await parts.objects.removeOwner(tenant, artifactId);
+  const { state } = await deps.artifacts.refresh(artifactRef(tenant, artifactId));
+  await tellSession(deps, tenant, state, meta);
+  await deps.objects.removeOwner(tenant, artifactId);
   await faultPoint('artifact.bytes-removed');
   const bytes = freedBytesOf(state, removalId);
-  await parts.loop.execute(parts.quotas, quotaRef(tenant), {
+  await deps.loop.execute(deps.quotas, quotaRef(tenant), {
     ...meta,
     decide: (quota) => decideEndRemoval(quota, removalId, bytes),
   });
 }
 
 async function tellSession(
-  parts: ArtifactParts,
+  deps: ArtifactDeps,
   tenant: string,
   artifact: ArtifactState,
   meta: CommitMeta,
 ): Promise<void> {
   if (artifact.status === 'absent' || artifact.owner === null) return;
   const ref = { tenant, kind: 'session', id: artifact.owner.sessionId } as const;
-  await parts.loop.execute(parts.sessions, ref, {
+  await deps.loop.execute(deps.sessions, ref, {
     ...meta,
     decide: (session) => decideRecordArtifact(session, artifact),
   });
 }
 
 /** Ends every operation of a tenant that nobody has renewed in time. */
-export async function settleOverdue(parts: ArtifactParts, tenant: string, nowMs: number): Promise<void> {
-  const { state } = await parts.quotas.refresh(quotaRef(tenant));
+export async function settleOverdue(deps: ArtifactDeps, tenant: string, nowMs: number): Promise<void> {
+  const { state } = await deps.quotas.refresh(quotaRef(tenant));
   const overdue = (expiresAt: string): boolean => Date.parse(expiresAt) < nowMs;
   for (const [uploadId, { artifactId, expiresAt }] of Object.entries(state.reservations)) {
-    if (overdue(expiresAt)) await settleUpload(parts, { tenant, artifactId, uploadId });
+    if (overdue(expiresAt)) await settleUpload(deps, { tenant, artifactId, uploadId });
   }
   for (const [removalId, { artifactId, expiresAt }] of Object.entries(state.removals)) {
     if (!overdue(expiresAt)) continue;
     // Whoever asked for the removal may have died before it was recorded; it was asked for.
-    await parts.loop.execute(parts.artifacts, artifactRef(tenant, artifactId), {
+    await deps.loop.execute(deps.artifacts, artifactRef(tenant, artifactId), {
       ...KEEPER,
       decide: (artifact) => decideRemove(artifact, removalId),
     });
-    await settleRemoved(parts, { tenant, artifactId, removalId }, KEEPER);
+    await settleRemoved(deps, { tenant, artifactId, removalId }, KEEPER);
   }
 }
 
 /** The upload may be slow instead of dead: the artifact's history decides, and a late recording is refused there. */
-async function settleUpload(parts: ArtifactParts, upload: Upload): Promise<void> {
+async function settleUpload(deps: ArtifactDeps, upload: Upload): Promise<void> {
   const { tenant, artifactId, uploadId } = upload;
-  const outcome = await parts.loop.execute(parts.artifacts, artifactRef(tenant, artifactId), {
+  const outcome = await deps.loop.execute(deps.artifacts, artifactRef(tenant, artifactId), {
     ...KEEPER,
     decide: (state) => decideAbandon(state, uploadId),
   });
   if (outcome.kind === 'rejected') return;
   if (outcome.reply.stored) {
-    await settleStored(parts, upload, KEEPER);
+    await settleStored(deps, upload, KEEPER);
     return;
   }
-  await parts.objects.remove({ tenant, owner: artifactId, name: uploadId });
-  await settleReleased(parts, upload, KEEPER);
+  await deps.objects.remove({ tenant, owner: artifactId, name: uploadId });
+  await settleReleased(deps, upload, KEEPER);
 }
 
 /** Counts what is recorded and not counted yet: an upload whose process died in between. */
-export async function settleRecorded(parts: ArtifactParts, tenant: string): Promise<void> {
-  const { state } = await parts.quotas.refresh(quotaRef(tenant));
+export async function settleRecorded(deps: ArtifactDeps, tenant: string): Promise<void> {
+  const { state } = await deps.quotas.refresh(quotaRef(tenant));
   for (const [uploadId, { artifactId }] of Object.entries(state.reservations)) {
-    const { state: artifact } = await parts.artifacts.refresh(artifactRef(tenant, artifactId));
+    const { state: artifact } = await deps.artifacts.refresh(artifactRef(tenant, artifactId));
     const isRecorded = artifact.status !== 'absent' && artifact.versions.some((v) => v.uploadId === uploadId);
-    if (isRecorded) await settleStored(parts, { tenant, artifactId, uploadId }, KEEPER);
+    if (isRecorded) await settleStored(deps, { tenant, artifactId, uploadId }, KEEPER);
   }
 }

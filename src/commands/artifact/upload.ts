@@ -11,8 +11,8 @@ import { newId } from '../../lib/ids.ts';
 import type { CommitMeta } from '../repository.ts';
 import { Hold, Meter, UploadBrokenError, UploadRefusedError } from './intake.ts';
 import type { Intake } from './intake.ts';
-import { artifactRef } from './parts.ts';
-import type { ArtifactParts, ArtifactReach } from './parts.ts';
+import { artifactRef } from './deps.ts';
+import type { ArtifactDeps, ArtifactReach } from './deps.ts';
 import { settleReleased, settleStored } from './settle.ts';
 
 export interface NewArtifact {
@@ -56,17 +56,17 @@ export interface Uploaded {
  * ends it after, the keeper does the rest.
  * @throws UploadBrokenError when the sender went away; the signal's reason; UnavailableError (objects); UnavailableError (streams)
  */
-export async function uploadArtifact(parts: ArtifactParts, input: UploadInput): Promise<Uploaded | Rejection> {
+export async function uploadArtifact(deps: ArtifactDeps, input: UploadInput): Promise<Uploaded | Rejection> {
   const { tenant, target, actor, causation } = input;
-  const name = await nameOf(parts, input);
+  const name = await nameOf(deps, input);
   if (typeof name !== 'string') return name;
   const artifactId = target.kind === 'new' ? newId('af') : target.artifactId;
   const intake = { tenant, artifactId, uploadId: newId('up'), meta: { actor, causation } };
-  const hold = await Hold.reserve(parts, intake, input.declaredBytes);
+  const hold = await Hold.reserve(deps, intake, input.declaredBytes);
   if (hold instanceof Hold) {
     await faultPoint('artifact.reserved');
     try {
-      return await take(parts, input, { intake, hold, contentType: input.contentTypeOf(name) });
+      return await take(deps, input, { intake, hold, contentType: input.contentTypeOf(name) });
     } finally {
       hold.end();
     }
@@ -75,9 +75,9 @@ export async function uploadArtifact(parts: ArtifactParts, input: UploadInput): 
 }
 
 /** A further version has the name of the artifact. */
-async function nameOf(parts: ArtifactParts, { tenant, target }: UploadInput): Promise<string | Rejection> {
+async function nameOf(deps: ArtifactDeps, { tenant, target }: UploadInput): Promise<string | Rejection> {
   if (target.kind === 'new') return target.name;
-  const { state } = await parts.artifacts.refresh(artifactRef(tenant, target.artifactId));
+  const { state } = await deps.artifacts.refresh(artifactRef(tenant, target.artifactId));
   if (state.status !== 'stored') return noArtifact();
   const refusal = target.outOfReach(state.owner);
   if (refusal !== null) return refusal;
@@ -91,40 +91,40 @@ interface Taking {
   readonly contentType: string;
 }
 
-async function take(parts: ArtifactParts, input: UploadInput, taking: Taking): Promise<Uploaded | Rejection> {
+async function take(deps: ArtifactDeps, input: UploadInput, taking: Taking): Promise<Uploaded | Rejection> {
   const { intake } = taking;
   let recorded: { version: number } | Rejection;
   try {
-    const stored = await store(parts, input, taking);
+    const stored = await store(deps, input, taking);
     await faultPoint('artifact.bytes-stored');
-    recorded = await record(parts, input, intake, stored);
+    recorded = await record(deps, input, intake, stored);
   } catch (error) {
     // Whether it was recorded is not known: its bytes must stay until somebody does.
     if (isUnavailableError(error, 'streams')) throw error;
-    await giveUp(parts, intake);
+    await giveUp(deps, intake);
     if (error instanceof UploadRefusedError) return error.rejection;
     throw error;
   }
   if ('kind' in recorded) {
-    await giveUp(parts, intake);
+    await giveUp(deps, intake);
     return recorded;
   }
   await faultPoint('artifact.recorded');
-  await settleStored(parts, intake, intake.meta).catch(parts.onUnsettled);
-  const { state, position } = await parts.artifacts.load(artifactRef(intake.tenant, intake.artifactId));
+  await settleStored(deps, intake, intake.meta).catch(deps.onUnsettled);
+  const { state, position } = await deps.artifacts.load(artifactRef(intake.tenant, intake.artifactId));
   if (state.status === 'absent') throw new Error('an artifact vanished while it was being stored');
   return { kind: 'done', artifact: state, version: recorded.version, position };
 }
 
 async function store(
-  parts: ArtifactParts,
+  deps: ArtifactDeps,
   { body, declaredBytes, signal }: UploadInput,
   { intake, hold, contentType }: Taking,
 ): Promise<StoredVersion> {
   const { tenant, artifactId, uploadId } = intake;
   const meter = new Meter();
   const flow = meter.through(body, (bytes) => hold.cover(bytes), signal);
-  await parts.objects.put({ tenant, owner: artifactId, name: uploadId }, flow, {
+  await deps.objects.put({ tenant, owner: artifactId, name: uploadId }, flow, {
     signal,
     ...withoutNulls({ declaredBytes }),
   });
@@ -135,12 +135,12 @@ async function store(
 }
 
 async function record(
-  parts: ArtifactParts,
+  deps: ArtifactDeps,
   { target, signal }: UploadInput,
   { tenant, artifactId, meta }: Intake,
   version: StoredVersion,
 ): Promise<{ version: number } | Rejection> {
-  const outcome = await parts.loop.execute(parts.artifacts, artifactRef(tenant, artifactId), {
+  const outcome = await deps.loop.execute(deps.artifacts, artifactRef(tenant, artifactId), {
     ...meta,
     decide: (state) => {
       // The tenant may be about to go, and nothing of it may come back.
@@ -154,11 +154,11 @@ async function record(
 }
 
 /** Takes back what an upload that was not recorded has left. What cannot be taken back now, the keeper will. */
-async function giveUp(parts: ArtifactParts, { tenant, artifactId, uploadId, meta }: Intake): Promise<void> {
+async function giveUp(deps: ArtifactDeps, { tenant, artifactId, uploadId, meta }: Intake): Promise<void> {
   try {
-    await parts.objects.remove({ tenant, owner: artifactId, name: uploadId });
-    await settleReleased(parts, { tenant, artifactId, uploadId }, meta);
+    await deps.objects.remove({ tenant, owner: artifactId, name: uploadId });
+    await settleReleased(deps, { tenant, artifactId, uploadId }, meta);
   } catch (error) {
-    parts.onUnsettled(error);
+    deps.onUnsettled(error);
   }
 }

@@ -1,7 +1,7 @@
 import { PassThrough } from 'node:stream';
 import type { Readable } from 'node:stream';
 import { ZipFile } from 'yazl';
-import type { ArtifactParts } from './parts.ts';
+import type { ArtifactDeps } from './deps.ts';
 import { openFile, treeOf } from './read.ts';
 import type { FoundVersion } from './read.ts';
 
@@ -12,11 +12,8 @@ const PACKED = /^(image\/(?!svg|bmp)|video\/|audio\/|application\/(zip|gzip|x-7z
  * A version as a zip archive, made while it is read: one file after the other is open, and the reader sets the pace. The
  * archive of a version is the same each time.
  */
-export async function zipOf(
-  parts: Pick<ArtifactParts, 'artifacts' | 'objects'>,
-  found: FoundVersion,
-): Promise<Readable> {
-  const files = await treeOf(parts, found);
+export async function zipOf(deps: Pick<ArtifactDeps, 'artifacts' | 'objects'>, found: FoundVersion): Promise<Readable> {
+  const files = await treeOf(deps, found);
   const zip = new ZipFile();
   const out = new PassThrough();
   let open: Readable | null = null;
@@ -29,7 +26,7 @@ export async function zipOf(
   for (const file of files) {
     const options = { mtime, mode: 0o100644, forceDosTimestamp: true, compress: !PACKED.test(file.contentType) };
     zip.addReadStreamLazy(archivePath(file.path), options, (give) => {
-      openFile(parts, found, file).then((stream) => {
+      openFile(deps, found, file).then((stream) => {
         open = stream;
         stream.once('error', fail);
         // Whoever asked may have gone while the file was being opened.

@@ -2,9 +2,9 @@ import type { Action } from '../../domain/action/state.ts';
 import type { ActionPlace, ExecutorOf, OpenActionList } from './action-places.ts';
 import type { ClaimPlan, ClaimPlans, PlannedAction } from './claim-plans.ts';
 import { claimIn } from './hold-action.ts';
-import type { HeldAction, HoldActionParts } from './hold-action.ts';
+import type { HeldAction, HoldActionDeps } from './hold-action.ts';
 
-export interface ClaimActionsParts extends HoldActionParts {
+export interface ClaimActionsDeps extends HoldActionDeps {
   readonly open: OpenActionList;
   readonly plans: ClaimPlans;
 }
@@ -28,14 +28,14 @@ const PLANNED_MS = 1_000;
  * everything is replaced. No claim at all: nothing waits.
  */
 export class ActionClaims {
-  readonly #parts: ClaimActionsParts;
+  readonly #deps: ClaimActionsDeps;
   /** Requests that are under way: the same one that is sent again meanwhile gets what they get. */
   readonly #running = new Map<string, Promise<readonly HeldAction[]>>();
   /** By action, until when it is somebody's, ms. */
   readonly #planned = new Map<string, number>();
 
-  constructor(parts: ClaimActionsParts) {
-    this.#parts = parts;
+  constructor(deps: ClaimActionsDeps) {
+    this.#deps = deps;
   }
 
   /**
@@ -50,7 +50,7 @@ export class ActionClaims {
   }
 
   async #claim(input: ClaimActionsInput): Promise<readonly HeldAction[]> {
-    const { open, plans } = this.#parts;
+    const { open, plans } = this.#deps;
     const { executor, requestId, limit } = input;
     let plan = await plans.read(executor, requestId);
     for (let made = 0; made < PLANS_MAX; made++) {
@@ -82,7 +82,7 @@ export class ActionClaims {
     { tenantId: tenant }: ExecutorOf,
     { actionId, sessionId: id }: Pick<PlannedAction, 'actionId' | 'sessionId'>,
   ): Promise<Action | null> {
-    const { state } = await this.#parts.sessions.load({ tenant, kind: 'session', id });
+    const { state } = await this.#deps.sessions.load({ tenant, kind: 'session', id });
     return (state.status === 'open' ? state.turn?.work.actions[actionId] : undefined) ?? null;
   }
 
@@ -90,7 +90,7 @@ export class ActionClaims {
   async #again(input: ClaimActionsInput): Promise<readonly HeldAction[]> {
     const { executor, requestId } = input;
     const made: PlannedAction[] = [];
-    for (const place of this.#parts.open.claimedUnder(executor, requestId)) {
+    for (const place of this.#deps.open.claimedUnder(executor, requestId)) {
       if ((await this.#actionOf(executor, place))?.claim?.requestId === requestId) made.push(place);
     }
     return await this.#go(input, made);
@@ -100,7 +100,7 @@ export class ActionClaims {
     const { executor, requestId, actor } = input;
     const outcomes = await Promise.all(
       actions.map(async ({ actionId, sessionId, generation }) => {
-        const outcome = await claimIn(this.#parts, sessionId, { executor, requestId, actor, actionId, generation });
+        const outcome = await claimIn(this.#deps, sessionId, { executor, requestId, actor, actionId, generation });
         return outcome.kind === 'rejected' ? null : outcome.reply;
       }),
     );
@@ -116,7 +116,7 @@ export class ActionClaims {
       this.#planned.delete(actionId);
     }
     const lost = new Set(before?.actions.map(nameOf));
-    const oldest = this.#parts.open
+    const oldest = this.#deps.open
       .pending(executor, limit + lost.size + this.#planned.size)
       .filter((place) => !lost.has(nameOf(place)));
     const free = oldest.filter(({ actionId }) => !this.#planned.has(actionId));

@@ -9,7 +9,7 @@ import type { CommandLoop, Executed } from '../execute.ts';
 import type { Repository } from '../repository.ts';
 import { releaseFork, settleForks } from './forks.ts';
 
-export interface DeleteSessionParts {
+export interface DeleteSessionDeps {
   readonly loop: CommandLoop;
   readonly sessions: Repository<SessionState, SessionEvent>;
 }
@@ -27,14 +27,14 @@ export interface DeleteSessionInput {
  * the stream's dispatcher has seen the deletion, wherever and however often that is.
  */
 export async function deleteSession(
-  parts: DeleteSessionParts,
+  deps: DeleteSessionDeps,
   { ref, actor, requestId, outOfReach }: DeleteSessionInput,
 ): Promise<Executed<ForkRef | null> | Rejection> {
-  const { loop, sessions } = parts;
+  const { loop, sessions } = deps;
   const meta = { actor, causation: requestId };
   const once = async () => {
     const { state, position } = await sessions.load(ref);
-    if (state.status === 'open' && outOfReach(state) === null) await settleForks(parts, ref, meta);
+    if (state.status === 'open' && outOfReach(state) === null) await settleForks(deps, ref, meta);
     const outcome = await loop.execute(sessions, ref, {
       ...meta,
       decide: (now) => (now.status === 'absent' ? null : outOfReach(now)) ?? decideDeleteSession(now),
@@ -47,6 +47,6 @@ export async function deleteSession(
   const { outcome } = first.hadAll ? first : await once();
   if (outcome.kind === 'rejected' || outcome.reply === null) return outcome;
   await faultPoint('session.fork-deleted');
-  await releaseFork(parts, ref, { parent: outcome.reply, meta });
+  await releaseFork(deps, ref, { parent: outcome.reply, meta });
   return outcome;
 }

@@ -10,11 +10,11 @@ import type { OpenSession, SessionState } from '../../domain/session/state.ts';
 import { faultPoint } from '../../lib/fault-points.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
 import { settleFork } from './forks.ts';
-import type { ForkParts } from './forks.ts';
+import type { ForkDeps } from './forks.ts';
 import type { OlderReceipts } from './receipt-archive.ts';
 import { findOlder, used } from './send-command.ts';
 
-export interface ForkSessionParts extends ForkParts {
+export interface ForkSessionDeps extends ForkDeps {
   readonly older: OlderReceipts;
 }
 
@@ -49,16 +49,16 @@ export interface Forked {
 type Reply = { readonly recordedAt: number } | 'new' | 'look again';
 
 /** Forks a session, or answers with the fork that an earlier request of the same key made. */
-export async function forkSession(parts: ForkSessionParts, input: ForkSessionInput): Promise<Forked | Rejection> {
+export async function forkSession(deps: ForkSessionDeps, input: ForkSessionInput): Promise<Forked | Rejection> {
   const { ref, bodyHash: hash, requestId } = input;
   const key = receiptKey(input.subject, input.idempotencyKey);
   // Everything that is there now is inherited, and a cursor may be one that another node gave a moment ago.
-  await parts.sessions.refresh(ref);
+  await deps.sessions.refresh(ref);
   for (;;) {
-    const { receipt, lookedUpTo } = await findOlder(parts, input, key);
-    if (receipt !== null) return receipt.hash === hash ? await answer(parts, input, receipt.position) : used();
-    const child = await childOf(parts, input);
-    const outcome = await parts.loop.execute<SessionState, SessionEvent, Reply>(parts.sessions, ref, {
+    const { receipt, lookedUpTo } = await findOlder(deps, input, key);
+    if (receipt !== null) return receipt.hash === hash ? await answer(deps, input, receipt.position) : used();
+    const child = await childOf(deps, input);
+    const outcome = await deps.loop.execute<SessionState, SessionEvent, Reply>(deps.sessions, ref, {
       actor: input.actor,
       causation: requestId,
       decide: (state) => decide(state, input, { key, lookedUpTo, child }),
@@ -68,7 +68,7 @@ export async function forkSession(parts: ForkSessionParts, input: ForkSessionInp
     const { reply, position } = outcome;
     if (reply === 'look again') continue;
     await faultPoint('session.forked');
-    return await answer(parts, input, reply === 'new' ? position : reply.recordedAt);
+    return await answer(deps, input, reply === 'new' ? position : reply.recordedAt);
   }
 }
 
@@ -91,32 +91,32 @@ function decide(
 }
 
 /** What is under the id of the child, once a fork that was promised there by the same parent has been settled. */
-async function childOf(parts: ForkSessionParts, input: ForkSessionInput): Promise<SessionState> {
+async function childOf(deps: ForkSessionDeps, input: ForkSessionInput): Promise<SessionState> {
   const { ref, childId, actor, requestId: causation } = input;
-  const { state } = await parts.sessions.load(ref);
+  const { state } = await deps.sessions.load(ref);
   const isReached = state.status === 'open' && input.outOfReach(state) === null;
   const fork = isReached ? forkNamed(state, childId) : null;
   if (isReached && fork !== null) {
-    await settleFork(parts, { ref, state }, { childId, fork, meta: { actor, causation } });
+    await settleFork(deps, { ref, state }, { childId, fork, meta: { actor, causation } });
   }
-  return (await parts.sessions.refresh({ ...ref, id: childId })).state;
+  return (await deps.sessions.refresh({ ...ref, id: childId })).state;
 }
 
 /** The fork as it is now. The first to come after its recording opens it, whoever recorded it. */
 async function answer(
-  parts: ForkSessionParts,
+  deps: ForkSessionDeps,
   { ref, childId, actor, requestId: causation }: ForkSessionInput,
   recordedAt: number | null,
 ): Promise<Forked | Rejection> {
-  const { state: parent } = await parts.sessions.load(ref);
+  const { state: parent } = await deps.sessions.load(ref);
   const fork = parent.status === 'open' ? forkNamed(parent, childId) : null;
   const child: AggregateRef = { ...ref, id: childId };
   const gone = reject('not_found', 'The fork that this request made is not there any more.');
   if (parent.status === 'absent' || fork === null || fork.position !== recordedAt) {
-    return (await parts.sessions.refresh(child)).state.status === 'open' ? taken() : gone;
+    return (await deps.sessions.refresh(child)).state.status === 'open' ? taken() : gone;
   }
-  const opened = await settleFork(parts, { ref, state: parent }, { childId, fork, meta: { actor, causation } });
+  const opened = await settleFork(deps, { ref, state: parent }, { childId, fork, meta: { actor, causation } });
   if (opened.kind === 'rejected') return opened;
-  const { state } = await parts.sessions.load(child);
+  const { state } = await deps.sessions.load(child);
   return state.status === 'open' ? { kind: 'done', ref: child, state, position: opened.position } : gone;
 }

@@ -15,7 +15,7 @@ import type { CommitMeta, Repository } from '../repository.ts';
  * parent, or another fork into the same id. The deletion of a fork is two commits as well, the child's first, so that a
  * fork that is there is always remembered by its parent.
  */
-export interface ForkParts {
+export interface ForkDeps {
   readonly loop: CommandLoop;
   readonly sessions: Repository<SessionState, SessionEvent>;
 }
@@ -30,11 +30,11 @@ export interface OpenParent {
  * has been deleted, it never will be: the parent forgets it, and the refusal says so.
  */
 export async function settleFork(
-  parts: ForkParts,
+  deps: ForkDeps,
   parent: OpenParent,
   { childId, fork, meta }: { readonly childId: string; readonly fork: Fork; readonly meta: CommitMeta },
 ): Promise<Executed<null> | Rejection> {
-  const { loop, sessions } = parts;
+  const { loop, sessions } = deps;
   const child: AggregateRef = { ...parent.ref, id: childId };
   const shard = sessions.store.shardOf(parent.ref);
   const origin = originOf(parent.state, fork, { id: parent.ref.id, shard });
@@ -44,13 +44,13 @@ export async function settleFork(
     ...meta,
     decide: (state) => decideOpenFork(state, parent.state, { fork, origin }),
   });
-  if (opened.kind === 'rejected') await releaseFork(parts, child, { parent: origin.parent, meta });
+  if (opened.kind === 'rejected') await releaseFork(deps, child, { parent: origin.parent, meta });
   return opened;
 }
 
 /** The parent of a fork that is gone forgets it; nothing happens when it has, or is not there itself. */
 export async function releaseFork(
-  { loop, sessions }: ForkParts,
+  { loop, sessions }: ForkDeps,
   child: AggregateRef,
   { parent, meta }: { readonly parent: ForkRef; readonly meta: CommitMeta },
 ): Promise<void> {
@@ -62,11 +62,11 @@ export async function releaseFork(
 }
 
 /** Settles what a session remembers, until one of its forks turns out to be there. */
-export async function settleForks(parts: ForkParts, ref: AggregateRef, meta: CommitMeta): Promise<void> {
-  const { state } = await parts.sessions.load(ref);
+export async function settleForks(deps: ForkDeps, ref: AggregateRef, meta: CommitMeta): Promise<void> {
+  const { state } = await deps.sessions.load(ref);
   if (state.status === 'absent') return;
   for (const childId of Object.keys(state.forks)) {
     const fork = forkNamed(state, childId);
-    if (fork !== null && (await settleFork(parts, { ref, state }, { childId, fork, meta })).kind === 'done') return;
+    if (fork !== null && (await settleFork(deps, { ref, state }, { childId, fork, meta })).kind === 'done') return;
   }
 }

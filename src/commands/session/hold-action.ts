@@ -29,7 +29,7 @@ export interface LeaseBook {
   readonly beat: (tenantId: string, claimId: string, untilMs: number) => Promise<boolean>;
 }
 
-export interface HoldActionParts {
+export interface HoldActionDeps {
   readonly loop: CommandLoop;
   readonly sessions: Repository<SessionState, SessionEvent>;
   readonly places: ActionPlaces;
@@ -70,20 +70,20 @@ export type Held = Executed<HeldAction> | Rejection;
  * as long as that holds, whatever became of the answer.
  * @throws UnavailableError (streams)
  */
-export async function claimAction(parts: HoldActionParts, input: HoldActionInput): Promise<Held> {
-  const id = await parts.places.sessionOf(input.executor, input.actionId);
+export async function claimAction(deps: HoldActionDeps, input: HoldActionInput): Promise<Held> {
+  const id = await deps.places.sessionOf(input.executor, input.actionId);
   if (id === null) return notThere();
   if (id === undefined) return notClaimable();
-  return await claimIn(parts, id, input);
+  return await claimIn(deps, id, input);
 }
 
 /** The same where the session is known; `generation`: this one or none. */
 export async function claimIn(
-  parts: HoldActionParts,
+  deps: HoldActionDeps,
   sessionId: string,
   input: HoldActionInput & { readonly generation?: number },
 ): Promise<Held> {
-  const { loop, sessions, clock, leaseMs } = parts;
+  const { loop, sessions, clock, leaseMs } = deps;
   const { executor, actionId, actor, requestId: causation } = input;
   const ref: AggregateRef = { tenant: executor.tenantId, kind: 'session', id: sessionId };
   const command = { ...input, agentId: executor.agentId, claimId: newId('cl') };
@@ -99,11 +99,11 @@ export async function claimIn(
   });
   await faultPoint('action.claimed');
   if (outcome.kind === 'rejected') return outcome;
-  parts.places.remember(executor, [{ actionId, sessionId }]);
+  deps.places.remember(executor, [{ actionId, sessionId }]);
   const held = heldFrom(outcome.reply);
   if (clock() < toMs(held.leaseExpiresAt)) return { ...outcome, reply: held };
   // Given again after a time in which it could not be kept: whoever asks for it is alive, so it goes on.
-  const kept = await keep(parts, held);
+  const kept = await keep(deps, held);
   return kept === null ? notClaimable() : { ...outcome, reply: kept };
 }
 
@@ -112,10 +112,10 @@ export async function claimIn(
  * @throws UnavailableError (streams)
  */
 export async function keepAction(
-  parts: HoldActionParts,
+  deps: HoldActionDeps,
   input: HoldActionInput & { readonly claimId: string; readonly generation: number },
 ): Promise<Held> {
-  const { sessions, places, clock, leaseMs } = parts;
+  const { sessions, places, clock, leaseMs } = deps;
   const { executor, actionId } = input;
   const id = await places.sessionOf(executor, actionId);
   if (id === null) return notThere();
@@ -127,16 +127,16 @@ export async function keepAction(
     const decision = decideHeartbeat(state, command, contextOf(clock(), leaseMs));
     return decision.kind === 'rejected' ? decision : found(ref, state, decision.reply.action);
   };
-  if (parts.isHistoryAsked()) await recordHeartbeat(parts, ref, input);
+  if (deps.isHistoryAsked()) await recordHeartbeat(deps, ref, input);
   const { state, cached } = await sessions.load(ref);
   const seen = look(state);
   if ('code' in seen && !cached) return seen;
   if ('code' in seen) {
     const fresh = look((await sessions.refresh(ref)).state);
     if ('code' in fresh) return fresh;
-    return await kept(parts, fresh);
+    return await kept(deps, fresh);
   }
-  const outcome = await kept(parts, seen);
+  const outcome = await kept(deps, seen);
   if (outcome.kind === 'rejected') return outcome;
   // In this order: whatever ends the claim from here on has seen the heartbeat, and what ended it before is seen now.
   const after = look((await sessions.refresh(ref)).state);
@@ -145,7 +145,7 @@ export async function keepAction(
 
 /** Whether the claim holds is found out by what follows; the history is for others. */
 async function recordHeartbeat(
-  { loop, sessions, clock, leaseMs }: HoldActionParts,
+  { loop, sessions, clock, leaseMs }: HoldActionDeps,
   ref: AggregateRef,
   input: HoldActionInput & { readonly claimId: string; readonly generation: number },
 ): Promise<void> {
@@ -156,12 +156,12 @@ async function recordHeartbeat(
   });
 }
 
-async function kept(parts: HoldActionParts, at: FoundAction): Promise<Held> {
-  const reply = await keep(parts, heldFrom(at));
+async function kept(deps: HoldActionDeps, at: FoundAction): Promise<Held> {
+  const reply = await keep(deps, heldFrom(at));
   return reply === null ? claimStale() : { kind: 'done', reply, position: null };
 }
 
-async function keep({ leases, clock, leaseMs }: HoldActionParts, held: HeldAction): Promise<HeldAction | null> {
+async function keep({ leases, clock, leaseMs }: HoldActionDeps, held: HeldAction): Promise<HeldAction | null> {
   const untilMs = clock() + leaseMs;
   if (!(await leases.beat(held.ref.tenant, held.claimId, untilMs))) return null;
   return { ...held, leaseExpiresAt: toTimestamp(untilMs) };
@@ -172,7 +172,7 @@ async function keep({ leases, clock, leaseMs }: HoldActionParts, held: HeldActio
  * @throws UnavailableError (streams)
  */
 export async function pendingActions(
-  sessions: HoldActionParts['sessions'],
+  sessions: HoldActionDeps['sessions'],
   executor: ExecutorOf,
   places: readonly ActionPlace[],
 ): Promise<readonly FoundAction[]> {

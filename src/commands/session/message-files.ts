@@ -2,7 +2,7 @@ import type { ArtifactEvent } from '../../domain/artifact/events.ts';
 import type { ArtifactState } from '../../domain/artifact/state.ts';
 import type { Rejection } from '../../domain/kernel/rejection.ts';
 import type { MessagePart } from '../../domain/session/events.ts';
-import type { ArtifactReach } from '../artifact/parts.ts';
+import type { ArtifactReach } from '../artifact/deps.ts';
 import { findArtifact, versionOf } from '../artifact/read.ts';
 import type { Repository } from '../repository.ts';
 

@@ -26,22 +26,19 @@ export interface OpenSessionInput {
   readonly requestId: string;
 }
 
-export interface OpenSessionParts {
+export interface OpenSessionDeps {
   readonly loop: CommandLoop;
   readonly agents: Repository<AgentState, AgentEvent>;
   readonly sessions: Repository<SessionState, SessionEvent>;
 }
 
 /** Opens a session on the agent's newest version, or answers with the one that is there. */
-export async function openSession(
-  parts: OpenSessionParts,
-  input: OpenSessionInput,
-): Promise<Executed<null> | Rejection> {
+export async function openSession(deps: OpenSessionDeps, input: OpenSessionInput): Promise<Executed<null> | Rejection> {
   const { ref, agentId, actor, requestId: causation, actsFor, ...command } = input;
   for (;;) {
-    const { state: known } = await parts.sessions.load(ref);
-    const basis = await basisOf(parts, { tenant: ref.tenant, agentId, known });
-    const outcome = await parts.loop.execute<SessionState, SessionEvent, 'look again' | null>(parts.sessions, ref, {
+    const { state: known } = await deps.sessions.load(ref);
+    const basis = await basisOf(deps, { tenant: ref.tenant, agentId, known });
+    const outcome = await deps.loop.execute<SessionState, SessionEvent, 'look again' | null>(deps.sessions, ref, {
       actor,
       causation,
       decide: (state) => {
@@ -60,14 +57,14 @@ type Opening = AgentVersion & { readonly agents?: UsedAgents };
 
 /** What a session that is not there would be opened with; of one that is there, what it was opened with. */
 async function basisOf(
-  parts: OpenSessionParts,
+  deps: OpenSessionDeps,
   { tenant, agentId, known }: { readonly tenant: string; readonly agentId: string; readonly known: SessionState },
 ): Promise<{ readonly kind: 'found'; readonly opening: Opening } | Rejection> {
   if (known.status !== 'absent') return { kind: 'found', opening: withAgents(versionOf(known), known.agents) };
-  const agent = await savedAgent(parts, tenant, agentId);
+  const agent = await savedAgent(deps, tenant, agentId);
   if (agent === null)
     return reject('not_found', `No agent ${agentId} that can open sessions. Save it with PUT /v1/agents first.`);
-  const used = await usedAgents(parts.agents, tenant, agent.manifest);
+  const used = await usedAgents(deps.agents, tenant, agent.manifest);
   return used.kind === 'rejected' ? used : { kind: 'found', opening: withAgents(agent, used.agents) };
 }
 
@@ -83,8 +80,8 @@ function versionOf({ agentVersion, manifestHash, manifest }: AgentVersion): Agen
 }
 
 /** The agent's fold with everything acknowledged anywhere: another node may have saved a version a moment ago. */
-async function savedAgent(parts: OpenSessionParts, tenant: string, agentId: string): Promise<AgentVersion | null> {
-  const { state } = await parts.agents.refresh({ tenant, kind: 'agent', id: agentId });
+async function savedAgent(deps: OpenSessionDeps, tenant: string, agentId: string): Promise<AgentVersion | null> {
+  const { state } = await deps.agents.refresh({ tenant, kind: 'agent', id: agentId });
   if (state.status !== 'saved') return null;
   return { agentVersion: state.version, manifestHash: state.manifestHash, manifest: state.manifest };
 }

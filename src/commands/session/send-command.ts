@@ -29,12 +29,12 @@ import type { Clock } from '../../lib/clock.ts';
 import { faultPoint } from '../../lib/fault-points.ts';
 import { newId } from '../../lib/ids.ts';
 import { OlderNodesError } from '../../lib/older-nodes.ts';
-import type { ArtifactReach } from '../artifact/parts.ts';
+import type { ArtifactReach } from '../artifact/deps.ts';
 import { encodeCursor } from '../../streams/cursor.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
 import type { Repository } from '../repository.ts';
 import { raiseBudget } from '../tenant/budgets.ts';
-import type { ChangeTenantParts } from '../tenant/change-tenant.ts';
+import type { ChangeTenantDeps } from '../tenant/change-tenant.ts';
 import { resolveParts } from './message-files.ts';
 import type { ResolvedParts, SentPart } from './message-files.ts';
 import type { OlderReceipts } from './receipt-archive.ts';
@@ -77,7 +77,7 @@ export interface CommandAccepted {
   readonly requestId: string;
 }
 
-export interface SendCommandParts extends ChangeTenantParts {
+export interface SendCommandDeps extends ChangeTenantDeps {
   readonly budgets: Repository<BudgetState, BudgetEvent>;
   readonly agents: Repository<AgentState, AgentEvent>;
   readonly artifacts: Repository<ArtifactState, ArtifactEvent>;
@@ -97,7 +97,7 @@ type Reply = Omit<CommandReply, 'first'> & { readonly first: Required<CommandRep
 
 /** Accepts a command on a session: replays what was accepted before, else decides and records. */
 export async function sendCommand(
-  parts: SendCommandParts,
+  parts: SendCommandDeps,
   input: SendCommandInput,
 ): Promise<CommandAccepted | Rejection> {
   const { ref, command, bodyHash } = input;
@@ -124,7 +124,7 @@ export async function sendCommand(
  * through. Should the answer not be recorded after all, the same command again finds the budget raised.
  */
 async function raised(
-  parts: SendCommandParts,
+  parts: SendCommandDeps,
   { ref, command, actor }: SendCommandInput,
   key: string,
 ): Promise<Rejection | null> {
@@ -150,7 +150,7 @@ function keyOf({ command, idempotencyKey }: SendCommandInput): string {
 }
 
 async function record(
-  parts: SendCommandParts,
+  parts: SendCommandDeps,
   input: SendCommandInput,
   context: Pick<DecideContext, 'key' | 'lookedUpTo' | 'agents' | 'files'>,
 ): Promise<CommandAccepted | Rejection | 'look again'> {
@@ -180,7 +180,7 @@ async function record(
 }
 
 interface DecideContext {
-  readonly parts: SendCommandParts;
+  readonly parts: SendCommandDeps;
   readonly input: SendCommandInput;
   readonly key: string;
   /** Receipts that had left the fold up to here have been looked up. */
@@ -226,10 +226,7 @@ function startsTurn(command: SessionCommand): command is StartCommand {
   return command.type === 'message' || command.type === 'retry';
 }
 
-function startOf(
-  parts: SendCommandParts,
-  { ref }: SendCommandInput,
-): Pick<MessageContext, 'newTurnId' | 'tenantModel'> {
+function startOf(parts: SendCommandDeps, { ref }: SendCommandInput): Pick<MessageContext, 'newTurnId' | 'tenantModel'> {
   return { newTurnId: newId('tu'), tenantModel: parts.tenantModel(ref.tenant) };
 }
 
@@ -244,7 +241,7 @@ function decideStart(
 }
 
 async function filesOf(
-  { artifacts }: SendCommandParts,
+  { artifacts }: SendCommandDeps,
   { ref, command, fileOutOfReach: outOfReach }: SendCommandInput,
 ): Promise<ResolvedParts | Rejection> {
   const parts = command.type === 'message' ? command.parts : undefined;
@@ -270,7 +267,7 @@ function decideOther(
 
 /** Looks among the receipts that the fold no longer has whole. A key that is new costs no round trip, as a rule. */
 export async function findOlder(
-  parts: Pick<SendCommandParts, 'sessions' | 'older'>,
+  parts: Pick<SendCommandDeps, 'sessions' | 'older'>,
   { ref, outOfReach }: Pick<SendCommandInput, 'ref' | 'outOfReach'>,
   key: string,
 ): Promise<{ receipt: Receipt | null; lookedUpTo: number }> {
@@ -289,7 +286,7 @@ export async function findOlder(
 }
 
 function accepted(
-  parts: SendCommandParts,
+  parts: SendCommandDeps,
   ref: AggregateRef,
   receipt: Pick<Receipt, 'requestId' | 'turnId' | 'position'>,
 ): CommandAccepted {

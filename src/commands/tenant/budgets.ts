@@ -13,15 +13,15 @@ import type { AggregateRef } from '../../streams/subjects.ts';
 import type { CommandLoop, Executed } from '../execute.ts';
 import type { Repository } from '../repository.ts';
 import { changeTenant } from './change-tenant.ts';
-import type { Changed, ChangeTenantInput, ChangeTenantParts } from './change-tenant.ts';
+import type { Changed, ChangeTenantInput, ChangeTenantDeps } from './change-tenant.ts';
 
-export interface BudgetParts {
+export interface BudgetDeps {
   readonly loop: CommandLoop;
   readonly budgets: Repository<BudgetState, BudgetEvent>;
   readonly clock: Clock;
 }
 
-export interface SaveBudgetParts extends BudgetParts, ChangeTenantParts {
+export interface SaveBudgetDeps extends BudgetDeps, ChangeTenantDeps {
   /** What the ledger of model calls has of these budgets, with everything acknowledged before. */
   readonly ledger: (tenant: string, request: LedgerRequest) => Promise<LedgerReading>;
 }
@@ -44,32 +44,32 @@ export function budgetsRef(tenant: string): AggregateRef {
  * and what had ended before is in the ledger, which is read next. After a crash in between the same request again ends it.
  */
 export async function saveBudgets(
-  parts: SaveBudgetParts,
+  deps: SaveBudgetDeps,
   input: ChangeTenantInput & { readonly budgets: readonly BudgetDefinition[] },
 ): Promise<Changed<null> | Rejection> {
   const { tenantId, actor, causation, budgets } = input;
-  const listed = await changeTenant(parts, input, (state) => decideSaveBudgetList(state, budgets));
+  const listed = await changeTenant(deps, input, (state) => decideSaveBudgetList(state, budgets));
   if (listed.kind === 'rejected') return listed;
   await faultPoint('budgets.listed');
-  const ledger = await readLedger(parts, tenantId, budgets);
+  const ledger = await readLedger(deps, tenantId, budgets);
   const decide = (state: BudgetState) => decideSaveBudgets(state, budgets, ledger);
-  const saved = await parts.loop.execute(parts.budgets, budgetsRef(tenantId), { actor, causation, decide });
+  const saved = await deps.loop.execute(deps.budgets, budgetsRef(tenantId), { actor, causation, decide });
   return saved.kind === 'rejected' ? saved : listed;
 }
 
 async function readLedger(
-  parts: SaveBudgetParts,
+  deps: SaveBudgetDeps,
   tenant: string,
   definitions: readonly BudgetDefinition[],
 ): Promise<LedgerReading | null> {
-  const budgets = newBudgets(await readBudgets(parts, tenant), definitions);
+  const budgets = newBudgets(await readBudgets(deps, tenant), definitions);
   if (budgets.length === 0) return null;
-  const settled = async () => (await readBudgets(parts, tenant)).settled;
-  return await parts.ledger(tenant, { budgets, at: timestamp(parts.clock()), settled });
+  const settled = async () => (await readBudgets(deps, tenant)).settled;
+  return await deps.ledger(tenant, { budgets, at: timestamp(deps.clock()), settled });
 }
 
 /** The budgets with everything acknowledged anywhere. */
-export async function readBudgets({ budgets }: BudgetParts, tenant: string): Promise<BudgetState> {
+export async function readBudgets({ budgets }: BudgetDeps, tenant: string): Promise<BudgetState> {
   return (await budgets.refresh(budgetsRef(tenant))).state;
 }
 
@@ -78,13 +78,13 @@ export async function readBudgets({ budgets }: BudgetParts, tenant: string): Pro
  * waits goes on by the first, and after a crash in between the same command again ends it.
  */
 export async function raiseBudget(
-  parts: BudgetParts & ChangeTenantParts,
+  deps: BudgetDeps & ChangeTenantDeps,
   input: ChangeTenantInput & BudgetRaise,
 ): Promise<Executed<null> | Rejection> {
   const { tenantId, actor, causation, ...raise } = input;
-  const decide = (state: BudgetState) => decideRaiseBudget(state, raise, timestamp(parts.clock()));
-  const raised = await parts.loop.execute(parts.budgets, budgetsRef(tenantId), { actor, causation, decide });
+  const decide = (state: BudgetState) => decideRaiseBudget(state, raise, timestamp(deps.clock()));
+  const raised = await deps.loop.execute(deps.budgets, budgetsRef(tenantId), { actor, causation, decide });
   if (raised.kind === 'rejected') return raised;
-  const listed = await changeTenant(parts, input, (state) => decideRaiseListedBudget(state, raise));
+  const listed = await changeTenant(deps, input, (state) => decideRaiseListedBudget(state, raise));
   return listed.kind === 'rejected' ? listed : raised;
 }

@@ -5,7 +5,7 @@ import type { KnownTenant, TenantState } from '../../domain/tenant/state.ts';
 import type { CommandLoop } from '../execute.ts';
 import type { CommitMeta, Repository } from '../repository.ts';
 
-export interface ChangeTenantParts {
+export interface ChangeTenantDeps {
   readonly loop: CommandLoop;
   readonly tenants: Repository<TenantState, TenantEvent>;
   /** Makes the tenant's credentials and state known to every node; on this one they hold when it resolves. */
@@ -26,15 +26,15 @@ export interface Changed<R> {
 
 /** Records a change of a tenant and publishes what it is now. */
 export async function changeTenant<R>(
-  parts: ChangeTenantParts,
+  deps: ChangeTenantDeps,
   { tenantId, actor, causation }: ChangeTenantInput,
   decide: (state: TenantState) => Decision<TenantEvent, R>,
 ): Promise<Changed<R> | Rejection> {
   const ref = { tenant: tenantId, kind: 'tenant', id: tenantId } as const;
-  const outcome = await parts.loop.execute(parts.tenants, ref, { actor, causation, decide });
+  const outcome = await deps.loop.execute(deps.tenants, ref, { actor, causation, decide });
   if (outcome.kind === 'rejected') return outcome;
-  const { state, position } = await parts.tenants.load(ref);
+  const { state, position } = await deps.tenants.load(ref);
   if (state.status === 'absent') throw new Error('a tenant vanished while it was being changed');
-  await parts.publish(state, position);
+  await deps.publish(state, position);
   return { kind: 'done', reply: outcome.reply, tenant: state, position: outcome.position };
 }

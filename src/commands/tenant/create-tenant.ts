@@ -23,7 +23,7 @@ export interface CreateTenantInput extends CommitMeta {
   readonly idempotencyKey: string | null;
 }
 
-export interface CreateTenantParts {
+export interface CreateTenantDeps {
   readonly loop: CommandLoop;
   readonly tenants: Repository<TenantState, TenantEvent>;
   /** The Host admin key: studio keys are derived from it. */
@@ -52,32 +52,32 @@ const CROCKFORD = '0123456789abcdefghjkmnpqrstvwxyz';
  * that repetitions on any node meet in the same aggregate and the log lets one of them win.
  */
 export async function createTenant(
-  parts: CreateTenantParts,
+  deps: CreateTenantDeps,
   input: CreateTenantInput,
 ): Promise<TenantCreated | Rejection> {
   const { body, idempotencyKey, actor, causation } = input;
-  const earlier = idempotencyKey === null ? undefined : parts.idOf(idempotencyKey);
+  const earlier = idempotencyKey === null ? undefined : deps.idOf(idempotencyKey);
   if (earlier !== undefined && body.tenantId !== undefined && earlier !== body.tenantId) return usedKey();
-  const tenantId = body.tenantId ?? earlier ?? generatedTenantId(parts.adminKey, idempotencyKey);
+  const tenantId = body.tenantId ?? earlier ?? generatedTenantId(deps.adminKey, idempotencyKey);
   const key = body.credentialHash === undefined ? `ak_${randomBytes(32).toString('base64url')}` : null;
   const credentialHash = body.credentialHash ?? sha256Hex(key ?? '');
-  const studioCredentialHash = body.studioCredentialHash ?? sha256Hex(studioKey(parts.adminKey, tenantId));
+  const studioCredentialHash = body.studioCredentialHash ?? sha256Hex(studioKey(deps.adminKey, tenantId));
   const bodyHash = sha256Hex(canonicalJson(body));
   const ref = { tenant: tenantId, kind: 'tenant', id: tenantId } as const;
   const { name, principalId } = body;
   const command = { tenantId, name, principalId, credentialHash, studioCredentialHash, bodyHash, idempotencyKey };
-  if (!(await parts.prepare(tenantId))) {
+  if (!(await deps.prepare(tenantId))) {
     return reject('tenant_conflict', `Tenant ${tenantId} is being deleted. Try again later.`);
   }
-  const outcome = await parts.loop.execute(parts.tenants, ref, {
+  const outcome = await deps.loop.execute(deps.tenants, ref, {
     actor,
     causation,
     decide: (state) => decideCreateTenant(state, command),
   });
   if (outcome.kind === 'rejected') return outcome;
-  const { state, position } = await parts.tenants.load(ref);
+  const { state, position } = await deps.tenants.load(ref);
   if (state.status === 'absent') throw new Error('a tenant vanished while it was being created');
-  await parts.publish(state, position);
+  await deps.publish(state, position);
   const { replayed } = outcome.reply;
   return { kind: 'done', tenant: state, applicationKey: replayed ? null : key, replayed, position };
 }

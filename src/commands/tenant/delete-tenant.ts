@@ -5,9 +5,9 @@ import type { ActiveWork } from '../../domain/tenant/events.ts';
 import { delay } from '../../lib/backoff.ts';
 import type { CommitMeta } from '../repository.ts';
 import { changeTenant } from './change-tenant.ts';
-import type { ChangeTenantInput, ChangeTenantParts } from './change-tenant.ts';
+import type { ChangeTenantInput, ChangeTenantDeps } from './change-tenant.ts';
 
-export interface DeleteTenantParts extends ChangeTenantParts {
+export interface DeleteTenantDeps extends ChangeTenantDeps {
   /** Sessions of the tenant that have a turn, with everything that was acknowledged before the call. */
   readonly activeSessions: (tenantId: string) => Promise<readonly string[]>;
   /** Cancels whatever turn a session has. */
@@ -33,45 +33,45 @@ const LOOK_MS = 200;
  * tenant in that state, now or after a crash, goes on (engine/tenant-deletion.ts).
  */
 export async function deleteTenant(
-  parts: DeleteTenantParts,
+  deps: DeleteTenantDeps,
   input: DeleteTenantInput,
 ): Promise<{ readonly kind: 'done' } | Rejection> {
   const { tenantId, activeWork } = input;
-  if (parts.isErasing(tenantId)) {
-    await parts.erase(tenantId);
+  if (deps.isErasing(tenantId)) {
+    await deps.erase(tenantId);
     return { kind: 'done' };
   }
   // A fold from before an earlier deletion would take the tenant for one that is still going.
-  await parts.tenants.refresh({ tenant: tenantId, kind: 'tenant', id: tenantId });
-  const drained = await changeTenant(parts, input, (state) => decideDrain(state, activeWork));
+  await deps.tenants.refresh({ tenant: tenantId, kind: 'tenant', id: tenantId });
+  const drained = await changeTenant(deps, input, (state) => decideDrain(state, activeWork));
   if (drained.kind === 'rejected') return drained;
   if (!drained.reply.deleting) {
-    const active = await settle(parts, input);
-    if (active.length > 0) return await giveUp(parts, input, active.length);
-    const deleting = await changeTenant(parts, input, (state) => decideDelete(state, activeWork));
+    const active = await settle(deps, input);
+    if (active.length > 0) return await giveUp(deps, input, active.length);
+    const deleting = await changeTenant(deps, input, (state) => decideDelete(state, activeWork));
     if (deleting.kind === 'rejected') return deleting;
   }
-  await parts.erase(tenantId);
+  await deps.erase(tenantId);
   return { kind: 'done' };
 }
 
 /** Waits as long as the policy allows. Returns the sessions that are still active. */
-async function settle(parts: DeleteTenantParts, input: DeleteTenantInput): Promise<readonly string[]> {
+async function settle(deps: DeleteTenantDeps, input: DeleteTenantInput): Promise<readonly string[]> {
   const { tenantId, activeWork, timeoutMs, actor, causation } = input;
   const deadline = performance.now() + (activeWork === 'refuse' ? 0 : timeoutMs);
   for (;;) {
-    const active = await parts.activeSessions(tenantId);
+    const active = await deps.activeSessions(tenantId);
     if (active.length === 0) return active;
     if (activeWork === 'cancel') {
-      for (const sessionId of active) await parts.cancelTurn(tenantId, sessionId, { actor, causation });
+      for (const sessionId of active) await deps.cancelTurn(tenantId, sessionId, { actor, causation });
     }
     if (performance.now() >= deadline) return active;
     await delay(LOOK_MS);
   }
 }
 
-async function giveUp(parts: DeleteTenantParts, input: DeleteTenantInput, activeTurns: number): Promise<Rejection> {
-  const reopened = await changeTenant(parts, input, (state) => decideReopen(state, activeTurns));
+async function giveUp(deps: DeleteTenantDeps, input: DeleteTenantInput, activeTurns: number): Promise<Rejection> {
+  const reopened = await changeTenant(deps, input, (state) => decideReopen(state, activeTurns));
   if (reopened.kind === 'rejected') return reopened;
   const message = `${activeTurns} turns are active; the tenant is open again. Wait for them, or send activeWork=drain or cancel.`;
   return reject('active_work', message, { details: { activeTurns } });

@@ -7,9 +7,9 @@ import type { SavedExecutor } from '../../domain/tenant/executors.ts';
 import { sha256Hex } from '../../lib/hash.ts';
 import type { Repository } from '../repository.ts';
 import { changeTenant } from './change-tenant.ts';
-import type { Changed, ChangeTenantInput, ChangeTenantParts } from './change-tenant.ts';
+import type { Changed, ChangeTenantInput, ChangeTenantDeps } from './change-tenant.ts';
 
-export interface ManageExecutorParts extends ChangeTenantParts {
+export interface ManageExecutorDeps extends ChangeTenantDeps {
   readonly agents: Repository<AgentState, AgentEvent>;
 }
 
@@ -25,20 +25,20 @@ export interface ExecutorToSave {
  * have an executor, because its sessions go on.
  */
 export async function saveExecutors(
-  parts: ManageExecutorParts,
+  deps: ManageExecutorDeps,
   input: ChangeTenantInput & { readonly executors: readonly ExecutorToSave[] },
 ): Promise<Changed<readonly SavedExecutor[]> | Rejection> {
   const { tenantId, executors } = input;
-  const known = await Promise.all(executors.map(async ({ agentId }) => await isAgent(parts, tenantId, agentId)));
+  const known = await Promise.all(executors.map(async ({ agentId }) => await isAgent(deps, tenantId, agentId)));
   const unknown = executors.find((_, index) => known[index] !== true);
   if (unknown !== undefined)
     return reject('not_found', `No such agent: ${unknown.agentId}. Save the agent before its executor.`);
   const hashed = executors.map(({ token, ...executor }) => ({ ...executor, hash: sha256Hex(token) }));
-  return await changeTenant(parts, input, (state) => decideSaveExecutors(state, hashed));
+  return await changeTenant(deps, input, (state) => decideSaveExecutors(state, hashed));
 }
 
 /** Agents are archived and never go, so a fold that has one need not be brought up to date. */
-async function isAgent({ agents }: ManageExecutorParts, tenant: string, id: string): Promise<boolean> {
+async function isAgent({ agents }: ManageExecutorDeps, tenant: string, id: string): Promise<boolean> {
   const ref = { tenant, kind: 'agent', id } as const;
   const { state, cached } = await agents.load(ref);
   if (state.status !== 'absent') return true;
@@ -46,8 +46,8 @@ async function isAgent({ agents }: ManageExecutorParts, tenant: string, id: stri
 }
 
 export async function deleteExecutor(
-  parts: ChangeTenantParts,
+  deps: ChangeTenantDeps,
   input: ChangeTenantInput & { readonly agentId: string },
 ): Promise<Changed<null> | Rejection> {
-  return await changeTenant(parts, input, (state) => decideDeleteExecutor(state, input.agentId));
+  return await changeTenant(deps, input, (state) => decideDeleteExecutor(state, input.agentId));
 }

@@ -14,9 +14,9 @@ import type { SecretStore } from '../../drivers/secrets/port.ts';
 import { faultPoint } from '../../lib/fault-points.ts';
 import { newId } from '../../lib/ids.ts';
 import { changeTenant } from './change-tenant.ts';
-import type { Changed, ChangeTenantInput, ChangeTenantParts } from './change-tenant.ts';
+import type { Changed, ChangeTenantInput, ChangeTenantDeps } from './change-tenant.ts';
 
-export interface ManageModelParts extends ChangeTenantParts {
+export interface ManageModelDeps extends ChangeTenantDeps {
   readonly secrets: SecretStore;
 }
 
@@ -32,52 +32,52 @@ export function secretName(provider: string, secretId: string): string {
 }
 
 export async function saveModel(
-  parts: ManageModelParts,
+  deps: ManageModelDeps,
   input: ChangeTenantInput & ModelInput,
 ): Promise<Changed<ModelSaved> | Rejection> {
   const { selection, apiKey } = input;
   const secret = { provider: selection.provider, apiKey };
-  return await withSecret(parts, { ...input, secret }, (state, secretId) =>
+  return await withSecret(deps, { ...input, secret }, (state, secretId) =>
     decideSaveModel(state, { ...selection, secretId }),
   );
 }
 
 export async function selectModel(
-  parts: ChangeTenantParts,
+  deps: ChangeTenantDeps,
   input: ChangeTenantInput & Pick<SaveModel, 'provider' | 'model'>,
 ): Promise<Changed<null> | Rejection> {
-  return await changeTenant(parts, input, (state) => decideSelectModel(state, input));
+  return await changeTenant(deps, input, (state) => decideSelectModel(state, input));
 }
 
 export async function saveModelCredential(
-  parts: ManageModelParts,
+  deps: ManageModelDeps,
   input: ChangeTenantInput & { readonly provider: ModelProvider; readonly apiKey: string },
 ): Promise<Changed<ModelSaved> | Rejection> {
   const { provider, apiKey } = input;
-  return await withSecret(parts, { ...input, secret: { provider, apiKey } }, (state, secretId) =>
+  return await withSecret(deps, { ...input, secret: { provider, apiKey } }, (state, secretId) =>
     decideSaveModelCredential(state, { provider, secretId: secretId ?? '' }),
   );
 }
 
 /** The event first: a secret that is gone while the tenant is said to have it would fail its turns. */
 export async function deleteModelCredential(
-  parts: ManageModelParts,
+  deps: ManageModelDeps,
   input: ChangeTenantInput & { readonly provider: ModelProvider },
 ): Promise<Changed<ModelSaved> | Rejection> {
   const { provider } = input;
-  return await withSecret(parts, { ...input, secret: { provider, apiKey: null } }, (state) =>
+  return await withSecret(deps, { ...input, secret: { provider, apiKey: null } }, (state) =>
     decideDeleteModelCredential(state, provider),
   );
 }
 
 /** Writes what is absent of a tenant's configuration. */
 export async function seedTenant(
-  parts: ManageModelParts,
+  deps: ManageModelDeps,
   input: ChangeTenantInput & { readonly fixtureModel: boolean; readonly model: ModelInput | null },
 ): Promise<Changed<Seeded> | Rejection> {
   const { fixtureModel, model } = input;
   const secret = { provider: model?.selection.provider ?? 'fixture', apiKey: model?.apiKey ?? null } as const;
-  return await withSecret(parts, { ...input, secret }, (state, secretId) =>
+  return await withSecret(deps, { ...input, secret }, (state, secretId) =>
     decideSeed(state, { fixtureModel, model: model === null ? null : { ...model.selection, secretId } }),
   );
 }
@@ -93,7 +93,7 @@ interface SecretInput extends ChangeTenantInput {
  * nothing names; it goes with the tenant.
  */
 async function withSecret<R extends ModelSaved>(
-  { secrets, ...parts }: ManageModelParts,
+  { secrets, ...deps }: ManageModelDeps,
   { secret: { provider, apiKey }, ...input }: SecretInput,
   decide: (state: TenantState, secretId: string | null) => Decision<TenantEvent, R>,
 ): Promise<Changed<R> | Rejection> {
@@ -101,7 +101,7 @@ async function withSecret<R extends ModelSaved>(
   const secretId = apiKey === null ? null : newId('cr');
   if (apiKey !== null && secretId !== null) await secrets.put(tenantId, secretName(provider, secretId), apiKey);
   await faultPoint('credential.stored');
-  const changed = await changeTenant(parts, input, (state) => decide(state, secretId));
+  const changed = await changeTenant(deps, input, (state) => decide(state, secretId));
   await faultPoint('credential.recorded');
   const unnamed = changed.kind === 'rejected' ? [] : [...changed.reply.superseded];
   const credential = changed.kind === 'rejected' ? null : changed.tenant.providers[provider]?.credential;

@@ -5,7 +5,7 @@ import type { Issuer } from '../../domain/tenant/events.ts';
 import type { KnownTenant } from '../../domain/tenant/state.ts';
 import { sha256Hex } from '../../lib/hash.ts';
 import { changeTenant } from './change-tenant.ts';
-import type { Changed, ChangeTenantInput, ChangeTenantParts } from './change-tenant.ts';
+import type { Changed, ChangeTenantInput, ChangeTenantDeps } from './change-tenant.ts';
 
 export interface KeySecret {
   readonly rotated: boolean;
@@ -15,7 +15,7 @@ export interface KeySecret {
 
 /** Saves a key: the Host makes it, or the client brings the hash of its own. The old secret is dead at once. */
 export async function saveKey(
-  parts: ChangeTenantParts,
+  deps: ChangeTenantDeps,
   input: ChangeTenantInput & {
     readonly keyId: string;
     readonly role: 'application' | 'management';
@@ -26,33 +26,33 @@ export async function saveKey(
   const prefix = role === 'management' ? 'mk' : 'ak';
   const key = credentialHash === null ? `${prefix}_${randomBytes(32).toString('base64url')}` : null;
   const hash = credentialHash ?? sha256Hex(key ?? '');
-  const changed = await changeTenant(parts, input, (state) => decideSaveKey(state, { keyId, role, hash }));
+  const changed = await changeTenant(deps, input, (state) => decideSaveKey(state, { keyId, role, hash }));
   return changed.kind === 'rejected' ? changed : { ...changed, reply: { ...changed.reply, key } };
 }
 
 export async function deleteKey(
-  parts: ChangeTenantParts,
+  deps: ChangeTenantDeps,
   input: ChangeTenantInput & { readonly keyId: string },
 ): Promise<Changed<null> | Rejection> {
-  return await changeTenant(parts, input, (state) => decideDeleteKey(state, input.keyId));
+  return await changeTenant(deps, input, (state) => decideDeleteKey(state, input.keyId));
 }
 
 export async function saveIssuer(
-  parts: ChangeTenantParts,
+  deps: ChangeTenantDeps,
   input: ChangeTenantInput & { readonly name: string; readonly issuer: Issuer },
 ): Promise<Changed<null> | Rejection> {
-  return await changeTenant(parts, input, (state) => decideSaveIssuer(state, input.name, input.issuer));
+  return await changeTenant(deps, input, (state) => decideSaveIssuer(state, input.name, input.issuer));
 }
 
 export async function deleteIssuer(
-  parts: ChangeTenantParts,
+  deps: ChangeTenantDeps,
   input: ChangeTenantInput & { readonly name: string },
 ): Promise<Changed<null> | Rejection> {
-  return await changeTenant(parts, input, (state) => decideDeleteIssuer(state, input.name));
+  return await changeTenant(deps, input, (state) => decideDeleteIssuer(state, input.name));
 }
 
 /** The tenant as this node folds it. */
-export async function readTenant(parts: ChangeTenantParts, tenantId: string): Promise<KnownTenant | null> {
-  const { state } = await parts.tenants.refresh({ tenant: tenantId, kind: 'tenant', id: tenantId });
+export async function readTenant(deps: ChangeTenantDeps, tenantId: string): Promise<KnownTenant | null> {
+  const { state } = await deps.tenants.refresh({ tenant: tenantId, kind: 'tenant', id: tenantId });
   return state.status === 'absent' ? null : state;
 }

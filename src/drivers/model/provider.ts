@@ -15,7 +15,7 @@ import { contextWindowOf } from './prices.ts';
 import type { Seller } from './prices.ts';
 import { toPrompt } from './prompt.ts';
 
-export interface RemoteModelParts {
+export interface RemoteModelDeps {
   readonly client: ModelClient;
   readonly connections: ModelConnections;
   readonly clock: () => number;
@@ -35,21 +35,21 @@ const UNREADABLE_KEY_RETRY_MS = 1_000;
  * A provider through the AI SDK: one request for one step. Only the provider's translation of the SDK is used (its
  * published model interface), not its loop: attempts, tools and the check of the output are the turn's.
  */
-export function remoteModel(provider: RemoteProvider, parts: RemoteModelParts): ModelDriver {
+export function remoteModel(provider: RemoteProvider, deps: RemoteModelDeps): ModelDriver {
   return {
     contextWindow: (model) => contextWindowOf(provider, model),
     async call(request, signal) {
       const attachments = await attachmentsOf(provider, request);
       try {
-        const connection = await parts.connections(request.tenant, provider);
-        const reached = reach(provider, connection, parts.client.fetch);
+        const connection = await deps.connections(request.tenant, provider);
+        const reached = reach(provider, connection, deps.client.fetch);
         if ('kind' in reached) return reached;
         const options = optionsOf(provider, request, attachments);
         if ('kind' in options) return options;
         const result = await reached.model(request.model).doGenerate({ ...options, abortSignal: signal });
         return outcomeOf(result, { callId: request.callId, model: request.model, seller: reached.seller });
       } catch (error) {
-        return failureOf(error, { signal, nowMs: parts.clock() });
+        return failureOf(error, { signal, nowMs: deps.clock() });
       }
     },
   };

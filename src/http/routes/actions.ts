@@ -6,10 +6,10 @@ import type { Caller } from '../../auth/caller.ts';
 import type { ActionPlaces, OpenActionList } from '../../commands/session/action-places.ts';
 import type { ActionClaims } from '../../commands/session/claim-actions.ts';
 import { claimAction, keepAction, pendingActions } from '../../commands/session/hold-action.ts';
-import type { FoundAction, HeldAction, HoldActionParts } from '../../commands/session/hold-action.ts';
+import type { FoundAction, HeldAction, HoldActionDeps } from '../../commands/session/hold-action.ts';
 import { actionView } from '../../projections/actions/views.ts';
 import { discover } from '../discovery.ts';
-import type { DiscoveryParts } from '../discovery.ts';
+import type { DiscoveryDeps } from '../discovery.ts';
 import { operations } from '../described.ts';
 import type { Freshness } from '../freshness.ts';
 import { callerOf } from '../gate.ts';
@@ -37,13 +37,13 @@ const docs = operations('Executors', {
   ],
 });
 
-export interface ActionRouteParts extends DiscoveryParts {
-  readonly sessions: HoldActionParts['sessions'];
+export interface ActionRouteDeps extends DiscoveryDeps {
+  readonly sessions: HoldActionDeps['sessions'];
   readonly open: OpenActionList;
   readonly places: ActionPlaces;
 }
 
-export interface ClaimRouteParts extends HoldActionParts {
+export interface ClaimRouteDeps extends HoldActionDeps {
   readonly claims: ActionClaims;
   readonly freshness: Freshness;
 }
@@ -51,13 +51,13 @@ export interface ClaimRouteParts extends HoldActionParts {
 const config = { rules: { access: ACCESS.executorWork } };
 
 /** What an executor finds its work with; its agent is its principal. Nothing of it needs the database. */
-export function actionRoutes(parts: ActionRouteParts): FastifyPluginAsyncZod {
+export function actionRoutes(deps: ActionRouteDeps): FastifyPluginAsyncZod {
   return async (app) => {
     app.get(
       '/v1/executors/connect',
       { config: { ...config, sends: 'work' }, schema: { ...docs.connectExecutor } },
       async (request, reply) => {
-        discover(parts, request, reply, callerOf(request));
+        discover(deps, request, reply, callerOf(request));
         await Promise.resolve();
       },
     );
@@ -66,10 +66,10 @@ export function actionRoutes(parts: ActionRouteParts): FastifyPluginAsyncZod {
       { config, schema: { ...docs.listActions, querystring: wire.actionsQuery, response: { 200: wire.actionList } } },
       async (request) => {
         const executor = executorOf(callerOf(request));
-        await parts.open.reached();
-        const pending = parts.open.pending(executor, request.query.limit);
-        parts.places.remember(executor, pending);
-        const found = await pendingActions(parts.sessions, executor, pending);
+        await deps.open.reached();
+        const pending = deps.open.pending(executor, request.query.limit);
+        deps.places.remember(executor, pending);
+        const found = await pendingActions(deps.sessions, executor, pending);
         return { actions: found.map(shownFound) };
       },
     );
@@ -78,7 +78,7 @@ export function actionRoutes(parts: ActionRouteParts): FastifyPluginAsyncZod {
 }
 
 /** How an executor takes actions, and says that it is still at one; its result is a command of the session. */
-export function claimRoutes(parts: ClaimRouteParts): FastifyPluginAsyncZod {
+export function claimRoutes(deps: ClaimRouteDeps): FastifyPluginAsyncZod {
   return async (app) => {
     app.post(
       '/v1/actions/claim',
@@ -86,7 +86,7 @@ export function claimRoutes(parts: ClaimRouteParts): FastifyPluginAsyncZod {
       async (request) => {
         const caller = callerOf(request);
         const input = { executor: executorOf(caller), ...request.body, actor: actorOf(caller) };
-        return { claims: (await parts.claims.claim(input)).map(shownClaim) };
+        return { claims: (await deps.claims.claim(input)).map(shownClaim) };
       },
     );
     app.post(
@@ -99,9 +99,9 @@ export function claimRoutes(parts: ClaimRouteParts): FastifyPluginAsyncZod {
         const caller = callerOf(request);
         const { actionId } = request.params;
         const input = { executor: executorOf(caller), actionId, ...request.body, actor: actorOf(caller) };
-        const { reply, position } = accepted(await claimAction(parts, input));
+        const { reply, position } = accepted(await claimAction(deps, input));
         // Counts that are asked for right after it do not have the action any more.
-        await parts.freshness('sessions', reply.ref, position);
+        await deps.freshness('sessions', reply.ref, position);
         return shownClaim(reply);
       },
     );
@@ -120,7 +120,7 @@ export function claimRoutes(parts: ClaimRouteParts): FastifyPluginAsyncZod {
         const caller = callerOf(request);
         const { actionId } = request.params;
         const input = { executor: executorOf(caller), actionId, ...request.body, actor: actorOf(caller) };
-        const { leaseExpiresAt } = accepted(await keepAction(parts, input)).reply;
+        const { leaseExpiresAt } = accepted(await keepAction(deps, input)).reply;
         return { leaseExpiresAt };
       },
     );

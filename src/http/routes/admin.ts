@@ -2,9 +2,9 @@ import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
 import { ACCESS } from '../../auth/authorize.ts';
 import type { ArtifactUse } from '../../commands/artifact/limits.ts';
 import { createTenant } from '../../commands/tenant/create-tenant.ts';
-import type { CreateTenantParts } from '../../commands/tenant/create-tenant.ts';
+import type { CreateTenantDeps } from '../../commands/tenant/create-tenant.ts';
 import { deleteTenant } from '../../commands/tenant/delete-tenant.ts';
-import type { DeleteTenantParts } from '../../commands/tenant/delete-tenant.ts';
+import type { DeleteTenantDeps } from '../../commands/tenant/delete-tenant.ts';
 import type { TenantQueries } from '../../projections/tenants/queries.ts';
 import { operations } from '../described.ts';
 import { ListRequest } from '../list-request.ts';
@@ -25,9 +25,9 @@ const docs = operations('Admin', {
   ],
 });
 
-export interface AdminRouteParts {
-  readonly create: CreateTenantParts;
-  readonly remove: DeleteTenantParts;
+export interface AdminRouteDeps {
+  readonly create: CreateTenantDeps;
+  readonly remove: DeleteTenantDeps;
   readonly queries: TenantQueries;
   /** What a tenant's artifacts hold. */
   readonly artifactUse: (tenantId: string) => Promise<ArtifactUse>;
@@ -35,8 +35,8 @@ export interface AdminRouteParts {
 }
 
 /** Tenants, for the Host admin. */
-export function adminRoutes(parts: AdminRouteParts): FastifyPluginAsyncZod {
-  const { create, remove, queries, freshness } = parts;
+export function adminRoutes(deps: AdminRouteDeps): FastifyPluginAsyncZod {
+  const { create, remove, queries, freshness } = deps;
   return async (app) => {
     const config = { rules: { access: ACCESS.admin } };
     app.post(
@@ -81,7 +81,7 @@ export function adminRoutes(parts: AdminRouteParts): FastifyPluginAsyncZod {
         const { sessions, activeTurns, pendingActions } = await queries.counts(tenantId);
         // Of a tenant that is going, the account may be unreadable already.
         const isGoing = tenant.state === 'deleting';
-        const artifactBytes = isGoing ? 0 : (await parts.artifactUse(tenantId)).usedBytes;
+        const artifactBytes = isGoing ? 0 : (await deps.artifactUse(tenantId)).usedBytes;
         // Sandboxes come with their own routes; until then there are none.
         return { tenant, counts: { sessions, activeTurns, pendingActions, sandboxes: 0, artifactBytes } };
       },
@@ -90,7 +90,7 @@ export function adminRoutes(parts: AdminRouteParts): FastifyPluginAsyncZod {
   };
 }
 
-function deletionRoute(remove: DeleteTenantParts): FastifyPluginAsyncZod {
+function deletionRoute(remove: DeleteTenantDeps): FastifyPluginAsyncZod {
   return async (app) => {
     const config = { rules: { access: ACCESS.admin } };
     app.delete(

@@ -3,7 +3,7 @@ import { ACCESS } from '../../auth/authorize.ts';
 import { actorOf } from '../../auth/caller.ts';
 import type { Caller } from '../../auth/caller.ts';
 import { archiveAgent, saveAgent } from '../../commands/agent/save-agent.ts';
-import type { AgentParts } from '../../commands/agent/save-agent.ts';
+import type { AgentDeps } from '../../commands/agent/save-agent.ts';
 import type { AgentView } from '../../projections/agents/views.ts';
 import type { AgentQueries } from '../../projections/agents/queries.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
@@ -23,14 +23,14 @@ const docs = operations('Agents', {
   listAgentVersions: ['The versions of an agent, oldest first'],
 });
 
-export interface AgentRouteParts extends AgentParts {
+export interface AgentRouteDeps extends AgentDeps {
   readonly queries: AgentQueries;
   readonly freshness: Freshness;
 }
 
 /** Agent definitions. */
-export function agentRoutes(parts: AgentRouteParts): FastifyPluginAsyncZod {
-  const { freshness } = parts;
+export function agentRoutes(deps: AgentRouteDeps): FastifyPluginAsyncZod {
+  const { freshness } = deps;
   return async (app) => {
     const write = { rules: { access: ACCESS.writeAgents } };
     app.put(
@@ -50,7 +50,7 @@ export function agentRoutes(parts: AgentRouteParts): FastifyPluginAsyncZod {
         const ref = agentRef(caller, request.params.agentId);
         requireAgentsOf(caller, manifest);
         const input = { ref, manifest, implementationVersion, actor: actorOf(caller), causation: requestId };
-        const outcome = accepted(await saveAgent(parts, input));
+        const outcome = accepted(await saveAgent(deps, input));
         await freshness('agents', ref, outcome.position);
         return outcome.reply;
       },
@@ -65,16 +65,16 @@ export function agentRoutes(parts: AgentRouteParts): FastifyPluginAsyncZod {
         const caller = callerOf(request);
         const { agentId } = request.params;
         const ref = agentRef(caller, agentId);
-        const outcome = accepted(await archiveAgent(parts, { ref, actor: actorOf(caller), causation: request.id }));
+        const outcome = accepted(await archiveAgent(deps, { ref, actor: actorOf(caller), causation: request.id }));
         await freshness('agents', ref, outcome.position);
         return { agentId, archived: true as const };
       },
     );
-    await app.register(readRoutes(parts));
+    await app.register(readRoutes(deps));
   };
 }
 
-function readRoutes({ queries }: AgentRouteParts): FastifyPluginAsyncZod {
+function readRoutes({ queries }: AgentRouteDeps): FastifyPluginAsyncZod {
   return async (app) => {
     const read = { rules: { access: ACCESS.readAgents } };
     app.get(

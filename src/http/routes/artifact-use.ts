@@ -1,7 +1,7 @@
 import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
 import { ACCESS } from '../../auth/authorize.ts';
 import { artifactUse, limitArtifacts } from '../../commands/artifact/limits.ts';
-import type { ArtifactParts } from '../../commands/artifact/parts.ts';
+import type { ArtifactDeps } from '../../commands/artifact/deps.ts';
 import { operations } from '../described.ts';
 import { callerOf } from '../gate.ts';
 import { manageInput } from '../tenant-input.ts';
@@ -16,14 +16,14 @@ const docs = operations('Tenant', {
 });
 
 /** A tenant's limits of artifacts and what it has stored. */
-export function artifactUseRoutes(parts: ArtifactParts): FastifyPluginAsyncZod {
+export function artifactUseRoutes(deps: ArtifactDeps): FastifyPluginAsyncZod {
   return async (app) => {
     const config = { rules: { access: ACCESS.tenant } };
     app.get(
       '/v1/tenant/artifacts',
       { config, schema: { ...docs.getArtifactUse, response: { 200: wire.use } } },
       async (request) => {
-        return await artifactUse(parts, callerOf(request).tenantId);
+        return await artifactUse(deps, callerOf(request).tenantId);
       },
     );
     app.put(
@@ -32,7 +32,7 @@ export function artifactUseRoutes(parts: ArtifactParts): FastifyPluginAsyncZod {
       async (request) => {
         const { requestId, limits } = request.body;
         const { tenantId: tenant, ...meta } = manageInput(request, requestId);
-        return await limitArtifacts(parts, { tenant, limits, ...meta });
+        return await limitArtifacts(deps, { tenant, limits, ...meta });
       },
     );
     await Promise.resolve();

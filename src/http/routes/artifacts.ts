@@ -4,7 +4,7 @@ import { ACCESS } from '../../auth/authorize.ts';
 import { actorOf, artifactOutOfReach } from '../../auth/caller.ts';
 import type { Caller } from '../../auth/caller.ts';
 import type { LinkSigner } from '../../commands/artifact/links.ts';
-import type { ArtifactParts } from '../../commands/artifact/parts.ts';
+import type { ArtifactDeps } from '../../commands/artifact/deps.ts';
 import {
   compareVersions,
   entryOf,
@@ -57,7 +57,7 @@ const docs = operations('Artifacts', {
   openArtifactLink: ['What a link opens', 'The link is its own credential.'],
 });
 
-export interface ArtifactRouteParts extends ArtifactParts {
+export interface ArtifactRouteDeps extends ArtifactDeps {
   readonly queries: ArtifactQueries;
   readonly sessionQueries: Pick<SessionQueries, 'get'>;
   readonly freshness: Freshness;
@@ -66,8 +66,8 @@ export interface ArtifactRouteParts extends ArtifactParts {
 }
 
 /** Files and folders with their versions, for those who reach their sessions. */
-export function artifactRoutes(parts: ArtifactRouteParts): FastifyPluginAsyncZod {
-  const { queries, sessionQueries, freshness } = parts;
+export function artifactRoutes(deps: ArtifactRouteDeps): FastifyPluginAsyncZod {
+  const { queries, sessionQueries, freshness } = deps;
   return async (app) => {
     const config = { rules: { access: ACCESS.artifacts } };
     app.get(
@@ -94,7 +94,7 @@ export function artifactRoutes(parts: ArtifactRouteParts): FastifyPluginAsyncZod
     app.get(
       '/v1/artifacts/:artifactId',
       { config, schema: { ...docs.getArtifact, params: wire.artifactPath, response: { 200: wire.artifact } } },
-      async (request) => shownWithVersions((await reached(parts, request, request.params)).artifact),
+      async (request) => shownWithVersions((await reached(deps, request, request.params)).artifact),
     );
     app.delete(
       '/v1/artifacts/:artifactId',
@@ -107,7 +107,7 @@ export function artifactRoutes(parts: ArtifactRouteParts): FastifyPluginAsyncZod
         const { artifactId } = request.params;
         const meta = { actor: actorOf(caller), causation: request.id };
         const outOfReach = reachOf(caller);
-        const outcome = await removeArtifact(parts, { tenant: caller.tenantId, artifactId, outOfReach, ...meta });
+        const outcome = await removeArtifact(deps, { tenant: caller.tenantId, artifactId, outOfReach, ...meta });
         await freshness('artifacts', refOf(caller, artifactId), accepted(outcome).position);
         return { artifactId, deleted: true as const };
       },
@@ -125,20 +125,20 @@ export function artifactRoutes(parts: ArtifactRouteParts): FastifyPluginAsyncZod
       },
       async (request, reply) => {
         const { version = 'latest', expiresIn } = request.body;
-        const found = await reachedVersion(parts, request, { ...request.params, version: String(version) });
+        const found = await reachedVersion(deps, request, { ...request.params, version: String(version) });
         const { tenant, artifact } = found;
         const target = { tenant, artifactId: artifact.artifactId, version: found.version.version };
-        const { token, expiresAt } = parts.links.sign(target, expiresIn);
+        const { token, expiresAt } = deps.links.sign(target, expiresIn);
         return await reply.code(201).send({ path: `/v1/artifact-links/${token}`, expiresAt });
       },
     );
-    await app.register(versionRoutes(parts));
-    await app.register(linkRoutes(parts));
+    await app.register(versionRoutes(deps));
+    await app.register(linkRoutes(deps));
   };
 }
 
 /** One version: its bytes, its files, and what it changed. */
-function versionRoutes(parts: ArtifactRouteParts): FastifyPluginAsyncZod {
+function versionRoutes(deps: ArtifactRouteDeps): FastifyPluginAsyncZod {
   return async (app) => {
     const config = { rules: { access: ACCESS.artifacts } };
     const base = '/v1/artifacts/:artifactId/versions/:version';
@@ -146,25 +146,25 @@ function versionRoutes(parts: ArtifactRouteParts): FastifyPluginAsyncZod {
       `${base}/content`,
       { config: { ...config, sends: 'file' }, schema: { ...docs.getArtifactContent, params: wire.versionPath } },
       async (request, reply) => {
-        const found = await reachedVersion(parts, request, request.params);
+        const found = await reachedVersion(deps, request, request.params);
         if (found.artifact.kind === 'folder') throw isFolder();
-        return await sendVersion(parts, request, reply, found);
+        return await sendVersion(deps, request, reply, found);
       },
     );
     app.get(
       `${base}/tree`,
       { config, schema: { ...docs.getArtifactTree, params: wire.versionPath, response: { 200: wire.tree } } },
       async (request) => {
-        const found = await reachedVersion(parts, request, request.params);
+        const found = await reachedVersion(deps, request, request.params);
         const { artifactId } = found.artifact;
-        return { artifactId, version: found.version.version, files: (await treeOf(parts, found)).map(entryOf) };
+        return { artifactId, version: found.version.version, files: (await treeOf(deps, found)).map(entryOf) };
       },
     );
     app.get(
       `${base}/files/:path`,
       { config: { ...config, sends: 'file' }, schema: { ...docs.getArtifactFile, params: wire.filePath } },
       async (request, reply) => {
-        return await sendFile(parts, request, reply, request.params);
+        return await sendFile(deps, request, reply, request.params);
       },
     );
     app.get(
@@ -172,15 +172,15 @@ function versionRoutes(parts: ArtifactRouteParts): FastifyPluginAsyncZod {
       { config, schema: { params: wire.deepFilePath, hide: true } },
       async (request, reply) => {
         const { '*': path, ...rest } = request.params;
-        return await sendFile(parts, request, reply, { ...rest, path });
+        return await sendFile(deps, request, reply, { ...rest, path });
       },
     );
-    await app.register(wholeRoutes(parts));
+    await app.register(wholeRoutes(deps));
   };
 }
 
 /** What concerns all files of a version. */
-function wholeRoutes(parts: ArtifactRouteParts): FastifyPluginAsyncZod {
+function wholeRoutes(deps: ArtifactRouteDeps): FastifyPluginAsyncZod {
   return async (app) => {
     const config = { rules: { access: ACCESS.artifacts } };
     const base = '/v1/artifacts/:artifactId/versions/:version';
@@ -196,14 +196,14 @@ function wholeRoutes(parts: ArtifactRouteParts): FastifyPluginAsyncZod {
         },
       },
       async (request) => {
-        const found = await reachedVersion(parts, request, request.params);
+        const found = await reachedVersion(deps, request, request.params);
         const {
           kind: _kind,
           artifactId,
           from,
           to,
           ...lists
-        } = accepted(await compareVersions(parts, found, request.query.from));
+        } = accepted(await compareVersions(deps, found, request.query.from));
         const { added, removed, changed } = lists;
         const files = { added: [...added], removed: [...removed], changed: [...changed] };
         return { artifactId, ...withoutNulls({ from }), to, ...files };
@@ -213,7 +213,7 @@ function wholeRoutes(parts: ArtifactRouteParts): FastifyPluginAsyncZod {
       `${base}/zip`,
       { config: { ...config, sends: 'archive' }, schema: { ...docs.getArtifactZip, params: wire.versionPath } },
       async (request, reply) => {
-        return await sendZip(parts, request, reply, await reachedVersion(parts, request, request.params));
+        return await sendZip(deps, request, reply, await reachedVersion(deps, request, request.params));
       },
     );
     await Promise.resolve();
@@ -221,7 +221,7 @@ function wholeRoutes(parts: ArtifactRouteParts): FastifyPluginAsyncZod {
 }
 
 /** A link is its own credential. */
-function linkRoutes(parts: ArtifactRouteParts): FastifyPluginAsyncZod {
+function linkRoutes(deps: ArtifactRouteDeps): FastifyPluginAsyncZod {
   return async (app) => {
     app.get(
       '/v1/artifact-links/:token',
@@ -230,16 +230,16 @@ function linkRoutes(parts: ArtifactRouteParts): FastifyPluginAsyncZod {
         schema: { ...docs.openArtifactLink, params: wire.linkPath },
       },
       async (request, reply) => {
-        const target = parts.links.open(request.params.token);
+        const target = deps.links.open(request.params.token);
         if (target === 'unknown') throw notFound('link');
         if (target === 'expired') {
           throw new ProblemError({ code: 'token_expired', message: 'The link is past its time. Ask for a new one.' });
         }
         const { tenant, artifactId, version } = target;
-        const found = accepted(await findArtifact(parts, { tenant, artifactId, outOfReach: () => null }));
+        const found = accepted(await findArtifact(deps, { tenant, artifactId, outOfReach: () => null }));
         const one = accepted(versionOf(found, String(version)));
-        if (one.artifact.kind === 'folder') return await sendZip(parts, request, reply, one);
-        return await sendVersion(parts, request, reply, one);
+        if (one.artifact.kind === 'folder') return await sendZip(deps, request, reply, one);
+        return await sendVersion(deps, request, reply, one);
       },
     );
     await Promise.resolve();
@@ -257,24 +257,24 @@ export function reachOf(caller: Caller) {
 
 /** @throws ProblemError not_found, with the same bytes for one that is not there and one out of reach; not_granted */
 async function reached(
-  parts: ArtifactRouteParts,
+  deps: ArtifactRouteDeps,
   request: FastifyRequest,
   { artifactId }: { readonly artifactId: string },
 ): Promise<FoundArtifact> {
   const caller = callerOf(request);
-  return accepted(await findArtifact(parts, { tenant: caller.tenantId, artifactId, outOfReach: reachOf(caller) }));
+  return accepted(await findArtifact(deps, { tenant: caller.tenantId, artifactId, outOfReach: reachOf(caller) }));
 }
 
 async function reachedVersion(
-  parts: ArtifactRouteParts,
+  deps: ArtifactRouteDeps,
   request: FastifyRequest,
   path: { readonly artifactId: string; readonly version: string },
 ): Promise<FoundVersion> {
-  return accepted(versionOf(await reached(parts, request, path), path.version));
+  return accepted(versionOf(await reached(deps, request, path), path.version));
 }
 
 async function sendVersion(
-  parts: ArtifactRouteParts,
+  deps: ArtifactRouteDeps,
   request: FastifyRequest,
   reply: FastifyReply,
   found: FoundVersion,
@@ -283,31 +283,31 @@ async function sendVersion(
   return await sendBytes(request, reply, {
     name: found.artifact.name,
     ...version,
-    open: async (range) => await openFile(parts, found, version, range),
+    open: async (range) => await openFile(deps, found, version, range),
   });
 }
 
 async function sendFile(
-  parts: ArtifactRouteParts,
+  deps: ArtifactRouteDeps,
   request: FastifyRequest,
   reply: FastifyReply,
   path: { readonly artifactId: string; readonly version: string; readonly path: string },
 ): Promise<FastifyReply> {
-  const found = await reachedVersion(parts, request, path);
-  const file = await fileAt(parts, found, path.path);
+  const found = await reachedVersion(deps, request, path);
+  const file = await fileAt(deps, found, path.path);
   if ('kind' in file) throw refused(file);
   const name = file.path.slice(file.path.lastIndexOf('/') + 1);
-  const open = async (range?: { first: number; last: number }) => await openFile(parts, found, file, range);
+  const open = async (range?: { first: number; last: number }) => await openFile(deps, found, file, range);
   return await sendBytes(request, reply, { ...file, name, open });
 }
 
 async function sendZip(
-  parts: ArtifactRouteParts,
+  deps: ArtifactRouteDeps,
   request: FastifyRequest,
   reply: FastifyReply,
   found: FoundVersion,
 ): Promise<FastifyReply> {
-  const open = async () => await zipOf(parts, found);
+  const open = async () => await zipOf(deps, found);
   return await sendMade(request, reply, { name: `${found.artifact.name}.zip`, contentType: 'application/zip', open });
 }
 

@@ -1,7 +1,7 @@
 import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
 import { ACCESS } from '../../auth/authorize.ts';
 import { readBudgets, saveBudgets } from '../../commands/tenant/budgets.ts';
-import type { SaveBudgetParts } from '../../commands/tenant/budgets.ts';
+import type { SaveBudgetDeps } from '../../commands/tenant/budgets.ts';
 import { readTenant } from '../../commands/tenant/manage-tenant.ts';
 import type { BudgetDefinition } from '../../domain/budget/events.ts';
 import type { BudgetState, ShownBudget } from '../../domain/budget/state.ts';
@@ -21,7 +21,7 @@ const docs = operations('Model calls', {
   ],
 });
 
-export interface BudgetRouteParts extends SaveBudgetParts {
+export interface BudgetRouteDeps extends SaveBudgetDeps {
   readonly freshness: Freshness;
   /** What a budget has spent in the period of a time; nothing in another. */
   readonly shown: (state: BudgetState, at: string) => readonly ShownBudget[];
@@ -30,9 +30,9 @@ export interface BudgetRouteParts extends SaveBudgetParts {
 type BudgetToSave = Omit<BudgetDefinition, 'id'> & { readonly id?: string | undefined };
 
 /** What model calls may cost. */
-export function budgetRoutes(parts: BudgetRouteParts): FastifyPluginAsyncZod {
+export function budgetRoutes(deps: BudgetRouteDeps): FastifyPluginAsyncZod {
   const show = async (tenantId: string): Promise<{ budgets: ShownBudget[] }> => ({
-    budgets: [...parts.shown(await readBudgets(parts, tenantId), timestamp(parts.clock()))],
+    budgets: [...deps.shown(await readBudgets(deps, tenantId), timestamp(deps.clock()))],
   });
   return async (app) => {
     const config = { rules: { access: ACCESS.tenant } };
@@ -41,7 +41,7 @@ export function budgetRoutes(parts: BudgetRouteParts): FastifyPluginAsyncZod {
       { config, schema: { ...docs.listBudgets, response: { 200: wire.budgetList } } },
       async (request) => {
         const { tenantId } = callerOf(request);
-        if ((await readTenant(parts, tenantId)) === null) throw notFound('tenant');
+        if ((await readTenant(deps, tenantId)) === null) throw notFound('tenant');
         return await show(tenantId);
       },
     );
@@ -51,8 +51,8 @@ export function budgetRoutes(parts: BudgetRouteParts): FastifyPluginAsyncZod {
       async (request) => {
         const budgets = withIds(request.body.budgets);
         const input = { ...manageInput(request, request.body.requestId), budgets };
-        const { tenant, position } = accepted(await saveBudgets(parts, input));
-        await parts.freshness('tenants', { tenant: tenant.id, kind: 'tenant', id: tenant.id }, position);
+        const { tenant, position } = accepted(await saveBudgets(deps, input));
+        await deps.freshness('tenants', { tenant: tenant.id, kind: 'tenant', id: tenant.id }, position);
         return await show(tenant.id);
       },
     );

@@ -4,7 +4,7 @@ import { ACCESS } from '../../auth/authorize.ts';
 import { actorOf, artifactOutOfReach, outOfReach } from '../../auth/caller.ts';
 import type { Caller } from '../../auth/caller.ts';
 import { sendCommand } from '../../commands/session/send-command.ts';
-import type { SendCommandParts, SessionCommand } from '../../commands/session/send-command.ts';
+import type { SendCommandDeps, SessionCommand } from '../../commands/session/send-command.ts';
 import { reject } from '../../domain/kernel/rejection.ts';
 import type { Rejection } from '../../domain/kernel/rejection.ts';
 import type { OpenSession } from '../../domain/session/state.ts';
@@ -26,7 +26,7 @@ const docs = operations('Sessions', {
 });
 
 /** Commands on a session: accepted means durable. */
-export function commandRoutes(parts: SendCommandParts): FastifyPluginAsyncZod {
+export function commandRoutes(deps: SendCommandDeps): FastifyPluginAsyncZod {
   return async (app) => {
     const config = { rules: { access: ACCESS.commands } };
     app.post(
@@ -46,7 +46,7 @@ export function commandRoutes(parts: SendCommandParts): FastifyPluginAsyncZod {
         if (request.body.type === 'message') requireAgentsOf(caller, request.body.manifest ?? {});
         const { requestId: _, ...hashed } = request.body;
         const outcome = accepted(
-          await sendCommand(parts, {
+          await sendCommand(deps, {
             ref: sessionRef(caller, request.params.sessionId),
             command: toCommand(request.body, caller, traceOf(request)),
             idempotencyKey: request.body.idempotencyKey,

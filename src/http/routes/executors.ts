@@ -1,7 +1,7 @@
 import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
 import { ACCESS } from '../../auth/authorize.ts';
 import { deleteExecutor, saveExecutors } from '../../commands/tenant/manage-executors.ts';
-import type { ManageExecutorParts } from '../../commands/tenant/manage-executors.ts';
+import type { ManageExecutorDeps } from '../../commands/tenant/manage-executors.ts';
 import { readTenant } from '../../commands/tenant/manage-tenant.ts';
 import type { Presence } from '../discovery.ts';
 import { operations } from '../described.ts';
@@ -23,14 +23,14 @@ const docs = operations('Executors', {
   deleteExecutor: ['Delete an executor', 'Its token is dead, and its streams end.'],
 });
 
-export interface ExecutorRouteParts extends ManageExecutorParts {
+export interface ExecutorRouteDeps extends ManageExecutorDeps {
   readonly freshness: Freshness;
   readonly presence: Presence;
 }
 
 /** Executors as the application registers them. */
-export function executorRoutes(parts: ExecutorRouteParts): FastifyPluginAsyncZod {
-  const { freshness, presence } = parts;
+export function executorRoutes(deps: ExecutorRouteDeps): FastifyPluginAsyncZod {
+  const { freshness, presence } = deps;
   return async (app) => {
     const config = { rules: { access: ACCESS.executors } };
     app.put(
@@ -43,7 +43,7 @@ export function executorRoutes(parts: ExecutorRouteParts): FastifyPluginAsyncZod
         const { executors: sent, requestId } = request.body;
         const executors = sent.map(({ implementationVersion = null, ...one }) => ({ ...one, implementationVersion }));
         const input = { ...manageInput(request, requestId), executors };
-        const { reply, tenant, position } = accepted(await saveExecutors(parts, input));
+        const { reply, tenant, position } = accepted(await saveExecutors(deps, input));
         await freshness('tenants', { tenant: tenant.id, kind: 'tenant', id: tenant.id }, position);
         return { executors: [...reply] };
       },
@@ -53,7 +53,7 @@ export function executorRoutes(parts: ExecutorRouteParts): FastifyPluginAsyncZod
       { config, schema: { ...docs.listExecutors, response: { 200: wire.executorList } } },
       async (request) => {
         const { tenantId } = callerOf(request);
-        const tenant = await readTenant(parts, tenantId);
+        const tenant = await readTenant(deps, tenantId);
         if (tenant === null) throw notFound('tenant');
         const connected = presence.connected(tenantId);
         const executors = tenant.executors.map(({ agentId, implementationVersion, updatedAt }) => {
@@ -70,7 +70,7 @@ export function executorRoutes(parts: ExecutorRouteParts): FastifyPluginAsyncZod
       },
       async (request) => {
         const { agentId } = request.params;
-        const outcome = await deleteExecutor(parts, { ...manageInput(request, undefined), agentId });
+        const outcome = await deleteExecutor(deps, { ...manageInput(request, undefined), agentId });
         const { tenant, position } = accepted(outcome);
         await freshness('tenants', { tenant: tenant.id, kind: 'tenant', id: tenant.id }, position);
         return { agentId, deleted: true as const };

@@ -2,7 +2,7 @@ import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
 import { ACCESS } from '../../auth/authorize.ts';
 import { actorOf, outOfReach } from '../../auth/caller.ts';
 import { forkSession } from '../../commands/session/fork-session.ts';
-import type { ForkSessionParts } from '../../commands/session/fork-session.ts';
+import type { ForkSessionDeps } from '../../commands/session/fork-session.ts';
 import { reject } from '../../domain/kernel/rejection.ts';
 import type { RecordPlace } from '../../domain/session/fork-state.ts';
 import { canonicalJson } from '../../lib/canonical-json.ts';
@@ -25,12 +25,12 @@ const docs = operations('Sessions', {
   ],
 });
 
-export interface ForkRouteParts extends ForkSessionParts {
+export interface ForkRouteDeps extends ForkSessionDeps {
   readonly freshness: Freshness;
 }
 
 /** Forks a session: a new one that goes on from any place of its history. */
-export function forkRoutes(parts: ForkRouteParts): FastifyPluginAsyncZod {
+export function forkRoutes(deps: ForkRouteDeps): FastifyPluginAsyncZod {
   return async (app) => {
     const config = { rules: { access: ACCESS.sessions } };
     app.post(
@@ -45,7 +45,7 @@ export function forkRoutes(parts: ForkRouteParts): FastifyPluginAsyncZod {
         const { requestId, idempotencyKey, id: childId, cursor } = request.body;
         const place = cursor === undefined ? null : placeOf(ref, cursor);
         const forked = accepted(
-          await forkSession(parts, {
+          await forkSession(deps, {
             ...{ ref, childId, idempotencyKey, requestId, subject: caller.subject, actor: actorOf(caller) },
             at: place === null ? null : recordPlace(place),
             misplaced: (session) =>
@@ -55,10 +55,10 @@ export function forkRoutes(parts: ForkRouteParts): FastifyPluginAsyncZod {
             outOfReach: (session) => outOfReach(caller, session),
           }),
         );
-        await parts.freshness('sessions', forked.ref, forked.position);
+        await deps.freshness('sessions', forked.ref, forked.position);
         return await reply
           .code(201)
-          .send(shownState(forked.ref, parts.sessions.store.shardOf(forked.ref), forked.state));
+          .send(shownState(forked.ref, deps.sessions.store.shardOf(forked.ref), forked.state));
       },
     );
     await Promise.resolve();

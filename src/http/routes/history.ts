@@ -27,14 +27,14 @@ const docs = operations('Sessions', {
   listModelCalls: ['The ledger of model calls, oldest first', 'No subject may read it.'],
 });
 
-export interface HistoryRouteParts {
+export interface HistoryRouteDeps {
   readonly queries: SessionQueries;
   readonly access: SessionAccess;
   readonly streams: EventStreams;
 }
 
 /** The canonical history as pages and as a live stream, and the ledger of model calls. */
-export function historyRoutes({ queries, access, streams }: HistoryRouteParts): FastifyPluginAsyncZod {
+export function historyRoutes({ queries, access, streams }: HistoryRouteDeps): FastifyPluginAsyncZod {
   return async (app) => {
     const config = { rules: { access: ACCESS.sessions } };
     app.get(

@@ -25,7 +25,7 @@ export interface Check {
   readonly detail?: string;
 }
 
-export interface HostRouteParts {
+export interface HostRouteDeps {
   readonly service: string;
   readonly version: string;
   readonly features: readonly string[];
@@ -35,7 +35,7 @@ export interface HostRouteParts {
 }
 
 /** Liveness, readiness, and who the caller is. */
-export function hostRoutes({ service, version, features, checks, isDraining }: HostRouteParts): FastifyPluginAsyncZod {
+export function hostRoutes({ service, version, features, checks, isDraining }: HostRouteDeps): FastifyPluginAsyncZod {
   return async (app) => {
     const open = { rules: { access: null } };
     const protocol = { ...PROTOCOL, features: [...features] };

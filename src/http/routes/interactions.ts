@@ -18,14 +18,14 @@ const docs = operations('Sessions', {
   ],
 });
 
-export interface InteractionRouteParts {
+export interface InteractionRouteDeps {
   readonly actions: ActionIndex;
   /** Resolves when the read models have what the log held before, or when that takes too long. */
   readonly caughtUp: () => Promise<void>;
 }
 
 /** What people have to answer, over all sessions: oldest first. */
-export function interactionRoutes({ actions, caughtUp }: InteractionRouteParts): FastifyPluginAsyncZod {
+export function interactionRoutes({ actions, caughtUp }: InteractionRouteDeps): FastifyPluginAsyncZod {
   return async (app) => {
     const config = { rules: { access: ACCESS.interactions } };
     app.get(

@@ -10,7 +10,7 @@ import { callerOf } from '../gate.ts';
 import { accepted, notFound } from '../problem.ts';
 import { manageInput } from '../tenant-input.ts';
 import * as wire from '../wire/schemas.ts';
-import type { KeyRouteParts } from './keys.ts';
+import type { KeyRouteDeps } from './keys.ts';
 
 const docs = operations('Tenant', {
   saveIssuer: ['Trust the tokens of an issuer'],
@@ -19,13 +19,13 @@ const docs = operations('Tenant', {
   deleteIssuer: ['Trust an issuer no longer'],
 });
 
-export interface IssuerRouteParts extends KeyRouteParts {
+export interface IssuerRouteDeps extends KeyRouteDeps {
   /** Which addresses this Host calls. */
   readonly egress: EgressPolicy;
 }
 
 /** Issuers of tokens that a tenant trusts. */
-export function issuerRoutes(parts: IssuerRouteParts): FastifyPluginAsyncZod {
+export function issuerRoutes(deps: IssuerRouteDeps): FastifyPluginAsyncZod {
   return async (app) => {
     const config = { rules: { access: ACCESS.tenant } };
     app.put(
@@ -42,10 +42,10 @@ export function issuerRoutes(parts: IssuerRouteParts): FastifyPluginAsyncZod {
       async (request) => {
         const { name } = request.params;
         const { requestId, ...issuer } = request.body;
-        requireCallable(parts.egress, issuer.jwksUrl, 'jwksUrl');
+        requireCallable(deps.egress, issuer.jwksUrl, 'jwksUrl');
         const input = { ...manageInput(request, requestId), name, issuer: optional(issuer) };
-        const { tenant, position } = accepted(await saveIssuer(parts, input));
-        await parts.freshness('tenants', { tenant: tenant.id, kind: 'tenant', id: tenant.id }, position);
+        const { tenant, position } = accepted(await saveIssuer(deps, input));
+        await deps.freshness('tenants', { tenant: tenant.id, kind: 'tenant', id: tenant.id }, position);
         return shownIssuer(tenant, name);
       },
     );
@@ -53,22 +53,22 @@ export function issuerRoutes(parts: IssuerRouteParts): FastifyPluginAsyncZod {
       '/v1/tenant/issuers',
       { config, schema: { ...docs.listIssuers, response: { 200: wire.issuerList } } },
       async (request) => {
-        const tenant = await openTenant(parts, callerOf(request).tenantId);
+        const tenant = await openTenant(deps, callerOf(request).tenantId);
         return { issuers: Object.keys(tenant.issuers).map((name) => shownIssuer(tenant, name)) };
       },
     );
     app.get(
       '/v1/tenant/issuers/:name',
       { config, schema: { ...docs.getIssuer, params: wire.issuerPath, response: { 200: wire.issuer } } },
-      async (request) => shownIssuer(await openTenant(parts, callerOf(request).tenantId), request.params.name),
+      async (request) => shownIssuer(await openTenant(deps, callerOf(request).tenantId), request.params.name),
     );
     app.delete(
       '/v1/tenant/issuers/:name',
       { config, schema: { ...docs.deleteIssuer, params: wire.issuerPath, response: { 200: wire.deleted } } },
       async (request) => {
         const { name } = request.params;
-        const { tenant, position } = accepted(await deleteIssuer(parts, { ...manageInput(request, undefined), name }));
-        await parts.freshness('tenants', { tenant: tenant.id, kind: 'tenant', id: tenant.id }, position);
+        const { tenant, position } = accepted(await deleteIssuer(deps, { ...manageInput(request, undefined), name }));
+        await deps.freshness('tenants', { tenant: tenant.id, kind: 'tenant', id: tenant.id }, position);
         return { id: name, deleted: true as const };
       },
     );
@@ -76,8 +76,8 @@ export function issuerRoutes(parts: IssuerRouteParts): FastifyPluginAsyncZod {
   };
 }
 
-async function openTenant(parts: KeyRouteParts, tenantId: string): Promise<KnownTenant> {
-  const tenant = await readTenant(parts, tenantId);
+async function openTenant(deps: KeyRouteDeps, tenantId: string): Promise<KnownTenant> {
+  const tenant = await readTenant(deps, tenantId);
   if (tenant === null) throw notFound('tenant');
   return tenant;
 }

@@ -1,7 +1,7 @@
 import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
 import { ACCESS } from '../../auth/authorize.ts';
 import { deleteKey, readTenant, saveKey } from '../../commands/tenant/manage-tenant.ts';
-import type { ChangeTenantParts } from '../../commands/tenant/change-tenant.ts';
+import type { ChangeTenantDeps } from '../../commands/tenant/change-tenant.ts';
 import type { KnownTenant } from '../../domain/tenant/state.ts';
 import { operations } from '../described.ts';
 import type { Freshness } from '../freshness.ts';
@@ -19,12 +19,12 @@ const docs = operations('Tenant', {
   deleteKey: ['Delete a key', 'The last application key cannot be deleted.'],
 });
 
-export interface KeyRouteParts extends ChangeTenantParts {
+export interface KeyRouteDeps extends ChangeTenantDeps {
   readonly freshness: Freshness;
 }
 
 /** Application and management keys of a tenant. */
-export function keyRoutes(parts: KeyRouteParts): FastifyPluginAsyncZod {
+export function keyRoutes(deps: KeyRouteDeps): FastifyPluginAsyncZod {
   return async (app) => {
     const config = { rules: { access: ACCESS.tenant } };
     app.put(
@@ -37,8 +37,8 @@ export function keyRoutes(parts: KeyRouteParts): FastifyPluginAsyncZod {
         const { keyId } = request.params;
         const { role, credentialHash = null, requestId } = request.body;
         const input = { ...manageInput(request, requestId), keyId, role, credentialHash };
-        const { reply, tenant, position } = accepted(await saveKey(parts, input));
-        await parts.freshness('tenants', { tenant: tenant.id, kind: 'tenant', id: tenant.id }, position);
+        const { reply, tenant, position } = accepted(await saveKey(deps, input));
+        await deps.freshness('tenants', { tenant: tenant.id, kind: 'tenant', id: tenant.id }, position);
         const saved = shownKeys(tenant).find(({ id }) => id === keyId);
         if (saved === undefined) throw new Error('a key vanished while it was being saved');
         return { ...saved, ...reply };
@@ -48,7 +48,7 @@ export function keyRoutes(parts: KeyRouteParts): FastifyPluginAsyncZod {
       '/v1/tenant/keys',
       { config, schema: { ...docs.listKeys, response: { 200: wire.keyList } } },
       async (request) => {
-        const tenant = await readTenant(parts, callerOf(request).tenantId);
+        const tenant = await readTenant(deps, callerOf(request).tenantId);
         if (tenant === null) throw notFound('tenant');
         return { keys: shownKeys(tenant) };
       },
@@ -58,8 +58,8 @@ export function keyRoutes(parts: KeyRouteParts): FastifyPluginAsyncZod {
       { config, schema: { ...docs.deleteKey, params: wire.keyPath, response: { 200: wire.deleted } } },
       async (request) => {
         const { keyId } = request.params;
-        const { tenant, position } = accepted(await deleteKey(parts, { ...manageInput(request, undefined), keyId }));
-        await parts.freshness('tenants', { tenant: tenant.id, kind: 'tenant', id: tenant.id }, position);
+        const { tenant, position } = accepted(await deleteKey(deps, { ...manageInput(request, undefined), keyId }));
+        await deps.freshness('tenants', { tenant: tenant.id, kind: 'tenant', id: tenant.id }, position);
         return { id: keyId, deleted: true as const };
       },
     );

@@ -6,7 +6,7 @@ import {
   saveModelCredential,
   selectModel,
 } from '../../commands/tenant/manage-model.ts';
-import type { ManageModelParts, ModelInput } from '../../commands/tenant/manage-model.ts';
+import type { ManageModelDeps, ModelInput } from '../../commands/tenant/manage-model.ts';
 import { readTenant } from '../../commands/tenant/manage-tenant.ts';
 import { withoutNulls } from '../../domain/kernel/optional.ts';
 import type { ModelProvider } from '../../domain/tenant/events.ts';
@@ -44,7 +44,7 @@ export interface CatalogModel {
   readonly outputUsdPerMillion?: number;
 }
 
-export interface ModelRouteParts extends ManageModelParts {
+export interface ModelRouteDeps extends ManageModelDeps {
   readonly freshness: Freshness;
   /** Whether this Host has the fixture model on. */
   readonly fixtureModel: boolean;
@@ -64,24 +64,24 @@ const NAMES: Readonly<Record<ModelProvider, string>> = {
 const REMOTE = ['anthropic', 'openai', 'google', 'openai-compatible'] as const;
 
 /** Which model the tenant's turns use, and the credentials for it. */
-export function modelRoutes(parts: ModelRouteParts): FastifyPluginAsyncZod {
+export function modelRoutes(deps: ModelRouteDeps): FastifyPluginAsyncZod {
   return async (app) => {
     const config = { rules: { access: ACCESS.tenant } };
     app.get(
       '/v1/tenant/model',
       { config, schema: { ...docs.getModel, response: { 200: wire.tenantModel } } },
-      async (request) => shownModel(await tenantOf(parts, callerOf(request).tenantId), parts.fixtureModel),
+      async (request) => shownModel(await tenantOf(deps, callerOf(request).tenantId), deps.fixtureModel),
     );
     app.put(
       '/v1/tenant/model',
       { config, schema: { ...docs.saveModel, body: wire.saveModelBody, response: { 200: wire.tenantModel } } },
       async (request) => {
-        requireFixture(parts, request.body.provider, 'provider');
-        requireCallable(parts.egress, request.body.baseUrl, 'baseUrl');
+        requireFixture(deps, request.body.provider, 'provider');
+        requireCallable(deps.egress, request.body.baseUrl, 'baseUrl');
         const input = { ...manageInput(request, request.body.requestId), ...modelInput(request.body) };
-        const { tenant, position } = accepted(await saveModel(parts, input));
-        await fresh(parts, tenant, position);
-        return shownModel(tenant, parts.fixtureModel);
+        const { tenant, position } = accepted(await saveModel(deps, input));
+        await fresh(deps, tenant, position);
+        return shownModel(tenant, deps.fixtureModel);
       },
     );
     app.put(
@@ -89,23 +89,23 @@ export function modelRoutes(parts: ModelRouteParts): FastifyPluginAsyncZod {
       { config, schema: { ...docs.selectModel, body: wire.selectModelBody, response: { 200: wire.tenantModel } } },
       async (request) => {
         const { requestId, provider, model } = request.body;
-        requireFixture(parts, provider, 'provider');
+        requireFixture(deps, provider, 'provider');
         const input = { ...manageInput(request, requestId), provider, model };
-        const { tenant, position } = accepted(await selectModel(parts, input));
-        await fresh(parts, tenant, position);
-        return shownModel(tenant, parts.fixtureModel);
+        const { tenant, position } = accepted(await selectModel(deps, input));
+        await fresh(deps, tenant, position);
+        return shownModel(tenant, deps.fixtureModel);
       },
     );
     app.get(
       '/v1/tenant/model/catalog',
       { config, schema: { ...docs.listModels, response: { 200: wire.modelCatalog } } },
-      async (request) => await catalogOf(parts, await tenantOf(parts, callerOf(request).tenantId)),
+      async (request) => await catalogOf(deps, await tenantOf(deps, callerOf(request).tenantId)),
     );
-    await app.register(credentialRoutes(parts));
+    await app.register(credentialRoutes(deps));
   };
 }
 
-function credentialRoutes(parts: ModelRouteParts): FastifyPluginAsyncZod {
+function credentialRoutes(deps: ModelRouteDeps): FastifyPluginAsyncZod {
   return async (app) => {
     const config = { rules: { access: ACCESS.tenant } };
     const url = '/v1/tenant/model/credentials/:provider';
@@ -113,7 +113,7 @@ function credentialRoutes(parts: ModelRouteParts): FastifyPluginAsyncZod {
     app.get(
       url,
       { config, schema: { ...docs.getModelCredential, params, response: { 200: wire.modelCredential } } },
-      async (request) => shownCredential(await tenantOf(parts, callerOf(request).tenantId), request.params.provider),
+      async (request) => shownCredential(await tenantOf(deps, callerOf(request).tenantId), request.params.provider),
     );
     app.put(
       url,
@@ -130,8 +130,8 @@ function credentialRoutes(parts: ModelRouteParts): FastifyPluginAsyncZod {
         const { provider } = request.params;
         const { requestId, apiKey } = request.body;
         const input = { ...manageInput(request, requestId), provider, apiKey };
-        const { reply, tenant, position } = accepted(await saveModelCredential(parts, input));
-        await fresh(parts, tenant, position);
+        const { reply, tenant, position } = accepted(await saveModelCredential(deps, input));
+        await fresh(deps, tenant, position);
         return { ...shownCredential(tenant, provider), rotated: reply.superseded.length > 0 };
       },
     );
@@ -141,8 +141,8 @@ function credentialRoutes(parts: ModelRouteParts): FastifyPluginAsyncZod {
       async (request) => {
         const { provider } = request.params;
         const input = { ...manageInput(request, undefined), provider };
-        const { tenant, position } = accepted(await deleteModelCredential(parts, input));
-        await fresh(parts, tenant, position);
+        const { tenant, position } = accepted(await deleteModelCredential(deps, input));
+        await fresh(deps, tenant, position);
         return { provider, deleted: true as const };
       },
     );
@@ -171,7 +171,7 @@ export function shownModel({ model, providers, fixtureModel }: KnownTenant, fixt
 
 /** @throws ProblemError when the fixture model is asked of a Host that does not have it */
 export function requireFixture(
-  { fixtureModel }: Pick<ModelRouteParts, 'fixtureModel'>,
+  { fixtureModel }: Pick<ModelRouteDeps, 'fixtureModel'>,
   provider: string,
   path: string,
 ): void {
@@ -188,7 +188,7 @@ function shownCredential<P extends ModelProvider>({ providers }: KnownTenant, pr
     : { provider, configured: true, savedAt: credential.savedAt };
 }
 
-async function catalogOf({ catalog, fixtureModel }: ModelRouteParts, { providers }: KnownTenant) {
+async function catalogOf({ catalog, fixtureModel }: ModelRouteDeps, { providers }: KnownTenant) {
   const remote = REMOTE.map(async (id) => {
     const known = providers[id];
     // A server of the tenant's own may ask for no credential.
@@ -200,12 +200,12 @@ async function catalogOf({ catalog, fixtureModel }: ModelRouteParts, { providers
   return { providers: [...(await Promise.all(remote)), ...(fixtureModel ? [fixture] : [])] };
 }
 
-async function tenantOf(parts: ModelRouteParts, tenantId: string): Promise<KnownTenant> {
-  const tenant = await readTenant(parts, tenantId);
+async function tenantOf(deps: ModelRouteDeps, tenantId: string): Promise<KnownTenant> {
+  const tenant = await readTenant(deps, tenantId);
   if (tenant === null) throw notFound('tenant');
   return tenant;
 }
 
-async function fresh(parts: ModelRouteParts, { id }: KnownTenant, position: number | null): Promise<void> {
-  await parts.freshness('tenants', { tenant: id, kind: 'tenant', id }, position);
+async function fresh(deps: ModelRouteDeps, { id }: KnownTenant, position: number | null): Promise<void> {
+  await deps.freshness('tenants', { tenant: id, kind: 'tenant', id }, position);
 }

@@ -4,7 +4,7 @@ import { actorOf, outOfReach } from '../../auth/caller.ts';
 import type { Caller } from '../../auth/caller.ts';
 import { deleteSession } from '../../commands/session/delete-session.ts';
 import { openSession } from '../../commands/session/open-session.ts';
-import type { OpenSessionParts } from '../../commands/session/open-session.ts';
+import type { OpenSessionDeps } from '../../commands/session/open-session.ts';
 import { canonicalJson } from '../../lib/canonical-json.ts';
 import { timestamp } from '../../lib/clock.ts';
 import { sha256Hex } from '../../lib/hash.ts';
@@ -36,7 +36,7 @@ const docs = operations('Sessions', {
   ],
 });
 
-export interface SessionRouteParts extends OpenSessionParts {
+export interface SessionRouteDeps extends OpenSessionDeps {
   readonly queries: SessionQueries;
   readonly freshness: Freshness;
   /** Waits for what this node has recorded, and says up to when a list is complete. */
@@ -51,8 +51,8 @@ export interface SessionRouteParts extends OpenSessionParts {
 type Reached = Parameters<typeof outOfReach>[1];
 
 /** Opens, shows and lists sessions. */
-export function sessionRoutes(parts: SessionRouteParts): FastifyPluginAsyncZod {
-  const { queries, freshness } = parts;
+export function sessionRoutes(deps: SessionRouteDeps): FastifyPluginAsyncZod {
+  const { queries, freshness } = deps;
   return async (app) => {
     const config = { rules: { access: ACCESS.sessions } };
     app.put(
@@ -70,12 +70,12 @@ export function sessionRoutes(parts: SessionRouteParts): FastifyPluginAsyncZod {
         const caller = callerOf(request);
         const ref = sessionRef(caller, request.params.sessionId);
         const outcome = accepted(
-          await openSession(parts, openSessionInput(caller, ref, { body: request.body, requestId: request.id })),
+          await openSession(deps, openSessionInput(caller, ref, { body: request.body, requestId: request.id })),
         );
         await freshness('sessions', ref, outcome.position);
-        const { state } = await parts.sessions.load(ref);
+        const { state } = await deps.sessions.load(ref);
         if (state.status === 'absent') throw new Error('a session vanished while it was being opened');
-        return shownState(ref, parts.sessions.store.shardOf(ref), state);
+        return shownState(ref, deps.sessions.store.shardOf(ref), state);
       },
     );
     app.get(
@@ -96,17 +96,17 @@ export function sessionRoutes(parts: SessionRouteParts): FastifyPluginAsyncZod {
         const ref = sessionRef(caller, id);
         const reach = { outOfReach: (session: Reached) => outOfReach(caller, session) };
         const input = { ref, actor: actorOf(caller), requestId: request.id, ...reach };
-        const { position } = accepted(await deleteSession(parts, input));
+        const { position } = accepted(await deleteSession(deps, input));
         await freshness('sessions', ref, position);
-        await parts.removeArtifacts(ref, async (of, at) => await freshness('artifacts', of, at));
+        await deps.removeArtifacts(ref, async (of, at) => await freshness('artifacts', of, at));
         return { id, deleted: true as const };
       },
     );
-    await app.register(listRoute(parts));
+    await app.register(listRoute(deps));
   };
 }
 
-function listRoute({ queries, ownWrites }: SessionRouteParts): FastifyPluginAsyncZod {
+function listRoute({ queries, ownWrites }: SessionRouteDeps): FastifyPluginAsyncZod {
   return async (app) => {
     const config = { rules: { access: ACCESS.sessions } };
     app.get(

@@ -6,7 +6,7 @@ import { operations } from '../described.ts';
 import { PROTOCOL } from '../gate.ts';
 import { notFound } from '../problem.ts';
 import * as wire from '../wire/schemas.ts';
-import type { Check, HostRouteParts } from './host.ts';
+import type { Check, HostRouteDeps } from './host.ts';
 
 const docs = operations('Admin', {
   getHostStatus: ['The Host, its nodes, and how far its read models are'],
@@ -37,7 +37,7 @@ export interface ProjectionStatus {
   readonly parked: number;
 }
 
-export interface StatusRouteParts extends HostRouteParts {
+export interface StatusRouteDeps extends HostRouteDeps {
   readonly nodes: () => readonly NodeStatus[];
   readonly totals: () => Promise<HostTotals>;
   readonly projections: () => Promise<readonly ProjectionStatus[]>;
@@ -48,8 +48,8 @@ export interface StatusRouteParts extends HostRouteParts {
 const FORWARDED = ['forwarded', 'x-forwarded-for', 'x-real-ip', 'via'];
 
 /** The Host's own status, and its end. */
-export function statusRoutes(parts: StatusRouteParts): FastifyPluginAsyncZod {
-  const { service, version, features, checks, nodes, totals, projections, shutDown } = parts;
+export function statusRoutes(deps: StatusRouteDeps): FastifyPluginAsyncZod {
+  const { service, version, features, checks, nodes, totals, projections, shutDown } = deps;
   return async (app) => {
     const config = { rules: { access: ACCESS.admin } };
     app.get(

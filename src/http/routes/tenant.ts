@@ -15,7 +15,7 @@ import { manageInput } from '../tenant-input.ts';
 import * as wire from '../wire/schemas.ts';
 import type { Checks } from './host.ts';
 import { modelInput, requireFixture, shownModel } from './model.ts';
-import type { ModelRouteParts } from './model.ts';
+import type { ModelRouteDeps } from './model.ts';
 
 const docs = operations('Tenant', {
   getTenant: ['Status of the calling tenant'],
@@ -23,7 +23,7 @@ const docs = operations('Tenant', {
   listAuditEntries: ['Who changed what, newest first'],
 });
 
-export interface TenantRouteParts extends ModelRouteParts {
+export interface TenantRouteDeps extends ModelRouteDeps {
   readonly queries: TenantQueries;
   readonly checks: () => Promise<Checks>;
   readonly limits: { readonly bodyBytes: number; readonly streams: number };
@@ -32,17 +32,17 @@ export interface TenantRouteParts extends ModelRouteParts {
 }
 
 /** The tenant's status, its seed and its audit trail. */
-export function tenantRoutes(parts: TenantRouteParts): FastifyPluginAsyncZod {
-  const { queries } = parts;
+export function tenantRoutes(deps: TenantRouteDeps): FastifyPluginAsyncZod {
+  const { queries } = deps;
   return async (app) => {
     const config = { rules: { access: ACCESS.tenant } };
     app.get(
       '/v1/tenant',
       { config, schema: { ...docs.getTenant, response: { 200: wire.tenantStatus } } },
       async (request) => {
-        const tenant = await readTenant(parts, callerOf(request).tenantId);
+        const tenant = await readTenant(deps, callerOf(request).tenantId);
         if (tenant === null) throw notFound('tenant');
-        return await statusOfTenant(parts, tenant);
+        return await statusOfTenant(deps, tenant);
       },
     );
     app.put(
@@ -50,14 +50,14 @@ export function tenantRoutes(parts: TenantRouteParts): FastifyPluginAsyncZod {
       { config, schema: { ...docs.seedTenant, body: wire.seedBody, response: { 200: wire.seeded } } },
       async (request) => {
         const { requestId, fixtureModel = false, model } = request.body;
-        if (fixtureModel) requireFixture(parts, 'fixture', 'fixtureModel');
-        if (model !== undefined) requireFixture(parts, model.provider, 'model.provider');
-        requireCallable(parts.egress, model?.baseUrl, 'model.baseUrl');
+        if (fixtureModel) requireFixture(deps, 'fixture', 'fixtureModel');
+        if (model !== undefined) requireFixture(deps, model.provider, 'model.provider');
+        requireCallable(deps.egress, model?.baseUrl, 'model.baseUrl');
         const wanted = { fixtureModel, model: model === undefined ? null : modelInput(model) };
         const { reply, tenant, position } = accepted(
-          await seedTenant(parts, { ...manageInput(request, requestId), ...wanted }),
+          await seedTenant(deps, { ...manageInput(request, requestId), ...wanted }),
         );
-        await parts.freshness('tenants', { tenant: tenant.id, kind: 'tenant', id: tenant.id }, position);
+        await deps.freshness('tenants', { tenant: tenant.id, kind: 'tenant', id: tenant.id }, position);
         return { applied: [...reply.applied], kept: [...reply.kept] };
       },
     );
@@ -82,11 +82,11 @@ export function tenantRoutes(parts: TenantRouteParts): FastifyPluginAsyncZod {
   };
 }
 
-async function statusOfTenant(parts: TenantRouteParts, tenant: KnownTenant) {
-  const { queries, checks, limits, fixtureModel } = parts;
+async function statusOfTenant(deps: TenantRouteDeps, tenant: KnownTenant) {
+  const { queries, checks, limits, fixtureModel } = deps;
   const { id, name, status: state, createdAt, updatedAt, keys, issuers, executors } = tenant;
   const { database, engine, streams, objects } = await checks();
-  const use = await parts.artifactUse(id);
+  const use = await deps.artifactUse(id);
   return {
     tenant: { id, name, state, createdAt, updatedAt },
     checks: { store: database, execution: engine, streams, objects },

@@ -15,7 +15,7 @@ import { accepted, ProblemError, refused, withinReach } from '../problem.ts';
 import { shownArtifact, shownVersion } from '../wire/artifact.ts';
 import * as wire from '../wire/artifacts.ts';
 import { reachOf, refOf } from './artifacts.ts';
-import type { ArtifactRouteParts } from './artifacts.ts';
+import type { ArtifactRouteDeps } from './artifacts.ts';
 import { sessionRef } from './sessions.ts';
 
 const docs = operations('Artifacts', {
@@ -27,7 +27,7 @@ const docs = operations('Artifacts', {
 });
 
 /** Files sent as raw bytes in one request, taken in while they flow. */
-export function uploadRoutes(parts: ArtifactRouteParts): FastifyPluginAsyncZod {
+export function uploadRoutes(deps: ArtifactRouteDeps): FastifyPluginAsyncZod {
   return async (app) => {
     // The body is left in the connection: the use case reads it, as fast as the store takes it.
     app.removeAllContentTypeParsers();
@@ -48,10 +48,10 @@ export function uploadRoutes(parts: ArtifactRouteParts): FastifyPluginAsyncZod {
       async (request, reply) => {
         const sent = sentType(request.headers['content-type']);
         const { name, sessionId, label: labels } = request.query;
-        const owner = await ownerOf(parts, callerOf(request), sessionId);
+        const owner = await ownerOf(deps, callerOf(request), sessionId);
         return await reply
           .code(201)
-          .send(answerOf(await take(parts, request, { sent, target: { kind: 'new', name, owner, labels } })));
+          .send(answerOf(await take(deps, request, { sent, target: { kind: 'new', name, owner, labels } })));
       },
     );
     app.post(
@@ -67,7 +67,7 @@ export function uploadRoutes(parts: ArtifactRouteParts): FastifyPluginAsyncZod {
         const { artifactId } = request.params;
         return await reply
           .code(201)
-          .send(answerOf(await take(parts, request, { sent, target: { kind: 'version', artifactId, outOfReach } })));
+          .send(answerOf(await take(deps, request, { sent, target: { kind: 'version', artifactId, outOfReach } })));
       },
     );
     await Promise.resolve();
@@ -75,18 +75,18 @@ export function uploadRoutes(parts: ArtifactRouteParts): FastifyPluginAsyncZod {
 }
 
 async function take(
-  parts: ArtifactRouteParts,
+  deps: ArtifactRouteDeps,
   request: FastifyRequest,
   { sent, target }: { readonly sent: string | null; readonly target: UploadInput['target'] },
 ): Promise<Uploaded> {
   const caller = callerOf(request);
   const tenant = caller.tenantId;
-  const { body, signal, declaredBytes, close } = parts.uploads.open(request.raw, {
+  const { body, signal, declaredBytes, close } = deps.uploads.open(request.raw, {
     tenantId: tenant,
     subject: caller.subject,
   });
   const outcome = accepted(
-    await uploadArtifact(parts, {
+    await uploadArtifact(deps, {
       tenant,
       target,
       body,
@@ -97,7 +97,7 @@ async function take(
       causation: request.id,
     }).finally(close),
   );
-  await parts.freshness('artifacts', refOf(caller, outcome.artifact.artifactId), outcome.position);
+  await deps.freshness('artifacts', refOf(caller, outcome.artifact.artifactId), outcome.position);
   return outcome;
 }
 
@@ -120,7 +120,7 @@ function noMediaType(): ProblemError {
  *   limit_exceeded
  */
 async function ownerOf(
-  parts: ArtifactRouteParts,
+  deps: ArtifactRouteDeps,
   caller: Caller,
   sessionId: string | undefined,
 ): Promise<ArtifactOwner | null> {
@@ -130,7 +130,7 @@ async function ownerOf(
     const message = "Acting for a person, name one of that person's sessions in sessionId.";
     throw new ProblemError({ code: 'invalid_request', message, details: { issues } });
   }
-  const { state } = await parts.sessions.refresh(sessionRef(caller, sessionId));
+  const { state } = await deps.sessions.refresh(sessionRef(caller, sessionId));
   const session = withinReach(caller, state.status === 'absent' ? null : state);
   const refusal = newArtifactRefusal(session);
   if (refusal !== null) throw refused(refusal);

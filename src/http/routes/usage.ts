@@ -26,7 +26,7 @@ const tenantDocs = operations('Model calls', {
   ],
 });
 
-export interface UsageRouteParts {
+export interface UsageRouteDeps {
   readonly queries: SessionQueries;
   readonly usage: UsageQueries;
   readonly clock: Clock;
@@ -36,7 +36,7 @@ const DAY_MS = 86_400_000;
 const DEFAULT_DAYS = 30;
 
 /** What model calls used, summed over the ledger. */
-export function usageRoutes({ queries, usage, clock }: UsageRouteParts): FastifyPluginAsyncZod {
+export function usageRoutes({ queries, usage, clock }: UsageRouteDeps): FastifyPluginAsyncZod {
   return async (app) => {
     app.get(
       '/v1/sessions/:sessionId/usage',

@@ -35,7 +35,7 @@ export interface OpenActionsSeed {
   readonly actions: readonly (Omit<OpenAction, 'requestId' | 'position'> & ExecutorRef)[];
 }
 
-export interface OpenActionsParts {
+export interface OpenActionsDeps {
   readonly source: CommitSource;
   /** @throws when the read model is away */
   readonly seed: () => Promise<OpenActionsSeed>;
@@ -61,7 +61,7 @@ interface AgentActions {
  * beginning. An entry is some hundred bytes; what an action asks for is in the fold of its session.
  */
 export class OpenActions {
-  readonly #parts: OpenActionsParts;
+  readonly #deps: OpenActionsDeps;
   readonly #outage: OutageLog;
   readonly #stop = new AbortController();
   readonly #tenants = new Map<string, Map<string, AgentActions>>();
@@ -71,14 +71,14 @@ export class OpenActions {
   readonly #waiting = new Set<{ shard: number; position: number; resolve: () => void }>();
   #loops: readonly Promise<void>[] = [];
 
-  constructor(parts: OpenActionsParts) {
-    this.#parts = parts;
-    this.#outage = new OutageLog(parts.logger, 'the list of open actions');
+  constructor(deps: OpenActionsDeps) {
+    this.#deps = deps;
+    this.#outage = new OutageLog(deps.logger, 'the list of open actions');
   }
 
   async start(): Promise<void> {
     await this.#plant();
-    this.#loops = Array.from({ length: this.#parts.source.shards }, async (_, shard) => await this.#follow(shard));
+    this.#loops = Array.from({ length: this.#deps.source.shards }, async (_, shard) => await this.#follow(shard));
   }
 
   async stop(): Promise<void> {
@@ -91,7 +91,7 @@ export class OpenActions {
    * @throws UnavailableError (streams) when the log does not answer, or has not been read so far yet
    */
   async reached(): Promise<void> {
-    const { source } = this.#parts;
+    const { source } = this.#deps;
     const shards = Array.from({ length: source.shards }, (_, shard) => shard);
     await Promise.all(shards.map(async (shard) => await this.#comeTo(shard, await source.newest(shard, ['session']))));
   }
@@ -128,7 +128,7 @@ export class OpenActions {
     const waiting = new AbortController();
     try {
       const late = delay(SEED_WITHIN_MS, waiting.signal).then(() => null);
-      const seed = await Promise.race([this.#parts.seed(), late]);
+      const seed = await Promise.race([this.#deps.seed(), late]);
       if (seed === null) throw new Error('the read model does not answer');
       const { positions, actions } = seed;
       for (const [shard, position] of positions) this.#positions.set(shard, position);
@@ -136,7 +136,7 @@ export class OpenActions {
         this.#put(tenantId, agentId, { ...action, requestId: null, position: 0 });
       }
     } catch (error) {
-      this.#parts.logger.warn({ err: error }, 'open actions are read from the log, from its beginning');
+      this.#deps.logger.warn({ err: error }, 'open actions are read from the log, from its beginning');
     } finally {
       waiting.abort();
     }
@@ -148,7 +148,7 @@ export class OpenActions {
       try {
         const after = this.#positions.get(shard) ?? 0;
         const options = { shard, kinds: ['session'] as const, after, signal, buffer: BUFFER };
-        for await (const batch of this.#parts.source.follow(options)) {
+        for await (const batch of this.#deps.source.follow(options)) {
           this.#takeAll(shard, batch);
           this.#outage.worked();
         }

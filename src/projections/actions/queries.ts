@@ -71,13 +71,13 @@ const BUDGETS = {
   only: sql.fragment`doc -> 'budgetId' is not null`,
 };
 
-interface Parts {
+interface Deps {
   /** For what this process asks for itself. */
   readonly pool: DatabasePool;
   readonly reads: TenantReads;
 }
 
-export function actionIndex({ pool: own, reads }: Parts): ActionIndex {
+export function actionIndex({ pool: own, reads }: Deps): ActionIndex {
   return {
     open: async () =>
       await reading(async () => {

@@ -79,13 +79,13 @@ function ofSession(tenant: string, { id, createdPosition, origin }: ListedSessio
       and made.type = 'artifact.created' and (made.position, made.index) <= (part."position", part."index"))`;
 }
 
-interface Parts {
+interface Deps {
   /** For what this process asks for itself. */
   readonly pool: CommonQueryMethods;
   readonly reads: TenantReads;
 }
 
-export function artifactQueries({ pool: own, reads }: Parts): ArtifactQueries {
+export function artifactQueries({ pool: own, reads }: Deps): ArtifactQueries {
   return {
     list: async (tenant, { session, subject, agents }, { limit, after }) => {
       const conditions = [sql.fragment`tenant = ${tenant} and removed = 0`];

@@ -48,7 +48,7 @@ interface StoredEntry extends Pick<DirectoryTenant, 'id' | 'state' | 'position'>
 /** What it needs of the tenants' data keys (streams/keyring.ts). */
 export type DirectorySealer = Pick<Keyring, 'sealText' | 'openText'>;
 
-export interface DirectoryParts {
+export interface DirectoryDeps {
   readonly bucket: KeyValue;
   readonly sealer: DirectorySealer;
   readonly logger: Logger;
@@ -69,7 +69,7 @@ const RETRY = { baseMs: 50, capMs: 2_000 };
  * authentication never asks Postgres, and a change reaches all nodes at once.
  */
 export class Directory {
-  readonly #parts: DirectoryParts;
+  readonly #deps: DirectoryDeps;
   readonly #tenants = new Map<string, DirectoryTenant>();
   readonly #principals = new Map<string, readonly Principal[]>();
   readonly #listeners = new Set<(tenantId: string) => void>();
@@ -78,13 +78,13 @@ export class Directory {
   readonly #opening = new Map<string, Promise<void>>();
   readonly #unsealed = new Set<string>();
 
-  constructor(parts: DirectoryParts) {
-    this.#parts = parts;
+  constructor(deps: DirectoryDeps) {
+    this.#deps = deps;
   }
 
   /** Resolves once everything that is in the bucket is known here. */
   async start(): Promise<void> {
-    await this.#parts.bucket.watch(
+    await this.#deps.bucket.watch(
       PREFIX,
       (change) => {
         this.#take(change);
@@ -131,7 +131,7 @@ export class Directory {
   async publish(state: TenantState, position: number): Promise<void> {
     if (state.status === 'absent') return;
     const entry = entryOf(state, position);
-    const { bucket } = this.#parts;
+    const { bucket } = this.#deps;
     const key = `${PREFIX}.${entry.id}`;
     const value = JSON.stringify(await this.#sealed(entry));
     for (let attempt = 0; attempt < SWAPS_MAX; attempt++) {
@@ -144,13 +144,13 @@ export class Directory {
 
   /** Takes a tenant out of the bucket, when nothing else of it is left. Other nodes forget it by the marker that stays. */
   async remove(tenantId: string): Promise<void> {
-    await this.#parts.bucket.remove(`${PREFIX}.${tenantId}`);
+    await this.#deps.bucket.remove(`${PREFIX}.${tenantId}`);
     this.#forget(tenantId);
   }
 
   async #sealed({ id, state, position, ...chosen }: DirectoryTenant): Promise<StoredEntry> {
     const isLeaving = state === 'deleting';
-    const sealed = isLeaving ? null : await this.#parts.sealer.sealText(id, CONTEXT, JSON.stringify(chosen));
+    const sealed = isLeaving ? null : await this.#deps.sealer.sealText(id, CONTEXT, JSON.stringify(chosen));
     return { id, state, position, sealed };
   }
 
@@ -177,7 +177,7 @@ export class Directory {
         return;
       } catch (error) {
         if (!isUnavailableError(error, 'streams')) {
-          this.#parts.logger.error({ err: error, tenant: id }, 'ALARM: the credentials of a tenant cannot be opened');
+          this.#deps.logger.error({ err: error, tenant: id }, 'ALARM: the credentials of a tenant cannot be opened');
           // What was known before may have been revoked by what cannot be read.
           this.#forget(id);
           return;
@@ -195,7 +195,7 @@ export class Directory {
     }
     const { id, state, position, sealed } = stored;
     this.#unsealed.delete(id);
-    const text = sealed === null ? null : await this.#parts.sealer.openText(id, CONTEXT, sealed);
+    const text = sealed === null ? null : await this.#deps.sealer.openText(id, CONTEXT, sealed);
     if (text === null) return { ...NOTHING, id, state: 'deleting', position };
     return { ...NOTHING, id, state, position, ...parse<typeof NOTHING>(text) };
   }
@@ -258,7 +258,7 @@ function parse<T>(text: string): T {
   return JSON.parse(text) as T;
 }
 
-export interface DirectoryProjectorParts {
+export interface DirectoryProjectorDeps {
   readonly directory: Directory;
   readonly bucket: KeyValue;
   readonly source: CommitSource;
@@ -272,16 +272,16 @@ export interface DirectoryProjectorParts {
  * older entry never replaces a newer one. Its checkpoint lies in the bucket, so it needs no Postgres either.
  */
 export class DirectoryProjector {
-  readonly #parts: DirectoryProjectorParts;
+  readonly #deps: DirectoryProjectorDeps;
   readonly #stop = new AbortController();
   #loops: Promise<void>[] = [];
 
-  constructor(parts: DirectoryProjectorParts) {
-    this.#parts = parts;
+  constructor(deps: DirectoryProjectorDeps) {
+    this.#deps = deps;
   }
 
   start(): void {
-    this.#loops = Array.from({ length: this.#parts.source.shards }, async (_, shard) => await this.#run(shard));
+    this.#loops = Array.from({ length: this.#deps.source.shards }, async (_, shard) => await this.#run(shard));
   }
 
   async stop(): Promise<void> {
@@ -290,7 +290,7 @@ export class DirectoryProjector {
   }
 
   async #run(shard: number): Promise<void> {
-    const { bucket, source } = this.#parts;
+    const { bucket, source } = this.#deps;
     const key = `checkpoint.${shard}`;
     const after = Number((await bucket.get(key).catch(() => null))?.value ?? '0');
     const options = { shard, kinds: ['tenant'] as const, after, signal: this.#stop.signal, buffer: 100 };
@@ -321,13 +321,13 @@ export class DirectoryProjector {
   }
 
   #warn(shard: number, error: unknown): void {
-    this.#parts.logger.warn({ err: error, shard }, 'the directory could not be brought up to date');
+    this.#deps.logger.warn({ err: error, shard }, 'the directory could not be brought up to date');
   }
 
   /** A commit only says which tenant to look at: what there is to publish is the tenant's whole fold. */
   async #publish(tenantId: string): Promise<void> {
-    const { state, position } = await this.#parts.load(tenantId);
-    await this.#parts.directory.publish(state, position);
+    const { state, position } = await this.#deps.load(tenantId);
+    await this.#deps.directory.publish(state, position);
   }
 }
 

@@ -108,7 +108,7 @@ const historyRow = z.object({
 const TOP_UP_MAX = 2_000;
 const TOP_UP_BATCH = 500;
 
-interface Parts {
+interface Deps {
   /** For what this process asks for itself. */
   readonly pool: DatabasePool;
   readonly reads: TenantReads;
@@ -116,13 +116,13 @@ interface Parts {
   readonly progress: ProjectionProgress;
 }
 
-export function sessionQueries(parts: Parts): SessionQueries {
-  const { pool: own, reads, store, progress } = parts;
+export function sessionQueries(deps: Deps): SessionQueries {
+  const { pool: own, reads, store, progress } = deps;
   return {
-    get: async (ref, subject) => await getSession(parts, ref, { subject, mayLack: false }),
-    reach: async (ref, subject) => await getSession(parts, ref, { subject, mayLack: true }),
+    get: async (ref, subject) => await getSession(deps, ref, { subject, mayLack: false }),
+    reach: async (ref, subject) => await getSession(deps, ref, { subject, mayLack: true }),
     list: async (tenant, filter, page) => await listSessions(reads, tenant, { ...filter, ...page }),
-    history: async (ref, request) => await readHistory(parts, ref, request),
+    history: async (ref, request) => await readHistory(deps, ref, request),
     calls: async (ref, { limit, turnId, after }) => {
       const shard = store.shardOf(ref);
       const head = await store.head(ref);
@@ -157,7 +157,7 @@ export function sessionQueries(parts: Parts): SessionQueries {
 }
 
 async function getSession(
-  { reads, store, progress }: Parts,
+  { reads, store, progress }: Deps,
   ref: AggregateRef,
   { subject, mayLack }: { readonly subject: string | null; readonly mayLack: boolean },
 ): Promise<SessionView | null> {
@@ -256,7 +256,7 @@ async function listSessions(
  * node acknowledged before the read began, without waiting for the projection.
  */
 async function readHistory(
-  { reads, store, progress }: Parts,
+  { reads, store, progress }: Deps,
   ref: AggregateRef,
   request: HistoryRequest,
 ): Promise<HistoryPage> {

@@ -58,13 +58,13 @@ export interface PlacedAuditEntry {
   readonly entry: AuditEntry;
 }
 
-interface Parts {
+interface Deps {
   /** For what this process asks for itself. */
   readonly pool: DatabasePool;
   readonly reads: TenantReads;
 }
 
-export function tenantQueries({ pool: own, reads }: Parts): TenantQueries {
+export function tenantQueries({ pool: own, reads }: Deps): TenantQueries {
   return {
     list: async ({ limit, after }) => {
       const [createdAt = '', id = ''] = after ?? [];

@@ -95,15 +95,15 @@ const KEYS: Readonly<Record<UsageGrouping, FragmentSqlToken>> = {
   day: sql.fragment`substr(at, 1, 10)`,
 };
 
-interface Parts {
+interface Deps {
   readonly reads: TenantReads;
   readonly store: EventStore;
   readonly source: CommitSource;
   readonly progress: ProjectionProgress;
 }
 
-export function usageQueries(parts: Parts): UsageQueries {
-  const { reads, store, progress } = parts;
+export function usageQueries(deps: Deps): UsageQueries {
+  const { reads, store, progress } = deps;
   return {
     session: async (ref, turnId) => {
       if (!(await progress.reach(SCHEMAS.sessions, store.shardOf(ref), await store.head(ref)))) throw behind();
@@ -116,16 +116,16 @@ export function usageQueries(parts: Parts): UsageQueries {
             where tenant = ${ref.tenant} and session_id = ${ref.id} and ${turn} and ${ended}`),
       );
       const lacking = sql.fragment`subject = ${subjectOf(ref)}`;
-      return { ...totalOf(row), completeTo: await completeTo(parts, ref.tenant, lacking) };
+      return { ...totalOf(row), completeTo: await completeTo(deps, ref.tenant, lacking) };
     },
     tenant: async (tenant, request) => {
-      await reachedAll(parts);
+      await reachedAll(deps);
       const report = await tenantUsage(reads, tenant, request);
-      return { ...report, completeTo: await completeTo(parts, tenant) };
+      return { ...report, completeTo: await completeTo(deps, tenant) };
     },
     ledger: async (tenant, request) => {
-      await reachedAll(parts);
-      if ((await completeTo(parts, tenant)) !== null)
+      await reachedAll(deps);
+      if ((await completeTo(deps, tenant)) !== null)
         throw new ParkedCommitError('a commit of this tenant is parked, what it spent is not known');
       return await readLedger(reads, tenant, request);
     },
@@ -133,7 +133,7 @@ export function usageQueries(parts: Parts): UsageQueries {
 }
 
 /** What any node acknowledged before is in the rows. @throws UnavailableError (database) */
-async function reachedAll({ source, progress }: Pick<Parts, 'source' | 'progress'>): Promise<void> {
+async function reachedAll({ source, progress }: Pick<Deps, 'source' | 'progress'>): Promise<void> {
   const shards = Array.from({ length: source.shards }, (_, shard) => shard);
   const reached = await Promise.all(
     shards.map(async (shard) => progress.reach(SCHEMAS.sessions, shard, await source.newest(shard, ['session']))),

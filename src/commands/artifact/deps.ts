@@ -14,7 +14,7 @@ import type { CommandLoop } from '../execute.ts';
 import type { Repository } from '../repository.ts';
 
 /** What every use case of artifacts works with. */
-export interface ArtifactParts {
+export interface ArtifactDeps {
   readonly loop: CommandLoop;
   readonly artifacts: Repository<ArtifactState, ArtifactEvent>;
   readonly quotas: Repository<QuotaState, QuotaEvent>;
@@ -41,6 +41,6 @@ export function quotaRef(tenant: string): AggregateRef {
   return { tenant, kind: 'quota', id: 'artifacts' };
 }
 
-export function expiryOf({ clock, operationMs }: ArtifactParts): string {
+export function expiryOf({ clock, operationMs }: ArtifactDeps): string {
   return timestamp(clock() + operationMs);
 }

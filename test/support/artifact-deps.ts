@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { artifactType, quotaType, sessionType } from '#src/commands/aggregate.ts';
-import type { ArtifactParts } from '#src/commands/artifact/parts.ts';
+import type { ArtifactDeps } from '#src/commands/artifact/deps.ts';
 import { CommandLoop } from '#src/commands/execute.ts';
 import { Repository } from '#src/commands/repository.ts';
 import { directoryObjects } from '#src/drivers/objects/directory.ts';
@@ -11,17 +11,17 @@ import type { Host } from './host.ts';
 import { openLog } from './jetstream.ts';
 
 /** The use cases of artifacts on the log and the objects of a running Host: what another node of it would do. */
-export async function artifactPartsOf(host: Host): Promise<ArtifactParts & AsyncDisposable> {
+export async function artifactDepsOf(host: Host): Promise<ArtifactDeps & AsyncDisposable> {
   const hostKey = sealingKey(Buffer.from(await host.file('kek'), 'base64'));
   const log = await openLog(await host.file('nats-url'), { hostKey });
   return {
-    ...(await artifactPartsOn(log.store, join(host.dataDir, 'objects'))),
+    ...(await artifactDepsOn(log.store, join(host.dataDir, 'objects'))),
     [Symbol.asyncDispose]: async () => await log[Symbol.asyncDispose](),
   };
 }
 
 /** The use cases of artifacts with nothing beside them: no keeper, no read model. */
-export async function artifactPartsOn(store: EventStore, objectsDir: string): Promise<ArtifactParts> {
+export async function artifactDepsOn(store: EventStore, objectsDir: string): Promise<ArtifactDeps> {
   const cacheBytes = 1_000_000;
   return {
     loop: new CommandLoop(systemClock, () => 1),
