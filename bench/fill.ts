@@ -2,7 +2,7 @@ import type { KeyObject } from 'node:crypto';
 import { Metrics } from '#src/app/metrics/metrics.ts';
 import { openLog } from '#src/app/log.ts';
 import type { LogPorts } from '#src/app/log.ts';
-import { agentType, sessionType } from '#src/commands/aggregate.ts';
+import { agentType, sessionType, vaultType } from '#src/commands/aggregate.ts';
 import { CommandLoop } from '#src/commands/execute.ts';
 import { Repository } from '#src/commands/repository.ts';
 import type { OpenSessionDeps } from '#src/commands/session/open-session.ts';
@@ -58,7 +58,8 @@ export class Filler {
       snapshots: log.folds,
       cacheBytes: CACHE_BYTES,
     });
-    this.#deps = { loop, agents, sessions };
+    const vaults = new Repository({ type: vaultType, store: log.store, cacheBytes: CACHE_BYTES });
+    this.#deps = { loop, agents, sessions, vaults, vaultsAreNew: () => false };
     const stopping = new AbortController().signal;
     this.#steps = { workerId: WORKER, loop, sessions, clock: systemClock, stopping };
   }
@@ -81,7 +82,7 @@ export class Filler {
   async openSessions(ids: readonly string[], agentId: string): Promise<void> {
     await atMost(IN_FLIGHT, ids, async (id) => {
       const opened = await openSession(this.#deps, {
-        ...{ ref: this.#ref(id), agentId, subject: null, actsFor: null, info: {}, labels: {} },
+        ...{ ref: this.#ref(id), agentId, subject: null, actsFor: null, info: {}, labels: {}, vaultIds: [] },
         ...{ bodyHash: sha256Hex(id), actor: 'application:bench', requestId: 'fill' },
       });
       if (opened.kind === 'rejected') throw new Error(opened.message);

@@ -1,6 +1,17 @@
-import { agentType, artifactType, budgetType, quotaType, sessionType, tenantType } from '../commands/aggregate.ts';
+import {
+  agentType,
+  artifactType,
+  budgetType,
+  quotaType,
+  sessionType,
+  tenantType,
+  vaultType,
+} from '../commands/aggregate.ts';
 
 /** Shapes of the events of every kind of aggregate that is written, by type. */
 export const EVENT_SCHEMAS = Object.fromEntries(
-  [agentType, artifactType, budgetType, quotaType, sessionType, tenantType].map(({ kind, schemas }) => [kind, schemas]),
+  [agentType, artifactType, budgetType, quotaType, sessionType, tenantType, vaultType].map(({ kind, schemas }) => [
+    kind,
+    schemas,
+  ]),
 );

@@ -9,6 +9,8 @@ import { sessionQueries } from '../projections/sessions/queries.ts';
 import type { TenantQueries } from '../projections/tenants/queries.ts';
 import { tenantQueries } from '../projections/tenants/queries.ts';
 import type { UsageQueries } from '../projections/usage/queries.ts';
+import type { VaultQueries } from '../projections/vaults/queries.ts';
+import { vaultQueries } from '../projections/vaults/queries.ts';
 import { readiness } from './checks.ts';
 import { answersOf } from './directory-answers.ts';
 import type { Engine } from './engine.ts';
@@ -27,11 +29,12 @@ export interface Node extends Services {
   readonly streams: EventStreams;
   readonly isDraining: () => boolean;
   readonly stack: Stack;
-  /** Of sessions, tenants and usage, which several resources ask. */
+  /** Of sessions, tenants, usage and vaults, which several resources ask. */
   readonly queries: {
     readonly sessions: SessionQueries;
     readonly tenants: TenantQueries;
     readonly usage: UsageQueries;
+    readonly vaults: VaultQueries;
   };
   readonly freshness: Freshness;
   readonly checks: () => Promise<Checks>;
@@ -60,7 +63,12 @@ export async function openNode(services: Services, running: Running): Promise<No
   });
   return {
     ...{ ...services, ...running, checks },
-    queries: { sessions, tenants: tenantQueries(reads.tenants), usage: usageOf(services) },
+    queries: {
+      sessions,
+      tenants: tenantQueries(reads.tenants),
+      usage: usageOf(services),
+      vaults: vaultQueries(reads.vaults),
+    },
     freshness: freshnessOf(services),
     answers: answersOf(log.keyring, directory, options.config),
     work: await openExecutorWork(services, running.stack),

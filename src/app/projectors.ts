@@ -9,6 +9,7 @@ import { restoreReadStore } from '../projections/restore.ts';
 import { Projector } from '../projections/runner.ts';
 import { sessionsProjection } from '../projections/sessions/projection.ts';
 import { tenantsProjection } from '../projections/tenants/projection.ts';
+import { vaultsProjection } from '../projections/vaults/projection.ts';
 import type { ReadStore } from '../projections/read-store/pool.ts';
 import type { LogPorts } from './log.ts';
 import type { Metrics } from './metrics/metrics.ts';
@@ -19,6 +20,7 @@ export const PROJECTIONS: readonly ProjectionGroup[] = [
   agentsProjection,
   sessionsProjection,
   artifactsProjection,
+  vaultsProjection,
 ];
 
 export interface ProjectorsOptions {

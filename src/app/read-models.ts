@@ -47,13 +47,14 @@ function readsOf({ pool, reads }: GroupReads, built: BuiltModels): ReadModels['r
     pool: builtOnly(pool, built, schemas),
     reads: builtOnly(reads, built, schemas),
   });
-  const { tenants, agents, sessions, artifacts } = SCHEMAS;
+  const { tenants, agents, sessions, artifacts, vaults } = SCHEMAS;
   return {
     agents: of([agents]),
     sessions: of([sessions]),
     // These look into rows of other groups.
     tenants: of([tenants, agents, sessions]),
     artifacts: of([artifacts, sessions]),
+    vaults: of([vaults]),
   };
 }
 

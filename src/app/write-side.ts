@@ -1,4 +1,12 @@
-import { agentType, artifactType, budgetType, quotaType, sessionType, tenantType } from '../commands/aggregate.ts';
+import {
+  agentType,
+  artifactType,
+  budgetType,
+  quotaType,
+  sessionType,
+  tenantType,
+  vaultType,
+} from '../commands/aggregate.ts';
 import { CommandLoop } from '../commands/execute.ts';
 import { Repository } from '../commands/repository.ts';
 import { ReceiptArchive } from '../commands/session/receipt-archive.ts';
@@ -54,6 +62,7 @@ export function writeSide({ log, config, metrics, traced, ownWrites, logger }: W
   });
   const artifacts = new Repository({ type: artifactType, ...snapshotted, cacheBytes: small });
   const quotas = new Repository({ type: quotaType, ...snapshotted, cacheBytes: small });
+  const vaults = new Repository({ type: vaultType, ...snapshotted, cacheBytes: small });
   log.feed.listen({
     onCommit: (commit) => {
       if (commit.ref.kind === 'session') sessions.live(commit);
@@ -62,13 +71,14 @@ export function writeSide({ log, config, metrics, traced, ownWrites, logger }: W
       else if (commit.ref.kind === 'budget') budgets.live(commit);
       else if (commit.ref.kind === 'artifact') artifacts.live(commit);
       else if (commit.ref.kind === 'quota') quotas.live(commit);
+      else if (commit.ref.kind === 'vault') vaults.live(commit);
     },
     onGap: ({ shard }) => {
-      for (const one of [sessions, agents, tenants, budgets, artifacts, quotas]) one.disrupted(shard);
+      for (const one of [sessions, agents, tenants, budgets, artifacts, quotas, vaults]) one.disrupted(shard);
     },
   });
   const conversations = new InheritedConversations(sessions, small);
   const loop = new CommandLoop(systemClock, log.codec.versionOf);
-  const caches = { tenants, agents, sessions, budgets, artifacts, quotas, conversations, receipts };
+  const caches = { tenants, agents, sessions, budgets, artifacts, quotas, vaults, conversations, receipts };
   return { loop, ...caches, caches };
 }

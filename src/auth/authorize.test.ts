@@ -22,6 +22,7 @@ const MATRIX: Readonly<Record<keyof typeof ACCESS, { kinds: readonly CallerKind[
   commands: { kinds: ['application', 'studio', 'management', 'issuer', 'executor'], scopes: ['sessions:own'] },
   interactions: { kinds: ['application', 'studio', 'management', 'issuer'], scopes: ['sessions:own'] },
   artifacts: { kinds: ['application', 'studio', 'issuer'], scopes: ['sessions:own'] },
+  vaults: { kinds: ['application', 'studio', 'issuer'], scopes: ['vaults:own'] },
   modelCalls: { kinds: ['application', 'studio', 'issuer'], scopes: [] },
   tenant: { kinds: ['application', 'studio', 'management', 'issuer'], scopes: [] },
   executors: { kinds: ['application', 'studio', 'management', 'issuer'], scopes: [] },

@@ -28,6 +28,7 @@ export const ACCESS = {
   /** Of a management key, what it may answer: questions about budgets. */
   interactions: { kinds: APPLICATION_OR_MANAGEMENT, scopes: ['sessions:own'] },
   artifacts: { kinds: APPLICATION, scopes: ['sessions:own'] },
+  vaults: { kinds: APPLICATION, scopes: ['vaults:own'] },
   modelCalls: { kinds: APPLICATION, scopes: [] },
   tenant: { kinds: APPLICATION_OR_MANAGEMENT, scopes: [] },
   executors: { kinds: APPLICATION_OR_MANAGEMENT, scopes: [] },

@@ -26,6 +26,10 @@ import { tenantEventSchemas } from '../domain/tenant/events.ts';
 import type { TenantEvent } from '../domain/tenant/events.ts';
 import { evolveTenant, initialTenant } from '../domain/tenant/state.ts';
 import type { TenantState } from '../domain/tenant/state.ts';
+import { vaultEventSchemas } from '../domain/vault/events.ts';
+import type { VaultEvent } from '../domain/vault/events.ts';
+import { evolveVault, initialVault, VAULT_FOLD_VERSION } from '../domain/vault/state.ts';
+import type { VaultState } from '../domain/vault/state.ts';
 import type { AggregateKind } from '../streams/subjects.ts';
 
 /** What the command loop needs to know of a kind of aggregate. */
@@ -91,6 +95,16 @@ export const quotaType: AggregateType<QuotaState, QuotaEvent> = {
   foldVersion: QUOTA_FOLD_VERSION,
   weigh: ({ reservations, removals }) =>
     500 + Object.keys(reservations).length * 300 + Object.keys(removals).length * 150,
+};
+
+export const vaultType: AggregateType<VaultState, VaultEvent> = {
+  kind: 'vault',
+  initial: initialVault,
+  evolve: evolveVault,
+  schemas: vaultEventSchemas,
+  foldVersion: VAULT_FOLD_VERSION,
+  weigh: (state) =>
+    state.status === 'open' ? 1_000 + Object.keys(state.credentials).length * 2_500 + state.gone.length * 60 : 500,
 };
 
 const RECEIPT_BYTES = 300;

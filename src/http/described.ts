@@ -3,6 +3,7 @@ export const TAGS = {
   Sessions: 'Conversations with an agent: their commands, their history, and what people have to answer.',
   Agents: 'Definitions of agents and their versions.',
   Artifacts: 'Files and folders that sessions work with, each with its versions.',
+  Vaults: 'Credentials of people, for the servers that agents call.',
   Executors: 'Programs that run the tools and hooks of an agent.',
   Models: 'Which model a tenant uses, and the credentials for it.',
   'Model calls': 'What model calls used, and what they may cost.',

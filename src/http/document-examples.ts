@@ -35,6 +35,15 @@ export const EXAMPLES: Readonly<Record<string, unknown>> = {
   saveAgent: { manifest },
   saveArtifactLimits: { limits: { totalBytes: 10_737_418_240 } },
   createArtifactLink: { version: 1, expiresIn: 300 },
+  createVault: { requestId, idempotencyKey, name: 'Ann', subject: 'ann@example.com' },
+  saveCredential: {
+    ...{ requestId, idempotencyKey, name: 'Tickets' },
+    auth: { type: 'bearer', url: 'https://tickets.example.com/mcp', token: 'a-token-of-the-server' },
+  },
+  rotateCredential: {
+    ...{ requestId, idempotencyKey },
+    auth: { type: 'bearer', url: 'https://tickets.example.com/mcp', token: 'the-next-token' },
+  },
   openSession: { agentId: 'support', subject: 'ann@example.com', labels: { channel: 'mail' } },
   forkSession: { requestId, idempotencyKey, id: 'second' },
   sendCommand: { type: 'message', requestId, idempotencyKey, content: 'Where is my order?' },

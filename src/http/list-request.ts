@@ -23,7 +23,7 @@ export class ListRequest {
     this.#scope = scope;
     this.wanted = query.limit + 1;
     this.after = query.cursor === undefined ? null : decodePageCursor(scope, query.cursor, keyParts);
-    if (query.cursor !== undefined && this.after === null) throw foreign();
+    if (query.cursor !== undefined && this.after === null) throw foreignCursor();
   }
 
   /**
@@ -33,7 +33,8 @@ export class ListRequest {
   get afterPlace(): { readonly position: number; readonly index: number } | null {
     if (this.after === null) return null;
     const [position = NaN, index = NaN] = this.after.map(Number);
-    if (!Number.isSafeInteger(position) || !Number.isInteger(index) || Math.abs(index) > INDEX_MAX) throw foreign();
+    if (!Number.isSafeInteger(position) || !Number.isInteger(index) || Math.abs(index) > INDEX_MAX)
+      throw foreignCursor();
     return { position, index };
   }
 
@@ -48,7 +49,8 @@ export class ListRequest {
 /** Of a commit's event; the column is one of 32 bits. */
 const INDEX_MAX = 65_535;
 
-function foreign(): ProblemError {
+/** The refusal of a cursor that is not one of the list. */
+export function foreignCursor(): ProblemError {
   const message = 'The cursor is not one of this list. Use a cursor of the same route with the same filters, or none.';
   return new ProblemError({ code: 'cursor_invalid', message });
 }

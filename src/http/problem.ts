@@ -66,6 +66,7 @@ const COUNT_LIMITS = [
   'forks',
   'forkDepth',
   'artifacts',
+  'credentials',
 ];
 
 export function statusOf({ code, details }: Problem): number {

@@ -24,6 +24,7 @@ export type FaultPoint =
   | 'budgets.listed'
   | 'credential.stored'
   | 'credential.recorded'
+  | 'vault.deleted'
   | 'artifact.reserved'
   | 'artifact.bytes-stored'
   | 'artifact.recorded'

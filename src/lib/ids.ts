@@ -1,8 +1,8 @@
-import { randomBytes } from 'node:crypto';
+import { hash, randomBytes } from 'node:crypto';
 import { ulid } from 'ulid';
 
 /** Prefixes of the ids that the Host makes, and of some that stay inside. */
-export type IdPrefix = 'tn' | 'tu' | 'cl' | 'ev' | 'cr' | 'af' | 'co' | 'wk' | 'up' | 'rm';
+export type IdPrefix = 'tn' | 'tu' | 'cl' | 'ev' | 'cr' | 'af' | 'co' | 'wk' | 'up' | 'rm' | 'se' | 'rf' | 'si';
 
 const POOL_BYTES = 4096;
 
@@ -25,4 +25,15 @@ function pooledRandom(): number {
  */
 export function newId(prefix: IdPrefix): string {
   return `${prefix}_${ulid(Date.now(), pooledRandom).toLowerCase()}`;
+}
+
+const ALPHABET = '0123456789abcdefghjkmnpqrstvwxyz';
+
+/**
+ * The id of what a request makes, from what tells the request from others (its idempotency key, and whose it is): the same
+ * request gives the same id on every node. It has the form of `newId` and 130 bits of a SHA-256, and no time.
+ */
+export function idOfRequest(prefix: 'va' | 'cr', ...told: readonly string[]): string {
+  const digest = hash('sha256', JSON.stringify(told), 'buffer');
+  return `${prefix}_${Array.from({ length: 26 }, (_, n) => ALPHABET.charAt((digest[n] ?? 0) % 32)).join('')}`;
 }

@@ -11,6 +11,7 @@ const TABLES: readonly { readonly kind: AggregateKind; readonly name: readonly [
   { kind: 'agent', name: [SCHEMAS.agents, 'agent'] },
   { kind: 'session', name: [SCHEMAS.sessions, 'session'] },
   { kind: 'artifact', name: [SCHEMAS.artifacts, 'artifact'] },
+  { kind: 'vault', name: [SCHEMAS.vaults, 'vault'] },
   { kind: 'quota', name: [SCHEMAS.artifacts, 'account'] },
 ];
 const PAGE = 1_000;

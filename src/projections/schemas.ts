@@ -11,6 +11,7 @@ export const SCHEMAS = {
   agents: 'agents',
   sessions: 'sessions',
   artifacts: 'artifacts',
+  vaults: 'vaults',
 } as const;
 
 export type GroupName = keyof typeof SCHEMAS;

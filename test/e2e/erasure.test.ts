@@ -24,6 +24,7 @@ const KINDS = [
   'retry',
   'person',
   'cancel',
+  'vault',
 ];
 
 /** Texts that stand nowhere else, one for each kind of content. */
@@ -55,6 +56,8 @@ async function plant(admin: AdminClient, planted: Readonly<Record<string, string
       idempotencyKey: `${planted['retry']}-${n}`,
     });
   }
+  const vault = { requestId: 'r', idempotencyKey: 'k', name: planted['vault'], subject: 'ann' };
+  expect((await tenant.request({ method: 'POST', path: '/v1/vaults', body: vault })).status).toBe(201);
   const headers = { ...tenant.headers, 'svc-subject': planted['person'], 'svc-scopes': 'sessions:own agents:read' };
   const own = await tenant.request({ method: 'PUT', path: '/v1/sessions/own', body: { agentId: 'agent' }, headers });
   expect(own.status, own.text).toBe(200);
@@ -73,7 +76,7 @@ async function shown(tenant: TenantClient): Promise<string> {
       '/v1/sessions/room',
       '/v1/sessions/own',
     ],
-    '/v1/sessions/room/items',
+    ...['/v1/sessions/room/items', '/v1/vaults'],
   ];
   const answers = await Promise.all(paths.map(async (path) => await tenant.request({ path })));
   return answers.map(({ text }) => text).join('\n');

@@ -17,6 +17,7 @@ import { sessionSuite } from '../conformance/http/sessions.ts';
 import { streamSuite } from '../conformance/http/streams.ts';
 import { tenantSuite } from '../conformance/http/tenant.ts';
 import { usageSuite } from '../conformance/http/usage.ts';
+import { vaultSuite } from '../conformance/http/vaults.ts';
 import { onTwoNodes } from '../support/two-nodes.ts';
 
 describe('the durable Host, two nodes on one log', () => {
@@ -37,6 +38,7 @@ describe('the durable Host, two nodes on one log', () => {
     retrySuite,
     historySuite,
     forkSuite,
+    vaultSuite,
     streamSuite,
     nodeSuite,
   ]);

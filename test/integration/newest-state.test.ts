@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { agentType, budgetType, sessionType } from '#src/commands/aggregate.ts';
+import { agentType, budgetType, sessionType, vaultType } from '#src/commands/aggregate.ts';
 import { archiveAgent, saveAgent } from '#src/commands/agent/save-agent.ts';
 import { CommandLoop } from '#src/commands/execute.ts';
 import { Repository, snapshotKey } from '#src/commands/repository.ts';
@@ -34,6 +34,8 @@ function deafNode(store: EventStore) {
     agents: new Repository({ type: agentType, store, cacheBytes }),
     sessions: new Repository({ type: sessionType, store, cacheBytes }),
     budgets: new Repository({ type: budgetType, store, cacheBytes }),
+    vaults: new Repository({ type: vaultType, store, cacheBytes }),
+    vaultsAreNew: () => false,
     clock: systemClock,
   };
 }
@@ -99,7 +101,16 @@ describe('what is settled without an append is settled on the newest state', () 
   test('a session that another node has deleted is opened again on the newest version', async () => {
     const [here, there] = [deafNode(log.store), deafNode(log.store)];
     const ref = newRef();
-    const rest = { subject: null, actsFor: null, info: {}, labels: {}, bodyHash: 'b', actor: 'a', requestId: 'r' };
+    const rest = {
+      subject: null,
+      actsFor: null,
+      info: {},
+      labels: {},
+      vaultIds: [],
+      bodyHash: 'b',
+      actor: 'a',
+      requestId: 'r',
+    };
     const input = { ref, agentId: 'agent', ...rest };
     await save(here, ref.tenant, 'first');
     expect(await openSession(here, input)).toMatchObject({ kind: 'done' });

@@ -59,7 +59,7 @@ test('what was published can still be read', () => {
       expect(schema, type).toBeDefined();
     }
   }
-  expect([...kinds].toSorted()).toEqual(['agent', 'artifact', 'quota', 'session', 'tenant']);
+  expect([...kinds].toSorted()).toEqual(['agent', 'artifact', 'quota', 'session', 'tenant', 'vault']);
 });
 
 /** Checkpoint and parked are the machinery's, and the same in each schema. */

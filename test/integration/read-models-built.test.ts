@@ -83,7 +83,9 @@ describe('migrations', () => {
     await using fresh = await servers.postgres.migrated();
     const built = async (database: TestDatabase): Promise<unknown[]> =>
       await database.query('select schema from public.read_model where built_at is not null order by schema');
-    expect(await built(used)).toEqual(['agents', 'artifacts', 'sessions', 'tenants'].map((schema) => ({ schema })));
+    expect(await built(used)).toEqual(
+      ['agents', 'artifacts', 'sessions', 'tenants', 'vaults'].map((schema) => ({ schema })),
+    );
     expect(await built(fresh)).toEqual([]);
   });
 });

@@ -12,6 +12,7 @@ import { ModelServer } from '../support/model-server.ts';
 import { argumentsOf, holds, planted, spoken } from '../support/planted.ts';
 import { TcpProxy } from '../support/tcp-proxy.ts';
 import { claims, registration, SigningKey } from '../support/tokens.ts';
+import { keepInVaults, plantedForVaults } from '../support/vault-secrets.ts';
 import { until } from '../support/wait-until.ts';
 
 const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
@@ -33,6 +34,7 @@ const RAW = planted('raw-bytes');
 const MODEL_KEY = planted('model-key');
 const OLD_MODEL_KEY = planted('old-model-key');
 const BAD_MODEL_KEY = planted('bad-model-key');
+const VAULT_SECRETS = plantedForVaults();
 /** No secret: shows that the search finds what is there. */
 const MARKER = planted('visible-name');
 
@@ -74,6 +76,7 @@ describe('secrets, at the log level trace', () => {
       secrets.set(name, value.trim());
     for (const [name, value] of Object.entries({ URL_PASSWORD, QUERY, PRIVATE_MEMBER, NO_HASH, RAW, MODEL_KEY }))
       secrets.set(name, value);
+    for (const [name, value] of Object.entries(VAULT_SECRETS)) secrets.set(`${name} in a vault`, value);
     secrets.set('OLD_MODEL_KEY', OLD_MODEL_KEY).set('BAD_MODEL_KEY', BAD_MODEL_KEY);
     model = await ModelServer.start('openai-compatible');
     directories.push(host.dataDir, cut.dataDir);
@@ -185,6 +188,12 @@ describe('secrets, at the log level trace', () => {
     const paths = ['/v1/tenant/model', path, '/v1/tenant/model/catalog', '/v1/tenant'];
     for (const to of [host, cut]) for (const one of paths) await ask({ path: one, to });
     await ask({ path: '/v1/tenant/audit', as: withKey(MANAGEMENT_KEY) });
+  });
+
+  test('are kept in vaults', async () => {
+    await keepInVaults({ ask: async (raw) => await ask(raw), secrets: VAULT_SECRETS, name: MARKER });
+    const paths = ['/v1/vaults', '/v1/sessions/vaulted', '/v1/tenant/audit'];
+    for (const to of [host, cut]) for (const path of paths) expect((await ask({ path, to })).status).toBe(200);
   });
 
   test('are sent with every kind of mistake', async () => {

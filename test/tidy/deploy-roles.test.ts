@@ -218,8 +218,8 @@ test('connections to Postgres fit, also while nodes are replaced', () => {
   expect(nodes.flat().toSorted()).toEqual([...ROLES].toSorted());
   const together = nodes.reduce((sum, roles) => sum + sizeOf(roles, '8'), 0);
   // Two of each role, a third one of each while they are replaced, and an operator's command.
-  expect(together * 3 + 3).toBeLessThan(200);
-  expect(read('deploy/compose.yaml')).toContain('max_connections=200');
+  expect(together * 3 + 3).toBeLessThan(300);
+  expect(read('deploy/compose.yaml')).toContain('max_connections=300');
 });
 
 test('the rules of the Prometheus operator are those of Prometheus', () => {

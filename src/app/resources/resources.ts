@@ -6,6 +6,7 @@ import { actionResource, executorResource } from './executors.ts';
 import { hostResource } from './host.ts';
 import { historyResource, sessionResource } from './sessions.ts';
 import { adminResource, tenantResource } from './tenants.ts';
+import { vaultResource } from './vaults.ts';
 
 type Resource = (node: Node) => readonly ServedRoutes[] | Promise<readonly ServedRoutes[]>;
 
@@ -17,6 +18,7 @@ const RESOURCES: readonly Resource[] = [
   executorResource,
   agentResource,
   artifactResource,
+  vaultResource,
   sessionResource,
   actionResource,
   historyResource,

@@ -13,13 +13,17 @@ export function sessionResource(node: Node): readonly ServedRoutes[] {
   const { loop, tenants, agents, sessions, budgets, receipts: older } = write;
   const removeArtifacts = artifacts.removeOf;
   const { publish, isDraining, tenantModel } = answers;
+  // What came with 0.12.
+  const isNew = (): boolean => registry.hasOlderThan([0, 12]);
   const commands = {
     ...{ loop, tenants, publish, agents, sessions, artifacts: write.artifacts, budgets, older },
     ...{ isDraining, tenantModel, runner: engine.runner, clock: systemClock },
-    // It came with 0.12.
-    isNewTo: () => registry.hasOlderThan([0, 12]),
+    isNewTo: isNew,
   };
-  const opened = { loop, agents, sessions, queries: queries.sessions, freshness, ownWrites, removeArtifacts };
+  const opened = {
+    ...{ loop, agents, sessions, queries: queries.sessions, freshness, ownWrites, removeArtifacts },
+    ...{ vaults: write.vaults, vaultsAreNew: isNew },
+  };
   return [
     { role: null, routes: sessionRoutes(opened) },
     { role: 'commands', routes: commandRoutes(commands) },

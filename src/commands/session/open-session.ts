@@ -3,12 +3,16 @@ import type { UsedAgents } from '../../domain/agent/manifest.ts';
 import type { AgentState } from '../../domain/agent/state.ts';
 import { reject } from '../../domain/kernel/rejection.ts';
 import type { Rejection } from '../../domain/kernel/rejection.ts';
-import { decideOpenSession } from '../../domain/session/decide.ts';
+import { decideOpenSession, sameVaults } from '../../domain/session/decide.ts';
 import type { SessionEvent } from '../../domain/session/events.ts';
 import type { SessionState } from '../../domain/session/state.ts';
+import type { VaultEvent } from '../../domain/vault/events.ts';
+import type { VaultState } from '../../domain/vault/state.ts';
+import { OlderNodesError } from '../../lib/older-nodes.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
 import type { CommandLoop, Executed } from '../execute.ts';
 import type { Repository } from '../repository.ts';
+import { refuseVaults } from './session-vaults.ts';
 import { usedAgents } from './used-agents.ts';
 
 export interface OpenSessionInput {
@@ -20,6 +24,8 @@ export interface OpenSessionInput {
   readonly actsFor: string | null;
   readonly info: Readonly<Record<string, unknown>>;
   readonly labels: Readonly<Record<string, string>>;
+  /** Vaults whose credentials its tools may use. */
+  readonly vaultIds: string[];
   /** SHA-256 of the canonical body without requestId, labels and vaultIds, which may change. */
   readonly bodyHash: string;
   readonly actor: string;
@@ -30,13 +36,18 @@ export interface OpenSessionDeps {
   readonly loop: CommandLoop;
   readonly agents: Repository<AgentState, AgentEvent>;
   readonly sessions: Repository<SessionState, SessionEvent>;
+  readonly vaults: Repository<VaultState, VaultEvent>;
+  /** Whether some node does not know that a session has vaults: its read models would lack them for good. */
+  readonly vaultsAreNew: () => boolean;
 }
 
 /** Opens a session on the agent's newest version, or answers with the one that is there. */
 export async function openSession(deps: OpenSessionDeps, input: OpenSessionInput): Promise<Executed<null> | Rejection> {
   const { ref, agentId, actor, requestId: causation, actsFor, ...command } = input;
+  if (command.vaultIds.length > 0 && deps.vaultsAreNew()) throw new OlderNodesError();
   for (;;) {
     const { state: known } = await deps.sessions.load(ref);
+    const refusal = await vaultRefusal(deps, input, known);
     const basis = await basisOf(deps, { tenant: ref.tenant, agentId, known });
     const outcome = await deps.loop.execute<SessionState, SessionEvent, 'look again' | null>(deps.sessions, ref, {
       actor,
@@ -45,12 +56,23 @@ export async function openSession(deps: OpenSessionDeps, input: OpenSessionInput
         // Opened, or deleted, on another node: what its agents are was looked up for the other case.
         if (state.status !== known.status) return { kind: 'unchanged', reply: 'look again' };
         if (basis.kind === 'rejected') return basis;
-        return decideOpenSession(state, { ...command, ...basis.opening, agentId }, actsFor);
+        const decision = decideOpenSession(state, { ...command, ...basis.opening, agentId }, actsFor);
+        return decision.kind === 'accepted' ? (refusal ?? decision) : decision;
       },
     });
     if (outcome.kind === 'rejected') return outcome;
     if (outcome.reply !== 'look again') return { ...outcome, reply: outcome.reply };
   }
+}
+
+/** The vaults that a session has may have gone since: only those that it is to have from now on are looked at. */
+async function vaultRefusal(
+  { vaults }: OpenSessionDeps,
+  { ref, vaultIds, subject, actsFor }: OpenSessionInput,
+  known: SessionState,
+): Promise<Rejection | null> {
+  if (vaultIds.length === 0 || (known.status === 'open' && sameVaults(known.vaultIds, vaultIds))) return null;
+  return await refuseVaults(vaults, { tenant: ref.tenant, vaultIds, subject, actsFor });
 }
 
 type Opening = AgentVersion & { readonly agents?: UsedAgents };

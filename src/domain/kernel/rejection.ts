@@ -32,6 +32,11 @@ export interface Rejection {
   readonly activeTurnId?: string;
 }
 
+/** Whether what a decision looked for is refused instead of there. */
+export function isRejection(found: object): found is Rejection {
+  return 'kind' in found && found.kind === 'rejected';
+}
+
 export function reject(
   code: RejectionCode,
   message: string,

@@ -36,6 +36,7 @@ const FULL: { readonly [T in Types]: DataOf<T> } = {
     info: {},
     labels: {},
     bodyHash: 'b',
+    vaultIds: ['va_1'],
     origin: {
       parent: { sessionId: 's', position: 2 },
       ancestry: [{ sessionId: 's', shard: 0, createdPosition: 1, position: 2, index: 0 }],
@@ -44,7 +45,7 @@ const FULL: { readonly [T in Types]: DataOf<T> } = {
   },
   'session.forked': { sessionId: 'f', since: 0, at: { ancestor: 0, position: 1, index: 1 } },
   'session.fork.released': { sessionId: 'f', position: 1 },
-  'session.updated': { labels: {} },
+  'session.updated': { labels: {}, vaultIds: ['va_1'] },
   'session.deleted': {},
   'artifact.created': {
     turnId: TURN,

@@ -20,7 +20,13 @@ export function decideOpenSession(
   actsFor: string | null,
 ): Decision<SessionEvent, null> {
   if (state.status === 'absent') {
-    const data = { ...command, info: { ...command.info }, labels: { ...command.labels } };
+    const { vaultIds = [], ...opening } = command;
+    const data = {
+      ...opening,
+      info: { ...command.info },
+      labels: { ...command.labels },
+      ...(vaultIds.length === 0 ? {} : { vaultIds: [...vaultIds] }),
+    };
     return { kind: 'accepted', events: [{ type: 'session.created', data }], reply: null };
   }
   if (actsFor !== null && state.subject !== actsFor) return reject('not_found', 'No such session.');
@@ -30,9 +36,16 @@ export function decideOpenSession(
       'A session with this id exists with other content. Use another id, or send the same body.',
     );
   }
-  if (sameLabels(state.labels, command.labels)) return { kind: 'unchanged', reply: null };
-  const events: SessionEvent[] = [{ type: 'session.updated', data: { labels: { ...command.labels } } }];
+  const vaultIds = sameVaults(state.vaultIds, command.vaultIds) ? {} : { vaultIds: [...(command.vaultIds ?? [])] };
+  const isSame = sameLabels(state.labels, command.labels) && !('vaultIds' in vaultIds);
+  if (isSame) return { kind: 'unchanged', reply: null };
+  const events: SessionEvent[] = [{ type: 'session.updated', data: { labels: { ...command.labels }, ...vaultIds } }];
   return { kind: 'accepted', events, reply: null };
+}
+
+/** In the same order: of two credentials that are good for one address, the one of the first vault is used. */
+export function sameVaults(a: readonly string[] = [], b: readonly string[] = []): boolean {
+  return a.length === b.length && a.every((id, n) => id === b[n]);
 }
 
 function sameLabels(a: Readonly<Record<string, string>>, b: Readonly<Record<string, string>>): boolean {

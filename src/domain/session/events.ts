@@ -25,10 +25,16 @@ const sessionOnly = {
     labels: z.record(z.string(), z.string()),
     /** What a repeated PUT is compared with: SHA-256 of the canonical body without what may change. */
     bodyHash: z.string(),
+    /** Vaults whose credentials its tools may use; absent: none. */
+    vaultIds: z.array(z.string()).optional(),
     /** Of a fork: whose history comes before its own. */
     origin: forkOrigin.optional(),
   }),
-  'session.updated': z.strictObject({ labels: z.record(z.string(), z.string()) }),
+  /** Vaults absent: they stay. */
+  'session.updated': z.strictObject({
+    labels: z.record(z.string(), z.string()),
+    vaultIds: z.array(z.string()).optional(),
+  }),
   /** The session's id is free again: what comes after is another session. */
   'session.deleted': z.strictObject({}),
   ...forkEventSchemas,

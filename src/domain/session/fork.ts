@@ -97,11 +97,23 @@ export function decideOpenFork(
 ): Decision<SessionEvent, null> {
   if (state.status === 'open') return isForkOf(state, origin.parent) ? { kind: 'unchanged', reply: null } : taken();
   if ((state.since ?? 0) !== fork.since) return reject('not_found', 'The fork has been deleted.');
-  const { agentId, agentVersion, manifestHash, manifest, agents, subject, info, labels, bodyHash } = parent;
+  const {
+    agentId,
+    agentVersion,
+    manifestHash,
+    manifest,
+    agents,
+    subject,
+    info,
+    labels,
+    bodyHash,
+    vaultIds = [],
+  } = parent;
   const opening = { agentId, agentVersion, manifestHash, manifest, subject, bodyHash };
   const data = {
     ...opening,
     ...(agents === undefined ? {} : { agents }),
+    ...(vaultIds.length === 0 ? {} : { vaultIds: [...vaultIds] }),
     info: { ...info },
     labels: { ...labels },
     origin,

@@ -48,6 +48,8 @@ export interface SessionOpening {
   readonly labels: Readonly<Record<string, string>>;
   /** What a repeated PUT is compared with. */
   readonly bodyHash: string;
+  /** Vaults whose credentials its tools may use; absent: none. */
+  readonly vaultIds?: string[] | undefined;
 }
 
 /** A message that waits for its turn; without a plan, the turn starts in the same commit. */
@@ -114,7 +116,7 @@ export function evolveSession(state: SessionState, event: SessionEvent, meta: Ev
   const next = { ...state, last, updatedAt: meta.at };
   switch (event.type) {
     case 'session.updated':
-      return { ...next, labels: event.data.labels };
+      return { ...next, ...event.data };
     case 'session.forked':
       return { ...next, forks: withFork(state, event.data, meta) };
     case 'session.fork.released':

@@ -165,8 +165,7 @@ function openSessionInput(
       details: { issues },
     });
   }
-  // Vaults and sandboxes come with their own routes; until then none exists that a session could name.
-  if (vaultIds.length > 0) throw notFound('vault');
+  // Sandboxes come with their own routes; until then none exists that a session could name.
   if (typeof fixed.sandbox === 'object' && 'id' in fixed.sandbox) throw notFound('sandbox');
   if (typeof fixed.sandbox === 'object') {
     throw new ProblemError({
@@ -178,7 +177,8 @@ function openSessionInput(
   const { agentId, info = {} } = fixed;
   requireAgent(caller, agentId);
   const bodyHash = sha256Hex(canonicalJson({ agentId, info, subject }));
-  return { ref, agentId, subject, actsFor: caller.subject, info, labels, bodyHash, actor: actorOf(caller), requestId };
+  const person = { subject, actsFor: caller.subject };
+  return { ref, agentId, ...person, info, labels, vaultIds, bodyHash, actor: actorOf(caller), requestId };
 }
 
 /** @throws ProblemError not_found, with the same bytes for a session that is not there and one out of reach */

@@ -6,10 +6,11 @@ import { readTenant } from '../../commands/tenant/manage-tenant.ts';
 import { EXECUTORS_MAX, ISSUERS_MAX, KEYS_MAX } from '../../domain/tenant/limits.ts';
 import type { KnownTenant } from '../../domain/tenant/state.ts';
 import type { TenantQueries } from '../../projections/tenants/queries.ts';
+import type { VaultQueries } from '../../projections/vaults/queries.ts';
+import { auditPage } from '../audit-trail.ts';
 import { requireCallable } from '../callable.ts';
 import { operations } from '../described.ts';
 import { callerOf } from '../gate.ts';
-import { ListRequest } from '../list-request.ts';
 import { accepted, notFound } from '../problem.ts';
 import { manageInput } from '../tenant-input.ts';
 import * as wire from '../wire/schemas.ts';
@@ -25,6 +26,8 @@ const docs = operations('Tenant', {
 
 export interface TenantRouteDeps extends ModelRouteDeps {
   readonly queries: TenantQueries;
+  /** What happened in its vaults. */
+  readonly vaultTrail: Pick<VaultQueries, 'audit'>;
   readonly checks: () => Promise<Checks>;
   readonly limits: { readonly bodyBytes: number; readonly streams: number };
   /** What the tenant's artifacts may hold, and do. */
@@ -68,14 +71,9 @@ export function tenantRoutes(deps: TenantRouteDeps): FastifyPluginAsyncZod {
         schema: { ...docs.listAuditEntries, querystring: wire.listQuery, response: { 200: wire.auditTrail } },
       },
       async (request) => {
-        const { tenantId } = callerOf(request);
-        const list = new ListRequest(`GET /v1/tenant/audit ${tenantId}`, request.query, 2);
-        const found = await queries.audit(tenantId, { limit: list.wanted, after: list.afterPlace });
-        const page = list.page(found, (placed) => [String(placed.position), String(placed.index)]);
-        return {
-          entries: page.entries.map(({ entry }) => ({ ...entry, details: { ...entry.details } })),
-          nextCursor: page.nextCursor,
-        };
+        const trails = { own: queries, vaults: deps.vaultTrail };
+        const { entries, nextCursor } = await auditPage(trails, callerOf(request).tenantId, request.query);
+        return { entries: entries.map((entry) => ({ ...entry, details: { ...entry.details } })), nextCursor };
       },
     );
     await Promise.resolve();

@@ -214,7 +214,11 @@ export const openSessionBody = z.strictObject({
     .optional(),
   info: jsonObject.optional(),
   labels: labels.optional(),
-  vaultIds: z.array(text(1, 200)).max(32).optional(),
+  vaultIds: z
+    .array(text(1, 200))
+    .max(32)
+    .refine((ids) => new Set(ids).size === ids.length, 'must name each vault once')
+    .optional(),
   sandbox: z
     .union([
       z.literal(false),

@@ -25,8 +25,8 @@ export function shownSession(
     lastTurn,
     labels: { ...view.labels },
     info: { ...view.info },
-    // Vaults and sandboxes come with their own routes.
-    vaultIds: [],
+    vaultIds: [...(view.vaultIds ?? [])],
+    // Sandboxes come with their own routes.
     sandboxId: null,
     waits: view.waits.map((wait) => ({ ...wait })),
     usage,

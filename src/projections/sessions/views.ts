@@ -33,6 +33,8 @@ export interface SessionView {
   readonly busy: boolean;
   readonly labels: Readonly<Record<string, string>>;
   readonly info: Readonly<Record<string, unknown>>;
+  /** Absent: it has none, and never had. */
+  readonly vaultIds?: readonly string[] | undefined;
   readonly usage: Usage;
   /** Where the newest record of the canonical history stands; null while it is empty. */
   readonly last: EventPlace | null;
@@ -98,7 +100,7 @@ export function evolveSessionView(
 ): SessionView | undefined {
   const { at, shard, position, index, id } = context;
   if (event.type === 'session.created') {
-    const { agentId, agentVersion, manifestHash, subject, labels, info, origin } = event.data;
+    const { agentId, agentVersion, manifestHash, subject, labels, info, origin, vaultIds } = event.data;
     const created = {
       id,
       agentId,
@@ -110,7 +112,7 @@ export function evolveSessionView(
       createdPosition: position,
       createdAt: at,
       updatedAt: at,
-      ...optional({ origin }),
+      ...optional({ origin, vaultIds }),
     };
     return {
       ...created,
@@ -129,7 +131,7 @@ export function evolveSessionView(
   const next = { ...view, last, updatedAt: at, usage };
   switch (event.type) {
     case 'session.updated':
-      return { ...next, labels: event.data.labels };
+      return { ...next, ...event.data };
     case 'turn.started':
       return { ...next, status: 'running', activeTurnId: event.data.turnId, waits: [], busy: true };
     case 'turn.completed':

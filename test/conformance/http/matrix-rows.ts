@@ -29,6 +29,8 @@ const writeAgents: MatrixRow = { realm: 'tenant', kinds: everyKey, scopes: ['age
 const sessions: MatrixRow = { realm: 'tenant', kinds: ['application', 'studio', 'token'], scopes: ['sessions:own'] };
 const oneArtifact: MatrixRow = { ...sessions, reaches: 'artifact' };
 const oneSession: MatrixRow = { ...sessions, reaches: 'session' };
+/** Another person's vault: vaults.ts of this directory. */
+const vaults: MatrixRow = { realm: 'tenant', kinds: ['application', 'studio', 'token'], scopes: ['vaults:own'] };
 const executorWork: MatrixRow = { realm: 'tenant', kinds: ['executor'], scopes: [] };
 
 export const MATRIX: Readonly<Record<string, MatrixRow>> = {
@@ -75,6 +77,16 @@ export const MATRIX: Readonly<Record<string, MatrixRow>> = {
   'GET /v1/agents/{agentId}': { ...readAgents, reaches: 'agent' },
   'GET /v1/agents': readAgents,
   'GET /v1/agents/{agentId}/versions': { ...readAgents, reaches: 'agent' },
+  'POST /v1/vaults': vaults,
+  'GET /v1/vaults': vaults,
+  'DELETE /v1/vaults': vaults,
+  'GET /v1/vaults/{vaultId}': vaults,
+  'DELETE /v1/vaults/{vaultId}': vaults,
+  'POST /v1/vaults/{vaultId}/credentials': vaults,
+  'GET /v1/vaults/{vaultId}/credentials': vaults,
+  'GET /v1/vaults/{vaultId}/credentials/{credentialId}': vaults,
+  'POST /v1/vaults/{vaultId}/credentials/{credentialId}': vaults,
+  'DELETE /v1/vaults/{vaultId}/credentials/{credentialId}': vaults,
   'GET /v1/tenant/artifacts': tenant,
   'PUT /v1/tenant/artifacts': tenant,
   'POST /v1/artifacts': { ...oneSession, query: '?name=a&sessionId={sessionId}' },

@@ -2,6 +2,7 @@ import { badModels, MODEL, MODEL_ROUTES } from './model-routes.ts';
 import { ARTIFACT_ROUTES } from './artifact-rows.ts';
 import { badClientIds, LONG } from './route-row.ts';
 import type { BodyRow, Json, RouteRow } from './route-row.ts';
+import { VAULT_ROUTES } from './vault-rows.ts';
 import { budgets, executors, issuers } from './tenant-bodies.ts';
 
 /** How to call each route rightly; what is done wrong with it is bad-input.ts. */
@@ -293,6 +294,7 @@ export const ROUTES: Readonly<Record<string, RouteRow>> = {
   'GET /v1/agents': { realm: 'tenant', scope: 'agents:read', limitMax: 200 },
   'GET /v1/agents/{agentId}/versions': { realm: 'tenant', scope: 'agents:read', params: agentId },
   ...ARTIFACT_ROUTES,
+  ...VAULT_ROUTES,
   'PUT /v1/sessions/{sessionId}': {
     realm: 'tenant',
     scope: 'sessions:own',
