@@ -15,7 +15,8 @@ import { systemClock } from '../lib/clock.ts';
 import type { EgressPolicy } from '../lib/egress.ts';
 import type { Logger } from '../lib/logger.ts';
 import { WeightedLru } from '../lib/lru.ts';
-import type { Directory, DirectoryTenant } from '../projections/directory/directory.ts';
+import type { Directory } from '../projections/directory/directory.ts';
+import type { DirectoryTenant } from '../projections/directory/entries.ts';
 
 /** What a seed with `fixtureModel` selects. */
 const FIXTURE: ModelSelection = { provider: 'fixture', model: 'fixture' };

@@ -1,4 +1,4 @@
-import { DirectoryProjector } from '../projections/directory/directory.ts';
+import { DirectoryProjector } from '../projections/directory/projector.ts';
 import type { Stack } from '../lib/stack.ts';
 import { startProjectors } from './projectors.ts';
 import type { Services } from './services.ts';
@@ -13,6 +13,7 @@ export function startReadSide(services: Services, stack: Stack): void {
     source: log.source,
     load: async (id) => await write.tenants.refresh({ tenant: id, kind: 'tenant', id }),
     logger,
+    onRound: metrics.onRound,
   });
   directoryProjector.start();
   stack.defer('directory projector', async () => await directoryProjector.stop());
