@@ -68,7 +68,13 @@ export async function openArtifacts(options: ArtifactsOptions): Promise<Artifact
   stack.defer('uploads', endWithTenants(uploads, directory));
   metrics.sample('uploads_active', () => uploads.size);
   if (config.roles.includes('projector')) {
-    const keeper = new ArtifactKeeper({ deps, queries, strayMs: config.artifacts.strayMs, logger });
+    const keeper = new ArtifactKeeper({
+      deps,
+      queries,
+      strayMs: config.artifacts.strayMs,
+      logger,
+      onRound: metrics.onRound,
+    });
     keeper.start();
     stack.defer('artifact keeper', async () => await keeper.stop());
   }

@@ -11,6 +11,7 @@ import { Dispatcher } from '../engine/dispatcher.ts';
 import type { InheritedConversations } from '../engine/inherited-conversations.ts';
 import { WorkerLiveness } from '../engine/liveness.ts';
 import { Worker } from '../engine/worker.ts';
+import type { OnRound } from '../lib/background-task.ts';
 import { systemClock } from '../lib/clock.ts';
 import { newId } from '../lib/ids.ts';
 import type { Logger } from '../lib/logger.ts';
@@ -33,6 +34,7 @@ interface EngineOptions {
   readonly turnsPerTenant: number;
   readonly claims: ClaimLeases;
   readonly onCall: NonNullable<ModelCallDeps['onCall']>;
+  readonly onRound: OnRound;
 }
 
 /** The engine of a node: its worker and, for each stream, a dispatcher. On a node without the role, only the outlook. */
@@ -104,6 +106,7 @@ export class Engine {
         liveness: this.#liveness,
         clock: systemClock,
         logger,
+        onRound: this.#options.onRound,
       });
     });
     for (const dispatcher of this.#dispatchers) dispatcher.start();
@@ -132,6 +135,7 @@ export async function startEngine(services: Services, stack: Stack): Promise<Eng
   const engine = new Engine({
     ...{ log, loop, sessions, conversations, models: models.drivers, budgets, files },
     ...{ nodeId, logger, turns, turnsPerTenant, claims, onCall: (call) => metrics.called(call) },
+    onRound: metrics.onRound,
   });
   await engine.start(config.roles.includes('engine'));
   stack.defer('engine', async () => await engine.stop());

@@ -31,10 +31,15 @@ export interface ExecutorWork {
 
 /** Starts what knows the open actions of the log. None of it waits for the database, but for those that have ended. */
 export async function openExecutorWork(services: Services, stack: Stack): Promise<ExecutorWork> {
-  const { log, reads, write, leases, registry } = services;
+  const { log, reads, write, leases, registry, metrics } = services;
   const { config, logger } = services.options;
   const actions = actionIndex(reads.sessions);
-  const open = new OpenActions({ source: log.source, seed: async () => await actions.open(), logger });
+  const open = new OpenActions({
+    source: log.source,
+    seed: async () => await actions.open(),
+    logger,
+    onRound: metrics.onRound,
+  });
   // A node without these roles has no route that asks for actions.
   if (config.roles.includes('commands') || config.roles.includes('reads')) await open.start();
   stack.defer('open actions', async () => await open.stop());

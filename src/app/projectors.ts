@@ -57,7 +57,8 @@ export function startProjectors({ databaseUrl, ...deps }: ProjectorsOptions): ()
         log.signals.send(`progress.${reached.schema}.${reached.shard}`, String(reached.position));
       };
       const onParked = (): void => metrics.parked.inc({ group: group.name });
-      return new Projector({ group, shard, pool, restore, source: log.source, logger, onProgress, onParked });
+      const { onRound } = metrics;
+      return new Projector({ group, shard, pool, restore, source: log.source, logger, onProgress, onParked, onRound });
     }),
   );
   for (const projector of projectors) projector.start();

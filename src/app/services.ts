@@ -76,7 +76,7 @@ export async function openServices(options: HostOptions, stack: Stack): Promise<
   stack.defer('erased tenants', forgetErased(log.keyring, directory, Object.values(write.caches)));
   const reads = models.reads.artifacts;
   const artifacts = await openArtifacts({ ...options, metrics, reads, directory, write, stack });
-  const leases = await openClaimLeases({ log, config, logger, stack });
+  const leases = await openClaimLeases({ log, config, metrics, logger, stack });
   return {
     ...{ options, metrics, log, pool, directory, ...models },
     ...{ ownWrites, registry, presence, write, artifacts, leases },

@@ -10,8 +10,10 @@ import type { ObjectStore } from '../drivers/objects/port.ts';
 import { TenantDeletion } from '../engine/tenant-deletion.ts';
 import { UnavailableError } from '../lib/unavailable.ts';
 import { systemClock } from '../lib/clock.ts';
+import type { OnRound } from '../lib/background-task.ts';
 import type { Logger } from '../lib/logger.ts';
-import type { Directory, DirectoryTenant } from '../projections/directory/directory.ts';
+import type { Directory } from '../projections/directory/directory.ts';
+import type { DirectoryTenant } from '../projections/directory/entries.ts';
 import { eraseRows } from '../projections/erase.ts';
 import type { ProjectionProgress } from '../projections/progress.ts';
 import type { ReadStore } from '../projections/read-store/pool.ts';
@@ -31,6 +33,7 @@ export interface DeletionDeps {
   readonly sessions: Repository<SessionState, SessionEvent>;
   readonly objects: ObjectStore;
   readonly logger: Logger;
+  readonly onRound: OnRound;
 }
 
 const CAUGHT_UP_WITHIN_MS = 30_000;
@@ -63,6 +66,7 @@ export function tenantDeletion(deps: DeletionDeps): {
     scrubRows: async () => await scrub({ pool, groups: PROJECTIONS, logger }),
     eraseObjects: async (tenantId) => await deps.objects.eraseTenant(tenantId),
     logger,
+    onRound: deps.onRound,
   });
   const remove: DeleteTenantDeps = {
     loop,

@@ -3,10 +3,10 @@ import { settleOverdue } from '../commands/artifact/settle.ts';
 import { artifactRef } from '../commands/artifact/deps.ts';
 import type { ArtifactDeps } from '../commands/artifact/deps.ts';
 import type { StoredObject } from '../drivers/objects/port.ts';
-import { delay } from '../lib/backoff.ts';
+import { BackgroundTask } from '../lib/background-task.ts';
+import type { OnRound, Round } from '../lib/background-task.ts';
 import { timestamp } from '../lib/clock.ts';
 import type { Logger } from '../lib/logger.ts';
-import { OutageLog } from '../lib/outage-log.ts';
 import { FIRST_PLACE } from '../projections/artifacts/queries.ts';
 import type { ArtifactQueries } from '../projections/artifacts/queries.ts';
 
@@ -17,6 +17,7 @@ export interface ArtifactKeeperOptions {
   /** Bytes that no version names are left alone for so long, ms. */
   readonly strayMs: number;
   readonly logger: Logger;
+  readonly onRound?: OnRound;
 }
 
 /** Between two looks for strays, ms: a quarter of their time, within these bounds. A look lists the whole store. */
@@ -36,63 +37,52 @@ const OWN = 'af_';
  */
 export class ArtifactKeeper {
   readonly #options: ArtifactKeeperOptions;
-  readonly #stop = new AbortController();
-  #loops: Promise<unknown> = Promise.resolve();
+  readonly #tasks: readonly BackgroundTask[];
   /** Up to where the walk for orphans has come. */
   #walked = FIRST_PLACE;
 
   constructor(options: ArtifactKeeperOptions) {
     this.#options = options;
+    const { deps, strayMs, logger, onRound } = options;
+    const every = (name: string, ms: number, what: string, work: (round: Round) => Promise<void>) =>
+      new BackgroundTask({ name, what, work, pauseMs: ms, firstPauseMs: ms, logger, onRound });
+    const look = within(deps.operationMs / 4, LOOK_MS);
+    const orphans = within(deps.operationMs * 2, ORPHANS_MS);
+    const sweep = within(strayMs / 4, SWEEP_MS);
+    this.#tasks = [
+      every('artifact-settling', look, 'the settling of artifact operations', async (on) => await this.#settle(on)),
+      every('artifact-orphans', orphans, 'the removal of orphaned artifacts', async (on) => {
+        await this.#removeOrphans(on);
+      }),
+      every('artifact-sweep', sweep, 'the sweeping of stray objects', async (on) => await this.#sweep(on)),
+    ];
   }
 
   start(): void {
-    const { deps, strayMs } = this.#options;
-    const look = within(deps.operationMs / 4, LOOK_MS);
-    const sweep = within(strayMs / 4, SWEEP_MS);
-    this.#loops = Promise.all([
-      this.#every(look, 'the settling of artifact operations', async () => await this.#settle()),
-      this.#every(within(deps.operationMs * 2, ORPHANS_MS), 'the removal of orphaned artifacts', async () => {
-        await this.#removeOrphans();
-      }),
-      this.#every(sweep, 'the sweeping of stray objects', async () => await this.#sweep()),
-    ]);
+    for (const task of this.#tasks) task.start();
   }
 
   async stop(): Promise<void> {
-    this.#stop.abort();
-    await this.#loops;
+    await Promise.all(this.#tasks.map(async (task) => await task.stop()));
   }
 
-  async #every(ms: number, what: string, work: () => Promise<void>): Promise<void> {
-    const outage = new OutageLog(this.#options.logger, what);
-    const { signal } = this.#stop;
-    for (;;) {
-      await delay(ms, signal);
-      if (signal.aborted) return;
-      await work().then(
-        () => outage.worked(),
-        (error: unknown) => outage.failed(error),
-      );
-    }
-  }
-
-  async #settle(): Promise<void> {
+  async #settle({ signal }: Round): Promise<void> {
     const { deps, queries } = this.#options;
     const failures: unknown[] = [];
     for (const tenant of await queries.overdue(timestamp(deps.clock()))) {
-      if (this.#stop.signal.aborted) return;
+      if (signal.aborted) return;
       // One tenant that cannot be settled (its data key is being destroyed, perhaps) keeps no other waiting.
       await settleOverdue(deps, tenant, deps.clock()).catch((error: unknown) => failures.push(error));
     }
     if (failures.length > 0) throw failures[0];
   }
 
-  async #removeOrphans(): Promise<void> {
+  async #removeOrphans({ signal }: Round): Promise<void> {
     const { deps, queries } = this.#options;
     const { orphans, next } = await queries.orphans(this.#walked);
     const failures: unknown[] = [];
     for (const { tenant, id } of orphans) {
-      if (this.#stop.signal.aborted) return;
+      if (signal.aborted) return;
       // One that cannot be removed keeps no other waiting; its turn comes again with the next walk.
       await removeOrphan(deps, tenant, id).catch((error: unknown) => failures.push(error));
     }
@@ -100,12 +90,12 @@ export class ArtifactKeeper {
     if (failures.length > 0) throw failures[0];
   }
 
-  async #sweep(): Promise<void> {
+  async #sweep({ signal }: Round): Promise<void> {
     const { deps, queries, strayMs } = this.#options;
     const before = deps.clock() - strayMs;
     await deps.objects.removeUnfinished(before);
     for await (const page of deps.objects.list()) {
-      if (this.#stop.signal.aborted) return;
+      if (signal.aborted) return;
       const old = page.filter(({ owner, modifiedAtMs }) => owner.startsWith(OWN) && modifiedAtMs < before);
       if (old.length === 0) continue;
       for (const { tenant, owner, name } of await queries.unnamed(old))

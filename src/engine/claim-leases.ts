@@ -2,9 +2,10 @@ import type { ActiveTurn } from '../domain/turn/state.ts';
 import type { ClaimTimes } from '../domain/turn/summary.ts';
 import { UnavailableError } from '../lib/unavailable.ts';
 import { delay } from '../lib/backoff.ts';
+import { BackgroundTask } from '../lib/background-task.ts';
+import type { OnRound } from '../lib/background-task.ts';
 import type { Clock } from '../lib/clock.ts';
 import type { Logger } from '../lib/logger.ts';
-import { OutageLog } from '../lib/outage-log.ts';
 import type { KeyValue, KeyValueEntry } from '../streams/key-value.ts';
 
 export interface ClaimLeaseDeps {
@@ -16,6 +17,7 @@ export interface ClaimLeaseDeps {
   readonly shards: number;
   /** Resolves when a stream answers. */
   readonly ask: (shard: number) => Promise<unknown>;
+  readonly onRound?: OnRound;
 }
 
 /** What is known of a claim's executor beyond the history. */
@@ -60,15 +62,13 @@ const HEARS_IN_GAP = 4;
  */
 export class ClaimLeases {
   readonly #deps: ClaimLeaseDeps;
-  readonly #outage: OutageLog;
   readonly #beats = new Map<string, Beat>();
   readonly #hearings = new Map<number, Hearing & { readonly revision: number }>();
   readonly #stop = new AbortController();
-  #hearing: readonly Promise<void>[] = [];
+  #hearing: readonly BackgroundTask[] = [];
 
   constructor(deps: ClaimLeaseDeps) {
     this.#deps = deps;
-    this.#outage = new OutageLog(deps.logger, 'the word that executors can be heard');
   }
 
   /** Resolves once it is known what has been heard so far. */
@@ -94,12 +94,20 @@ export class ClaimLeases {
 
   /** From now on this node takes heartbeats. */
   hear(): void {
-    this.#hearing = Array.from({ length: this.#deps.shards }, async (_, shard) => await this.#hear(shard));
+    const { shards, leaseMs, logger, onRound } = this.#deps;
+    const gapMs = Math.max(GAP_MIN_MS, leaseMs / GAP_OF_LEASE);
+    const everyMs = Math.min(HEAR_EVERY_MS, gapMs / HEARS_IN_GAP);
+    this.#hearing = Array.from({ length: shards }, (_, shard) => {
+      const work = async (): Promise<void> => await this.#sayHeard(shard, { gapMs, everyMs });
+      const what = `the word that executors can be heard, of stream ${shard}`;
+      return new BackgroundTask({ name: 'claim-hearing', what, work, pauseMs: everyMs, logger, onRound });
+    });
+    for (const task of this.#hearing) task.start();
   }
 
   async stop(): Promise<void> {
     this.#stop.abort();
-    await Promise.all(this.#hearing);
+    await Promise.all(this.#hearing.map(async (task) => await task.stop()));
   }
 
   /**
@@ -202,21 +210,6 @@ export class ClaimLeases {
     const hearing = { ...(JSON.parse(value) as Hearing), revision };
     if ((this.#hearings.get(shard)?.revision ?? 0) < revision) this.#hearings.set(shard, hearing);
     return hearing;
-  }
-
-  async #hear(shard: number): Promise<void> {
-    const gapMs = Math.max(GAP_MIN_MS, this.#deps.leaseMs / GAP_OF_LEASE);
-    const everyMs = Math.min(HEAR_EVERY_MS, gapMs / HEARS_IN_GAP);
-    const { signal } = this.#stop;
-    while (!signal.aborted) {
-      try {
-        await this.#sayHeard(shard, { gapMs, everyMs });
-        this.#outage.worked();
-      } catch (error) {
-        if (!signal.aborted) this.#outage.failed(error);
-      }
-      await delay(everyMs, signal);
-    }
   }
 
   async #sayHeard(shard: number, { gapMs, everyMs }: { gapMs: number; everyMs: number }): Promise<void> {

@@ -3,6 +3,8 @@ import { delay } from '../lib/backoff.ts';
 import type { Clock } from '../lib/clock.ts';
 import { faultPoint } from '../lib/fault-points.ts';
 import type { Logger } from '../lib/logger.ts';
+import { BackgroundTask } from '../lib/background-task.ts';
+import type { OnRound, Round } from '../lib/background-task.ts';
 import { OutageLog } from '../lib/outage-log.ts';
 import { Wake } from '../lib/wake.ts';
 import type { CommitSource, EventStore, FollowedCommit } from '../streams/event-store.ts';
@@ -31,6 +33,13 @@ export interface DispatcherOptions {
   readonly checkpoints: KeyValue;
   readonly clock: Clock;
   readonly logger: Logger;
+  readonly onRound?: OnRound | undefined;
+}
+
+/** Of the leading of a stream. */
+interface HeldLease {
+  readonly key: string;
+  readonly revision: number;
 }
 
 /** The longest between two looks at who is alive. */
@@ -59,22 +68,23 @@ const BUFFER = 500;
  */
 export class Dispatcher {
   readonly #options: DispatcherOptions;
-  readonly #stop = new AbortController();
+  readonly #task: BackgroundTask;
   readonly #turns: OpenTurns;
   /** Something may be due before the next look. */
   readonly #wake = new Wake();
   #nextLookMs = 0;
   #position = 0;
   #caughtUpTo = Number.POSITIVE_INFINITY;
-  readonly #outage: OutageLog;
   readonly #queueOutage: OutageLog;
-  #loop: Promise<void> = Promise.resolve();
 
   constructor(options: DispatcherOptions) {
     this.#options = options;
     const { shard, claims } = options;
     this.#turns = new OpenTurns(({ tenant }, claim) => claims.overMs({ tenant, shard }, claim));
-    this.#outage = new OutageLog(options.logger, `the dispatcher of stream ${options.shard}`);
+    this.#task = new BackgroundTask({
+      ...{ name: 'dispatcher', what: `the dispatcher of stream ${options.shard}`, pauseMs: RENEW_MS },
+      ...{ work: async (round) => await this.#run(round), logger: options.logger, onRound: options.onRound },
+    });
     this.#queueOutage = new OutageLog(options.logger, `the work queue of stream ${options.shard}`);
   }
 
@@ -89,39 +99,33 @@ export class Dispatcher {
   }
 
   start(): void {
-    this.#loop = this.#run();
+    this.#task.start();
   }
 
   async stop(): Promise<void> {
-    this.#stop.abort();
-    await this.#loop;
+    await this.#task.stop();
   }
 
-  async #run(): Promise<void> {
+  async #run(round: Round): Promise<void> {
     const { leases, nodeId, shard } = this.#options;
     const key = `dispatcher.${shard}`;
-    const stopped = this.#stop.signal;
-    while (!stopped.aborted) {
-      try {
-        const lease = await takeLease(leases, key, nodeId);
-        if (lease !== null) await this.#lead(key, lease);
-      } catch (error) {
-        if (!stopped.aborted) this.#outage.failed(error);
-      }
+    try {
+      const revision = await takeLease(leases, key, nodeId);
+      if (revision !== null) await this.#lead({ key, revision }, round);
+    } finally {
       this.#turns.clear();
-      await delay(RENEW_MS, stopped);
     }
   }
 
   /** Its parts wait for each other nowhere: a save or an offer that takes long does not cost the lease. */
-  async #lead(key: string, revision: number): Promise<void> {
+  async #lead({ key, revision }: HeldLease, round: Round): Promise<void> {
     const leading = new AbortController();
-    const signal = AbortSignal.any([leading.signal, this.#stop.signal]);
+    const signal = AbortSignal.any([leading.signal, round.signal]);
     const wake = (): void => this.#wake.raise();
     signal.addEventListener('abort', wake);
     const untilOver = async <T>(part: Promise<T>): Promise<T> => await part.finally(() => leading.abort());
     const parts = await Promise.allSettled([
-      untilOver(this.#keepLease(key, revision, signal)),
+      untilOver(this.#keepLease({ key, revision }, { ...round, signal })),
       untilOver(this.#dispatch(signal, untilOver)),
     ]);
     signal.removeEventListener('abort', wake);
@@ -131,14 +135,14 @@ export class Dispatcher {
   }
 
   /** Returns the lease's revision when the leading is over; null: another node has it. */
-  async #keepLease(key: string, revision: number, signal: AbortSignal): Promise<number | null> {
+  async #keepLease({ key, revision }: HeldLease, { signal, worked }: Round): Promise<number | null> {
     const { leases, nodeId } = this.#options;
     let held: number | null = revision;
     for (;;) {
       await delay(RENEW_MS, signal);
       if (held === null || signal.aborted) return held;
       held = await leases.swap(key, nodeId, { expected: held, ttlMs: LEASE_TTL_MS });
-      if (held !== null) this.#outage.worked();
+      if (held !== null) worked();
     }
   }
 

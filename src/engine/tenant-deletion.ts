@@ -1,4 +1,6 @@
 import { backoffMs, delay } from '../lib/backoff.ts';
+import { BackgroundTask } from '../lib/background-task.ts';
+import type { OnRound } from '../lib/background-task.ts';
 import { faultPoint } from '../lib/fault-points.ts';
 import type { FaultPoint } from '../lib/fault-points.ts';
 import type { Logger } from '../lib/logger.ts';
@@ -31,6 +33,7 @@ export interface TenantDeletionDeps {
   /** Removes the tenant's bytes from the object store. */
   readonly eraseObjects: (tenantId: string) => Promise<void>;
   readonly logger: Logger;
+  readonly onRound?: OnRound;
 }
 
 /** Longer than any node takes to learn that the tenant's keys are dead (a second). */
@@ -53,24 +56,26 @@ const RETRY_MS = { baseMs: SWEEP_MS, capMs: 3_600_000 };
 export class TenantDeletion {
   readonly #deps: TenantDeletionDeps;
   readonly #outage: OutageLog;
-  readonly #stop = new AbortController();
+  readonly #sweeping: BackgroundTask;
   readonly #running = new Map<string, Promise<void>>();
   /** Tenants that the last sweep could not delete. */
   readonly #failed = new Map<string, { readonly attempts: number; readonly dueAtMs: number }>();
-  #loop: Promise<void> = Promise.resolve();
 
   constructor(deps: TenantDeletionDeps) {
     this.#deps = deps;
     this.#outage = new OutageLog(deps.logger, 'the deletion of a tenant');
+    this.#sweeping = new BackgroundTask({
+      ...{ name: 'tenant-deletion', what: 'the search for tenants to delete', pauseMs: SWEEP_MS },
+      ...{ work: async () => await this.#sweep(), logger: deps.logger, onRound: deps.onRound },
+    });
   }
 
   start(): void {
-    this.#loop = this.#sweep();
+    this.#sweeping.start();
   }
 
   async stop(): Promise<void> {
-    this.#stop.abort();
-    await this.#loop;
+    await this.#sweeping.stop();
     await Promise.allSettled(this.#running.values());
   }
 
@@ -87,17 +92,14 @@ export class TenantDeletion {
   }
 
   async #sweep(): Promise<void> {
-    while (!this.#stop.signal.aborted) {
-      const deleting = this.#deps.directory.deleting();
-      for (const tenantId of this.#failed.keys()) if (!deleting.includes(tenantId)) this.#failed.delete(tenantId);
-      for (const tenantId of deleting) {
-        if ((this.#failed.get(tenantId)?.dueAtMs ?? 0) > performance.now()) continue;
-        await this.erase(tenantId).then(
-          () => this.#worked(tenantId),
-          (error: unknown) => this.#backOff(tenantId, error),
-        );
-      }
-      await delay(SWEEP_MS, this.#stop.signal);
+    const deleting = this.#deps.directory.deleting();
+    for (const tenantId of this.#failed.keys()) if (!deleting.includes(tenantId)) this.#failed.delete(tenantId);
+    for (const tenantId of deleting) {
+      if ((this.#failed.get(tenantId)?.dueAtMs ?? 0) > performance.now()) continue;
+      await this.erase(tenantId).then(
+        () => this.#worked(tenantId),
+        (error: unknown) => this.#backOff(tenantId, error),
+      );
     }
   }
 

@@ -4,7 +4,9 @@ import { z } from 'zod';
 import { backoffMs, delay } from '../lib/backoff.ts';
 import { faultPoint } from '../lib/fault-points.ts';
 import type { Logger } from '../lib/logger.ts';
-import { OutageLog } from '../lib/outage-log.ts';
+import { BackgroundTask } from '../lib/background-task.ts';
+import type { OnRound, Round } from '../lib/background-task.ts';
+import type { OutageLog } from '../lib/outage-log.ts';
 import type { StoredCommit } from '../streams/commit.ts';
 import type { CommitSource, FollowedCommit } from '../streams/event-store.ts';
 import { subjectOf } from '../streams/subjects.ts';
@@ -50,6 +52,7 @@ export interface ProjectorOptions {
   /** Told after each transaction how far the group's rows now reach. */
   readonly onProgress: (progress: { schema: string; shard: number; position: number }) => void;
   readonly onParked?: () => void;
+  readonly onRound?: OnRound;
 }
 
 /**
@@ -60,14 +63,18 @@ export interface ProjectorOptions {
  */
 export class Projector {
   readonly #options: ProjectorOptions;
-  readonly #stop = new AbortController();
-  readonly #outage: OutageLog;
+  readonly #task: BackgroundTask;
   #position = 0;
-  #loop: Promise<void> = Promise.resolve();
 
   constructor(options: ProjectorOptions) {
     this.#options = options;
-    this.#outage = new OutageLog(options.logger, `the projector of ${options.group.name} ${options.shard}`);
+    const { group, shard, logger, onRound } = options;
+    this.#task = new BackgroundTask({
+      ...{ name: 'projector', what: `the projector of ${group.name} ${shard}`, logger, onRound },
+      work: async (round) => await this.#run(round),
+      pauseMs: (failures) => (failures === 0 ? STANDBY_MS : backoffMs(failures, RETRY_MS)),
+      onError: (error, outage) => this.#failed(error, outage),
+    });
   }
 
   /** How far this process has applied the stream; 0 while it is on standby. */
@@ -76,58 +83,57 @@ export class Projector {
   }
 
   start(): void {
-    this.#loop = this.#run();
+    this.#task.start();
   }
 
   async stop(): Promise<void> {
-    this.#stop.abort();
-    await this.#loop;
+    await this.#task.stop();
   }
 
-  async #run(): Promise<void> {
-    const { group, shard, pool, logger } = this.#options;
-    for (let failures = 0; !this.#stop.signal.aborted;) {
-      const leading = new AbortController();
-      try {
-        await pool.connect(async (connection) => {
-          if (!(await lock(connection, `${group.schema}.${shard}`))) return;
-          try {
-            const signal = AbortSignal.any([leading.signal, this.#stop.signal]);
-            await withSettings(connection, PATIENT, async () => await this.#lead(connection, signal));
-          } finally {
-            await unlock(connection, `${group.schema}.${shard}`);
-          }
-        });
-        failures = 0;
-      } catch (error) {
-        failures++;
-        if (isGone(error)) await this.#restore();
-        if (error instanceof FencedError || isUnavailable(error)) this.#outage.failed(error);
-        else logger.error({ err: error, group: group.name, shard }, 'the projector starts again');
-      } finally {
-        // When its connection dies, `connect` rejects and leaves the work that it was given where it is: waiting for commits.
-        leading.abort();
-      }
-      this.#position = 0;
-      await delay(failures === 0 ? STANDBY_MS : backoffMs(failures, RETRY_MS), this.#stop.signal);
-    }
-  }
-
-  async #restore(): Promise<void> {
+  async #run(round: Round): Promise<void> {
+    const { group, shard, pool } = this.#options;
+    const leading = new AbortController();
     try {
-      await this.#options.restore(this.#stop.signal);
+      await pool.connect(async (connection) => {
+        if (!(await lock(connection, `${group.schema}.${shard}`))) return;
+        try {
+          const signal = AbortSignal.any([leading.signal, round.signal]);
+          await withSettings(connection, PATIENT, async () => await this.#lead(connection, { ...round, signal }));
+        } finally {
+          await unlock(connection, `${group.schema}.${shard}`);
+        }
+      });
     } catch (error) {
-      this.#outage.failed(error);
+      if (isGone(error)) await this.#restore(round);
+      throw error;
+    } finally {
+      // When its connection dies, `connect` rejects and leaves the work that it was given where it is: waiting for commits.
+      leading.abort();
+      this.#position = 0;
     }
   }
 
-  async #lead(connection: DatabasePoolConnection, signal: AbortSignal): Promise<void> {
+  #failed(error: unknown, outage: OutageLog): void {
+    const { group, shard, logger } = this.#options;
+    if (error instanceof FencedError || isUnavailable(error)) outage.failed(error);
+    else logger.error({ err: error, group: group.name, shard }, 'the projector starts again');
+  }
+
+  async #restore({ signal, failed }: Round): Promise<void> {
+    try {
+      await this.#options.restore(signal);
+    } catch (error) {
+      failed(error);
+    }
+  }
+
+  async #lead(connection: DatabasePoolConnection, { signal, worked }: Round): Promise<void> {
     const { group, shard, source } = this.#options;
     this.#position = await readCheckpoint(connection, group.schema, shard);
     const options = { shard, kinds: group.kinds, after: this.#position, signal, buffer: BATCH_MAX };
-    this.#report();
+    this.#report(worked);
     const mended = await retryParked(connection, { ...this.#options, position: this.#position });
-    if (mended > 0) this.#report();
+    if (mended > 0) this.#report(worked);
     for await (const batch of source.follow(options)) {
       this.#position = await applyBatch(connection, {
         ...this.#options,
@@ -135,13 +141,13 @@ export class Projector {
         from: this.#position,
         batch,
       });
-      this.#report();
+      this.#report(worked);
       if (batch.length >= GATHER_FROM && batch.length < GATHER_BELOW) await delay(GATHER_MS, signal);
     }
   }
 
-  #report(): void {
-    this.#outage.worked();
+  #report(worked: () => void): void {
+    worked();
     const { group, shard, onProgress } = this.#options;
     onProgress({ schema: group.schema, shard, position: this.#position });
   }

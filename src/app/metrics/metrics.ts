@@ -2,6 +2,7 @@ import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom
 import type { TurnOutcome } from '../../domain/session/state.ts';
 import type { Usage } from '../../domain/turn/usage.ts';
 import type { CalledModel } from '../../engine/model-call.ts';
+import type { OnRound } from '../../lib/background-task.ts';
 import type { Commit } from '../../streams/commit.ts';
 import { SAMPLED } from './sampled.ts';
 import type { Samples, SampledName } from './sampled.ts';
@@ -87,6 +88,10 @@ export class Metrics {
   readonly snapshotFailures = this.#counter('snapshot_failures_total', {
     help: 'Snapshots of folds that could not be written.',
   });
+  readonly backgroundRounds = this.#counter('background_rounds_total', {
+    help: 'Rounds of background tasks, by task and outcome.',
+    labelNames: ['task', 'outcome'],
+  });
   readonly tailLag = this.#histogram('tail_lag_seconds', {
     help: 'Age of a commit when it is written to a live reader.',
     buckets: QUICK,
@@ -132,6 +137,9 @@ export class Metrics {
   sample(name: SampledName, read: () => Samples | Promise<Samples>): void {
     this.#sources.set(name, read);
   }
+
+  /** A round of a background task is over. */
+  readonly onRound: OnRound = (task, outcome) => this.backgroundRounds.inc({ task, outcome });
 
   /** A model call is over. */
   called({ provider, outcome, ms, usage }: CalledModel): void {

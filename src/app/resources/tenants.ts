@@ -13,10 +13,12 @@ import { tenantDeletion } from '../tenant-deletion.ts';
 
 /** Tenants as the Host admin makes and deletes them; a projector ends the deletions that were begun. */
 export function adminResource(node: Node): readonly ServedRoutes[] {
-  const { options, log, pool, directory, progress, write, artifacts, queries, freshness, answers, stack } = node;
+  const { options, log, pool, directory, progress, write, artifacts, queries, freshness, answers } = node;
+  const { metrics, stack } = node;
   const { objects } = artifacts.routes;
   const { deletion, remove } = tenantDeletion({
     ...{ log, pool, directory, progress, queries: queries.sessions, objects, logger: options.logger },
+    onRound: metrics.onRound,
     ...write,
   });
   if (options.config.roles.includes('projector')) deletion.start();

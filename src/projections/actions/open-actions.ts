@@ -1,8 +1,9 @@
 import type { SessionEvent } from '../../domain/session/events.ts';
 import { UnavailableError } from '../../lib/unavailable.ts';
 import { delay } from '../../lib/backoff.ts';
+import { BackgroundTask } from '../../lib/background-task.ts';
+import type { OnRound, Round } from '../../lib/background-task.ts';
 import type { Logger } from '../../lib/logger.ts';
-import { OutageLog } from '../../lib/outage-log.ts';
 import { eventsOf } from '../../streams/commit.ts';
 import type { StoredCommit } from '../../streams/commit.ts';
 import type { CommitSource, FollowedCommit } from '../../streams/event-store.ts';
@@ -40,6 +41,7 @@ export interface OpenActionsDeps {
   /** @throws when the read model is away */
   readonly seed: () => Promise<OpenActionsSeed>;
   readonly logger: Logger;
+  readonly onRound?: OnRound;
 }
 
 const SEED_WITHIN_MS = 5_000;
@@ -62,28 +64,30 @@ interface AgentActions {
  */
 export class OpenActions {
   readonly #deps: OpenActionsDeps;
-  readonly #outage: OutageLog;
-  readonly #stop = new AbortController();
   readonly #tenants = new Map<string, Map<string, AgentActions>>();
   /** By tenant and action, whose it is. */
   readonly #agentOf = new Map<string, string>();
   readonly #positions = new Map<number, number>();
   readonly #waiting = new Set<{ shard: number; position: number; resolve: () => void }>();
-  #loops: readonly Promise<void>[] = [];
+  #following: readonly BackgroundTask[] = [];
 
   constructor(deps: OpenActionsDeps) {
     this.#deps = deps;
-    this.#outage = new OutageLog(deps.logger, 'the list of open actions');
   }
 
   async start(): Promise<void> {
     await this.#plant();
-    this.#loops = Array.from({ length: this.#deps.source.shards }, async (_, shard) => await this.#follow(shard));
+    const { source, logger, onRound } = this.#deps;
+    this.#following = Array.from({ length: source.shards }, (_, shard) => {
+      const work = async (round: Round): Promise<void> => await this.#follow(shard, round);
+      const what = `the list of open actions of stream ${shard}`;
+      return new BackgroundTask({ name: 'open-actions', what, work, pauseMs: RETRY_MS, logger, onRound });
+    });
+    for (const task of this.#following) task.start();
   }
 
   async stop(): Promise<void> {
-    this.#stop.abort();
-    await Promise.all(this.#loops);
+    await Promise.all(this.#following.map(async (task) => await task.stop()));
   }
 
   /**
@@ -142,20 +146,12 @@ export class OpenActions {
     }
   }
 
-  async #follow(shard: number): Promise<void> {
-    const { signal } = this.#stop;
-    while (!signal.aborted) {
-      try {
-        const after = this.#positions.get(shard) ?? 0;
-        const options = { shard, kinds: ['session'] as const, after, signal, buffer: BUFFER };
-        for await (const batch of this.#deps.source.follow(options)) {
-          this.#takeAll(shard, batch);
-          this.#outage.worked();
-        }
-      } catch (error) {
-        this.#outage.failed(error);
-      }
-      await delay(RETRY_MS, signal);
+  async #follow(shard: number, { signal, worked }: Round): Promise<void> {
+    const after = this.#positions.get(shard) ?? 0;
+    const options = { shard, kinds: ['session'] as const, after, signal, buffer: BUFFER };
+    for await (const batch of this.#deps.source.follow(options)) {
+      this.#takeAll(shard, batch);
+      worked();
     }
   }
 
