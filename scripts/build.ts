@@ -12,6 +12,7 @@ const ROOT = dirname(import.meta.dirname);
 const BUILDS = join(ROOT, 'node_modules/.cache/agent-host');
 // Not `.js`: what such a file holds, Node would have to find out by parsing it once more.
 const MAIN = 'main.mjs';
+const CHILD = 'child';
 /** So many builds stay, and all that are younger than a week: a Host that runs loads some of its files late. */
 const KEPT = 20;
 const KEPT_MS = 7 * 24 * 3_600_000;
@@ -56,6 +57,22 @@ async function buildInto(directory: string): Promise<void> {
     treeshake: false,
     logLevel: 'silent',
     output: { dir: directory, format: 'esm', entryFileNames: MAIN, chunkFileNames: '[name]-[hash].mjs', minify: false },
+  });
+  // In one file, all of it loaded before the first script runs: the process then gives up its right to read files.
+  await build({
+    input: { [CHILD]: join(ROOT, 'src/drivers/sandbox/child/main.ts') },
+    platform: 'node',
+    // Compressors with native code, which such a process may not load.
+    external: ['@mongodb-js/zstd', 'node-liblzma'],
+    treeshake: false,
+    logLevel: 'silent',
+    output: {
+      dir: join(directory, 'sandbox'),
+      format: 'esm',
+      entryFileNames: '[name].mjs',
+      codeSplitting: false,
+      minify: false,
+    },
   });
 }
 

@@ -1,8 +1,12 @@
+import { availableParallelism } from 'node:os';
 import ipaddr from 'ipaddr.js';
 import { z } from 'zod';
 import { optional } from '../domain/kernel/optional.ts';
 import type { ArtifactLimits } from '../domain/quota/decide.ts';
+import { WORKSPACE_LIMITS } from '../domain/sandbox/manifest.ts';
+import type { WorkspaceLimits } from '../domain/sandbox/manifest.ts';
 import type { S3Options } from '../drivers/objects/s3.ts';
+import { BODY_BYTES_MAX } from '../drivers/sandbox/frames.ts';
 import { ARTIFACT_FILE_BYTES_MAX } from '../http/wire/artifacts.ts';
 import type { UploadLimits } from '../http/upload-body.ts';
 import { egressPolicy, EgressSyntaxError } from '../lib/egress.ts';
@@ -88,6 +92,13 @@ const schema = z.object({
   AGENT_HOST_UPLOAD_SILENCE_SECONDS: whole(1, 3_600).default(60),
   AGENT_HOST_OPERATION_SECONDS: whole(1, 3_600).default(30),
   AGENT_HOST_STRAY_SECONDS: whole(1, 31_536_000).default(86_400),
+  AGENT_HOST_SANDBOX_CHILDREN: whole(1, 256).optional(),
+  AGENT_HOST_SANDBOX_CHILDREN_PER_TENANT: whole(1, 256).optional(),
+  AGENT_HOST_SANDBOX_MEMORY_MIB: whole(64, 4_096).default(256),
+  AGENT_HOST_SANDBOX_BUBBLEWRAP: oneOf(['auto', 'required', 'off']).default('auto'),
+  AGENT_HOST_SANDBOX_FILES: whole(1, 20_000).default(WORKSPACE_LIMITS.files),
+  AGENT_HOST_SANDBOX_FILE_BYTES: whole(1_024, BODY_BYTES_MAX).default(WORKSPACE_LIMITS.fileBytes),
+  AGENT_HOST_SANDBOX_TOTAL_BYTES: whole(1_024, 1_073_741_824).default(WORKSPACE_LIMITS.totalBytes),
   OTEL_SDK_DISABLED: oneOf(['true', 'false']).default('false'),
   OTEL_TRACES_EXPORTER: oneOf(['otlp', 'none']).optional(),
   OTEL_EXPORTER_OTLP_PROTOCOL: oneOf(['http/protobuf']).optional(),
@@ -108,6 +119,16 @@ export interface ArtifactConfig {
   readonly uploads: UploadLimits;
   readonly operationMs: number;
   readonly strayMs: number;
+}
+
+/** Sandboxes without a machine. */
+export interface SandboxConfig {
+  /** Commands that run at the same time on this node, and those of one tenant. */
+  readonly children: number;
+  readonly childrenPerTenant: number;
+  readonly memoryMiB: number;
+  readonly bubblewrap: 'auto' | 'required' | 'off';
+  readonly limits: WorkspaceLimits;
 }
 
 export interface Address {
@@ -161,6 +182,7 @@ export interface Config {
   /** How long a node that stops says that it is not ready before it takes no more connections. */
   readonly drainMs: number;
   readonly artifacts: ArtifactConfig;
+  readonly sandboxes: SandboxConfig;
   /** Absent: `objects` in the data directory. Nodes of one Host share it, or use S3. */
   readonly objectsDir: string | undefined;
   /** Null: objects lie in a directory. */
@@ -230,6 +252,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     },
     drainMs: env.AGENT_HOST_DRAIN_SECONDS * 1000,
     artifacts: artifactsOf(env),
+    sandboxes: sandboxesOf(env),
     objectsDir: env.AGENT_HOST_OBJECTS_DIR,
     s3: s3Of(env, Object.keys(present)),
     cacheBytes: env.AGENT_HOST_CACHE_MIB * 1_048_576,
@@ -255,6 +278,23 @@ function artifactsOf(env: z.infer<typeof schema>): ArtifactConfig {
     },
     operationMs: env.AGENT_HOST_OPERATION_SECONDS * 1000,
     strayMs: env.AGENT_HOST_STRAY_SECONDS * 1000,
+  };
+}
+
+/** By default a command has half a core, and a tenant half of the commands. */
+function sandboxesOf(env: z.infer<typeof schema>): SandboxConfig {
+  const children = env.AGENT_HOST_SANDBOX_CHILDREN ?? 2 * availableParallelism();
+  const perTenant = env.AGENT_HOST_SANDBOX_CHILDREN_PER_TENANT ?? Math.ceil(children / 2);
+  return {
+    children,
+    childrenPerTenant: Math.min(children, perTenant),
+    memoryMiB: env.AGENT_HOST_SANDBOX_MEMORY_MIB,
+    bubblewrap: env.AGENT_HOST_SANDBOX_BUBBLEWRAP,
+    limits: {
+      files: env.AGENT_HOST_SANDBOX_FILES,
+      fileBytes: env.AGENT_HOST_SANDBOX_FILE_BYTES,
+      totalBytes: env.AGENT_HOST_SANDBOX_TOTAL_BYTES,
+    },
   };
 }
 

@@ -7,7 +7,7 @@ import { spend } from './bounded-work.ts';
  * size of the pattern, which a repetition of a few characters makes as large as it likes.
  */
 export function linearPattern(pattern: string): { test: (text: string) => boolean; toString: () => string } {
-  spend(STEPS_OF_COMPILING * sizeOf(pattern));
+  spend(STEPS_OF_COMPILING * patternSize(pattern));
   const expression = RE2JS.compile(pattern);
   const size = expression.programSize();
   const test = (text: string): boolean => {
@@ -29,7 +29,7 @@ const TOKENS =
   /\\Q[\s\S]*?(?:\\E|$)|\\[pP](?:\{[^}]*\}?|[\s\S])|\\[\s\S]|\[(?:\\[\s\S]|[^\]\\])*\]?|\{(\d+)(?:,(\d*))?\}|[\s\S]/gu;
 
 /** How many instructions a pattern compiles to, about: what is repeated counts as often as it may be repeated. */
-function sizeOf(pattern: string): number {
+export function patternSize(pattern: string): number {
   const outer: number[] = [];
   let [sum, last] = [0, 0];
   for (const [token, least, most] of pattern.matchAll(TOKENS)) {

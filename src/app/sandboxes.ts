@@ -1,0 +1,32 @@
+import { existsSync } from 'node:fs';
+import { dirname } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import type { ChildProgram } from '../drivers/sandbox/confinement.ts';
+import type { SandboxDriver } from '../drivers/sandbox/port.ts';
+import { openVirtualSandboxes } from '../drivers/sandbox/virtual.ts';
+import { installed } from '../lib/installation.ts';
+import type { Logger } from '../lib/logger.ts';
+import type { SandboxConfig } from './config.ts';
+
+export interface SandboxesOptions {
+  readonly config: SandboxConfig;
+  /** Where programs of the system are looked for; absent: in the usual places. */
+  readonly path: string | undefined;
+  readonly logger: Logger;
+}
+
+/** Sandboxes without a machine, of this node. Nothing is started before the first command. */
+export function openSandboxes({ config, path, logger }: SandboxesOptions): SandboxDriver {
+  const { children, childrenPerTenant, memoryMiB, bubblewrap } = config;
+  const log = (message: string) => logger.warn(message);
+  const program = childProgram();
+  return openVirtualSandboxes({ program, children, childrenPerTenant, memoryMiB, bubblewrap, path, log });
+}
+
+/** What a child runs: of a build the file beside this one, else the sources as they are. */
+function childProgram(): ChildProgram {
+  const built = fileURLToPath(new URL('sandbox/child.mjs', import.meta.url));
+  if (existsSync(built)) return { node: process.execPath, file: built, readable: [dirname(built)] };
+  const readable = ['src', 'node_modules', 'package.json'].map((path) => fileURLToPath(installed(path)));
+  return { node: process.execPath, file: fileURLToPath(installed('src/drivers/sandbox/child/main.ts')), readable };
+}

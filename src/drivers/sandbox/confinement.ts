@@ -1,0 +1,72 @@
+import { existsSync, statSync } from 'node:fs';
+import { delimiter, join } from 'node:path';
+
+/** The program of a child, and what runs it. */
+export interface ChildProgram {
+  /** Node's own binary. */
+  readonly node: string;
+  /** The file that it runs; all that it imports lies in `readable`. */
+  readonly file: string;
+  /** Files and directories that Node may read while it loads the program. */
+  readonly readable: readonly string[];
+}
+
+/** What Node has mapped for itself when it is ready, most of which it never touches. */
+const BASE_MIB = 640;
+
+export interface Command {
+  readonly file: string;
+  readonly args: readonly string[];
+}
+
+/**
+ * Limits of the system, then the program in the place of the shell. A second process waits for the Host's end of
+ * descriptor 3: when that closes without a word, the Host is gone, and a child that is in a loop would never see it.
+ */
+const GUARD = `
+data=$1; shift
+ulimit -c 0; ulimit -f 0; ulimit -n 256; ulimit -d "$data" 2>/dev/null
+self=$$
+( ( read -r line <&3 || kill -KILL "$self" ) >/dev/null 2>&1 </dev/null & )
+exec "$@" 3<&-
+`;
+
+/** The whole command of a child, confined by bubblewrap when its path is given. */
+export function childCommand(program: ChildProgram, memoryMiB: number, bubblewrap: string | null): Command {
+  const node = [program.node, ...nodeArguments(program, memoryMiB), program.file];
+  const confined = bubblewrap === null ? node : [bubblewrap, ...bubblewrapArguments(program), '--', ...node];
+  const dataKiB = String((memoryMiB + BASE_MIB) * 1024);
+  return { file: '/bin/sh', args: ['-c', GUARD, 'sandbox', dataKiB, ...confined] };
+}
+
+/** Node without rights: no files but its program, no network, no processes, no threads, no native code. */
+function nodeArguments(program: ChildProgram, memoryMiB: number): string[] {
+  return [
+    '--permission',
+    ...program.readable.map((path) => `--allow-fs-read=${path}${statSync(path).isDirectory() ? '/*' : ''}`),
+    `--max-old-space-size=${memoryMiB}`,
+    '--max-semi-space-size=16',
+    // Collecting garbage in parallel would take the cores of others.
+    '--v8-pool-size=1',
+    '--disallow-code-generation-from-strings',
+    '--no-warnings',
+  ];
+}
+
+/** A file system of the libraries, Node and the program; nothing else of the machine, and no network. */
+function bubblewrapArguments(program: ChildProgram): string[] {
+  const system = ['/usr/lib', '/usr/lib64', '/lib', '/lib64', '/etc/ld.so.cache'].filter((path) => existsSync(path));
+  const readable = [...system, program.node, ...program.readable];
+  return [
+    ...['--unshare-all', '--die-with-parent', '--new-session', '--clearenv', '--hostname', 'sandbox'],
+    ...['--cap-drop', 'ALL', '--uid', '65534', '--gid', '65534'],
+    ...[...new Set(readable)].flatMap((path) => ['--ro-bind', path, path]),
+    ...['--remount-ro', '/', '--chdir', '/'],
+  ];
+}
+
+/** Where a program lies that the PATH names; null: nowhere. */
+export function onPath(name: string, path: string | undefined): string | null {
+  const directories = (path ?? '/usr/local/bin:/usr/bin:/bin').split(delimiter);
+  return directories.map((directory) => join(directory, name)).find((file) => existsSync(file)) ?? null;
+}

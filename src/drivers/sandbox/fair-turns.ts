@@ -1,0 +1,108 @@
+/** Too many wait already. */
+export class QueueFullError extends Error {}
+
+export interface FairTurnsOptions {
+  /** So many at the same time, and so many of one tenant. */
+  readonly atOnce: number;
+  readonly perTenant: number;
+  /** So many wait at most, together and of one tenant. */
+  readonly waiting: number;
+  readonly waitingPerTenant: number;
+}
+
+interface Waiting {
+  readonly resolve: () => void;
+  readonly reject: (error: unknown) => void;
+}
+
+/** Says who comes next: each tenant in turn, and none beyond its share. */
+export class FairTurns {
+  readonly #options: FairTurnsOptions;
+  /** In the order in which the tenants come next. */
+  readonly #queues = new Map<string, Waiting[]>();
+  readonly #running = new Map<string, number>();
+  #busy = 0;
+  #waiting = 0;
+
+  constructor(options: FairTurnsOptions) {
+    this.#options = options;
+  }
+
+  get busy(): number {
+    return this.#busy;
+  }
+
+  get waiting(): number {
+    return this.#waiting;
+  }
+
+  /** Resolves when it is the tenant's turn; `end` must be called after it. @throws QueueFullError, the signal's reason */
+  async take(tenant: string, signal: AbortSignal): Promise<void> {
+    signal.throwIfAborted();
+    const queue = this.#queues.get(tenant) ?? [];
+    if (this.#waiting >= this.#options.waiting || queue.length >= this.#options.waitingPerTenant) {
+      throw new QueueFullError();
+    }
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    const entry = { resolve, reject };
+    const leave = () => {
+      const at = queue.indexOf(entry);
+      if (at < 0) return;
+      queue.splice(at, 1);
+      this.#waiting -= 1;
+      reject(signal.reason);
+    };
+    queue.push(entry);
+    this.#queues.set(tenant, queue);
+    this.#waiting += 1;
+    signal.addEventListener('abort', leave, { once: true });
+    try {
+      this.#advance();
+      await promise;
+    } finally {
+      signal.removeEventListener('abort', leave);
+    }
+  }
+
+  end(tenant: string): void {
+    this.#busy -= 1;
+    const running = (this.#running.get(tenant) ?? 1) - 1;
+    if (running > 0) this.#running.set(tenant, running);
+    else this.#running.delete(tenant);
+    this.#advance();
+  }
+
+  /** Refuses all that wait. */
+  refuse(error: Error): void {
+    for (const queue of this.#queues.values()) for (const { reject } of queue.splice(0)) reject(error);
+    this.#queues.clear();
+    this.#waiting = 0;
+  }
+
+  #advance(): void {
+    while (this.#busy < this.#options.atOnce) {
+      const tenant = this.#next();
+      if (tenant === undefined) return;
+      const queue = this.#queues.get(tenant) ?? [];
+      const next = queue.shift();
+      // Behind the others from here on.
+      this.#queues.delete(tenant);
+      if (queue.length > 0) this.#queues.set(tenant, queue);
+      this.#waiting -= 1;
+      this.#busy += 1;
+      this.#running.set(tenant, (this.#running.get(tenant) ?? 0) + 1);
+      next?.resolve();
+    }
+  }
+
+  /** Who has the fewest at work; of several the one that has waited longest for its turn. */
+  #next(): string | undefined {
+    let [next, fewest]: [string | undefined, number] = [undefined, this.#options.perTenant];
+    for (const [tenant, queue] of this.#queues) {
+      const running = this.#running.get(tenant) ?? 0;
+      if (queue.length === 0) this.#queues.delete(tenant);
+      else if (running < fewest) [next, fewest] = [tenant, running];
+    }
+    return next;
+  }
+}
