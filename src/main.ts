@@ -12,6 +12,7 @@ agent-host audit replay [name] [--until <time|cursor>]
 agent-host audit verify [--state <file>]
                                        check every commit of the log: chains, seals, shapes, its end;
                                        with a file, an interrupted run goes on where it was
+agent-host keys rotate                 wrap the tenants' data keys with the first key of the key file, while the Host runs
 agent-host backup <directory>          copy log, keys and objects into a directory, while the Host runs
 agent-host restore <directory>         make a new installation from a backup; no Host may run on it yet
 agent-host export session <tenant>/<id> [--out <file>] [--with-bytes]
@@ -59,6 +60,10 @@ const COMMANDS: Readonly<Record<string, (args: readonly string[]) => Promise<num
   'verify-export': async (args) => {
     const { verifyExport } = await import('./cli/verify-export.ts');
     return await verifyExport(args);
+  },
+  'keys rotate': async () => {
+    const { rotateKeys } = await import('./cli/rotate-keys.ts');
+    return await rotateKeys(await readConfig());
   },
   backup: async ([directory]) => {
     if (directory === undefined) return misused();

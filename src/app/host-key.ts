@@ -5,6 +5,13 @@ import type { Config } from './config.ts';
 import { readIfPresent } from '../lib/files.ts';
 import { StartError } from '../lib/start-error.ts';
 
+/** The Host's key, which wraps the tenants' data keys, and keys that wrapped them before. */
+export interface HostKeys {
+  readonly hostKey: KeyObject;
+  /** They open what they have wrapped, and wrap nothing. */
+  readonly earlierHostKeys: readonly KeyObject[];
+}
+
 /** 32 bytes in base64, with or without its padding. */
 const BASE64 = /^[A-Za-z0-9+/]{43}=?$/;
 
@@ -17,14 +24,14 @@ export function checkKeyIsNamed({ natsUrl, kekFile }: Config): void {
 }
 
 /**
- * The Host's key, which wraps the tenants' data keys: from `AGENT_HOST_KEK_FILE`, or the one that an embedded Host keeps
+ * The keys of the Host: from `AGENT_HOST_KEK_FILE`, or those that an embedded Host keeps
  * in its data directory. @throws StartError
  */
-export async function hostKey(config: Config, own: () => Promise<string>): Promise<KeyObject> {
+export async function hostKeys(config: Config, own: () => Promise<string>): Promise<HostKeys> {
   checkKeyIsNamed(config);
-  if (config.kekFile === undefined) return keyOf(await own(), `${config.dataDir}/kek`);
+  if (config.kekFile === undefined) return keysOf(await own(), `${config.dataDir}/kek`);
   try {
-    return keyOf(await readFile(config.kekFile, 'utf8'), config.kekFile);
+    return keysOf(await readFile(config.kekFile, 'utf8'), config.kekFile);
   } catch (cause) {
     if (cause instanceof StartError) throw cause;
     const reason = cause instanceof Error ? cause.message : String(cause);
@@ -38,8 +45,8 @@ export async function hostKey(config: Config, own: () => Promise<string>): Promi
 }
 
 /** The same for a command, which makes no key. */
-export async function hostKeyOfRunning(config: Config): Promise<KeyObject> {
-  return await hostKey(config, async () => {
+export async function hostKeysOfRunning(config: Config): Promise<HostKeys> {
+  return await hostKeys(config, async () => {
     const text = await readIfPresent(`${config.dataDir}/kek`);
     if (text !== undefined) return text;
     throw new StartError(
@@ -48,12 +55,18 @@ export async function hostKeyOfRunning(config: Config): Promise<KeyObject> {
   });
 }
 
+/** A line for each key; while the Host's key is changed there are two. */
+function keysOf(text: string, path: string): HostKeys {
+  const lines = text.split('\n').map((line) => line.trim());
+  const [hostKey, ...earlierHostKeys] = lines.filter((line) => line !== '').map((line) => keyOf(line, path));
+  return { hostKey: hostKey ?? keyOf('', path), earlierHostKeys };
+}
+
 function keyOf(text: string, path: string): KeyObject {
-  const base64 = text.trim();
-  if (!BASE64.test(base64)) {
+  if (!BASE64.test(text)) {
     throw new StartError(
-      `${path} does not hold ${KEY_BYTES} bytes as base64; put the right key back, without it nothing that is stored can be read`,
+      `${path} does not hold ${KEY_BYTES} bytes as base64, or a line of it does not; put the right key back, without it nothing that is stored can be read`,
     );
   }
-  return sealingKey(Buffer.from(base64, 'base64'));
+  return sealingKey(Buffer.from(text, 'base64'));
 }

@@ -44,6 +44,8 @@ export interface LogPorts {
   /** Data keys of tenants, by which everything of a tenant can be erased. */
   readonly keyring: Keyring;
   readonly secrets: SealedSecrets;
+  /** Where they lie, with the wrapped data keys. */
+  readonly secretBucket: KeyValue;
   /** False while the connection of the appends is down: a request then need not wait to find out. */
   readonly connected: () => boolean;
   /** Resolves when the server answers on the connection of the appends. */
@@ -76,13 +78,14 @@ export interface LogOptions {
    */
   readonly isLive: boolean;
   readonly hostKey: KeyObject;
+  readonly earlierHostKeys?: readonly KeyObject[];
   readonly metrics: Metrics;
   readonly logger: Logger;
 }
 
 /** Connects to NATS and makes streams and buckets. @throws StartError */
 export async function openLog({ url, caFile, name, shards, replicas, ...options }: LogOptions): Promise<LogPorts> {
-  const { hostKey, metrics, logger } = options;
+  const { hostKey, earlierHostKeys, metrics, logger } = options;
   const connections = await plainly(async () => await connectNats(url, name, { caFile }));
   const { appends, reads, live, consumers } = connections;
   const { manager, buckets } = await plainly(async () => await ensureTopology(appends, { shards, replicas }));
@@ -93,7 +96,7 @@ export async function openLog({ url, caFile, name, shards, replicas, ...options 
       onRoundTrip: () => metrics.roundTrips.inc({ operation: `kv.${bucketName}` }),
     });
   const secretBucket = bucket(buckets.secrets, 'SECRETS');
-  const keyring = new Keyring({ bucket: secretBucket, hostKey, logger });
+  const keyring = new Keyring({ bucket: secretBucket, hostKey, earlierHostKeys, logger });
   try {
     await plainly(async () => await keyring.start());
   } catch (error) {
@@ -126,6 +129,7 @@ export async function openLog({ url, caFile, name, shards, replicas, ...options 
     leases: bucket(buckets.leases, 'LEASE'),
     keyring,
     secrets: new SealedSecrets(keyring, secretBucket),
+    secretBucket,
     connected: watchConnection(appends),
     ping: async () => {
       await manager.getAccountInfo();

@@ -7,7 +7,7 @@ import type { Config } from './config.ts';
 import { startServers } from '../embedded/servers.ts';
 import { openDataDir } from '../embedded/data-dir.ts';
 import { startHost } from './host.ts';
-import { checkKeyIsNamed, hostKey } from './host-key.ts';
+import { checkKeyIsNamed, hostKeys } from './host-key.ts';
 import { Stack } from '../lib/stack.ts';
 import { StartError } from '../lib/start-error.ts';
 
@@ -64,7 +64,7 @@ async function startComponents({ config, stack, stop, logger, report }: Start): 
   signal.throwIfAborted();
   const servers = await startServers({ config, dataDir, report, logger });
   stack.defer('servers', servers.stop);
-  const kek = await hostKey(config, async () => await dataDir.kek());
+  const keys = await hostKeys(config, async () => await dataDir.kek());
   const adminKey = config.adminKey ?? (await dataDir.adminKey());
   signal.throwIfAborted();
   const { natsUrl, databaseUrl, embedded } = servers;
@@ -75,7 +75,7 @@ async function startComponents({ config, stack, stop, logger, report }: Start): 
     databaseUrl,
     embedded,
     adminKey,
-    hostKey: kek,
+    ...keys,
     nodeId: dataDir.nodeId,
     dataDir: dataDir.path,
     logger,

@@ -34,6 +34,8 @@ export interface HostOptions {
   readonly adminKey: string;
   /** Wraps the tenants' data keys. */
   readonly hostKey: KeyObject;
+  /** They open what they have wrapped before. */
+  readonly earlierHostKeys: readonly KeyObject[];
   readonly nodeId: string;
   /** Where objects are kept, absolute. */
   readonly dataDir: string;
@@ -87,7 +89,7 @@ async function openLogOf({ config, logger, ...options }: HostOptions, metrics: M
   const { shards, replicas } = config;
   const log = await openLog({
     ...{ url: options.natsUrl, caFile: config.natsCaFile, name: options.nodeId, shards, replicas, isLive: true },
-    ...{ hostKey: options.hostKey, metrics, logger },
+    ...{ hostKey: options.hostKey, earlierHostKeys: options.earlierHostKeys, metrics, logger },
   });
   stack.defer('log', log.close);
   // First: whoever follows the log waits for it, also a projector that makes a lost database again.

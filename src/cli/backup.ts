@@ -2,7 +2,7 @@ import { mkdir, readdir, rm, stat } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { ulid } from 'ulid';
 import { directoryObjects } from '../drivers/objects/directory.ts';
-import { HOST_KEY_CHECK } from '../streams/keyring.ts';
+import { HOST_KEY_CHECK } from '../streams/wrapped-keys.ts';
 import { closeNats, connectNats, NatsSetupError } from '../streams/jetstream/connection.ts';
 import { RESTORE_MARK, StreamArchive } from '../streams/jetstream/stream-archive.ts';
 import type { Cut } from '../streams/jetstream/stream-archive.ts';

@@ -10,7 +10,7 @@ import type { Config } from '../app/config.ts';
 import { writeBundle } from '../archive/export/bundle-file.ts';
 import { sessionBundle } from '../archive/export/session-bundle.ts';
 import { installationOf, publicKeyOf, signingKey } from '../archive/export/signing-key.ts';
-import { hostKeyOfRunning } from '../app/host-key.ts';
+import { hostKeysOfRunning } from '../app/host-key.ts';
 import { Stack } from '../lib/stack.ts';
 import { StartError } from '../lib/start-error.ts';
 import { readArguments } from './arguments.ts';
@@ -27,7 +27,7 @@ export async function exportSession(config: Config, args: readonly string[]): Pr
   const { values, words } = readArguments(args, { out: { type: 'string' }, 'with-bytes': { type: 'boolean' } });
   const ref = sessionNamed(words);
   const out = values.out ?? `${ref.tenant}.${escapeToken(ref.id)}.jsonl.gz`;
-  const key = signingKey(await hostKeyOfRunning(config));
+  const key = signingKey((await hostKeysOfRunning(config)).hostKey);
   const stack = new Stack();
   try {
     return await besideRunningHost(config, 'export', async ({ log }) => {
@@ -67,7 +67,7 @@ export async function exportSession(config: Config, args: readonly string[]): Pr
 
 /** `agent-host export public-key`: the key that exports of this installation are signed with, for who checks them. */
 export async function exportPublicKey(config: Config): Promise<number> {
-  process.stdout.write(`${publicKeyOf(signingKey(await hostKeyOfRunning(config)))}\n`);
+  process.stdout.write(`${publicKeyOf(signingKey((await hostKeysOfRunning(config)).hostKey))}\n`);
   return 0;
 }
 

@@ -4,7 +4,7 @@ import { join, resolve } from 'node:path';
 import { directoryObjects } from '../drivers/objects/directory.ts';
 import type { ObjectStore } from '../drivers/objects/port.ts';
 import { isMigrated } from '../projections/read-store/migrate.ts';
-import { isHostKeyOf } from '../streams/keyring.ts';
+import { isHostKeyOf } from '../streams/wrapped-keys.ts';
 import { closeNats, connectNats, NatsSetupError } from '../streams/jetstream/connection.ts';
 import { RESTORE_MARK, StreamArchive } from '../streams/jetstream/stream-archive.ts';
 import type { StreamCopy } from '../streams/jetstream/stream-archive.ts';
@@ -19,7 +19,7 @@ import type { Config } from '../app/config.ts';
 import { openDataDir } from '../embedded/data-dir.ts';
 import type { DataDir } from '../embedded/data-dir.ts';
 import { startNats } from '../embedded/servers.ts';
-import { hostKeyOfRunning } from '../app/host-key.ts';
+import { hostKeysOfRunning } from '../app/host-key.ts';
 import { Stack } from '../lib/stack.ts';
 import { StartError } from '../lib/start-error.ts';
 
@@ -63,7 +63,8 @@ function checkShards({ shards }: Config, manifest: Manifest): void {
 }
 
 async function checkHostKey(config: Config, { hostKeyCheck }: Manifest): Promise<void> {
-  if (isHostKeyOf(await hostKeyOfRunning(config), hostKeyCheck)) return;
+  const { hostKey, earlierHostKeys } = await hostKeysOfRunning(config);
+  if ([hostKey, ...earlierHostKeys].some((key) => isHostKeyOf(key, hostKeyCheck))) return;
   throw new StartError(
     'the Host key is not the one of the installation that was backed up; put the right one into the kek file of the data directory, or name it by AGENT_HOST_KEK_FILE: a backup does not hold it',
   );

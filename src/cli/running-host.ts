@@ -5,7 +5,7 @@ import { openReadStore } from '../projections/read-store/pool.ts';
 import type { ReadStore } from '../projections/read-store/pool.ts';
 import type { Config } from '../app/config.ts';
 import { readIfPresent } from '../lib/files.ts';
-import { hostKeyOfRunning } from '../app/host-key.ts';
+import { hostKeysOfRunning } from '../app/host-key.ts';
 import { openLog } from '../app/log.ts';
 import type { LogPorts } from '../app/log.ts';
 import { Metrics } from '../app/metrics/metrics.ts';
@@ -35,7 +35,7 @@ export async function besideRunningHost<T>(
     const { shards, replicas } = config;
     const log = await openLog({
       ...{ url: natsUrl, caFile: config.natsCaFile, name, shards, replicas, isLive: false },
-      ...{ hostKey: await hostKeyOfRunning(config), metrics: new Metrics(), logger },
+      ...{ ...(await hostKeysOfRunning(config)), metrics: new Metrics(), logger },
     });
     stack.defer('log', log.close);
     const pool = await openReadStore({ url: databaseUrl, maximumConnections: CONNECTIONS });

@@ -78,7 +78,13 @@ async function prepare(path: string): Promise<Prepared> {
 
 async function readKek(path: string): Promise<string> {
   const text = await readOrCreateSecret(path, () => randomBytes(32).toString('base64'));
-  if (Buffer.from(text, 'base64').length !== 32) {
+  // While the Host's key is changed, one line for each.
+  if (
+    text
+      .trim()
+      .split('\n')
+      .some((line) => Buffer.from(line, 'base64').length !== 32)
+  ) {
     throw new StartError(
       `${path} does not hold 32 bytes as base64; put the right key back, without it no stored secret can be read`,
     );

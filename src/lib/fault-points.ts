@@ -25,6 +25,7 @@ export type FaultPoint =
   | 'credential.stored'
   | 'credential.recorded'
   | 'vault.deleted'
+  | 'key.rewrapped'
   | 'artifact.reserved'
   | 'artifact.bytes-stored'
   | 'artifact.recorded'

@@ -6,7 +6,17 @@ import { delay } from '../lib/backoff.ts';
 import { sha256Hex } from '../lib/hash.ts';
 import { KEY_BYTES, open, seal, sealingKey } from '../lib/sealed-box.ts';
 import type { KeyValue, KeyValueChange } from './key-value.ts';
-import { escapeToken, unescapeToken } from './subjects.ts';
+import {
+  boundTo,
+  HOST_KEY_CHECK,
+  hostKeyCheck,
+  isHostKeyOf,
+  keyEntry,
+  parseWrapped,
+  tenantOf,
+  unwrapped,
+  wrappedBy,
+} from './wrapped-keys.ts';
 
 /** The Host's key does not open what this installation was sealed with. */
 export class WrongHostKeyError extends Error {}
@@ -37,14 +47,9 @@ export interface KeyringOptions {
   readonly bucket: KeyValue;
   /** The Host's key (KEK): it wraps the data keys and seals nothing else. */
   readonly hostKey: KeyObject;
+  /** Keys that were the Host's before: they open what they have wrapped, and wrap nothing. */
+  readonly earlierHostKeys?: readonly KeyObject[] | undefined;
   readonly logger: Logger;
-}
-
-/** What `key.<tenant>` holds. */
-interface WrappedKey {
-  readonly id: string;
-  /** Sealed with the Host's key for this tenant and id, base64. */
-  readonly wrapped: string;
 }
 
 /** What `erased.<digest of the tenant>` holds. It names keys that have been destroyed, and stays. */
@@ -54,8 +59,6 @@ interface Erasure {
   readonly tenant: string | null;
 }
 
-const CHECK = 'check';
-const CHECK_CONTEXT = 'host key check';
 const SWAPS_MAX = 20;
 const SWAP_PAUSE_MS = 50;
 const KEY_ID_BYTES = 8;
@@ -76,6 +79,7 @@ export const SEALED_PREFIX_BYTES = 1 + KEY_ID_BYTES;
 export class Keyring {
   readonly #bucket: KeyValue;
   readonly #hostKey: KeyObject;
+  readonly #hostKeys: readonly KeyObject[];
   readonly #logger: Logger;
   readonly #stop = new AbortController();
   readonly #byTenant = new Map<string, HeldKey>();
@@ -85,9 +89,10 @@ export class Keyring {
   readonly #making = new Map<string, Promise<DataKey>>();
   readonly #listeners = new Set<(tenant: string) => void>();
 
-  constructor({ bucket, hostKey, logger }: KeyringOptions) {
+  constructor({ bucket, hostKey, earlierHostKeys = [], logger }: KeyringOptions) {
     this.#bucket = bucket;
     this.#hostKey = hostKey;
+    this.#hostKeys = [hostKey, ...earlierHostKeys];
     this.#logger = logger;
   }
 
@@ -141,7 +146,7 @@ export class Keyring {
    */
   async destroy(tenant: string): Promise<void> {
     const present = await this.#bucket.get(keyEntry(tenant));
-    const id = present === null ? [] : [parse<WrappedKey>(present.value).id];
+    const id = present === null ? [] : [parseWrapped(present.value).id];
     await this.#bury(tenant, id, tenant);
     await this.#bucket.shred(keyEntry(tenant));
   }
@@ -205,14 +210,14 @@ export class Keyring {
   }
 
   async #checkHostKey(): Promise<void> {
-    const value = seal(this.#hostKey, Buffer.alloc(0), { context: CHECK_CONTEXT }).toString('base64');
+    const value = hostKeyCheck(this.#hostKey);
     for (let attempt = 0; attempt < SWAPS_MAX; attempt++) {
-      const present = await this.#bucket.get(CHECK);
+      const present = await this.#bucket.get(HOST_KEY_CHECK);
       if (present !== null) {
-        if (isHostKeyOf(this.#hostKey, present.value)) return;
+        if (this.#hostKeys.some((key) => isHostKeyOf(key, present.value))) return;
         throw new WrongHostKeyError('the Host key is another than the one that this installation was made with');
       }
-      if ((await this.#bucket.swap(CHECK, value, { expected: 0 })) !== null) return;
+      if ((await this.#bucket.swap(HOST_KEY_CHECK, value, { expected: 0 })) !== null) return;
       // Refused, and yet there may be nothing to read: another node is writing it at this moment.
       await delay(SWAP_PAUSE_MS);
     }
@@ -270,10 +275,9 @@ export class Keyring {
   #wrap(tenant: string): string {
     const id = randomBytes(KEY_ID_BYTES).toString('hex');
     const bytes = randomBytes(KEY_BYTES);
-    const wrapped = seal(this.#hostKey, bytes, { context: wrapContext(tenant, id) }).toString('base64');
+    const value = wrappedBy(this.#hostKey, tenant, { id, bytes });
     bytes.fill(0);
-    const value: WrappedKey = { id, wrapped };
-    return JSON.stringify(value);
+    return value;
   }
 
   #takeKey(change: KeyValueChange): void {
@@ -285,15 +289,15 @@ export class Keyring {
   }
 
   #isErasedKey(value: string): boolean {
-    return this.#erasedIds.has(parse<WrappedKey>(value).id);
+    return this.#erasedIds.has(parseWrapped(value).id);
   }
 
   #remember(tenant: string, value: string): DataKey | undefined {
-    const { id, wrapped } = parse<WrappedKey>(value);
+    const { id, wrapped } = parseWrapped(value);
     const known = this.#byTenant.get(tenant);
     if (this.#erasedIds.has(id)) return undefined;
     if (known?.id === id) return known;
-    const bytes = open(this.#hostKey, Buffer.from(wrapped, 'base64'), wrapContext(tenant, id));
+    const bytes = unwrapped(this.#hostKeys, tenant, { id, wrapped });
     if (bytes === null) {
       this.#logger.error({ tenant, keyId: id }, 'ALARM: the data key of a tenant does not open with the Host key');
       return undefined;
@@ -332,14 +336,6 @@ export class Keyring {
   }
 }
 
-/** The entry of the bucket by which an installation knows its Host key. */
-export const HOST_KEY_CHECK = CHECK;
-
-/** Whether a Host key is the one of the installation that has this check entry. */
-export function isHostKeyOf(hostKey: KeyObject, check: string): boolean {
-  return open(hostKey, Buffer.from(check, 'base64'), CHECK_CONTEXT) !== null;
-}
-
 /** Whether bytes were sealed by a keyring; JSON and other texts were not. */
 export function isSealed(bytes: Uint8Array): boolean {
   return bytes[0] === SEALED_MARK;
@@ -349,25 +345,8 @@ function keyIdOf(sealed: Uint8Array): string {
   return Buffer.from(sealed.buffer, sealed.byteOffset, sealed.byteLength).toString('hex', 1, SEALED_PREFIX_BYTES);
 }
 
-/** Two different pairs never give the same text: a token has no blank. */
-function boundTo(tenant: string, context: string): string {
-  return `${escapeToken(tenant)} ${context}`;
-}
-
-function wrapContext(tenant: string, id: string): string {
-  return boundTo(tenant, `data key ${id}`);
-}
-
-function keyEntry(tenant: string): string {
-  return `key.${escapeToken(tenant)}`;
-}
-
 function erasedEntry(tenant: string): string {
   return `erased.${sha256Hex(tenant)}`;
-}
-
-function tenantOf(entry: string): string {
-  return unescapeToken(entry.slice(entry.indexOf('.') + 1));
 }
 
 function parse<T>(text: string): T {

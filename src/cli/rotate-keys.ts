@@ -1,0 +1,34 @@
+import { hostKeysOfRunning } from '../app/host-key.ts';
+import type { Config } from '../app/config.ts';
+import { armFaultPoints } from '../lib/fault-points.ts';
+import { StartError } from '../lib/start-error.ts';
+import { rewrapKeys } from '../streams/rewrap.ts';
+import { besideRunningHost } from './running-host.ts';
+
+/**
+ * `agent-host keys rotate`: wraps the tenants' data keys with the first key of the key file, while the Host runs. Returns
+ * the exit code.
+ */
+export async function rotateKeys(config: Config): Promise<number> {
+  if (config.faultPoints !== undefined) armFaultPoints(config.faultPoints);
+  const keys = await hostKeysOfRunning(config);
+  if (keys.earlierHostKeys.length === 0) {
+    throw new StartError(
+      'the key file has one key; put the new one before it, on a line of its own, and start the nodes again before this command (docs/operations/host-key.md)',
+    );
+  }
+  return await besideRunningHost(config, 'keys', async ({ log }) => {
+    const done = await rewrapKeys({ ...keys, bucket: log.secretBucket });
+    process.stdout.write(`${done.rewrapped} data keys wrapped with the first key of the file\n`);
+    if (done.unopened.length === 0) {
+      process.stdout.write(
+        'The earlier keys are needed no more: take them out of the file of every node, and destroy them\n',
+      );
+      return 0;
+    }
+    process.stderr.write(
+      `none of the keys opens ${done.unopened.length} entries: ${done.unopened.slice(0, 20).join(' ')}\n`,
+    );
+    return 1;
+  });
+}
