@@ -29,7 +29,7 @@ export async function putDirectly(store: ObjectStore, name: string, size: number
   await store.put(placeOf(name), source());
 }
 
-/** Where an object of that name lies in a store that is written to directly. */
+/** Where an object of that name is in a store that is written to directly. */
 export function placeOf(name: string): Parameters<ObjectStore['put']>[0] {
   return { tenant: 'tn_bench', owner: 'af_bench', name };
 }

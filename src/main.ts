@@ -6,12 +6,12 @@ import { stopOnSignals } from './app/stop-signal.ts';
 /** Process entry, and the only place that ends the process. */
 const USAGE = `agent-host                             run the Host (configured by environment variables, see docs/operations.md)
 agent-host migrate                     bring the database up to date for this version, as a step before its nodes start
-agent-host projections rebuild [name]  build the read models anew from the log and swap them in
+agent-host projections rebuild [name]  rebuild the read models from the log and swap them in
 agent-host audit replay [name] [--until <time|cursor>]
                                        replay the log beside and report every row that differs from the live one
 agent-host audit verify [--state <file>]
                                        check every commit of the log: chains, seals, shapes, its end;
-                                       with a file, an interrupted run goes on where it was
+                                       with a file, an interrupted run continues where it was
 agent-host keys rotate                 wrap the tenants' data keys with the first key of the key file, while the Host runs
 agent-host backup <directory>          copy log, keys and objects into a directory, while the Host runs
 agent-host restore <directory>         make a new installation from a backup; no Host may run on it yet

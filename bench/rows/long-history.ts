@@ -44,7 +44,7 @@ export const longHistory: Row = async ({ stage, scale, report }) => {
     const answer = await lines.send(request);
     sample.add(performance.now() - start);
     expectStatus(answer, 200);
-    if (!answer.body.includes('"hasMore"')) throw new Error('that was no page');
+    if (!answer.body.includes('"hasMore"')) throw new Error('that was not a page');
     if (answer.body.split('"eventId"').length - 1 !== PAGE) throw new Error('a page is not full');
   };
   for (let page = 0; page < WARM_UP + PAGES * scale; page++) {

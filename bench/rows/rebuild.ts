@@ -7,7 +7,7 @@ const SESSIONS = 4_000;
 const TURNS_EACH = 6;
 const PER_SECOND_MIN = 20_000;
 
-/** The operator's command, start to end, beside a Host: every read model built anew from a log of three-step turns. */
+/** The operator's command, start to end, beside a Host: every read model rebuilt from a log of three-step turns. */
 export const rebuild: Row = async ({ stage, scale, report }) => {
   const host = await stage.host('commands,reads,projector');
   const tenant = await Tenant.create(host, stage.adminKey);

@@ -30,7 +30,7 @@ const DOWN = {
 const isDown = (server: EmbeddedServers['nats']): boolean => server?.isRunning === false;
 
 /**
- * What a role cannot do without. Not the database, but for a projector: commands, turns and event streams go on without
+ * What a role cannot do without. Not the database, but for a projector: commands, turns and event streams continue without
  * it, and a node that leaves for it makes that outage larger.
  */
 const NEEDED: Readonly<Record<Role, readonly (keyof Checks)[]>> = {

@@ -185,7 +185,7 @@ export interface Config {
   readonly sandboxes: SandboxConfig;
   /** Absent: `objects` in the data directory. Nodes of one Host share it, or use S3. */
   readonly objectsDir: string | undefined;
-  /** Null: objects lie in a directory. */
+  /** Null: objects are in a directory. */
   readonly s3: S3Options | null;
   readonly cacheBytes: number;
   readonly faultPoints: string | undefined;

@@ -108,7 +108,7 @@ export async function openReads(
 }
 
 /**
- * A projector makes a database that is missing. Nodes of the other roles go on while it is away, so they start without
+ * A projector makes a database that is missing. Nodes of the other roles continue while it is away, so they start without
  * it, too: what they write is in the log, what they read answers 503 until it is there.
  */
 async function withoutDatabase(error: unknown, options: PoolOptions, log: LogPorts): Promise<void> {

@@ -13,7 +13,7 @@ function file(name: string, text: string): string {
   return path;
 }
 
-test('a secret may lie in a file, which is named beside or instead of nothing else', () => {
+test('a secret may be in a file, which is named beside or instead of nothing else', () => {
   const path = file('key', 'a key of sixteen characters\n');
   expect(readConfig({ AGENT_HOST_ADMIN_KEY_FILE: path }).adminKey).toBe('a key of sixteen characters');
   expect(readConfig({ DATABASE_URL_FILE: path }).databaseUrl).toBe('a key of sixteen characters');

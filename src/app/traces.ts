@@ -38,7 +38,7 @@ export async function openTraces({ config, service, metrics, logger, stack }: Tr
       const spans = spansOf(before, eventsOf<SessionEvent>(commit), { at: commit.at, position });
       if (spans.length > 0) exporter.export({ tenantId: ref.tenant, sessionId: ref.id }, spans);
     } catch (error) {
-      // The command has been recorded: what is wrong with its trace is no reason to answer otherwise.
+      // The command has been recorded: what is wrong with its trace is not a reason to answer otherwise.
       logger.error({ err: error, session: ref.id, tenant: ref.tenant }, 'a commit could not be traced');
     }
   };

@@ -9,6 +9,6 @@ import type { ReadModels } from './read-models.ts';
 export function usageOf(node: ReadModels & { readonly log: LogPorts }): UsageQueries {
   const { log, progress, built, reads } = node;
   const sums = usageQueries({ reads: reads.sessions.reads, store: log.store, source: log.source, progress });
-  // Before they wait for the projector: what it fills is no ledger yet, and a budget would begin with too little spent.
+  // Before they wait for the projector: what it fills is not a ledger yet, and a budget would begin with too little spent.
   return builtOnly(sums, built, [SCHEMAS.sessions]);
 }

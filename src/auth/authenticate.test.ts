@@ -44,7 +44,7 @@ describe('the Authorization header', () => {
     ['a letter outside ASCII', 'Bearer schlüssel'],
     ['a line end', 'Bearer key-a\nx'],
     ['something in front', ' Bearer key-a'],
-  ])('%s is no credential', async (_, authorization) => {
+  ])('%s is not a credential', async (_, authorization) => {
     expect(await who({ authorization })).toMatchObject({ kind: 'refused', code: 'credential_required' });
   });
 

@@ -130,7 +130,7 @@ function keySet(issuer: Issuer, fetch: EgressClient['fetch']): JWTVerifyGetKey {
       return await remote(header, token);
     } catch (cause) {
       if (cause instanceof errors.JWKSNoMatchingKey || cause instanceof errors.JWKSMultipleMatchingKeys) throw cause;
-      // Not fetched, or what came is no key set: that says nothing about the token.
+      // Not fetched, or what came is not a key set: that says nothing about the token.
       throw new UnavailableError('issuer', "the issuer's keys cannot be fetched", { cause });
     }
   };

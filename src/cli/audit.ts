@@ -17,7 +17,7 @@ const ROW_CHARS = 300;
 
 /**
  * `agent-host audit replay [name] [--until <time|cursor>]`: rebuilds read models in a scratch schema and reports every row that
- * differs from the live one. Exit code 1 when any does. One that was interrupted goes on where it was.
+ * differs from the live one. Exit code 1 when any does. One that was interrupted continues where it was.
  */
 export async function auditReplay(config: Config, args: readonly string[]): Promise<number> {
   const { values, words } = readArguments(args, { until: { type: 'string' } });
@@ -78,7 +78,7 @@ async function timeAt(
   for await (const [found] of source.follow(following)) {
     done.abort();
     if (found?.kind !== 'commit' || found.stored.position !== position) throw none;
-    // What a fork inherits lies in another session than the one that the cursor is bound to.
+    // What a fork inherits is in another session than the one that the cursor is bound to.
     if (inherited === undefined && decodeCursor(found.stored.ref, cursor) === null) throw none;
     return Date.parse(found.stored.commit.at);
   }

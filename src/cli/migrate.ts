@@ -5,7 +5,7 @@ import { databaseUrlOf } from './running-host.ts';
 
 /**
  * `agent-host migrate`: brings the database up to date for the nodes of this version, as a step of its own. Nodes of the
- * version before go on with theirs. Returns the exit code.
+ * version before continue with theirs. Returns the exit code.
  */
 export async function migrateDatabase(config: Config): Promise<number> {
   const url = await databaseUrlOf(config);

@@ -12,7 +12,7 @@ import { Metrics } from '../app/metrics/metrics.ts';
 import { Stack } from '../lib/stack.ts';
 import { StartError } from '../lib/start-error.ts';
 
-/** What an operator's command works on, beside a Host that goes on running. */
+/** What an operator's command works on, beside a Host that keeps running. */
 export interface RunningHost {
   readonly log: LogPorts;
   readonly pool: ReadStore;

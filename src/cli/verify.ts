@@ -22,8 +22,8 @@ const SAVE_EVERY_MS = 15_000;
 
 /**
  * `agent-host audit verify [--state <file>]`: reads the whole log and checks that each aggregate is a chain of commits,
- * that every commit opens under its tenant's key in the place where it lies, that its events have their shape, and that
- * the log still has what snapshots and read models have seen of it. With `--state`, an interrupted run goes on where it
+ * that every commit opens under its tenant's key in the place where it is, that its events have their shape, and that
+ * the log still has what snapshots and read models have seen of it. With `--state`, an interrupted run continues where it
  * was. Exit code 1 when anything is wrong.
  */
 export async function auditVerify(config: Config, args: readonly string[]): Promise<number> {
@@ -47,7 +47,7 @@ export async function auditVerify(config: Config, args: readonly string[]): Prom
     if (interrupted.aborted) {
       await state.save();
       process.stdout.write(
-        `interrupted after ${verifier.commits} commits (${rate}); the same command goes on from here\n`,
+        `interrupted after ${verifier.commits} commits (${rate}); the same command continues from here\n`,
       );
       return 1;
     }
@@ -141,7 +141,7 @@ function report({ verifier, problems }: VerifyState, rate: string): void {
   );
 }
 
-/** Ctrl-C and SIGTERM, for a run that can go on later; otherwise they end the process as ever. */
+/** Ctrl-C and SIGTERM, for a run that can continue later; otherwise they end the process as ever. */
 function interruption(resumable: boolean): AbortSignal {
   const interrupted = new AbortController();
   if (resumable) for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => interrupted.abort());

@@ -136,7 +136,7 @@ export class CommandLoop {
       await faultPoint('command.appended');
       return position;
     } catch (error) {
-      // Whatever it was, the commit may be in the log, and nobody goes on with what it began.
+      // Whatever it was, the commit may be in the log, and nobody continues with what it began.
       for (const listener of this.#onUnknown) listener({ ref, commit, after: loaded.position });
       throw error;
     }

@@ -131,7 +131,7 @@ export class Repository<S, E extends DomainEvent> {
 
   /**
    * The fold with everything that any node had acknowledged before this call.
-   * @throws UnavailableError (streams) when the log does not answer; BrokenChainError when what it has is no chain
+   * @throws UnavailableError (streams) when the log does not answer; BrokenChainError when what it has is not a chain
    */
   async refresh(ref: AggregateRef): Promise<Loaded<S>> {
     // Before the question: what is missed after it makes the answer old again.
@@ -152,7 +152,7 @@ export class Repository<S, E extends DomainEvent> {
     const [last] = (await this.store.read(ref, range)).commits;
     // A server that was the leader and has not heard that it is no more.
     if (last?.position === entry.position) throw new UnavailableError('streams', 'who answers for the log is behind');
-    // It has been erased since: the aggregate begins anew, or is not there any more.
+    // It has been erased since: the aggregate starts over, or is not there any more.
     this.#cache.delete(refKey(ref));
     return await this.#readOn(ref, this.#new(ref), head);
   }

@@ -37,7 +37,7 @@ export async function tryClaim(directory: string, name: string): Promise<ClaimAt
   return { heldBy };
 }
 
-/** Takes a claim's file name apart; `undefined` for a file that is no claim of this name. */
+/** Takes a claim's file name apart; `undefined` for a file that is not a claim of this name. */
 export function parseClaim(fileName: string, name: string): { pid: number; identity: string } | undefined {
   if (!fileName.startsWith(`${name}.`)) return undefined;
   const [pidText = '', ...identity] = fileName.slice(name.length + 1).split('.');

@@ -28,7 +28,7 @@ const SWEEP_MS = { min: 1_000, max: 21_600_000 };
  */
 const ORPHANS_MS = { min: 1_000, max: 10_000 };
 const LOOK_MS = { min: 250, max: 5_000 };
-/** Objects that are not an artifact's have keepers of their own. */
+/** Objects that are not an artifact's have reconcilers of their own. */
 const OWN = 'af_';
 
 /**

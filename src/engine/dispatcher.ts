@@ -55,7 +55,7 @@ const SWEPT_AT_ONCE = 500;
 const BUFFER = 500;
 
 /**
- * Sees to it that every open turn goes on. It is a projection of the log (the open turns of one stream) and a comparison
+ * Sees to it that every open turn continues. It is a projection of the log (the open turns of one stream) and a comparison
  * that takes no input: any turn that wants a worker and has no living one, and any of which a time is over (a claim's
  * lease, a deadline), is offered to the work queue, however it got there. These are the timers of the Host: as durable as
  * the log they are read from (docs/decisions/0011). A turn that its accepting process runs itself (the common case)

@@ -105,7 +105,7 @@ export class WorkerLiveness {
     return this.#alive.size > 0;
   }
 
-  /** Announces this process as the node's worker and goes on saying so until `stop`. */
+  /** Announces this process as the node's worker and keeps saying so until `stop`. */
   async announce(nodeId: string, workerId: string): Promise<void> {
     const key = `${PREFIX}.${nodeId}`;
     await this.#renew(key, workerId);

@@ -11,7 +11,7 @@ import type { WorkerLiveness } from './liveness.ts';
 import { OfferSlots } from './offer-slots.ts';
 import type { OfferKind } from './offer-slots.ts';
 
-/** What is kept of an open turn: enough to see to it that it goes on. */
+/** What is kept of an open turn: enough to see to it that it continues. */
 export interface OpenTurn {
   readonly ref: AggregateRef;
   readonly watch: TurnSummary;

@@ -119,7 +119,7 @@ export class TurnCheckpoint {
     for (const name of dropped) await this.#store.erase(`${this.#key}.${name}`);
   }
 
-  /** Chooses the segments that are written anew, and adds their turns to those that have changed. Returns their names. */
+  /** Chooses the segments that are rewritten, and adds their turns to those that have changed. Returns their names. */
   #takeIn(pending: Set<string>, turns: Turns): string[] {
     const dropped: string[] = [];
     const dissolve = (segment: Segment | undefined, isOldest: boolean): void => {

@@ -37,7 +37,7 @@ const LOOKS_AT_ONCE = 16;
 const PAUSE = { baseMs: 250, capMs: 10_000 };
 /** With these pauses half a minute. */
 const LOOKS_MAX = 9;
-/** Between two tries to reach the log; each of them goes on for seconds by itself. */
+/** Between two tries to reach the log; each of them continues for seconds by itself. */
 const AWAY_PAUSE_MS = 100;
 
 /**

@@ -45,7 +45,7 @@ const LOOKS_MAX = 64;
 /** An item for which there is no place here goes back so often, for there may be one in another process. */
 const GIVEN_BACK_MAX = 2;
 const GIVEN_BACK_MS = 25;
-/** Between two tries at a turn while the log is away; it goes on within as much once the log is back. */
+/** Between two tries at a turn while the log is away; it continues within as much once the log is back. */
 const RETRY = { baseMs: 100, capMs: 2_000 };
 
 /**
@@ -173,7 +173,7 @@ export class Worker implements TurnRunner {
 
   /**
    * Takes the session in hand, after whatever this process still does for it. What follows another holds no place before:
-   * it would be kept from others for as long as that goes on.
+   * it would be kept from others for as long as that continues.
    */
   #run(ref: AggregateRef, place: Place | null): void {
     const key = refKey(ref);
@@ -335,7 +335,7 @@ export class Worker implements TurnRunner {
   }
 
   /**
-   * One call could not be made or recorded, while others of the turn may go on for long. The log being away is waited out
+   * One call could not be made or recorded, while others of the turn may continue for long. The log being away is waited out
    * and the call made again, for it is still wanted; a bug ends the turn, and with it the other calls.
    * @throws whatever it was, when the worker stops: the turn is another's then
    */

@@ -99,7 +99,7 @@ function frameworkProblem(error: unknown, bodyBytesMax: number): Problem | null 
   if (code === 'FST_ERR_BAD_URL')
     return invalid([{ instancePath: '', message: 'has a malformed percent-encoding' }], 'path');
   if (code.startsWith('FST_ERR_CTP') || (error instanceof SyntaxError && statusCode === 400)) {
-    return invalid([{ instancePath: '', message: 'is no valid JSON' }], 'body');
+    return invalid([{ instancePath: '', message: 'is not valid JSON' }], 'body');
   }
   return null;
 }

@@ -27,11 +27,11 @@ test('a cursor with any character changed, cut or added is none', () => {
   for (const more of ['A', '=', ' ', '\n', '%00']) expect(decodePageCursor(SCOPE, cursor + more, 2)).toBeNull();
 });
 
-test.each(['', ' ', '....', 'A'.repeat(3_000), 'ü'.repeat(20)])('"%s" is no cursor', (text) => {
+test.each(['', ' ', '....', 'A'.repeat(3_000), 'ü'.repeat(20)])('"%s" is not a cursor', (text) => {
   expect(decodePageCursor(SCOPE, text, 1)).toBeNull();
 });
 
-test('a list asks for one more than it shows, and goes on where it was cut', () => {
+test('a list asks for one more than it shows, and continues where it was cut', () => {
   const all = ['a', 'b', 'c', 'd', 'e'];
   const pages: string[][] = [];
   let cursor: string | undefined;

@@ -9,7 +9,7 @@ export function encodePageCursor(scope: string, key: readonly string[]): string 
   return `${check(scope, body)}${body}`;
 }
 
-/** The key, or null when the text is no cursor of this list. `parts` is how many texts the key has. */
+/** The key, or null when the text is not a cursor of this list. `parts` is how many texts the key has. */
 export function decodePageCursor(scope: string, cursor: string, parts: number): string[] | null {
   const body = cursor.slice(CHECK_CHARS);
   if (cursor.length > 2_000 || !/^[A-Za-z0-9_-]+$/.test(cursor) || !cursor.startsWith(check(scope, body))) return null;
@@ -21,7 +21,7 @@ export function decodePageCursor(scope: string, cursor: string, parts: number): 
   }
 }
 
-/** The check keeps mistakes out, not somebody who makes cursors: a NUL is no text for Postgres. */
+/** The check keeps mistakes out, not somebody who makes cursors: a NUL is not text for Postgres. */
 function isKeyPart(part: unknown): part is string {
   return typeof part === 'string' && !part.includes('\0');
 }

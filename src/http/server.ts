@@ -49,7 +49,7 @@ export async function createServer(options: ServerOptions): Promise<FastifyInsta
     loggerInstance: withoutChatter(logger) as FastifyBaseLogger,
     logController: new LogController({ disableRequestLogging: true }),
     bodyLimit: gate.bodyBytesMax,
-    // The most that any request may take; a body that is no upload has less (body-time.ts).
+    // The most that any request may take; a body that is not an upload has less (body-time.ts).
     trustProxy: trustedProxies.length === 0 ? false : [...trustedProxies],
     requestTimeout: Math.max(timeouts.requestMs, timeouts.uploadMs),
     keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,

@@ -10,7 +10,7 @@ export interface StreamedSession extends ReadSession {
 }
 
 /**
- * Looks a session up in the fold of its own subject: live streams go on while the read models are away.
+ * Looks a session up in the fold of its own subject: live streams continue while the read models are away.
  * @throws ProblemError not_found for a session that is not there or out of the caller's reach
  */
 export type SessionAccess = (ref: AggregateRef, caller: Caller) => Promise<StreamedSession>;

@@ -113,7 +113,7 @@ export class SseStream {
     return this.#sentOfLost === null ? 'taken' : 'again';
   }
 
-  /** Lets go of what has waited since before a moment of the monotonic clock; it is asked for when the reader goes on. */
+  /** Lets go of what has waited since before a moment of the monotonic clock; it is asked for when the reader continues. */
   letGo(beforeMs: number): void {
     if (this.#rest !== null && this.#rest.sinceMs <= beforeMs) {
       this.#sentOfLost = this.#rest.sent;

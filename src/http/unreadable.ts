@@ -54,7 +54,7 @@ export function refuseUnparsed(error: Error & { readonly code?: string }, socket
     socket.destroy();
     return;
   }
-  const message = REASONS[error.code ?? ''] ?? 'The request is no valid HTTP.';
+  const message = REASONS[error.code ?? ''] ?? 'The request is not valid HTTP.';
   const problem: Problem = { code: 'invalid_request', message };
   const requestId = randomUUID();
   const body = JSON.stringify(problemBody(problem, requestId));

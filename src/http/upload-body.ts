@@ -145,7 +145,7 @@ const DRAIN_BYTES_MAX = 16_777_216;
 
 /**
  * After a refusal the sender may still be writing. What it writes is read for a moment, so that it gets to see the answer;
- * who goes on regardless loses the connection.
+ * who continues regardless loses the connection.
  */
 export function drainBriefly(request: IncomingMessage): void {
   if (request.complete || request.destroyed) return;

@@ -16,7 +16,7 @@ function reordered(value: unknown): unknown {
 test('means the same as the value, and is the same for equal ones', () => {
   fc.assert(
     fc.property(fc.jsonValue(), (value) => {
-      // `__proto__` as a plain member is no member any more after a copy.
+      // `__proto__` as a plain member is not a member any more after a copy.
       fc.pre(!JSON.stringify(value).includes('__proto__'));
       expect(JSON.parse(canonicalJson(value))).toEqual(JSON.parse(JSON.stringify(value)));
       expect(canonicalJson(reordered(value))).toBe(canonicalJson(value));

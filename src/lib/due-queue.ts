@@ -1,4 +1,4 @@
-/** Stale places in the heap that are put up with before it is built anew, beside one for each item. */
+/** Stale places in the heap that are put up with before it is rebuilt, beside one for each item. */
 const SLACK = 1_000;
 
 interface Place<T> {
@@ -8,7 +8,7 @@ interface Place<T> {
 
 /**
  * Items by a time, earliest first; each is there at most once. What it costs depends on what is set and taken, not on how
- * many wait: a heap in which an item's former place stays until it comes up or the heap is built anew.
+ * many wait: a heap in which an item's former place stays until it comes up or the heap is rebuilt.
  */
 export class DueQueue<T> {
   readonly #times = new Map<T, number>();

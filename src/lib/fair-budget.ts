@@ -14,7 +14,7 @@ export interface FairBudgetOptions {
 
 /**
  * Something scarce, shared by names (tenants): who wants some of it waits until there is enough, and names take turns,
- * so that a queue of one is no queue for another.
+ * so that a queue of one is not a queue for another.
  */
 export class FairBudget {
   readonly #total: number;

@@ -65,7 +65,7 @@ export function armFaultPoints(text: string): void {
     const match = /^([a-z.-]+)=kill(?:@(\d+))?$/.exec(entry);
     if (match === null) throw new Error(`not a fault point: ${entry}`);
     let left = Number(match[2] ?? '1');
-    // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- a name that is no point is never reached
+    // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- a name that is not a point is never reached
     onFaultPoint(match[1] as FaultPoint, () => {
       if (--left === 0) process.kill(process.pid, 'SIGKILL');
     });

@@ -20,7 +20,7 @@ function pooledRandom(): number {
 
 /**
  * A new id: `<prefix>_` and a ULID in lower case (48 bits of time, 80 bits of randomness).
- * The random part is drawn anew each time, never counted up, because effect ids are derived from a turn's id by
+ * The random part is drawn each time, never counted up, because effect ids are derived from a turn's id by
  * counting up (`deriveId` in domain/kernel/ids.ts) and must not meet the id of another turn.
  */
 export function newId(prefix: IdPrefix): string {

@@ -4,7 +4,7 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { KeyedQueue, QueueFullError, WaitedTooLongError } from './keyed-queue.ts';
 
-/** A task that goes on until it is told to end. */
+/** A task that continues until it is told to end. */
 function gate(): {
   task: () => Promise<string>;
   started: () => boolean;

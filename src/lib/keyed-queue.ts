@@ -34,7 +34,7 @@ interface Lane {
 
 /**
  * Runs tasks with the same key one after the other, tasks with different keys side by side.
- * It saves appends that would only conflict inside this process; it is no lock, other nodes do not see it.
+ * It saves appends that would only conflict inside this process; it is not a lock, other nodes do not see it.
  */
 export class KeyedQueue {
   readonly #lanes = new Map<string, Lane>();

@@ -21,7 +21,7 @@ export interface ReplayEnd {
 export interface AuditOptions extends RebuildOptions {
   /** Null: where the live read model is. */
   readonly until: ReplayEnd | null;
-  /** The program's version: what another one has replayed is not gone on with. */
+  /** The program's version: what another version has replayed is not used. */
   readonly version: string;
   /** Told of each batch that was replayed. */
   readonly onReplayed: (batch: readonly FollowedCommit[]) => void;
@@ -32,8 +32,8 @@ export interface AuditOptions extends RebuildOptions {
 
 /**
  * Replays the log into a scratch schema and compares it row for row with the live read model, as that stood when the
- * audit began: a snapshot of the database holds it still, while projectors and readers go on. An audit that was
- * interrupted leaves its schema, and the next one goes on in it.
+ * audit began: a snapshot of the database holds it still, while projectors and readers continue. An audit that was
+ * interrupted leaves its schema, and the next one continues in it.
  * @throws FencedError when another audit of the group is under way, or a tenant was deleted meanwhile
  */
 export async function audit(options: AuditOptions): Promise<Compared> {
@@ -75,7 +75,7 @@ async function auditAlone(
   }
 }
 
-/** What a scratch schema is made for: another version may make other rows, and another end is no end of this replay. */
+/** What a scratch schema is made for: another version may make other rows, and another end is not an end of this replay. */
 function purposeOf({ version, until }: AuditOptions): string {
   return JSON.stringify({ version, until });
 }

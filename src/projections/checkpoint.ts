@@ -12,7 +12,7 @@ export const besideOf = (group: ProjectionGroup): string => `${group.schema}_nex
 /** The schema that a rebuild has taken the place of, until it is dropped. */
 export const replacedOf = (group: ProjectionGroup): string => `${group.schema}_old`;
 
-/** The schema that an audit fills; one that was interrupted leaves it, and goes on in it. */
+/** The schema that an audit fills; one that was interrupted leaves it, and continues in it. */
 export const auditedIn = (group: ProjectionGroup): string => `${group.schema}_audit`;
 
 /** How far a group has read a stream; 0 before its first commit. */

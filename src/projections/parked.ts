@@ -13,8 +13,8 @@ import type { ProjectionGroup } from './projection.ts';
 import { isUnavailable } from './read-store/pool.ts';
 
 /**
- * Commits that could not be projected. The line went on without them, so that what came after them of the same aggregate
- * was applied to rows which lack them; a parked commit is never applied by itself, but its aggregate's rows are made anew
+ * Commits that could not be projected. Projection continued without them, so that what came after them of the same aggregate
+ * was applied to rows which lack them; a parked commit is never applied by itself, but its aggregate's rows are recreated
  * from the log, in one transaction.
  */
 export interface RetryOptions {
@@ -22,7 +22,7 @@ export interface RetryOptions {
   readonly shard: number;
   readonly source: CommitSource;
   readonly logger: Logger;
-  /** Where the projector stands: the rows of an aggregate are made anew up to here. */
+  /** Where the projector stands: the rows of an aggregate are recreated up to here. */
   readonly position: number;
 }
 
@@ -61,7 +61,7 @@ export async function retryParked(connection: DatabasePoolConnection, options: R
       mended += aggregate.positions.length - left;
       logger.info(
         { schema: group.schema, shard, subject, left },
-        'rows were made anew with commits that had been parked',
+        'rows were recreated with commits that had been parked',
       );
     } catch (error) {
       if (error instanceof FencedError || isUnavailable(error)) throw error;

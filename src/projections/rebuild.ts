@@ -27,7 +27,7 @@ export interface RebuildOptions {
 
 /**
  * Builds a group's read models anew from the log in a schema beside the live one, and swaps the two by renaming. The
- * live projector goes on meanwhile; it finds its checkpoint moved and reads on from the new one. Read models are
+ * live projector continues meanwhile; it finds its checkpoint moved and reads on from the new one. Read models are
  * rebuilt, never repaired.
  * @throws FencedError when nothing was swapped: a tenant was deleted meanwhile, or more commits were parked than before.
  */

@@ -31,7 +31,7 @@ const LOOK_MS = 50;
 /**
  * Makes what was deleted unreadable in the files of Postgres. A deleted row stays in its page, in indexes and in samples
  * that ANALYZE took of it, and everything that was ever written stays in the write-ahead log for a while; so each table
- * is written anew, sampled anew, and the log is moved on until the segments with the old bytes are gone. The last part
+ * is rewritten, sampled again, and the log is moved on until the segments with the old bytes are gone. The last part
  * needs a superuser, and settings that the embedded Postgres has (docs/operations/deleting-a-tenant.md says what is left elsewhere).
  * @throws UnavailableError (database) when a lock was not to be had, or an old snapshot still needs the rows: try again
  */
@@ -61,7 +61,7 @@ async function isSuperuser(connection: DatabasePoolConnection): Promise<boolean>
   return (await connection.oneFirst(sql.type(row)`select current_setting('is_superuser') as value`)) === 'on';
 }
 
-/** A table that is written anew keeps the deleted rows that some snapshot can still see. */
+/** A table that is rewritten keeps the deleted rows that some snapshot can still see. */
 async function snapshotsEnd(connection: DatabasePoolConnection): Promise<void> {
   const row = z.object({ n: z.int() });
   const xid = await connection.oneFirst(

@@ -135,7 +135,7 @@ export class ChainVerifier {
     return commit.events.flatMap(({ type, data }) => {
       const schema = this.#schemas[ref.kind]?.[type];
       const at = { subject, position, commitId };
-      if (schema === undefined) return [{ ...at, what: `${type} is no event of a ${ref.kind}` }];
+      if (schema === undefined) return [{ ...at, what: `${type} is not an event of a ${ref.kind}` }];
       const parsed = schema.safeParse(data);
       if (parsed.success) return [];
       return [{ ...at, what: `${type} has another shape: ${parsed.error.issues[0]?.message ?? ''}` }];

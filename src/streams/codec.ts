@@ -65,6 +65,6 @@ function parse(bytes: Uint8Array): Commit {
     // oxlint-disable-next-line typescript/no-unsafe-type-assertion
     return JSON.parse(decoder.decode(bytes)) as Commit;
   } catch (cause) {
-    throw new UndecodableCommitError('a commit is no JSON', { cause });
+    throw new UndecodableCommitError('a commit is not valid JSON', { cause });
   }
 }

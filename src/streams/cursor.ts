@@ -11,7 +11,7 @@ export interface EventPlace {
   readonly inherited?: InheritedPart | undefined;
 }
 
-/** A part of a fork's history that lies in another aggregate. */
+/** A part of a fork's history that is in another aggregate. */
 export interface InheritedPart {
   /** Its number, from the oldest. Positions of different parts do not compare, their numbers do. */
   readonly ancestor: number;
@@ -26,7 +26,7 @@ const CHECK_BYTES = 5;
 const CHECKS_KNOWN = 20_000;
 
 /**
- * An opaque text for a place, bound to its aggregate: a cursor of another session does not decode. It is no secret and
+ * An opaque text for a place, bound to its aggregate: a cursor of another session does not decode. It is not a secret and
  * no permission; the check only keeps mistakes from being read as a position.
  * Layout: version, shard, position (6 bytes), index (2 bytes), check (5 bytes) as base64url. Version 2 has before the
  * check: number of the part (1 byte), position of the fork's creation (6 bytes).
@@ -46,7 +46,7 @@ export function encodeCursor(ref: AggregateRef, { shard, position, index, inheri
   return bytes.toString('base64url');
 }
 
-/** The place, or null when the text is no cursor of this aggregate. */
+/** The place, or null when the text is not a cursor of this aggregate. */
 export function decodeCursor(ref: AggregateRef, cursor: string): EventPlace | null {
   const place = placeInCursor(cursor);
   if (place === null) return null;

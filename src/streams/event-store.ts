@@ -65,7 +65,7 @@ export interface EventStore {
   eraseBefore(ref: AggregateRef, position: number): Promise<void>;
   /**
    * Removes every commit of a tenant's aggregates of these kinds, for good. Appends meanwhile are the caller's to keep
-   * out. An aggregate that is gone begins anew with expectation 0.
+   * out. An aggregate that is gone restarts with expectation 0.
    */
   erase(tenant: string, kinds: readonly AggregateRef['kind'][]): Promise<void>;
 }
@@ -98,7 +98,7 @@ export interface LiveFeed {
 
 export interface FollowOptions {
   readonly shard: number;
-  /** `all`: whatever the stream holds, also what is no aggregate of any kind. */
+  /** `all`: whatever the stream holds, also what is not an aggregate of any kind. */
   readonly kinds: readonly AggregateRef['kind'][] | 'all';
   /** Start after this position. */
   readonly after: number;

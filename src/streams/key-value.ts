@@ -30,6 +30,6 @@ export interface KeyValue {
   shred(key: string): Promise<void>;
   /** Removes every key below a prefix (`prefix.…`) without leaving markers; watchers are not told. */
   erase(prefix: string): Promise<void>;
-  /** Resolves once everything that is there has been reported; then goes on until the signal aborts. */
+  /** Resolves once everything that is there has been reported; then continues until the signal aborts. */
   watch(prefix: string, onChange: (change: KeyValueChange) => void, signal: AbortSignal): Promise<void>;
 }

@@ -125,7 +125,7 @@ class Arrivals {
     this.#options = options;
   }
 
-  /** Begins anew: keeps what comes after a position, which is where the feed is just now. */
+  /** Restarts: keeps what comes after a position, which is where the feed is just now. */
   startAfter(position: number): void {
     this.#waiting = [];
     this.#after = position;

@@ -48,7 +48,7 @@ test('a cursor of an inherited place says of which part, and of which fork', () 
 });
 
 test.each(['', 'x', '0', 'latest', '../../etc', 'A'.repeat(20), 'A'.repeat(500), 'ä'.repeat(20)])(
-  '%j is no cursor',
+  '%j is not a cursor',
   (text) => {
     expect(decodeCursor({ tenant: 'tn_a', kind: 'session', id: 's1' }, text)).toBeNull();
   },

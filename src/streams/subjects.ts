@@ -52,7 +52,7 @@ export function shardOfStreamName(name: string): number {
 
 const NEEDS_ESCAPE = /[^A-Za-z0-9_-]/;
 
-/** Any text as one legal subject token: what is no letter, digit, `_` or `-` becomes `=` and the hex of its UTF-8 bytes. */
+/** Any text as one legal subject token: what is not a letter, digit, `_` or `-` becomes `=` and the hex of its UTF-8 bytes. */
 export function escapeToken(text: string): string {
   if (!NEEDS_ESCAPE.test(text)) return text;
   return text.replace(/[^A-Za-z0-9_-]/gu, (char) =>

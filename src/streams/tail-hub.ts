@@ -135,7 +135,7 @@ export class TailHub {
         await delay(backoffMs(failures++, HEAL_RETRY), this.#shared.reads.signal);
       }
     }
-    // In the same step in which there was nothing more: a gap that comes after it begins anew.
+    // In the same step in which there was nothing more: a later gap starts another catch-up.
     this.#healing.delete(shard);
   }
 

@@ -171,7 +171,7 @@ export class TailLane {
     this.#floor = this.#tip ?? 0;
   }
 
-  /** Where a reader goes on that takes more. */
+  /** Where a reader continues that takes more. */
   #settle(tail: Tail): void {
     if (tail.hasEnded) return;
     if (this.#tip === null) {
@@ -221,7 +221,7 @@ export class TailLane {
       tail.place.position = Math.max(tail.place.position, this.#tip ?? 0);
   }
 
-  /** Returns whether the tail takes more; it goes on by itself once it does. */
+  /** Returns whether the tail takes more; it continues by itself once it does. */
   #given(tail: Tail, give: () => boolean): boolean {
     try {
       if (give()) return true;
@@ -314,7 +314,7 @@ export class TailLane {
     }
   }
 
-  /** What is before the aggregate's own commits lies in the log and stays as it is: no feed is needed for it. */
+  /** What is before the aggregate's own commits is in the log and stays as it is: no feed is needed for it. */
   async #readParts(tail: Tail): Promise<void> {
     try {
       for (const part of tail.before) {

@@ -202,7 +202,7 @@ test('a projector that can read what is parked makes the rows whole when it star
   }
   await using later = await projecting(database, newer.source);
   await until('nothing is parked', async () => (await positions()).length === 0);
-  expect(later.logged()).toContain('rows were made anew with commits that had been parked');
+  expect(later.logged()).toContain('rows were recreated with commits that had been parked');
   const expected = await rowsOf(stored);
   for (const table of group.tables) {
     const tenant = refs[0]?.tenant ?? '';

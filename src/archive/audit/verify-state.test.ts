@@ -47,7 +47,7 @@ const found = [
   { position: 11, commitId: 'co_gone11', what: expect.stringMatching('carries no hash') as string },
 ];
 
-test('a verification that is interrupted anywhere finds the same when it goes on', async () => {
+test('a verification that is interrupted anywhere finds the same when it continues', async () => {
   const directory = await mkdtemp(join(tmpdir(), 'agent-host-verify-'));
   try {
     for (let cut = 0; cut <= stream.length; cut++) {

@@ -101,6 +101,6 @@ function parsed(file: string, text: string): z.infer<typeof saved> {
   try {
     return saved.parse(JSON.parse(text));
   } catch (cause) {
-    throw new StartError(`${file} is no state of audit verify; name another file, or remove it`, { cause });
+    throw new StartError(`${file} is not a state of audit verify; name another file, or remove it`, { cause });
   }
 }

@@ -55,7 +55,7 @@ export async function readManifest(directory: string): Promise<Manifest | null> 
   if (parsed.success) return parsed.data;
   const [issue] = parsed.error.issues;
   throw new StartError(
-    `${fileOf(directory)} is no manifest of a backup that this version can read (${issue?.path.join('.') ?? ''} ${issue?.message ?? ''}); use a version that wrote it, or another directory`,
+    `${fileOf(directory)} is not a manifest of a backup that this version can read (${issue?.path.join('.') ?? ''} ${issue?.message ?? ''}); use a version that wrote it, or another directory`,
   );
 }
 

@@ -5,7 +5,7 @@ import { createGunzip } from 'node:zlib';
 import { line as lineSchema } from './format.ts';
 import type { Line } from './format.ts';
 
-/** A file that is no bundle, or a part of one. Final: the rest of it says nothing. */
+/** A file that is not a bundle, or a part of one. Final: the rest of it says nothing. */
 export class UnreadableBundleError extends Error {}
 
 /** A line with a commit of 8 MiB, all of it escaped. */
@@ -21,7 +21,7 @@ export interface NumberedLine {
 
 /**
  * The lines of a bundle, compressed or not, with one of them in memory at a time.
- * @throws UnreadableBundleError for what is no line of the format
+ * @throws UnreadableBundleError for what is not a line of the format
  */
 export async function* bundleLines(path: string): AsyncGenerator<NumberedLine> {
   const digest = createHash('sha256');
@@ -39,7 +39,7 @@ function parsed(bytes: Buffer, number: number): Line {
     const text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes);
     return lineSchema.parse(JSON.parse(text));
   } catch (cause) {
-    throw new UnreadableBundleError(`line ${number} is no line of an export`, { cause });
+    throw new UnreadableBundleError(`line ${number} is not a line of an export`, { cause });
   }
 }
 

@@ -143,7 +143,7 @@ class BundleCheck {
         : []),
       ...(versions > withBytes ? [`bytes of ${versions - withBytes} versions: they are not in the file`] : []),
       ...(events > IDS_MAX ? [`whether event ids past the first ${IDS_MAX} are there twice in different commits`] : []),
-      'whether the log has gone on since, and whether what was recorded is true',
+      'whether the log has grown since, and whether what was recorded is true',
     ];
     return { header: this.#header, problems: this.problems, checked, unchecked };
   }

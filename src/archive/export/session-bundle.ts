@@ -136,7 +136,7 @@ function textOf(bytes: Uint8Array, position: number): string {
   try {
     return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes);
   } catch (cause) {
-    throw new Error(`the commit at ${position} is no text`, { cause });
+    throw new Error(`the commit at ${position} is not a text`, { cause });
   }
 }
 

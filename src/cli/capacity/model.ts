@@ -99,7 +99,7 @@ function secondsOf([before, after]: Pair): number {
   return (after.atMs - before.atMs) / 1000;
 }
 
-/** A counter that is smaller than before began anew: the node was restarted, and what it shows has come since. */
+/** A counter that is smaller than before has restarted: the node was restarted, and what it shows has come since. */
 function grown([before, after]: Pair, name: string): number {
   const [was, is] = [sum(before, name) ?? 0, sum(after, name) ?? 0];
   return is < was ? is : is - was;

@@ -32,7 +32,7 @@ export async function saveAgent(deps: AgentDeps, input: SaveAgentInput): Promise
   });
 }
 
-/** Archives an agent: no new session, old ones go on. */
+/** Archives an agent: no new session, old ones continue. */
 export async function archiveAgent(
   deps: AgentDeps,
   input: CommitMeta & { readonly ref: AggregateRef },

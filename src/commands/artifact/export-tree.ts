@@ -92,7 +92,7 @@ function refusalOf(files: readonly ExportedFile[]): Rejection | null {
     return reject('limit_exceeded', message, { details: { limit: 'files' } });
   }
   const bad = files.find(({ path }) => !treePath.safeParse(path).success);
-  if (bad !== undefined) return reject('invalid_request', `${JSON.stringify(bad.path)} is no path of a file.`);
+  if (bad !== undefined) return reject('invalid_request', `${JSON.stringify(bad.path)} is not a path of a file.`);
   const clash = clashingPath(files);
   return clash === null ? null : reject('invalid_request', `${JSON.stringify(clash)} is named twice.`);
 }

@@ -116,7 +116,7 @@ export async function compareVersions(
   return { kind: 'done', artifactId: found.artifact.artifactId, from: base?.version.version ?? null, to, ...diff };
 }
 
-/** As the wire shows it: where the bytes lie is nobody's business. */
+/** As the wire shows it: where the bytes are is nobody's business. */
 export function entryOf({ path, size, sha256, contentType }: StoredFile): FileEntry {
   return { path, size, sha256, contentType };
 }

@@ -24,7 +24,7 @@ export interface RemovedOrphan {
   readonly position: number;
 }
 
-/** Removes those whose session has been deleted, a few at a time. Never throws: what fails is left to the keeper. */
+/** Removes those whose session has been deleted, a few at a time. Never throws: what fails is left to the reconciler. */
 export async function removeOrphans(
   deps: ArtifactDeps,
   tenant: string,

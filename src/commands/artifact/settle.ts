@@ -10,7 +10,7 @@ import type { ArtifactDeps } from './deps.ts';
 
 /**
  * The second halves of uploads and removals: everything that follows once the artifact's own history has the truth. Each
- * may be done again, by the process that began it or by the keeper after it has died.
+ * may be done again, by the process that began it or by the reconciler after it has died.
  */
 
 const KEEPER: CommitMeta = { actor: 'keeper', causation: 'overdue' };

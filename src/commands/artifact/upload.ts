@@ -53,7 +53,7 @@ export interface Uploaded {
  *   bytes reserved → bytes in the store → version recorded → session told → bytes counted
  *
  * Recording is the point of no return. Whatever ends an upload before it leaves nothing that anybody can see; whatever
- * ends it after, the keeper does the rest.
+ * ends it after, the reconciler does the rest.
  * @throws UploadBrokenError when the sender went away; the signal's reason; UnavailableError (objects); UnavailableError (streams)
  */
 export async function uploadArtifact(deps: ArtifactDeps, input: UploadInput): Promise<Uploaded | Rejection> {
@@ -153,7 +153,7 @@ async function record(
   return outcome.kind === 'rejected' ? outcome : outcome.reply;
 }
 
-/** Takes back what an upload that was not recorded has left. What cannot be taken back now, the keeper will. */
+/** Takes back what an upload that was not recorded has left. What cannot be taken back now, the reconciler will. */
 async function giveUp(deps: ArtifactDeps, { tenant, artifactId, uploadId, meta }: Intake): Promise<void> {
   try {
     await deps.objects.remove({ tenant, owner: artifactId, name: uploadId });

@@ -22,7 +22,7 @@ const PLANS_MAX = 20;
 const PLANNED_MS = 1_000;
 
 /**
- * An executor takes the oldest pending actions of its agent, in one request. They lie in several sessions, so each claim
+ * An executor takes the oldest pending actions of its agent, in one request. They are in several sessions, so each claim
  * is a commit of its own; the plan that is written first makes them one: the same request, sent again to any node after any
  * crash, gets what was claimed and what is left of the plan, and nothing twice. A plan of which others have taken
  * everything is replaced. No claim at all: nothing waits.

@@ -102,7 +102,7 @@ export async function claimIn(
   deps.places.remember(executor, [{ actionId, sessionId }]);
   const held = heldFrom(outcome.reply);
   if (clock() < toMs(held.leaseExpiresAt)) return { ...outcome, reply: held };
-  // Given again after a time in which it could not be kept: whoever asks for it is alive, so it goes on.
+  // Given again after a time in which it could not be kept: whoever asks for it is alive, so it continues.
   const kept = await keep(deps, held);
   return kept === null ? notClaimable() : { ...outcome, reply: kept };
 }

@@ -58,7 +58,7 @@ interface StoredPage extends Segment {
 }
 
 /**
- * The pages of the segments that sessions' receipts lie in, beside the snapshots of the folds, and in memory. Each level
+ * The pages of the segments that sessions' receipts are in, beside the snapshots of the folds, and in memory. Each level
  * of a session has one place for each page, which the next segment of that level writes over: a fold that is far behind
  * finds another segment there, and reads its own from the log. Nothing here is the truth: whatever is found is looked up
  * in the log, and what is not there is made again from it.

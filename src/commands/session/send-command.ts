@@ -120,7 +120,7 @@ export async function sendCommand(
 }
 
 /**
- * An answer that raises one of the tenant's budgets does so before it is recorded: the turn that goes on then is let
+ * An answer that raises one of the tenant's budgets does so before it is recorded: the turn that continues then is let
  * through. Should the answer not be recorded after all, the same command again finds the budget raised.
  */
 async function raised(

@@ -75,7 +75,7 @@ export async function readBudgets({ budgets }: BudgetDeps, tenant: string): Prom
 
 /**
  * Raises one budget of the list. The tenant's own list, which the audit trail shows with who changed it, comes second: what
- * waits goes on by the first, and after a crash in between the same command again ends it.
+ * waits continues by the first, and after a crash in between the same command again ends it.
  */
 export async function raiseBudget(
   deps: BudgetDeps & ChangeTenantDeps,

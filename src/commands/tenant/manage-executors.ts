@@ -22,7 +22,7 @@ export interface ExecutorToSave {
 
 /**
  * Registers executors, all of them or none. Their agents must be there; an archived one may
- * have an executor, because its sessions go on.
+ * have an executor, because its sessions continue.
  */
 export async function saveExecutors(
   deps: ManageExecutorDeps,

@@ -47,7 +47,7 @@ export const actionEventSchemas = {
     hook: hookPoint.optional(),
     callId: z.string(),
     input: z.unknown(),
-    /** The answer to what the executor asked: it goes on where it stopped. */
+    /** The answer to what the executor asked: it continues where it stopped. */
     resume: z.strictObject({ interactionId: z.string(), value: z.unknown() }).optional(),
     agent: agentRef.optional(),
   }),

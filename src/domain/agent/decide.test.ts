@@ -56,7 +56,7 @@ test('A, B, A are three versions', () => {
   });
 });
 
-test('the same again is no new version and no event', () => {
+test('the same again gives neither a new version nor an event', () => {
   const first = save(initialAgent, A, 'git-1');
   expect(save(first.state, A, 'git-1')).toEqual({ ...first, events: [] });
 });

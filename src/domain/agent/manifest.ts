@@ -32,7 +32,8 @@ const toolName = z
 
 export const jsonSchema = jsonObject.superRefine((schema, context) => {
   const problem = schemaProblem(schema);
-  if (problem !== null) context.addIssue({ code: 'custom', message: `is no JSON Schema that can be used: ${problem}` });
+  if (problem !== null)
+    context.addIssue({ code: 'custom', message: `is not a JSON Schema that can be used: ${problem}` });
 });
 
 /** A tool that executors run. */

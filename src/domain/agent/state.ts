@@ -2,7 +2,7 @@ import type { EventMeta } from '../kernel/decision.ts';
 import type { AgentEvent } from './events.ts';
 import type { Manifest } from './manifest.ts';
 
-/** absent → saved ⇄ archived. A saved agent opens sessions; an archived one only lets its old ones go on. */
+/** absent → saved ⇄ archived. A saved agent opens sessions; an archived one only lets its old ones continue. */
 export type AgentState =
   | { readonly status: 'absent' }
   | {

@@ -6,7 +6,7 @@ export type ArtifactKind = (typeof ARTIFACT_KINDS)[number];
 
 const sha256 = z.string().regex(/^[0-9a-f]{64}$/);
 
-/** One version, as it is recorded. Its bytes lie in the object store already: bytes first, then the event. */
+/** One version, as it is recorded. Its bytes are in the object store already: bytes first, then the event. */
 const versionSchema = z.strictObject({
   version: z.int().min(1),
   /** The operation that stored it; names its reservation and its objects. */

@@ -108,7 +108,7 @@ describe('what would hold up everybody', () => {
     ['a pattern of properties', { pattern: '\\pL'.repeat(15_000) }],
     ['a pattern of classes of properties', { pattern: '[\\pL\\pN]'.repeat(6_000) }],
     ['branches without end', { oneOf: Array(2_500).fill({ not: { type: 'null' } }) }],
-  ])('is no schema that can be used: %s', (_what, schema) => {
+  ])('is not a schema that can be used: %s', (_what, schema) => {
     expect(schemaProblem(schema)).toEqual(REFUSED);
     expect(valueProblem(schema, 'x')).toEqual(REFUSED);
   });

@@ -140,7 +140,7 @@ describe('labels', () => {
     ['too long a value', { a: 'x'.repeat(257) }, false],
     ['an empty name', { '': 'x' }, false],
     ['a name that begins with a dot', { '.a': 'x' }, false],
-    ['a value that is no text', { a: 1 }, false],
+    ['a value that is not text', { a: 1 }, false],
     ['a value that cannot be stored', { a: 'x\0' }, false],
   ])('%s: %o is %s', (_, value, legal) => {
     expect(accepts(labels, value)).toBe(legal);

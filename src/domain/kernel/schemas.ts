@@ -48,5 +48,5 @@ export const jsonObject = z
 
 /** Labels: at most 64, names like a segment of a client id with up to 63 characters. */
 export const labels = z
-  .record(z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._/-]{0,62}$/, 'is no label name'), text(0, 256))
+  .record(z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._/-]{0,62}$/, 'is not a label name'), text(0, 256))
   .refine((value) => Object.keys(value).length <= 64, 'at most 64 labels');

@@ -258,7 +258,7 @@ function answeredBefore(
 /** The refusal of whoever holds no claim, or no more. */
 export function claimStale(): Rejection {
   const message =
-    'The claim is over: its lease expired, or the action went on without it. Stop, and claim another action.';
+    'The claim is over: its lease expired, or the action continued without it. Stop, and claim another action.';
   return reject('claim_stale', message);
 }
 

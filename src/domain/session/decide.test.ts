@@ -80,7 +80,7 @@ describe('opening', () => {
 });
 
 describe('a deletion', () => {
-  test('leaves nothing, and the id begins anew', () => {
+  test('leaves nothing, and the id is free again', () => {
     const state = given([created({ subject: 'ada' })])
       .when((before) => decideDeleteSession(before))
       .thenEvents([{ type: 'session.deleted', data: {} }]);
@@ -235,7 +235,7 @@ describe('a cancel', () => {
   });
 });
 
-test('a step that records nothing is no commit', () => {
+test('a step that records nothing is not a commit', () => {
   given(busy)
     .when((state) => decideTurn(state, START_MS, () => 'reply'))
     .thenNothing('reply');

@@ -63,7 +63,7 @@ const sessionOnly = {
     turnId: z.string(),
     requestId: z.string(),
     subject: z.string().optional(),
-    /** The failed turn that it goes on with. */
+    /** The failed turn that it continues with. */
     retryOf: z.string(),
   }),
 } as const;

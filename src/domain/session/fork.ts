@@ -49,7 +49,7 @@ export function decideFork(state: SessionState, command: ForkCommand): Decision<
   return { kind: 'accepted', events: [{ type: 'session.forked', data }], reply: null };
 }
 
-/** Whether a place lies in the history: after the beginning, and not behind the newest record. */
+/** Whether a place is in the history: after the beginning, and not behind the newest record. */
 function isRecordOf(state: OpenSession, at: RecordPlace): boolean {
   if (at.ancestor === undefined) {
     return at.position > state.createdPosition && state.last !== null && !isBehind(at, state.last);
@@ -63,7 +63,7 @@ function isBehind(place: RecordPlace, end: RecordPlace): boolean {
 }
 
 /**
- * What the child inherits, from the parent's fold. Where the place lies in what the parent itself inherited, or the
+ * What the child inherits, from the parent's fold. Where the place is in what the parent itself inherited, or the
  * parent has no record of its own yet, the parent is left out, so that chains stay short.
  */
 export function originOf(parent: OpenSession, fork: Fork, { id, shard }: { id: string; shard: number }): ForkOrigin {

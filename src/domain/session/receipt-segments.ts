@@ -1,6 +1,6 @@
 /**
  * Where the receipts lie that have left the fold of a session. A fold of a million commands can hold neither their keys
- * nor a filter of them, so it holds a list of segments, and their content lies in pages outside: for each receipt the
+ * nor a filter of them, so it holds a list of segments, and their content is in pages outside: for each receipt the
  * hash of its key and the position of its commit. The list is a binary counter. A base segment is a fixed number of
  * receipts in the order of the log; two of a level make one of the next, so a million commands are at most ten segments.
  * All of it follows from the log: a page that is lost is made again from the commits between its segment's ends.

@@ -29,7 +29,7 @@ const said = ({ session }: Scenario): string[] =>
     (one) => `${one.role}: ${one.role === 'tool' ? JSON.stringify(one.output) : one.text}`,
   );
 
-test('a turn that failed goes on from its last step: no message, step or tool is repeated', () => {
+test('a turn that failed continues from its last step: no message, step or tool is repeated', () => {
   const scenario = failed();
   const { turnId: retryOf } = scenario.last('turn.failed');
   const before = said(scenario);
@@ -40,7 +40,7 @@ test('a turn that failed goes on from its last step: no message, step or tool is
   expect(turnId).not.toBe(retryOf);
   expect(said(scenario)).toEqual(before);
   expect(scenario.session).toMatchObject({ failed: null, turn: { turnId, retryOf } });
-  // Answers are counted on: a script goes on where it stopped.
+  // Answers are counted on: a script continues where it stopped.
   expect(scenario.turn.threads['root']).toMatchObject({ step: 0, answered: 2, attempts: 0 });
   expect(scenario.answer('Done.')).toEqual(['model.completed', 'message.assistant', 'turn.completed']);
   expect(scenario.last('turn.completed')).toMatchObject({ turnId, output: 'Done.', usage: usage() });
@@ -78,7 +78,7 @@ test('is refused without a failed turn at the end, and while one runs', () => {
   scenario.message();
   scenario.settle(down);
   expect(scenario.retry({ turnId: 'tu_other' })).toEqual(refused);
-  // A message has the session go on without it.
+  // A message has the session continue without it.
   scenario.message();
   expect(scenario.retry()).toEqual(refused);
   scenario.answer('Done.');

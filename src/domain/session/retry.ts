@@ -18,7 +18,7 @@ export interface RetryCommand {
 }
 
 /**
- * Takes the last turn up again, if it failed: a new turn with the same manifest goes on from where that one stood. Its
+ * Takes the last turn up again, if it failed: a new turn with the same manifest continues from where that one stood. Its
  * limits count from the beginning, and a model that the manifest leaves to the tenant is the one selected by now.
  */
 export function decideRetry(

@@ -74,7 +74,7 @@ export interface OpenSession extends SessionOpening {
   /** Messages whose turns have not started, in the order of their turns. */
   readonly queue: readonly QueuedMessage[];
   readonly lastTurn: LastTurn | null;
-  /** What the last turn left when it failed: another may go on from there. Null: it did not fail. */
+  /** What the last turn left when it failed: another may continue from there. Null: it did not fail. */
   readonly failed: FailedTurn | null;
   /** Total over all turns, bills of given-up calls included. */
   readonly usage: Usage;
@@ -200,7 +200,7 @@ function started(
   return { ...state, queue, conversation, failed: null, turn: begun };
 }
 
-/** A turn that goes on with the failed one begins where that one stood. */
+/** A turn that continues with the failed one begins where that one stood. */
 function withStand(failed: FailedTurn | null, turn: ActiveTurn | null): ActiveTurn | null {
   if (turn === null || failed === null || turn.retryOf !== failed.turnId) return turn;
   return { ...turn, threads: { ...turn.threads, [ROOT]: resumeThread(failed.root, turn.startedAt) } };

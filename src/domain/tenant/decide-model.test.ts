@@ -55,7 +55,7 @@ test('a model is saved with the address and the credential of its provider, the 
   expect(state.updatedAt).toBe(LATER);
 });
 
-test('the same again is no change, and less takes away what it leaves out', () => {
+test('the same again is not a change, and less takes away what it leaves out', () => {
   const state = after(opened(), decideSaveModel(opened(), wanted({ settings: { maxOutputTokens: 5 } })));
   expect(decideSaveModel(state, wanted({ settings: { maxOutputTokens: 5 } }))).toMatchObject({ kind: 'unchanged' });
   expect(decideSaveModel(state, wanted({ settings: { maxOutputTokens: 6 } }))).toMatchObject({ kind: 'accepted' });

@@ -59,7 +59,7 @@ export const tenantEventSchemas = {
   /** The model of turns that name none of their own; baseUrl null: the provider's own address. */
   'model.saved': modelSelection.extend({ baseUrl: z.string().nullable() }),
   'model.selected': modelSelection.pick({ provider: true, model: true }),
-  /** A key for a provider lies in the secret store under this id, which says nothing about it. */
+  /** A key for a provider is in the secret store under this id, which says nothing about it. */
   'model-credential.saved': z.strictObject({ provider, secretId: z.string(), rotated: z.boolean() }),
   'model-credential.deleted': z.strictObject({ provider }),
   /** No new message is accepted; running turns may end. */

@@ -26,7 +26,7 @@ export interface TenantExecutor {
 export interface ProviderState {
   /** Null: the provider's own address. */
   readonly baseUrl: string | null;
-  /** Where the key lies in the secret store; null: there is none. */
+  /** Where the key is in the secret store; null: there is none. */
   readonly credential: { readonly secretId: string; readonly savedAt: string } | null;
 }
 export type Providers = Readonly<Partial<Record<ModelProvider, ProviderState>>>;

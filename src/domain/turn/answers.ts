@@ -39,7 +39,7 @@ export function applyApproval(
   at.add({ type: 'action.completed', data: { ...common, outcome, ...named } });
 }
 
-/** Offers an action once more: after an answer to what its executor asked (`resume`), it goes on where it stopped. */
+/** Offers an action once more: after an answer to what its executor asked (`resume`), it continues where it stopped. */
 export function offerAgain(at: Running, action: Action, resume: Action['resume']): void {
   const { actionId, kind, agentId, toolName, hook, callId, input } = action;
   at.add({
@@ -209,7 +209,7 @@ export function expireClaims(at: Running, { nowMs, lapsed }: TurnContext): void 
 }
 
 /**
- * Whether a claim holds. Its lease is no part of it: until it is recorded that the executor was silent for too long, its
+ * Whether a claim holds. Its lease is not part of it: until it is recorded that the executor was silent for too long, its
  * word counts.
  */
 export function holdsClaim(

@@ -27,7 +27,7 @@ const ownSchemas = {
     /** When the turn is ended as failed, whatever it does (limits.maxTurnSeconds). */
     deadlineAt: z.string(),
     ...plan,
-    /** The failed turn that it goes on with; absent: it begins with a message. */
+    /** The failed turn that it continues with; absent: it begins with a message. */
     retryOf: z.string().optional(),
     /** Of a turn without a message: the sender's trace, as its header named it. */
     traceparent: z.string().optional(),

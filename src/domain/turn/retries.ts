@@ -6,7 +6,7 @@ import type { Thread } from './thread.ts';
 export const RETRY_FOR_MS = 120_000;
 /** However long each attempt took, there are so many more after the first; of what may have been billed, no more than these. */
 export const RETRIES_MIN = 3;
-/** Clocks of two nodes may differ, so time alone is no bound. */
+/** Clocks of two nodes may differ, so time alone is not a bound. */
 export const RETRIES_MAX = 20;
 const RETRY_BASE_MS = 250;
 const RETRY_CAP_MS = 30_000;

@@ -15,7 +15,7 @@ import type { Usage } from './usage.ts';
  */
 export interface ActiveTurn {
   readonly turnId: string;
-  /** The failed turn that it goes on with; null: it began with a message. */
+  /** The failed turn that it continues with; null: it began with a message. */
   readonly retryOf: string | null;
   readonly startedAt: string;
   readonly deadlineAt: string;

@@ -125,7 +125,7 @@ export function startThread(
 }
 
 /**
- * The session's own agent where a failed turn left it: the turn that goes on from there repeats no step, and its limits
+ * The session's own agent where a failed turn left it: the turn that continues from there repeats no step, and its limits
  * count from the beginning. What it waited for is settled by the events that follow (resume.ts).
  */
 export function resumeThread(failed: Thread, startedAt: string): Thread {
@@ -200,7 +200,7 @@ function evolveCall(thread: Thread, event: TurnEvent, at: string): Thread {
   switch (event.type) {
     case 'model.completed': {
       const { step, answered: count } = thread;
-      // A summary is no step of the turn.
+      // A summary is not a step of the turn.
       if (thread.pending?.purpose === 'summary') return { ...thread, pending: null, summaries: thread.summaries + 1 };
       const { costUsd: lastCostUsd, totalTokens: lastTokens, reasoningTokens } = event.data.usage;
       const shownTokens = Math.max(0, lastTokens - reasoningTokens);
@@ -231,7 +231,7 @@ function answered(thread: Thread, callId: string): Thread {
 function hooked(thread: Thread, data: Extract<TurnEvent, { type: 'action.completed' }>['data']): Thread {
   const { actionId, hook, outcome } = data;
   if (thread.hookActionId !== actionId || hook === undefined) return thread;
-  // A failed hook is not behind: a turn that goes on after it offers it again.
+  // A failed hook is not behind: a turn that continues after it offers it again.
   if (outcome.kind === 'failed') return { ...thread, hookActionId: null };
   const next = { ...thread, hookActionId: null, passed: [...thread.passed, hookName(hook)] };
   const given: Readonly<Record<string, unknown>> = Object(outcome.output);

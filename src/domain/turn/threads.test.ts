@@ -75,7 +75,7 @@ describe('an agent used as a tool', () => {
     expect(scenario.session.conversation.messages.at(-1)?.role).toBe('assistant');
   });
 
-  test('that fails gives a failed result, and the turn goes on', () => {
+  test('that fails gives a failed result, and the turn continues', () => {
     const { scenario, ids } = delegated(['look']);
     const error = { code: 'model_down', message: 'Down.' };
     expect(scenario.settle({ kind: 'failed', error, retryAfterMs: null, usage: usage() }, ids[0])).toEqual([
@@ -325,7 +325,7 @@ describe('a conversation that does not fit the model', () => {
     expect(scenario.session.usage.inputTokens).toBe(40);
   });
 
-  test('goes on without them when there is no summary to be had', () => {
+  test('continues without them when there is no summary to be had', () => {
     const scenario = second();
     scenario.settle(overflow);
     expect(scenario.settle(overflow)).toEqual(['model.failed', 'conversation.compacted', 'model.requested']);

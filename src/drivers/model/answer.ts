@@ -45,7 +45,7 @@ export function outcomeOf(
   return { kind: 'completed', text, toolCalls, usage };
 }
 
-/** Why there is nothing in an answer, when that is no answer; null: the model had nothing to say. */
+/** Why there is nothing in an answer, when that is not an answer; null: the model had nothing to say. */
 function withoutContent(reason: LanguageModelV4GenerateResult['finishReason']['unified']) {
   switch (reason) {
     case 'length':
@@ -68,7 +68,7 @@ function withoutContent(reason: LanguageModelV4GenerateResult['finishReason']['u
   }
 }
 
-/** An input that is no JSON is passed on as its text; the turn answers the model with a failed result. */
+/** An input that is not valid JSON is passed on as its text; the turn answers the model with a failed result. */
 function inputOf(text: string): unknown {
   if (text.trim() === '') return {};
   try {

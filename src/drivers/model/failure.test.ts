@@ -35,7 +35,7 @@ test('a time-out is told apart', () => {
   }
 });
 
-test('an answer that is no HTTP, cannot be unpacked, or is told in words of another kind is an invalid one', () => {
+test('an answer that is not valid HTTP, cannot be unpacked, or is told in words of another kind is an invalid one', () => {
   for (const code of [
     ...['HPE_INVALID_CONSTANT', 'HPE_HEADER_OVERFLOW', 'Z_DATA_ERROR', 'Z_BUF_ERROR', 'ZSTD_error_prefix_unknown'],
     ...['ERR__ERROR_FORMAT_PADDING_1', 'ERR_INVALID_ARG_TYPE', '', 'lower case', 'ECONN\nsecret'],

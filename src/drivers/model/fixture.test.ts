@@ -18,7 +18,7 @@ const request = (text: string, more: Partial<ModelRequest> = {}): ModelRequest =
 
 const never = new AbortController().signal;
 
-test('echoes text, and text that looks like JSON but is no script', async () => {
+test('echoes text, and text that looks like JSON but is not a script', async () => {
   for (const text of ['hi', '{"fixture":', '{"fixture":[{"txt":"x"}]}', '{"other":1}']) {
     expect(await fixtureModel.call(request(text), never)).toMatchObject({
       kind: 'completed',

@@ -70,7 +70,7 @@ function parsed(text: string): readonly Step[] {
   try {
     return script.parse(JSON.parse(text)).fixture;
   } catch {
-    // Text that is no script is text.
+    // Text that is not a script is text.
     return [];
   }
 }

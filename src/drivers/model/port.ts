@@ -51,7 +51,7 @@ export interface ModelRequest {
  * the request is cancelled and the call settles soon; its outcome is then looked at for its bill only.
  * No implementation retries by itself: attempts are the turn's, and each is recorded. No outcome has a key, a header
  * or the provider's own words of an error in it. Ids of tool calls are unique among all calls, whatever the provider
- * names them; an input that is no JSON comes as its text.
+ * names them; an input that is not valid JSON comes as its text.
  */
 export interface ModelDriver {
   /** Tokens that a model takes, its answer included; null or absent: it is not known. */

@@ -26,7 +26,7 @@ test('who is at an address is known by it; a price of nobody is not made up', ()
   expect(costOf(anthropic, 'nobody-sells-this', tokens(1_000))).toBeNull();
 });
 
-test('usage that cannot be is no error', () => {
+test('usage that cannot be is not an error', () => {
   expect(costOf(anthropic, 'claude-sonnet-4-5', tokens(10, 1, 500, 500))).toBeGreaterThan(0);
 });
 

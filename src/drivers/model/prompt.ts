@@ -120,7 +120,7 @@ function wireName(name: string): string {
   return safe === '' ? 'unnamed' : safe;
 }
 
-/** Providers take an object as input; text that was no JSON is shown to the model as what it was. */
+/** Providers take an object as input; text that was not valid JSON is shown to the model as what it was. */
 function wireInput(input: unknown): JSONObject {
   // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- it has been through the log, so it is JSON
   if (typeof input === 'object' && input !== null && !Array.isArray(input)) return input as JSONObject;

@@ -156,7 +156,7 @@ function effortOf(
   provider: RemoteProvider,
   wanted: string | undefined,
 ): Pick<LanguageModelV4CallOptions, 'reasoning' | 'providerOptions'> | ModelOutcome {
-  // Nothing is kept at the provider, and a schema that its strict mode does not cover is no error.
+  // Nothing is kept at the provider, and a schema that its strict mode does not cover is not an error.
   const fixed: SharedV4ProviderOptions =
     provider === 'openai' ? { openai: { store: false, strictJsonSchema: false } } : {};
   if (wanted === undefined) return { providerOptions: fixed };

@@ -8,7 +8,7 @@ export interface ObjectOperation {
   readonly ms: number;
 }
 
-/** A store that tells of its operations. `open` is over when bytes can be read; a `list` goes on as long as its reader. */
+/** A store that tells of its operations. `open` is over when bytes can be read; a `list` continues as long as its reader. */
 export function measuredObjects(store: ObjectStore, onOperation: (operation: ObjectOperation) => void): ObjectStore {
   const measured = async <T>(operation: ObjectOperation['operation'], run: () => Promise<T>): Promise<T> => {
     const begun = performance.now();

@@ -248,7 +248,7 @@ class WatchedSource {
     }
   }
 
-  /** What the library throws into the generator, when it gives up by itself, is no failure of the source. */
+  /** What the library throws into the generator, when it gives up by itself, is not a failure of the source. */
   async #next(chunks: AsyncIterator<Uint8Array>): Promise<IteratorResult<Uint8Array>> {
     try {
       this.#signal?.throwIfAborted();

@@ -17,7 +17,7 @@ import * as wire from '../wire/schemas.ts';
 
 const docs = operations('Agents', {
   saveAgent: ['Save an agent definition', 'A new version whenever it differs from the last.'],
-  archiveAgent: ['Archive an agent', 'No new session; old ones go on.'],
+  archiveAgent: ['Archive an agent', 'No new session; old ones continue.'],
   listAgents: ['List agents, by id'],
   getAgent: ['One agent, with its manifest'],
   listAgentVersions: ['The versions of an agent, oldest first'],

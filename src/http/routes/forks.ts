@@ -29,7 +29,7 @@ export interface ForkRouteDeps extends ForkSessionDeps {
   readonly freshness: Freshness;
 }
 
-/** Forks a session: a new one that goes on from any place of its history. */
+/** Forks a session: a new one that continues from any place of its history. */
 export function forkRoutes(deps: ForkRouteDeps): FastifyPluginAsyncZod {
   return async (app) => {
     const config = { rules: { access: ACCESS.sessions } };

@@ -101,7 +101,7 @@ async function take(
   return outcome;
 }
 
-/** @throws ProblemError invalid_request for a header that is no media type */
+/** @throws ProblemError invalid_request for a header that is not a media type */
 function sentType(header: string | undefined): string | null {
   if (header === undefined || header.trim() === '') return null;
   if (isMediaType(header)) return header;
@@ -110,7 +110,7 @@ function sentType(header: string | undefined): string | null {
 
 function noMediaType(): ProblemError {
   const issues = [{ path: 'header.content-type', message: 'must be a media type of 255 characters at most' }];
-  const message = 'The Content-Type header is no media type. Correct it, or leave it out.';
+  const message = 'The Content-Type header is not a media type. Correct it, or leave it out.';
   return new ProblemError({ code: 'invalid_request', message, details: { issues } });
 }
 

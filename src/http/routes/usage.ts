@@ -100,6 +100,6 @@ function rangeOf(query: { readonly from?: string | undefined; readonly to?: stri
 }
 
 function badRange(path: string, message: string): ProblemError {
-  const whole = 'The time from "from" to "to" is no range that can be asked for.';
+  const whole = 'The time from "from" to "to" is not a range that can be asked for.';
   return new ProblemError({ code: 'invalid_request', message: whole, details: { issues: [{ path, message }] } });
 }

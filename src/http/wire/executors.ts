@@ -45,7 +45,7 @@ const action = z
     info: z.record(z.string(), z.unknown()).optional(),
     createdAt: timestamp,
     agent: agentShape.optional(),
-    /** The answer to what the executor asked: it goes on where it stopped. */
+    /** The answer to what the executor asked: it continues where it stopped. */
     resume: z.object({ interactionId: z.string(), value: z.unknown() }).optional(),
   })
   .meta({ id: 'Action' });

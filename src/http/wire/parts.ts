@@ -16,7 +16,7 @@ export function count(min: number, max: number, byDefault: number) {
 
 export const requestId = text(1, 256);
 export const idempotencyKey = text(1, 256);
-/** Whatever is no cursor is refused as such where it is read. */
+/** Whatever is not a cursor is refused as such where it is read. */
 export const cursor = z.string();
 export const sha256 = z.string().regex(/^[0-9a-f]{64}$/, 'must be 64 lower-case hex digits');
 export const timestamp = z.iso.datetime();

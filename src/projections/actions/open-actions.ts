@@ -29,7 +29,7 @@ export interface OpenAction {
   readonly position: number;
 }
 
-/** What the read model has of open actions: a place to go on from. */
+/** What the read model has of open actions: a place to continue from. */
 export interface OpenActionsSeed {
   /** By stream, how far the rows have come. */
   readonly positions: ReadonlyMap<number, number>;

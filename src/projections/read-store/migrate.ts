@@ -37,7 +37,7 @@ export interface MigrateOptions {
 /**
  * Brings the schema up to date: numbered SQL files, forward only, each once and whole. Safe to run from many processes
  * at once: they queue at an advisory lock, and all but the first find nothing to do. No lock is waited for long at a time:
- * nodes of the version before go on with the same tables.
+ * nodes of the version before continue with the same tables.
  * @throws NewerSchemaError, MigrationBlockedError, or what says that the database cannot be used
  */
 export async function migrate(url: string, options: MigrateOptions = {}): Promise<void> {

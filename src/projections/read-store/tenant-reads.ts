@@ -8,7 +8,7 @@ import type { ReadStore } from './pool.ts';
 /** Whoever operates the installation reads in a tenant's stead: no id of a tenant is empty. */
 export const OPERATOR = '';
 
-/** The connections that serve reads. Each tenant has a share of them, so a queue of one is no queue for another. */
+/** The connections that serve reads. Each tenant has a share of them, so a queue of one is not a queue for another. */
 export interface TenantReads {
   /**
    * Runs a read of a tenant once its turn has come. A read within a read would wait for itself.

@@ -27,7 +27,7 @@ export interface HistoryRecord {
   readonly shard: number;
   readonly position: number;
   readonly index: number;
-  /** Of a fork's record that lies in another session (projections/forks). */
+  /** Of a fork's record that is in another session (projections/forks). */
   readonly inherited?: InheritedPart | undefined;
 }
 
@@ -67,7 +67,7 @@ export interface SessionQueries {
    * Subject null: of any.
    */
   get(ref: AggregateRef, subject: string | null): Promise<SessionView | null>;
-  /** As `get`, for whoever only goes through the session to its records: a commit that cannot be shown is no obstacle. */
+  /** As `get`, for whoever only goes through the session to its records: a commit that cannot be shown is not an obstacle. */
   reach(ref: AggregateRef, subject: string | null): Promise<SessionView | null>;
   list(
     tenant: string,

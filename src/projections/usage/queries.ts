@@ -208,7 +208,7 @@ const eachGroup: Summed = {
   priced: sql.fragment`"costKnown"`,
 };
 
-/** Costs are added as decimals: the sum of a million of them is no guess. */
+/** Costs are added as decimals: the sum of a million of them is not a guess. */
 function sums({ calls, duplicates, counted, reported, priced }: Summed): FragmentSqlToken {
   const numbers = NUMBERS.map((name) => {
     const column = sql.identifier([name]);

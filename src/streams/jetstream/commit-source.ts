@@ -28,7 +28,7 @@ const READ_BATCH = 500;
 const filters = (kinds: readonly AggregateKind[] | 'all'): string[] =>
   kinds === 'all' ? ['evt.>'] : kinds.map((kind) => `evt.*.*.${kind}.*`);
 
-/** Ordered consumers, one per follower and stream; lost or silent ones are made anew from the last position seen. */
+/** Ordered consumers, one per follower and stream; lost or silent ones are recreated from the last position seen. */
 export class JetStreamCommitSource implements CommitSource {
   readonly shards: number;
   readonly #connection: NatsConnection;
@@ -120,7 +120,7 @@ export class JetStreamCommitSource implements CommitSource {
           failures = 0;
         }
       } catch {
-        // The server is away or has dropped the consumer: the position is ours, so a new consumer goes on from there.
+        // The server is away or has dropped the consumer: the position is ours, so a new consumer continues from there.
       }
       if (!options.signal.aborted) await delay(backoffMs(failures, { baseMs: 50, capMs: 2_000 }), options.signal);
     }

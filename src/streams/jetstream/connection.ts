@@ -12,7 +12,7 @@ export const REQUIRED_PAYLOAD = 4 * 1024 * 1024;
  * and a connection that the server drops because of all that is read on it must take nothing else with it.
  */
 export interface NatsConnections {
-  /** Also of what an append has to know of the log before it goes on. */
+  /** Also of what an append has to know of the log before it continues. */
   readonly appends: NatsConnection;
   readonly reads: NatsConnection;
   readonly live: NatsConnection;
@@ -122,7 +122,7 @@ function serverOf(text: string): URL {
     return new URL(address.includes('://') ? address : `nats://${address}`);
   } catch (cause) {
     throw new NatsSetupError(
-      'NATS_URL is no URL. Write nats://user:password@host:4222, several servers of a cluster separated by commas.',
+      'NATS_URL is not a URL. Write nats://user:password@host:4222, several servers of a cluster separated by commas.',
       { cause },
     );
   }

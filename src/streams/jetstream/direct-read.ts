@@ -24,7 +24,7 @@ export interface BatchBounds {
   readonly bytes: number;
 }
 
-/** An answer that has stopped arriving for so long will not go on: a part of it was lost with its connection. */
+/** An answer that has stopped arriving for so long will not continue: a part of it was lost with its connection. */
 const SILENCE_MS = 1_000;
 const END_OF_BATCH = 204;
 const NOTHING_FOUND = 404;

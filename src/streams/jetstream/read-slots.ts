@@ -3,7 +3,7 @@ const SLOTS = 16;
 /** Bytes of an answer while nothing is wrong; one that is larger is a single message. */
 const ANSWER_BYTES = 1_048_576;
 const ANSWER_BYTES_MIN = 65_536;
-/** What a disruption leaves of the number at which it happened: of the reads that go on, and of those it grows to. */
+/** What a disruption leaves of the number at which it happened: of the reads that continue, and of those it grows to. */
 const KEPT = { now: 0.5, later: 0.75 } as const;
 /** By how much the bound grows back with each answer. */
 const REGAINED = 0.01;

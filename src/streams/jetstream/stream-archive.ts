@@ -25,7 +25,7 @@ const LOOK_MS = 20;
 const TRIM_AT_ONCE = 64;
 const END = 204;
 
-/** While it is there a restore has begun and not ended: no Host starts, and the restore may begin anew. */
+/** While it is there a restore has begun and not ended: no Host starts, and the restore may be run again. */
 export const RESTORE_MARK = 'RESTORING';
 
 /** Copies streams out of a running server and into an empty one, by the server's own snapshots (what `nats stream backup` uses). */

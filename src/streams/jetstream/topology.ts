@@ -136,7 +136,7 @@ async function makeTopology(connection: NatsConnection, options: TopologyOptions
   return { manager, buckets: { directory, snapshots, leases, secrets } };
 }
 
-/** What an interrupted restore has left is no installation. */
+/** What an interrupted restore has left is not an installation. */
 async function checkRestored(manager: JetStreamManager): Promise<void> {
   if ((await configOf(manager, RESTORE_MARK)) === null) return;
   throw new NatsSetupError('A restore into this NATS has not ended. Wait for it, or run agent-host restore again.');

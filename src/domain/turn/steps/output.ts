@@ -16,7 +16,11 @@ export function finish(at: Running): Step {
   const output = outputOf(at);
   // A turn that a hook stopped ends with what there is.
   const isChecked = outputSchema !== undefined && !stopped;
-  const problem = isChecked ? (output === undefined ? 'it is no JSON' : valueProblem(outputSchema, output)) : null;
+  const problem = isChecked
+    ? output === undefined
+      ? 'it is not valid JSON'
+      : valueProblem(outputSchema, output)
+    : null;
   if (problem !== null) return refuse(at, problem);
   return andThen(hookAfterTurn(at, output), () => completeThread(at, output === undefined ? lastText : output));
 }
@@ -40,7 +44,7 @@ function refuse(at: Running, problem: string): Step {
   return 'next';
 }
 
-/** A model that was asked for JSON may put it into a code fence. Undefined: the text is no JSON that a store can hold. */
+/** A model that was asked for JSON may put it into a code fence. Undefined: the text is not JSON that a store can hold. */
 function jsonOf(text: string): unknown {
   try {
     return jsonValue.safeParse(JSON.parse(unfenced(text.trim()))).data;
