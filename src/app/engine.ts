@@ -112,7 +112,7 @@ export class Engine {
     for (const dispatcher of this.#dispatchers) dispatcher.start();
   }
 
-  /** The worker hands its turns back first; only then does the lease go, so that nobody takes what is being handed back. */
+  /** The worker hands its turns back first; only then does the lease go, so that no worker takes what is being handed back. */
   async stop(): Promise<void> {
     await this.#worker?.stop();
     await Promise.all(this.#dispatchers.map(async (dispatcher) => await dispatcher.stop()));

@@ -150,7 +150,7 @@ export class ExecutorPresence implements Presence {
     }
     const entry: PresenceEntry = { tenantId, nodeId, startedAt, agents };
     const expected = (await leases.get(key))?.revision ?? 0;
-    // Nobody else writes this key; it can run out in between, and then it is written with the next look.
+    // Only this node writes this key; it can run out in between, and then it is written with the next look.
     const written = await leases.swap(key, JSON.stringify(entry), { expected, ttlMs: TTL_MS });
     if (written === null) this.#changed.add(tenantId);
   }

@@ -45,7 +45,7 @@ async function assemble(options: HostOptions, stack: Stack): Promise<Host> {
   const services = await openServices(options, stack);
   const { metrics, log, presence, write } = services;
   if (config.roles.includes('projector')) startReadSide(services, stack);
-  // A new installation has nothing to read: whoever finds it listening shall find its lists, too.
+  // A new installation has nothing to read: a client that finds it listening must find its lists, too.
   await services.built.settled(Object.values(SCHEMAS), BUILT_WITHIN_MS);
   const engine = await startEngine(services, stack);
   const open = openStreams(services, stack);
@@ -63,7 +63,7 @@ async function assemble(options: HostOptions, stack: Stack): Promise<Host> {
   return { ...addresses, stop: async () => await stack.unwind(onError) };
 }
 
-/** Opens the listeners, of the metrics first: whoever finds the Host listening finds them. */
+/** Opens the listeners, of the metrics first: a client that finds the Host listening finds them. */
 async function serve(
   node: Node,
   { hub, streams }: OpenStreams,

@@ -92,7 +92,7 @@ async function openLogOf({ config, logger, ...options }: HostOptions, metrics: M
     ...{ hostKey: options.hostKey, earlierHostKeys: options.earlierHostKeys, metrics, logger },
   });
   stack.defer('log', log.close);
-  // First: whoever follows the log waits for it, also a projector that makes a lost database again.
+  // First: all that follow the log wait for it, also a projector that makes a lost database again.
   await log.feed.start();
   stack.defer('live feed', () => log.feed.stop());
   return log;

@@ -1,8 +1,8 @@
 import closeWithGrace from 'close-with-grace';
 
 /**
- * Aborts, with the signal's name as the reason, at SIGTERM or SIGINT. Whoever calls it unwinds and exits; a second signal
- * or an error that nobody caught ends the process, and so does the caller when its stop hangs. To be called first of all: a signal without a handler
+ * Aborts, with the signal's name as the reason, at SIGTERM or SIGINT. The caller unwinds and exits; a second signal
+ * or an uncaught error ends the process, and so does the caller when its stop hangs. To be called first of all: a signal without a handler
  * kills the process where it stands, and is ignored by the first process of a container.
  */
 export function stopOnSignals(): AbortController {

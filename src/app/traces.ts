@@ -22,7 +22,7 @@ export interface TracesOptions {
 
 /**
  * Spans of turns, made from the commits that this process appends. Each commit is appended by one process, so each span
- * is told once, by whoever closed it, wherever it began. Off unless an exporter is configured; nothing of it is loaded
+ * is told once, by the process that closed it, wherever it began. Off unless an exporter is configured; nothing of it is loaded
  * then.
  */
 export async function openTraces({ config, service, metrics, logger, stack }: TracesOptions): Promise<Recorded | null> {

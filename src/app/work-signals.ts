@@ -32,7 +32,7 @@ interface Listening {
 
 /**
  * Tells the executors that are connected to this node of new work, wherever it was offered. It hears of it from the open
- * actions, which know of everything that the log holds; what a node lists or claims comes from there too, so whoever is
+ * actions, which know of everything that the log holds; what a node lists or claims comes from there too, so a client that is
  * told finds it, and neither needs the database.
  */
 export class WorkSignals implements WorkFeed {

@@ -92,7 +92,7 @@ describe('keys and tenants', () => {
   });
 });
 
-test('an executor credential reaches its one agent, as nobody', async () => {
+test('an executor credential reaches its one agent, without a subject', async () => {
   const reaches = { scopes: [], agents: ['agents/x'], sandboxes: null, expiresAt: null };
   expect(await who(bearer('executor-a'))).toMatchObject({
     ...{ kind: 'executor', tenantId: 'tn_a', principalId: 'agents/x', subject: null },
@@ -116,7 +116,7 @@ describe('the admin key', () => {
     });
   });
 
-  test('acts for nobody', async () => {
+  test('acts without a subject', async () => {
     expect(await who({ ...bearer('admin-key'), subject: 'ada', scopes: 'sessions:own' }, 'admin')).toMatchObject({
       code: 'subject_forbidden',
     });

@@ -96,11 +96,11 @@ function withKey(principal: Principal, credentials: Credentials, credential: str
   const { role: kind, tenantId, principalId } = principal;
   const agents = kind === 'executor' ? [principalId] : null;
   const caller = { kind, tenantId, principalId, agents, sandboxes: null, credential, expiresAt: null };
-  const actsForNobody = kind === 'management' || kind === 'executor';
+  const actsWithoutSubject = kind === 'management' || kind === 'executor';
   if (!actsForAnother(credentials)) {
-    return { ...caller, subject: null, scopes: actsForNobody ? [] : SCOPES };
+    return { ...caller, subject: null, scopes: actsWithoutSubject ? [] : SCOPES };
   }
-  if (actsForNobody) return refuse('subject_forbidden', NO_SUBJECT);
+  if (actsWithoutSubject) return refuse('subject_forbidden', NO_SUBJECT);
   const person = readSubject(credentials.subject, credentials.scopes);
   return 'kind' in person ? person : { ...caller, ...person };
 }

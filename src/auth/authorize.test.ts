@@ -82,7 +82,7 @@ describe('a session', () => {
     expect(outOfReach(who, session)?.code ?? null).toBe(code);
   });
 
-  test('of nobody is not a subject’s', () => {
+  test('without an owner is not a subject’s', () => {
     expect(outOfReach(caller('application', { subject: 'ada' }), { ...session, subject: null })?.code).toBe(
       'not_found',
     );

@@ -15,7 +15,7 @@ export interface Caller {
   readonly tenantId: string;
   /** The key's id, the issuer's name, or the executor's agent. */
   readonly principalId: string;
-  /** The person that the request is made for; null: for nobody. A token is always its subject's. */
+  /** The person that the request is made for; null: for no subject. A token is always its subject's. */
   readonly subject: string | null;
   /** Of the subject; an application key alone has them all. */
   readonly scopes: readonly Scope[];

@@ -116,7 +116,7 @@ async function copyStreams(
     const place = { messages, firstSequence, lastSequence: cut?.get(name) ?? last_seq };
     return { name, file, ...seal, ...place, config: { ...config }, state: { ...state } };
   };
-  // The directory spares the first start a time in which nobody would be known. A restore begins at the other end: a
+  // The directory spares the first start a time in which no credential would be known. A restore begins at the other end: a
   // log whose keys are not there yet would be taken for damaged.
   const entries = [await copy(DIRECTORY)];
   const cut = await archive.cut(events);

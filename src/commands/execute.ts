@@ -31,7 +31,7 @@ export interface ExecuteOptions<S, E extends DomainEvent, R> extends CommitMeta 
   readonly urgent?: true;
 }
 
-/** An append of this process that may be in the log or not: whoever sent it has been told so. */
+/** An append of this process that may be in the log or not: its sender has been told so. */
 export interface UnknownOutcome {
   readonly ref: AggregateRef;
   readonly commit: Commit;
@@ -136,7 +136,7 @@ export class CommandLoop {
       await faultPoint('command.appended');
       return position;
     } catch (error) {
-      // Whatever it was, the commit may be in the log, and nobody continues with what it began.
+      // Whatever it was, the commit may be in the log, and no caller continues what it began.
       for (const listener of this.#onUnknown) listener({ ref, commit, after: loaded.position });
       throw error;
     }

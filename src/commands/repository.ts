@@ -55,7 +55,7 @@ export interface CacheFigures {
   readonly misses: number;
 }
 
-/** Told the position of a commit that was just stored, or null when there may have been some that nobody reported. */
+/** Told the position of a commit that was just stored, or null when there may have been some that were not reported. */
 export type Watcher = (position: number | null) => void;
 
 /** A cold load reads at most so many commits after its snapshot. */
@@ -223,7 +223,7 @@ export class Repository<S, E extends DomainEvent> {
   }
 
   /**
-   * The live feed has a gap in a stream: folds from before it are read on before anybody has them, and whoever watches must
+   * The live feed has a gap in a stream: folds from before it are read on before anybody has them, and watchers must
    * look again.
    */
   disrupted(shard = 0): void {

@@ -17,7 +17,7 @@ const ROUNDS = 20;
 /**
  * Claims `<directory>/<name>` for this process. Each claimant makes a file of its own, named by pid and start time, and
  * only then looks for other living claimants: of two that both hold one, the later would have had to overlook the
- * earlier's file. Files of dead processes are removed by whoever sees them, which cannot hit a living one because no two
+ * earlier's file. Files of dead processes are removed by any process that sees them, which cannot hit a living one because no two
  * processes have the same name. So kill -9 leaves nothing that blocks, and there is no window in a take-over.
  */
 export async function tryClaim(directory: string, name: string): Promise<ClaimAttempt> {

@@ -21,7 +21,7 @@ export interface DataDir {
   kek(): Promise<string>;
   /** Tells other processes where something is. */
   publish(file: PublishedFile, text: string): Promise<void>;
-  /** Takes that back; at a graceful stop, so that nobody follows a dead address. */
+  /** Takes that back; at a graceful stop, so that no client follows a dead address. */
   withdraw(file: PublishedFile): Promise<void>;
   /** Lets another Host have the directory. */
   release(): Promise<void>;

@@ -103,7 +103,7 @@ export function endOnAbort(started: GuardedProcess, signal: AbortSignal | undefi
 
 function started(child: ChildProcess, command: string): Promise<number> {
   child.stdin?.on('error', () => {
-    // The watcher has gone before us; there is nobody left to tell.
+    // The watcher has gone before us; there is no watcher left to tell.
   });
   return new Promise((resolve, reject) => {
     child.once('spawn', () => resolve(child.pid ?? 0));

@@ -2,7 +2,7 @@ import { backoffMs, delay } from '../lib/backoff.ts';
 import type { Logger } from '../lib/logger.ts';
 import type { EmbeddedServer } from './nats-server.ts';
 
-/** How a server is started again: on the same port and data, so that whoever has its address finds it. */
+/** How a server is started again: on the same port and data, so that clients with its address find it. */
 export type StartAgain = (place: { readonly port: number; readonly signal: AbortSignal }) => Promise<EmbeddedServer>;
 
 export interface KeptServerOptions {

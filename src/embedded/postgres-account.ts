@@ -58,7 +58,7 @@ async function placeElsewhere(
 ): Promise<string> {
   await rmdir(inside).catch(() => undefined);
   await mkdir(SHARED_ROOT, { recursive: true, mode: 0o755 });
-  // The name is kept in the data directory: whoever removes that, and so the log, must not get the old rows back.
+  // The name is kept in the data directory: an operator who removes that, and so the log, must not get the old rows back.
   const id = await readOrCreateSecret(join(directory, 'postgres-place'), () => randomBytes(8).toString('hex'));
   const base = join(SHARED_ROOT, `data-${id}`);
   await removeAbandoned(directory, base);

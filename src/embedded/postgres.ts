@@ -108,7 +108,7 @@ export async function startPostgres(options: PostgresOptions): Promise<EmbeddedS
 
 /**
  * After a crash Postgres refuses to start when the pid in its lock file is that of any process of its account: one that
- * took the number, which small numbers make likely in containers, or its own zombie that nobody has reaped. The number
+ * took the number, which small numbers make likely in containers, or its own zombie that was not reaped. The number
  * alone is replaced, by one that no process can have: the rest lets Postgres check that no orphan of the old server still
  * has its memory. The number of the server that runs on these data stays, and keeps a second one out.
  */

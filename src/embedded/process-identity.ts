@@ -4,7 +4,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 /**
  * Which process a pid means now: the boot and the start time of that process. A pid alone can be somebody else's by the
  * time it is read from a file. `undefined` when there is no such process, or only a zombie that waits to be reaped, perhaps
- * for ever: in a container often nobody does.
+ * for ever: in a container often no process does.
  * The text is legal in a file name.
  */
 export function processIdentity(pid: number): string | undefined {

@@ -37,7 +37,7 @@ interface Hearing {
 
 const CLAIM = 'claim';
 const HEARING = 'hearing';
-/** A heartbeat is kept for longer than it says, so that whoever decides finds it whatever its clock says. */
+/** A heartbeat is kept for longer than it says, so that the one that decides finds it whatever its clock says. */
 const KEPT_MS = 60_000;
 /** That a lease is over is kept until it has long been recorded. */
 const OVER_KEPT_MS = 3_600_000;
@@ -58,7 +58,7 @@ const HEARS_IN_GAP = 4;
  * heartbeat that was answered is never overtaken. The history, where the claim ends, comes after it.
  *
  * Silence counts only while somebody could have heard: each node that takes heartbeats says so about once a second, and
- * once nobody has for a third of a lease, every open lease has a whole period from the moment when somebody does again.
+ * once none has for a third of a lease, every open lease has a whole period from the moment when one does again.
  */
 export class ClaimLeases {
   readonly #deps: ClaimLeaseDeps;

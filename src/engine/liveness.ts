@@ -23,9 +23,9 @@ export class WorkerLiveness {
   readonly #alive = new Map<string, string>();
   /** By node: the worker before the one that is there. */
   readonly #replaced = new Map<string, string>();
-  /** Nodes whose lease ran out while nobody could have renewed it. */
+  /** Nodes whose lease ran out while it could not have been renewed. */
   readonly #doubted = new Set<string>();
-  /** On the clock of `performance.now`; null: this process announces nobody. */
+  /** On the clock of `performance.now`; null: this process announces no worker. */
   #renewedAt: number | null = null;
   #amnesty: NodeJS.Timeout | null = null;
   readonly #stop = new AbortController();
@@ -69,7 +69,7 @@ export class WorkerLiveness {
   }
 
   /**
-   * A lease that ran out while the server could not be reached says nothing of its worker: whoever lives renews it as
+   * A lease that ran out while the server could not be reached says nothing of its worker: a living one renews it as
    * soon as the server is back. Taken for dead at once, each living worker of an installation would have its turns taken
    * over after every outage, and the model calls that they are waiting for made again.
    */

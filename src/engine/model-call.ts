@@ -288,7 +288,7 @@ export class ModelCaller {
     await budgets.settle(ref.tenant, { ...call, wasReserved: held === 'reserved' }, `worker:${workerId}`);
   }
 
-  /** Nobody waits for the answer any more, but somebody pays for it. */
+  /** No turn waits for the answer any more, but it is billed. */
   async #reportLate(wanted: WantedCall, { usage }: ModelOutcome): Promise<void> {
     if (!usage.tokensReported) return;
     const { ref, turn, pending } = wanted;

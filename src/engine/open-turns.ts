@@ -44,11 +44,11 @@ const ORPHAN_GRACE_MS = 500;
 /** A turn that stays without a worker is offered again; the queue holds a session at most once. */
 const OFFER_AGAIN_MS = 3_000;
 const OFFER_FAILED_MS = 500;
-/** What nobody takes is offered less and less often, at most so far apart. */
+/** What no worker takes is offered less and less often, at most so far apart. */
 const OFFER_AGAIN_MAX_MS = 10_000;
 /** A look is quick, but a new leader may have a hundred thousand before it. */
 const LOOKS_AT_ONCE = 5_000;
-/** A turn that was offered so often has found nobody. */
+/** A turn that was offered so often has found no worker. */
 const OFFERS_UNATTENDED = 3;
 
 /**

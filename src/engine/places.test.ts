@@ -13,7 +13,7 @@ function takeAll(places: Places, tenant: string): Place[] {
   return taken;
 }
 
-test('a tenant alone gets its share, to the place, and whoever comes then finds one', () => {
+test('a tenant alone gets its share, to the place, and the next to come finds one', () => {
   fc.assert(
     fc.property(limits, ({ total, perTenant }) => {
       const places = new Places({ total, perTenant }, () => undefined);
@@ -30,7 +30,7 @@ test('tenants that take all they can, one after the other, leave a place each fo
   expect(held.filter((count) => count > 0)).toHaveLength(20);
 });
 
-test('no more are reserved than there are, whoever takes and gives back, and all come back', () => {
+test('no more are reserved than there are, however they are taken and given back, and all come back', () => {
   const step = fc.record({ tenant: fc.integer({ min: 0, max: 4 }), free: fc.boolean() });
   fc.assert(
     fc.property(limits, fc.array(step, { maxLength: 500 }), ({ total, perTenant }, steps) => {
@@ -40,7 +40,7 @@ test('no more are reserved than there are, whoever takes and gives back, and all
       for (const { tenant, free } of steps) {
         const place = free ? held.shift() : null;
         place?.free();
-        // A second time it is nobody's.
+        // A second time it has no holder.
         place?.free();
         const next = places.reserve(`tn_${tenant}`);
         if (next !== null) held.push(next);

@@ -17,7 +17,7 @@ const KEPT_PART = 0.25;
  * The places of a process for turns that run, and who may have the next one. A turn that runs cannot be made to stop, so
  * some places have to stay free for tenants that come later: each may hold as many as are free, times a factor. Alone it
  * gets its share, and of what it leaves the next one the same part, and so on; the last ones go only to tenants that hold
- * none. When places are given back, whoever holds the fewest comes first, and so the shares even out.
+ * none. When places are given back, the holder of the fewest comes first, and so the shares even out.
  *
  *   share 192 of 256 places: one tenant 192, then 39 for the next, 8, 1, and one each for 16 more
  */

@@ -51,7 +51,7 @@ const RETRY_MS = { baseMs: SWEEP_MS, capMs: 3_600_000 };
  *     objects → snapshots, secrets → the tenant's own subject → rows again → files of the read models → directory entry →
  *     tombstone
  *
- * It takes no input: whatever is in deletion is deleted, whoever asked for it.
+ * It takes no input: whatever is in deletion is deleted, no matter who asked for it.
  */
 export class TenantDeletion {
   readonly #deps: TenantDeletionDeps;

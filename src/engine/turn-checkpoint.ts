@@ -59,7 +59,7 @@ const NO_HEAD: Head = { position: 0, epoch: 0, save: 0, segments: [], dropped: [
  * is stored is over, and small new ones are merged, so the bytes of a save go with what has changed, not with what is
  * open, and what has to be read is at most about twice what is open.
  *
- * One leader writes: it takes the head over under a number of its own, and whoever had it before is refused from then on.
+ * One leader writes: it takes the head over under a number of its own, and the leader before it is refused from then on.
  * Segments that no head names count for nothing.
  */
 export class TurnCheckpoint {
@@ -83,7 +83,7 @@ export class TurnCheckpoint {
   }
 
   /**
-   * Takes the checkpoint over from whoever wrote it and returns what it holds, by key.
+   * Takes the checkpoint over from its last writer and returns what it holds, by key.
    * @throws Error when another leader has taken it over meanwhile
    */
   async take(): Promise<ReadonlyMap<string, OpenTurn>> {

@@ -41,9 +41,9 @@ const LOOKS_MAX = 9;
 const AWAY_PAUSE_MS = 100;
 
 /**
- * Claims of this process whose append nobody could confirm. Should one be in the log, the turn belongs to a worker that
- * lives, so nobody else would ever take it on, and whoever sent the command has been told that its outcome is not known.
- * Every claim of a worker is appended by its own process; those that were confirmed are run by whoever appended them, so
+ * Claims of this process whose append could not be confirmed. Should one be in the log, the turn belongs to a worker that
+ * lives, so no other worker would ever take it over, and the sender of the command has been told that its outcome is not known.
+ * Every claim of a worker is appended by its own process; those that were confirmed are run by the process that appended them, so
  * with these there is no claim in the log that its worker does not know of, and nothing else has to be searched.
  *
  *   noted → looked at until the session has moved on (the claim, or another writer) → known
@@ -137,7 +137,7 @@ export class UnconfirmedClaims {
       // Put off before the log is asked, so that what is heard of meanwhile counts.
       claim.dueAt = Number.POSITIVE_INFINITY;
       const { state, position } = await this.#options.sessions.refresh(ref);
-      // Less than there was: whoever answered is behind, or the session has been erased.
+      // Less than there was: the server that answered is behind, or the session has been erased.
       if (position <= after) {
         claim.looks++;
         if (claim.looks < this.#looksMax) this.#putOff(claim, backoffMs(claim.looks, PAUSE));

@@ -40,7 +40,7 @@ export interface WorkerOptions extends Omit<ModelCallDeps, 'stopping'> {
 
 /** A node that stops has handed its turns back within 10 s, the closing of its connections included. */
 const DRAIN_MS = 8_000;
-/** Items of the work queue that are looked at at the same time. It needs no place: a time that is over waits for nobody. */
+/** Items of the work queue that are looked at at the same time. It needs no place: a deadline that has passed must not wait. */
 const LOOKS_MAX = 64;
 /** An item for which there is no place here goes back so often, for there may be one in another process. */
 const GIVEN_BACK_MAX = 2;
@@ -278,7 +278,7 @@ export class Worker implements TurnRunner {
     }
   }
 
-  /** `left`: there is something to run of the turn, and nobody runs it, for want of a place here. */
+  /** `left`: there is something to run of the turn, and no worker runs it, for want of a place here. */
   #takeOn(draft: SessionDraft, context: TakeOverContext): 'ours' | 'left' | 'done' {
     const { workerId } = this.#options;
     const { seen, hasPlace, ...clock } = context;

@@ -46,7 +46,7 @@ export class Fairness {
     if (caller.tenantId !== '') this.#spend(this.#tenants.take(caller.tenantId), 'tenant');
   }
 
-  /** A credential from this address was refused: whoever tries many has to wait for each answer. */
+  /** A credential from this address was refused: a client that tries many has to wait for each answer. */
   async refused(address: string): Promise<void> {
     const waitMs = Math.min(DELAY_MAX_MS, this.#failures.take(address));
     if (waitMs === 0) return;

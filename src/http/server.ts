@@ -58,7 +58,7 @@ export async function createServer(options: ServerOptions): Promise<FastifyInsta
       connectionsCheckingInterval: TIMEOUT_CHECK_MS,
       maxHeaderSize: HEADER_BYTES_MAX,
     },
-    // Whoever closes it gives what is under way a time (closeServer); until then every request is served.
+    // The one that closes it gives what is under way a time (closeServer); until then every request is served.
     forceCloseConnections: 'idle',
     return503OnClosing: false,
     genReqId: ({ headers }) => requestIdOf(headers['x-request-id']),
@@ -119,7 +119,7 @@ function addHooks(app: FastifyInstance, { gate, timeouts, isDraining, onResponse
   });
 }
 
-/** Before the body is read: nobody is told how to send something to a route that is not there. */
+/** Before the body is read: a route that does not exist does not say how to call it. */
 function unknownRoute(request: FastifyRequest): ProblemError {
   passUnknown(request);
   return isMalformed(request.raw) ? malformedUrl() : notFound('route');

@@ -68,7 +68,7 @@ export class Uploads {
       close: () => {
         silence.end(0);
         this.#open.delete(controller);
-        // Whoever reads what is left of the body cannot while this holds on to it.
+        // The rest of the body cannot be read while this holds on to it.
         void body.return(undefined);
       },
     };
@@ -94,7 +94,7 @@ export class Uploads {
 
 /**
  * Bounds how long the sender is waited for. It begins with the time of one silence; waiting uses that up, and what is
- * sent fills it again at the least rate. A byte now and then keeps nobody's place.
+ * sent fills it again at the least rate. A byte now and then keeps no place.
  */
 class Patience {
   readonly #limits: UploadLimits;

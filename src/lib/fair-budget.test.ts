@@ -29,7 +29,7 @@ test('names take turns, however many of one wait', async () => {
   await settle();
   given['b1']?.();
   await settle();
-  // Nobody waits longer than one turn of each of the others.
+  // No caller waits longer than one turn of each of the others.
   expect(granted).toEqual(['a1', 'a2', 'b1', 'a3', 'c1']);
 });
 
@@ -86,7 +86,7 @@ test('a name that is to leave as much as it holds has half of it alone, and the 
   for (const name of ['c', 'd']) void take(name, `${name}1`);
   await settle();
   expect(granted.slice(4)).toEqual(['b1', 'b2', 'c1', 'd1']);
-  // The last of it is for whoever has none.
+  // The last of it is for those that have none.
   given['a1']?.();
   await settle();
   expect(granted).toHaveLength(8);
@@ -95,7 +95,7 @@ test('a name that is to leave as much as it holds has half of it alone, and the 
   expect(granted.at(-1)).toBe('e1');
 });
 
-test('what can be had at once is had at once, and nobody who waits is passed', async () => {
+test('what can be had at once is had at once, and none that waits is overtaken', async () => {
   const budget = new FairBudget({ total: 2, perName: 2 });
   const { granted, take, settle } = takers(budget);
   const first = budget.takeNow('a', 1);

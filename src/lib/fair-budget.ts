@@ -60,7 +60,7 @@ export class FairBudget {
     return () => this.#giveBack(name, held);
   }
 
-  /** As `take`, where nobody would have to wait; null: somebody would, nothing is held. */
+  /** As `take`, where no wait is needed; null: one is, nothing is held. */
   takeNow(name: string, amount: number): (() => void) | null {
     const held = Math.min(amount, this.#perName, this.#total);
     if (held > this.#free || !this.#isWithinShare(name, held)) return null;

@@ -21,7 +21,7 @@ export function bytesPassed(bytes: number): void {
 let passed = 0;
 let collectYoung: (() => void) | undefined;
 
-/** The same bytes, counted as they are read. Whoever destroys one of the two streams destroys both. */
+/** The same bytes, counted as they are read. Destroying one of the two streams destroys both. */
 export function passingBytes(source: Readable): Readable {
   const counted = new Transform({
     transform: (chunk: Uint8Array, _encoding, done) => {

@@ -22,7 +22,7 @@ export function sealingKey(bytes: Uint8Array): KeyObject {
 }
 
 /**
- * Seals bytes with AES-256-GCM under a random nonce: nobody without the key reads them or changes them unnoticed. The
+ * Seals bytes with AES-256-GCM under a random nonce: without the key they cannot be read or changes them unnoticed. The
  * context is bound to them without being stored: what was sealed for one place does not open in another. One key is good
  * for 2^32 sealings (NIST SP 800-38D, 8.3). The result is `prefix`, nonce, tag, ciphertext.
  */

@@ -8,7 +8,7 @@ export interface Rate {
   readonly burst: number;
   /**
    * Tokens that may be owed: up to it a token that is not there yet is taken in advance, so that each taker waits longer
-   * than the one before. Absent: none, and whoever has to wait has taken nothing.
+   * than the one before. Absent: none, and a caller that has to wait has taken nothing.
    */
   readonly debt?: number;
 }

@@ -5,7 +5,7 @@ import { reading } from './read-store/pool.ts';
 
 /** A freshness wait that is longer than this gives up. */
 export const FRESH_WITHIN_MS = 2_000;
-/** A database that has not answered for so long stands still: nobody waits for another look until it has, ms. */
+/** A database that has not answered for so long stands still: no caller waits for another poll until it has, ms. */
 const STILL_MS = 2_000;
 /** A missed announcement is made good by a look at the checkpoint, ms. */
 const LOOK_MS = 250;
@@ -16,7 +16,7 @@ export class ProjectionProgress {
   readonly #waiting = new Set<{ key: string; position: number; resolve: () => void }>();
   readonly #pool: DatabasePool;
   readonly #onLook: () => void;
-  /** Looks that are under way: whoever needs one shares it, so that a late projector costs one statement at a time. */
+  /** Looks that are under way: callers share it, so that a late projector costs one statement at a time. */
   readonly #looks = new Map<string, Promise<number | null>>();
   /** Looks that have not been answered for too long. */
   #still = 0;

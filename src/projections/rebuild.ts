@@ -9,7 +9,7 @@ import { forLongWork } from './read-store/long-work.ts';
 import { applyBatch } from './runner.ts';
 
 /**
- * Commits of one transaction: nobody waits for what is in it, and the more it holds, the fewer documents are written more
+ * Commits of one transaction: no reader waits for what is in it, and the more it holds, the fewer documents are written more
  * than once.
  */
 const REBUILD_BATCH_MAX = 2_000;

@@ -18,7 +18,7 @@ export interface ScrubOptions {
 
 /** One table at a time is locked, for as long as writing it anew takes, and never longer than this, ms. */
 const TABLE_MS = 600_000;
-/** How long the lock of a table is waited for, ms: whoever asks for it meanwhile waits behind us. */
+/** How long the lock of a table is waited for, ms: others that ask for it meanwhile wait behind us. */
 const LOCK_MS = 5_000;
 const BOUNDS = new Map([
   ['statement_timeout', `${TABLE_MS}`],

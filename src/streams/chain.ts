@@ -6,7 +6,7 @@ import type { AggregateRef } from './subjects.ts';
 
 /**
  * The hash of a commit: SHA-256 of its bytes as they were encoded, before they were sealed, in lower-case hex. The next
- * commit of the aggregate carries it as `prev`, so that whoever has the plain commits can check their chain without any
+ * commit of the aggregate carries it as `prev`, so that anyone with the plain commits can check their chain without any
  * key (docs/decisions/0014).
  */
 export function hashOfCommit(plain: Uint8Array): string {

@@ -5,7 +5,7 @@ import type { CommitSource, LiveCommit, LiveFeed } from './event-store.ts';
 import { refKey } from './subjects.ts';
 import type { AggregateKind } from './subjects.ts';
 
-/** Positions of a stream that are stored and that nobody here was, or will be, told of live. */
+/** Positions of a stream that are stored and that this node was not, and will not be, sent live. */
 export interface Gap {
   readonly shard: number;
   /** Everything up to here was delivered, or declared before. */

@@ -60,7 +60,7 @@ export function sealedCodec(codec: Codec, keyring: Keyring): CommitCodec {
       if (known !== null) return { commit: known.commit, hash: known.hash };
       const plain = open(ref, bytes);
       const commit = codec.decode(plain);
-      // Commits were sealed before they were chained, so nobody who had the key wrote this.
+      // Commits were sealed before they were chained, so no holder of the key wrote this.
       if (commit.prev !== undefined && !isSealed(bytes))
         throw new UndecodableCommitError('a chained commit is not sealed');
       return { commit, hash: hashOfCommit(plain) };

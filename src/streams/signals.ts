@@ -1,5 +1,5 @@
 /**
- * Short notes from process to process, at most once and to whoever listens. Nothing may depend on one arriving: the
+ * Short notes from process to process, at most once and to those that listen. Nothing may depend on one arriving: the
  * listener of a note has another way to learn what it says.
  */
 export interface Signals {

@@ -50,7 +50,7 @@ export class TailLane {
   readonly #early = new Set<Tail>();
   /** Up to here nothing of the aggregate is missing in what the lane has handed out or holds; null: starting. */
   #tip: number | null = null;
-  /** Whoever has everything up to here is given the rest from the window. */
+  /** A reader that has everything up to here is given the rest from the window. */
   #floor = 0;
   #window: StoredCommit[] = [];
   #windowBytes = 0;
@@ -157,7 +157,7 @@ export class TailLane {
     this.#pump();
   }
 
-  /** Nobody is to be given what lies before. */
+  /** No reader is to be given what comes before. */
   #jump(position: number): void {
     this.#tip = position;
     this.#clear();

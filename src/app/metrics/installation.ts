@@ -28,7 +28,7 @@ const KEPT_MS = 1_000;
 const WITHIN_MS = 3_000;
 /** Longer than a model call may take (engine/model-call.ts): of a turn that runs something is recorded within this, ms. */
 const SILENT_MS = 660_000;
-/** Where no worker lives nobody takes a turn on: a moment for its lease and the read models to say so is enough, ms. */
+/** Where no worker lives no turn is taken on: a moment for its lease and the read models to say so is enough, ms. */
 const SILENT_WITHOUT_WORKER_MS = 5_000;
 
 /**

@@ -40,7 +40,7 @@ export const SAMPLED = {
   dependency_up: { help: '1 when a dependency answers, 0 when it does not.', labelNames: ['dependency'] },
   work_queue_depth: plain('Sessions in the work queue, those that a worker is looking at included.'),
   turns: { help: 'Open turns of the installation, by state.', labelNames: ['state'] },
-  turns_stuck: plain('Running turns that nobody runs, or of which nothing has been heard for too long.'),
+  turns_stuck: plain('Running turns that no worker runs, or of which nothing has been heard for too long.'),
   actions_pending: plain('Actions of the installation that wait for an executor.'),
   oldest_pending_action_seconds: plain('Age of the oldest action that waits for an executor; 0 when none does.'),
   interactions_open: plain('Questions and approvals of the installation that wait for a person.'),

@@ -33,7 +33,7 @@ const saved = z.strictObject({
 
 type Schemas = ConstructorParameters<typeof ChainVerifier>[0];
 
-/** How far a verification has come; with a file, it outlives the process. Whoever can change the file can hide a problem. */
+/** How far a verification has come; with a file, it outlives the process. Anyone who can change the file can hide a problem. */
 export class VerifyState {
   readonly verifier: ChainVerifier;
   readonly problems: ChainProblem[];

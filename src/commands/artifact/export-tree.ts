@@ -97,7 +97,7 @@ function refusalOf(files: readonly ExportedFile[]): Rejection | null {
   return clash === null ? null : reject('invalid_request', `${JSON.stringify(clash)} is named twice.`);
 }
 
-/** The folder of this name that is not deleted; its id follows from its session and name, so nobody has to look it up. */
+/** The folder of this name that is not deleted; its id follows from its session and name, so no lookup is needed. */
 async function currentFolder(
   deps: ArtifactDeps,
   { tenant, owner, name }: ExportInput,

@@ -4,7 +4,7 @@ import { timestamp } from '../../lib/clock.ts';
 import type { Clock } from '../../lib/clock.ts';
 import { equalInConstantTime } from '../../lib/hash.ts';
 
-/** What a link opens, for a time, to whoever has it. */
+/** What a link opens, for a time, to anyone who has it. */
 export interface LinkTarget {
   readonly tenant: string;
   readonly artifactId: string;

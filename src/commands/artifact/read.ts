@@ -22,7 +22,7 @@ export interface FoundVersion extends FoundArtifact {
 }
 
 /**
- * An artifact was deleted after it had been found. For whoever knows no better the bytes cannot be had now; the next try
+ * An artifact was deleted after it had been found. For a caller that knows no better the bytes cannot be had now; the next try
  * does not find the artifact any more.
  */
 export class ArtifactGoneError extends UnavailableError {
@@ -116,7 +116,7 @@ export async function compareVersions(
   return { kind: 'done', artifactId: found.artifact.artifactId, from: base?.version.version ?? null, to, ...diff };
 }
 
-/** As the wire shows it: where the bytes are is nobody's business. */
+/** As the wire shows it: where the bytes are stays internal. */
 export function entryOf({ path, size, sha256, contentType }: StoredFile): FileEntry {
   return { path, size, sha256, contentType };
 }

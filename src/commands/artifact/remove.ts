@@ -20,7 +20,7 @@ export interface RemoveInput extends CommitMeta {
  *
  *   removal announced → removal recorded → session told → bytes gone → bytes given back
  *
- * From the record on nobody reads it any more, links included; a crash after the announcement is finished by the reconciler.
+ * Once recorded, it cannot be read any more, links included; a crash after the announcement is finished by the reconciler.
  */
 export async function removeArtifact(deps: ArtifactDeps, input: RemoveInput): Promise<Executed<null> | Rejection> {
   const { tenant, artifactId, actor, causation } = input;

@@ -77,7 +77,7 @@ async function tellSession(
   });
 }
 
-/** Ends every operation of a tenant that nobody has renewed in time. */
+/** Ends every operation of a tenant that was not renewed in time. */
 export async function settleOverdue(deps: ArtifactDeps, tenant: string, nowMs: number): Promise<void> {
   const { state } = await deps.quotas.refresh(quotaRef(tenant));
   const overdue = (expiresAt: string): boolean => Date.parse(expiresAt) < nowMs;
@@ -86,7 +86,7 @@ export async function settleOverdue(deps: ArtifactDeps, tenant: string, nowMs: n
   }
   for (const [removalId, { artifactId, expiresAt }] of Object.entries(state.removals)) {
     if (!overdue(expiresAt)) continue;
-    // Whoever asked for the removal may have died before it was recorded; it was asked for.
+    // The process that asked for the removal may have died before it was recorded; it was asked for.
     await deps.loop.execute(deps.artifacts, artifactRef(tenant, artifactId), {
       ...KEEPER,
       decide: (artifact) => decideRemove(artifact, removalId),

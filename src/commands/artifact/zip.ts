@@ -29,7 +29,7 @@ export async function zipOf(deps: Pick<ArtifactDeps, 'artifacts' | 'objects'>, f
       openFile(deps, found, file).then((stream) => {
         open = stream;
         stream.once('error', fail);
-        // Whoever asked may have gone while the file was being opened.
+        // The client may have gone while the file was being opened.
         if (out.destroyed) stream.destroy();
         else give(null, stream);
       }, fail);

@@ -29,7 +29,7 @@ export interface OpenActionList {
   readonly claimedUnder: (executor: ExecutorOf, requestId: string) => readonly ActionPlace[];
 }
 
-/** Finds the session of an action that may have ended. Null: there is none; undefined: nobody can tell just now. */
+/** Finds the session of an action that may have ended. Null: there is none; undefined: not known just now. */
 export type EndedActions = (executor: ExecutorOf, actionId: string) => Promise<string | null | undefined>;
 
 /** Actions whose sessions a process remembers; an executor claims what it was shown a moment before. */
@@ -52,7 +52,7 @@ export class ActionPlaces {
 
   /**
    * The session of an action of this agent; null: it has no such action; undefined: none that is open, and whether there
-   * was one nobody can tell just now.
+   * was one is not known just now.
    * @throws UnavailableError (streams)
    */
   async sessionOf(executor: ExecutorOf, actionId: string): Promise<string | null | undefined> {

@@ -15,7 +15,7 @@ const KEPT_MS = 600_000;
 
 /**
  * What a request for several actions is to get, written down before the first of them is claimed: they are in several
- * sessions, so no one commit takes them all. Whoever repeats the request, on any node, after any crash, goes through the
+ * sessions, so no one commit takes them all. A repeated request, on any node, after any crash, goes through the
  * same plan, and each claim in it is made once.
  */
 export class ClaimPlans {

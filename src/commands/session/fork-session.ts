@@ -102,7 +102,7 @@ async function childOf(deps: ForkSessionDeps, input: ForkSessionInput): Promise<
   return (await deps.sessions.refresh({ ...ref, id: childId })).state;
 }
 
-/** The fork as it is now. The first to come after its recording opens it, whoever recorded it. */
+/** The fork as it is now. The first to come after its recording opens it, whichever process recorded it. */
 async function answer(
   deps: ForkSessionDeps,
   { ref, childId, actor, requestId: causation }: ForkSessionInput,

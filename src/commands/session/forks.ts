@@ -11,7 +11,7 @@ import type { CommitMeta, Repository } from '../repository.ts';
 
 /**
  * A fork is two commits on two sessions: `session.forked` on the parent, then `session.created` of the child. A crash in
- * between leaves a promise, which whoever meets it next keeps: the client that repeats the fork, the deletion of the
+ * between leaves a promise, which the next one to meet it keeps: the client that repeats the fork, the deletion of the
  * parent, or another fork into the same id. The deletion of a fork is two commits as well, the child's first, so that a
  * fork that is there is always remembered by its parent.
  */

@@ -102,7 +102,7 @@ export async function claimIn(
   deps.places.remember(executor, [{ actionId, sessionId }]);
   const held = heldFrom(outcome.reply);
   if (clock() < toMs(held.leaseExpiresAt)) return { ...outcome, reply: held };
-  // Given again after a time in which it could not be kept: whoever asks for it is alive, so it continues.
+  // Given again after a time in which it could not be kept: its executor is alive, so it continues.
   const kept = await keep(deps, held);
   return kept === null ? notClaimable() : { ...outcome, reply: kept };
 }
@@ -168,7 +168,7 @@ async function keep({ leases, clock, leaseMs }: HoldActionDeps, held: HeldAction
 }
 
 /**
- * Actions as their sessions have them, in the same order; those that nobody can take any more are left out.
+ * Actions as their sessions have them, in the same order; those that can no longer be taken are left out.
  * @throws UnavailableError (streams)
  */
 export async function pendingActions(

@@ -210,7 +210,7 @@ export class ReceiptArchive implements OlderReceipts {
       if ((await Promise.race([under, late])) === 'late') throw unavailable();
     } finally {
       waited.abort();
-      // Whoever asks next is told whether it went well; who has waited has been answered.
+      // The next caller is told whether it succeeded; who has waited has been answered.
       under.catch(() => undefined);
     }
   }

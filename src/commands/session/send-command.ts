@@ -142,7 +142,7 @@ async function raised(
   return outcome.kind === 'rejected' ? outcome : null;
 }
 
-/** One key space for each subject, for each agent's executors, and for who acts for nobody. */
+/** One key space for each subject, for each agent's executors, and for credentials without a subject. */
 function keyOf({ command, idempotencyKey }: SendCommandInput): string {
   return command.type === 'action_result'
     ? executorReceiptKey(command.agentId, idempotencyKey)

@@ -29,7 +29,7 @@ const LOOK_MS = 200;
 
 /**
  * Deletes a tenant. Whatever the policy, it drains first: only when no message can come in any
- * more does "nothing is active" stay true. Once `tenant.deleting` is recorded there is no way back, and whoever finds the
+ * more does "nothing is active" stay true. Once `tenant.deleting` is recorded there is no way back, and any node that finds the
  * tenant in that state, now or after a crash, continues (engine/tenant-deletion.ts).
  */
 export async function deleteTenant(

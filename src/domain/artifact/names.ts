@@ -44,5 +44,5 @@ export function isMediaType(text: string): boolean {
   return text.length <= 255 && MEDIA_TYPE.test(text);
 }
 
-/** What a file is when nobody knows better. */
+/** What a file is when nothing is known of it. */
 export const UNKNOWN_MEDIA_TYPE = 'application/octet-stream';

@@ -59,7 +59,7 @@ export function schemaProblem(schema: JsonSchema): string | null {
   return validate instanceof Error ? validate.message : null;
 }
 
-/** Why a value does not fit a schema, in words for whoever made the value; null: it fits. A schema that cannot be used fits nothing. */
+/** Why a value does not fit a schema, in words for the author of the value; null: it fits. A schema that cannot be used fits nothing. */
 export function valueProblem(schema: JsonSchema, value: unknown): string | null {
   const validate = compile(schema);
   if (validate instanceof Error) return validate.message;
@@ -100,7 +100,7 @@ function compileNew(schema: JsonSchema, text: string): ValidateFunction | Error 
   const copy = { $id: 'schema', ...schema };
   try {
     const validate = withinBounds(() => compiler.compile(copy));
-    // It would answer later, and what it refuses would be a rejection that nobody waits for.
+    // It would answer later, and what it refuses would be an unhandled rejection.
     return '$async' in validate ? new Error('$async is not supported') : validate;
   } catch (error) {
     return error instanceof Error ? error : new Error('the schema cannot be compiled');

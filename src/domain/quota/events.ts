@@ -1,7 +1,7 @@
 import { z } from 'zod';
 
 const bytes = z.int().min(0);
-/** RFC 3339: past it, whoever finds the operation settles it. */
+/** RFC 3339: past it, any process that finds the operation settles it. */
 const expiresAt = z.string();
 
 /** The account of a tenant's stored bytes: what is used, and every operation on it that has begun and not ended. */

@@ -36,7 +36,7 @@ describe('a tool of executors', () => {
     expect(scenario.turn.claim).toBeNull();
     expect(statusOf(scenario.turn)).toBe('waiting');
     expect(scenario.actions).toMatchObject([{ status: 'pending', generation: 1, toolName: 'find', input: { q: 1 } }]);
-    // Time alone changes nothing before its deadline, and nobody is wanted.
+    // Time alone changes nothing before its deadline, and no worker is wanted.
     expect(scenario.look(60_000, WORKER)).toEqual([]);
   });
 
@@ -75,7 +75,7 @@ describe('a tool of executors', () => {
     expect(scenario.turn.threads['root']?.pending).not.toBeNull();
   });
 
-  test('where nobody here can run the turn, somebody is wanted', () => {
+  test('where this node cannot run the turn, a worker is wanted', () => {
     const scenario = waiting(['find']);
     const [action] = scenario.actions;
     if (action === undefined) throw new Error('nothing was offered');
@@ -119,7 +119,7 @@ describe('a claim', () => {
     scenario.ms += LEASE_MS - 1;
     expect(scenario.heartbeat(action).kind).toBe('unchanged');
     scenario.ms += 2;
-    // Whoever passes by does not know what has been heard beside the history.
+    // Another reader does not know what has been heard beside the history.
     expect(scenario.heartbeat(action).kind).toBe('unchanged');
     expect(scenario.look(0)).toEqual(['action.uncertain', 'turn.uncertain']);
     expect(statusOf(scenario.turn)).toBe('uncertain');
@@ -141,7 +141,7 @@ describe('a claim', () => {
     expect(beat()).toMatchObject({ code: 'claim_stale' });
   });
 
-  test('whose lease is over is answered all the same while nobody has ended it', () => {
+  test('whose lease is over is answered all the same while it has not been ended', () => {
     const { scenario, action } = claimed();
     scenario.ms += LEASE_MS * 2;
     expect(scenario.claim(action, 1).kind).toBe('unchanged');

@@ -255,7 +255,7 @@ function answeredBefore(
   return { kind: 'unchanged', reply: { turnId, claimed: false, first: { requestId, turnId, position } } };
 }
 
-/** The refusal of whoever holds no claim, or no more. */
+/** The refusal of a caller that holds no claim, or no longer. */
 export function claimStale(): Rejection {
   const message =
     'The claim is over: its lease expired, or the action continued without it. Stop, and claim another action.';

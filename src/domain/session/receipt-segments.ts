@@ -31,7 +31,7 @@ const PAGE_RECEIPTS = 4_000;
 const WORD = 2 ** 32;
 const HIGH_BITS = 21;
 
-/** 53 bits, so that two keys of a session share one about never. No cryptography: whoever forges keys forges their own. */
+/** 53 bits, so that two keys of a session share one about never. No cryptography: a client that forges keys forges its own. */
 export function hashOfKey(key: string): number {
   let [a, b] = [0xdeadbeef, 0x41c6ce57];
   for (let i = 0; i < key.length; i++) {

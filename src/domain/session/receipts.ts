@@ -35,7 +35,7 @@ const BASE_CHUNKS = BASE_RECEIPTS / CHUNK;
 
 export const emptyReceipts: ReceiptBook = { chunks: [], left: [], segments: [], evictedUpTo: 0 };
 
-/** One key space for each subject, and one for the credential that acts for nobody. */
+/** One key space for each subject, and one for the credential without a subject. */
 export function receiptKey(subject: string | null, idempotencyKey: string): string {
   return subject === null ? `-:${idempotencyKey}` : `s:${subject}:${idempotencyKey}`;
 }
@@ -63,7 +63,7 @@ export function addReceipt(book: ReceiptBook, receipt: Receipt): ReceiptBook {
   const left = [...book.left, oldest.flatMap(({ key, position }) => [hashOfKey(key), position])];
   const evictedUpTo = oldest.at(-1)?.position ?? book.evictedUpTo;
   const next = { ...book, chunks: kept, left, evictedUpTo };
-  // Twice the base: while the fold still has it, whoever writes snapshots brings it to where it will be looked for.
+  // Twice the base: while the fold still has it, the process that writes snapshots brings it to where it will be looked for.
   return left.length > 2 * BASE_CHUNKS ? sealed(next) : next;
 }
 

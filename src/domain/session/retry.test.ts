@@ -58,7 +58,7 @@ test('as often as it fails, and each time only the last turn', () => {
   expect(scenario.session.lastTurn).toMatchObject({ outcome: 'completed' });
 });
 
-test('with nobody to run it, it waits for a worker', () => {
+test('without a worker to run it, it waits for a worker', () => {
   const scenario = failed();
   expect(scenario.retry({}, { workerId: null })).toEqual(BEGINS);
   expect(scenario.turn).toMatchObject({ claim: null, wanted: true });
@@ -145,7 +145,7 @@ describe('what the failed turn had under way', () => {
     ]);
   });
 
-  test('a tool that an executor had claimed is not run again: the model is told that nobody knows', () => {
+  test('a tool that an executor had claimed is not run again: the model is told that it is not known', () => {
     const scenario = begun();
     const [action] = scenario.actions;
     if (action === undefined) throw new Error('nothing is offered');

@@ -38,7 +38,7 @@ export interface TurnSpan {
 }
 
 /**
- * The spans that a commit closes, from the fold before it: whoever appends the commit knows them, on whatever node the
+ * The spans that a commit closes, from the fold before it: the process that appends the commit knows them, on whatever node the
  * span began. Total, as `evolveSession` is.
  */
 export function spansOf(

@@ -95,7 +95,7 @@ test('a selection changes the model and nothing else', () => {
   });
 });
 
-test('a credential is replaced by a new one, and names the one that nobody needs any more', () => {
+test('a credential is replaced by a new one, and names the one that is not needed any more', () => {
   const first = decideSaveModelCredential(opened(), { provider: 'openai', secretId: 'cr_1' });
   expect(first).toMatchObject({ reply: { superseded: [] }, events: [{ data: { rotated: false } }] });
   const state = after(opened(), first);

@@ -87,7 +87,7 @@ function isLastApplicationKey(state: Exclude<TenantState, { status: 'absent' }>,
 function lastKey() {
   return reject(
     'conflict',
-    'This is the last application key; without one nobody could use the tenant. Save another first.',
+    'This is the last application key; without one the tenant could not be used. Save another first.',
   );
 }
 

@@ -50,7 +50,7 @@ export function decideSaveExecutors(
   return { kind: 'accepted', events: changed.map((data) => ({ type: 'executor.saved', data })), reply };
 }
 
-/** The agent whose token someone else of the tenant has too; null: nobody does. */
+/** The agent whose token another agent of the tenant has too; null: none has. */
 function sharesSecret({ keys }: KnownTenant, executors: readonly SaveExecutor[]): string | null {
   const taken = new Set(keys.map(({ hash }) => hash));
   for (const { agentId, hash } of executors) {

@@ -65,7 +65,7 @@ export type Resolution =
   | { readonly resolution: 'fail' }
   | { readonly resolution: 'result'; readonly result?: unknown };
 
-/** A person says what became of an effect of which nobody knew. */
+/** A person says what became of an effect whose outcome is unknown. */
 export function applyResolution(at: Running, action: Action, value: Resolution): void {
   if (value.resolution === 'retry') {
     offerAgain(at, action, action.resume);

@@ -10,7 +10,7 @@ export interface Cut {
 /** How a conversation that no longer fits is made smaller. */
 export type Shrink =
   | { readonly kind: 'summary'; readonly cut: Cut }
-  /** Each message loses its middle beyond so many characters; nobody has to be asked. */
+  /** Each message loses its middle beyond so many characters; no model has to be asked. */
   | { readonly kind: 'parts'; readonly partChars: number };
 
 /** A summary is asked for, and paid, where it takes away at least this part of the conversation. */

@@ -9,7 +9,7 @@ export interface FileRef {
 
 /** What a model is shown of a session, derived from its events and from nothing else. */
 export type ConversationMessage =
-  /** `byHost`: the Host's own words to the model, nobody's message. */
+  /** `byHost`: the Host's own words to the model, not a message. */
   | {
       readonly role: 'user';
       readonly text: string;

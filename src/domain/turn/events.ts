@@ -43,7 +43,7 @@ const ownSchemas = {
   /**
    * A worker lets go of the turn: it stops, or (`resting`) there is nothing to run until someone answers, or until a time
    * (`until`) at which a model is tried again. With a time it is not `resting`: nodes of 0.11, which do not know the time,
-   * take the turn on and wait themselves, instead of leaving it to nobody.
+   * take the turn on and wait themselves, instead of leaving it without a worker.
    */
   'segment.released': z.strictObject({
     turnId,
@@ -51,7 +51,7 @@ const ownSchemas = {
     resting: z.literal(true).optional(),
     until: z.string().optional(),
   }),
-  /** A turn that rested has something to run again, and nobody has claimed it. */
+  /** A turn that rested has something to run again, and no worker has claimed it. */
   'segment.wanted': z.strictObject({ turnId }),
   'model.requested': z.strictObject({
     turnId,

@@ -46,7 +46,7 @@ export function retryDueMs(turn: ActiveTurn): number | null {
 /** A worker keeps a turn for so long until the next try of a model; a longer wait holds neither a place nor a process, ms. */
 export const HELD_WAIT_MS = 1_000;
 
-/** Until when nobody has to run the turn, because all that it would run waits for its next try; null: somebody has to. */
+/** Until when no worker has to run the turn, because all that it would run waits for its next try; null: one has to. */
 export function restUntil(turn: ActiveTurn, nowMs: number): string | null {
   let first: string | null = null;
   for (const thread of Object.values(turn.threads).filter(hasJob)) {

@@ -62,7 +62,7 @@ describe('the end', () => {
     ['unclaimed', started({}, null), []],
     ['while the model works', started(), ['effect.uncertain']],
     ['while it waits for another try', waiting, []],
-    ['while nobody holds it', released, []],
+    ['while no worker holds it', released, []],
   ] as const)('by a cancel, %s', (_, state, before) => {
     const end = given(state)
       .when((now) => decideCancel(now, cancellation(), at(0)))

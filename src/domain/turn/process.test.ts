@@ -184,7 +184,7 @@ describe('a failure', () => {
       if (!standsStill) ms = retryAt;
     }
   };
-  /** As a worker does that is shown the turn: it takes it where nobody holds it. */
+  /** As a worker does that is shown the turn: it takes it where no worker holds it. */
   const claimed =
     (ms: number): Step =>
     (state) =>
@@ -213,18 +213,18 @@ describe('a failure', () => {
     expect(waitsOf(billed).waits).toHaveLength(RETRIES_MIN);
   });
 
-  test('that is waited for longer than a second holds nobody, and whoever takes the turn asks once', () => {
+  test('that is waited for longer than a second holds no worker, and one that takes the turn asks once', () => {
     const resting = given(started())
       .when(settling(1, failure(5_000)))
       .thenTypes('model.failed', 'segment.released');
     const until = new Date(START_MS + 5_000).toISOString();
     expect(turnOf(resting)).toMatchObject({ claim: null, wanted: false, restsUntil: until });
     expect(statusOf(turnOf(resting))).toBe('running');
-    // Whoever looks before changes nothing, however short the rest of the wait is.
+    // A worker that looks before changes nothing, however short the rest of the wait is.
     for (const ms of [1_000, 4_500, 4_999]) given(resting).when(claimed(ms)).thenNothing();
     const taken = given(resting).when(claimed(5_000)).thenTypes('segment.claimed', 'model.requested');
     expect(turnOf(taken)).toMatchObject({ restsUntil: null, claim: { epoch: 2 }, pending: { attempt: 1 } });
-    // Nobody with room has come: it is offered to all.
+    // No worker with room has come: it is offered to all.
     const wanted = given(resting).when(advancing(5_000)).thenTypes('segment.wanted');
     expect(turnOf(wanted)).toMatchObject({ wanted: true, restsUntil: null });
   });

@@ -248,7 +248,7 @@ test('a turn that is looked after always ends', () => {
       fc.array(outcome, { minLength: 40, maxLength: 40 }),
       (happenings, outcomes) => {
         const world = live(happenings);
-        // What the engine does: claim what nobody holds, answer what is asked, wait for what is to be tried again.
+        // What the engine does: claim what no worker holds, answer what is asked, wait for what is to be tried again.
         for (const each of outcomes) {
           const turn = world.state.status === 'open' ? world.state.turn : null;
           if (turn === null) break;

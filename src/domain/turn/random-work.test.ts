@@ -10,7 +10,7 @@ import {
   checkWork,
 } from '../../../test/support/turn-laws.ts';
 
-test('whatever happens, each turn has one end, each call and action one fate and one span, and nobody is forgotten', () => {
+test('whatever happens, each turn has one end, each call and action one fate and one span, and nothing is forgotten', () => {
   const seen = new Set<string>();
   fc.assert(
     fc.property(manifests, happenings, (manifest, all) => {

@@ -19,7 +19,7 @@ export interface ActiveTurn {
   readonly retryOf: string | null;
   readonly startedAt: string;
   readonly deadlineAt: string;
-  /** The trace of whoever sent the message (`traceparent`), if it named one. */
+  /** The trace of the sender of the message (`traceparent`), if it named one. */
   readonly sender?: string;
   /** Since when it waits for people; its time stands still meanwhile. Null: it does not. */
   readonly pausedAt: string | null;
@@ -30,11 +30,11 @@ export interface ActiveTurn {
   /** What the message brought for this turn; null: the session's. */
   readonly manifest: Manifest | null;
   readonly agents: UsedAgents | null;
-  /** Who runs it; null: nobody. */
+  /** Who runs it; null: no worker. */
   readonly claim: { readonly epoch: number; readonly workerId: string } | null;
-  /** Nobody runs it and there is something to run. */
+  /** No worker runs it and there is something to run. */
   readonly wanted: boolean;
-  /** Nobody runs it, and nobody has to before this time; null: it does not rest, or until someone answers. */
+  /** No worker runs it, and none has to before this time; null: it does not rest, or until someone answers. */
   readonly restsUntil: string | null;
   /** The highest epoch so far, kept over releases. */
   readonly epoch: number;

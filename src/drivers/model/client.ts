@@ -47,7 +47,7 @@ export function modelClient(options: ModelClientOptions): ModelClient {
 
 /**
  * The same answer, of which no more is read than may be stored. What comes out of the decoder is counted, not what comes
- * in: a thousandth of it is enough for a provider, or whoever stands in for one, to fill the memory.
+ * in: a thousandth of it is enough for a provider, or an impostor, to fill the memory.
  */
 function bounded(response: UndiciResponse): UndiciResponse {
   if (response.body === null) return response;

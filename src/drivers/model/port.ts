@@ -17,7 +17,7 @@ export interface ModelFile {
   readonly size: number;
   /**
    * Its bytes; null: it is larger than a model could take, or a folder, and can only be told of.
-   * @throws UnavailableError (objects); whoever calls the driver makes another attempt of it
+   * @throws UnavailableError (objects); the caller makes another attempt of it
    */
   readonly read: (() => Promise<Uint8Array>) | null;
 }

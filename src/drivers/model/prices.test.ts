@@ -16,7 +16,7 @@ test('input, output, what came from the cache and what went there have prices of
   expect(costOf(anthropic, model, tokens(0))).toBe(0);
 });
 
-test('who is at an address is known by it; a price of nobody is not made up', () => {
+test('who is at an address is known by it; an unknown price is not made up', () => {
   expect(
     costOf({ providerApiUrl: 'https://api.groq.com/openai/v1' }, 'llama-3.3-70b-versatile', tokens(1_000)),
   ).toBeGreaterThan(0);

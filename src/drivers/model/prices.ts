@@ -12,7 +12,7 @@ export interface PricedModel {
   readonly outputUsdPerMillion?: number;
 }
 
-/** Who sells the model: the provider itself, or for an address of the tenant's own whoever is known to be there. */
+/** Who sells the model: the provider itself, or for an address of the tenant's own the provider that is known to be there. */
 export type Seller = { readonly providerId: string } | { readonly providerApiUrl: string };
 
 type Tokens = Pick<Usage, 'inputTokens' | 'outputTokens' | 'cachedTokens' | 'cacheWriteTokens'>;

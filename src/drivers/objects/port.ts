@@ -48,7 +48,7 @@ export interface ObjectStore {
   /** Removes everything of an owner. */
   removeOwner(tenant: string, owner: string): Promise<void>;
   remove(address: ObjectAddress): Promise<void>;
-  /** Everything that is visible, of all tenants and nobody else, in pages of at most 1,000, in no order. */
+  /** Everything that is visible, of all tenants and nothing else, in pages of at most 1,000, in no order. */
   list(): AsyncIterable<readonly StoredObject[]>;
   /** Removes what interrupted writes have left, if it is older than a time (ms since the epoch). Returns how much it was. */
   removeUnfinished(beforeMs: number): Promise<number>;

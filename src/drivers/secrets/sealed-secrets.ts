@@ -48,7 +48,7 @@ export class SealedSecrets implements SecretStore {
     await this.#bucket.shred(keyOf(tenant, name));
   }
 
-  /** Takes all secrets of a tenant away. Their bytes are overwritten by nobody: the data key goes before (docs/decisions/0009). */
+  /** Takes all secrets of a tenant away. Their bytes are not overwritten: the data key goes before (docs/decisions/0009). */
   async eraseAll(tenant: string): Promise<void> {
     await this.#bucket.erase(secretsOf(tenant));
   }

@@ -38,7 +38,7 @@ const docs = operations('Artifacts', {
   deleteArtifact: ['Delete an artifact with every version and its bytes', 'Its links stop working.'],
   createArtifactLink: [
     'Make a link to a version',
-    'Whoever has the path may read the version (a folder as a zip) until it expires, without a credential.',
+    'Anyone with the path may read the version (a folder as a zip) until it expires, without a credential.',
   ],
   getArtifactContent: [
     'The bytes of a file',

@@ -119,7 +119,7 @@ function refuseOtherRole({ kind }: Caller, { type }: CommandBody): void {
 
 /**
  * Why the session is out of reach for this command. A management key answers questions about budgets, and nothing else
- * of a session. Whoever repeats a command has reached it, whatever it waits for by now.
+ * of a session. The sender of a repeated command has reached it, whatever it waits for by now.
  */
 function beyondReach(
   caller: Caller,

@@ -30,7 +30,7 @@ export interface HostRouteDeps {
   readonly version: string;
   readonly features: readonly string[];
   readonly checks: () => Promise<Checks>;
-  /** The node is about to stop: whoever asks whether it is ready shall send the next request elsewhere. */
+  /** The node is about to stop: a load balancer that asks whether it is ready should send the next request elsewhere. */
   readonly isDraining: () => boolean;
 }
 

@@ -85,7 +85,7 @@ export function interactionIdOf(event: SessionEvent): string | null {
   }
 }
 
-/** Shared with nobody: what becomes of an action is decided on the fold of its session, this is for finding it. */
+/** Not shared: what becomes of an action is decided on the fold of its session, this is for finding it. */
 export function evolveActionView(
   view: ActionView | undefined,
   event: SessionEvent,
@@ -118,7 +118,7 @@ function offered(
   return { ...data, sessionId, status: 'pending', ...whose, info, createdAt };
 }
 
-/** What is over is kept for who asks for it by its id; nobody reads its input there any more. */
+/** What is over is kept for who asks for it by its id; its input is not read there any more. */
 function over(view: ActionView, status: 'completed' | 'withdrawn'): ActionView {
   const { input: _input, resume: _resume, info: _info, ...rest } = view;
   return { ...rest, status };

@@ -44,7 +44,7 @@ export async function withSettings<T>(
   try {
     return await work();
   } finally {
-    // A connection that has died has no settings, and whoever used it has been told.
+    // A connection that has died has no settings, and its user has been told.
     await set(connection, before).catch(() => undefined);
   }
 }

@@ -14,7 +14,7 @@ const LOCK = 7_070_001;
  */
 const FIRST_ADDITION = 9;
 
-/** What a statement waits for a lock at most, ms: whoever asks for the same lock meanwhile waits behind it. */
+/** What a statement waits for a lock at most, ms: others that ask for the same lock meanwhile wait behind it. */
 const LOCK_MS = 2_000;
 /** Between two attempts, so that those who waited get their turn. */
 const PAUSE_MS = { baseMs: 250, capMs: 5_000 };

@@ -52,7 +52,7 @@ export async function openReadStore(options: ReadStoreOptions): Promise<ReadStor
 /**
  * The driver asks for the types over a connection of its own and listens for no error of it (slonik 49.10): one that is cut
  * between its answer and its end would end the process. So every connection has a listener from the moment it is opened;
- * whoever uses it is told by the statement that fails.
+ * its user is told by the statement that fails.
  */
 const connect: unknown = Reflect.get(Client.prototype, 'connect');
 Reflect.set(Client.prototype, 'connect', function heard(this: Client, ...args: readonly unknown[]): unknown {

@@ -5,7 +5,7 @@ import { ReadsBusyError } from '../unavailable.ts';
 import { reading } from './pool.ts';
 import type { ReadStore } from './pool.ts';
 
-/** Whoever operates the installation reads in a tenant's stead: no id of a tenant is empty. */
+/** The operator of the installation reads in a tenant's stead: no id of a tenant is empty. */
 export const OPERATOR = '';
 
 /** The connections that serve reads. Each tenant has a share of them, so a queue of one is not a queue for another. */
@@ -91,7 +91,7 @@ export class SharedReads implements TenantReads {
     }
   }
 
-  /** The database ends a statement that takes too long; where it cannot be reached any more, nobody does. */
+  /** The database ends a statement that takes too long; where it cannot be reached any more, nothing does. */
   async #answered<T>(read: Promise<T>): Promise<T> {
     const withinMs = this.#options.statementMs + ON_THE_WAY_MS;
     return await new Promise<T>((resolve, reject) => {

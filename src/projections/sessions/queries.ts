@@ -67,7 +67,7 @@ export interface SessionQueries {
    * Subject null: of any.
    */
   get(ref: AggregateRef, subject: string | null): Promise<SessionView | null>;
-  /** As `get`, for whoever only goes through the session to its records: a commit that cannot be shown is not an obstacle. */
+  /** As `get`, for callers that only go through the session to its records: a commit that cannot be shown is not an obstacle. */
   reach(ref: AggregateRef, subject: string | null): Promise<SessionView | null>;
   list(
     tenant: string,

@@ -42,8 +42,8 @@ export class JetStreamCommitSource implements CommitSource {
     this.#manager = options.manager;
     this.#codec = options.codec;
     this.shards = options.shards;
-    const nobody = (): void => undefined;
-    this.#bulk = new BulkReader(options.connection, { onRead: nobody, onTorn: nobody });
+    const ignore = (): void => undefined;
+    this.#bulk = new BulkReader(options.connection, { onRead: ignore, onTorn: ignore });
     void this.#watchConnection();
   }
 

@@ -92,7 +92,7 @@ function connectionOptions(url: string): Parameters<typeof connect>[0] {
     pingInterval: 5_000,
     maxPingOut: 2,
     // Otherwise the second refusal, however long after the first, closes the connection for good. A server that has stood
-    // still, or is short of time, refuses whoever it has not read the credentials of within seconds.
+    // still, or is short of time, refuses a client that it has not read the credentials of within seconds.
     ignoreAuthErrorAbort: true,
   };
 }

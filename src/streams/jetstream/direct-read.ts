@@ -148,7 +148,7 @@ class Collecting {
   }
 }
 
-/** The promise's outcome, or an error after so long. What the promise does then is nobody's business any more. */
+/** The promise's outcome, or an error after so long. What the promise does then is ignored. */
 export async function within<T>(ms: number, promise: Promise<T>): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<never>((_, reject) => {

@@ -40,7 +40,7 @@ export function isPassing(error: unknown): boolean {
   );
 }
 
-/** Nobody has answered, or nobody who could: what was asked for may have been done or not. */
+/** No server has answered, or none that could: what was asked for may have been done or not. */
 export function isUnanswered(error: unknown): boolean {
   return error instanceof errors.TimeoutError || error instanceof errors.RequestError || isPassing(error);
 }

@@ -68,7 +68,7 @@ interface AppendTry {
   readonly ref: AggregateRef;
   readonly expected: number;
   readonly msgID: string;
-  /** On the clock of `performance.now`, which nobody sets. */
+  /** On the clock of `performance.now`, which is never adjusted. */
   readonly deadline: number;
   readonly hash: string;
 }

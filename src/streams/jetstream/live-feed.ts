@@ -62,7 +62,7 @@ export class JetStreamLiveFeed implements LiveFeed {
     for (const message of held) {
       const isReady = await this.#prepared(message);
       if (held !== this.#held) return;
-      // Without its key it would be taken for broken; left out it is a gap, and whoever needs it reads the log.
+      // Without its key it would be taken for broken; left out it is a gap, and readers that need it read the log.
       if (isReady) this.#deliver(message);
     }
     this.#held = [];

@@ -21,7 +21,7 @@ interface Waiting {
 
 /**
  * Publishes to a stream and waits for its acknowledgement. The client's own `publish` does the same; for each message it
- * also makes an error that nobody sees, a decoder and two further promises, which is half of what an append costs here.
+ * also makes an error that is never seen, a decoder and two further promises, which is half of what an append costs here.
  */
 export class Publisher {
   readonly #connection: NatsConnection;
@@ -87,7 +87,7 @@ export class Publisher {
 }
 
 function acknowledged(message: Msg): number {
-  // Without a body: the server says by a status that nobody serves the stream right now.
+  // Without a body: the server says by a status that no server serves the stream right now.
   if (message.data.length === 0) throw new Error(`no stream answers (${message.headers?.code ?? 0})`);
   // The form is the server's API (ADR-8); a member that is missing leaves the outcome open.
   // oxlint-disable-next-line typescript/no-unsafe-type-assertion

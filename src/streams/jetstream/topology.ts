@@ -54,7 +54,7 @@ class LostShardError extends NatsSetupError {}
 
 /**
  * Creates or brings up to date every stream and bucket. Safe to run on many nodes at once, and again after a crash at any
- * instant. Whoever makes `EVT_0` first decides the number of shards: its subjects say it, and a name is taken once. Then
+ * instant. The node that makes `EVT_0` first decides the number of shards: its subjects say it, and a name is taken once. Then
  * everyone makes what is missing, the work queue after the last shard: where it is, all shards have been. A request that
  * meets an election, or the making of the same stream for another node, may never be answered (seen with eight nodes
  * that started together on three new servers), so it is done again until the time is up.

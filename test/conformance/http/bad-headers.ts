@@ -101,8 +101,8 @@ export function guarded(call: Call, world: () => World): void {
     ];
     for (const [subject, scopes] of pairs) {
       const headers = { 'svc-subject': subject, 'svc-scopes': scopes };
-      const actsForNobody = realm === 'admin' || call.row.credential === 'executor';
-      const [status, code] = actsForNobody
+      const actsWithoutSubject = realm === 'admin' || call.row.credential === 'executor';
+      const [status, code] = actsWithoutSubject
         ? ([403, 'subject_forbidden'] as const)
         : ([400, 'subject_invalid'] as const);
       expect(refused(await call.send({ ...rest(), headers }), status, code).details).toBeUndefined();
