@@ -10,7 +10,7 @@ import { directoryObjects } from '../drivers/objects/directory.ts';
 import { measuredObjects } from '../drivers/objects/measured.ts';
 import type { ObjectStore } from '../drivers/objects/port.ts';
 import { s3Objects } from '../drivers/objects/s3.ts';
-import { ArtifactKeeper } from '../engine/artifact-keeper.ts';
+import { ArtifactReconciler } from '../engine/artifact-reconciler.ts';
 import type { ModelCallDeps } from '../engine/model-call.ts';
 import type { ArtifactRouteDeps } from '../http/routes/artifacts.ts';
 import type { SessionRouteDeps } from '../http/routes/sessions.ts';
@@ -28,7 +28,7 @@ import type { Stack } from '../lib/stack.ts';
 export interface Artifacts {
   readonly routes: Omit<ArtifactRouteDeps, 'freshness' | 'sessionQueries'>;
   readonly use: (tenantId: string) => Promise<ArtifactUse>;
-  /** Removes the artifacts of a session that is deleted, as far as they are known; the keeper finds the others. */
+  /** Removes the artifacts of a session that is deleted, as far as they are known; the reconciler finds the others. */
   readonly removeOf: SessionRouteDeps['removeArtifacts'];
   /** What a file of a message is, for the model. */
   readonly files: ModelCallDeps['files'];
@@ -68,15 +68,15 @@ export async function openArtifacts(options: ArtifactsOptions): Promise<Artifact
   stack.defer('uploads', endWithTenants(uploads, directory));
   metrics.sample('uploads_active', () => uploads.size);
   if (config.roles.includes('projector')) {
-    const keeper = new ArtifactKeeper({
+    const reconciler = new ArtifactReconciler({
       deps,
       queries,
       strayMs: config.artifacts.strayMs,
       logger,
       onRound: metrics.onRound,
     });
-    keeper.start();
-    stack.defer('artifact keeper', async () => await keeper.stop());
+    reconciler.start();
+    stack.defer('artifact reconciler', async () => await reconciler.stop());
   }
   const links = new LinkSigner(adminKey, systemClock);
   return {

@@ -1,6 +1,6 @@
 import type { SendCommandDeps } from '../commands/session/send-command.ts';
 import type { CreateTenantDeps } from '../commands/tenant/create-tenant.ts';
-import type { Standing } from '../http/sse.ts';
+import type { CredentialFingerprint } from '../http/sse.ts';
 import type { Directory } from '../projections/directory/directory.ts';
 import type { Keyring } from '../streams/keyring.ts';
 import type { Config } from './config.ts';
@@ -23,7 +23,7 @@ export function answersOf(
 }
 
 /** A stream ends with what vouched for it, on every node, as soon as the directory says so. */
-export function standingIn(directory: Directory): Standing {
+export function fingerprintsOf(directory: Directory): CredentialFingerprint {
   return ({ kind, tenantId, principalId, credential }) => {
     if (kind === 'issuer') {
       const issuers = directory.issuers(tenantId);

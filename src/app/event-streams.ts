@@ -1,7 +1,7 @@
 import { EventStreams } from '../http/sse.ts';
 import type { Stack } from '../lib/stack.ts';
 import { TailHub } from '../streams/tail-hub.ts';
-import { standingIn } from './directory-answers.ts';
+import { fingerprintsOf } from './directory-answers.ts';
 import type { Services } from './services.ts';
 
 const KEEPALIVE_MS = 15_000;
@@ -23,7 +23,7 @@ export function openStreams({ options, log, directory, metrics }: Services, stac
   });
   const onRefused = (): void => metrics.refusals.inc({ reason: 'streams' });
   const limits = { bufferBytes, totalBytes, keepaliveMs: KEEPALIVE_MS, perTenantMax, onRefused };
-  const streams = new EventStreams(hub, limits, standingIn(directory));
+  const streams = new EventStreams(hub, limits, fingerprintsOf(directory));
   stack.defer(
     'revocations',
     directory.onChange((tenantId) => streams.recheck(tenantId)),

@@ -1,5 +1,5 @@
-import { ActionPlaces } from '../commands/session/action-places.ts';
-import type { EndedActions, OpenActionList } from '../commands/session/action-places.ts';
+import { ActionLocator } from '../commands/session/action-locator.ts';
+import type { EndedActions, OpenActionList } from '../commands/session/action-locator.ts';
 import { ActionClaims } from '../commands/session/claim-actions.ts';
 import { ClaimPlans } from '../commands/session/claim-plans.ts';
 import { pendingActions } from '../commands/session/hold-action.ts';
@@ -23,7 +23,7 @@ const ENDED_WITHIN_MS = 1_000;
 export interface ExecutorWork {
   readonly index: ActionIndex;
   readonly open: OpenActionList;
-  readonly places: ActionPlaces;
+  readonly places: ActionLocator;
   readonly holding: HoldActionDeps;
   readonly claims: ActionClaims;
   readonly work: WorkSignals;
@@ -50,7 +50,7 @@ export async function openExecutorWork(services: Services, stack: Stack): Promis
     claimedUnder: open.claimedUnder.bind(open),
   };
   const { loop, sessions } = write;
-  const places = new ActionPlaces(list, endedActions(actions));
+  const places = new ActionLocator(list, endedActions(actions));
   // 0.12 has taken heartbeats out of the history.
   const isHistoryAsked = (): boolean => registry.hasOlderThan([0, 12]);
   const holding: HoldActionDeps = {

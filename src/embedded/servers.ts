@@ -1,8 +1,8 @@
 import { join } from 'node:path';
 import type { Logger } from '../lib/logger.ts';
 import type { DataDir } from './data-dir.ts';
-import { KeptServer } from './kept-server.ts';
-import type { StartAgain } from './kept-server.ts';
+import { SupervisedServer } from './supervised-server.ts';
+import type { StartAgain } from './supervised-server.ts';
 import { findNatsServer, startNatsServer } from './nats-server.ts';
 import type { EmbeddedServer } from './nats-server.ts';
 import { startPostgres } from './postgres.ts';
@@ -17,8 +17,8 @@ export interface Servers {
 
 /** Absent: another has the address in its configuration, and runs the server. */
 export interface EmbeddedServers {
-  readonly nats: Pick<KeptServer, 'isRunning' | 'restarts'> | undefined;
-  readonly postgres: Pick<KeptServer, 'isRunning' | 'restarts'> | undefined;
+  readonly nats: Pick<SupervisedServer, 'isRunning' | 'restarts'> | undefined;
+  readonly postgres: Pick<SupervisedServer, 'isRunning' | 'restarts'> | undefined;
 }
 
 /** What is in place already; an address that is absent is that of a server to be started. */
@@ -45,8 +45,12 @@ export async function startServers({ config, dataDir, report, logger }: ServersO
     config.natsUrl === undefined ? natsAt() : undefined,
     config.databaseUrl === undefined ? postgresAt() : undefined,
   ]);
-  const kept = (name: string, server: EmbeddedServer | undefined, startAgain: StartAgain): KeptServer | undefined =>
-    server === undefined ? undefined : new KeptServer({ name, server, startAgain, logger });
+  const kept = (
+    name: string,
+    server: EmbeddedServer | undefined,
+    startAgain: StartAgain,
+  ): SupervisedServer | undefined =>
+    server === undefined ? undefined : new SupervisedServer({ name, server, startAgain, logger });
   const embedded = {
     nats: kept('nats-server', nats, natsAt),
     postgres: kept('postgres', postgres, postgresAt),

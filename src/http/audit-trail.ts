@@ -24,7 +24,7 @@ interface Merged {
 }
 
 /**
- * A page of the audit trail, newest first. It is two trails, of the tenant and of its vaults, which lie in streams of their
+ * A page of the audit trail, newest first. It is two trails, of the tenant and of its vaults, which are in streams of their
  * own; the cursor says how far each has been read, so that none is skipped whatever the clocks of the nodes say.
  */
 export async function auditPage(

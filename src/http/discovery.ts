@@ -1,8 +1,8 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Caller } from '../auth/caller.ts';
-import type { ExecutorOf } from '../commands/session/action-places.ts';
+import type { ExecutorOf } from '../commands/session/action-locator.ts';
 import type { ActionView } from '../projections/actions/views.ts';
-import { shownAction } from './shown-action.ts';
+import { viewToActionResponse } from './action-response.ts';
 import type { EventStreams } from './sse.ts';
 
 /** Which executors have a discovery stream open, on any node. */
@@ -36,7 +36,7 @@ function workAvailable(views: readonly ActionView[]): string {
   const actions: string[] = [];
   let chars = 0;
   for (const view of views.slice(0, NAMED_MAX)) {
-    const action = JSON.stringify(shownAction(view));
+    const action = JSON.stringify(viewToActionResponse(view));
     chars += action.length;
     if (chars > NAMED_CHARS_MAX) break;
     actions.push(action);

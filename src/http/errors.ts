@@ -9,7 +9,7 @@ import {
   ReadTooLongError,
   UnbuiltReadModelsError,
 } from '../projections/unavailable.ts';
-import { UploadBrokenError } from '../commands/artifact/intake.ts';
+import { UploadBrokenError } from '../commands/artifact/reservation.ts';
 import { ArtifactGoneError } from '../commands/artifact/read.ts';
 import { bodyTooLarge } from './gate.ts';
 import { ProblemError, refused } from './problem.ts';

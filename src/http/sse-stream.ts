@@ -4,8 +4,8 @@ import type { Drained, TailEnd } from '../streams/tail.ts';
 
 export interface StreamOwner {
   readonly caller: Caller;
-  /** What vouched for the caller when the stream opened. */
-  readonly standing: string | null;
+  /** Of the credential, when the stream opened. */
+  readonly fingerprint: string | null;
   /** Bytes that may wait in the socket. */
   readonly bufferBytes: number;
   /** Told whenever the stream holds so much more, or less, than it has told before. */
@@ -49,8 +49,8 @@ export class SseStream {
     return this.#owner.caller;
   }
 
-  get standing(): string | null {
-    return this.#owner.standing;
+  get fingerprint(): string | null {
+    return this.#owner.fingerprint;
   }
 
   get ended(): boolean {

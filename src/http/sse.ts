@@ -40,10 +40,10 @@ export interface StreamStart {
 }
 
 /**
- * What vouches for a caller just now, as a text that changes with it: its key's role, or its issuer as registered. Null:
- * nothing does any more.
+ * A text that changes with what authenticates a caller: its key's role, or its issuer as registered. Null: nothing does any
+ * more.
  */
-export type Standing = (caller: Caller) => string | null;
+export type CredentialFingerprint = (caller: Caller) => string | null;
 
 /** The rest of a text that the reader has not taken for so long is not kept. */
 const REST_MS = 500;
@@ -55,16 +55,16 @@ const LOOK_MS = 1_000;
 export class EventStreams {
   readonly #hub: TailHub;
   readonly #limits: StreamLimits;
-  readonly #standing: Standing;
+  readonly #fingerprint: CredentialFingerprint;
   readonly #streams = new Set<SseStream>();
   readonly #perTenant = new Map<string, number>();
   readonly #timer: NodeJS.Timeout;
   readonly #memory: StreamMemory;
 
-  constructor(hub: TailHub, limits: StreamLimits, standing: Standing) {
+  constructor(hub: TailHub, limits: StreamLimits, fingerprint: CredentialFingerprint) {
     this.#hub = hub;
     this.#limits = limits;
-    this.#standing = standing;
+    this.#fingerprint = fingerprint;
     this.#memory = new StreamMemory({
       totalBytes: limits.totalBytes,
       streams: this.#streams,
@@ -119,10 +119,10 @@ export class EventStreams {
       reply.raw.end();
       return;
     }
-    const standing = this.#standing(caller);
+    const fingerprint = this.#fingerprint(caller);
     const { bufferBytes } = this.#limits;
     const onHeld = (bytes: number): void => this.#memory.changed(bytes);
-    const stream = new SseStream(reply.raw, { caller, standing, bufferBytes, onHeld });
+    const stream = new SseStream(reply.raw, { caller, fingerprint, bufferBytes, onHeld });
     this.#streams.add(stream);
     this.#perTenant.set(tenantId, open + 1);
     const close = follow(stream);
@@ -133,13 +133,13 @@ export class EventStreams {
       this.#left(tenantId);
     });
     // Between the gate and here the session was looked up: the credential may have been taken away meanwhile.
-    if (standing === null) stream.end();
+    if (fingerprint === null) stream.end();
   }
 
   /** Something of the tenant has changed: ends its streams whose credential is not what it was when they opened. */
   recheck(tenantId: string): void {
     for (const stream of this.#streams) {
-      if (stream.caller.tenantId === tenantId && this.#standing(stream.caller) !== stream.standing) stream.end();
+      if (stream.caller.tenantId === tenantId && this.#fingerprint(stream.caller) !== stream.fingerprint) stream.end();
     }
   }
 

@@ -1,7 +1,7 @@
 import { IncomingMessage } from 'node:http';
 import { Socket } from 'node:net';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { Meter, UploadBrokenError } from '../commands/artifact/intake.ts';
+import { ByteCounter, UploadBrokenError } from '../commands/artifact/reservation.ts';
 import { problemOf } from './errors.ts';
 import { Uploads } from './upload-body.ts';
 
@@ -92,7 +92,7 @@ test('a tenant that goes ends its uploads alone, with the answer that its key ge
   const { uploads, upload } = begun();
   uploads.end('tn_2');
   expect(upload.signal.aborted).toBe(false);
-  const read = new Meter()
+  const read = new ByteCounter()
     .through(upload.body, () => undefined, upload.signal)
     [Symbol.asyncIterator]()
     .next();

@@ -1,6 +1,6 @@
 import type { IncomingMessage } from 'node:http';
 import { INVALID_CREDENTIAL } from '../auth/authenticate.ts';
-import { UploadBrokenError } from '../commands/artifact/intake.ts';
+import { UploadBrokenError } from '../commands/artifact/reservation.ts';
 import { ProblemError } from './problem.ts';
 
 export interface UploadLimits {

@@ -67,7 +67,7 @@ test('the pause knows how many rounds have failed in a row', async () => {
   expect(seen.slice(0, 3)).toEqual([1, 2, 0]);
 });
 
-test('a stop ends the round under way by its signal, which is no failure, and the pause', async () => {
+test('a stop ends the round under way by its signal, which is not a failure, and the pause', async () => {
   const { task, warnings, rounds } = noted(async ({ signal }) => {
     await new Promise((_resolve, reject) => signal.addEventListener('abort', () => reject(new Error('stopped'))));
   });

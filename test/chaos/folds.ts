@@ -5,7 +5,7 @@ import { Repository } from '#src/commands/repository.ts';
 import { budgetsRef } from '#src/commands/tenant/budgets.ts';
 import type { DomainEvent } from '#src/domain/kernel/decision.ts';
 import { session as sessionSchema } from '#src/http/wire/schemas.ts';
-import { shownState } from '#src/http/wire/session.ts';
+import { stateToResponse } from '#src/http/wire/session.ts';
 import { canonicalJson } from '#src/lib/canonical-json.ts';
 import type { AggregateRef } from '#src/streams/subjects.ts';
 import type { TenantClient } from '../support/client.ts';
@@ -39,7 +39,7 @@ export async function freshFolds(log: LogPorts, tenant: string, ids: readonly st
     if (differs !== null) problems.push(`the snapshot of ${id}: ${differs}`);
     if (state.status !== 'open') continue;
     agents.set(id, state.agentId);
-    shown.set(id, textOf(JSON.parse(JSON.stringify(shownState(ref, log.store.shardOf(ref), state)))));
+    shown.set(id, textOf(JSON.parse(JSON.stringify(stateToResponse(ref, log.store.shardOf(ref), state)))));
   }
   const budgets = await bothFolds(log, budgetType, budgetsRef(tenant));
   if (budgets.differs !== null) problems.push(`the snapshot of the budgets: ${budgets.differs}`);

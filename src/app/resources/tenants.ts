@@ -1,4 +1,4 @@
-import { shownBudgets } from '../../domain/budget/state.ts';
+import { budgetsWithSpend } from '../../domain/budget/state.ts';
 import { adminRoutes } from '../../http/routes/admin.ts';
 import { budgetRoutes } from '../../http/routes/budgets.ts';
 import { issuerRoutes } from '../../http/routes/issuers.ts';
@@ -52,7 +52,7 @@ export function tenantResource(node: Node): readonly ServedRoutes[] {
       role: null,
       routes: budgetRoutes({
         ...{ loop, tenants, budgets, publish, freshness, ledger },
-        ...{ shown: shownBudgets, clock: systemClock },
+        ...{ shown: budgetsWithSpend, clock: systemClock },
       }),
     },
   ];

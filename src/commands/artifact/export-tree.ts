@@ -13,8 +13,8 @@ import { canonicalJson } from '../../lib/canonical-json.ts';
 import { sha256Hex } from '../../lib/hash.ts';
 import { newId } from '../../lib/ids.ts';
 import type { CommitMeta } from '../repository.ts';
-import { Hold, Meter, UploadRefusedError } from './intake.ts';
-import type { Intake } from './intake.ts';
+import { Reservation, ByteCounter, UploadRefusedError } from './reservation.ts';
+import type { UploadContext } from './reservation.ts';
 import { artifactRef } from './deps.ts';
 import type { ArtifactDeps } from './deps.ts';
 import { treeOf } from './read.ts';
@@ -75,14 +75,14 @@ export async function exportTree(deps: ArtifactDeps, input: ExportInput): Promis
   const fresh = files.filter(({ object }) => object.startsWith(uploadId));
   const bytes = new Map(fresh.map(({ object, size }) => [object, size])).values().reduce((sum, n) => sum + n, 0);
   const { tenant, actor, causation } = input;
-  const intake = { tenant, artifactId: folder.artifactId, uploadId, meta: { actor, causation } };
-  const hold = await Hold.reserve(deps, intake, 0);
-  if (!(hold instanceof Hold)) return hold;
+  const context = { tenant, artifactId: folder.artifactId, uploadId, meta: { actor, causation } };
+  const reservation = await Reservation.reserve(deps, context, 0);
+  if (!(reservation instanceof Reservation)) return reservation;
   try {
     const stored = { files, fresh, bytes, sha256 };
-    return await keep(deps, input, { intake, hold, stored });
+    return await keep(deps, input, { context, reservation, stored });
   } finally {
-    hold.end();
+    reservation.end();
   }
 }
 
@@ -118,9 +118,9 @@ function folderId(seed: string): string {
 async function digested({ files, signal }: ExportInput): Promise<FileEntry[]> {
   const entries: FileEntry[] = [];
   for (const { path, contentType, open } of files) {
-    const meter = new Meter();
-    for await (const _ of meter.through(open(), () => undefined, signal));
-    entries.push({ path, size: meter.bytes, sha256: meter.digest(), contentType });
+    const counter = new ByteCounter();
+    for await (const _ of counter.through(open(), () => undefined, signal));
+    entries.push({ path, size: counter.bytes, sha256: counter.digest(), contentType });
   }
   return entries.toSorted(byPath);
 }
@@ -146,8 +146,8 @@ function placed(entries: readonly FileEntry[], old: readonly StoredFile[], uploa
 }
 
 interface Keeping {
-  readonly intake: Intake;
-  readonly hold: Hold;
+  readonly context: UploadContext;
+  readonly reservation: Reservation;
   readonly stored: {
     readonly files: readonly StoredFile[];
     /** Those whose bytes are not in the store yet. */
@@ -158,45 +158,45 @@ interface Keeping {
 }
 
 async function keep(deps: ArtifactDeps, input: ExportInput, keeping: Keeping): Promise<Exported | Rejection> {
-  const { intake } = keeping;
+  const { context } = keeping;
   let outcome: Stored | Rejection;
   try {
     const version = await storeAll(deps, input, keeping);
-    outcome = await recordFolder(deps, input, { intake, version });
+    outcome = await recordFolder(deps, input, { context, version });
   } catch (error) {
     if (isUnavailableError(error, 'streams')) throw error;
     // Its objects are swept away: a version that another export records meanwhile may not lose them.
-    await settleReleased(deps, intake, intake.meta).catch(deps.onUnsettled);
+    await settleReleased(deps, context, context.meta).catch(deps.onUnsettled);
     if (error instanceof UploadRefusedError) return error.rejection;
     throw error;
   }
   if ('kind' in outcome) {
-    await settleReleased(deps, intake, intake.meta).catch(deps.onUnsettled);
+    await settleReleased(deps, context, context.meta).catch(deps.onUnsettled);
     return outcome;
   }
-  await settleStored(deps, intake, intake.meta).catch(deps.onUnsettled);
-  return { kind: 'done', artifactId: intake.artifactId, version: outcome.version, changed: true };
+  await settleStored(deps, context, context.meta).catch(deps.onUnsettled);
+  return { kind: 'done', artifactId: context.artifactId, version: outcome.version, changed: true };
 }
 
 async function storeAll(
   deps: ArtifactDeps,
   { tenant, files, turnId, signal }: ExportInput,
-  { intake, hold, stored }: Keeping,
+  { context, reservation, stored }: Keeping,
 ): Promise<StoredVersion> {
-  const { artifactId: owner, uploadId } = intake;
+  const { artifactId: owner, uploadId } = context;
   const largest = stored.fresh.reduce((max, { size }) => Math.max(max, size), 0);
-  hold.allow(largest);
-  await hold.take(stored.bytes);
+  reservation.allow(largest);
+  await reservation.take(stored.bytes);
   const written = new Set<string>();
   for (const { path, object, sha256 } of stored.fresh) {
     if (written.has(object)) continue;
     written.add(object);
     const file = files.find((one) => one.path === path);
     if (file === undefined) throw new Error('an exported file has no source');
-    const meter = new Meter();
-    const flow = meter.through(file.open(), () => undefined, signal);
+    const counter = new ByteCounter();
+    const flow = counter.through(file.open(), () => undefined, signal);
     await deps.objects.put({ tenant, owner, name: object }, flow, { signal });
-    if (meter.digest() !== sha256) throw new Error(`${path} changed while it was exported`);
+    if (counter.digest() !== sha256) throw new Error(`${path} changed while it was exported`);
   }
   const text = JSON.stringify({ v: 1, files: stored.files });
   if (Buffer.byteLength(text) > TREE_BYTES_MAX) {
@@ -217,9 +217,9 @@ async function* oneChunk(text: string): AsyncIterable<Uint8Array> {
 async function recordFolder(
   deps: ArtifactDeps,
   { name, owner, signal }: ExportInput,
-  { intake, version }: { readonly intake: Intake; readonly version: StoredVersion },
+  { context, version }: { readonly context: UploadContext; readonly version: StoredVersion },
 ): Promise<Stored | Rejection> {
-  const { tenant, artifactId, meta } = intake;
+  const { tenant, artifactId, meta } = context;
   const outcome = await deps.loop.execute(deps.artifacts, artifactRef(tenant, artifactId), {
     ...meta,
     decide: (state) => {

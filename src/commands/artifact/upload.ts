@@ -9,8 +9,8 @@ import { isUnavailableError } from '../../lib/unavailable.ts';
 import { faultPoint } from '../../lib/fault-points.ts';
 import { newId } from '../../lib/ids.ts';
 import type { CommitMeta } from '../repository.ts';
-import { Hold, Meter, UploadBrokenError, UploadRefusedError } from './intake.ts';
-import type { Intake } from './intake.ts';
+import { Reservation, ByteCounter, UploadBrokenError, UploadRefusedError } from './reservation.ts';
+import type { UploadContext } from './reservation.ts';
 import { artifactRef } from './deps.ts';
 import type { ArtifactDeps, ArtifactReach } from './deps.ts';
 import { settleReleased, settleStored } from './settle.ts';
@@ -61,17 +61,17 @@ export async function uploadArtifact(deps: ArtifactDeps, input: UploadInput): Pr
   const name = await nameOf(deps, input);
   if (typeof name !== 'string') return name;
   const artifactId = target.kind === 'new' ? newId('af') : target.artifactId;
-  const intake = { tenant, artifactId, uploadId: newId('up'), meta: { actor, causation } };
-  const hold = await Hold.reserve(deps, intake, input.declaredBytes);
-  if (hold instanceof Hold) {
+  const context = { tenant, artifactId, uploadId: newId('up'), meta: { actor, causation } };
+  const reservation = await Reservation.reserve(deps, context, input.declaredBytes);
+  if (reservation instanceof Reservation) {
     await faultPoint('artifact.reserved');
     try {
-      return await take(deps, input, { intake, hold, contentType: input.contentTypeOf(name) });
+      return await take(deps, input, { context, reservation, contentType: input.contentTypeOf(name) });
     } finally {
-      hold.end();
+      reservation.end();
     }
   }
-  return hold;
+  return reservation;
 }
 
 /** A further version has the name of the artifact. */
@@ -85,33 +85,33 @@ async function nameOf(deps: ArtifactDeps, { tenant, target }: UploadInput): Prom
   return reject('conflict', 'The artifact is a folder; its versions come from its session, not from uploads.');
 }
 
-interface Taking {
-  readonly intake: Intake;
-  readonly hold: Hold;
+interface ReservedUpload {
+  readonly context: UploadContext;
+  readonly reservation: Reservation;
   readonly contentType: string;
 }
 
-async function take(deps: ArtifactDeps, input: UploadInput, taking: Taking): Promise<Uploaded | Rejection> {
-  const { intake } = taking;
+async function take(deps: ArtifactDeps, input: UploadInput, reserved: ReservedUpload): Promise<Uploaded | Rejection> {
+  const { context } = reserved;
   let recorded: { version: number } | Rejection;
   try {
-    const stored = await store(deps, input, taking);
+    const stored = await store(deps, input, reserved);
     await faultPoint('artifact.bytes-stored');
-    recorded = await record(deps, input, intake, stored);
+    recorded = await record(deps, input, context, stored);
   } catch (error) {
     // Whether it was recorded is not known: its bytes must stay until somebody does.
     if (isUnavailableError(error, 'streams')) throw error;
-    await giveUp(deps, intake);
+    await giveUp(deps, context);
     if (error instanceof UploadRefusedError) return error.rejection;
     throw error;
   }
   if ('kind' in recorded) {
-    await giveUp(deps, intake);
+    await giveUp(deps, context);
     return recorded;
   }
   await faultPoint('artifact.recorded');
-  await settleStored(deps, intake, intake.meta).catch(deps.onUnsettled);
-  const { state, position } = await deps.artifacts.load(artifactRef(intake.tenant, intake.artifactId));
+  await settleStored(deps, context, context.meta).catch(deps.onUnsettled);
+  const { state, position } = await deps.artifacts.load(artifactRef(context.tenant, context.artifactId));
   if (state.status === 'absent') throw new Error('an artifact vanished while it was being stored');
   return { kind: 'done', artifact: state, version: recorded.version, position };
 }
@@ -119,25 +119,25 @@ async function take(deps: ArtifactDeps, input: UploadInput, taking: Taking): Pro
 async function store(
   deps: ArtifactDeps,
   { body, declaredBytes, signal }: UploadInput,
-  { intake, hold, contentType }: Taking,
+  { context, reservation, contentType }: ReservedUpload,
 ): Promise<StoredVersion> {
-  const { tenant, artifactId, uploadId } = intake;
-  const meter = new Meter();
-  const flow = meter.through(body, (bytes) => hold.cover(bytes), signal);
+  const { tenant, artifactId, uploadId } = context;
+  const counter = new ByteCounter();
+  const flow = counter.through(body, (bytes) => reservation.cover(bytes), signal);
   await deps.objects.put({ tenant, owner: artifactId, name: uploadId }, flow, {
     signal,
     ...withoutNulls({ declaredBytes }),
   });
-  if (declaredBytes !== null && meter.bytes !== declaredBytes) throw new UploadBrokenError('the body ended early');
-  const size = meter.bytes;
-  const bytes = { size, storedBytes: size, sha256: meter.digest(), object: uploadId, objects: [uploadId] };
+  if (declaredBytes !== null && counter.bytes !== declaredBytes) throw new UploadBrokenError('the body ended early');
+  const size = counter.bytes;
+  const bytes = { size, storedBytes: size, sha256: counter.digest(), object: uploadId, objects: [uploadId] };
   return { uploadId, contentType, source: 'upload', turnId: null, ...bytes };
 }
 
 async function record(
   deps: ArtifactDeps,
   { target, signal }: UploadInput,
-  { tenant, artifactId, meta }: Intake,
+  { tenant, artifactId, meta }: UploadContext,
   version: StoredVersion,
 ): Promise<{ version: number } | Rejection> {
   const outcome = await deps.loop.execute(deps.artifacts, artifactRef(tenant, artifactId), {
@@ -154,7 +154,7 @@ async function record(
 }
 
 /** Takes back what an upload that was not recorded has left. What cannot be taken back now, the reconciler will. */
-async function giveUp(deps: ArtifactDeps, { tenant, artifactId, uploadId, meta }: Intake): Promise<void> {
+async function giveUp(deps: ArtifactDeps, { tenant, artifactId, uploadId, meta }: UploadContext): Promise<void> {
   try {
     await deps.objects.remove({ tenant, owner: artifactId, name: uploadId });
     await settleReleased(deps, { tenant, artifactId, uploadId }, meta);

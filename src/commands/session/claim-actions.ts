@@ -1,5 +1,5 @@
 import type { Action } from '../../domain/action/state.ts';
-import type { ActionPlace, ExecutorOf, OpenActionList } from './action-places.ts';
+import type { ActionLocation, ExecutorOf, OpenActionList } from './action-locator.ts';
 import type { ClaimPlan, ClaimPlans, PlannedAction } from './claim-plans.ts';
 import { claimIn } from './hold-action.ts';
 import type { HeldAction, HoldActionDeps } from './hold-action.ts';
@@ -108,7 +108,7 @@ export class ActionClaims {
   }
 
   /** The oldest ones; those that are being claimed here for others only when there is nothing else. */
-  #choose(executor: ExecutorOf, limit: number, before: ClaimPlan | null): readonly ActionPlace[] {
+  #choose(executor: ExecutorOf, limit: number, before: ClaimPlan | null): readonly ActionLocation[] {
     const nowMs = performance.now();
     for (const [actionId, untilMs] of this.#planned) {
       // Put in by age: behind one that is still planned all are.

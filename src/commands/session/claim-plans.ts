@@ -1,9 +1,9 @@
 import { sha256Hex } from '../../lib/hash.ts';
 import type { KeyValue } from '../../streams/key-value.ts';
-import type { ActionPlace, ExecutorOf } from './action-places.ts';
+import type { ActionLocation, ExecutorOf } from './action-locator.ts';
 
 /** One action that a request for several is to get: in this generation or not at all. */
-export type PlannedAction = Pick<ActionPlace, 'actionId' | 'sessionId' | 'generation'>;
+export type PlannedAction = Pick<ActionLocation, 'actionId' | 'sessionId' | 'generation'>;
 
 export interface ClaimPlan {
   readonly revision: number;

@@ -18,7 +18,7 @@ import { newId } from '../../lib/ids.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
 import type { CommandLoop, Executed } from '../execute.ts';
 import type { Repository } from '../repository.ts';
-import type { ActionPlace, ActionPlaces, ExecutorOf } from './action-places.ts';
+import type { ActionLocation, ActionLocator, ExecutorOf } from './action-locator.ts';
 
 /** Keeps the leases of claims beside the history. */
 export interface LeaseBook {
@@ -32,7 +32,7 @@ export interface LeaseBook {
 export interface HoldActionDeps {
   readonly loop: CommandLoop;
   readonly sessions: Repository<SessionState, SessionEvent>;
-  readonly places: ActionPlaces;
+  readonly places: ActionLocator;
   readonly leases: LeaseBook;
   readonly clock: Clock;
   /** How long a claim is good for without a heartbeat, ms. */
@@ -174,7 +174,7 @@ async function keep({ leases, clock, leaseMs }: HoldActionDeps, held: HeldAction
 export async function pendingActions(
   sessions: HoldActionDeps['sessions'],
   executor: ExecutorOf,
-  places: readonly ActionPlace[],
+  places: readonly ActionLocation[],
 ): Promise<readonly FoundAction[]> {
   const actions = await Promise.all(
     places.map(async ({ actionId, sessionId, generation, position }) => {

@@ -27,7 +27,7 @@ export interface VaultDeps {
   readonly secrets: VaultSecrets;
 }
 
-/** Who changes which vault. `actsFor`: the person that the request is made for; null: nobody. */
+/** Who changes which vault. `actsFor`: the person that the request is made for; null: no worker. */
 export interface VaultInput extends CommitMeta {
   readonly ref: AggregateRef;
   readonly actsFor: string | null;

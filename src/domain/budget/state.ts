@@ -137,9 +137,9 @@ function spent(budget: Budget, call: CountedCall, at: string): Budget {
 }
 
 /** A budget as it is shown: its limits, and what is spent of it at a time. */
-export type ShownBudget = BudgetDefinition & { readonly spentUsd: number; readonly spentTokens: number };
+export type BudgetWithSpend = BudgetDefinition & { readonly spentUsd: number; readonly spentTokens: number };
 
-export function shownBudgets({ budgets }: BudgetState, at: string): ShownBudget[] {
+export function budgetsWithSpend({ budgets }: BudgetState, at: string): BudgetWithSpend[] {
   return budgets.map((budget) => {
     const { id, scope, agentId, sessionId, period, limitUsd, limitTokens } = budget;
     const { usd: spentUsd, tokens: spentTokens } = spentAt(budget, at);

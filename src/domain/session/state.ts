@@ -167,7 +167,7 @@ function evolveWork(state: OpenSession, event: TurnEvent, meta: EventMeta): Open
   const isMeasured = isRoots && event.type === 'message.assistant' && turn !== null;
   return {
     ...state,
-    conversation: isMeasured ? measured(conversation, rootOf(turn).shownTokens) : conversation,
+    conversation: isMeasured ? measured(conversation, rootOf(turn).visibleTokens) : conversation,
     // What is cut begins with what is inherited, so all of that is in the summary.
     inherits: state.inherits && !(isRoots && event.type === 'conversation.compacted' && event.data.head === 0),
     turn,

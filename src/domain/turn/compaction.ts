@@ -98,7 +98,7 @@ export function summaryTask(conversation: Conversation, { head, keep }: Cut, cha
   const part = Math.max(1_000, Math.floor(chars * SHOWN_PART));
   const shown = told.slice(-Math.min(part, charsMax ?? part));
   return (
-    'Summarise the conversation below for the assistant that will continue with it. Keep facts, decisions, names, numbers, ' +
+    'Summarise the conversation below for the assistant that will go on with it. Keep facts, decisions, names, numbers, ' +
     `file paths and what is still to be done. Answer with the summary only.\n\n${shown}`
   );
 }

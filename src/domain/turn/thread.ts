@@ -60,7 +60,7 @@ export interface Thread {
   readonly lastCostUsd: number;
   readonly lastTokens: number;
   /** Tokens of it that the next prompt begins with: all but what was thought. 0: none were reported. */
-  readonly shownTokens: number;
+  readonly visibleTokens: number;
   /** The hook action that the thread waits for. */
   readonly hookActionId: string | null;
   /** Hook points of this turn, and of this step, that are behind. */
@@ -108,7 +108,7 @@ export function startThread(
     lastText: '',
     lastCostUsd: 0,
     lastTokens: 0,
-    shownTokens: 0,
+    visibleTokens: 0,
     hookActionId: null,
     passed: [],
     stepInstructions: null,
@@ -160,7 +160,7 @@ export function evolveThread(thread: Thread, event: TurnEvent, when: EventInTurn
   const next = evolveSteps(thread, event, when);
   if (thread.conversation === null) return next;
   const evolved = evolveConversation(thread.conversation, event);
-  const conversation = event.type === 'message.assistant' ? measured(evolved, next.shownTokens) : evolved;
+  const conversation = event.type === 'message.assistant' ? measured(evolved, next.visibleTokens) : evolved;
   return conversation === thread.conversation ? next : { ...next, conversation };
 }
 
@@ -203,9 +203,9 @@ function evolveCall(thread: Thread, event: TurnEvent, at: string): Thread {
       // A summary is not a step of the turn.
       if (thread.pending?.purpose === 'summary') return { ...thread, pending: null, summaries: thread.summaries + 1 };
       const { costUsd: lastCostUsd, totalTokens: lastTokens, reasoningTokens } = event.data.usage;
-      const shownTokens = Math.max(0, lastTokens - reasoningTokens);
+      const visibleTokens = Math.max(0, lastTokens - reasoningTokens);
       const counted = { ...NOT_TRIED, step: step + 1, answered: count + 1 };
-      return { ...thread, ...counted, pending: null, lastCostUsd, lastTokens, shownTokens };
+      return { ...thread, ...counted, pending: null, lastCostUsd, lastTokens, visibleTokens };
     }
     case 'model.failed': {
       const { attempts, answered: count } = thread;

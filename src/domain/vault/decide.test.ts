@@ -108,7 +108,7 @@ describe('a credential', () => {
     expect(decide.decideUseCredential(withOne, { ...use, generation: 2 })).toEqual({ kind: 'unchanged', reply: null });
   });
 
-  test('a name that every object has is no credential', () => {
+  test('a name that every object has is not a credential', () => {
     expect(decide.reachCredential(withOne, null, 'constructor')).toMatchObject({ code: 'not_found' });
   });
 });

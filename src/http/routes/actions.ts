@@ -3,7 +3,7 @@ import type { z } from 'zod';
 import { ACCESS } from '../../auth/authorize.ts';
 import { actorOf } from '../../auth/caller.ts';
 import type { Caller } from '../../auth/caller.ts';
-import type { ActionPlaces, OpenActionList } from '../../commands/session/action-places.ts';
+import type { ActionLocator, OpenActionList } from '../../commands/session/action-locator.ts';
 import type { ActionClaims } from '../../commands/session/claim-actions.ts';
 import { claimAction, keepAction, pendingActions } from '../../commands/session/hold-action.ts';
 import type { FoundAction, HeldAction, HoldActionDeps } from '../../commands/session/hold-action.ts';
@@ -14,7 +14,7 @@ import { operations } from '../described.ts';
 import type { Freshness } from '../freshness.ts';
 import { callerOf } from '../gate.ts';
 import { accepted } from '../problem.ts';
-import { shownAction } from '../shown-action.ts';
+import { viewToActionResponse } from '../action-response.ts';
 import * as wire from '../wire/executors.ts';
 
 const docs = operations('Executors', {
@@ -40,7 +40,7 @@ const docs = operations('Executors', {
 export interface ActionRouteDeps extends DiscoveryDeps {
   readonly sessions: HoldActionDeps['sessions'];
   readonly open: OpenActionList;
-  readonly places: ActionPlaces;
+  readonly places: ActionLocator;
 }
 
 export interface ClaimRouteDeps extends HoldActionDeps {
@@ -70,7 +70,7 @@ export function actionRoutes(deps: ActionRouteDeps): FastifyPluginAsyncZod {
         const pending = deps.open.pending(executor, request.query.limit);
         deps.places.remember(executor, pending);
         const found = await pendingActions(deps.sessions, executor, pending);
-        return { actions: found.map(shownFound) };
+        return { actions: found.map(toActionResponse) };
       },
     );
     await Promise.resolve();
@@ -86,7 +86,7 @@ export function claimRoutes(deps: ClaimRouteDeps): FastifyPluginAsyncZod {
       async (request) => {
         const caller = callerOf(request);
         const input = { executor: executorOf(caller), ...request.body, actor: actorOf(caller) };
-        return { claims: (await deps.claims.claim(input)).map(shownClaim) };
+        return { claims: (await deps.claims.claim(input)).map(toClaimResponse) };
       },
     );
     app.post(
@@ -102,7 +102,7 @@ export function claimRoutes(deps: ClaimRouteDeps): FastifyPluginAsyncZod {
         const { reply, position } = accepted(await claimAction(deps, input));
         // Counts that are asked for right after it do not have the action any more.
         await deps.freshness('sessions', reply.ref, position);
-        return shownClaim(reply);
+        return toClaimResponse(reply);
       },
     );
     app.post(
@@ -128,13 +128,13 @@ export function claimRoutes(deps: ClaimRouteDeps): FastifyPluginAsyncZod {
   };
 }
 
-function shownFound({ ref, session, turnId, action }: FoundAction): wire.Action {
-  return shownAction(actionView(action, turnId, { ...session, id: ref.id }));
+function toActionResponse({ ref, session, turnId, action }: FoundAction): wire.Action {
+  return viewToActionResponse(actionView(action, turnId, { ...session, id: ref.id }));
 }
 
-function shownClaim(held: HeldAction): z.output<typeof wire.claimed> {
+function toClaimResponse(held: HeldAction): z.output<typeof wire.claimed> {
   const { claimId, leaseExpiresAt, action } = held;
-  return { action: shownFound(held), claimId, generation: action.generation, leaseExpiresAt };
+  return { action: toActionResponse(held), claimId, generation: action.generation, leaseExpiresAt };
 }
 
 function executorOf({ tenantId, principalId }: Caller): { tenantId: string; agentId: string } {

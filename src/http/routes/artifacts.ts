@@ -27,7 +27,7 @@ import { callerOf } from '../gate.ts';
 import { ListRequest } from '../list-request.ts';
 import { accepted, notFound, ProblemError, refused } from '../problem.ts';
 import type { Uploads } from '../upload-body.ts';
-import { shownView, shownWithVersions } from '../wire/artifact.ts';
+import { viewToResponse, toVersionedResponse } from '../wire/artifact.ts';
 import * as wire from '../wire/artifacts.ts';
 import { sessionRef } from './sessions.ts';
 import { withoutNulls } from '../../domain/kernel/optional.ts';
@@ -88,13 +88,13 @@ export function artifactRoutes(deps: ArtifactRouteDeps): FastifyPluginAsyncZod {
         const page = { limit: list.wanted, after: list.after };
         const found = session === null ? [] : await queries.list(tenantId, { session, subject, agents }, page);
         const { entries, nextCursor } = list.page(found, ({ createdAt, artifactId }) => [createdAt, artifactId]);
-        return { artifacts: entries.map(shownView), nextCursor };
+        return { artifacts: entries.map(viewToResponse), nextCursor };
       },
     );
     app.get(
       '/v1/artifacts/:artifactId',
       { config, schema: { ...docs.getArtifact, params: wire.artifactPath, response: { 200: wire.artifact } } },
-      async (request) => shownWithVersions((await reached(deps, request, request.params)).artifact),
+      async (request) => toVersionedResponse((await reached(deps, request, request.params)).artifact),
     );
     app.delete(
       '/v1/artifacts/:artifactId',

@@ -4,7 +4,7 @@ import { readBudgets, saveBudgets } from '../../commands/tenant/budgets.ts';
 import type { SaveBudgetDeps } from '../../commands/tenant/budgets.ts';
 import { readTenant } from '../../commands/tenant/manage-tenant.ts';
 import type { BudgetDefinition } from '../../domain/budget/events.ts';
-import type { BudgetState, ShownBudget } from '../../domain/budget/state.ts';
+import type { BudgetState, BudgetWithSpend } from '../../domain/budget/state.ts';
 import { timestamp } from '../../lib/clock.ts';
 import { operations } from '../described.ts';
 import type { Freshness } from '../freshness.ts';
@@ -24,14 +24,14 @@ const docs = operations('Model calls', {
 export interface BudgetRouteDeps extends SaveBudgetDeps {
   readonly freshness: Freshness;
   /** What a budget has spent in the period of a time; nothing in another. */
-  readonly shown: (state: BudgetState, at: string) => readonly ShownBudget[];
+  readonly shown: (state: BudgetState, at: string) => readonly BudgetWithSpend[];
 }
 
 type BudgetToSave = Omit<BudgetDefinition, 'id'> & { readonly id?: string | undefined };
 
 /** What model calls may cost. */
 export function budgetRoutes(deps: BudgetRouteDeps): FastifyPluginAsyncZod {
-  const show = async (tenantId: string): Promise<{ budgets: ShownBudget[] }> => ({
+  const show = async (tenantId: string): Promise<{ budgets: BudgetWithSpend[] }> => ({
     budgets: [...deps.shown(await readBudgets(deps, tenantId), timestamp(deps.clock()))],
   });
   return async (app) => {

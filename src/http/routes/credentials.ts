@@ -69,7 +69,7 @@ export function credentialRoutes(deps: VaultRouteDeps): FastifyPluginAsyncZod {
         const meta = { actor: actorOf(caller), causation: requestId, actsFor: caller.subject };
         const { of, position } = accepted(await saveCredential(deps, { ref, ...command, ...meta }));
         await freshness('vaults', ref, position);
-        return await reply.code(201).send(shownCredential(ref.id, of));
+        return await reply.code(201).send(toCredentialResponse(ref.id, of));
       },
     );
     app.get(
@@ -79,7 +79,7 @@ export function credentialRoutes(deps: VaultRouteDeps): FastifyPluginAsyncZod {
         const { tenantId, subject } = callerOf(request);
         const ref = vaultRef(tenantId, request.params.vaultId);
         const { credentials } = found(await readVault(deps, ref, subject));
-        return { credentials: Object.values(credentials).map((one) => shownCredential(ref.id, one)) };
+        return { credentials: Object.values(credentials).map((one) => toCredentialResponse(ref.id, one)) };
       },
     );
     await app.register(oneCredential(deps));
@@ -99,7 +99,7 @@ function oneCredential(deps: VaultRouteDeps): FastifyPluginAsyncZod {
         const { tenantId, subject } = callerOf(request);
         const { vaultId, credentialId } = request.params;
         const reach = { ref: vaultRef(tenantId, vaultId), actsFor: subject };
-        return shownCredential(vaultId, found(await readCredential(deps, reach, credentialId)));
+        return toCredentialResponse(vaultId, found(await readCredential(deps, reach, credentialId)));
       },
     );
     app.post(
@@ -127,7 +127,7 @@ function oneCredential(deps: VaultRouteDeps): FastifyPluginAsyncZod {
         const meta = { actor: actorOf(caller), causation: requestId, actsFor: caller.subject };
         const { of, position } = accepted(await rotateCredential(deps, { ref, ...command, ...meta }));
         await freshness('vaults', ref, position);
-        return shownCredential(vaultId, of);
+        return toCredentialResponse(vaultId, of);
       },
     );
     app.delete(
@@ -172,7 +172,7 @@ function grantOf(auth: wire.SentAuth): SentGrant {
 }
 
 /** Members in the order in which they are documented. */
-export function shownCredential(vaultId: string, credential: Credential) {
+export function toCredentialResponse(vaultId: string, credential: Credential) {
   const { id, name, type, url, state, scopes, expiresAt, createdAt, rotatedAt } = credential;
   return {
     ...{ id, vaultId, name, type, url, state },

@@ -15,7 +15,7 @@ import { FOREIGN_CURSOR, isCurrent, placeOf } from '../history-place.ts';
 import { accepted } from '../problem.ts';
 import { forkBody } from '../wire/forks.ts';
 import * as wire from '../wire/schemas.ts';
-import { shownState } from '../wire/session.ts';
+import { stateToResponse } from '../wire/session.ts';
 import { sessionRef } from './sessions.ts';
 
 const docs = operations('Sessions', {
@@ -58,7 +58,7 @@ export function forkRoutes(deps: ForkRouteDeps): FastifyPluginAsyncZod {
         await deps.freshness('sessions', forked.ref, forked.position);
         return await reply
           .code(201)
-          .send(shownState(forked.ref, deps.sessions.store.shardOf(forked.ref), forked.state));
+          .send(stateToResponse(forked.ref, deps.sessions.store.shardOf(forked.ref), forked.state));
       },
     );
     await Promise.resolve();

@@ -107,7 +107,7 @@ function ledgerRoute(queries: SessionQueries): FastifyPluginAsyncZod {
         const list = new ListRequest(scope, request.query, 2);
         const { calls, asOf } = await queries.calls(ref, { limit: list.wanted, turnId, after: list.afterPlace });
         const { entries, nextCursor } = list.page(calls, (call) => [String(call.position), String(call.index)]);
-        return { calls: entries.map(shownCall), nextCursor, asOf };
+        return { calls: entries.map(toCallResponse), nextCursor, asOf };
       },
     );
     await Promise.resolve();
@@ -119,12 +119,12 @@ async function sendText(reply: Pick<FastifyReply, 'type'>, text: string): Promis
   return await reply.type('application/json; charset=utf-8').send(text);
 }
 
-type ShownCall = Omit<ModelCallView, 'position' | 'index' | 'outcome'> & {
+type CallResponse = Omit<ModelCallView, 'position' | 'index' | 'outcome'> & {
   readonly outcome: 'completed' | 'failed' | 'cancelled' | 'lost';
 };
 
 /** Members in the documented order: jsonb does not keep one. */
-function shownCall({ outcome, usage, ...call }: ModelCallView): ShownCall {
+function toCallResponse({ outcome, usage, ...call }: ModelCallView): CallResponse {
   if (outcome === 'pending' || outcome === 'withheld') throw new Error('the ledger shows calls that have ended only');
   const { id, sessionId, turnId, agentId, provider, model, at } = call;
   return { id, sessionId, turnId, agentId, provider, model, at, outcome, usage };

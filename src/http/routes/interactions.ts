@@ -56,7 +56,7 @@ export function interactionRoutes({ actions, caughtUp }: InteractionRouteDeps): 
         await caughtUp();
         const found = await actions.interactions(caller.tenantId, wanted, { limit: list.wanted, after: list.after });
         const { entries, nextCursor } = list.page(found, ({ createdAt, interactionId }) => [createdAt, interactionId]);
-        return { interactions: entries.map(shownInteraction), nextCursor };
+        return { interactions: entries.map(toInteractionResponse), nextCursor };
       },
     );
     await Promise.resolve();
@@ -70,7 +70,7 @@ function budgetsFor({ kind, subject }: Caller): InteractionFilter['budgets'] {
 }
 
 /** Members in the documented order: jsonb does not keep one. */
-function shownInteraction(view: InteractionView): ShownInteraction {
+function toInteractionResponse(view: InteractionView): ShownInteraction {
   const { interactionId, kind, sessionId, turnId, agentId, subject, createdAt } = view;
   const { prompt, toolName, input, schema, budgetId, actionId, agent } = view;
   return {

@@ -46,7 +46,7 @@ export function issuerRoutes(deps: IssuerRouteDeps): FastifyPluginAsyncZod {
         const input = { ...manageInput(request, requestId), name, issuer: optional(issuer) };
         const { tenant, position } = accepted(await saveIssuer(deps, input));
         await deps.freshness('tenants', { tenant: tenant.id, kind: 'tenant', id: tenant.id }, position);
-        return shownIssuer(tenant, name);
+        return toIssuerResponse(tenant, name);
       },
     );
     app.get(
@@ -54,13 +54,13 @@ export function issuerRoutes(deps: IssuerRouteDeps): FastifyPluginAsyncZod {
       { config, schema: { ...docs.listIssuers, response: { 200: wire.issuerList } } },
       async (request) => {
         const tenant = await openTenant(deps, callerOf(request).tenantId);
-        return { issuers: Object.keys(tenant.issuers).map((name) => shownIssuer(tenant, name)) };
+        return { issuers: Object.keys(tenant.issuers).map((name) => toIssuerResponse(tenant, name)) };
       },
     );
     app.get(
       '/v1/tenant/issuers/:name',
       { config, schema: { ...docs.getIssuer, params: wire.issuerPath, response: { 200: wire.issuer } } },
-      async (request) => shownIssuer(await openTenant(deps, callerOf(request).tenantId), request.params.name),
+      async (request) => toIssuerResponse(await openTenant(deps, callerOf(request).tenantId), request.params.name),
     );
     app.delete(
       '/v1/tenant/issuers/:name',
@@ -83,7 +83,7 @@ async function openTenant(deps: KeyRouteDeps, tenantId: string): Promise<KnownTe
 }
 
 /** @throws ProblemError not_found */
-function shownIssuer({ issuers }: KnownTenant, name: string) {
+function toIssuerResponse({ issuers }: KnownTenant, name: string) {
   // A client may choose a name that every object has, `constructor` for one.
   const issuer = Object.hasOwn(issuers, name) ? issuers[name] : undefined;
   if (issuer === undefined) throw notFound('issuer');

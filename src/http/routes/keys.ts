@@ -39,7 +39,7 @@ export function keyRoutes(deps: KeyRouteDeps): FastifyPluginAsyncZod {
         const input = { ...manageInput(request, requestId), keyId, role, credentialHash };
         const { reply, tenant, position } = accepted(await saveKey(deps, input));
         await deps.freshness('tenants', { tenant: tenant.id, kind: 'tenant', id: tenant.id }, position);
-        const saved = shownKeys(tenant).find(({ id }) => id === keyId);
+        const saved = toKeysResponse(tenant).find(({ id }) => id === keyId);
         if (saved === undefined) throw new Error('a key vanished while it was being saved');
         return { ...saved, ...reply };
       },
@@ -50,7 +50,7 @@ export function keyRoutes(deps: KeyRouteDeps): FastifyPluginAsyncZod {
       async (request) => {
         const tenant = await readTenant(deps, callerOf(request).tenantId);
         if (tenant === null) throw notFound('tenant');
-        return { keys: shownKeys(tenant) };
+        return { keys: toKeysResponse(tenant) };
       },
     );
     app.delete(
@@ -68,6 +68,8 @@ export function keyRoutes(deps: KeyRouteDeps): FastifyPluginAsyncZod {
 }
 
 /** What is shown of keys: never a hash. The studio key is the Host's own and is not among them. */
-function shownKeys({ keys }: KnownTenant): { id: string; role: 'application' | 'management'; createdAt: string }[] {
+function toKeysResponse({
+  keys,
+}: KnownTenant): { id: string; role: 'application' | 'management'; createdAt: string }[] {
   return keys.flatMap(({ id, role, createdAt }) => (role === 'studio' ? [] : [{ id, role, createdAt }]));
 }

@@ -70,7 +70,7 @@ export function modelRoutes(deps: ModelRouteDeps): FastifyPluginAsyncZod {
     app.get(
       '/v1/tenant/model',
       { config, schema: { ...docs.getModel, response: { 200: wire.tenantModel } } },
-      async (request) => shownModel(await tenantOf(deps, callerOf(request).tenantId), deps.fixtureModel),
+      async (request) => toModelResponse(await tenantOf(deps, callerOf(request).tenantId), deps.fixtureModel),
     );
     app.put(
       '/v1/tenant/model',
@@ -81,7 +81,7 @@ export function modelRoutes(deps: ModelRouteDeps): FastifyPluginAsyncZod {
         const input = { ...manageInput(request, request.body.requestId), ...modelInput(request.body) };
         const { tenant, position } = accepted(await saveModel(deps, input));
         await fresh(deps, tenant, position);
-        return shownModel(tenant, deps.fixtureModel);
+        return toModelResponse(tenant, deps.fixtureModel);
       },
     );
     app.put(
@@ -93,7 +93,7 @@ export function modelRoutes(deps: ModelRouteDeps): FastifyPluginAsyncZod {
         const input = { ...manageInput(request, requestId), provider, model };
         const { tenant, position } = accepted(await selectModel(deps, input));
         await fresh(deps, tenant, position);
-        return shownModel(tenant, deps.fixtureModel);
+        return toModelResponse(tenant, deps.fixtureModel);
       },
     );
     app.get(
@@ -113,7 +113,8 @@ function credentialRoutes(deps: ModelRouteDeps): FastifyPluginAsyncZod {
     app.get(
       url,
       { config, schema: { ...docs.getModelCredential, params, response: { 200: wire.modelCredential } } },
-      async (request) => shownCredential(await tenantOf(deps, callerOf(request).tenantId), request.params.provider),
+      async (request) =>
+        toCredentialResponse(await tenantOf(deps, callerOf(request).tenantId), request.params.provider),
     );
     app.put(
       url,
@@ -132,7 +133,7 @@ function credentialRoutes(deps: ModelRouteDeps): FastifyPluginAsyncZod {
         const input = { ...manageInput(request, requestId), provider, apiKey };
         const { reply, tenant, position } = accepted(await saveModelCredential(deps, input));
         await fresh(deps, tenant, position);
-        return { ...shownCredential(tenant, provider), rotated: reply.superseded.length > 0 };
+        return { ...toCredentialResponse(tenant, provider), rotated: reply.superseded.length > 0 };
       },
     );
     app.delete(
@@ -158,7 +159,7 @@ export function modelInput({ provider, model, settings, baseUrl, credential }: w
 }
 
 /** The model of turns that name none of their own, as it is in force on this Host. */
-export function shownModel({ model, providers, fixtureModel }: KnownTenant, fixtureIsOn: boolean) {
+export function toModelResponse({ model, providers, fixtureModel }: KnownTenant, fixtureIsOn: boolean) {
   if (model === null) {
     return fixtureModel && fixtureIsOn
       ? { configured: true, provider: 'fixture' as const, model: 'fixture' }
@@ -181,7 +182,7 @@ export function requireFixture(
   throw new ProblemError({ code: 'invalid_request', message, details: { issues } });
 }
 
-function shownCredential<P extends ModelProvider>({ providers }: KnownTenant, provider: P) {
+function toCredentialResponse<P extends ModelProvider>({ providers }: KnownTenant, provider: P) {
   const credential = providers[provider]?.credential ?? null;
   return credential === null
     ? { provider, configured: false }

@@ -16,7 +16,7 @@ import type { Freshness } from '../freshness.ts';
 import { callerOf } from '../gate.ts';
 import { ListRequest } from '../list-request.ts';
 import { accepted, notFound, ProblemError, requireAgent, withinReach } from '../problem.ts';
-import { shownSession, shownState } from '../wire/session.ts';
+import { toSessionResponse, stateToResponse } from '../wire/session.ts';
 import * as wire from '../wire/schemas.ts';
 import type { OpenSessionBody } from '../wire/schemas.ts';
 
@@ -75,7 +75,7 @@ export function sessionRoutes(deps: SessionRouteDeps): FastifyPluginAsyncZod {
         await freshness('sessions', ref, outcome.position);
         const { state } = await deps.sessions.load(ref);
         if (state.status === 'absent') throw new Error('a session vanished while it was being opened');
-        return shownState(ref, deps.sessions.store.shardOf(ref), state);
+        return stateToResponse(ref, deps.sessions.store.shardOf(ref), state);
       },
     );
     app.get(
@@ -84,7 +84,7 @@ export function sessionRoutes(deps: SessionRouteDeps): FastifyPluginAsyncZod {
       async (request) => {
         const caller = callerOf(request);
         const ref = sessionRef(caller, request.params.sessionId);
-        return shownSession(ref, await reachableSession(queries, ref, caller));
+        return toSessionResponse(ref, await reachableSession(queries, ref, caller));
       },
     );
     app.delete(
@@ -135,7 +135,11 @@ function listRoute({ queries, ownWrites }: SessionRouteDeps): FastifyPluginAsync
         const asOf = timestamp(await ownWrites.shown(caller.tenantId));
         const found = await queries.list(caller.tenantId, wanted, { limit: list.wanted, after: list.after });
         const { entries, nextCursor } = list.page(found, ({ createdAt, id }) => [createdAt, id]);
-        return { sessions: entries.map((view) => shownSession(sessionRef(caller, view.id), view)), nextCursor, asOf };
+        return {
+          sessions: entries.map((view) => toSessionResponse(sessionRef(caller, view.id), view)),
+          nextCursor,
+          asOf,
+        };
       },
     );
     await Promise.resolve();

@@ -15,7 +15,7 @@ import { accepted, notFound } from '../problem.ts';
 import { manageInput } from '../tenant-input.ts';
 import * as wire from '../wire/schemas.ts';
 import type { Checks } from './host.ts';
-import { modelInput, requireFixture, shownModel } from './model.ts';
+import { modelInput, requireFixture, toModelResponse } from './model.ts';
 import type { ModelRouteDeps } from './model.ts';
 
 const docs = operations('Tenant', {
@@ -88,7 +88,7 @@ async function statusOfTenant(deps: TenantRouteDeps, tenant: KnownTenant) {
   return {
     tenant: { id, name, state, createdAt, updatedAt },
     checks: { store: database, execution: engine, streams, objects },
-    model: shownModel(tenant, fixtureModel),
+    model: toModelResponse(tenant, fixtureModel),
     counts: {
       ...(await queries.counts(id)),
       keys: keys.length - 1,

@@ -12,7 +12,7 @@ import { newArtifactRefusal } from '../../domain/session/artifacts.ts';
 import { operations } from '../described.ts';
 import { callerOf } from '../gate.ts';
 import { accepted, ProblemError, refused, withinReach } from '../problem.ts';
-import { shownArtifact, shownVersion } from '../wire/artifact.ts';
+import { toArtifactResponse, toVersionResponse } from '../wire/artifact.ts';
 import * as wire from '../wire/artifacts.ts';
 import { reachOf, refOf } from './artifacts.ts';
 import type { ArtifactRouteDeps } from './artifacts.ts';
@@ -143,5 +143,5 @@ function answerOf({ artifact, version }: Uploaded) {
   if (stored === undefined) throw new Error('an upload names the version that it stored');
   // Others may have stored versions since; the answer is of this upload.
   const artifactThen = { ...artifact, versions: artifact.versions.slice(0, version), updatedAt: stored.createdAt };
-  return { artifact: shownArtifact(artifactThen), version: shownVersion(stored) };
+  return { artifact: toArtifactResponse(artifactThen), version: toVersionResponse(stored) };
 }

@@ -3,11 +3,11 @@ import type { ArtifactVersion, KnownArtifact } from '../../domain/artifact/state
 import type { ArtifactView } from '../../projections/artifacts/views.ts';
 import type { artifact, artifactVersion } from './artifacts.ts';
 
-type ShownArtifact = z.input<typeof artifact>;
-type ShownVersion = z.input<typeof artifactVersion>;
+type ArtifactResponse = z.input<typeof artifact>;
+type VersionResponse = z.input<typeof artifactVersion>;
 
 /** An artifact as its routes show it, from the read model. */
-export function shownView(view: Omit<ArtifactView, 'removed'>): ShownArtifact {
+export function viewToResponse(view: Omit<ArtifactView, 'removed'>): ArtifactResponse {
   const { artifactId, kind, name, contentType, owner, latestVersion, labels, createdAt, updatedAt } = view;
   return {
     artifactId,
@@ -23,16 +23,23 @@ export function shownView(view: Omit<ArtifactView, 'removed'>): ShownArtifact {
 }
 
 /** The same from its fold. */
-export function shownArtifact(artifact: KnownArtifact): ShownArtifact {
+export function toArtifactResponse(artifact: KnownArtifact): ArtifactResponse {
   const latest = artifact.versions.at(-1);
-  return shownView({ ...artifact, contentType: latest?.contentType ?? '', latestVersion: latest?.version ?? 1 });
+  return viewToResponse({ ...artifact, contentType: latest?.contentType ?? '', latestVersion: latest?.version ?? 1 });
 }
 
 /** With every version, oldest first. */
-export function shownWithVersions(artifact: KnownArtifact): ShownArtifact {
-  return { ...shownArtifact(artifact), versions: artifact.versions.map(shownVersion) };
+export function toVersionedResponse(artifact: KnownArtifact): ArtifactResponse {
+  return { ...toArtifactResponse(artifact), versions: artifact.versions.map(toVersionResponse) };
 }
 
-export function shownVersion({ version, size, sha256, contentType, source, createdAt }: ArtifactVersion): ShownVersion {
+export function toVersionResponse({
+  version,
+  size,
+  sha256,
+  contentType,
+  source,
+  createdAt,
+}: ArtifactVersion): VersionResponse {
   return { version, size, sha256, contentType, source, createdAt };
 }

@@ -6,13 +6,13 @@ import { encodeCursor } from '../../streams/cursor.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
 import type { session } from './schemas.ts';
 
-type ShownSession = z.input<typeof session>;
+type SessionResponse = z.input<typeof session>;
 
 /** A session as its routes show it, members in the documented order. */
-export function shownSession(
+export function toSessionResponse(
   ref: AggregateRef,
   view: Omit<SessionView, 'createdPosition' | 'busy' | 'origin'>,
-): ShownSession {
+): SessionResponse {
   const { id, agentId, agentVersion, manifestHash, subject, status, activeTurnId, lastTurn, usage, last } = view;
   return {
     id,
@@ -37,9 +37,9 @@ export function shownSession(
 }
 
 /** The same from the fold that a command was decided on: the answer of a write does not wait for a read model. */
-export function shownState(ref: AggregateRef, shard: number, state: OpenSession): ShownSession {
+export function stateToResponse(ref: AggregateRef, shard: number, state: OpenSession): SessionResponse {
   const { turn, last, origin, ...rest } = state;
-  return shownSession(ref, {
+  return toSessionResponse(ref, {
     ...rest,
     id: ref.id,
     ...viewOfTurn(turn),

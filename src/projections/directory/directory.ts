@@ -67,7 +67,7 @@ export class Directory {
     return tenant === undefined || tenant.state === 'deleting' ? {} : tenant.issuers;
   }
 
-  /** Calls back when a tenant's entry has changed or gone on this node. Returns the function that ends it. */
+  /** Calls back when a tenant's entry has changed or continued this node. Returns the function that ends it. */
   onChange(listener: (tenantId: string) => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);

@@ -29,7 +29,7 @@ export interface DirectoryTenant {
  * `DirectoryTenant` as it is.
  */
 interface SealedEntry extends Pick<DirectoryTenant, 'id' | 'state' | 'position'> {
-  /** The other members; null: the tenant is being deleted, nobody needs them any more. */
+  /** The other members; null: the tenant is being deleted, they are not needed any more. */
   readonly sealed: string | null;
 }
 

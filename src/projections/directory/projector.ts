@@ -22,7 +22,7 @@ const RETRY = { baseMs: 50, capMs: 2_000 };
 
 /**
  * Feeds the directory from the log, for what a node that died could not publish itself. It may run on every node: an
- * older entry never replaces a newer one. Its checkpoint lies in the bucket, so it needs no Postgres either.
+ * older entry never replaces a newer one. Its checkpoint is in the bucket, so it needs no Postgres either.
  */
 export class DirectoryProjector {
   readonly #deps: DirectoryProjectorDeps;

@@ -57,7 +57,7 @@ interface Page<T> {
 }
 
 /** What is made of the messages that are read. */
-interface Taking<T> {
+interface PageReader<T> {
   readonly take: (message: ReadMessage) => T;
   /** Whether the second can stand directly after the first. */
   readonly isNext: (before: T, after: T) => boolean;
@@ -240,14 +240,14 @@ export class JetStreamEventStore implements EventStore {
   }
 
   /** A page of what is made of each message; what is erased is left out. */
-  async #read<T>(ref: AggregateRef, range: ReadRange, taking: Taking<T>): Promise<Page<T>> {
+  async #read<T>(ref: AggregateRef, range: ReadRange, reader: PageReader<T>): Promise<Page<T>> {
     let { after } = range;
     for (let [stale, broken] = [0, 0]; ;) {
       const batch =
         stale < STALE_READ_TRIES
           ? await this.#batch(ref, { ...range, after })
           : await this.#fromLeader(ref, range, after);
-      const commits = await this.#taken(ref, batch.messages, taking);
+      const commits = await this.#taken(ref, batch.messages, reader);
       const reached = batch.messages.at(-1)?.seq ?? after;
       const isWhole = batch.more || range.atLeast === undefined || reached >= range.atLeast;
       if (commits === 'broken') {
@@ -270,7 +270,7 @@ export class JetStreamEventStore implements EventStore {
   async #taken<T>(
     ref: AggregateRef,
     messages: readonly ReadMessage[],
-    { take, isNext }: Taking<T>,
+    { take, isNext }: PageReader<T>,
   ): Promise<readonly T[] | 'broken'> {
     const commits: T[] = [];
     let before: T | null = null;

@@ -74,7 +74,7 @@ function wouldPassLimit({ maxCostUsd, usage, threads }: ActiveTurn, thread: Thre
 function askToRaise(at: Running, { budgetId, why }: { readonly budgetId: string; readonly why: string }): Step {
   const { agentId, stamp } = at;
   const interactionId = at.nextId('in');
-  const prompt = `${why} Respond with { "raise": { "limitUsd": … } } to continue, or { "raise": false } to end the turn.`;
+  const prompt = `${why} Respond with { "raise": { "limitUsd": … } } to go on, or { "raise": false } to end the turn.`;
   const question = { interactionId, kind: 'question', agentId, prompt, budgetId } as const;
   at.add({ type: 'interaction.opened', data: { ...stamp, ...question } });
   return 'waits';

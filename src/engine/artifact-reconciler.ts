@@ -10,7 +10,7 @@ import type { Logger } from '../lib/logger.ts';
 import { FIRST_PLACE } from '../projections/artifacts/queries.ts';
 import type { ArtifactQueries } from '../projections/artifacts/queries.ts';
 
-export interface ArtifactKeeperOptions {
+export interface ArtifactReconcilerOptions {
   readonly deps: ArtifactDeps;
   /** Where candidates come from; what is done about them is decided on folds. */
   readonly queries: ArtifactQueries;
@@ -35,13 +35,13 @@ const OWN = 'af_';
  * Sees to it that what was begun with artifacts ends: uploads and removals whose process has died, artifacts whose session
  * is deleted, and bytes that no version names. It takes no input; several of them at once do no harm, the log lets each step happen once.
  */
-export class ArtifactKeeper {
-  readonly #options: ArtifactKeeperOptions;
+export class ArtifactReconciler {
+  readonly #options: ArtifactReconcilerOptions;
   readonly #tasks: readonly BackgroundTask[];
   /** Up to where the walk for orphans has come. */
   #walked = FIRST_PLACE;
 
-  constructor(options: ArtifactKeeperOptions) {
+  constructor(options: ArtifactReconcilerOptions) {
     this.#options = options;
     const { deps, strayMs, logger, onRound } = options;
     const every = (name: string, ms: number, what: string, work: (round: Round) => Promise<void>) =>

@@ -5,7 +5,7 @@ import type { EmbeddedServer } from './nats-server.ts';
 /** How a server is started again: on the same port and data, so that clients with its address find it. */
 export type StartAgain = (place: { readonly port: number; readonly signal: AbortSignal }) => Promise<EmbeddedServer>;
 
-export interface KeptServerOptions {
+export interface SupervisedServerOptions {
   readonly name: string;
   readonly server: EmbeddedServer;
   readonly startAgain: StartAgain;
@@ -21,18 +21,18 @@ const HEALTHY_MS = 60_000;
  * A server that is started again whenever it ends by itself, for as long as it takes: a full disk, a program that has
  * gone, a port that another has may be put right tomorrow, and the Host has things to do meanwhile.
  */
-export class KeptServer {
+export class SupervisedServer {
   readonly name: string;
   readonly url: string;
   readonly #port: number;
-  readonly #options: KeptServerOptions;
+  readonly #options: SupervisedServerOptions;
   readonly #stop = new AbortController();
   readonly #kept: Promise<void>;
   /** Null: it has ended and is not back yet. */
   #running: EmbeddedServer | null;
   #starts = 0;
 
-  constructor(options: KeptServerOptions) {
+  constructor(options: SupervisedServerOptions) {
     const { name, server } = options;
     this.name = name;
     this.url = server.url;

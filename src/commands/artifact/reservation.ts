@@ -23,7 +23,7 @@ export class UploadBrokenError extends Error {}
 /** What an upload of unknown length reserves before its first byte; it doubles from there. */
 const FIRST_STEP_BYTES = 1_048_576;
 
-export interface Intake {
+export interface UploadContext {
   readonly tenant: string;
   readonly uploadId: string;
   readonly artifactId: string;
@@ -34,16 +34,16 @@ export interface Intake {
  * Holds bytes of the tenant's total for one operation, from its first byte to its end: more of them as it turns out
  * larger, and for longer as it takes longer.
  */
-export class Hold {
+export class Reservation {
   readonly limits: ArtifactLimits;
   readonly #deps: ArtifactDeps;
-  readonly #intake: Intake;
+  readonly #context: UploadContext;
   readonly #timer: NodeJS.Timeout;
   #bytes: number;
 
-  private constructor(deps: ArtifactDeps, intake: Intake, held: { limits: ArtifactLimits; bytes: number }) {
+  private constructor(deps: ArtifactDeps, context: UploadContext, held: { limits: ArtifactLimits; bytes: number }) {
     this.#deps = deps;
-    this.#intake = intake;
+    this.#context = context;
     this.limits = held.limits;
     this.#bytes = held.bytes;
     this.#timer = setInterval(() => void this.#renew(0), deps.operationMs / 3);
@@ -51,8 +51,12 @@ export class Hold {
   }
 
   /** @param bytes what is known to come; null: nothing is */
-  static async reserve(deps: ArtifactDeps, intake: Intake, bytes: number | null): Promise<Hold | Rejection> {
-    const { tenant, uploadId, artifactId, meta } = intake;
+  static async reserve(
+    deps: ArtifactDeps,
+    context: UploadContext,
+    bytes: number | null,
+  ): Promise<Reservation | Rejection> {
+    const { tenant, uploadId, artifactId, meta } = context;
     let reserved = 0;
     const outcome = await deps.loop.execute(deps.quotas, quotaRef(tenant), {
       ...meta,
@@ -70,7 +74,9 @@ export class Hold {
         return decideReserve(quota, { ...command, bytes: 0 }, deps.defaults);
       },
     });
-    return outcome.kind === 'rejected' ? outcome : new Hold(deps, intake, { limits: outcome.reply, bytes: reserved });
+    return outcome.kind === 'rejected'
+      ? outcome
+      : new Reservation(deps, context, { limits: outcome.reply, bytes: reserved });
   }
 
   /** At once when the bytes are held already. @throws UploadRefusedError when the file or the tenant would be past its limit */
@@ -103,7 +109,7 @@ export class Hold {
   }
 
   async #renew(bytes: number): Promise<Rejection | null> {
-    const { tenant, uploadId, meta } = this.#intake;
+    const { tenant, uploadId, meta } = this.#context;
     const deps = this.#deps;
     const renewing = deps.loop.execute(deps.quotas, quotaRef(tenant), {
       ...meta,
@@ -122,7 +128,7 @@ export class Hold {
 }
 
 /** Counts and digests a stream while it flows, one chunk at a time, and lets nothing past a limit. */
-export class Meter {
+export class ByteCounter {
   bytes = 0;
   readonly #hash = createHash('sha256');
 

@@ -7,7 +7,7 @@ export interface ExecutorOf {
 }
 
 /** Where an action is that has not ended. A hint: what becomes of it is decided on the session's fold. */
-export interface ActionPlace {
+export interface ActionLocation {
   readonly actionId: string;
   readonly sessionId: string;
   readonly generation: number;
@@ -23,10 +23,10 @@ export interface OpenActionList {
    */
   readonly reached: () => Promise<void>;
   /** Those that wait for an executor, oldest first. */
-  readonly pending: (executor: ExecutorOf, limit: number) => readonly ActionPlace[];
-  readonly find: (executor: ExecutorOf, actionId: string) => ActionPlace | null;
+  readonly pending: (executor: ExecutorOf, limit: number) => readonly ActionLocation[];
+  readonly find: (executor: ExecutorOf, actionId: string) => ActionLocation | null;
   /** Those that are claimed by this request, and some more whose request is not known. */
-  readonly claimedUnder: (executor: ExecutorOf, requestId: string) => readonly ActionPlace[];
+  readonly claimedUnder: (executor: ExecutorOf, requestId: string) => readonly ActionLocation[];
 }
 
 /** Finds the session of an action that may have ended. Null: there is none; undefined: not known just now. */
@@ -36,7 +36,7 @@ export type EndedActions = (executor: ExecutorOf, actionId: string) => Promise<s
 const REMEMBERED_MAX = 50_000;
 
 /** Where actions are: remembered from what was shown and claimed here, else looked up. */
-export class ActionPlaces {
+export class ActionLocator {
   readonly #open: OpenActionList;
   readonly #ended: EndedActions;
   readonly #known = new WeightedLru<string>(REMEMBERED_MAX);

@@ -3,7 +3,7 @@ import type { Action } from './wire/executors.ts';
 import { optional } from '../domain/kernel/optional.ts';
 
 /** An action as executors see it, member by member. */
-export function shownAction(view: ActionView): Action {
+export function viewToActionResponse(view: ActionView): Action {
   const { actionId, sessionId, turnId, agentId, kind, toolName, hook, callId, input, status, generation } = view;
   const { subject, info, createdAt, agent, resume } = view;
   return {
