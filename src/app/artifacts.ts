@@ -61,7 +61,7 @@ export async function openArtifacts(options: ArtifactsOptions): Promise<Artifact
     defaults: config.artifacts.limits,
     operationMs: config.artifacts.operationMs,
     clock: systemClock,
-    onUnsettled: (error) => logger.warn({ err: error }, 'an artifact operation is left to the keeper'),
+    onUnsettled: (error) => logger.warn({ err: error }, 'an artifact operation is left to the reconciler'),
   };
   const queries = artifactQueries(reads);
   const uploads = new Uploads(config.artifacts.uploads);
@@ -71,7 +71,7 @@ export async function openArtifacts(options: ArtifactsOptions): Promise<Artifact
     const reconciler = new ArtifactReconciler({
       deps,
       queries,
-      strayMs: config.artifacts.strayMs,
+      orphanMs: config.artifacts.orphanMs,
       logger,
       onRound: metrics.onRound,
     });

@@ -118,7 +118,7 @@ export interface ArtifactConfig {
   readonly limits: ArtifactLimits;
   readonly uploads: UploadLimits;
   readonly operationMs: number;
-  readonly strayMs: number;
+  readonly orphanMs: number;
 }
 
 /** Sandboxes without a machine. */
@@ -277,7 +277,7 @@ function artifactsOf(env: z.infer<typeof schema>): ArtifactConfig {
       leastBytesPerSecond: env.AGENT_HOST_UPLOAD_BYTES_PER_SECOND,
     },
     operationMs: env.AGENT_HOST_OPERATION_SECONDS * 1000,
-    strayMs: env.AGENT_HOST_STRAY_SECONDS * 1000,
+    orphanMs: env.AGENT_HOST_STRAY_SECONDS * 1000,
   };
 }
 

@@ -22,7 +22,7 @@ interface PresenceEntry {
 }
 
 const PREFIX = 'executor';
-/** Streams that come and go at once are told of once. */
+/** Streams that come and go at once are reported once. */
 const GATHER_MS = 100;
 const RETRY_MS = 1_000;
 /** Clears away what a node that never comes back has left; that it is gone is known by its own entry much sooner. */
@@ -150,7 +150,7 @@ export class ExecutorPresence implements Presence {
     }
     const entry: PresenceEntry = { tenantId, nodeId, startedAt, agents };
     const expected = (await leases.get(key))?.revision ?? 0;
-    // Only this node writes this key; it can run out in between, and then it is written with the next look.
+    // Only this node writes this key; it can run out in between, and then it is written with the next heartbeat.
     const written = await leases.swap(key, JSON.stringify(entry), { expected, ttlMs: TTL_MS });
     if (written === null) this.#changed.add(tenantId);
   }

@@ -20,7 +20,7 @@ import type { DirectoryTenant } from '../projections/directory/entries.ts';
 
 /** What a seed with `fixtureModel` selects. */
 const FIXTURE: ModelSelection = { provider: 'fixture', model: 'fixture' };
-/** As long as the engine waits for a call (engine/model-call.ts), so that the reason it gives is the one that is told. */
+/** As long as the engine waits for a call (engine/model-call.ts), so that the reason it gives is the one that is reported. */
 const SILENCE_MS = 600_000;
 const KEYS_CACHED_MAX = 1_000;
 

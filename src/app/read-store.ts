@@ -18,7 +18,7 @@ const OWN = 4;
 
 /**
  * Connections of a node at most, unless it is said. A projector holds one for each read model and shard: where it leads for
- * as long as it does, where another leads for the moment of its look. @throws StartError
+ * as long as it does, where another leads for the moment of its check. @throws StartError
  */
 export function poolSize({ databaseConnections: given, roles, shards }: Config): number {
   const isReading = roles.includes('commands') || roles.includes('reads');
@@ -72,7 +72,7 @@ export async function openPool(options: PoolOptions, log: LogPorts, metrics: Met
   });
 }
 
-/** What the person at the terminal is told of a database that cannot be brought up to date. */
+/** What the person at the terminal reads of a database that cannot be brought up to date. */
 export function databaseRefusal(cause: unknown): StartError {
   if (cause instanceof NewerSchemaError || cause instanceof MigrationBlockedError)
     return new StartError(cause.message, { cause });

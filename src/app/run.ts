@@ -53,7 +53,7 @@ export async function runHost(config: Config, stop: AbortController): Promise<nu
   }
 }
 
-/** Starts everything, unless it is told to stop between two steps: then it throws the reason. */
+/** Starts everything, unless it is stopped between two steps: then it throws the reason. */
 async function startComponents({ config, stack, stop, logger, report }: Start): Promise<void> {
   const begun = performance.now();
   const { signal } = stop;

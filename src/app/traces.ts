@@ -8,7 +8,7 @@ import type { Config } from './config.ts';
 import type { Metrics } from './metrics/metrics.ts';
 import type { Stack } from '../lib/stack.ts';
 
-/** Told of each commit of a session that this process has appended, and of the fold before it. */
+/** Called with each commit of a session that this process has appended, and of the fold before it. */
 export type Recorded = (before: SessionState, stored: StoredCommit) => void;
 
 export interface TracesOptions {
@@ -22,7 +22,7 @@ export interface TracesOptions {
 
 /**
  * Spans of turns, made from the commits that this process appends. Each commit is appended by one process, so each span
- * is told once, by the process that closed it, wherever it began. Off unless an exporter is configured; nothing of it is loaded
+ * is exported once, by the process that closed it, wherever it began. Off unless an exporter is configured; nothing of it is loaded
  * then.
  */
 export async function openTraces({ config, service, metrics, logger, stack }: TracesOptions): Promise<Recorded | null> {

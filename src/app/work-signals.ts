@@ -23,7 +23,7 @@ interface Listening {
   readonly executor: ExecutorRef;
   readonly told: Set<OnWork>;
   /** Those who have not heard yet of what was there before they came. */
-  readonly untold: Set<OnWork>;
+  readonly waiting: Set<OnWork>;
   /** Offered since the last signal, at most as many as one names. */
   readonly offered: Map<string, OpenAction>;
   isTelling: boolean;
@@ -56,12 +56,12 @@ export class WorkSignals implements WorkFeed {
   listen(executor: ExecutorRef, onWork: OnWork): () => void {
     const key = `${executor.tenantId} ${executor.agentId}`;
     const listening = this.#listening.get(key) ?? this.#begin(key, executor);
-    listening.untold.add(onWork);
+    listening.waiting.add(onWork);
     this.#tell(listening);
     return () => {
       listening.told.delete(onWork);
-      listening.untold.delete(onWork);
-      if (listening.told.size + listening.untold.size > 0 || this.#listening.get(key) !== listening) return;
+      listening.waiting.delete(onWork);
+      if (listening.told.size + listening.waiting.size > 0 || this.#listening.get(key) !== listening) return;
       listening.unlisten();
       this.#listening.delete(key);
     };
@@ -69,7 +69,7 @@ export class WorkSignals implements WorkFeed {
 
   #begin(key: string, executor: ExecutorRef): Listening {
     const listening: Listening = {
-      ...{ executor, told: new Set<OnWork>(), untold: new Set<OnWork>(), offered: new Map<string, OpenAction>() },
+      ...{ executor, told: new Set<OnWork>(), waiting: new Set<OnWork>(), offered: new Map<string, OpenAction>() },
       ...{ isTelling: false, unlisten: () => undefined },
     };
     listening.unlisten = this.#deps.open.listen(executor, (action) => {
@@ -80,7 +80,7 @@ export class WorkSignals implements WorkFeed {
     return listening;
   }
 
-  /** One at a time for an agent: what comes meanwhile is told together, after it. */
+  /** One at a time for an agent: what comes meanwhile is signalled together, after it. */
   #tell(listening: Listening): void {
     if (listening.isTelling) return;
     listening.isTelling = true;
@@ -88,7 +88,7 @@ export class WorkSignals implements WorkFeed {
   }
 
   async #tellAll(listening: Listening): Promise<void> {
-    while (listening.untold.size + listening.offered.size > 0 && !this.#stop.signal.aborted) {
+    while (listening.waiting.size + listening.offered.size > 0 && !this.#stop.signal.aborted) {
       try {
         await this.#tellOnce(listening);
         this.#outage.worked();
@@ -100,9 +100,9 @@ export class WorkSignals implements WorkFeed {
     listening.isTelling = false;
   }
 
-  async #tellOnce({ executor, told, untold, offered }: Listening): Promise<void> {
+  async #tellOnce({ executor, told, waiting, offered }: Listening): Promise<void> {
     const { open, show } = this.#deps;
-    const fresh = [...untold];
+    const fresh = [...waiting];
     // What was there before they came, too.
     if (fresh.length > 0) await open.reached();
     const isWaiting = ({ actionId, generation }: OpenAction): boolean => {
@@ -115,8 +115,8 @@ export class WorkSignals implements WorkFeed {
     for (const { actionId } of named) offered.delete(actionId);
     for (const [actionId, action] of offered) if (!isWaiting(action)) offered.delete(actionId);
     for (const onWork of fresh) {
-      // One that has left meanwhile is told nothing.
-      if (!untold.delete(onWork)) continue;
+      // One that has left meanwhile gets no signal.
+      if (!waiting.delete(onWork)) continue;
       told.add(onWork);
       if (views.length > 0) onWork(views);
     }

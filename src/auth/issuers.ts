@@ -89,7 +89,7 @@ export class TokenVerifier {
     }
   }
 
-  /** The issuer that the token names, if the tenant trusts it and the header is one that may be looked at. */
+  /** The issuer that the token names, if the tenant trusts it and the header is one that may be trusted. */
   #registered(tenantId: string, token: string): { name: string; issuer: Issuer } | null {
     try {
       const header = decodeProtectedHeader(token);

@@ -20,7 +20,7 @@ const OPTIONS = {
 } as const;
 
 /**
- * `agent-host capacity [url …]`: looks at the metrics of the named nodes, or of the Host of the data directory, twice, and
+ * `agent-host capacity [url …]`: reads the metrics of the named nodes, or of the Host of the data directory, twice, and
  * prints what the installation uses, what a turn costs, and what gives way first. Returns the exit code.
  */
 export async function capacity(config: Config, args: readonly string[]): Promise<number> {

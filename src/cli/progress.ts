@@ -21,11 +21,11 @@ export function progressPrinter(output: Output = process.stdout): {
   readonly show: (progress: Progress) => void;
   readonly done: () => void;
 } {
-  let shownAt = performance.now();
+  let reportedAt = performance.now();
   return {
     show: ({ group, shard, position, newest }) => {
-      if (performance.now() - shownAt < (output.isTTY ? BAR_EVERY_MS : LINE_EVERY_MS)) return;
-      shownAt = performance.now();
+      if (performance.now() - reportedAt < (output.isTTY ? BAR_EVERY_MS : LINE_EVERY_MS)) return;
+      reportedAt = performance.now();
       const part = Math.min(1, position / Math.max(1, newest));
       const text = `${group}: stream ${shard}, ${Math.floor(100 * part)} %`;
       if (!output.isTTY) output.write(`${text}\n`);

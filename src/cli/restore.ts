@@ -26,7 +26,7 @@ import { StartError } from '../lib/start-error.ts';
 /**
  * `agent-host restore <directory>`: makes a new installation from a backup, with the same sequences, so that cursors and
  * expectations continue meaning what they meant. Nothing is touched before the whole backup has been verified. One that was
- * interrupted is begun anew by running it again. Read models and everything else is made from the log by the first start.
+ * interrupted is started again by running it once more. Read models and everything else is made from the log by the first start.
  */
 export async function restore(config: Config, path: string): Promise<number> {
   const directory = resolve(path);

@@ -38,11 +38,11 @@ export interface RepositoryOptions<S, E extends DomainEvent> {
   readonly cacheBytes: number;
   readonly onSnapshotError?: (error: unknown) => void;
   /**
-   * Brings what a fold is about to let go of to where it is looked for then. Called before a snapshot is written, and
+   * Brings what a fold is about to let go of to where it is searched for then. Called before a snapshot is written, and
    * after each page of commits that is folded.
    */
   readonly beforeSnapshot?: (ref: AggregateRef, state: S) => Promise<void>;
-  /** Told of each commit that this process has appended, and of the fold before it. */
+  /** Called with each commit that this process has appended, and of the fold before it. */
   readonly onAppended?: (before: S, stored: StoredCommit) => void;
 }
 
@@ -55,7 +55,7 @@ export interface CacheFigures {
   readonly misses: number;
 }
 
-/** Told the position of a commit that was just stored, or null when there may have been some that were not reported. */
+/** Called with the position of a commit that was just stored, or null when there may have been some that were not reported. */
 export type Watcher = (position: number | null) => void;
 
 /** A cold load reads at most so many commits after its snapshot. */

@@ -1,6 +1,6 @@
 import { setTimeout as pause } from 'node:timers/promises';
 
-/** How long, in milliseconds, and how often to look. `onWait` is told the waited milliseconds after each look that failed. */
+/** How long, in milliseconds, and how often to check. `onWait` is called with the waited milliseconds after each check that failed. */
 export interface WaitBounds {
   readonly timeoutMs: number;
   readonly intervalMs?: number;

@@ -15,20 +15,20 @@ export interface ArtifactReconcilerOptions {
   /** Where candidates come from; what is done about them is decided on folds. */
   readonly queries: ArtifactQueries;
   /** Bytes that no version names are left alone for so long, ms. */
-  readonly strayMs: number;
+  readonly orphanMs: number;
   readonly logger: Logger;
   readonly onRound?: OnRound;
 }
 
-/** Between two looks for strays, ms: a quarter of their time, within these bounds. A look lists the whole store. */
+/** Between two sweeps for orphans, ms: a quarter of their time, within these bounds. A sweep lists the whole store. */
 const SWEEP_MS = { min: 1_000, max: 21_600_000 };
 /**
- * A deleted session's artifacts go with the request that deletes it; this finds what that has left. A look costs the same
- * however many artifacts there are, and all of them are gone through in so many looks as there are thousands.
+ * A deleted session's artifacts go with the request that deletes it; this finds what that has left. A pass costs the same
+ * however many artifacts there are, and all of them are visited in as many passes as there are thousands.
  */
 const ORPHANS_MS = { min: 1_000, max: 10_000 };
-const LOOK_MS = { min: 250, max: 5_000 };
-/** Objects that are not an artifact's have reconcilers of their own. */
+const POLL_MS = { min: 250, max: 5_000 };
+/** Objects of other kinds have reconcilers of their own. */
 const OWN = 'af_';
 
 /**
@@ -43,18 +43,18 @@ export class ArtifactReconciler {
 
   constructor(options: ArtifactReconcilerOptions) {
     this.#options = options;
-    const { deps, strayMs, logger, onRound } = options;
+    const { deps, orphanMs, logger, onRound } = options;
     const every = (name: string, ms: number, what: string, work: (round: Round) => Promise<void>) =>
       new BackgroundTask({ name, what, work, pauseMs: ms, firstPauseMs: ms, logger, onRound });
-    const look = within(deps.operationMs / 4, LOOK_MS);
+    const poll = within(deps.operationMs / 4, POLL_MS);
     const orphans = within(deps.operationMs * 2, ORPHANS_MS);
-    const sweep = within(strayMs / 4, SWEEP_MS);
+    const sweep = within(orphanMs / 4, SWEEP_MS);
     this.#tasks = [
-      every('artifact-settling', look, 'the settling of artifact operations', async (on) => await this.#settle(on)),
+      every('artifact-settling', poll, 'the settling of artifact operations', async (on) => await this.#settle(on)),
       every('artifact-orphans', orphans, 'the removal of orphaned artifacts', async (on) => {
         await this.#removeOrphans(on);
       }),
-      every('artifact-sweep', sweep, 'the sweeping of stray objects', async (on) => await this.#sweep(on)),
+      every('artifact-sweep', sweep, 'the sweeping of orphaned objects', async (on) => await this.#sweep(on)),
     ];
   }
 
@@ -91,20 +91,20 @@ export class ArtifactReconciler {
   }
 
   async #sweep({ signal }: Round): Promise<void> {
-    const { deps, queries, strayMs } = this.#options;
-    const before = deps.clock() - strayMs;
+    const { deps, queries, orphanMs } = this.#options;
+    const before = deps.clock() - orphanMs;
     await deps.objects.removeUnfinished(before);
     for await (const page of deps.objects.list()) {
       if (signal.aborted) return;
       const old = page.filter(({ owner, modifiedAtMs }) => owner.startsWith(OWN) && modifiedAtMs < before);
       if (old.length === 0) continue;
       for (const { tenant, owner, name } of await queries.unnamed(old))
-        await this.#removeStray({ tenant, owner, name });
+        await this.#removeOrphan({ tenant, owner, name });
     }
   }
 
   /** The rows may be behind; the artifact's own history is not. */
-  async #removeStray({ tenant, owner, name }: Pick<StoredObject, 'tenant' | 'owner' | 'name'>): Promise<void> {
+  async #removeOrphan({ tenant, owner, name }: Pick<StoredObject, 'tenant' | 'owner' | 'name'>): Promise<void> {
     const { deps, logger } = this.#options;
     const { state } = await deps.artifacts.refresh(artifactRef(tenant, owner));
     if (state.status === 'stored' && state.versions.some(({ objects }) => objects.includes(name))) return;

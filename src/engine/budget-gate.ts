@@ -7,9 +7,9 @@ import type { BudgetState } from '../domain/budget/state.ts';
 import { timestamp } from '../lib/clock.ts';
 
 export interface BudgetGateDeps extends BudgetDeps {
-  /** Whether the tenant has any budget: without one a call costs no look at them. */
+  /** Whether the tenant has any budget: without one a call does not read them. */
   readonly isBudgeted: (tenantId: string) => boolean;
-  /** Told of each call that may not start, for the metrics. */
+  /** Called for each call that may not start, for the metrics. */
   readonly onRefused?: () => void;
 }
 

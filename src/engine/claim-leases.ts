@@ -53,7 +53,7 @@ const HEARS_IN_GAP = 4;
  * The leases of claims, beside the history: a heartbeat is one small entry that replaces the one before it, so however long
  * an action takes, its session does not grow. It is on disk before it is answered.
  *
- * That a lease is over is decided here in one step: its entry is swapped for a mark from the very revision that was looked
+ * That a lease is over is decided here in one step: its entry is swapped for a mark from the very revision that was read
  * at, and from then on heartbeats are refused. So of a heartbeat and an expiry at the same time one is first, and a
  * heartbeat that was answered is never overtaken. The history, where the claim ends, comes after it.
  *
@@ -129,7 +129,7 @@ export class ClaimLeases {
       }
       // Another node, or an expiry, was first. The answer may be that of a replica that is behind.
       if (swaps > 1) await delay(SWAP_PAUSE_MS * swaps);
-      beat = await this.#look(key);
+      beat = await this.#read(key);
     }
     throw new UnavailableError('streams', 'a lease is written faster than it can be kept');
   }
@@ -150,7 +150,7 @@ export class ClaimLeases {
     return lapsed;
   }
 
-  /** When the lease of a claim is over, ms, as far as is known here; to find out when to look. */
+  /** When the lease of a claim is over, ms, as far as is known here; to find out when to check. */
   overMs({ tenant, shard }: { readonly tenant: string; readonly shard: number }, claim: ClaimTimes): number {
     const beat = this.#beats.get(claimKey(tenant, claim.claimId));
     if (beat?.untilMs === null) return 0;
@@ -172,7 +172,7 @@ export class ClaimLeases {
     const hearing = heard === null ? null : this.#takeHearing(heard);
     if (hearing === null || nowMs - hearing.untilMs > hearing.gapMs) return false;
     if (nowMs < hearing.sinceMs + claim.leaseMs) return false;
-    const beat = await this.#look(key);
+    const beat = await this.#read(key);
     if (beat?.untilMs === null) return true;
     if (beat !== null && nowMs < beat.untilMs) return false;
     const over = { expected: beat?.revision ?? 0, ttlMs: OVER_KEPT_MS };
@@ -182,7 +182,7 @@ export class ClaimLeases {
     return true;
   }
 
-  async #look(key: string): Promise<Beat | null> {
+  async #read(key: string): Promise<Beat | null> {
     const entry = await this.#deps.leases.get(key);
     if (entry !== null) return this.#take(entry);
     this.#beats.delete(key);

@@ -42,7 +42,7 @@ interface HeldLease {
   readonly revision: number;
 }
 
-/** The longest between two looks at who is alive. */
+/** The longest between two checks of who is alive. */
 const TICK_MS = 250;
 const LEASE_TTL_MS = 4_000;
 const RENEW_MS = 1_000;
@@ -70,9 +70,9 @@ export class Dispatcher {
   readonly #options: DispatcherOptions;
   readonly #task: BackgroundTask;
   readonly #turns: OpenTurns;
-  /** Something may be due before the next look. */
+  /** Something may be due before the next check. */
   readonly #wake = new Wake();
-  #nextLookMs = 0;
+  #nextCheckMs = 0;
   #position = 0;
   #caughtUpTo = Number.POSITIVE_INFINITY;
   readonly #queueOutage: OutageLog;
@@ -168,8 +168,8 @@ export class Dispatcher {
     for await (const batch of source.follow(options)) {
       for (const followed of batch) await this.#eraseDeleted(followed);
       for (const followed of batch) this.#observe(followed);
-      // What waits for a worker since this batch is offered now, not at the next look.
-      if (this.#turns.nextLookMs < this.#nextLookMs) this.#wake.raise();
+      // What waits for a worker since this batch is offered now, not at the next check.
+      if (this.#turns.nextCheckMs < this.#nextCheckMs) this.#wake.raise();
     }
   }
 
@@ -196,12 +196,12 @@ export class Dispatcher {
   async #offer(signal: AbortSignal): Promise<void> {
     const { clock, liveness } = this.#options;
     while (!signal.aborted) {
-      // While it still reads what happened before it led, most turns that look open have ended long ago.
+      // While it still reads what happened before it led, most turns that seem open have ended long ago.
       const isCaughtUp = this.#position >= this.#caughtUpTo;
       if (isCaughtUp) await this.#offerAll(this.#turns.take(clock(), liveness, OFFERS_AT_ONCE));
       const now = clock();
-      this.#nextLookMs = isCaughtUp ? Math.min(now + TICK_MS, this.#turns.nextLookMs) : now + TICK_MS;
-      await this.#wake.wait(Math.max(1, this.#nextLookMs - now));
+      this.#nextCheckMs = isCaughtUp ? Math.min(now + TICK_MS, this.#turns.nextCheckMs) : now + TICK_MS;
+      await this.#wake.wait(Math.max(1, this.#nextCheckMs - now));
     }
   }
 

@@ -60,7 +60,7 @@ export class InheritedConversations {
     this.#misses++;
     const state = await this.#sessions.upTo(ancestor, newest);
     if (state.status === 'absent') return emptyConversation;
-    // Messages that waited for their turns are part of the history: the model of the fork is told of them too.
+    // Messages that waited for their turns are part of the history: the model of the fork is shown them too.
     const own = state.queue.reduce((so, { text, files }) => addMessage(so, text, files), state.conversation);
     const before = state.inherits ? await this.#upTo(ref, ancestry.slice(0, -1)) : emptyConversation;
     const whole = before.messages.length === 0 ? own : joinConversations(before, own);

@@ -12,7 +12,7 @@ const AMNESTY_MS = 3_500;
 const PREFIX = 'worker';
 
 /**
- * Who is alive, by leases that run out. A hint that decides when to look, never who may write: a worker that is wrongly
+ * Who is alive, by leases that run out. A hint that decides when to check, never who may write: a worker that is wrongly
  * taken for dead finds itself fenced by the log.
  * A lease is kept per node, with the id of the process as its value: a node that starts again ends the claims of its
  * predecessor at once, without waiting for a lease to run out.

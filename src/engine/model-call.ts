@@ -44,7 +44,7 @@ export interface ModelCallDeps extends TurnStepDeps {
   readonly files: (tenant: string, file: FileRef) => Promise<ModelFile | null>;
   readonly conversations: InheritedConversations;
   readonly logger: Logger;
-  /** Told of each call that a driver has carried out, for the metrics. */
+  /** Called for each call that a driver has carried out, for the metrics. */
   readonly onCall?: (call: CalledModel) => void;
 }
 
@@ -97,7 +97,7 @@ export class ModelCaller {
       if (reserved === 'refused') return;
       await faultPoint('model.called');
       const outcome = await this.#call(wanted, unwanted.signal);
-      // From here on the log decides whether the answer still counts; our own commit needs no looking at.
+      // From here on the log decides whether the answer still counts; our own commit needs no check.
       unwatch();
       await faultPoint('model.answered');
       if (this.#givingUp.aborted && !unwanted.signal.aborted) await this.#handBack(ref);

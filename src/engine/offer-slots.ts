@@ -1,5 +1,5 @@
-/** `look`: a time is over, which needs no place to be recorded. `run`: a worker with a place is wanted. */
-export type OfferKind = 'look' | 'run';
+/** `deadline`: a time is over, which needs no place to be recorded. `run`: a worker with a place is wanted. */
+export type OfferKind = 'deadline' | 'run';
 
 /**
  * Offers of one tenant and kind that may be out at the same time. What a tenant has to offer beyond them waits here, not

@@ -46,20 +46,20 @@ const OFFER_AGAIN_MS = 3_000;
 const OFFER_FAILED_MS = 500;
 /** What no worker takes is offered less and less often, at most so far apart. */
 const OFFER_AGAIN_MAX_MS = 10_000;
-/** A look is quick, but a new leader may have a hundred thousand before it. */
-const LOOKS_AT_ONCE = 5_000;
+/** A check is quick, but a new leader may have a hundred thousand before it. */
+const CHECKS_AT_ONCE = 5_000;
 /** A turn that was offered so often has found no worker. */
 const OFFERS_UNATTENDED = 3;
 
 /**
- * The open turns of one stream, as far as they have been read, and what is due of them. A look costs what there is to
+ * The open turns of one stream, as far as they have been read, and what is due of them. A check costs what there is to
  * offer, however many turns wait: they are ordered by their times, and found by the worker that holds them.
  */
 export class OpenTurns {
   readonly #turns = new Map<string, Watched>();
   readonly #byWorker = new Map<string, Claimed>();
-  /** When each turn has to be looked at next. */
-  readonly #looks = new DueQueue<Watched>();
+  /** When each turn has to be checked next. */
+  readonly #checks = new DueQueue<Watched>();
   readonly #slots = new OfferSlots<Watched>();
   #changed = new Set<string>();
   #unattended = 0;
@@ -80,9 +80,9 @@ export class OpenTurns {
     return this.#unattended;
   }
 
-  /** When the next turn has to be looked at, ms. */
-  get nextLookMs(): number {
-    return this.#slots.nextGranted === null ? this.#looks.nextMs : 0;
+  /** When the next turn has to be checked, ms. */
+  get nextCheckMs(): number {
+    return this.#slots.nextGranted === null ? this.#checks.nextMs : 0;
   }
 
   get(key: string): OpenTurn | null {
@@ -92,7 +92,7 @@ export class OpenTurns {
   clear(): void {
     this.#turns.clear();
     this.#byWorker.clear();
-    this.#looks.clear();
+    this.#checks.clear();
     this.#slots.clear();
     this.#changed = new Set();
     this.#unattended = 0;
@@ -155,10 +155,10 @@ export class OpenTurns {
   take(nowMs: number, liveness: Liveness, most: number): AggregateRef[] {
     this.#noticeWorkers(nowMs, liveness);
     const offered: AggregateRef[] = [];
-    for (let looks = 0; looks < LOOKS_AT_ONCE && offered.length < most; looks++) {
-      const turn = this.#slots.nextGranted ?? this.#looks.take(nowMs);
+    for (let checks = 0; checks < CHECKS_AT_ONCE && offered.length < most; checks++) {
+      const turn = this.#slots.nextGranted ?? this.#checks.take(nowMs);
       if (turn === null) break;
-      if (this.#look(turn, nowMs, liveness)) offered.push(turn.ref);
+      if (this.#check(turn, nowMs, liveness)) offered.push(turn.ref);
     }
     return offered;
   }
@@ -166,7 +166,7 @@ export class OpenTurns {
   /** The offer did not get through: it is made again soon. */
   offerFailed(ref: AggregateRef, nowMs: number): void {
     const turn = this.#turns.get(refKey(ref));
-    if (turn !== undefined) this.#looks.set(turn, nowMs + OFFER_FAILED_MS);
+    if (turn !== undefined) this.#checks.set(turn, nowMs + OFFER_FAILED_MS);
   }
 
   #add(turn: OpenTurn): void {
@@ -178,12 +178,12 @@ export class OpenTurns {
       claimed.turns.add(watched);
       this.#byWorker.set(workerId, claimed);
     }
-    this.#looks.set(watched, wanted ? 0 : this.#nextLookMs(watched));
+    this.#checks.set(watched, wanted ? 0 : this.#nextCheckMs(watched));
   }
 
   #remove(turn: Watched): void {
     this.#turns.delete(turn.key);
-    this.#looks.delete(turn);
+    this.#checks.delete(turn);
     this.#slots.release(turn);
     if (turn.offers >= OFFERS_UNATTENDED) this.#unattended--;
     const { workerId } = turn.watch;
@@ -192,7 +192,7 @@ export class OpenTurns {
     if (workerId !== null && claimed?.turns.size === 0) this.#byWorker.delete(workerId);
   }
 
-  /** A worker that is gone, or has been replaced, makes all of its turns worth a look. */
+  /** A worker that is gone, or has been replaced, makes all of its turns worth a check. */
   #noticeWorkers(nowMs: number, liveness: Liveness): void {
     for (const [workerId, claimed] of this.#byWorker) {
       const wasLost = claimed.lostAt !== null;
@@ -200,35 +200,35 @@ export class OpenTurns {
       else if (liveness.isAlive(workerId)) claimed.lostAt = null;
       else claimed.lostAt ??= nowMs;
       if (wasLost || claimed.lostAt === null) continue;
-      for (const turn of claimed.turns) this.#looks.set(turn, this.#nextLookMs(turn));
+      for (const turn of claimed.turns) this.#checks.set(turn, this.#nextCheckMs(turn));
     }
   }
 
   /** Whether the turn is to be offered now; otherwise it has its next time, or waits for its tenant's turn to be offered. */
-  #look(turn: Watched, nowMs: number, liveness: Liveness): boolean {
+  #check(turn: Watched, nowMs: number, liveness: Liveness): boolean {
     if (nowMs >= turn.dueMs) turn.dueMs = dueMs(turn.watch, (claim) => this.#leaseOverMs(turn.ref, claim));
     const kind = this.#kindOfOffer(turn, nowMs, liveness);
     if (kind === null) {
       this.#slots.release(turn);
       // Never at this same instant again: the loop that takes would not end.
-      this.#looks.set(turn, Math.max(this.#nextLookMs(turn), nowMs + 1));
+      this.#checks.set(turn, Math.max(this.#nextCheckMs(turn), nowMs + 1));
       return false;
     }
     if (!this.#slots.acquire(turn, turn.ref.tenant, kind)) {
       // What only wants a worker may yet be over by time, which is offered apart.
-      if (kind === 'run') this.#looks.set(turn, turn.dueMs);
+      if (kind === 'run') this.#checks.set(turn, turn.dueMs);
       return false;
     }
     turn.offers++;
     if (turn.offers === OFFERS_UNATTENDED) this.#unattended++;
     const lateness = Math.max(1, turn.offers - OFFERS_UNATTENDED + 1);
     const again = nowMs + Math.min(OFFER_AGAIN_MAX_MS, OFFER_AGAIN_MS * lateness);
-    this.#looks.set(turn, kind === 'run' && turn.dueMs > nowMs ? Math.min(again, turn.dueMs) : again);
+    this.#checks.set(turn, kind === 'run' && turn.dueMs > nowMs ? Math.min(again, turn.dueMs) : again);
     return true;
   }
 
   #kindOfOffer({ watch, dueMs: due }: Watched, nowMs: number, liveness: Liveness): OfferKind | null {
-    if (nowMs >= due) return 'look';
+    if (nowMs >= due) return 'deadline';
     if (watch.wanted) return 'run';
     if (watch.workerId === null) return null;
     if (liveness.isReplaced(watch.workerId)) return 'run';
@@ -236,7 +236,7 @@ export class OpenTurns {
     return lostAt !== null && nowMs - lostAt >= ORPHAN_GRACE_MS ? 'run' : null;
   }
 
-  #nextLookMs({ watch, dueMs: due }: Watched): number {
+  #nextCheckMs({ watch, dueMs: due }: Watched): number {
     const lostAt = watch.workerId === null ? null : (this.#byWorker.get(watch.workerId)?.lostAt ?? null);
     return lostAt === null ? due : Math.min(due, lostAt + ORPHAN_GRACE_MS);
   }

@@ -10,9 +10,9 @@ interface UnconfirmedClaim {
   readonly ref: AggregateRef;
   /** Where the session stood before the claim. */
   after: number;
-  /** Looks so far at a log that answered and had nothing new. */
-  looks: number;
-  /** When it is looked at again, on the clock of `performance.now`; Infinity: it is being, or when the session is heard of. */
+  /** Checks so far of a log that answered and had nothing new. */
+  checks: number;
+  /** When it is checked again, on the clock of `performance.now`; Infinity: it is being, or when the session is heard of. */
   dueAt: number;
   readonly unwatch: () => void;
 }
@@ -23,20 +23,20 @@ export interface UnconfirmedClaimsOptions {
   readonly onKnown: (ref: AggregateRef, state: SessionState) => void;
   /** Claims that may wait to be known at the same time. Those that are being made when there are so many come on top. */
   readonly claimsMax?: number;
-  /** Looks at a log that answers, after which a claim is dormant. */
+  /** Checks of a log that answers, after which a claim is dormant. */
   readonly looksMax?: number;
 }
 
 const CLAIMS_MAX = 1_000;
-/** Looked at side by side. */
-const LOOKS_AT_ONCE = 16;
+/** Checked side by side. */
+const CHECKS_AT_ONCE = 16;
 /**
  * The pauses grow to this, ms: an append that has not been stored by the time that the log answers is on its way at
  * most through an election.
  */
 const PAUSE = { baseMs: 250, capMs: 10_000 };
 /** With these pauses half a minute. */
-const LOOKS_MAX = 9;
+const CHECKS_MAX = 9;
 /** Between two tries to reach the log; each of them continues for seconds by itself. */
 const AWAY_PAUSE_MS = 100;
 
@@ -46,8 +46,8 @@ const AWAY_PAUSE_MS = 100;
  * Every claim of a worker is appended by its own process; those that were confirmed are run by the process that appended them, so
  * with these there is no claim in the log that its worker does not know of, and nothing else has to be searched.
  *
- *   noted → looked at until the session has moved on (the claim, or another writer) → known
- *         → looked at often enough while the log answers → dormant: looked at again when the session is heard of
+ *   noted → checked until the session has moved on (the claim, or another writer) → known
+ *         → checked often enough while the log answers → dormant: checked again when the session is heard of
  *
  * Whatever is stored after that is heard of: the live feed brings it, or tells of a gap, within a second or so. Only a
  * dormant one is ever let go, the oldest first, and only for want of room; its turn then ends with its own deadline, should
@@ -58,7 +58,7 @@ const AWAY_PAUSE_MS = 100;
 export class UnconfirmedClaims {
   readonly #options: UnconfirmedClaimsOptions;
   readonly #claimsMax: number;
-  readonly #looksMax: number;
+  readonly #checksMax: number;
   readonly #claims = new Map<string, UnconfirmedClaim>();
   readonly #wake = new Wake();
   #stopped = false;
@@ -67,7 +67,7 @@ export class UnconfirmedClaims {
   constructor(options: UnconfirmedClaimsOptions) {
     this.#options = options;
     this.#claimsMax = options.claimsMax ?? CLAIMS_MAX;
-    this.#looksMax = options.looksMax ?? LOOKS_MAX;
+    this.#checksMax = options.looksMax ?? CHECKS_MAX;
   }
 
   /** Whether so many claims wait to be known that no further one should be made. */
@@ -81,11 +81,11 @@ export class UnconfirmedClaims {
     const dueAt = performance.now();
     const known = this.#claims.get(key);
     if (known !== undefined) {
-      Object.assign(known, { after: Math.max(known.after, after), looks: 0, dueAt });
+      Object.assign(known, { after: Math.max(known.after, after), checks: 0, dueAt });
     } else {
       if (this.#claims.size >= this.#claimsMax) this.#drop(this.#dormant());
       const unwatch = this.#options.sessions.watch(ref, () => this.#heardOf(key));
-      this.#claims.set(key, { ref, after, looks: 0, dueAt, unwatch });
+      this.#claims.set(key, { ref, after, checks: 0, dueAt, unwatch });
     }
     this.#wake.raise();
     this.#following ??= this.#follow();
@@ -99,7 +99,7 @@ export class UnconfirmedClaims {
   }
 
   #dormant(): string | undefined {
-    for (const [key, { looks }] of this.#claims) if (looks >= this.#looksMax) return key;
+    for (const [key, { checks }] of this.#claims) if (checks >= this.#checksMax) return key;
     return undefined;
   }
 
@@ -114,16 +114,16 @@ export class UnconfirmedClaims {
     if (claim === undefined) return;
     claim.dueAt = 0;
     // The first who is asked may not have what was heard of.
-    claim.looks = 0;
+    claim.checks = 0;
     this.#wake.raise();
   }
 
   async #follow(): Promise<void> {
     while (!this.#stopped) {
       const now = performance.now();
-      const due = [...this.#claims.values()].filter(({ dueAt }) => dueAt <= now).slice(0, LOOKS_AT_ONCE);
+      const due = [...this.#claims.values()].filter(({ dueAt }) => dueAt <= now).slice(0, CHECKS_AT_ONCE);
       if (due.length > 0) {
-        await Promise.all(due.map(async (claim) => await this.#look(claim)));
+        await Promise.all(due.map(async (claim) => await this.#check(claim)));
         continue;
       }
       const next = Math.min(...[...this.#claims.values()].map(({ dueAt }) => dueAt));
@@ -131,7 +131,7 @@ export class UnconfirmedClaims {
     }
   }
 
-  async #look(claim: UnconfirmedClaim): Promise<void> {
+  async #check(claim: UnconfirmedClaim): Promise<void> {
     const { ref, after } = claim;
     try {
       // Put off before the log is asked, so that what is heard of meanwhile counts.
@@ -139,8 +139,8 @@ export class UnconfirmedClaims {
       const { state, position } = await this.#options.sessions.refresh(ref);
       // Less than there was: the server that answered is behind, or the session has been erased.
       if (position <= after) {
-        claim.looks++;
-        if (claim.looks < this.#looksMax) this.#putOff(claim, backoffMs(claim.looks, PAUSE));
+        claim.checks++;
+        if (claim.checks < this.#checksMax) this.#putOff(claim, backoffMs(claim.checks, PAUSE));
       } else if (claim.after === after) {
         this.#drop(refKey(ref));
         this.#options.onKnown(ref, state);

@@ -6,7 +6,7 @@ const PER_TENANT_MAX = 64;
 const TOTAL_MAX = 4_096;
 
 /**
- * Sessions that have been looked at and want a place in this process. A hint like the queue that they came from: what is
+ * Sessions that have been checked and want a place in this process. A hint like the queue that they came from: what is
  * forgotten here is offered again, and another process may take it meanwhile.
  */
 export class WaitingRoom {

@@ -40,8 +40,8 @@ export interface WorkerOptions extends Omit<ModelCallDeps, 'stopping'> {
 
 /** A node that stops has handed its turns back within 10 s, the closing of its connections included. */
 const DRAIN_MS = 8_000;
-/** Items of the work queue that are looked at at the same time. It needs no place: a deadline that has passed must not wait. */
-const LOOKS_MAX = 64;
+/** Items of the work queue that are checked at the same time. It needs no place: a deadline that has passed must not wait. */
+const CHECKS_MAX = 64;
 /** An item for which there is no place here goes back so often, for there may be one in another process. */
 const GIVEN_BACK_MAX = 2;
 const GIVEN_BACK_MS = 25;
@@ -64,8 +64,8 @@ export class Worker implements TurnRunner {
   readonly #running = new Map<string, Promise<void>>();
   readonly #unconfirmed: UnconfirmedClaims;
   #unlisten = (): void => undefined;
-  /** Items of the work queue that are being looked at. */
-  readonly #looking = new Set<Promise<void>>();
+  /** Items of the work queue that are being checked. */
+  readonly #checking = new Set<Promise<void>>();
   readonly #places: Places;
   readonly #waiting = new WaitingRoom();
   #roomWanted: (() => void) | null = null;
@@ -93,7 +93,7 @@ export class Worker implements TurnRunner {
     });
     const options = { hasRoom: async () => await this.#room(), signal: this.#stopping.signal };
     this.#taking = this.#options.work.take(
-      (item) => this.#look(item.ref, async () => await this.#takeItem(item)),
+      (item) => this.#check(item.ref, async () => await this.#takeItem(item)),
       options,
     );
   }
@@ -103,7 +103,7 @@ export class Worker implements TurnRunner {
     this.#roomWanted?.();
     const timer = setTimeout(() => this.#givingUp.abort(), this.#options.drainMs ?? DRAIN_MS);
     await this.#taking;
-    await Promise.all(this.#looking);
+    await Promise.all(this.#checking);
     this.#unlisten();
     await Promise.all([this.#unconfirmed.stop(), ...this.#running.values()]);
     clearTimeout(timer);
@@ -137,12 +137,12 @@ export class Worker implements TurnRunner {
       );
       if (ref === null) return;
       const place = this.#places.hold(ref.tenant);
-      this.#look(ref, async () => await this.#takeOver(ref, place));
+      this.#check(ref, async () => await this.#takeOver(ref, place));
     }
   }
 
   async #room(): Promise<void> {
-    while (this.#looking.size >= LOOKS_MAX && !this.#stopping.signal.aborted) {
+    while (this.#checking.size >= CHECKS_MAX && !this.#stopping.signal.aborted) {
       await new Promise<void>((resolve) => {
         this.#roomWanted = resolve;
       });
@@ -154,7 +154,7 @@ export class Worker implements TurnRunner {
     this.#options.sessions.load(ref).then(
       ({ state }) => this.#runOwned(ref, state),
       (error: unknown) => {
-        this.#options.logger.warn({ err: error, session: ref.id }, 'a turn in passing could not be looked at');
+        this.#options.logger.warn({ err: error, session: ref.id }, 'a turn in passing could not be checked');
       },
     );
   }
@@ -219,20 +219,20 @@ export class Worker implements TurnRunner {
     });
   }
 
-  #look(ref: AggregateRef, look: () => Promise<unknown>): void {
-    const looking: Promise<void> = look()
+  #check(ref: AggregateRef, check: () => Promise<unknown>): void {
+    const checking: Promise<void> = check()
       .then(
         () => undefined,
         (error: unknown) => {
           // The queue delivers it again, or the dispatcher offers it.
-          this.#options.logger.warn({ err: error, session: ref.id }, 'a session could not be looked at');
+          this.#options.logger.warn({ err: error, session: ref.id }, 'a session could not be checked');
         },
       )
       .finally(() => {
-        this.#looking.delete(looking);
+        this.#checking.delete(checking);
         this.#roomWanted?.();
       });
-    this.#looking.add(looking);
+    this.#checking.add(checking);
   }
 
   async #takeItem(item: WorkItem): Promise<void> {
@@ -243,7 +243,7 @@ export class Worker implements TurnRunner {
       return;
     }
     if (isLeft) this.#waiting.add(ref);
-    // A place may have come free while it was being looked at.
+    // A place may have come free while it was being checked.
     this.#fillPlaces();
     await item.done();
   }

@@ -9,7 +9,7 @@ import type { EventStreams } from './sse.ts';
 export interface Presence {
   /** A stream was opened here; the function says that it has ended. */
   opened(tenantId: string, agentId: string): () => void;
-  /** Agents whose executor is connected to some node; as other nodes told it, a few seconds old at most. */
+  /** Agents whose executor is connected to some node; as other nodes reported it, a few seconds old at most. */
   connected(tenantId: string): ReadonlySet<string>;
 }
 

@@ -15,11 +15,11 @@ import { bodyTooLarge } from './gate.ts';
 import { ProblemError, refused } from './problem.ts';
 import type { Problem } from './problem.ts';
 
-/** Seconds after which a client that was told "unavailable" should try again. */
+/** Seconds after which a client that got "unavailable" should try again. */
 const RETRY_AFTER_SECONDS = '1';
 const ISSUES_MAX = 20;
 
-/** What the client is told of an error. Null: nothing of it, it is a bug and belongs in the log. */
+/** What the client learns of an error. Null: nothing of it, it is a bug and belongs in the log. */
 export function problemOf(error: unknown, bodyBytesMax: number): Problem | null {
   if (error instanceof ProblemError) return error.problem;
   if (error instanceof ReadsBusyError) return { ...unavailable('database'), message: READS_BUSY };

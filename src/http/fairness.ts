@@ -29,7 +29,7 @@ export class Fairness {
   readonly #onRefused: (reason: UnfairReason) => void;
   #delayed = 0;
 
-  /** @param onRefused told of each refusal, for the metrics */
+  /** @param onRefused called for each refusal, for the metrics */
   constructor(limits: FairnessLimits, clock: Clock, onRefused: (reason: UnfairReason) => void = () => undefined) {
     this.#onRefused = onRefused;
     const buckets = (perSecond: number, debt = 0): TokenBuckets =>

@@ -29,11 +29,11 @@ export interface ServerOptions {
   readonly routes: readonly FastifyPluginAsyncZod[];
   /** The node is about to stop: a client's next request shall find another. */
   readonly isDraining: () => boolean;
-  /** Told of every answered request, for the metrics. */
+  /** Called for every answered request, for the metrics. */
   readonly onResponse: (request: { readonly route: string; readonly status: number; readonly ms: number }) => void;
 }
 
-/** How often it is looked for clients that have used up their time. */
+/** How often connections are checked for clients that have used up their time. */
 const TIMEOUT_CHECK_MS = 1_000;
 /** Longer than the idle time-outs of usual load balancers, so that it is not we who close under a request. */
 const KEEP_ALIVE_TIMEOUT_MS = 72_000;

@@ -8,7 +8,7 @@ export interface StreamOwner {
   readonly fingerprint: string | null;
   /** Bytes that may wait in the socket. */
   readonly bufferBytes: number;
-  /** Told whenever the stream holds so much more, or less, than it has told before. */
+  /** Called with how much more, or less, the stream holds than it has reported before. */
   readonly onHeld: (bytes: number) => void;
 }
 
@@ -37,7 +37,7 @@ export class SseStream {
   /** So much of a text has been sent whose rest was let go. */
   #sentOfLost: number | null = null;
   #slowSinceMs = Number.POSITIVE_INFINITY;
-  /** Held, as it was told last. */
+  /** Held, as it was reported last. */
   #told = 0;
 
   constructor(socket: FastifyReply['raw'], owner: StreamOwner) {

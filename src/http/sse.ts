@@ -23,7 +23,7 @@ export interface StreamLimits {
   readonly keepaliveMs: number;
   /** Streams of one tenant that may be open on this node. */
   readonly perTenantMax: number;
-  /** Told of each stream that was one too many, for the metrics. */
+  /** Called for each stream that was one too many, for the metrics. */
   readonly onRefused?: () => void;
 }
 
@@ -48,8 +48,8 @@ export type CredentialFingerprint = (caller: Caller) => string | null;
 /** The rest of a text that the reader has not taken for so long is not kept. */
 const REST_MS = 500;
 
-/** How often the streams are looked through: for silent ones, and for those whose credential is past its time. */
-const LOOK_MS = 1_000;
+/** How often the streams are swept: for silent ones, and for those whose credential is past its time. */
+const SWEEP_MS = 1_000;
 
 /** All open event streams of this node: one timer keeps the silent ones alive and ends those that are past their time. */
 export class EventStreams {
@@ -70,7 +70,7 @@ export class EventStreams {
       streams: this.#streams,
       beside: () => hub.keptBytes,
     });
-    this.#timer = setInterval(() => this.#look(), Math.max(50, Math.min(LOOK_MS, limits.keepaliveMs / 5)));
+    this.#timer = setInterval(() => this.#sweep(), Math.max(50, Math.min(SWEEP_MS, limits.keepaliveMs / 5)));
   }
 
   get size(): number {
@@ -155,7 +155,7 @@ export class EventStreams {
     for (const stream of this.#streams) stream.end();
   }
 
-  #look(): void {
+  #sweep(): void {
     const now = Date.now();
     const silentSince = performance.now() - this.#limits.keepaliveMs;
     const oldest = performance.now() - REST_MS;

@@ -4,7 +4,7 @@ import { randomUUID } from 'node:crypto';
 import { problemBody, ProblemError, STATUS_OF } from './problem.ts';
 import type { Problem } from './problem.ts';
 
-/** Requests that cannot be read as they were sent: a broken percent-encoding, or bytes that are no HTTP. */
+/** Requests that cannot be read as they were sent: a broken percent-encoding, or bytes that are not HTTP. */
 
 const malformed = new WeakSet<IncomingMessage>();
 

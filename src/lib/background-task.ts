@@ -2,7 +2,7 @@ import { delay } from './backoff.ts';
 import type { Logger } from './logger.ts';
 import { OutageLog } from './outage-log.ts';
 
-/** Told of each round that has ended, for the metrics. */
+/** Called for each round that has ended, for the metrics. */
 export type OnRound = (task: string, outcome: 'worked' | 'failed') => void;
 
 /** What a round is given: a signal that aborts when the task is stopped. */

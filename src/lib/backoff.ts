@@ -4,7 +4,7 @@ export function backoffMs(attempt: number, options: { baseMs: number; capMs: num
   return full / 2 + Math.random() * (full / 2);
 }
 
-/** Resolves after `ms`, or at once when `signal` aborts. Never rejects: the caller looks at its signal. */
+/** Resolves after `ms`, or at once when `signal` aborts. Never rejects: the caller checks its signal. */
 export function delay(ms: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     if (signal?.aborted) {

@@ -23,9 +23,9 @@ export interface AuditOptions extends RebuildOptions {
   readonly until: ReplayEnd | null;
   /** The program's version: what another version has replayed is not used. */
   readonly version: string;
-  /** Told of each batch that was replayed. */
+  /** Called for each batch that was replayed. */
   readonly onReplayed: (batch: readonly FollowedCommit[]) => void;
-  /** Told of the first differences, so many of them; the others are only counted. */
+  /** Called with the first differences, so many of them; the others are only counted. */
   readonly onDifference: (difference: Difference & { readonly table: string }) => void;
   readonly shownMax: number;
 }

@@ -14,8 +14,8 @@ import { UnbuiltReadModelsError } from './unavailable.ts';
 /** However many reads there are, the database is asked once in this time whether a schema is built, ms. */
 const ASKED_MS = 1_000;
 /** How often a projector compares the checkpoints with what was newest, ms. */
-const LOOK_MS = 50;
-const LOOK_MS_MAX = 1_000;
+const POLL_MS = 50;
+const POLL_MS_MAX = 1_000;
 
 /**
  * Which schemas hold everything that the log held when they were begun. Until a schema does, its rows are a part of the
@@ -56,7 +56,7 @@ export class BuiltModels {
       for (;;) {
         await this.#ask();
         if (this.#lacking(schemas).length === 0 || performance.now() >= deadline) return;
-        await delay(LOOK_MS);
+        await delay(POLL_MS);
       }
     } catch {
       // Reads say so.
@@ -137,7 +137,7 @@ async function recordGroup(group: ProjectionGroup, options: BuildingOptions): Pr
   const { pool, source, logger, onBuilt, signal } = options;
   const outage = new OutageLog(logger, `the record that ${group.schema} is built`);
   let newest: readonly number[] | null = null;
-  for (let waitMs = LOOK_MS; !signal.aborted; waitMs = Math.min(2 * waitMs, LOOK_MS_MAX)) {
+  for (let waitMs = POLL_MS; !signal.aborted; waitMs = Math.min(2 * waitMs, POLL_MS_MAX)) {
     try {
       if ((await readBuilt(pool)).includes(group.schema)) return onBuilt(group.schema);
       newest ??= await newestOf(group, source);

@@ -26,7 +26,7 @@ export interface Sides {
   readonly replayed: Side;
 }
 
-/** Whom the first differences are told; the others are only counted. */
+/** Who gets the first differences; the others are only counted. */
 export interface Shown {
   readonly max: number;
   readonly tell: (difference: Difference) => void;

@@ -7,24 +7,24 @@ import { reading } from './read-store/pool.ts';
 export const FRESH_WITHIN_MS = 2_000;
 /** A database that has not answered for so long stands still: no caller waits for another poll until it has, ms. */
 const STILL_MS = 2_000;
-/** A missed announcement is made good by a look at the checkpoint, ms. */
-const LOOK_MS = 250;
+/** A missed announcement is made good by a poll of the checkpoint, ms. */
+const POLL_MS = 250;
 
 /** How far the read models of the whole installation have come, as their projectors announce it. */
 export class ProjectionProgress {
   readonly #positions = new Map<string, number>();
   readonly #waiting = new Set<{ key: string; position: number; resolve: () => void }>();
   readonly #pool: DatabasePool;
-  readonly #onLook: () => void;
-  /** Looks that are under way: callers share it, so that a late projector costs one statement at a time. */
-  readonly #looks = new Map<string, Promise<number | null>>();
-  /** Looks that have not been answered for too long. */
+  readonly #onPoll: () => void;
+  /** Polls that are under way: callers share it, so that a late projector costs one statement at a time. */
+  readonly #polls = new Map<string, Promise<number | null>>();
+  /** Polls that have not been answered for too long. */
   #still = 0;
 
-  /** `onLook`: no announcement came in time, and the checkpoint is read. */
-  constructor(pool: DatabasePool, onLook: () => void = () => undefined) {
+  /** `onPoll`: no announcement came in time, and the checkpoint is read. */
+  constructor(pool: DatabasePool, onPoll: () => void = () => undefined) {
     this.#pool = pool;
-    this.#onLook = onLook;
+    this.#onPoll = onPoll;
   }
 
   /**
@@ -45,10 +45,10 @@ export class ProjectionProgress {
     const done = (): boolean => (this.#positions.get(key) ?? 0) >= position;
     const deadline = performance.now() + withinMs;
     while (!done() && performance.now() < deadline) {
-      await this.#announced(key, position, Math.min(LOOK_MS, deadline - performance.now()));
+      await this.#announced(key, position, Math.min(POLL_MS, deadline - performance.now()));
       if (done()) return true;
       if (this.#still > 0) return done();
-      const seen = await this.#look(schema, shard, deadline);
+      const seen = await this.#poll(schema, shard, deadline);
       // The database is away: the caller's write is in the log all the same, only its reading back is late.
       if (seen === null) return done();
       this.reached({ schema, shard, position: seen });
@@ -57,23 +57,23 @@ export class ProjectionProgress {
   }
 
   /** Null: the database does not answer, or not in time. */
-  async #look(schema: string, shard: number, deadline: number): Promise<number | null> {
+  async #poll(schema: string, shard: number, deadline: number): Promise<number | null> {
     const answered = new AbortController();
-    const look = this.#shared(schema, shard);
+    const poll = this.#shared(schema, shard);
     const late = delay(Math.max(0, deadline - performance.now()), answered.signal).then(() => null);
-    const seen = await Promise.race([look, late]);
+    const seen = await Promise.race([poll, late]);
     answered.abort();
     return seen;
   }
 
   async #shared(schema: string, shard: number): Promise<number | null> {
     const key = `${schema}.${shard}`;
-    const underWay = this.#looks.get(key);
+    const underWay = this.#polls.get(key);
     if (underWay !== undefined) return await underWay;
-    this.#onLook();
-    const look = this.#asked(schema, shard).finally(() => this.#looks.delete(key));
-    this.#looks.set(key, look);
-    return await look;
+    this.#onPoll();
+    const poll = this.#asked(schema, shard).finally(() => this.#polls.delete(key));
+    this.#polls.set(key, poll);
+    return await poll;
   }
 
   async #asked(schema: string, shard: number): Promise<number | null> {

@@ -10,7 +10,7 @@ export interface ProjectionGroup {
   /** Where its rows lie (schemas.ts). */
   readonly schema: string;
   readonly kinds: readonly AggregateKind[];
-  /** Tables that a rebuild makes anew; an audit compares them row for row. */
+  /** Tables that a rebuild makes again; an audit compares them row for row. */
   readonly tables: readonly string[];
   /** The tables in which an aggregate of a kind has rows, with the column that names it beside `tenant`. */
   readonly rowsOf: Readonly<Partial<Record<AggregateKind, readonly (readonly [table: string, column: string])[]>>>;

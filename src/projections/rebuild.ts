@@ -21,12 +21,12 @@ export interface RebuildOptions {
   readonly source: CommitSource;
   readonly group: ProjectionGroup;
   readonly logger: Logger;
-  /** Told how far each stream has been read, of how much. */
+  /** Called with how far each stream has been read, of how much. */
   readonly onProgress: (progress: { group: string; shard: number; position: number; newest: number }) => void;
 }
 
 /**
- * Builds a group's read models anew from the log in a schema beside the live one, and swaps the two by renaming. The
+ * Rebuilds a group's read models from the log in a schema beside the live one, and swaps the two by renaming. The
  * live projector continues meanwhile; it finds its checkpoint moved and reads on from the new one. Read models are
  * rebuilt, never repaired.
  * @throws FencedError when nothing was swapped: a tenant was deleted meanwhile, or more commits were parked than before.

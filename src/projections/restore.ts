@@ -15,7 +15,7 @@ export interface RestoreOptions {
   readonly groups: readonly ProjectionGroup[];
   readonly source: CommitSource;
   readonly logger: Logger;
-  /** Gives it up; what is half done is done anew the next time. */
+  /** Gives it up; what is half done is done again the next time. */
   readonly signal: AbortSignal;
 }
 
@@ -25,7 +25,7 @@ const MAINTENANCE = 'postgres';
 
 /**
  * Brings back a database that is not there. It is made beside, migrated, filled from the log, and only then gets its
- * name: until then readers are told that it is away, and never see a part of the rows. One process does it; the others
+ * name: until then readers learn that it is away, and never see a part of the rows. One process does it; the others
  * find it being done and return. A database that is there but empty is migrated only: its projectors fill it.
  */
 export async function restoreReadStore(options: RestoreOptions): Promise<void> {

@@ -49,7 +49,7 @@ export interface ProjectorOptions {
   readonly logger: Logger;
   /** Brings the database back after it has been dropped, until the signal says to give up. */
   readonly restore: (signal: AbortSignal) => Promise<void>;
-  /** Told after each transaction how far the group's rows now reach. */
+  /** Called after each transaction with how far the group's rows now reach. */
   readonly onProgress: (progress: { schema: string; shard: number; position: number }) => void;
   readonly onParked?: () => void;
   readonly onRound?: OnRound;

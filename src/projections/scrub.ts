@@ -16,7 +16,7 @@ export interface ScrubOptions {
   readonly logger: Logger;
 }
 
-/** One table at a time is locked, for as long as writing it anew takes, and never longer than this, ms. */
+/** One table at a time is locked, for as long as rewriting it takes, and never longer than this, ms. */
 const TABLE_MS = 600_000;
 /** How long the lock of a table is waited for, ms: others that ask for it meanwhile wait behind us. */
 const LOCK_MS = 5_000;
@@ -26,7 +26,7 @@ const BOUNDS = new Map([
   ['lock_timeout', `${LOCK_MS}`],
 ]);
 const SNAPSHOTS_MS = 10_000;
-const LOOK_MS = 50;
+const POLL_MS = 50;
 
 /**
  * Makes what was deleted unreadable in the files of Postgres. A deleted row stays in its page, in indexes and in samples
@@ -75,7 +75,7 @@ async function snapshotsEnd(connection: DatabasePoolConnection): Promise<void> {
     if (older === 0) return;
     if (performance.now() > deadline)
       throw new UnavailableError('database', 'an old snapshot still needs deleted rows');
-    await delay(LOOK_MS);
+    await delay(POLL_MS);
   }
 }
 

@@ -86,7 +86,7 @@ const SILENCE_MS = 1_000;
 const ON_ITS_WAY_MS = 100;
 /** A question that meets a disconnect is never answered. */
 const ANSWER_MS = 1_000;
-/** So long one try to read a gap may take before it is looked whether there is still something to wait for, ms. */
+/** So long one try to read a gap may take before it is checked whether there is still something to wait for, ms. */
 const GAP_READ_MS = 10_000;
 const GAP_READ_AHEAD = 200;
 
@@ -100,7 +100,7 @@ interface Shard {
 
 /**
  * The one place that finds what the live feed has missed. Listeners get commits in order and gaps as data, and need no
- * look of their own at the log while they hear of none. A gap shows with the next commit of its stream; after a
+ * poll of their own of the log while they hear of none. A gap shows with the next commit of its stream; after a
  * disruption, or a silence, by one read of the stream's newest position.
  */
 export class Continuity implements ContinuousFeed {
@@ -215,7 +215,7 @@ export class Continuity implements ContinuousFeed {
     await Promise.all([...this.#shards.entries()].map(async ([number, shard]) => await this.#ask(number, shard)));
   }
 
-  /** What fails here is tried again by the next look at the silent ones. */
+  /** What fails here is tried again by the next poll of the silent ones. */
   async #ask(number: number, shard: Shard): Promise<void> {
     if (shard.isAsking) return;
     shard.isAsking = true;

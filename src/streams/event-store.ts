@@ -86,7 +86,7 @@ export interface LiveCommit {
 
 export interface LiveListener {
   readonly onCommit: (commit: LiveCommit) => void;
-  /** Deliveries may have been missed (reconnect, slow consumer): look at the log for everything that matters. */
+  /** Deliveries may have been missed (reconnect, slow consumer): read the log for everything that matters. */
   readonly onDisruption: () => void;
 }
 

@@ -24,11 +24,11 @@ export interface KeyValue {
   swap(key: string, value: string, options: { expected: number; ttlMs?: number }): Promise<number | null>;
   remove(key: string): Promise<void>;
   /**
-   * Removes an entry and overwrites its bytes where they are stored; without a marker, watchers are not told. What an
+   * Removes an entry and overwrites its bytes where they are stored; without a marker, watchers are not notified. What an
    * earlier value of the key was is not overwritten.
    */
   shred(key: string): Promise<void>;
-  /** Removes every key below a prefix (`prefix.…`) without leaving markers; watchers are not told. */
+  /** Removes every key below a prefix (`prefix.…`) without leaving markers; watchers are not notified. */
   erase(prefix: string): Promise<void>;
   /** Resolves once everything that is there has been reported; then continues until the signal aborts. */
   watch(prefix: string, onChange: (change: KeyValueChange) => void, signal: AbortSignal): Promise<void>;

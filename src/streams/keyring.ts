@@ -147,13 +147,13 @@ export class Keyring {
   async destroy(tenant: string): Promise<void> {
     const present = await this.#bucket.get(keyEntry(tenant));
     const id = present === null ? [] : [parseWrapped(present.value).id];
-    await this.#bury(tenant, id, tenant);
+    await this.#writeTombstone(tenant, id, tenant);
     await this.#bucket.shred(keyEntry(tenant));
   }
 
   /** The last step of a tenant's deletion: a new tenant may have the id. */
   async finish(tenant: string): Promise<void> {
-    await this.#bury(tenant, [], null);
+    await this.#writeTombstone(tenant, [], null);
   }
 
   /** Seals a text for one place in what belongs to a tenant. @throws TenantErasedError */
@@ -268,7 +268,7 @@ export class Keyring {
     const entry = await this.#bucket.get(erasedEntry(tenant));
     if (entry === null) return null;
     const erasure = parse<Erasure>(entry.value);
-    this.#bear(entry.key, erasure);
+    this.#applyTombstone(entry.key, erasure);
     return erasure;
   }
 
@@ -285,7 +285,7 @@ export class Keyring {
   }
 
   #takeErasure(change: KeyValueChange): void {
-    if (change.kind === 'put') this.#bear(change.entry.key, parse<Erasure>(change.entry.value));
+    if (change.kind === 'put') this.#applyTombstone(change.entry.key, parse<Erasure>(change.entry.value));
   }
 
   #isErasedKey(value: string): boolean {
@@ -310,20 +310,20 @@ export class Keyring {
   }
 
   /** Adds to the tombstone of a tenant. */
-  async #bury(tenant: string, ids: readonly string[], left: string | null): Promise<void> {
+  async #writeTombstone(tenant: string, ids: readonly string[], left: string | null): Promise<void> {
     for (let attempt = 0; attempt < SWAPS_MAX; attempt++) {
       const present = await this.#bucket.get(erasedEntry(tenant));
       const before = present === null ? [] : parse<Erasure>(present.value).keys;
       const erasure: Erasure = { keys: [...new Set([...before, ...ids])], tenant: left };
       const options = { expected: present?.revision ?? 0 };
       if ((await this.#bucket.swap(erasedEntry(tenant), JSON.stringify(erasure), options)) === null) continue;
-      this.#bear(erasedEntry(tenant), erasure);
+      this.#applyTombstone(erasedEntry(tenant), erasure);
       return;
     }
     throw new Error(`the tombstone of tenant ${tenant} could not be written`);
   }
 
-  #bear(entry: string, erasure: Erasure): void {
+  #applyTombstone(entry: string, erasure: Erasure): void {
     this.#erased.set(entry, erasure);
     for (const id of erasure.keys) {
       this.#erasedIds.add(id);

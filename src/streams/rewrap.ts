@@ -13,7 +13,7 @@ export interface Rewrapping {
 }
 
 export interface Rewrapped {
-  /** Data keys that this run has wrapped anew. */
+  /** Data keys that this run has wrapped again. */
   readonly rewrapped: number;
   /** Entries that none of the keys opens. */
   readonly unopened: readonly string[];

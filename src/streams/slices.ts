@@ -1,6 +1,6 @@
 /** So long work may hold the event loop in one turn of it, ms: short beside what a reader notices. */
 const SLICE_MS = 8;
-/** Steps between two looks at the clock. */
+/** Steps between two reads of the clock. */
 const STEPS = 8;
 
 /** Returns whether it has ended; called again if not. One step is short. */
@@ -34,7 +34,7 @@ export class Slices {
     if (this.#waiting.length > 0 || !this.#work(step)) this.#waiting.push(step);
   }
 
-  /** Goes on with one piece of work while there is time in this turn. Returns whether it has ended. */
+  /** Continues with one piece of work while there is time in this turn. Returns whether it has ended. */
   #work(step: Step): boolean {
     this.#arm();
     const begun = performance.now();

@@ -60,7 +60,7 @@ export function escapeToken(text: string): string {
   );
 }
 
-/** The text of a token. Total: a token that `escapeToken` never made stands for itself, for one stray message must not stop a reader. */
+/** The text of a token. Total: a token that `escapeToken` never made stands for itself, for one foreign message must not stop a reader. */
 export function unescapeToken(token: string): string {
   if (!token.includes('=')) return token;
   try {
@@ -77,7 +77,7 @@ export function subjectOf(ref: AggregateRef): string {
 /** The aggregate of a stored or republished subject (`evt.…` or `live.…`). */
 export function refOfSubject(subject: string): AggregateRef {
   const [, , tenant = '', kind = '', id = ''] = subject.split('.');
-  // Only aggregates of these kinds are ever written; a stray one matches none, and no reader follows it.
+  // Only aggregates of these kinds are ever written; a foreign one matches none, and no reader follows it.
   // oxlint-disable-next-line typescript/no-unsafe-type-assertion
   return { tenant: unescapeToken(tenant), kind: kind as AggregateKind, id: unescapeToken(id) };
 }

@@ -23,9 +23,9 @@ export interface TailHubOptions {
   readonly retryMs?: number;
   /** Bytes of live commits that may wait in this node for others to be read or written. */
   readonly keptBytesMax?: number;
-  /** Told the age of each commit that is written to a reader who had caught up before, ms; for the metrics. */
+  /** Called with the age of each commit that is written to a reader who had caught up before, ms; for the metrics. */
   readonly onDelivered?: (ageMs: number) => void;
-  /** Told whenever readers are served from the log, for the metrics. */
+  /** Called whenever readers are served from the log, for the metrics. */
   readonly onBackfill?: (reason: BackfillReason) => void;
 }
 
@@ -47,7 +47,7 @@ export class TailHub {
   readonly #lanes = new Map<string, TailLane>();
   readonly #outage: OutageLog;
   readonly #unlisten: () => void;
-  /** What has not been looked at yet, by stream. */
+  /** What has not been checked yet, by stream. */
   readonly #gaps = new Map<number, Gap>();
   readonly #healing = new Set<number>();
   #open = 0;

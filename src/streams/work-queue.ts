@@ -21,7 +21,7 @@ export interface WorkItem {
 export interface WorkQueue {
   /** Puts a session into the queue; when it is there already, nothing happens. */
   offer(ref: AggregateRef): Promise<void>;
-  /** Items in the queue, those that somebody is looking at included. */
+  /** Items in the queue, those that a worker is checking included. */
   depth(): Promise<number>;
   /** Takes items until the signal aborts; `handle` is not called again before `hasRoom` says so. */
   take(handle: (item: WorkItem) => void, options: { hasRoom: () => Promise<void>; signal: AbortSignal }): Promise<void>;

@@ -22,9 +22,9 @@ export interface InstallationDeps {
   readonly logSizes: LogPorts['sizes'];
 }
 
-/** However many scrapers there are, the installation is looked at no more often than this, ms. */
+/** However many scrapers there are, the installation is sampled no more often than this, ms. */
 const KEPT_MS = 1_000;
-/** A look that takes longer says nothing; well below the 10 s after which Prometheus gives a scrape up. */
+/** A sample that takes longer is dropped; well below the 10 s after which Prometheus gives a scrape up. */
 const WITHIN_MS = 3_000;
 /** Longer than a model call may take (engine/model-call.ts): of a turn that runs something is recorded within this, ms. */
 const SILENT_MS = 660_000;
@@ -111,11 +111,11 @@ function ageSeconds(now: number, at: string | null): number {
 
 /** The answer to a question that is asked once a second at most; null: it could not be answered in time. */
 function kept<T>(ask: () => Promise<T>): () => Promise<T | null> {
-  const look = coalesced(KEPT_MS, async () => await ask().catch(() => null));
+  const sample = coalesced(KEPT_MS, async () => await ask().catch(() => null));
   return async () => {
     const answered = new AbortController();
     const late = delay(WITHIN_MS, answered.signal).then(() => null);
-    const found = await Promise.race([look(), late]);
+    const found = await Promise.race([sample(), late]);
     answered.abort();
     return found;
   };

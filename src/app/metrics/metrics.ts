@@ -78,7 +78,7 @@ export class Metrics {
     help: 'How far a projection has read its stream.',
     labelNames: ['group', 'shard'],
   });
-  readonly projectionLooks = this.#counter('projection_looks_total', {
+  readonly projectionPolls = this.#counter('projection_looks_total', {
     help: 'Times that a checkpoint was read because its announcement did not come in time.',
   });
   readonly parked = this.#counter('projection_parked_total', {

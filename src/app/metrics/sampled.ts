@@ -38,7 +38,7 @@ export const SAMPLED = {
   data_disk_free_bytes: plain('Free bytes of the disk that holds the data directory.'),
   data_disk_size_bytes: plain('Size of the disk that holds the data directory.'),
   dependency_up: { help: '1 when a dependency answers, 0 when it does not.', labelNames: ['dependency'] },
-  work_queue_depth: plain('Sessions in the work queue, those that a worker is looking at included.'),
+  work_queue_depth: plain('Sessions in the work queue, those that a worker is checking included.'),
   turns: { help: 'Open turns of the installation, by state.', labelNames: ['state'] },
   turns_stuck: plain('Running turns that no worker runs, or of which nothing has been heard for too long.'),
   actions_pending: plain('Actions of the installation that wait for an executor.'),

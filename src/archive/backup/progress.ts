@@ -2,7 +2,7 @@
 export class ByteProgress {
   readonly #what: string;
   readonly #begun = performance.now();
-  #shownAt = this.#begun;
+  #reportedAt = this.#begun;
   #bytes = 0;
 
   constructor(what: string) {
@@ -11,8 +11,8 @@ export class ByteProgress {
 
   add(bytes: number): void {
     this.#bytes += bytes;
-    if (performance.now() - this.#shownAt < 500) return;
-    this.#shownAt = performance.now();
+    if (performance.now() - this.#reportedAt < 500) return;
+    this.#reportedAt = performance.now();
     process.stdout.write(`${this.#what}: ${this.#text()}\n`);
   }
 

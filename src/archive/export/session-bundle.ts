@@ -28,7 +28,7 @@ export interface BundleOptions {
   readonly ref: AggregateRef;
   readonly installation: string;
   readonly withBytes: boolean;
-  /** Told of each commit that was read. */
+  /** Called with each commit that was read. */
   readonly onCommit: (at: { readonly position: number; readonly newest: number; readonly events: number }) => void;
 }
 

@@ -12,7 +12,7 @@ function look(atMs: number, values: Readonly<Record<string, number>>): Scrape {
   return { url: 'http://node/metrics', atMs, samples };
 }
 
-test('rates are those of the time between two looks, and a turn costs what all nodes spent', () => {
+test('rates are those of the time between two samples, and a turn costs what all nodes spent', () => {
   const engine = [
     look(0, { process_cpu_seconds_total: 10, 'turns_ended_total{outcome="completed"}': 100 }),
     look(2_000, { process_cpu_seconds_total: 11, 'turns_ended_total{outcome="completed"}': 300 }),

@@ -75,7 +75,7 @@ export interface Capacity {
 /** A node, before and after. */
 export type Pair = readonly [before: Scrape, after: Scrape];
 
-/** What an installation uses, from two looks at each of its nodes. */
+/** What an installation uses, from two samples of each of its nodes. */
 export function capacityOf(pairs: readonly Pair[], limits: Limits): Capacity {
   const nodes = pairs.map(nodeUse);
   const seconds = Math.max(...pairs.map(secondsOf));

@@ -3,7 +3,7 @@ import { StartError } from '../../lib/start-error.ts';
 const WITHIN_MS = 10_000;
 const PREFIX = 'agent_host_';
 
-/** What a node told at one moment. */
+/** What a node reported at one moment. */
 export interface Scrape {
   readonly url: string;
   /** When it was read, ms on a clock that only runs forward. */

@@ -25,7 +25,7 @@ export interface ArtifactDeps {
   /** For so long an operation that is not heard of is left alone, ms; its process renews it in time. */
   readonly operationMs: number;
   readonly clock: Clock;
-  /** Told of an operation whose end is left to the reconciler (engine/artifact-reconciler.ts). */
+  /** Called for an operation whose end is left to the reconciler (engine/artifact-reconciler.ts). */
   readonly onUnsettled: (error: unknown) => void;
 }
 

@@ -138,7 +138,7 @@ export class ByteCounter {
   }
 
   /**
-   * @param cover told of the number of bytes so far, before they are passed on; what it returns is waited for
+   * @param cover called with the number of bytes so far, before they are passed on; what it returns is waited for
    * @throws what `cover` throws; the signal's reason when it aborts
    */
   async *through(

@@ -13,7 +13,7 @@ import type { ArtifactDeps } from './deps.ts';
  * may be done again, by the process that began it or by the reconciler after it has died.
  */
 
-const KEEPER: CommitMeta = { actor: 'keeper', causation: 'overdue' };
+const RECONCILER: CommitMeta = { actor: 'keeper', causation: 'overdue' };
 
 interface Upload {
   readonly tenant: string;
@@ -88,10 +88,10 @@ export async function settleOverdue(deps: ArtifactDeps, tenant: string, nowMs: n
     if (!overdue(expiresAt)) continue;
     // The process that asked for the removal may have died before it was recorded; it was asked for.
     await deps.loop.execute(deps.artifacts, artifactRef(tenant, artifactId), {
-      ...KEEPER,
+      ...RECONCILER,
       decide: (artifact) => decideRemove(artifact, removalId),
     });
-    await settleRemoved(deps, { tenant, artifactId, removalId }, KEEPER);
+    await settleRemoved(deps, { tenant, artifactId, removalId }, RECONCILER);
   }
 }
 
@@ -99,16 +99,16 @@ export async function settleOverdue(deps: ArtifactDeps, tenant: string, nowMs: n
 async function settleUpload(deps: ArtifactDeps, upload: Upload): Promise<void> {
   const { tenant, artifactId, uploadId } = upload;
   const outcome = await deps.loop.execute(deps.artifacts, artifactRef(tenant, artifactId), {
-    ...KEEPER,
+    ...RECONCILER,
     decide: (state) => decideAbandon(state, uploadId),
   });
   if (outcome.kind === 'rejected') return;
   if (outcome.reply.stored) {
-    await settleStored(deps, upload, KEEPER);
+    await settleStored(deps, upload, RECONCILER);
     return;
   }
   await deps.objects.remove({ tenant, owner: artifactId, name: uploadId });
-  await settleReleased(deps, upload, KEEPER);
+  await settleReleased(deps, upload, RECONCILER);
 }
 
 /** Counts what is recorded and not counted yet: an upload whose process died in between. */
@@ -117,6 +117,6 @@ export async function settleRecorded(deps: ArtifactDeps, tenant: string): Promis
   for (const [uploadId, { artifactId }] of Object.entries(state.reservations)) {
     const { state: artifact } = await deps.artifacts.refresh(artifactRef(tenant, artifactId));
     const isRecorded = artifact.status !== 'absent' && artifact.versions.some((v) => v.uploadId === uploadId);
-    if (isRecorded) await settleStored(deps, { tenant, artifactId, uploadId }, KEEPER);
+    if (isRecorded) await settleStored(deps, { tenant, artifactId, uploadId }, RECONCILER);
   }
 }

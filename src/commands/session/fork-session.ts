@@ -45,8 +45,8 @@ export interface Forked {
   readonly position: number | null;
 }
 
-/** Position of the commit that holds the fork; null: the receipts have to be looked at again. */
-type Reply = { readonly recordedAt: number } | 'new' | 'look again';
+/** Position of the commit that holds the fork; null: the receipts have to be searched again. */
+type Reply = { readonly recordedAt: number } | 'new' | 'retry';
 
 /** Forks a session, or answers with the fork that an earlier request of the same key made. */
 export async function forkSession(deps: ForkSessionDeps, input: ForkSessionInput): Promise<Forked | Rejection> {
@@ -66,7 +66,7 @@ export async function forkSession(deps: ForkSessionDeps, input: ForkSessionInput
     });
     if (outcome.kind === 'rejected') return outcome;
     const { reply, position } = outcome;
-    if (reply === 'look again') continue;
+    if (reply === 'retry') continue;
     await faultPoint('session.forked');
     return await answer(deps, input, reply === 'new' ? position : reply.recordedAt);
   }
@@ -85,7 +85,7 @@ function decide(
   if (first !== undefined) {
     return first.hash === input.bodyHash ? { kind: 'unchanged', reply: { recordedAt: first.position } } : used();
   }
-  if (mayHaveLeftSince(state.receipts, key, lookedUpTo)) return { kind: 'unchanged', reply: 'look again' };
+  if (mayHaveLeftSince(state.receipts, key, lookedUpTo)) return { kind: 'unchanged', reply: 'retry' };
   const decision = input.misplaced(state) ?? decideFork(state, { childId: input.childId, at: input.at, child });
   return decision.kind === 'rejected' ? decision : { ...decision, reply: 'new' };
 }

@@ -121,7 +121,7 @@ export async function keepAction(
   if (id === null) return notThere();
   if (id === undefined) return claimStale();
   const ref: AggregateRef = { tenant: executor.tenantId, kind: 'session', id };
-  const look = (state: SessionState): FoundAction | Rejection => {
+  const locate = (state: SessionState): FoundAction | Rejection => {
     if (state.status === 'absent') return notThere();
     const command = { ...input, agentId: executor.agentId };
     const decision = decideHeartbeat(state, command, contextOf(clock(), leaseMs));
@@ -129,17 +129,17 @@ export async function keepAction(
   };
   if (deps.isHistoryAsked()) await recordHeartbeat(deps, ref, input);
   const { state, cached } = await sessions.load(ref);
-  const seen = look(state);
+  const seen = locate(state);
   if ('code' in seen && !cached) return seen;
   if ('code' in seen) {
-    const fresh = look((await sessions.refresh(ref)).state);
+    const fresh = locate((await sessions.refresh(ref)).state);
     if ('code' in fresh) return fresh;
     return await kept(deps, fresh);
   }
   const outcome = await kept(deps, seen);
   if (outcome.kind === 'rejected') return outcome;
   // In this order: whatever ends the claim from here on has seen the heartbeat, and what ended it before is seen now.
-  const after = look((await sessions.refresh(ref)).state);
+  const after = locate((await sessions.refresh(ref)).state);
   return 'code' in after ? after : outcome;
 }
 

@@ -49,23 +49,23 @@ export async function openSession(deps: OpenSessionDeps, input: OpenSessionInput
     const { state: known } = await deps.sessions.load(ref);
     const refusal = await vaultRefusal(deps, input, known);
     const basis = await basisOf(deps, { tenant: ref.tenant, agentId, known });
-    const outcome = await deps.loop.execute<SessionState, SessionEvent, 'look again' | null>(deps.sessions, ref, {
+    const outcome = await deps.loop.execute<SessionState, SessionEvent, 'retry' | null>(deps.sessions, ref, {
       actor,
       causation,
       decide: (state) => {
         // Opened, or deleted, on another node: what its agents are was looked up for the other case.
-        if (state.status !== known.status) return { kind: 'unchanged', reply: 'look again' };
+        if (state.status !== known.status) return { kind: 'unchanged', reply: 'retry' };
         if (basis.kind === 'rejected') return basis;
         const decision = decideOpenSession(state, { ...command, ...basis.opening, agentId }, actsFor);
         return decision.kind === 'accepted' ? (refusal ?? decision) : decision;
       },
     });
     if (outcome.kind === 'rejected') return outcome;
-    if (outcome.reply !== 'look again') return { ...outcome, reply: outcome.reply };
+    if (outcome.reply !== 'retry') return { ...outcome, reply: outcome.reply };
   }
 }
 
-/** The vaults that a session has may have gone since: only those that it is to have from now on are looked at. */
+/** The vaults that a session has may have gone since: only those that it is to have from now on are checked. */
 async function vaultRefusal(
   { vaults }: OpenSessionDeps,
   { ref, vaultIds, subject, actsFor }: OpenSessionInput,

@@ -27,7 +27,7 @@ import type { CacheFigures } from '../repository.ts';
 export interface OlderReceipts {
   /**
    * The receipt of a key among those that the book no longer has whole; null: there is none, for sure.
-   * @throws UnavailableError (streams) when that cannot be told now
+   * @throws UnavailableError (streams) when that is not known now
    */
   find(ref: AggregateRef, book: ReceiptBook, key: string): Promise<Receipt | null>;
 }
@@ -210,7 +210,7 @@ export class ReceiptArchive implements OlderReceipts {
       if ((await Promise.race([under, late])) === 'late') throw unavailable();
     } finally {
       waited.abort();
-      // The next caller is told whether it succeeded; who has waited has been answered.
+      // The next caller learns whether it succeeded; who has waited has been answered.
       under.catch(() => undefined);
     }
   }

@@ -115,7 +115,7 @@ export async function sendCommand(
     if (refusal !== null) return refusal;
     const files = await filesOf(parts, input);
     const outcome = await record(parts, input, { key, lookedUpTo, agents, files });
-    if (outcome !== 'look again') return outcome;
+    if (outcome !== 'retry') return outcome;
   }
 }
 
@@ -153,7 +153,7 @@ async function record(
   parts: SendCommandDeps,
   input: SendCommandInput,
   context: Pick<DecideContext, 'key' | 'lookedUpTo' | 'agents' | 'files'>,
-): Promise<CommandAccepted | Rejection | 'look again'> {
+): Promise<CommandAccepted | Rejection | 'retry'> {
   const { ref, command, bodyHash: hash } = input;
   const { key } = context;
   const place = parts.runner?.reserve(ref.tenant) ?? null;
@@ -168,7 +168,7 @@ async function record(
     if (outcome.kind === 'rejected' || outcome.position === null) parts.runner?.adopt(ref);
     if (outcome.kind === 'rejected') return outcome;
     if (outcome.position === null) {
-      return outcome.reply.first === null ? 'look again' : accepted(parts, ref, outcome.reply.first);
+      return outcome.reply.first === null ? 'retry' : accepted(parts, ref, outcome.reply.first);
     }
     if (command.type === 'action_result') await faultPoint('action.settled');
     if (outcome.reply.claimed) place?.run(ref);

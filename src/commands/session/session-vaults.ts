@@ -8,7 +8,7 @@ import type { Repository } from '../repository.ts';
 interface NamedVaults {
   readonly tenant: string;
   readonly vaultIds: readonly string[];
-  /** Whose session it is; null: nobody's, and it may take any vault of the tenant. */
+  /** Whose session it is; null: none's, and it may take any vault of the tenant. */
   readonly subject: string | null;
   /** The person that the request acts for: another person's vault is as one that is not there. */
   readonly actsFor: string | null;

@@ -24,8 +24,8 @@ export interface DeleteTenantInput extends ChangeTenantInput {
   readonly timeoutMs: number;
 }
 
-/** Between two looks at what still runs. */
-const LOOK_MS = 200;
+/** Between two polls of what still runs. */
+const POLL_MS = 200;
 
 /**
  * Deletes a tenant. Whatever the policy, it drains first: only when no message can come in any
@@ -66,7 +66,7 @@ async function settle(deps: DeleteTenantDeps, input: DeleteTenantInput): Promise
       for (const sessionId of active) await deps.cancelTurn(tenantId, sessionId, { actor, causation });
     }
     if (performance.now() >= deadline) return active;
-    await delay(LOOK_MS);
+    await delay(POLL_MS);
   }
 }
 

@@ -1,7 +1,7 @@
 import type { NamedSecret } from '../../domain/vault/decide.ts';
 import type { SecretStore } from '../../drivers/secrets/port.ts';
 
-/** What is stored of a credential: sealed, and shown to nobody. */
+/** What is stored of a credential: sealed, and never shown. */
 export type CredentialSecret =
   | { readonly type: 'bearer'; readonly token: string }
   | OauthSecret

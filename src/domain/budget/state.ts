@@ -16,7 +16,7 @@ export interface BudgetState {
   readonly budgets: readonly Budget[];
   /** Calls that were let start and have not ended, by id. */
   readonly underWay: Readonly<Record<string, CountedCall & { readonly at: string }>>;
-  /** The newest calls that have ended, oldest first: none of them counts again, and a budget that begins looks at them. */
+  /** The newest calls that have ended, oldest first: none of them counts again, and a budget that begins reads them. */
   readonly settled: readonly (CountedCall & { readonly at: string })[];
 }
 

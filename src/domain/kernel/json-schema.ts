@@ -96,7 +96,7 @@ function compileNew(schema: JsonSchema, text: string): ValidateFunction | Error 
     return new Error(`the schema has unevaluated members and is longer than ${TRACKING_CHARS_MAX} characters`);
   }
   compiler.opts.unevaluated = tracks;
-  // A copy: the compiler remembers schemas by identity, and is told to forget this one. It needs a name to refer to itself.
+  // A copy: the compiler remembers schemas by identity, and has to forget this one. It needs a name to refer to itself.
   const copy = { $id: 'schema', ...schema };
   try {
     const validate = withinBounds(() => compiler.compile(copy));

@@ -32,7 +32,7 @@ export interface Rejection {
   readonly activeTurnId?: string;
 }
 
-/** Whether what a decision looked for is refused instead of there. */
+/** Whether what a decision refers to is refused instead of there. */
 export function isRejection(found: object): found is Rejection {
   return 'kind' in found && found.kind === 'rejected';
 }

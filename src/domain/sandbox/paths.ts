@@ -1,4 +1,4 @@
-/** Where the files of a sandbox are for whoever works in it. Manifests, routes and trees name paths relative to it. */
+/** Where the files of a sandbox are for the tools that work in it. Manifests, routes and trees name paths relative to it. */
 export const WORKSPACE = '/workspace';
 
 /** Longest path of a file, and longest name of it or of a directory, bytes of UTF-8. Longer ones fit no archive. */

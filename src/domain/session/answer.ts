@@ -166,7 +166,7 @@ function raise(at: Running, command: RespondCommand, budgetId: string): Rejectio
 
 /**
  * An executor takes an action: of any number of them exactly one, for the append decides. One that is planned names the
- * generation that it was planned for: offered anew since, the action is another's to plan.
+ * generation that it was planned for: offered again since, the action is another's to plan.
  */
 export function decideClaim(
   state: SessionState,

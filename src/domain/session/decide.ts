@@ -12,7 +12,7 @@ import type { OpenSession, SessionDraft, SessionOpening, SessionState } from './
 
 /**
  * PUT is repeatable: the same body is the same session, labels may change, other content is a conflict. Someone who acts
- * for a person (`actsFor`) is told of that person's sessions only.
+ * for a person (`actsFor`) learns of that person's sessions only.
  */
 export function decideOpenSession(
   state: SessionState,

@@ -201,7 +201,7 @@ describe('what a parent remembers', () => {
       .thenNothing();
   });
 
-  test('is told of the deletion of the fork', () => {
+  test('records the deletion of the fork', () => {
     given(child)
       .when(decideDeleteSession)
       .thenEvents([{ type: 'session.deleted', data: {} }], origin.parent);

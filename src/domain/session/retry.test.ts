@@ -118,7 +118,7 @@ describe('what the failed turn had under way', () => {
     return scenario;
   };
 
-  test('an unclaimed tool is offered, a person is asked, and the model is told of the agent that ended', () => {
+  test('an unclaimed tool is offered, a person is asked, and the model learns of the agent that ended', () => {
     const scenario = begun();
     // Its time stands still while a person is asked; a bug ends it.
     scenario.fail();

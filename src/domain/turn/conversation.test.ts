@@ -25,7 +25,7 @@ const tool = (callId: string, output: unknown = 'ok'): TurnEvent => ({
 const fold = (said: readonly Said[], from: Conversation = emptyConversation): Conversation =>
   said.reduce((now, one) => ('user' in one ? addMessage(now, one.user) : evolveConversation(now, one)), from);
 
-/** What is left of it in characters, computed anew. */
+/** What is left of it in characters, computed again. */
 function sizeOf(conversation: Conversation): number {
   return fold(
     conversation.messages.map((message) => {

@@ -88,7 +88,7 @@ export function evolveTurn(turn: ActiveTurn | null, event: TurnEvent, meta: Even
   }
 }
 
-/** How readers' knowledge of a wait is remembered: an action that is offered anew, or has become uncertain, is news. */
+/** How readers' knowledge of a wait is remembered: an action that is offered again, or has become uncertain, is news. */
 export function waitKey({ actionId, generation, status }: Action): string {
   return `${actionId}.${generation}${status === 'uncertain' ? '.uncertain' : ''}`;
 }

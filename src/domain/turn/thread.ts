@@ -65,7 +65,7 @@ export interface Thread {
   readonly hookActionId: string | null;
   /** Hook points of this turn, and of this step, that are behind. */
   readonly passed: readonly string[];
-  /** What the hook before the newest step added and narrowed; it says so anew for each step. */
+  /** What the hook before the newest step added and narrowed; it says so again for each step. */
   readonly stepInstructions: string | null;
   readonly stepTools: readonly string[] | null;
   /** A hook ended the turn with what there is. */

@@ -34,7 +34,7 @@ export function decideCreateVault(state: VaultState, command: CreateVault): Deci
   return { kind: 'accepted', events: [{ type: 'vault.created', data }], reply: null };
 }
 
-/** A vault that the caller may see. Someone who acts for a person (`actsFor`) is told of that person's vaults only. */
+/** A vault that the caller may see. Someone who acts for a person (`actsFor`) learns of that person's vaults only. */
 export function reachVault(state: VaultState, actsFor: string | null): OpenVault | Rejection {
   if (state.status !== 'open' || (actsFor !== null && state.subject !== actsFor)) {
     return reject('not_found', 'No such vault.');

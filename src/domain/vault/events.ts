@@ -17,7 +17,7 @@ const refreshSchema = z.strictObject({
 const grant = {
   /** Names the secret in the store; null: there is none yet, and the credential needs a sign-in. */
   secretId: z.string().nullable(),
-  /** RFC 3339; null: nobody has said when it expires. */
+  /** RFC 3339; null: its expiry is not known. */
   expiresAt: z.string().nullable(),
   refresh: refreshSchema.nullable(),
 };
@@ -30,7 +30,7 @@ export const REFRESH_FAILURES = [
   'refused_for_now',
   /** The server was not reached: it has not seen the refresh token. */
   'not_reached',
-  /** Nobody knows whether the server has seen it. */
+  /** The server may have seen it or not. */
   'in_doubt',
 ] as const;
 
@@ -109,7 +109,7 @@ export const vaultEventSchemas = {
     signInId: z.string(),
     /** SHA-256 of the state that the browser brings back. */
     stateHash: sha256,
-    /** What the exchange needs and nobody may see: the code verifier, a client's secret. */
+    /** What the exchange needs and must not be shown: the code verifier, a client's secret. */
     secretId: z.string(),
     issuer: z.string(),
     /** Whether the server promised to name itself in the answer (RFC 9207). */

@@ -7,7 +7,7 @@ type Part = LanguageModelV4TextPart | LanguageModelV4FilePart;
 /** What is sent in place of the files of a message, by message. */
 export type Attachments = ReadonlyMap<ConversationMessage, readonly Part[]>;
 
-/** Bytes of files that one request carries at most, the newest messages first; older files are told of. */
+/** Bytes of files that one request carries at most, the newest messages first; older files are only mentioned. */
 const BYTES_MAX = 20_971_520;
 /** Of a file that is text, so much is shown; the rest is marked as cut. */
 const TEXT_BYTES_MAX = 400_000;

@@ -3,7 +3,7 @@ import type { JsonSchema } from '../../domain/kernel/json-schema.ts';
 import type { ConversationMessage, FileRef } from '../../domain/turn/conversation.ts';
 import type { ModelOutcome } from '../../domain/turn/model-outcome.ts';
 
-/** A tool as the model is told of it. */
+/** A tool as the model is shown it. */
 export interface DeclaredTool {
   readonly name: string;
   readonly description?: string;
@@ -16,7 +16,7 @@ export interface ModelFile {
   readonly contentType: string;
   readonly size: number;
   /**
-   * Its bytes; null: it is larger than a model could take, or a folder, and can only be told of.
+   * Its bytes; null: it is larger than a model could take, or a folder, and can only be mentioned.
    * @throws UnavailableError (objects); the caller makes another attempt of it
    */
   readonly read: (() => Promise<Uint8Array>) | null;

@@ -68,7 +68,7 @@ interface Step {
 }
 
 /**
- * By identity: messages never change, and all but the newest are sent again with every step, so making them anew would
+ * By identity: messages never change, and all but the newest are sent again with every step, so making them again would
  * cost more the longer a conversation is.
  */
 const steps = new WeakMap<Assistant, Step>();

@@ -5,7 +5,7 @@ import { delimiter, join } from 'node:path';
 export interface ChildProgram {
   /** Node's own binary. */
   readonly node: string;
-  /** The file that it runs; all that it imports lies in `readable`. */
+  /** The file that it runs; all that it imports is in `readable`. */
   readonly file: string;
   /** Files and directories that Node may read while it loads the program. */
   readonly readable: readonly string[];

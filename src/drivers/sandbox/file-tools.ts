@@ -258,7 +258,7 @@ async function kept(call: SandboxCall, path: string, bytes: Uint8Array, clock: C
   return files;
 }
 
-/** Where the text goes on after so many lines. */
+/** Where the text continues after so many lines. */
 function lineStart(text: string, from: number, lines: number): number {
   let at = from;
   for (let i = 0; i < lines && at < text.length; i++) {
@@ -269,7 +269,7 @@ function lineStart(text: string, from: number, lines: number): number {
   return at;
 }
 
-/** Bytes that are no text would come back changed. */
+/** Bytes that are not text would come back changed. */
 function strictText(bytes: Uint8Array, path: string): string {
   try {
     return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes);

@@ -29,7 +29,7 @@ test('frames come out as they went in, however they are cut on their way', () =>
 test.each([
   ['a header that is too long', Buffer.from([0, 0, 4, 0, 0, 0, 0, 0])],
   ['a body that is too long', Buffer.from([0, 0, 0, 2, 255, 0, 0, 0])],
-  ['a header that is no JSON', Buffer.from([0, 0, 0, 1, 0, 0, 0, 0, 120])],
+  ['a header that is not JSON', Buffer.from([0, 0, 0, 1, 0, 0, 0, 0, 120])],
 ])('%s is refused before anything of it is kept', (_, bytes) => {
   const reader = new FrameReader(limits);
   reader.push(bytes);

@@ -55,7 +55,7 @@ export class FrameReader {
     try {
       return { header: JSON.parse(text), body: bytes };
     } catch {
-      throw new FrameError('the header of a frame is no JSON');
+      throw new FrameError('the header of a frame is not valid JSON');
     }
   }
 

@@ -142,7 +142,7 @@ export class ChildPool {
     const { idleMs } = this.#options;
     for (const child of [...this.#idle]) {
       const idleForMs = performance.now() - child.idleSinceMs;
-      // The one that is ready for whoever comes next stays longer.
+      // The one that is ready for the next caller stays longer.
       const mayMs = child.tenant === null ? SPARE_FACTOR * idleMs : idleMs;
       if (child.isGone || idleForMs > mayMs) void this.#kill(child);
     }

@@ -54,7 +54,7 @@ export function vaultRoutes(deps: VaultRouteDeps): FastifyPluginAsyncZod {
         const meta = { actor: actorOf(caller), causation: requestId };
         const { of, position } = accepted(await createVault(deps, { ref, command, ...meta }));
         await freshness('vaults', ref, position);
-        return await reply.code(201).send(shownVault({ ...of, id: ref.id }));
+        return await reply.code(201).send(toVaultResponse({ ...of, id: ref.id }));
       },
     );
     app.get(
@@ -63,7 +63,7 @@ export function vaultRoutes(deps: VaultRouteDeps): FastifyPluginAsyncZod {
       async (request) => {
         const { tenantId, subject } = callerOf(request);
         const ref = vaultRef(tenantId, request.params.vaultId);
-        return shownVault({ ...found(await readVault(deps, ref, subject)), id: ref.id });
+        return toVaultResponse({ ...found(await readVault(deps, ref, subject)), id: ref.id });
       },
     );
     app.delete(
@@ -100,7 +100,7 @@ function listRoutes(deps: VaultRouteDeps): FastifyPluginAsyncZod {
         const list = new ListRequest(`GET /v1/vaults ${caller.tenantId} ${subject ?? ''}`, request.query, 2);
         const rows = await queries.list(caller.tenantId, subject, { limit: list.wanted, after: list.after });
         const { entries, nextCursor } = list.page(rows, ({ createdAt, id }) => [createdAt, id]);
-        return { vaults: entries.map(shownVault), nextCursor };
+        return { vaults: entries.map(toVaultResponse), nextCursor };
       },
     );
     app.delete(
@@ -166,6 +166,6 @@ interface ShownVault {
   readonly updatedAt: string;
 }
 
-function shownVault({ id, name, subject, metadata, createdAt, updatedAt }: ShownVault) {
+function toVaultResponse({ id, name, subject, metadata, createdAt, updatedAt }: ShownVault) {
   return { id, name, subject, metadata: { ...metadata }, createdAt, updatedAt };
 }

@@ -48,7 +48,7 @@ export interface ArtifactQueries {
   /** Tenants with an operation that is overdue, at most 100. As fresh as the rows are. */
   overdue(now: string): Promise<readonly string[]>;
   /**
-   * Of the next 1,000 artifacts those whose session is not there, as far as the rows tell. A look reads so many rows and
+   * Of the next 1,000 artifacts those whose session is not there, as far as the rows tell. A pass reads so many rows and
    * no more, however many there are in all; `next` is where the one after it begins.
    */
   orphans(after: ArtifactPlace): Promise<{ readonly orphans: readonly ArtifactPlace[]; readonly next: ArtifactPlace }>;

@@ -56,7 +56,7 @@ export class DirectoryProjector {
       for (const tenantId of tenantsIn(batch)) await this.#publishUntilDone(shard, tenantId, signal);
       const last = batch.at(-1);
       const position = last?.kind === 'commit' ? last.stored.position : last?.position;
-      // A checkpoint that was not written costs the next start a second look, nothing else.
+      // A checkpoint that was not written costs the next start a second read, nothing else.
       if (position !== undefined && !signal.aborted) {
         await bucket.put(key, String(position)).catch((error: unknown) => this.#warn(shard, error));
       }
@@ -82,7 +82,7 @@ export class DirectoryProjector {
     this.#deps.logger.warn({ err: error, shard }, 'the directory could not be brought up to date');
   }
 
-  /** A commit only says which tenant to look at: what there is to publish is the tenant's whole fold. */
+  /** A commit only says which tenant to read: what there is to publish is the tenant's whole fold. */
   async #publish(tenantId: string): Promise<void> {
     const { state, position } = await this.#deps.load(tenantId);
     await this.#deps.directory.publish(state, position);

@@ -74,7 +74,7 @@ async function readPart(
   const within = page.records.filter((record) => !isPast(record)).map((record) => ({ ...record, inherited }));
   const records = within.slice(0, request.limit);
   if (within.length > request.limit) return { records, examined: records.at(-1) ?? null, hasMore: true };
-  // Whatever was looked at behind the end is none of this history: it ends with its last record.
+  // Whatever was read behind the end is none of this history: it ends with its last record.
   const seen = page.examined !== null && isPast(page.examined) ? (last ?? records.at(-1) ?? null) : page.examined;
   return { records, examined: seen === null ? null : { ...seen, inherited }, hasMore: false };
 }

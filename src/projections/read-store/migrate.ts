@@ -27,7 +27,7 @@ export class NewerSchemaError extends Error {}
 export class MigrationBlockedError extends Error {}
 
 export interface MigrateOptions {
-  /** Told of each file that was applied. */
+  /** Called for each file that was applied. */
   readonly onApplied?: (name: string) => void;
   /** How long locks are tried for, ms. */
   readonly withinMs?: number;

@@ -35,7 +35,7 @@ export interface SharedReadsOptions {
   readonly waitMs: number;
   /** Reads of one tenant that wait at a time. */
   readonly waitingMax: number;
-  /** Told of each read that its turn has come, ms after it was asked for. */
+  /** Called when the turn of a read has come, ms after it was asked for. */
   readonly onTurn: (waitedMs: number) => void;
   readonly onRefused: () => void;
 }

@@ -46,7 +46,7 @@ export interface HistoryRequest {
 
 export interface HistoryPage {
   readonly records: readonly HistoryRecord[];
-  /** The last record that was looked at, also when the filter dropped it; null when there was none. */
+  /** The last record that was read, also when the filter dropped it; null when there was none. */
   readonly examined: HistoryPlace | null;
   readonly hasMore: boolean;
 }

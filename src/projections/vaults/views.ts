@@ -21,7 +21,7 @@ export function evolveVaultView(
     return { id, name, subject, metadata, removed: false, createdAt: at, updatedAt: at };
   }
   if (view === undefined || event.type === 'credential.used') return view;
-  // What a deleted vault was is nobody's business any more.
+  // What a deleted vault was is not shown any more.
   if (event.type === 'vault.deleted') return { ...view, name: '', metadata: {}, removed: true, updatedAt: at };
   return { ...view, updatedAt: at };
 }

@@ -14,13 +14,13 @@ const TORN_DEADLINE_MS = 15_000;
 const SUBJECTS_PER_REQUEST = 1_000;
 
 interface BulkReadEvents {
-  /** Told of each request for messages of one subject. */
+  /** Called for each request for messages of one subject. */
   readonly onRead: () => void;
-  /** Told of each answer that did not arrive whole. */
+  /** Called for each answer that did not arrive whole. */
   readonly onTorn: () => void;
 }
 
-/** Reads that may be long, so many at a time as the connection bears, each until it has arrived whole. */
+/** Reads that may be long, as many at a time as the connection can handle, each until it has arrived whole. */
 export class BulkReader {
   readonly #slots = new ReadSlots();
   readonly #batches: BatchReader;

@@ -33,11 +33,11 @@ export interface EventStoreOptions {
   readonly appendDeadlineMs?: number;
   /** Counts round trips by name, for the test that asserts their number. */
   readonly onRoundTrip?: (name: 'append' | 'read' | 'head' | 'successor') => void;
-  /** Told of every append that is over, for the metrics; `failed`: refused, or still unknown at the deadline. */
+  /** Called for every append that is over, for the metrics; `failed`: refused, or still unknown at the deadline. */
   readonly onAppend?: (outcome: AppendResult['kind'] | 'failed', ms: number) => void;
-  /** Told whenever an append of unknown outcome is sent again, for the metrics. */
+  /** Called whenever an append of unknown outcome is sent again, for the metrics. */
   readonly onRetry?: () => void;
-  /** Told whenever what was read had a hole and is read again, for the metrics. */
+  /** Called whenever what was read had a hole and is read again, for the metrics. */
   readonly onHole?: () => void;
 }
 

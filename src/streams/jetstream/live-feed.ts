@@ -5,7 +5,7 @@ import { ErasedCommitError } from '../sealed-codec.ts';
 import type { CommitCodec } from '../sealed-codec.ts';
 import { eventSubjectOfLive, refKey, refOfSubject, shardOfStreamName } from '../subjects.ts';
 
-/** Commits that may wait for a key before listeners are told to look at the log instead. */
+/** Commits that may wait for a key before listeners have to read the log instead. */
 const HELD_MAX = 1_000;
 
 /**

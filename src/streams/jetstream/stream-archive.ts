@@ -21,7 +21,7 @@ const API_MS = 10_000;
 const SILENCE_MS = 120_000;
 const CHUNK_BYTES = 512 * 1024;
 const CLOCKS_MS = 10_000;
-const LOOK_MS = 20;
+const POLL_MS = 20;
 const TRIM_AT_ONCE = 64;
 const END = 204;
 
@@ -71,7 +71,7 @@ export class StreamArchive {
     let heads = await this.#heads(names);
     while (heads.some(({ now }) => now <= instant)) {
       if (performance.now() > deadline) throw new Error('the clocks of the NATS servers are more than 10 s apart');
-      await delay(LOOK_MS);
+      await delay(POLL_MS);
       heads = await this.#heads(names);
     }
     const positions = heads.map(async ({ name, last }) => [name, await this.#lastUpTo(name, last, instant)] as const);

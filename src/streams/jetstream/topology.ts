@@ -13,10 +13,10 @@ import { RESTORE_MARK } from './stream-archive.ts';
 const NANOS_PER_MS = 1_000_000;
 /** An election takes 4 to 9 s, as measured on three servers. */
 const LED_WITHIN_MS = 20_000;
-const LED_LOOK_MS = 50;
-/** A server that is behind, or a look between two steps of another node, is over by then. */
+const LEADER_POLL_MS = 50;
+/** A server that is behind, or a check between two steps of another node, is over by then. */
 const LOST_AFTER_MS = 5_000;
-/** What another node has made since we looked, or is making, and servers that have not joined yet: a later look finds it. */
+/** What another node has made since we checked, or is making, and servers that have not joined yet: a later check finds it. */
 const RACED: readonly (number | null)[] = [
   ApiCode.streamNameInUse,
   ApiCode.subjectsOverlap,
@@ -80,7 +80,7 @@ export async function ensureTopology(connection: NatsConnection, options: Topolo
       if (performance.now() >= lostAt + LOST_AFTER_MS) throw error;
       if (performance.now() >= deadline) throw givenUp(error, options);
     }
-    await delay(LED_LOOK_MS);
+    await delay(LEADER_POLL_MS);
   }
 }
 
@@ -157,13 +157,13 @@ async function allLed(manager: JetStreamManager): Promise<void> {
     if (performance.now() >= deadline) {
       throw new NatsSetupError(`NATS has no leader for ${waiting.join(', ')}. Check that most of its servers run.`);
     }
-    await delay(LED_LOOK_MS);
+    await delay(LEADER_POLL_MS);
   }
 }
 
 /** Makes the shards that are missing, which none may be of an installation that was complete once. */
 async function ensureShards(manager: JetStreamManager, options: TopologyOptions): Promise<void> {
-  // Looked at before the shards: it is made after them, so that where it is they have all been.
+  // Checked before the shards: it is made after them, so that where it is they have all been.
   const wasComplete = (await configOf(manager, WORK_STREAM)) !== null;
   const shards = shardsBy(await firstShard(manager, options, wasComplete));
   if (shards !== options.shards) {

@@ -5,7 +5,7 @@ import type { ToolCall } from '../events.ts';
 import type { Running } from '../running.ts';
 import type { Thread } from '../thread.ts';
 
-/** A tool as a model is told of it. */
+/** A tool as a model is shown it. */
 export interface DeclaredTool {
   readonly name: string;
   readonly description?: string;

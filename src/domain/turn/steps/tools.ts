@@ -10,7 +10,7 @@ import type { Step } from './step.ts';
 import { answerCall } from './tool-kind.ts';
 import type { DeclaredTool, ToolKind } from './tool-kind.ts';
 
-/** In the order in which models are told of them; where two share a name, the first is called. */
+/** In the order in which models are shown them; where two share a name, the first is called. */
 const KINDS: readonly ToolKind[] = [executorTools, agentTools];
 
 /** The tools that a thread's model may call at its next step. */
@@ -26,7 +26,7 @@ function toolsOf({ declared }: ToolKind, manifest: Manifest, thread: Thread): re
 
 /** Opens the tool calls of a step: each is answered at once, offered to executors, put before a person, or delegated. */
 export function openToolCalls(at: Running): Step {
-  // The calls of a step may name only what that step's model was told of.
+  // The calls of a step may name only what that step's model was shown.
   for (const call of at.thread.openToolCalls) openToolCall(at, call);
   return 'next';
 }

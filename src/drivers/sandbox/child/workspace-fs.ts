@@ -33,7 +33,7 @@ export class WorkspaceFs implements IFileSystem {
     const bytes = bytesOf(content, encoding);
     const file = this.#writable(at, 'open');
     this.tree.resize(at, file, bytes.byteLength, 'write');
-    // Whoever wrote it may keep and change its buffer.
+    // The writer may keep and change its buffer.
     file.bytes = bytes.slice();
     file.given = null;
     file.shared = false;
