@@ -26,6 +26,7 @@ const COMMANDS = '^src/commands/';
 const AUTH = '^src/auth/';
 const APP = '^src/app/';
 const CLI = '^src/cli/';
+const CLIENT = '^src/client/';
 const ARCHIVE = '^src/archive/';
 const EMBEDDED = '^src/embedded/';
 
@@ -68,6 +69,13 @@ module.exports = {
       [LIB, DOMAIN, STREAMS_PORT, AUTH, COMMANDS, QUERIES],
       'http parses, calls and maps: no drivers, no SQL, no JetStream.',
     ),
+    {
+      name: 'client-stands-alone',
+      comment: 'The client runs wherever there is fetch: it imports nothing but itself.',
+      severity: 'error',
+      from: { path: CLIENT, pathNot: TEST },
+      to: { pathNot: CLIENT },
+    },
     folderMayImport(
       'embedded',
       [LIB, '^src/projections/read-store/connection\\.ts$'],
@@ -80,7 +88,7 @@ module.exports = {
     ),
     folderMayImport(
       'cli',
-      [LIB, DOMAIN, '^src/(streams|drivers|projections)/', COMMANDS, APP, ARCHIVE, EMBEDDED],
+      [LIB, DOMAIN, '^src/(streams|drivers|projections)/', COMMANDS, APP, ARCHIVE, EMBEDDED, CLIENT],
       'A command of the program works beside a Host or without one: it runs no turns and serves no requests.',
     ),
     {
@@ -244,7 +252,10 @@ module.exports = {
       name: 'no-orphans',
       comment: 'A module nobody imports is dead, or its test is missing.',
       severity: 'error',
-      from: { orphan: true, pathNot: ['^src/main\\.ts$', '^test/', '^bench/main\\.ts$', TEST, '\\.d\\.ts$'] },
+      from: {
+        orphan: true,
+        pathNot: ['^src/main\\.ts$', '^src/client/client\\.ts$', '^test/', '^bench/main\\.ts$', TEST, '\\.d\\.ts$'],
+      },
       to: {},
     },
   ],

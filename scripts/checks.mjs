@@ -18,6 +18,11 @@ function codePaths() {
   return [...CODE_FOLDERS, ...configs].filter((name) => existsSync(path.join(ROOT, name)));
 }
 
+/** Makes the types of the client, which are in no commit; the other steps need them. */
+export function typesOfClientStep() {
+  return { name: 'api types', argv: [path.join(ROOT, 'scripts/client-types.ts')] };
+}
+
 /** The steps without running code under test, the slowest first so that two at a time end early. */
 export function staticSteps() {
   return [

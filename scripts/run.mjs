@@ -34,6 +34,7 @@ const PROGRAMS = {
   'test:unit': ['scripts/check.mjs', 'unit tests'],
   bench: ['bench/main.ts'],
   chaos: ['test/chaos/main.ts'],
+  package: ['scripts/package.ts'],
   format: ['node_modules/oxfmt/bin/oxfmt', 'src', 'test', 'bench', 'scripts'],
 };
 

@@ -15,7 +15,7 @@ import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import { stripVTControlCharacters } from 'node:util';
-import { ROOT, runSteps, staticSteps } from './checks.mjs';
+import { ROOT, runSteps, staticSteps, typesOfClientStep } from './checks.mjs';
 
 const PROJECTS = ['unit', 'integration', 'e2e', 'upgrade', 'chaos'];
 
@@ -106,7 +106,7 @@ async function runTests({ projects, rest }) {
 }
 
 const request = parseArguments(process.argv.slice(2));
-const steps = request.check ? await runSteps(staticSteps()) : [];
+const steps = request.check ? [...(await runSteps([typesOfClientStep()])), ...(await runSteps(staticSteps()))] : [];
 const tests = await runTests(request);
 const failures = [
   ...steps.filter((step) => !step.passed).map(({ name }) => `The check failed: ${name}.`),

@@ -50,6 +50,8 @@ const VIOLATIONS: readonly (readonly [file: string, specifier: string, law: stri
   ['src/archive/b.ts', '../app/host.ts', 'app-by-cli-and-main-only'],
   ['src/archive/c.ts', '../streams/jetstream/store.ts', 'log-adapters-by-app-and-cli-only'],
   ['src/archive/d.ts', '../embedded/nats.ts', 'embedded-by-app-and-cli-only'],
+  ['src/client/a.ts', 'node:crypto', 'client-stands-alone'],
+  ['src/client/b.ts', '../lib/clock.ts', 'client-stands-alone'],
   ['src/cli/a.ts', '../engine/worker.ts', 'cli-imports'],
   ['src/cli/b.ts', '../http/server.ts', 'cli-imports'],
   ['src/app/e.ts', '../cli/backup.ts', 'app-imports'],

@@ -3,7 +3,7 @@ import { importsOf, sources, topLevelOfSrc } from './tree.ts';
 
 /** The folders of src, as AGENTS.md names them. A new one is a decision, not an accident. */
 const FOLDERS = [
-  ...['app', 'archive', 'auth', 'cli', 'commands', 'domain', 'drivers', 'embedded', 'engine', 'http', 'lib'],
+  ...['app', 'archive', 'auth', 'cli', 'client', 'commands', 'domain', 'drivers', 'embedded', 'engine', 'http', 'lib'],
   ...['projections', 'streams'],
 ];
 const ENTRIES = ['main.ts'];
