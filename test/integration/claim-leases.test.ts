@@ -1,5 +1,5 @@
 import { afterEach, expect, test } from 'vitest';
-import { decideClaim, decideHeartbeat } from '#src/domain/session/answer.ts';
+import { decideClaim, decideHeartbeat } from '#src/domain/session/claims.ts';
 import type { ActiveTurn } from '#src/domain/turn/state.ts';
 import { ClaimLeases } from '#src/engine/claim-leases.ts';
 import { delay } from '#src/lib/backoff.ts';

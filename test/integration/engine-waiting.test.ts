@@ -1,5 +1,6 @@
 import { afterEach, describe, expect, test } from 'vitest';
-import { decideActionResult, decideApprove, decideClaim } from '#src/domain/session/answer.ts';
+import { decideApprove } from '#src/domain/session/answer.ts';
+import { decideActionResult, decideClaim } from '#src/domain/session/claims.ts';
 import type { Action } from '#src/domain/action/state.ts';
 import type { SessionState } from '#src/domain/session/state.ts';
 import type { ModelOutcome } from '#src/domain/turn/model-outcome.ts';

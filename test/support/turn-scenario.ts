@@ -2,14 +2,9 @@ import type { Manifest } from '#src/domain/agent/manifest.ts';
 import type { Outcome } from '#src/domain/action/events.ts';
 import type { Action, Interaction } from '#src/domain/action/state.ts';
 import type { Decision } from '#src/domain/kernel/decision.ts';
-import {
-  decideActionResult,
-  decideApprove,
-  decideClaim,
-  decideHeartbeat,
-  decideRespond,
-} from '#src/domain/session/answer.ts';
-import type { ActionResultCommand } from '#src/domain/session/answer.ts';
+import { decideApprove, decideRespond } from '#src/domain/session/answer.ts';
+import { decideActionResult, decideClaim, decideHeartbeat } from '#src/domain/session/claims.ts';
+import type { ActionResultCommand } from '#src/domain/session/claims.ts';
 import { decideCancel, decideMessage, decideTurn } from '#src/domain/session/decide.ts';
 import type { MessageCommand, MessageContext } from '#src/domain/session/decide.ts';
 import type { SessionEvent } from '#src/domain/session/events.ts';

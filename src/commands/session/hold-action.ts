@@ -8,7 +8,7 @@ import {
   decideHeartbeat,
   decideRecordedHeartbeat,
   notClaimable,
-} from '../../domain/session/answer.ts';
+} from '../../domain/session/claims.ts';
 import type { SessionEvent } from '../../domain/session/events.ts';
 import type { OpenSession, SessionState } from '../../domain/session/state.ts';
 import type { TurnContext } from '../../domain/turn/context.ts';

@@ -8,14 +8,10 @@ import type { BudgetState } from '../../domain/budget/state.ts';
 import type { Decision } from '../../domain/kernel/decision.ts';
 import { reject } from '../../domain/kernel/rejection.ts';
 import type { Rejection } from '../../domain/kernel/rejection.ts';
-import {
-  budgetAskedFor,
-  decideActionResult,
-  decideApprove,
-  decideRespond,
-  readRaise,
-} from '../../domain/session/answer.ts';
-import type { ActionResultCommand, ApproveCommand, RespondCommand } from '../../domain/session/answer.ts';
+import { budgetAskedFor, decideApprove, decideRespond, readRaise } from '../../domain/session/answer.ts';
+import type { ApproveCommand, RespondCommand } from '../../domain/session/answer.ts';
+import { decideActionResult } from '../../domain/session/claims.ts';
+import type { ActionResultCommand } from '../../domain/session/claims.ts';
 import { decideCancel, decideMessage } from '../../domain/session/decide.ts';
 import type { CancelCommand, CommandReply, MessageCommand, MessageContext } from '../../domain/session/decide.ts';
 import type { SessionEvent } from '../../domain/session/events.ts';

@@ -5,7 +5,7 @@ import type { Outcome } from '../action/events.ts';
 import { LEASE_MS } from '../action/state.ts';
 import type { Manifest } from '../agent/manifest.ts';
 import { statusOf } from '../turn/summary.ts';
-import { decideActionResult, decideClaim, decideRecordedHeartbeat } from './answer.ts';
+import { decideActionResult, decideClaim, decideRecordedHeartbeat } from './claims.ts';
 
 const find = { name: 'find', inputSchema: { type: 'object' } };
 const careful = { ...find, name: 'careful', approval: 'always' as const };

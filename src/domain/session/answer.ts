@@ -1,24 +1,23 @@
 import { z } from 'zod';
-import type { Outcome } from '../action/events.ts';
-import type { Action } from '../action/state.ts';
 import type { Decision } from '../kernel/decision.ts';
 import { valueProblem } from '../kernel/json-schema.ts';
+import { optional, withoutNulls } from '../kernel/optional.ts';
 import { reject } from '../kernel/rejection.ts';
 import type { Rejection } from '../kernel/rejection.ts';
+import { offerAgain } from '../turn/actions.ts';
 import * as answers from '../turn/answers.ts';
-import type { Ask } from '../turn/answers.ts';
 import type { TurnContext } from '../turn/context.ts';
 import { advance } from '../turn/process.ts';
-import { running } from '../turn/running.ts';
 import type { Running } from '../turn/running.ts';
 import { TURN_BUDGET } from '../turn/usage.ts';
+import { answering } from './answering.ts';
+import type { Answering } from './answering.ts';
 import { accepted } from './decide.ts';
 import type { CommandReply } from './decide.ts';
 import type { SessionEvent } from './events.ts';
-import { draftOf } from './state.ts';
-import type { SessionDraft, SessionState } from './state.ts';
+import type { SessionState } from './state.ts';
 
-/* What people and executors answer to a turn that waits for them. Nothing that has run is ever run again by an answer. */
+/* What people answer to a turn that waits for them. Nothing that has run is ever run again by an answer. */
 
 interface Answer {
   readonly requestId: string;
@@ -35,16 +34,6 @@ export interface RespondCommand extends Answer {
   readonly value: unknown;
 }
 
-export interface ActionResultCommand {
-  readonly requestId: string;
-  readonly actionId: string;
-  readonly claimId: string;
-  readonly generation: number;
-  readonly outcome: Outcome | { readonly kind: 'ask'; readonly interaction: Ask };
-  /** SHA-256 of the canonical outcome. */
-  readonly outcomeHash: string;
-}
-
 export function decideApprove(
   state: SessionState,
   command: ApproveCommand,
@@ -57,7 +46,7 @@ export function decideApprove(
   const interaction = at.turn.work.interactions[command.interactionId];
   if (interaction === undefined || interaction.kind !== 'approval') return wrongKind('respond');
   const { requestId, interactionId, approved, reason } = command;
-  const because = reason === undefined ? {} : { reason };
+  const because = optional({ reason });
   const data = { turnId, requestId, ...subjectOf(command), interactionId, approved, ...because };
   at.add({ type: 'command.approve', data });
   answers.applyApproval(at, interaction, { approved, ...because });
@@ -91,7 +80,7 @@ function respond(at: Running, command: RespondCommand): Rejection | null {
   if (problem !== null) return reject('invalid_request', `The value does not fit what was asked for: ${problem}.`);
   record(at, command);
   const action = interaction.actionId === undefined ? undefined : actions[interaction.actionId];
-  if (action !== undefined) answers.offerAgain(at, action, { interactionId, value });
+  if (action !== undefined) offerAgain(at, action, { interactionId, value });
   return null;
 }
 
@@ -164,116 +153,6 @@ function raise(at: Running, command: RespondCommand, budgetId: string): Rejectio
   return null;
 }
 
-/**
- * An executor takes an action: of any number of them exactly one, for the append decides. One that is planned names the
- * generation that it was planned for: offered again since, the action is another's to plan.
- */
-export function decideClaim(
-  state: SessionState,
-  command: { actionId: string; agentId: string; requestId: string; claimId: string; generation?: number },
-  context: TurnContext,
-): Decision<SessionEvent, { action: Action }> {
-  const found = actionOf(state, command, context);
-  if (found === null) return notClaimable();
-  const { action, draft, at } = found;
-  const { claim, generation } = action;
-  if (command.generation !== undefined && command.generation !== generation) return notClaimable();
-  // The answer to an earlier claim was lost: it is given again.
-  if (claim?.requestId === command.requestId && answers.holdsClaim(action, { ...claim, generation }, context.nowMs)) {
-    return { kind: 'unchanged', reply: { action } };
-  }
-  if (action.status !== 'pending') return notClaimable();
-  answers.applyClaim(at, action, command, context);
-  const held = at.turn.work.actions[action.actionId] ?? action;
-  return { kind: 'accepted', events: draft.events, reply: { action: held } };
-}
-
-/** The refusal of a claim that came too late. */
-export function notClaimable(): Rejection {
-  const message =
-    'The action is not there to be claimed: another executor has it, or it is over. Ask for the pending ones.';
-  return reject('action_not_claimable', message);
-}
-
-/** Whether the executor still holds the action: its heartbeat counts then, and nothing of it is recorded. */
-export function decideHeartbeat(
-  state: SessionState,
-  command: { actionId: string; agentId: string; claimId: string; generation: number },
-  context: TurnContext,
-): Decision<SessionEvent, { action: Action }> {
-  const found = actionOf(state, command, context);
-  if (found === null) return claimStale();
-  const { action } = found;
-  return answers.holdsClaim(action, command, context.nowMs) ? { kind: 'unchanged', reply: { action } } : claimStale();
-}
-
-/** The same, in the history: nodes of 0.11 end the claims of which it says no more. */
-export function decideRecordedHeartbeat(
-  state: SessionState,
-  command: { actionId: string; agentId: string; claimId: string; generation: number },
-  context: TurnContext,
-): Decision<SessionEvent, null> {
-  const found = actionOf(state, command, context);
-  if (found === null) return claimStale();
-  const { action, draft, at } = found;
-  if (!answers.holdsClaim(action, command, context.nowMs)) return claimStale();
-  answers.extendClaim(at, action, context);
-  return { kind: 'accepted', events: draft.events, reply: null };
-}
-
-export function decideActionResult(
-  state: SessionState,
-  command: ActionResultCommand & { readonly agentId: string },
-  context: TurnContext,
-): Decision<SessionEvent, CommandReply> {
-  const { actionId, generation, claimId, requestId, outcomeHash } = command;
-  const repeated = answeredBefore(state, command);
-  if (repeated !== null) return repeated;
-  const found = actionOf(state, command, context);
-  if (found === null) return claimStale();
-  const { action, draft, at } = found;
-  if (!answers.holdsClaim(action, command, context.nowMs)) return claimStale();
-  if (command.outcome.kind === 'ask') answers.applyAsk(at, action, command.outcome.interaction);
-  else answers.applyResult(at, action, command.outcome);
-  const { turnId } = at;
-  at.add({ type: 'action.answered', data: { turnId, actionId, generation, claimId, requestId, outcomeHash } });
-  advance(draft, context);
-  return accepted(draft, turnId, context);
-}
-
-/** The same result again, under another key: its first receipt. Null: the claim was not answered, or otherwise. */
-function answeredBefore(
-  state: SessionState,
-  { claimId, outcomeHash }: ActionResultCommand,
-): Decision<SessionEvent, CommandReply> | null {
-  const turn = state.status === 'open' ? state.turn : null;
-  if (turn === null || !Object.hasOwn(turn.work.answered, claimId)) return null;
-  const answered = turn.work.answered[claimId];
-  if (answered?.outcomeHash !== outcomeHash) return null;
-  const { requestId, position } = answered;
-  const { turnId } = turn;
-  return { kind: 'unchanged', reply: { turnId, claimed: false, first: { requestId, turnId, position } } };
-}
-
-/** The refusal of a caller that holds no claim, or no longer. */
-export function claimStale(): Rejection {
-  const message =
-    'The claim is over: its lease expired, or the action continued without it. Stop, and claim another action.';
-  return reject('claim_stale', message);
-}
-
-/** A turn that is being answered. */
-interface Answering {
-  readonly draft: SessionDraft;
-  readonly at: Running;
-}
-
-function answering(state: SessionState, { nowMs }: TurnContext): Answering | null {
-  const draft = draftOf(state, nowMs);
-  const at = running(draft);
-  return at === null ? null : { draft, at };
-}
-
 /** The turn that waits for this answer. */
 function waiting(
   state: SessionState,
@@ -299,18 +178,6 @@ function wrongKind(command: 'approve' | 'respond'): Rejection {
   return reject('session_not_waiting', `This is answered with a command of type ${command}.`);
 }
 
-/** An open action of the agent's; null: there is none, or it is another agent's. */
-function actionOf(
-  state: SessionState,
-  { actionId, agentId }: { readonly actionId: string; readonly agentId: string },
-  context: TurnContext,
-): (Answering & { readonly action: Action }) | null {
-  const found = answering(state, context);
-  const actions = found?.at.turn.work.actions ?? {};
-  const action = Object.hasOwn(actions, actionId) ? actions[actionId] : undefined;
-  return found === null || action?.agentId !== agentId ? null : { ...found, action };
-}
-
 function subjectOf({ subject }: Answer): { subject?: string } {
-  return subject === null ? {} : { subject };
+  return withoutNulls({ subject });
 }

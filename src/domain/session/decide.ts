@@ -1,6 +1,7 @@
 import { DEFAULT_MAX_STEPS, DEFAULT_MAX_TURN_SECONDS } from '../agent/manifest.ts';
 import type { Manifest, ModelSelection, UsedAgents } from '../agent/manifest.ts';
 import type { Decision } from '../kernel/decision.ts';
+import { optional, withoutNulls } from '../kernel/optional.ts';
 import { reject } from '../kernel/rejection.ts';
 import * as process from '../turn/process.ts';
 import type { TurnContext } from '../turn/context.ts';
@@ -178,12 +179,8 @@ function messageData(
   return {
     turnId,
     requestId,
-    ...(subject === null ? {} : { subject }),
-    ...(content === undefined ? {} : { content }),
-    ...(parts === undefined ? {} : { parts: [...parts] }),
-    ...(traceparent === undefined ? {} : { traceparent }),
-    ...(whenBusy === undefined ? {} : { whenBusy }),
-    ...(manifest === undefined ? {} : { manifest }),
+    ...withoutNulls({ subject }),
+    ...optional({ content, parts: parts === undefined ? undefined : [...parts], traceparent, whenBusy, manifest }),
   };
 }
 
@@ -195,7 +192,7 @@ export function planOf(session: OpenSession, override: Manifest | null, context:
     turnId: context.newTurnId,
     maxTurnSeconds: maxTurnSeconds ?? DEFAULT_MAX_TURN_SECONDS,
     maxSteps: maxSteps ?? DEFAULT_MAX_STEPS,
-    ...(maxCostUsd === undefined ? {} : { maxCostUsd }),
+    ...optional({ maxCostUsd }),
     model: manifest.model ?? context.tenantModel,
     manifest: override,
     ...(override === null || context.agents === undefined ? {} : { agents: context.agents }),
@@ -219,9 +216,8 @@ export function decideCancel(
     data: {
       turnId,
       requestId: command.requestId,
-      ...(command.subject === null ? {} : { subject: command.subject }),
-      ...(command.turnId === undefined ? {} : { namedTurnId: command.turnId }),
-      ...(command.reason === undefined ? {} : { reason: command.reason }),
+      ...withoutNulls({ subject: command.subject }),
+      ...optional({ namedTurnId: command.turnId, reason: command.reason }),
     },
   });
   const waiting = command.withQueue === true ? state.queue : [];

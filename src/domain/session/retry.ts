@@ -1,4 +1,5 @@
 import type { Decision } from '../kernel/decision.ts';
+import { optional, withoutNulls } from '../kernel/optional.ts';
 import { reject } from '../kernel/rejection.ts';
 import { deadlineOf } from '../turn/process.ts';
 import { resume } from '../turn/resume.ts';
@@ -36,12 +37,12 @@ export function decideRetry(
   const draft = draftOf(state, context.nowMs);
   const { turnId: retryOf, manifest, agents } = failed;
   const turnId = context.newTurnId;
-  const whose = subject === null ? {} : { subject };
+  const whose = withoutNulls({ subject });
   draft.add({ type: 'command.retry', data: { turnId, requestId, ...whose, retryOf } });
   const plan = planOf(state, manifest, { ...context, agents: agents ?? undefined });
   const { maxTurnSeconds, ...started } = plan;
   const deadlineAt = deadlineOf(context.nowMs, maxTurnSeconds);
-  const sender = traceparent === undefined ? {} : { traceparent };
+  const sender = optional({ traceparent });
   draft.add({ type: 'turn.started', data: { ...started, deadlineAt, retryOf, ...sender } });
   resume(draft, context);
   return accepted(draft, turnId, context);

@@ -1,5 +1,6 @@
+import { optional } from '../kernel/optional.ts';
 import { toTimestamp } from '../kernel/time.ts';
-import { expireClaims } from './answers.ts';
+import { expireClaims } from './claims.ts';
 import type { TurnClock, TurnContext } from './context.ts';
 import type { TurnError } from './events.ts';
 import type { ModelOutcome } from './model-outcome.ts';
@@ -147,5 +148,5 @@ export function interrupt(draft: TurnDraft): void {
 
 /** Takes a turn out of the queue before it has started. */
 export function cancelQueued(draft: TurnDraft, turnId: string, reason: string | undefined): void {
-  draft.add({ type: 'turn.cancelled', data: { turnId, ...(reason === undefined ? {} : { reason }) } });
+  draft.add({ type: 'turn.cancelled', data: { turnId, ...optional({ reason }) } });
 }

@@ -1,4 +1,5 @@
 import type { Outcome } from '../../action/events.ts';
+import { optional } from '../../kernel/optional.ts';
 import { toMs } from '../../kernel/time.ts';
 import type { TurnError } from '../events.ts';
 import type { Running } from '../running.ts';
@@ -40,7 +41,7 @@ export function failTurn(at: Running, error: TurnError): Step {
 /** Ends the turn as cancelled, whatever it is doing. */
 export function cancelTurn(at: Running, reason: string | undefined): Step {
   breakOff(at);
-  at.add({ type: 'turn.cancelled', data: { turnId: at.turnId, ...(reason === undefined ? {} : { reason }) } });
+  at.add({ type: 'turn.cancelled', data: { turnId: at.turnId, ...optional({ reason }) } });
   return 'ended';
 }
 

@@ -1,3 +1,4 @@
+import { optional } from '../../kernel/optional.ts';
 import type { ToolCall } from '../events.ts';
 import type { Running } from '../running.ts';
 import type { ToolKind } from './tool-kind.ts';
@@ -7,7 +8,7 @@ export const executorTools: ToolKind = {
   declared: ({ tools = [] }) =>
     tools.map(({ name, description, inputSchema }) => ({
       name,
-      ...(description === undefined ? {} : { description }),
+      ...optional({ description }),
       inputSchema,
     })),
   open: (at, call) => {

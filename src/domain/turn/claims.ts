@@ -1,0 +1,134 @@
+import { hookOutputProblem } from '../action/hooks.ts';
+import type { Outcome, ShownInteraction } from '../action/events.ts';
+import { LEASE_MS } from '../action/state.ts';
+import type { Action } from '../action/state.ts';
+import { valueProblem } from '../kernel/json-schema.ts';
+import { optional, withoutNulls } from '../kernel/optional.ts';
+import { toMs, toTimestamp } from '../kernel/time.ts';
+import { completeAction, offerAgain } from './actions.ts';
+import { byAgent } from './agents.ts';
+import type { TurnContext } from './context.ts';
+import type { Running } from './running.ts';
+import { failTurn } from './steps/ending.ts';
+import { toolOf } from './steps/tools.ts';
+
+/* What executors do with the actions that a turn offers them. */
+
+/** An executor takes an action for as long as its lease lasts. */
+export function applyClaim(
+  at: Running,
+  action: Action,
+  claim: { readonly claimId: string; readonly requestId: string },
+  { nowMs, leaseMs = LEASE_MS }: TurnContext,
+): void {
+  const { claimId, requestId } = claim;
+  const seconds = toolOf(at, action)?.timeoutSeconds;
+  at.add({
+    type: 'action.claimed',
+    data: {
+      turnId: at.turnId,
+      actionId: action.actionId,
+      generation: action.generation,
+      claimId,
+      requestId,
+      leaseExpiresAt: toTimestamp(nowMs + leaseMs),
+      leaseMs,
+      ...(seconds === undefined ? {} : { timeoutAt: toTimestamp(nowMs + seconds * 1000) }),
+      ...byAgent(action),
+    },
+  });
+}
+
+/** A heartbeat in the history, for those who look for it there. */
+export function extendClaim(at: Running, action: Action, { nowMs, leaseMs = LEASE_MS }: TurnContext): void {
+  const { actionId, generation } = action;
+  const leaseExpiresAt = toTimestamp(nowMs + leaseMs);
+  at.add({ type: 'action.extended', data: { turnId: at.turnId, actionId, generation, leaseExpiresAt } });
+}
+
+/** An executor's result. What does not fit the tool's or the hook's form becomes a failed outcome. */
+export function applyResult(at: Running, action: Action, outcome: Outcome): void {
+  const checked = checkedOutcome(at, action, outcome);
+  completeAction(at, action, checked);
+  if (action.kind === 'hook' && checked.kind === 'failed') {
+    failTurn(at, { code: 'hook_failed', message: `A hook failed: ${checked.code}: ${checked.message}` });
+  }
+}
+
+function checkedOutcome(at: Running, action: Action, outcome: Outcome): Outcome {
+  if (outcome.kind === 'failed') return outcome;
+  if (action.kind === 'hook') {
+    const problem = action.hook === null ? null : hookOutputProblem(action.hook, outcome.output);
+    return problem === null ? outcome : { kind: 'failed', code: 'hook_output_invalid', message: `${problem}.` };
+  }
+  const schema = toolOf(at, action)?.outputSchema;
+  const problem = schema === undefined ? null : valueProblem(schema, outcome.output);
+  if (problem === null) return outcome;
+  return {
+    kind: 'failed',
+    code: 'tool_output_invalid',
+    message: `The tool's output does not fit its schema: ${problem}.`,
+  };
+}
+
+export type Ask = Pick<ShownInteraction, 'kind' | 'prompt' | 'schema'>;
+
+/** An executor needs a person: it lets go of the action until the answer. */
+export function applyAsk(at: Running, action: Action, ask: Ask): void {
+  const { actionId, agentId, toolName, callId, input } = action;
+  at.add({
+    type: 'interaction.opened',
+    data: {
+      turnId: at.turnId,
+      interactionId: at.nextId('in'),
+      kind: ask.kind,
+      agentId,
+      actionId,
+      callId,
+      input,
+      ...withoutNulls({ toolName }),
+      ...optional({ prompt: ask.prompt, schema: ask.schema }),
+      ...byAgent(action),
+    },
+  });
+}
+
+/**
+ * What has become of claims whose time is over: a tool past its own time has failed, one whose executor is silent may
+ * have run or not, a hook may simply be tried again. That an executor is silent is nothing that the history tells.
+ */
+export function expireClaims(at: Running, { nowMs, lapsed }: TurnContext): void {
+  for (const action of Object.values(at.turn.work.actions)) {
+    const { claim, actionId, generation } = action;
+    if (claim === null) continue;
+    if (claim.timeoutAt !== null && nowMs >= toMs(claim.timeoutAt)) {
+      const message = 'The tool took longer than its timeoutSeconds.';
+      completeAction(at, action, { kind: 'failed', code: 'tool_timeout', message });
+    } else if (lapsed?.has(claim.claimId) === true) {
+      if (action.kind === 'hook') offerAgain(at, action, action.resume);
+      else
+        at.add({
+          type: 'action.uncertain',
+          data: { turnId: at.turnId, actionId, generation, ...byAgent(action) },
+        });
+    }
+  }
+}
+
+/**
+ * Whether a claim holds. Its lease is not part of it: until it is recorded that the executor was silent for too long, its
+ * word counts.
+ */
+export function holdsClaim(
+  action: Action,
+  claim: { readonly claimId: string; readonly generation: number },
+  nowMs: number,
+): boolean {
+  const held = action.claim;
+  return (
+    action.status === 'claimed' &&
+    held?.claimId === claim.claimId &&
+    action.generation === claim.generation &&
+    (held.timeoutAt === null || nowMs < toMs(held.timeoutAt))
+  );
+}
