@@ -1,0 +1,109 @@
+import * as process from '../domain/turn/process.ts';
+import type { SessionState } from '../domain/session/state.ts';
+import type { ActiveTurn } from '../domain/turn/state.ts';
+import { backoffMs, delay } from '../lib/backoff.ts';
+import type { Logger } from '../lib/logger.ts';
+import { isUnavailableError } from '../lib/unavailable.ts';
+import type { AggregateRef } from '../streams/subjects.ts';
+import { turnStep } from './turn-step.ts';
+import type { TurnStepDeps } from './turn-step.ts';
+
+/* What surrounds every effect of a turn, whatever it does: the log has it as started, and will have its outcome. */
+
+export interface EffectDeps extends TurnStepDeps {
+  readonly logger: Logger;
+}
+
+/** An effect that the log has as started. */
+export interface WantedEffect {
+  readonly ref: AggregateRef;
+  readonly turn: ActiveTurn;
+  /** Whether the fold still waits for its outcome. */
+  readonly isWanted: (state: SessionState) => boolean;
+}
+
+export interface Watched {
+  /** Aborted as soon as the log has no more use for the effect: its turn has ended, or another worker has taken it. */
+  readonly unwanted: AbortSignal;
+  /** The outcome is there: from here on the log decides whether it still counts, and no commit has to be checked. */
+  readonly unwatch: () => void;
+}
+
+/** Given as the reason of every abort here: the one that is made when none is given costs a stack trace a call. */
+export const OVER = new Error('the effect is over or no longer wanted');
+const TIMER_MAX_MS = 2_147_483_647;
+const RETRY = { baseMs: 100, capMs: 2_000 };
+
+/** Runs an effect for as long as the log, as any node has written it, wants it; the turn's deadline ends it in the log. */
+export async function whileWanted(
+  deps: EffectDeps,
+  wanted: WantedEffect,
+  run: (watched: Watched) => Promise<void>,
+): Promise<void> {
+  const unwanted = new AbortController();
+  const over = new AbortController();
+  const unwatch = watch(deps, wanted, unwanted);
+  const leftMs = Date.parse(wanted.turn.deadlineAt) - deps.clock();
+  const expiry = (): void => void expire(deps, wanted.ref, over.signal);
+  const deadline = setTimeout(expiry, Math.min(Math.max(0, leftMs) + 1, TIMER_MAX_MS));
+  try {
+    await run({ unwanted: unwanted.signal, unwatch });
+  } finally {
+    unwatch();
+    clearTimeout(deadline);
+    over.abort(OVER);
+  }
+}
+
+function watch(
+  { sessions, logger }: EffectDeps,
+  { ref, isWanted }: WantedEffect,
+  unwanted: AbortController,
+): () => void {
+  const check = async (position: number | null): Promise<void> => {
+    const known = await sessions.load(ref);
+    const current = position !== null && known.position >= position ? known : await sessions.refresh(ref);
+    if (!isWanted(current.state)) unwanted.abort(OVER);
+  };
+  return sessions.watch(ref, (position) => {
+    check(position).catch((error: unknown) => {
+      logger.warn({ err: error, session: ref.id }, 'a running call could not be checked against the log');
+    });
+  });
+}
+
+/** Until the log has it: the effect would not end by itself. */
+async function expire(deps: EffectDeps, ref: AggregateRef, over: AbortSignal): Promise<void> {
+  for (let attempt = 0; !over.aborted; attempt++) {
+    try {
+      await turnStep(deps, { ref, causation: 'deadline' }, (draft, context) => {
+        process.expire(draft, context);
+      });
+      return;
+    } catch (error) {
+      deps.logger.warn({ err: error, session: ref.id }, 'a turn past its deadline could not be ended yet');
+      await delay(backoffMs(attempt, RETRY), over);
+    }
+  }
+}
+
+/**
+ * Records an outcome, however long the log is away: it may be paid for.
+ * @throws whatever keeps it from the log, when that is a bug or the worker gives up
+ */
+export async function untilLogged(
+  { logger }: EffectDeps,
+  { ref, givingUp }: { readonly ref: AggregateRef; readonly givingUp: AbortSignal },
+  step: () => Promise<void>,
+): Promise<void> {
+  for (let attempt = 0; ; attempt++) {
+    try {
+      await step();
+      return;
+    } catch (error) {
+      if (!isUnavailableError(error, 'streams') || givingUp.aborted) throw error;
+      logger.warn({ err: error, session: ref.id }, 'an answer waits for the log');
+      await delay(backoffMs(attempt, RETRY), givingUp);
+    }
+  }
+}
