@@ -4,7 +4,6 @@ import type { Running } from './running.ts';
 import { hookAfterStep, hookBeforeTurn } from './steps/hooks.ts';
 import { askModel } from './steps/model.ts';
 import { finish } from './steps/output.ts';
-import { andThen } from './steps/step.ts';
 import type { Step } from './steps/step.ts';
 
 /** Takes every thread as far as it gets without an answer; a thread's end may let the one above it continue. */
@@ -22,13 +21,16 @@ function stepOf(at: Running, context: TurnContext): Step {
   const { thread } = at;
   if (isCalling(thread) || !wantsModel(thread)) return 'waits';
   switch (thread.phase) {
-    case 'begin':
-      return andThen(hookBeforeTurn(at), () => askModel(at, context));
+    case 'begin': {
+      const hooked = hookBeforeTurn(at);
+      return hooked === 'next' ? askModel(at, context) : hooked;
+    }
     case 'model':
       return askModel(at, context);
     case 'tools': {
-      const isLast = !thread.calledTools || thread.stopped;
-      return andThen(hookAfterStep(at), () => (isLast ? finish(at) : askModel(at, context)));
+      const hooked = hookAfterStep(at);
+      if (hooked !== 'next') return hooked;
+      return thread.calledTools && !thread.stopped ? askModel(at, context) : finish(at);
     }
   }
 }

@@ -12,7 +12,6 @@ import { TURN_BUDGET } from '../usage.ts';
 import { expireTurn, failThread } from './ending.ts';
 import { hookBeforeStep } from './hooks.ts';
 import { isCompactable, shrink, summarise } from './shrinking.ts';
-import { andThen } from './step.ts';
 import type { Step } from './step.ts';
 import { openToolCalls, withOwnIds } from './tools.ts';
 
@@ -25,7 +24,9 @@ export function askModel(at: Running, context: TurnContext): Step {
     return failThread(at, { code: 'max_steps_exceeded', message });
   }
   if (thread.retryAt !== null && context.nowMs < toMs(thread.retryAt)) return 'waits';
-  return andThen(thread.overflow ? 'next' : hookBeforeStep(at), () => request(at, context));
+  // The hook comes before steps, and a summary is none.
+  const hooked = thread.overflow ? 'next' : hookBeforeStep(at);
+  return hooked === 'next' ? request(at, context) : hooked;
 }
 
 function request(at: Running, context: TurnContext): Step {
@@ -40,16 +41,16 @@ function request(at: Running, context: TurnContext): Step {
     const why = `The next model call would pass the turn's limit of ${turn.maxCostUsd ?? 0} USD; ${spent}.`;
     return askToRaise(at, { budgetId: TURN_BUDGET, why });
   }
-  return andThen(hold(at, context), () => {
-    const { turnId } = at;
-    const n = turn.calls + 1;
-    const ids = { effectId: deriveId('ef', turnId, n), callId: deriveId('mc', turnId, n) };
-    const { step, attempts: attempt, overflow } = thread;
-    const call = { ...ids, step, attempt, provider: model.provider, model: model.model };
-    const purpose = overflow ? { purpose: 'summary' as const } : {};
-    at.add({ type: 'model.requested', data: { ...at.stamp, ...call, ...purpose } });
-    return 'waits';
-  });
+  const held = hold(at, context);
+  if (held !== 'next') return held;
+  const { turnId } = at;
+  const n = turn.calls + 1;
+  const ids = { effectId: deriveId('ef', turnId, n), callId: deriveId('mc', turnId, n) };
+  const { step, attempts: attempt, overflow } = thread;
+  const call = { ...ids, step, attempt, provider: model.provider, model: model.model };
+  const purpose = overflow ? { purpose: 'summary' as const } : {};
+  at.add({ type: 'model.requested', data: { ...at.stamp, ...call, ...purpose } });
+  return 'waits';
 }
 
 /** Whether the process that decides may start effects of the turn; a turn without a worker is claimed for its own. */
@@ -110,7 +111,8 @@ function answered(
   at.add({ type: 'model.completed', data: { turnId, callId, step, usage } });
   if (purpose === 'summary') return summarise(at, text);
   at.add({ type: 'message.assistant', data: { ...at.stamp, step, text, toolCalls: withOwnIds(toolCalls) } });
-  return andThen(expireTurn(at, nowMs), () => openToolCalls(at));
+  const expired = expireTurn(at, nowMs);
+  return expired === 'next' ? openToolCalls(at) : expired;
 }
 
 function failed({ at, pending }: Asked, failure: Extract<ModelOutcome, { kind: 'failed' }>, clock: TurnClock): Step {

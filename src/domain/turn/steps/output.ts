@@ -3,7 +3,6 @@ import { jsonValue } from '../../kernel/schemas.ts';
 import type { Running } from '../running.ts';
 import { completeThread, failThread } from './ending.ts';
 import { hookAfterTurn } from './hooks.ts';
-import { andThen } from './step.ts';
 import type { Step } from './step.ts';
 
 /** Times that a model is asked again for an output that fits its schema. */
@@ -22,7 +21,8 @@ export function finish(at: Running): Step {
       : valueProblem(outputSchema, output)
     : null;
   if (problem !== null) return refuse(at, problem);
-  return andThen(hookAfterTurn(at, output), () => completeThread(at, output === undefined ? lastText : output));
+  const hooked = hookAfterTurn(at, output);
+  return hooked === 'next' ? completeThread(at, output === undefined ? lastText : output) : hooked;
 }
 
 /** What the thread gives as it stands: text, or the value that its schema asks for. */

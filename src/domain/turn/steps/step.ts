@@ -6,8 +6,3 @@
  * - `ended`: the thread is over, and perhaps its turn with it. Nothing more is read of it.
  */
 export type Step = 'next' | 'waits' | 'ended';
-
-/** What follows a step that leaves something to do. */
-export function andThen(step: Step, next: () => Step): Step {
-  return step === 'next' ? next() : step;
-}
