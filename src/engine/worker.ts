@@ -22,6 +22,7 @@ import type { ModelCallDeps } from './model-call.ts';
 import type { WantedCall } from './model-request.ts';
 import { Places } from './places.ts';
 import type { Place } from './places.ts';
+import { SessionChecks } from './session-checks.ts';
 import { turnStep } from './turn-step.ts';
 import { UnconfirmedClaims } from './unconfirmed-claims.ts';
 import { WaitingRoom } from './waiting-room.ts';
@@ -41,8 +42,6 @@ export interface WorkerOptions extends Omit<ModelCallDeps, 'stopping'> {
 
 /** A node that stops has handed its turns back within 10 s, the closing of its connections included. */
 const DRAIN_MS = 8_000;
-/** Items of the work queue that are checked at the same time. It needs no place: a deadline that has passed must not wait. */
-const CHECKS_MAX = 64;
 /** An item for which there is no place here goes back so often, for there may be one in another process. */
 const GIVEN_BACK_MAX = 2;
 const GIVEN_BACK_MS = 25;
@@ -65,16 +64,15 @@ export class Worker implements TurnRunner {
   readonly #running = new Map<string, Promise<void>>();
   readonly #unconfirmed: UnconfirmedClaims;
   #unlisten = (): void => undefined;
-  /** Items of the work queue that are being checked. */
-  readonly #checking = new Set<Promise<void>>();
+  readonly #checks: SessionChecks;
   readonly #places: Places;
   readonly #waiting = new WaitingRoom();
-  #roomWanted: (() => void) | null = null;
   #taking: Promise<void> = Promise.resolve();
 
   constructor(options: WorkerOptions) {
     this.#options = { ...options, stopping: this.#stopping.signal };
     this.#calls = new ModelCaller(this.#options, this.#givingUp.signal);
+    this.#checks = new SessionChecks(options.logger, this.#stopping.signal);
     const { concurrency: total, tenantConcurrency: perTenant = total } = options;
     this.#places = new Places({ total, perTenant: Math.min(total, perTenant) }, () => this.#fillPlaces());
     this.#unconfirmed = new UnconfirmedClaims({
@@ -92,19 +90,18 @@ export class Worker implements TurnRunner {
     this.#unlisten = this.#options.loop.onUnknown(({ ref, commit, after }) => {
       if (ref.kind === 'session' && this.#claims(commit)) this.#unconfirmed.note(ref, after);
     });
-    const options = { hasRoom: async () => await this.#room(), signal: this.#stopping.signal };
+    const options = { hasRoom: async () => await this.#checks.room(), signal: this.#stopping.signal };
     this.#taking = this.#options.work.take(
-      (item) => this.#check(item.ref, async () => await this.#takeItem(item)),
+      (item) => this.#checks.start(item.ref, async () => await this.#takeItem(item)),
       options,
     );
   }
 
   async stop(): Promise<void> {
     this.#stopping.abort();
-    this.#roomWanted?.();
     const timer = setTimeout(() => this.#givingUp.abort(), this.#options.drainMs ?? DRAIN_MS);
     await this.#taking;
-    await Promise.all(this.#checking);
+    await this.#checks.settled();
     this.#unlisten();
     await Promise.all([this.#unconfirmed.stop(), ...this.#running.values()]);
     clearTimeout(timer);
@@ -138,15 +135,7 @@ export class Worker implements TurnRunner {
       );
       if (ref === null) return;
       const place = this.#places.hold(ref.tenant);
-      this.#check(ref, async () => await this.#takeOver(ref, place));
-    }
-  }
-
-  async #room(): Promise<void> {
-    while (this.#checking.size >= CHECKS_MAX && !this.#stopping.signal.aborted) {
-      await new Promise<void>((resolve) => {
-        this.#roomWanted = resolve;
-      });
+      this.#checks.start(ref, async () => await this.#takeOver(ref, place));
     }
   }
 
@@ -218,22 +207,6 @@ export class Worker implements TurnRunner {
       if (this.#owned(draft.state) !== null)
         process.fail(draft, { code: 'internal_error', message: 'The turn met an internal error.' }, context);
     });
-  }
-
-  #check(ref: AggregateRef, check: () => Promise<unknown>): void {
-    const checking: Promise<void> = check()
-      .then(
-        () => undefined,
-        (error: unknown) => {
-          // The queue delivers it again, or the dispatcher offers it.
-          this.#options.logger.warn({ err: error, session: ref.id }, 'a session could not be checked');
-        },
-      )
-      .finally(() => {
-        this.#checking.delete(checking);
-        this.#roomWanted?.();
-      });
-    this.#checking.add(checking);
   }
 
   async #takeItem(item: WorkItem): Promise<void> {
