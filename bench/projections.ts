@@ -1,3 +1,4 @@
+import { SCHEMAS } from '#src/projections/schemas.ts';
 import type { Stage } from './stage.ts';
 
 const CATCH_UP_MS = 60_000;
@@ -12,7 +13,7 @@ export function followProjections({ connection, manager }: Pick<Stage, 'connecti
   let position = 0;
   let lastLagMs = 0;
   let moved = (): void => undefined;
-  const subscription = connection.subscribe('signal.progress.sessions.0', {
+  const subscription = connection.subscribe(`signal.progress.${SCHEMAS.sessions}.0`, {
     callback: (_, message) => {
       position = Number(message.string());
       moved();

@@ -1,4 +1,4 @@
--- Vaults, and who changed and used what is in them. What a credential is made of is in the log only: its secrets are nowhere
+-- Vaults, sealed with their tenants' data keys; `subject` is a keyed digest. What a credential is made of is in the log only: its secrets are nowhere
 -- but in the secret store.
 create schema vaults;
 
@@ -11,22 +11,10 @@ create table vaults.vault (
   created_at text not null,
   removed int not null,
   applied bigint not null,
-  doc jsonb not null,
+  doc bytea not null,
   primary key (tenant, id)
 );
 create index vault_by_creation on vaults.vault (tenant, created_at desc, id desc) where removed = 0;
 create index vault_by_subject on vaults.vault (tenant, subject, created_at desc, id desc) where removed = 0;
-
--- The part of the audit trail that is about vaults, newest first by key read backwards.
-create table vaults.audit (
-  tenant text not null,
-  at text not null,
-  shard int not null,
-  position bigint not null,
-  index int not null,
-  vault_id text not null,
-  doc jsonb not null,
-  primary key (tenant, at, shard, position, index)
-);
 
 insert into public.read_model (schema) values ('vaults');

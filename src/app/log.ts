@@ -17,6 +17,7 @@ import { JetStreamWorkQueue } from '../streams/jetstream/work-queue.ts';
 import { Keyring, WrongHostKeyError } from '../streams/keyring.ts';
 import type { KeyValue } from '../streams/key-value.ts';
 import { LiveCommitSource } from '../streams/live-source.ts';
+import { RowSeals } from '../streams/row-seals.ts';
 import { sealedCodec } from '../streams/sealed-codec.ts';
 import { sealedSnapshots } from '../streams/sealed-snapshots.ts';
 import type { Snapshots } from '../streams/sealed-snapshots.ts';
@@ -43,6 +44,8 @@ export interface LogPorts {
   readonly leases: KeyValue;
   /** Data keys of tenants, by which everything of a tenant can be erased. */
   readonly keyring: Keyring;
+  /** Of the rows of read models. */
+  readonly seals: RowSeals;
   readonly secrets: SealedSecrets;
   /** Where they lie, with the wrapped data keys. */
   readonly secretBucket: KeyValue;
@@ -128,6 +131,7 @@ export async function openLog({ url, caFile, name, shards, replicas, ...options 
     folds: sealedSnapshots(snapshots, keyring),
     leases: bucket(buckets.leases, 'LEASE'),
     keyring,
+    seals: new RowSeals(keyring, plain),
     secrets: new SealedSecrets(keyring, secretBucket),
     secretBucket,
     connected: watchConnection(appends),

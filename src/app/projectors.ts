@@ -58,7 +58,18 @@ export function startProjectors({ databaseUrl, ...deps }: ProjectorsOptions): ()
       };
       const onParked = (): void => metrics.parked.inc({ group: group.name });
       const { onRound } = metrics;
-      return new Projector({ group, shard, pool, restore, source: log.source, logger, onProgress, onParked, onRound });
+      return new Projector({
+        group,
+        shard,
+        pool,
+        restore,
+        source: log.source,
+        seals: log.seals,
+        logger,
+        onProgress,
+        onParked,
+        onRound,
+      });
     }),
   );
   for (const projector of projectors) projector.start();
@@ -82,8 +93,8 @@ async function recordAll({ pool, log, built, logger }: Omit<ProjectorsOptions, '
 /** Brings all read models of the database back from the log, where it is missing. */
 export function restoring(
   url: string,
-  { source }: Pick<LogPorts, 'source'>,
+  { source, seals }: Pick<LogPorts, 'source' | 'seals'>,
   logger: Logger,
 ): (signal: AbortSignal) => Promise<void> {
-  return async (signal) => await restoreReadStore({ url, groups: PROJECTIONS, source, logger, signal });
+  return async (signal) => await restoreReadStore({ url, groups: PROJECTIONS, source, seals, logger, signal });
 }

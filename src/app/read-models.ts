@@ -39,13 +39,14 @@ export function openReadModels({ log, pool, tenantReads, metrics, stack }: ReadM
     'built read models',
     log.signals.listen(`${prefix}>`, (topic) => built.note(topic.slice(prefix.length))),
   );
-  return { progress, built, reads: readsOf({ pool, reads: tenantReads }, built) };
+  return { progress, built, reads: readsOf({ pool, reads: tenantReads, seals: log.seals }, built) };
 }
 
-function readsOf({ pool, reads }: GroupReads, built: BuiltModels): ReadModels['reads'] {
+function readsOf({ pool, reads, seals }: GroupReads, built: BuiltModels): ReadModels['reads'] {
   const of = (schemas: readonly string[]): GroupReads => ({
     pool: builtOnly(pool, built, schemas),
     reads: builtOnly(reads, built, schemas),
+    seals,
   });
   const { tenants, agents, sessions, artifacts, vaults } = SCHEMAS;
   return {
@@ -65,7 +66,10 @@ interface Followed {
 
 export function freshnessOf({ log, progress }: Followed): Freshness {
   return async (group, ref, position) => {
-    if (position !== null) await progress.reach(SCHEMAS[group], log.store.shardOf(ref), position);
+    if (position === null) return;
+    // The audit trail tells of agents and vaults.
+    const groups = group === 'agents' || group === 'vaults' ? ([group, 'tenants'] as const) : [group];
+    for (const one of groups) await progress.reach(SCHEMAS[one], log.store.shardOf(ref), position);
   };
 }
 

@@ -63,7 +63,7 @@ export function tenantDeletion(deps: DeletionDeps): {
     },
     caughtUp: async () => await caughtUp(deps),
     eraseRows: async (tenantId) => await eraseRows(pool, PROJECTIONS, tenantId),
-    scrubRows: async () => await scrub({ pool, groups: PROJECTIONS, logger }),
+    scrubRows: async () => await scrub({ pool, logger }),
     eraseObjects: async (tenantId) => await deps.objects.eraseTenant(tenantId),
     logger,
     onRound: deps.onRound,

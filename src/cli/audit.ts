@@ -33,7 +33,7 @@ export async function auditReplay(config: Config, args: readonly string[]): Prom
       const counts = { commits: 0, events: 0 };
       let rate = '';
       const { rows, differences } = await audit({
-        ...{ pool, source: log.source, group, logger, until, version: program },
+        ...{ pool, source: log.source, seals: log.seals, group, logger, until, version: program },
         onProgress: progress.show,
         onReplayed: (batch) => {
           counts.commits += batch.length;

@@ -16,7 +16,7 @@ export async function rebuildProjections(config: Config, name: string | undefine
     for (const group of groups) {
       const begun = performance.now();
       const progress = progressPrinter();
-      await rebuild({ pool, source: log.source, group, logger, onProgress: progress.show });
+      await rebuild({ pool, source: log.source, seals: log.seals, group, logger, onProgress: progress.show });
       progress.done();
       process.stdout.write(`${group.name}: rebuilt in ${((performance.now() - begun) / 1000).toFixed(1)} s\n`);
     }

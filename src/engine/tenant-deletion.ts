@@ -28,7 +28,7 @@ export interface TenantDeletionDeps {
   readonly caughtUp: () => Promise<void>;
   /** Removes the tenant's rows from every read model. */
   readonly eraseRows: (tenantId: string) => Promise<void>;
-  /** Makes what was removed from the read models unreadable where they are stored. */
+  /** Makes what was removed from rows that are not sealed unreadable where they are stored. */
   readonly scrubRows: () => Promise<void>;
   /** Removes the tenant's bytes from the object store. */
   readonly eraseObjects: (tenantId: string) => Promise<void>;
@@ -39,7 +39,7 @@ export interface TenantDeletionDeps {
 /** Longer than any node takes to learn that the tenant's keys are dead (a second). */
 const QUIET_MS = 1_500;
 const SWEEP_MS = 5_000;
-/** A step that never fits into its time (a table that is too large, perhaps) holds locks for as long as it tries. */
+/** A step that never fits into its time would hold locks for as long as it tries. */
 const RETRY_MS = { baseMs: SWEEP_MS, capMs: 3_600_000 };
 
 /**
@@ -48,7 +48,7 @@ const RETRY_MS = { baseMs: SWEEP_MS, capMs: 3_600_000 };
  * next sweep of any node.
  *
  *   keys dead everywhere → data key destroyed → read models caught up → log (all but the tenant's own subject) → rows →
- *     objects → snapshots, secrets → the tenant's own subject → rows again → files of the read models → directory entry →
+ *     objects → snapshots, secrets → the tenant's own subject → rows again → files of unsealed rows → directory entry →
  *     tombstone
  *
  * It takes no input: whatever is in deletion is deleted, no matter who asked for it.

@@ -50,7 +50,7 @@ export class ListRequest {
 const INDEX_MAX = 65_535;
 
 /** The refusal of a cursor that is not one of the list. */
-export function foreignCursor(): ProblemError {
+function foreignCursor(): ProblemError {
   const message = 'The cursor is not one of this list. Use a cursor of the same route with the same filters, or none.';
   return new ProblemError({ code: 'cursor_invalid', message });
 }

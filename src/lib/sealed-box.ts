@@ -5,7 +5,7 @@ import type { KeyObject } from 'node:crypto';
 export const KEY_BYTES = 32;
 
 const CIPHER = 'aes-256-gcm';
-const NONCE_BYTES = 12;
+export const NONCE_BYTES = 12;
 const TAG_BYTES = 16;
 /** What sealing adds to the plain bytes. */
 export const SEAL_BYTES = NONCE_BYTES + TAG_BYTES;
@@ -26,12 +26,17 @@ export function sealingKey(bytes: Uint8Array): KeyObject {
  * context is bound to them without being stored: what was sealed for one place does not open in another. One key is good
  * for 2^32 sealings (NIST SP 800-38D, 8.3). The result is `prefix`, nonce, tag, ciphertext.
  */
-export function seal(key: KeyObject, plain: Uint8Array, { context, prefix }: SealOptions): Buffer<ArrayBuffer> {
+export function seal(
+  key: KeyObject,
+  plain: Uint8Array,
+  { context, prefix, nonce: given }: SealOptions,
+): Buffer<ArrayBuffer> {
   const start = prefix?.length ?? 0;
   const sealed = Buffer.allocUnsafe(start + SEAL_BYTES + plain.length);
   if (prefix !== undefined) sealed.set(prefix, 0);
   const nonce = sealed.subarray(start, start + NONCE_BYTES);
-  fillNonce(nonce);
+  if (given === undefined) fillNonce(nonce);
+  else nonce.set(given);
   const cipher = createCipheriv(CIPHER, key, nonce);
   cipher.setAAD(Buffer.from(context));
   sealed.set(cipher.update(plain), start + SEAL_BYTES);
@@ -45,6 +50,8 @@ export interface SealOptions {
   readonly context: string;
   /** Goes before the sealed bytes as it is, unbound. */
   readonly prefix?: Uint8Array;
+  /** Of `NONCE_BYTES`: a function of key, context and plain bytes, or never used before. Absent: random. */
+  readonly nonce?: Uint8Array;
 }
 
 /** The bytes that were sealed (without the prefix), or null when key, context or a single bit is another. */

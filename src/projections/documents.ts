@@ -1,20 +1,29 @@
 import { sql } from 'slonik';
 import type { DatabaseTransactionConnection } from 'slonik';
 import { z } from 'zod';
+import type { RowSeals } from '../streams/row-seals.ts';
+import type { ProjectionTarget } from './projection.ts';
 
 /** A row's identity within its table: the tenant and what the table's other key columns say. */
 export type DocumentKey = Readonly<Record<string, string>>;
 
+type Value = string | number | boolean | null | readonly string[];
+type ColumnType = 'text' | 'text[]' | 'int' | 'bigint' | 'numeric' | 'boolean';
+
+/** Names a text for filters, and says nothing without the tenant's key. */
+export type Digest = (text: string) => string;
+
 /**
  * A table of documents: key columns, some columns taken out of the document for filters and order, and the document
- * itself. Its evolve functions are pure; a batch of commits costs one read and one write, however long it is.
+ * itself, sealed with the data key of its tenant. What a column has outlives the key until its page is written again: ids
+ * and numbers, and of what tenants wrote digests. Its evolve functions are pure; a batch of commits costs one read and one write, however long it is.
  */
 export interface DocumentTable<V> {
   readonly name: string;
   readonly keyColumns: readonly string[];
   /** Columns besides key and document, with their SQL types. */
-  readonly columns: Readonly<Record<string, 'text' | 'int' | 'bigint'>>;
-  readonly columnsOf: (view: V) => Readonly<Record<string, string | number | null>>;
+  readonly columns: Readonly<Record<string, ColumnType>>;
+  readonly columnsOf: (view: V, digest: Digest) => Readonly<Record<string, Value>>;
 }
 
 interface Entry<V> {
@@ -35,11 +44,13 @@ interface Entry<V> {
 export class DocumentBatch<V> {
   readonly #table: DocumentTable<V>;
   readonly #schema: string;
+  readonly #seals: RowSeals;
   readonly #views = new Map<string, Entry<V>>();
 
-  constructor(table: DocumentTable<V>, schema: string) {
+  constructor(table: DocumentTable<V>, { schema, seals }: ProjectionTarget) {
     this.#table = table;
     this.#schema = schema;
+    this.#seals = seals;
   }
 
   /** Names a document that the batch may touch; call it for all of them before `load`. */
@@ -64,7 +75,7 @@ export class DocumentBatch<V> {
     const keys = JSON.stringify(wanted.map(({ key }) => key));
     const columns = keyColumns.map((column) => sql.identifier([column]));
     const definition = keyColumns.map((column) => sql.fragment`${sql.identifier([column])} text`);
-    const row = z.object({ doc: z.unknown(), applied: z.int() }).and(z.record(z.string(), z.unknown()));
+    const row = z.object({ doc: sealed, applied: z.int() }).and(z.record(z.string(), z.unknown()));
     const rows = await transaction.any(sql.type(row)`
       select ${sql.join(columns, sql.fragment`, `)}, doc, applied from ${sql.identifier([this.#schema, name])}
       where (${sql.join(columns, sql.fragment`, `)}) in (
@@ -72,9 +83,8 @@ export class DocumentBatch<V> {
     for (const found of rows) {
       const entry = this.#views.get(keyColumns.map((column) => `${String(found[column])}\0`).join(''));
       if (entry === undefined) continue;
-      // Written by `save` from the same type.
-      // oxlint-disable-next-line typescript/no-unsafe-type-assertion
-      entry.view = found.doc as V;
+      const values = keyColumns.map((column) => entry.key[column] ?? '');
+      entry.view = (await openDocument<V>(this.#seals, { table: name, key: values }, found.doc)) ?? undefined;
       entry.stored = found.applied;
       entry.applied = found.applied;
     }
@@ -95,9 +105,13 @@ export class DocumentBatch<V> {
 
   async save(transaction: DatabaseTransactionConnection): Promise<void> {
     const { name, keyColumns, columns, columnsOf } = this.#table;
-    const rows = [...this.#views.values()].flatMap(({ key, view, stored, applied }) =>
-      applied > stored && view !== undefined ? [{ ...key, ...columnsOf(view), applied, doc: view }] : [],
-    );
+    const rows = [...this.#views.values()].flatMap(({ key, view, stored, applied }) => {
+      if (applied <= stored || view === undefined) return [];
+      const { tenant = '' } = key;
+      const doc = sealDocument(this.#seals, { table: name, key: keyColumns.map((column) => key[column] ?? '') }, view);
+      if (doc === null) return [];
+      return [{ ...key, ...columnsOf(view, (text) => this.#seals.digest(tenant, text)), applied, doc }];
+    });
     await upsert(transaction, {
       table: [this.#schema, name],
       key: keyColumns,
@@ -105,12 +119,54 @@ export class DocumentBatch<V> {
         ...Object.fromEntries(keyColumns.map((column) => [column, 'text'])),
         ...columns,
         applied: 'bigint',
-        doc: 'jsonb',
+        doc: 'bytea',
       },
       newerBy: 'applied',
       rows,
     });
   }
+}
+
+/** Where a document stands: its table, and the values of its key in their order, the tenant first. */
+export interface DocumentPlace {
+  readonly table: string;
+  readonly key: readonly string[];
+}
+
+/** A column of sealed bytes, as the database gives it. */
+export const sealed = z.instanceof(Buffer);
+
+/** As text for `upsert`; null: the tenant is erased. */
+export function sealDocument(seals: RowSeals, place: DocumentPlace, document: unknown): string | null {
+  const bytes = seals.seal(place.key[0] ?? '', contextOf(place), Buffer.from(JSON.stringify(document)));
+  return bytes?.toString('base64') ?? null;
+}
+
+/** Null: the tenant is erased. @throws SealBrokenError, UnavailableError (streams) */
+export async function openDocument<V>(seals: RowSeals, place: DocumentPlace, bytes: Uint8Array): Promise<V | null> {
+  const plain = await seals.open(place.key[0] ?? '', contextOf(place), bytes);
+  if (plain === null) return null;
+  // Written by `sealDocument` from the same type, and without the key no other can be written.
+  // oxlint-disable-next-line typescript/no-unsafe-type-assertion
+  return JSON.parse(plain.toString()) as V;
+}
+
+/** Those of a tenant's rows that can be read, in their order. @throws as `openDocument` */
+export async function openDocuments<V>(
+  seals: RowSeals,
+  table: string,
+  rows: readonly { readonly key: readonly string[]; readonly doc: Uint8Array }[],
+): Promise<readonly V[]> {
+  const documents: V[] = [];
+  for (const { key, doc } of rows) {
+    const document = await openDocument<V>(seals, { table, key }, doc);
+    if (document !== null) documents.push(document);
+  }
+  return documents;
+}
+
+function contextOf({ table, key }: DocumentPlace): string {
+  return `row ${table} ${JSON.stringify(key)}`;
 }
 
 function idOf<V>(table: DocumentTable<V>, key: DocumentKey): string {
@@ -123,6 +179,7 @@ function idOf<V>(table: DocumentTable<V>, key: DocumentKey): string {
 export interface Upsert {
   readonly table: readonly [schema: string, name: string];
   readonly key: readonly string[];
+  /** With their types; `bytea` is given in base64. */
   readonly columns: Readonly<Record<string, string>>;
   /** Replace a row that is there only if this column is higher; absent: always. */
   readonly newerBy?: string;
@@ -143,6 +200,10 @@ export async function upsert(
   const definition = names.map(
     (name) => sql.fragment`${sql.identifier([name])} ${sql.identifier([pgType(columns[name])])}`,
   );
+  const values = names.map((name) => {
+    const column = sql.identifier([name]);
+    return columns[name] === 'bytea' ? sql.fragment`decode(${column}, 'base64')` : column;
+  });
   const others = names.filter((name) => !key.includes(name));
   const changes = others.map((name) => sql.fragment`${sql.identifier([name])} = excluded.${sql.identifier([name])}`);
   const onlyNewer =
@@ -151,12 +212,12 @@ export async function upsert(
       : sql.fragment`where old.${sql.identifier([newerBy])} < excluded.${sql.identifier([newerBy])}`;
   await transaction.query(sql.unsafe`
     insert into ${sql.identifier([...table])} as old (${identifiers})
-    select ${identifiers} from json_to_recordset(${storableJson(rows)}) as fresh(${sql.join(definition, sql.fragment`, `)})
+    select ${sql.join(values, sql.fragment`, `)} from json_to_recordset(${storableJson(rows)}) as fresh(${sql.join(definition, sql.fragment`, `)})
     on conflict (${sql.join(
       key.map((name) => sql.identifier([name])),
       sql.fragment`, `,
     )})
-    do update set ${sql.join(changes, sql.fragment`, `)} ${onlyNewer}`);
+    ${changes.length === 0 ? sql.fragment`do nothing` : sql.fragment`do update set ${sql.join(changes, sql.fragment`, `)} ${onlyNewer}`}`);
 }
 
 /** As text that Postgres can hold: what a model or a provider says may have a NUL or half a surrogate pair in it. */
@@ -172,6 +233,11 @@ function storableJson(rows: readonly object[]): string {
 }
 
 /** Type names as the catalogue spells them: a quoted alias such as "int" would not be found. */
+/** As the catalogue names a type. Bytes come in base64. */
+const PG_TYPES: Readonly<Record<string, string>> = {
+  ...{ int: 'int4', bigint: 'int8', numeric: 'numeric', boolean: 'bool', 'text[]': '_text' },
+};
+
 function pgType(type: string | undefined): string {
-  return type === 'int' ? 'int4' : type === 'bigint' ? 'int8' : (type ?? 'text');
+  return PG_TYPES[type ?? ''] ?? 'text';
 }

@@ -1,52 +1,159 @@
 import { sql } from 'slonik';
-import type { DatabasePoolConnection, FragmentSqlToken } from 'slonik';
+import type { DatabasePoolConnection, DatabaseTransactionConnection, FragmentSqlToken, QuerySqlToken } from 'slonik';
+import { z } from 'zod';
+import { delay } from '../lib/backoff.ts';
 import { escapeToken } from '../streams/subjects.ts';
 import { tablesOfOthers } from './built.ts';
 import { auditedIn, besideOf, holdGroup, replacedOf } from './checkpoint.ts';
 import type { ProjectionGroup } from './projection.ts';
-import { forLongWork } from './read-store/long-work.ts';
+import { forLongWork, withSettings } from './read-store/long-work.ts';
 import { reading } from './read-store/pool.ts';
 import type { ReadStore } from './read-store/pool.ts';
 
+/** Rows of one step: some ten milliseconds of work, after which others have their turn. */
+const STEP_ROWS = 1_000;
+/** After a step this many times as long as it took is left to others. */
+const PAUSE_TIMES = 1;
+
 /**
- * Removes a tenant's rows from every read model. Its commits are gone from the log, so a rebuild gives the same; the
- * group is held meanwhile, so that no projector or swap works on the same rows. A rebuild that is under way has read some
- * of those commits and has others in hand: what it has made goes, and it fails and says so. So does an audit.
+ * The rows of a step are found by the primary key. With old samples of a table, or none, a planner may still take a look
+ * at all of it for cheaper.
+ */
+export const BY_KEY = new Map([
+  ['enable_sort', 'off'],
+  ['enable_seqscan', 'off'],
+  ['enable_bitmapscan', 'off'],
+  ['enable_hashjoin', 'off'],
+  ['enable_mergejoin', 'off'],
+]);
+
+/**
+ * Removes a tenant's rows from every read model: it costs what the tenant has, in steps of their own between which
+ * others continue, and one that was interrupted is resumed by calling it again. Its commits are gone from the log, so
+ * a rebuild gives the same; one that is under way has read some of those commits and has others in hand: what it has made
+ * goes, and it fails and says so. So does an audit.
  */
 export async function eraseRows(pool: ReadStore, groups: readonly ProjectionGroup[], tenant: string): Promise<void> {
-  // However much a tenant has written: it takes as long as that.
   await reading(async () => {
     await forLongWork(pool, async (connection) => {
-      for (const { schema, table } of await tablesOfOthers(connection, groups)) {
-        await connection.transaction(async (transaction) => {
-          await holdGroup(transaction, schema, 'alone');
-          const whose = table === 'parked' ? parkedOf(tenant) : sql.fragment`tenant = ${tenant}`;
-          await transaction.query(sql.unsafe`delete from ${sql.identifier([schema, table])} where ${whose}`);
-        });
-      }
-      for (const group of groups) await eraseGroup(connection, group, tenant);
+      for (const group of groups) await dropCopies(connection, group);
+      const tables = [
+        ...groups.flatMap(({ schema, tables: names }) => [...names, 'parked'].map((table) => ({ schema, table }))),
+        ...(await tablesOfOthers(connection, groups)),
+      ];
+      await withSettings(connection, BY_KEY, async () => {
+        for (const table of tables) await eraseTable(connection, table, tenant);
+      });
     });
   });
 }
 
-async function eraseGroup(connection: DatabasePoolConnection, group: ProjectionGroup, tenant: string): Promise<void> {
-  await connection.transaction(async (transaction) => {
-    await holdGroup(transaction, group.schema, 'alone');
-    for (const table of group.tables) {
-      await transaction.query(
-        sql.unsafe`delete from ${sql.identifier([group.schema, table])} where tenant = ${tenant}`,
-      );
-    }
-    // The reason why a commit was parked may quote it.
-    await transaction.query(sql.unsafe`
-      delete from ${sql.identifier([group.schema, 'parked'])} where ${parkedOf(tenant)}`);
-    await transaction.query(sql.unsafe`drop schema if exists ${sql.identifier([besideOf(group)])} cascade`);
-  });
-  // What a rebuild has replaced, or an audit replayed, and left behind when it was killed.
+/** What a rebuild or an audit makes, has made or has left when it was killed. */
+async function dropCopies(connection: DatabasePoolConnection, group: ProjectionGroup): Promise<void> {
+  const beside = besideOf(group);
+  if (await exists(connection, beside)) {
+    await connection.transaction(async (transaction) => {
+      await holdGroup(transaction, group.schema, 'alone');
+      await transaction.query(sql.unsafe`drop schema if exists ${sql.identifier([beside])} cascade`);
+    });
+  }
   for (const schema of [replacedOf(group), auditedIn(group)])
     await connection.query(sql.unsafe`drop schema if exists ${sql.identifier([schema])} cascade`);
 }
 
-function parkedOf(tenant: string): FragmentSqlToken {
-  return sql.fragment`split_part(subject, '.', 3) = ${escapeToken(tenant)}`;
+async function exists(connection: DatabasePoolConnection, schema: string): Promise<boolean> {
+  return await connection.exists(sql.unsafe`select from pg_namespace where nspname = ${schema}`);
+}
+
+interface Table {
+  readonly schema: string;
+  readonly table: string;
+}
+
+async function eraseTable(connection: DatabasePoolConnection, { schema, table }: Table, tenant: string): Promise<void> {
+  if (table === 'parked') {
+    // There are few: what is parked is an alarm.
+    await step(connection, schema, async (transaction) => {
+      await transaction.query(sql.unsafe`
+        delete from ${sql.identifier([schema, table])} where split_part(subject, '.', 3) = ${escapeToken(tenant)}`);
+      return null;
+    });
+    return;
+  }
+  const name = [schema, table] as const;
+  const key = await keyOf(connection, name);
+  let behind: readonly Value[] | null = [];
+  while (behind !== null) {
+    const from: Step = { name, key, tenant, behind };
+    behind = await step<Step['behind'] | null>(connection, schema, async (transaction) => {
+      return await eraseStep(transaction, from);
+    });
+  }
+}
+
+/** One transaction, in which no swap takes the tables away, and a pause as long as it took. */
+async function step<T>(
+  connection: DatabasePoolConnection,
+  schema: string,
+  work: (transaction: DatabaseTransactionConnection) => Promise<T>,
+): Promise<T> {
+  const begun = performance.now();
+  const result = await connection.transaction(async (transaction) => {
+    await holdGroup(transaction, schema, 'shared');
+    return await work(transaction);
+  });
+  await delay((performance.now() - begun) * PAUSE_TIMES);
+  return result;
+}
+
+type Value = string | number;
+
+/** Which rows of a table are next. */
+export interface Step {
+  readonly name: readonly [schema: string, table: string];
+  /** Columns of the primary key behind the tenant. */
+  readonly key: readonly string[];
+  readonly tenant: string;
+  /** Of the key that the step before ended with; empty: there was none. */
+  readonly behind: readonly Value[];
+}
+
+const lastRow = z.object({ key: z.array(z.union([z.string(), z.number()])), rows: z.int() });
+
+/** Takes the next rows away; null: there are no more. */
+async function eraseStep(transaction: DatabaseTransactionConnection, step: Step): Promise<Step['behind'] | null> {
+  const last = await transaction.maybeOne(stepStatement(step));
+  return last === null || last.rows < STEP_ROWS ? null : last.key;
+}
+
+/** By the primary key, from the last row of the step before: what is dead behind it is not looked at again. */
+export function stepStatement({ name, key, tenant, behind }: Step): QuerySqlToken<typeof lastRow> {
+  const table = sql.identifier([...name]);
+  const names = (key.length === 0 ? ['tenant'] : key).map((column) => sql.identifier([column]));
+  const columns = sql.join(names, sql.fragment`, `);
+  const from: FragmentSqlToken =
+    behind.length === 0
+      ? sql.fragment`true`
+      : sql.fragment`(${columns}) > (${sql.join([...behind], sql.fragment`, `)})`;
+  return sql.type(lastRow)`
+    with page as materialized (
+      select ctid as place, json_build_array(${columns}) as key, row_number() over (order by ${columns}) as number
+      from ${table} where tenant = ${tenant} and ${from} order by ${columns} limit ${STEP_ROWS}),
+    gone as (delete from ${table} where ctid = any(array(select place from page)))
+    select key, number::int8 as rows from page order by number desc limit 1`;
+}
+
+const keyColumn = z.object({ name: z.string() });
+
+/** Every table of a read model has the tenant first in its primary key. */
+async function keyOf(
+  connection: DatabasePoolConnection,
+  [schema, table]: readonly [schema: string, table: string],
+): Promise<readonly string[]> {
+  const columns = await connection.anyFirst(sql.type(keyColumn)`
+    select attname::text as name
+    from pg_index join unnest(indkey::int2[]) with ordinality as part(number, place) on true
+    join pg_attribute on attrelid = indrelid and attnum = part.number
+    where indrelid = format('%I.%I', ${schema}::text, ${table}::text)::regclass and indisprimary order by place`);
+  return columns.slice(1);
 }

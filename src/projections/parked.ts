@@ -1,15 +1,17 @@
 import { sql } from 'slonik';
 import type { DatabasePoolConnection, DatabaseTransactionConnection } from 'slonik';
 import { z } from 'zod';
-import { isUnavailableError } from '../lib/unavailable.ts';
+import { loggedError } from '../lib/logged-error.ts';
 import type { Logger } from '../lib/logger.ts';
-import type { StoredCommit } from '../streams/commit.ts';
+import type { RowSeals } from '../streams/row-seals.ts';
+import { isUnavailableError } from '../lib/unavailable.ts';
 import type { CommitSource, FollowedCommit } from '../streams/event-store.ts';
 import { refOfSubject, subjectOf } from '../streams/subjects.ts';
 import type { AggregateRef } from '../streams/subjects.ts';
 import { FencedError, holdGroup, moveCheckpoint } from './checkpoint.ts';
 import { storableText } from './documents.ts';
 import type { ProjectionGroup } from './projection.ts';
+import { projected } from './projected.ts';
 import { isUnavailable } from './read-store/pool.ts';
 
 /**
@@ -21,6 +23,7 @@ export interface RetryOptions {
   readonly group: ProjectionGroup;
   readonly shard: number;
   readonly source: CommitSource;
+  readonly seals: RowSeals;
   readonly logger: Logger;
   /** Where the projector stands: the rows of an aggregate are recreated up to here. */
   readonly position: number;
@@ -98,13 +101,14 @@ async function makeAnew(
 /** Whether one of the parked commits can be decoded and written now, or has been erased. */
 async function isWorthIt(
   connection: DatabasePoolConnection,
-  { source, shard, group }: RetryOptions,
+  options: RetryOptions,
   { ref, positions }: { readonly ref: AggregateRef; readonly positions: readonly number[] },
 ): Promise<boolean> {
+  const { source, shard } = options;
   for (const position of positions) {
     const found = await source.commitAt(ref, shard, position);
     if (found === null || found.kind === 'erased') return true;
-    if (found.kind === 'commit' && (await canBeApplied(connection, group, found.stored))) return true;
+    if (found.kind === 'commit' && (await canBeApplied(connection, options, found))) return true;
   }
   return false;
 }
@@ -112,18 +116,20 @@ async function isWorthIt(
 /** Tries it on the rows as they are, and takes it back. */
 async function canBeApplied(
   connection: DatabasePoolConnection,
-  group: ProjectionGroup,
-  stored: StoredCommit,
+  { group, seals }: RetryOptions,
+  found: FollowedCommit,
 ): Promise<boolean> {
   try {
+    const commits = projected([found]);
+    await seals.prepare([found.kind === 'commit' ? found.stored.ref.tenant : found.ref.tenant]);
     await connection.transaction(async (transaction) => {
       await holdGroup(transaction, group.schema, 'shared');
-      await group.apply(transaction, group.schema, [stored]);
+      await group.apply(transaction, { schema: group.schema, seals }, commits);
       throw new AppliedError();
     });
   } catch (error) {
     if (error instanceof AppliedError) return true;
-    if (isUnavailable(error)) throw error;
+    if (isUnavailableError(error, 'streams') || isUnavailable(error)) throw error;
   }
   return false;
 }
@@ -148,15 +154,13 @@ async function apply(
   options: RetryOptions,
   batch: readonly FollowedCommit[],
 ): Promise<number> {
-  const { group, shard } = options;
+  const { group, shard, seals } = options;
   try {
-    const commits = batch.flatMap((followed) => {
-      if (followed.kind === 'undecodable') throw followed.error;
-      return followed.kind === 'commit' ? [followed.stored] : [];
-    });
+    const commits = projected(batch);
+    await seals.prepare(commits.map(({ ref }) => ref.tenant));
     // A savepoint: what fails leaves the transaction as it was.
     await transaction.transaction(async (savepoint) => {
-      if (commits.length > 0) await group.apply(savepoint, group.schema, commits);
+      if (commits.length > 0) await group.apply(savepoint, { schema: group.schema, seals }, commits);
     });
     return 0;
   } catch (error) {
@@ -179,7 +183,8 @@ export async function park(
   { shard, followed, error }: { readonly shard: number; readonly followed: FollowedCommit; readonly error: unknown },
 ): Promise<void> {
   const { ref, position } = followed.kind === 'commit' ? followed.stored : followed;
-  const reason = error instanceof Error ? error.message : String(error);
+  // The row outlives the tenant's key in its page: it says no more than a log line does.
+  const reason = loggedError(error).message;
   await transaction.query(sql.unsafe`
     insert into ${sql.identifier([schema, 'parked'])} (shard, position, subject, error)
     values (${shard}, ${position}, ${subjectOf(ref)}, ${storableText(reason.slice(0, ERROR_CHARS_MAX))})

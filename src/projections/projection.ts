@@ -1,7 +1,13 @@
 import type { DatabaseTransactionConnection } from 'slonik';
-import type { StoredCommit } from '../streams/commit.ts';
+import type { ProjectedCommit, RowSeals } from '../streams/row-seals.ts';
 import type { AggregateKind } from '../streams/subjects.ts';
 import type { GroupName } from './schemas.ts';
+
+/** Where a batch is written, and with what its rows are sealed; the keys of its tenants are known there. */
+export interface ProjectionTarget {
+  readonly schema: string;
+  readonly seals: RowSeals;
+}
 
 /** A group of read models that share a checkpoint: one schema, fed from one or several kinds of aggregates. */
 export interface ProjectionGroup {
@@ -20,7 +26,7 @@ export interface ProjectionGroup {
    */
   readonly apply: (
     transaction: DatabaseTransactionConnection,
-    schema: string,
-    commits: readonly StoredCommit[],
+    target: ProjectionTarget,
+    commits: readonly ProjectedCommit[],
   ) => Promise<void>;
 }

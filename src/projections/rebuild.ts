@@ -3,6 +3,7 @@ import type { DatabasePool, DatabasePoolConnection, DatabaseTransactionConnectio
 import { z } from 'zod';
 import type { Logger } from '../lib/logger.ts';
 import type { CommitSource } from '../streams/event-store.ts';
+import type { RowSeals } from '../streams/row-seals.ts';
 import { besideOf, FencedError, holdGroup, readCheckpoint, replacedOf } from './checkpoint.ts';
 import type { ProjectionGroup } from './projection.ts';
 import { forLongWork } from './read-store/long-work.ts';
@@ -19,6 +20,7 @@ const SWAP_IDLE_MS = 60_000;
 export interface RebuildOptions {
   readonly pool: DatabasePool;
   readonly source: CommitSource;
+  readonly seals: RowSeals;
   readonly group: ProjectionGroup;
   readonly logger: Logger;
   /** Called with how far each stream has been read, of how much. */

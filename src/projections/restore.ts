@@ -1,6 +1,7 @@
 import type { Client } from 'pg';
 import type { Logger } from '../lib/logger.ts';
 import type { CommitSource } from '../streams/event-store.ts';
+import type { RowSeals } from '../streams/row-seals.ts';
 import { markBuilt } from './built.ts';
 import type { ProjectionGroup } from './projection.ts';
 import { withConnection } from './read-store/connection.ts';
@@ -14,6 +15,7 @@ export interface RestoreOptions {
   readonly url: string;
   readonly groups: readonly ProjectionGroup[];
   readonly source: CommitSource;
+  readonly seals: RowSeals;
   readonly logger: Logger;
   /** Gives it up; what is half done is done again the next time. */
   readonly signal: AbortSignal;
@@ -53,15 +55,17 @@ async function makeBeside(server: Client, name: string, options: RestoreOptions)
   options.logger.warn('the read models are back');
 }
 
-async function fillAll(url: string, { groups, source, logger, signal }: RestoreOptions): Promise<void> {
+async function fillAll(url: string, { groups, logger, signal, ...parts }: RestoreOptions): Promise<void> {
   const pool = await openReadStore({ url, maximumConnections: groups.length });
+  const { source, seals } = parts;
   const onProgress = (): void => undefined;
   try {
     await Promise.all(
       groups.map(async (group) => {
         await forLongWork(pool, async (connection) => {
           for (let shard = 0; shard < source.shards; shard++) {
-            await fill(connection, { pool, source, group, logger, onProgress, schema: group.schema, shard, signal });
+            const target = { schema: group.schema, shard, seals, signal };
+            await fill(connection, { pool, source, group, logger, onProgress, ...target });
           }
           await markBuilt(connection, group.schema);
         });

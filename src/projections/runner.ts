@@ -7,11 +7,13 @@ import type { Logger } from '../lib/logger.ts';
 import { BackgroundTask } from '../lib/background-task.ts';
 import type { OnRound, Round } from '../lib/background-task.ts';
 import type { OutageLog } from '../lib/outage-log.ts';
-import type { StoredCommit } from '../streams/commit.ts';
+import { isUnavailableError } from '../lib/unavailable.ts';
 import type { CommitSource, FollowedCommit } from '../streams/event-store.ts';
+import type { RowSeals } from '../streams/row-seals.ts';
 import { subjectOf } from '../streams/subjects.ts';
 import { FencedError, holdGroup, moveCheckpoint, readCheckpoint } from './checkpoint.ts';
 import { park as noteParked, retryParked } from './parked.ts';
+import { projected } from './projected.ts';
 import type { ProjectionGroup } from './projection.ts';
 import { withSettings } from './read-store/long-work.ts';
 import { isGone, isUnavailable } from './read-store/pool.ts';
@@ -46,6 +48,7 @@ export interface ProjectorOptions {
   readonly shard: number;
   readonly pool: DatabasePool;
   readonly source: CommitSource;
+  readonly seals: RowSeals;
   readonly logger: Logger;
   /** Brings the database back after it has been dropped, until the signal says to give up. */
   readonly restore: (signal: AbortSignal) => Promise<void>;
@@ -115,7 +118,7 @@ export class Projector {
 
   #failed(error: unknown, outage: OutageLog): void {
     const { group, shard, logger } = this.#options;
-    if (error instanceof FencedError || isUnavailable(error)) outage.failed(error);
+    if (isPassing(error)) outage.failed(error);
     else logger.error({ err: error, group: group.name, shard }, 'the projector starts again');
   }
 
@@ -162,6 +165,7 @@ export interface BatchOptions {
   readonly shard: number;
   readonly from: number;
   readonly batch: readonly FollowedCommit[];
+  readonly seals: RowSeals;
   readonly logger: Logger;
   readonly onParked?: () => void;
 }
@@ -175,7 +179,7 @@ export async function applyBatch(connection: WriteConnection, options: BatchOpti
   try {
     return await applyTogether(connection, options);
   } catch (error) {
-    if (error instanceof FencedError || isUnavailable(error)) throw error;
+    if (isPassing(error)) throw error;
     if (batch.length === 1) return await park(connection, options, error);
     let position = from;
     for (const followed of batch)
@@ -184,19 +188,20 @@ export async function applyBatch(connection: WriteConnection, options: BatchOpti
   }
 }
 
+/** Nothing is wrong with the commits: another projector has them, or the database or a key cannot be reached. */
+function isPassing(error: unknown): boolean {
+  return error instanceof FencedError || isUnavailableError(error, 'streams') || isUnavailable(error);
+}
+
 async function applyTogether(connection: WriteConnection, options: BatchOptions): Promise<number> {
-  const { group, schema, shard, from, batch } = options;
-  const commits: StoredCommit[] = [];
-  for (const followed of batch) {
-    if (followed.kind === 'undecodable') throw followed.error;
-    // What is erased leaves nothing but its place.
-    if (followed.kind === 'commit') commits.push(followed.stored);
-  }
+  const { group, schema, shard, from, batch, seals } = options;
+  const commits = projected(batch);
+  await seals.prepare(commits.map(({ ref }) => ref.tenant));
   const to = positionOf(batch.at(-1)) ?? from;
   await connection.transaction(async (transaction) => {
     await holdGroup(transaction, schema, 'shared');
     await moveCheckpoint(transaction, schema, { shard, from, to });
-    if (commits.length > 0) await group.apply(transaction, schema, commits);
+    if (commits.length > 0) await group.apply(transaction, { schema, seals }, commits);
   });
   await faultPoint('projection.applied');
   return to;

@@ -4,13 +4,13 @@ import type { IdentifierSqlToken } from 'slonik';
 /**
  * The schema of each group of read models. The rows of a schema never change what they mean, nor its tables their columns:
  * nodes of the version before keep reading and writing theirs. So a group whose rows change gets a new schema here
- * (`sessions_2`, …), which a migration makes and the projectors fill from the log (docs/adding-a-read-model.md).
+ * (`sessions_3`, …), which a migration makes and the projectors fill from the log (docs/adding-a-read-model.md).
  */
 export const SCHEMAS = {
-  tenants: 'tenants',
-  agents: 'agents',
-  sessions: 'sessions',
-  artifacts: 'artifacts',
+  tenants: 'tenants_2',
+  agents: 'agents_2',
+  sessions: 'sessions_2',
+  artifacts: 'artifacts_2',
   vaults: 'vaults',
 } as const;
 

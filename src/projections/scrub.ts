@@ -1,18 +1,15 @@
 import { sql } from 'slonik';
-import type { DatabasePoolConnection } from 'slonik';
+import type { DatabasePoolConnection, IdentifierSqlToken } from 'slonik';
 import { z } from 'zod';
 import { UnavailableError } from '../lib/unavailable.ts';
 import { delay } from '../lib/backoff.ts';
 import type { Logger } from '../lib/logger.ts';
-import { tablesOfOthers } from './built.ts';
-import type { ProjectionGroup } from './projection.ts';
 import { withSettings } from './read-store/long-work.ts';
 import { reading } from './read-store/pool.ts';
 import type { ReadStore } from './read-store/pool.ts';
 
 export interface ScrubOptions {
   readonly pool: ReadStore;
-  readonly groups: readonly ProjectionGroup[];
   readonly logger: Logger;
 }
 
@@ -28,32 +25,48 @@ const BOUNDS = new Map([
 const SNAPSHOTS_MS = 10_000;
 const POLL_MS = 50;
 
+/** Schemas of the releases whose rows are not sealed; they are filled as long as a node of 0.11 runs. */
+const UNSEALED = ['tenants', 'agents', 'sessions', 'artifacts'];
+
 /**
- * Makes what was deleted unreadable in the files of Postgres. A deleted row stays in its page, in indexes and in samples
- * that ANALYZE took of it, and everything that was ever written stays in the write-ahead log for a while; so each table
- * is rewritten, sampled again, and the log is moved on until the segments with the old bytes are gone. The last part
- * needs a superuser, and settings that the embedded Postgres has (docs/operations/deleting-a-tenant.md says what is left elsewhere).
+ * Makes what was deleted unreadable in the files of Postgres, where it is not sealed: in the rows that nodes of 0.11 have
+ * made, which this version does not read. What is sealed went with the data key. A deleted row stays in its page, in
+ * indexes and in samples that ANALYZE took of it, and everything that was ever written stays in the write-ahead log for a
+ * while; so each such table is rewritten, sampled again, and the log is moved on until the segments with the old bytes
+ * are gone. The last part needs a superuser, and settings that the embedded Postgres has (docs/operations/deleting-a-tenant.md
+ * says what is left elsewhere). An installation that began with 0.12 has no such rows.
  * @throws UnavailableError (database) when a lock was not to be had, or an old snapshot still needs the rows: try again
  */
-export async function scrub({ pool, groups, logger }: ScrubOptions): Promise<void> {
+export async function scrub({ pool, logger }: ScrubOptions): Promise<void> {
   await reading(
     async () =>
       await pool.connect(async (connection) => {
+        const tables = await unsealedTables(connection);
+        if (tables.length === 0) return;
         await withSettings(connection, BOUNDS, async () => {
           await snapshotsEnd(connection);
-          const tables = [
-            ...tablesOf(groups),
-            ...(await tablesOfOthers(connection, groups)).map(({ schema, table }) => sql.identifier([schema, table])),
-          ];
           for (const table of tables) await connection.query(sql.unsafe`vacuum (full) ${table}`);
           const isOurs = await isSuperuser(connection);
-          if (isOurs) await forgetSamples(connection, groups);
+          if (isOurs) await forgetSamples(connection);
           else logger.warn('deleted rows are gone; samples and write-ahead log of this database are its operator’s');
           for (const table of tables) await connection.query(sql.unsafe`analyze ${table}`);
           if (isOurs) await moveLogOn(connection);
         });
       }),
   );
+}
+
+const tableRow = z.object({ schema: z.string(), table: z.string() });
+
+/** Those that have, or have had, a row since they were written last. */
+async function unsealedTables(connection: DatabasePoolConnection): Promise<readonly IdentifierSqlToken[]> {
+  const tables = await connection.any(sql.type(tableRow)`
+    select nspname::text as schema, relname::text as table
+    from pg_catalog.pg_class join pg_catalog.pg_namespace n on n.oid = relnamespace
+    where relkind = 'r' and nspname = any(${sql.array(UNSEALED, 'text')}) and relname <> 'checkpoint'
+      and pg_relation_size(pg_class.oid) > 0
+    order by 1, 2`);
+  return tables.map(({ schema, table }) => sql.identifier([schema, table]));
 }
 
 async function isSuperuser(connection: DatabasePoolConnection): Promise<boolean> {
@@ -79,18 +92,11 @@ async function snapshotsEnd(connection: DatabasePoolConnection): Promise<void> {
   }
 }
 
-const tablesOf = (groups: readonly ProjectionGroup[]) =>
-  groups.flatMap((group) => [...group.tables, 'parked'].map((table) => sql.identifier([group.schema, table])));
-
 /** The samples go with their rows: of an empty table, ANALYZE would leave the old ones where they are. */
-async function forgetSamples(connection: DatabasePoolConnection, groups: readonly ProjectionGroup[]): Promise<void> {
-  const schemas = sql.array(
-    groups.map(({ schema }) => schema),
-    'text',
-  );
+async function forgetSamples(connection: DatabasePoolConnection): Promise<void> {
   await connection.query(sql.unsafe`
     delete from pg_catalog.pg_statistic using pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
-    where starelid = c.oid and n.nspname = any(${schemas})`);
+    where starelid = c.oid and n.nspname = any(${sql.array(UNSEALED, 'text')})`);
   await snapshotsEnd(connection);
   await connection.query(sql.unsafe`vacuum (full) pg_catalog.pg_statistic`);
 }

@@ -80,6 +80,8 @@ export interface LiveCommit {
   readonly previous: number;
   /** Its length as it was stored. */
   readonly bytes: number;
+  /** As it was stored. */
+  readonly data?: Uint8Array;
   /** Decoded on first use, shared by all listeners. @throws ErasedCommitError, UndecodableCommitError */
   readonly stored: () => StoredCommit;
 }
@@ -131,7 +133,12 @@ export interface CommitSource {
 }
 
 export type FollowedCommit =
-  | { readonly kind: 'commit'; readonly stored: StoredCommit }
+  | {
+      readonly kind: 'commit';
+      readonly stored: StoredCommit;
+      /** The bytes that the log holds; absent where they are not at hand. */
+      readonly bytes?: Uint8Array;
+    }
   | { readonly kind: 'erased'; readonly ref: AggregateRef; readonly shard: number; readonly position: number }
   | {
       readonly kind: 'undecodable';

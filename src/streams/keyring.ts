@@ -172,6 +172,11 @@ export class Keyring {
     return opened === 'erased' ? null : opened.toString();
   }
 
+  /** The data key of a tenant as far as this process has it (`obtain` gets it). */
+  held(tenant: string): DataKey | null {
+    return this.#byTenant.get(tenant) ?? null;
+  }
+
   /** Seals bytes with the tenant's key; null when this process does not have it (`obtain` gets it). */
   seal(tenant: string, context: string, plain: Uint8Array): Buffer<ArrayBuffer> | null {
     const own = this.#byTenant.get(tenant);

@@ -171,7 +171,8 @@ class Arrivals {
 
 function followed(commit: LiveCommit): FollowedCommit {
   try {
-    return { kind: 'commit', stored: commit.stored() };
+    const { data } = commit;
+    return { kind: 'commit', stored: commit.stored(), ...(data === undefined ? {} : { bytes: data }) };
   } catch (error) {
     if (!(error instanceof Error)) throw error;
     const { ref, shard, position } = commit;

@@ -41,10 +41,10 @@ export function sealedCodec(codec: Codec, keyring: Keyring): CommitCodec {
     encode: async (ref, commit) => {
       const plain = codec.encode(commit);
       const hash = hashOfCommit(plain);
-      let bytes = keyring.seal(ref.tenant, contextOf(ref), plain);
+      let bytes = keyring.seal(ref.tenant, commitContext(ref), plain);
       if (bytes === null) {
         await keyring.obtain(ref.tenant);
-        bytes = keyring.seal(ref.tenant, contextOf(ref), plain);
+        bytes = keyring.seal(ref.tenant, commitContext(ref), plain);
       }
       if (bytes === null) throw new TenantErasedError(`the tenant ${ref.tenant} has been erased`);
       const isCurrent = commit.events.every(({ type, v }) => v === codec.versionOf(type));
@@ -71,7 +71,7 @@ export function sealedCodec(codec: Codec, keyring: Keyring): CommitCodec {
 
 function opened(keyring: Keyring, ref: AggregateRef, bytes: Uint8Array): Buffer | 'erased' {
   try {
-    return keyring.open(ref.tenant, contextOf(ref), bytes);
+    return keyring.open(ref.tenant, commitContext(ref), bytes);
   } catch (cause) {
     if (cause instanceof SealBrokenError) throw new UndecodableCommitError(cause.message, { cause });
     throw cause;
@@ -79,6 +79,6 @@ function opened(keyring: Keyring, ref: AggregateRef, bytes: Uint8Array): Buffer 
 }
 
 /** The whole place: a commit that was moved to another aggregate does not open. */
-function contextOf(ref: AggregateRef): string {
+export function commitContext(ref: AggregateRef): string {
   return `commit ${ref.kind} ${ref.id}`;
 }

@@ -52,10 +52,10 @@ async function traces(host: Host, tenantId: string): Promise<string[]> {
   }
   const client = new Client({ connectionString: await host.file('database-url') });
   await client.connect();
-  for (const { name, tables } of PROJECTIONS) {
+  for (const { schema, tables } of PROJECTIONS) {
     for (const table of tables) {
-      const { rows } = await client.query(`select 1 from ${name}.${table} where tenant = $1`, [tenantId]);
-      found.push(...rows.map(() => `${name}.${table}`));
+      const { rows } = await client.query(`select 1 from ${schema}.${table} where tenant = $1`, [tenantId]);
+      found.push(...rows.map(() => `${schema}.${table}`));
     }
   }
   await client.end();

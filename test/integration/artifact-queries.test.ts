@@ -4,7 +4,9 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { z } from 'zod';
 import { artifactQueries, FIRST_PLACE } from '#src/projections/artifacts/queries.ts';
 import { TestPostgres } from '../support/postgres.ts';
+import { sealDocument } from '#src/projections/documents.ts';
 import { unshared } from '../support/read-side.ts';
+import { fixedSeals } from '../support/seals.ts';
 
 const OTHERS = 5_000;
 
@@ -20,19 +22,22 @@ afterAll(async () => {
 
 test("a session's artifacts, and those that a fork of it begins with, are found without reading the tenant's", async () => {
   await using database = await postgres.migrated();
-  const row = (id: string, session: string) => `'tn_1', ${id}, ${session}, 1, 'ann', 'a', '2026-01-01', 0, 1, '{}'`;
-  const earlier = `'tn_1', 'earlier_' || i, 'mine', 0, 'ann', 'a', '2026-01-01', 0, 1, '{"artifactId":"earlier"}'`;
+  const row = (id: string, session: string) => `'tn_1', ${id}, ${session}, 1, 'ann', 'a', '2026-01-01', 0, 1, ''`;
+  const mine = ['mine_1', 'mine_2', 'mine_3'].map((id) => {
+    const place = { table: 'artifact', key: ['tn_1', id] };
+    return { id, doc: sealDocument(fixedSeals(), place, { artifactId: id }) };
+  });
+  const earlier = `'tn_1', 'earlier_' || i, 'mine', 0, 'ann', 'a', '2026-01-01', 0, 1, ''`;
   await database.query(
-    `insert into artifacts.artifact select ${row("'other_' || i", "'s_' || i")} from generate_series(1, ${OTHERS}) i`,
+    `insert into artifacts_2.artifact select ${row("'other_' || i", "'s_' || i")} from generate_series(1, ${OTHERS}) i`,
   );
-  await database.query(`insert into artifacts.artifact
-    select 'tn_1', 'mine_' || i, 'mine', 1, 'ann', 'a', '2026-01-01', 0, 1, jsonb_build_object('artifactId', 'mine_' || i)
-    from generate_series(1, 3) i`);
+  await database.query(`insert into artifacts_2.artifact
+    select 'tn_1', id, 'mine', 1, 'ann', 'a', '2026-01-01', 0, 1, decode(doc, 'base64')
+    from json_to_recordset('${JSON.stringify(mine)}') as mine(id text, doc text)`);
   // A session that had the id before it was deleted; the keeper has not come to them yet.
-  await database.query(`insert into artifacts.artifact select ${earlier} from generate_series(1, 3) i`);
-  await database.query(`insert into sessions.history (tenant, session_id, position, index, shard, event_id, type, at, payload)
-    select 'tn_1', 'mine', i, 0, 0, 'ev_' || i, 'artifact.created', '2026-01-01', '{"artifactId":"mine_' || i || '"}'
-    from generate_series(1, 3) i`);
+  await database.query(`insert into artifacts_2.artifact select ${earlier} from generate_series(1, 3) i`);
+  await database.query(`insert into sessions_2.history_artifact (tenant, session_id, position, index, artifact_id)
+    select 'tn_1', 'mine', i, 0, 'mine_' || i from generate_series(1, 3) i`);
   const parent = { sessionId: 'mine', position: 2 };
   const last = { ancestor: 0, position: 2, index: 0 };
   const origin = { parent, ancestry: [{ ...parent, shard: 0, createdPosition: 1, index: 0 }], last };
@@ -45,25 +50,29 @@ test("a session's artifacts, and those that a fork of it begins with, are found 
   ] as const) {
     await pool.transaction(async (transaction) => {
       const filter = { session, subject: null, agents: null };
-      const found = await artifactQueries({ pool: transaction, reads: unshared(transaction) }).list('tn_1', filter, {
+      const found = await artifactQueries({
+        pool: transaction,
+        reads: unshared(transaction),
+        seals: fixedSeals(),
+      }).list('tn_1', filter, {
         limit: 50,
         after: null,
       });
       expect(found.map(({ artifactId }) => artifactId)).toEqual(ids);
-      expect(await rowsRead(transaction, 'artifacts.artifact')).toBeLessThan(20);
+      expect(await rowsRead(transaction, 'artifacts_2.artifact')).toBeLessThan(20);
     });
   }
 });
 
 test('artifacts whose session is not there are found a thousand rows at a time, never by reading all', async () => {
   await using database = await postgres.migrated();
-  await database.query(`insert into sessions.session
-    select 'tn_' || i % 2, 's_' || i, 'a', null, 'idle', '2026-01-01', 1, '{"createdPosition":1}'
+  await database.query(`insert into sessions_2.session
+    select 'tn_' || i % 2, 's_' || i, 'a', null, 'idle', '{}', '2026-01-01', 1, '2026-01-01', 1, ''
     from generate_series(1, ${OTHERS}) i`);
-  await database.query(`insert into artifacts.artifact
-    select 'tn_' || i % 2, 'af_' || i, 's_' || i, 1, null, 'a', '2026-01-01', 0, 1, '{}' from generate_series(1, ${OTHERS}) i`);
+  await database.query(`insert into artifacts_2.artifact
+    select 'tn_' || i % 2, 'af_' || i, 's_' || i, 1, null, 'a', '2026-01-01', 0, 1, '' from generate_series(1, ${OTHERS}) i`);
   const change = async (id: number, to: string): Promise<void> => {
-    await database.query(`update artifacts.artifact set ${to} where id = 'af_${id}'`);
+    await database.query(`update artifacts_2.artifact set ${to} where id = 'af_${id}'`);
   };
   await change(10, `session_id = 's_11'`);
   await change(1_500, `session_position = 0`);
@@ -80,9 +89,11 @@ test('artifacts whose session is not there are found a thousand rows at a time, 
     place = await pool.transaction(async (transaction) => {
       // The count goes on from one transaction to the next.
       const before = await readBy(transaction);
-      const { orphans, next } = await artifactQueries({ pool: transaction, reads: unshared(transaction) }).orphans(
-        place,
-      );
+      const { orphans, next } = await artifactQueries({
+        pool: transaction,
+        reads: unshared(transaction),
+        seals: fixedSeals(),
+      }).orphans(place);
       found.push(...orphans.map(({ tenant, id }) => `${tenant} ${id}`));
       const after = await readBy(transaction);
       expect(after.artifacts - before.artifacts).toBeLessThan(1_020);
@@ -97,8 +108,8 @@ test('artifacts whose session is not there are found a thousand rows at a time, 
 });
 
 async function readBy(transaction: CommonQueryMethods): Promise<{ artifacts: number; sessions: number }> {
-  const artifacts = await rowsRead(transaction, 'artifacts.artifact');
-  return { artifacts, sessions: await rowsRead(transaction, 'sessions.session') };
+  const artifacts = await rowsRead(transaction, 'artifacts_2.artifact');
+  return { artifacts, sessions: await rowsRead(transaction, 'sessions_2.session') };
 }
 
 async function rowsRead(transaction: CommonQueryMethods, table: string): Promise<number> {

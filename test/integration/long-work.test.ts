@@ -19,7 +19,7 @@ import { capturedLog } from '../support/logger.ts';
 import type { TestDatabase } from '../support/postgres.ts';
 import { seededRandom } from '../support/random.ts';
 import { randomHistory } from '../support/random-sessions.ts';
-import { followed, groupOf, project } from '../support/read-side.ts';
+import { asInLog, groupOf, project } from '../support/read-side.ts';
 import { useServers } from '../support/servers.ts';
 import { until } from '../support/wait-until.ts';
 
@@ -55,7 +55,11 @@ beforeAll(async () => await append(deleted));
 /** A database whose connections have little time for anything, with the read models of what has been appended. */
 async function hasty(): Promise<AsyncDisposable & { readonly database: TestDatabase; readonly pool: ReadStore }> {
   const database = await servers.postgres.migrated();
-  await project(await database.pool(), sessions, { from: 0, commits: commits.map(followed) });
+  await project(await database.pool(), sessions, {
+    from: 0,
+    commits: await asInLog(servers.log, commits),
+    seals: servers.log.seals,
+  });
   for (const name of LIMITS) await database.query(`alter database ${nameOf(database)} set ${name} = ${LIMIT_MS}`);
   const limits = { statementMs: LIMIT_MS, idleInTransactionMs: LIMIT_MS };
   const pool = await openReadStore({ url: database.url, maximumConnections: 5, ...limits });
@@ -107,7 +111,13 @@ function pausing(name: string, state: string): void {
   });
 }
 
-const parts = () => ({ source: servers.log.source, group: sessions, logger, onProgress: () => undefined });
+const parts = () => ({
+  source: servers.log.source,
+  seals: servers.log.seals,
+  group: sessions,
+  logger,
+  onProgress: () => undefined,
+});
 
 async function audited(pool: ReadStore): Promise<Compared> {
   const ignored = { onReplayed: () => undefined, onDifference: () => undefined, shownMax: 0 };

@@ -10,7 +10,7 @@ import type { StoredCommit } from '#src/streams/commit.ts';
 import { capturedLog } from '../support/logger.ts';
 import { seededRandom } from '../support/random.ts';
 import { randomHistory } from '../support/random-sessions.ts';
-import { followed, groupOf, project } from '../support/read-side.ts';
+import { asInLog, groupOf, project } from '../support/read-side.ts';
 import { useServers } from '../support/servers.ts';
 
 const random = seededRandom('projections-audit');
@@ -33,7 +33,7 @@ beforeAll(async () => {
 async function projected(): Promise<AsyncDisposable & { readonly pool: ReadStore; schemas(): Promise<string[]> }> {
   const database = await servers.postgres.migrated();
   const pool = await database.pool();
-  await project(pool, sessions, { from: 0, commits: commits.map(followed) });
+  await project(pool, sessions, { from: 0, commits: await asInLog(servers.log, commits), seals: servers.log.seals });
   return {
     pool,
     schemas: async () =>
@@ -54,7 +54,15 @@ async function audited(
     batches += 1;
     if (batches === options.failAfter) throw new Error('interrupted');
   };
-  const defaults = { pool, source: servers.log.source, group: sessions, logger, until: null, version: '1' };
+  const defaults = {
+    pool,
+    source: servers.log.source,
+    seals: servers.log.seals,
+    group: sessions,
+    logger,
+    until: null,
+    version: '1',
+  };
   const ignored = { onProgress: () => undefined, onDifference: () => undefined, shownMax: 100 };
   const result = await audit({ ...defaults, ...ignored, ...options, onReplayed }).catch((error: unknown) => {
     if (error instanceof Error) return error;
@@ -68,11 +76,11 @@ test('an audit that was interrupted is gone on with, and leaves nothing behind w
   const { pool } = database;
   const interrupted = await audited(pool, { failAfter: 1 });
   expect(interrupted.result).toMatchObject({ message: 'interrupted' });
-  expect(await database.schemas()).toContain('sessions_audit');
+  expect(await database.schemas()).toContain('sessions_2_audit');
   const rest = await audited(pool);
   expect(rest.result).toMatchObject({ differences: 0 });
   expect(interrupted.replayed + rest.replayed).toBe(commits.length);
-  expect(await database.schemas()).not.toContain('sessions_audit');
+  expect(await database.schemas()).not.toContain('sessions_2_audit');
   expect((await audited(pool)).replayed).toBe(commits.length);
 });
 
@@ -89,7 +97,7 @@ test('nothing of a tenant that is deleted stays in what an interrupted audit has
   await using database = await projected();
   await audited(database.pool, { failAfter: 1 });
   await eraseRows(database.pool, [sessions], tenant);
-  expect(await database.schemas()).not.toContain('sessions_audit');
+  expect(await database.schemas()).not.toContain('sessions_2_audit');
 });
 
 test('two audits of the same read models do not take each other’s rows: the second is told to wait', async () => {

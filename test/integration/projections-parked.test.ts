@@ -4,7 +4,9 @@ import { ProjectionProgress } from '#src/projections/progress.ts';
 import { restoreReadStore } from '#src/projections/restore.ts';
 import { Projector } from '#src/projections/runner.ts';
 import { sessionQueries } from '#src/projections/sessions/queries.ts';
-import type { HistoryRequest, SessionQueries } from '#src/projections/sessions/queries.ts';
+import { SCHEMAS } from '#src/projections/schemas.ts';
+import type { HistoryRequest } from '#src/projections/sessions/history.ts';
+import type { SessionQueries } from '#src/projections/sessions/queries.ts';
 import { usageQueries } from '#src/projections/usage/queries.ts';
 import { createCodec } from '#src/streams/codec.ts';
 import type { Commit, StoredCommit } from '#src/streams/commit.ts';
@@ -20,7 +22,7 @@ import { capturedLog } from '../support/logger.ts';
 import type { TestDatabase } from '../support/postgres.ts';
 import { seededRandom } from '../support/random.ts';
 import { randomHistory } from '../support/random-sessions.ts';
-import { followed, groupOf, project, unshared } from '../support/read-side.ts';
+import { asInLog, groupOf, project, unshared } from '../support/read-side.ts';
 import { useServers } from '../support/servers.ts';
 import { created } from '../support/sessions.ts';
 import { until } from '../support/wait-until.ts';
@@ -34,7 +36,7 @@ const PAGE = { order: 'asc', limit: 200, from: null, agent: null } as const;
 async function newerLog(commits: readonly Commit[]): Promise<TestLog> {
   const types = new Set(commits.flatMap(({ events }) => events.map(({ type }) => type)));
   const codec = createCodec(Object.fromEntries([...types].map((type) => [type, { 1: (data) => data }])));
-  return await openLog(servers.nats.url, { codec: sealedCodec(codec, servers.log.keyring) });
+  return await openLog(servers.nats.url, { codec: sealedCodec(codec, servers.log.keyring), plain: codec });
 }
 
 const ofNewerVersion = (commit: Commit): Commit => ({
@@ -62,11 +64,18 @@ interface Running extends AsyncDisposable {
 async function projecting(database: TestDatabase, source: CommitSource): Promise<Running> {
   const { logger, lines } = capturedLog();
   const restore = async (signal: AbortSignal): Promise<void> => {
-    await restoreReadStore({ url: database.url, groups: PROJECTIONS, source, logger, signal });
+    await restoreReadStore({
+      url: database.url,
+      groups: PROJECTIONS,
+      source,
+      seals: servers.log.seals,
+      logger,
+      signal,
+    });
   };
   const onProgress = (): void => undefined;
   const projector = new Projector({
-    ...{ group, shard: 0, pool: await database.pool(), source, logger, restore, onProgress },
+    ...{ group, shard: 0, pool: await database.pool(), source, seals: servers.log.seals, logger, restore, onProgress },
   });
   projector.start();
   return {
@@ -76,16 +85,20 @@ async function projecting(database: TestDatabase, source: CommitSource): Promise
   };
 }
 
-async function queriesOf(database: TestDatabase, { store }: TestLog): Promise<SessionQueries> {
+async function queriesOf(database: TestDatabase, { store, seals }: TestLog): Promise<SessionQueries> {
   const pool = await database.pool();
-  return sessionQueries({ pool, reads: unshared(pool), store, progress: new ProjectionProgress(pool) });
+  return sessionQueries({ pool, reads: unshared(pool), seals, store, progress: new ProjectionProgress(pool) });
 }
 
 /** The rows of these sessions as a projector makes them that can read everything. */
-async function rowsOf(stored: readonly StoredCommit[]) {
+async function rowsOf(stored: readonly StoredCommit[], newer: TestLog) {
   await using database = await servers.postgres.migrated();
-  await project(await database.pool(), group, { from: 0, commits: stored.map(followed) });
-  return await database.rows('sessions', [...group.tables, 'parked']);
+  await project(await database.pool(), group, {
+    from: 0,
+    commits: await asInLog(newer, stored),
+    seals: servers.log.seals,
+  });
+  return await database.rows(SCHEMAS.sessions, [...group.tables, 'parked']);
 }
 
 /** Every page of a history, in both orders, with two sizes. */
@@ -120,7 +133,7 @@ async function newWorld() {
     await using old = await projecting(database, servers.log.source);
     await until('all is applied or parked', () => old.position() >= (stored.at(-1)?.position ?? 0));
   }
-  const ofThese = `select position::int from sessions.parked where position >= ${first} order by position`;
+  const ofThese = `select position::int from ${SCHEMAS.sessions}.parked where position >= ${first} order by position`;
   const positions = (): Promise<{ position: number }[]> => database.query<{ position: number }>(ofThese);
   expect((await positions()).map(({ position }) => position)).toEqual(parked);
   return { stored, refs, parked, database, positions, newer: await newerLog(commits.map(({ commit }) => commit)) };
@@ -129,7 +142,11 @@ async function newWorld() {
 test('pages, sessions and ledgers of which a commit is parked are completed from the log, or refused', async () => {
   const { stored, refs, parked, database, newer } = await newWorld();
   await using clean = await servers.postgres.migrated();
-  await project(await clean.pool(), group, { from: 0, commits: stored.map(followed) });
+  await project(await clean.pool(), group, {
+    from: 0,
+    commits: await asInLog(newer, stored),
+    seals: servers.log.seals,
+  });
   const [whole, completed, blind] = [
     await queriesOf(clean, newer),
     await queriesOf(database, newer),
@@ -168,6 +185,7 @@ test('sums say up to when they are whole, and no budget begins with them', async
   const parts = {
     pool,
     reads: unshared(pool),
+    seals: servers.log.seals,
     store: newer.store,
     source: newer.source,
     progress: new ProjectionProgress(pool),
@@ -203,10 +221,10 @@ test('a projector that can read what is parked makes the rows whole when it star
   await using later = await projecting(database, newer.source);
   await until('nothing is parked', async () => (await positions()).length === 0);
   expect(later.logged()).toContain('rows were recreated with commits that had been parked');
-  const expected = await rowsOf(stored);
+  const expected = await rowsOf(stored, newer);
   for (const table of group.tables) {
     const tenant = refs[0]?.tenant ?? '';
-    const rows = (await database.rows('sessions', [table]))[table]?.filter((row) => row.includes(tenant));
+    const rows = (await database.rows(SCHEMAS.sessions, [table]))[table]?.filter((row) => row.includes(tenant));
     expect(rows, table).toEqual(expected[table]);
   }
   await later[Symbol.asyncDispose]();
@@ -236,7 +254,7 @@ test('of an aggregate with two parked commits the one that can be applied now is
   ].map((commit) => ({ ref, commit }));
   const stored = await appended(commits);
   await using database = await servers.postgres.migrated();
-  const mine = `select position::int from sessions.parked where subject like '%${ref.tenant}%' order by position`;
+  const mine = `select position::int from ${SCHEMAS.sessions}.parked where subject like '%${ref.tenant}%' order by position`;
   {
     await using old = await projecting(database, servers.log.source);
     await until('all is applied or parked', () => old.position() >= (stored[3]?.position ?? 0));
@@ -247,7 +265,7 @@ test('of an aggregate with two parked commits the one that can be applied now is
   await until('one is parked no more', async () => (await database.query(mine)).length === 1);
   expect(await database.query(mine)).toEqual([{ position: stored[1]?.position }]);
   const shown = await database.query<{ position: number }>(
-    `select position::int from sessions.history where tenant = '${ref.tenant}' order by position`,
+    `select position::int from ${SCHEMAS.sessions}.history where tenant = '${ref.tenant}' order by position`,
   );
   expect(shown.map(({ position }) => position)).toEqual([stored[2]?.position, stored[3]?.position]);
   expect(later.position()).toBeGreaterThan(0);

@@ -12,7 +12,7 @@ import type { TestDatabase } from '../support/postgres.ts';
 import { seededRandom } from '../support/random.ts';
 import { randomHistory } from '../support/random-sessions.ts';
 import { useServers } from '../support/servers.ts';
-import { followed, groupOf, project } from '../support/read-side.ts';
+import { asInLog, groupOf, project } from '../support/read-side.ts';
 
 const random = seededRandom('projections-rebuild');
 const sessions = groupOf('sessions');
@@ -32,17 +32,24 @@ async function append(tenant: string): Promise<StoredCommit[]> {
 
 const rebuilt = async (pool: ReadStore): Promise<void> => {
   const { logger } = capturedLog();
-  await rebuild({ pool, source: servers.log.source, group: sessions, logger, onProgress: () => undefined });
+  await rebuild({
+    pool,
+    source: servers.log.source,
+    seals: servers.log.seals,
+    group: sessions,
+    logger,
+    onProgress: () => undefined,
+  });
 };
 
-const rowsOf = async (database: TestDatabase) => await database.rows('sessions', sessions.tables);
+const rowsOf = async (database: TestDatabase) => await database.rows(sessions.schema, sessions.tables);
 
 test('a tenant that is deleted during a rebuild does not come back with it', async () => {
   await using database = await servers.postgres.migrated();
   const pool = await database.pool();
   const [deleted, other] = [newId('tn'), newId('tn')];
   const commits = [...(await append(deleted)), ...(await append(other))];
-  await project(pool, sessions, { from: 0, commits: commits.map(followed) });
+  await project(pool, sessions, { from: 0, commits: await asInLog(servers.log, commits), seals: servers.log.seals });
   const calm = onFaultPoint('projection.applied', async () => {
     calm();
     await servers.log.store.erase(deleted, ['session']);
@@ -63,7 +70,7 @@ test('what is rebuilt has every index that was there', async () => {
     const row = z.object({ definition: z.string() });
     const found = await pool.any(sql.type(row)`
       select pg_get_indexdef(indexrelid) as definition from pg_index
-      join pg_class class on class.oid = indexrelid where class.relnamespace = 'sessions'::regnamespace`);
+      join pg_class class on class.oid = indexrelid where class.relnamespace = ${sessions.schema}::text::regnamespace`);
     // Their names are the database's choice.
     return found.map(({ definition }) => definition.replace(/INDEX \S+ ON/, 'INDEX ON')).toSorted();
   };

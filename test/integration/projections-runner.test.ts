@@ -21,7 +21,7 @@ import { TestNats } from '../support/nats.ts';
 import { TestDatabase, TestPostgres } from '../support/postgres.ts';
 import { seededRandom } from '../support/random.ts';
 import { randomHistory } from '../support/random-sessions.ts';
-import { followed, groupOf, project } from '../support/read-side.ts';
+import { asInLog, groupOf, project } from '../support/read-side.ts';
 import { until } from '../support/wait-until.ts';
 
 const random = seededRandom('projections-runner');
@@ -78,9 +78,17 @@ async function running(database: TestDatabase): Promise<Running> {
       shard: 0,
       pool: await database.pool(),
       source: log.source,
+      seals: log.seals,
       logger,
       restore: async (signal) => {
-        await restoreReadStore({ url: database.url, groups: PROJECTIONS, source: log.source, logger, signal });
+        await restoreReadStore({
+          url: database.url,
+          groups: PROJECTIONS,
+          source: log.source,
+          seals: log.seals,
+          logger,
+          signal,
+        });
       },
       onProgress: ({ position }) => void progress.push(position),
       onParked: () => void made.parked++,
@@ -94,12 +102,12 @@ async function running(database: TestDatabase): Promise<Running> {
 /** The rows that a projector makes which nobody disturbs. */
 async function undisturbed() {
   await using database = await postgres.migrated();
-  await project(await database.pool(), sessions, { from: 0, commits: stored.map(followed) });
-  return await database.rows('sessions', [...sessions.tables, 'checkpoint', 'parked']);
+  await project(await database.pool(), sessions, { from: 0, commits: await asInLog(log, stored), seals: log.seals });
+  return await database.rows(sessions.schema, [...sessions.tables, 'checkpoint', 'parked']);
 }
 
 const rowsOf = async (database: TestDatabase) =>
-  await database.rows('sessions', [...sessions.tables, 'checkpoint', 'parked']);
+  await database.rows(sessions.schema, [...sessions.tables, 'checkpoint', 'parked']);
 
 const leads = (one: Running): boolean => one.projector.position > 0;
 
@@ -253,7 +261,7 @@ test('what cannot be read is parked with an alarm, and the line goes on', async 
   positions.push((await js.publish(subjectOf(nonsense), JSON.stringify(broken))).seq);
   const last = await append(5);
   await until('it has caught up', () => one.projector.position >= last);
-  const parked = await database.query('select position::int, subject from sessions.parked order by position');
+  const parked = await database.query(`select position::int, subject from ${sessions.schema}.parked order by position`);
   expect(parked).toEqual([...bad, nonsense].map((ref, n) => ({ position: positions[n], subject: subjectOf(ref) })));
   expect(one.parked).toBe(3);
   expect(one.errors().filter((text) => text.startsWith('ALARM'))).toHaveLength(3);

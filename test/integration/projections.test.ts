@@ -18,7 +18,19 @@ import { TestPostgres } from '../support/postgres.ts';
 import type { TestDatabase } from '../support/postgres.ts';
 import { seededRandom } from '../support/random.ts';
 import { randomHistory, RandomSession } from '../support/random-sessions.ts';
-import { applyRows, emptied, followed, groupOf, project, schemaBeside, storedAt } from '../support/read-side.ts';
+import {
+  applyRows,
+  emptied,
+  followed,
+  groupOf,
+  project,
+  schemaBeside,
+  storedAt,
+  unshared,
+} from '../support/read-side.ts';
+import { fixedSeals } from '../support/seals.ts';
+import { openDocument } from '#src/projections/documents.ts';
+import { historyRows } from '#src/projections/sessions/history-rows.ts';
 
 const random = seededRandom('projections');
 const disposables = new AsyncDisposableStack();
@@ -75,7 +87,11 @@ function sessionCommits(): Made[] {
     const { commits } = randomHistory(random, { sessions: 4, commits: 60 });
     const types = commits.flatMap(({ commit }) => commit.events.map(({ type }) => type));
     const count = (wanted: string): number => types.filter((type) => type === wanted).length;
-    if (count('action.claimed') > 3 && count('action.pending') > 8 && count('interaction.opened') > 3) return commits;
+    if (count('action.claimed') > 3 && count('action.pending') > 8 && count('interaction.opened') > 3) {
+      const [ref] = commits.map((one) => one.ref);
+      if (ref !== undefined && count('delegation.started') > 1)
+        return [...commits, ...[90, 91, 92, 93].map((rev) => ({ ref, commit: artifactMade(rev) }))];
+    }
   }
 }
 
@@ -98,8 +114,8 @@ describe.each(CASES)('%s', (name, make) => {
     pool = await database.pool();
     commits = storedAt(make());
     await schemaBeside(pool, group, 'other');
-    await applyRows(pool, group, { schema: name, batches: [commits] });
-    expected = await database.rows(name, group.tables);
+    await applyRows(pool, group, { schema: group.schema, batches: [commits] });
+    expected = await database.rows(group.schema, group.tables);
   });
 
   const rowsAfter = async (batches: readonly (readonly StoredCommit[])[]) => {
@@ -134,7 +150,7 @@ describe.each(CASES)('%s', (name, make) => {
   test('the number of statements does not depend on the number of commits', async () => {
     const count = async (some: readonly StoredCommit[]): Promise<number> => {
       const before = database.statements;
-      await project(pool, group, { from: await reached(pool, name), commits: some.map(followed) });
+      await project(pool, group, { from: await reached(pool, group.schema), commits: some.map(followed) });
       return database.statements - before;
     };
     // Each of these commits writes to every table of its group.
@@ -145,12 +161,19 @@ describe.each(CASES)('%s', (name, make) => {
     expect(await count(same)).toBe(single);
     // A lock, the checkpoint, and a read and a write for each table.
     expect(single).toBeLessThanOrEqual(3 + 2 * group.tables.length + 2);
-    await pool.query(sql.unsafe`delete from ${sql.identifier([name, 'checkpoint'])}`);
+    await pool.query(sql.unsafe`delete from ${sql.identifier([group.schema, 'checkpoint'])}`);
   });
 });
 
 async function reached(pool: ReadStore, schema: string): Promise<number> {
   return await readCheckpoint(pool, schema, 0);
+}
+
+function artifactMade(rev: number): Commit {
+  const data = { turnId: null, artifactId: newId('af'), kind: 'file', name: 'a', contentType: 'text/plain' };
+  return commitOf(rev, [
+    { type: 'artifact.created', data: { ...data, version: 1, size: 1, sha256: '0'.repeat(64), source: 'upload' } },
+  ]);
 }
 
 /** A commit that touches every table of its group. */
@@ -170,10 +193,12 @@ function fullCommit(name: string): Made {
       { type: 'command.respond', data: { turnId: 'tu_x', requestId: 'r', interactionId: 'in_x', value: 1 } },
       { type: 'action.withdrawn', data: { turnId: 'tu_x', actionId: 'ac_x' } },
     ]);
-    const events = [...parts, late].flatMap((part) => part.events);
+    const events = [...parts, artifactMade(1), late].flatMap((part) => part.events);
     const receipt = parts.find((part) => part.receipt !== undefined)?.receipt;
     const types = new Set(events.map(({ type }) => type));
-    const isFull = ['model.requested', 'action.pending', 'interaction.opened'].every((type) => types.has(type));
+    const isFull = ['model.requested', 'action.pending', 'interaction.opened', 'delegation.started'].every((type) =>
+      types.has(type),
+    );
     if (receipt !== undefined && isFull)
       return { ref: session.ref, commit: { ...parts[0], receipt, events } as Commit };
   }
@@ -189,8 +214,8 @@ describe('a checkpoint', () => {
     const commits = history();
     const dying: ProjectionGroup = {
       ...sessions,
-      apply: async (transaction, schema, some) => {
-        await sessions.apply(transaction, schema, some);
+      apply: async (transaction, target, some) => {
+        await sessions.apply(transaction, target, some);
         await transaction.query(sql.unsafe`select pg_terminate_backend(pg_backend_pid())`);
       },
     };
@@ -198,11 +223,11 @@ describe('a checkpoint', () => {
       (error: unknown) => error,
     );
     expect(isUnavailable(failure)).toBe(true);
-    expect(await reached(pool, 'sessions')).toBe(0);
-    expect(Object.values(await database.rows('sessions', [...sessions.tables, 'parked'])).flat()).toEqual([]);
+    expect(await reached(pool, sessions.schema)).toBe(0);
+    expect(Object.values(await database.rows(sessions.schema, [...sessions.tables, 'parked'])).flat()).toEqual([]);
     const last = commits.at(-1)?.position ?? 0;
     expect(await project(pool, sessions, { from: 0, commits: commits.map(followed) })).toBe(last);
-    expect(await reached(pool, 'sessions')).toBe(last);
+    expect(await reached(pool, sessions.schema)).toBe(last);
   });
 
   test('at another position than was thought fences: nothing is written', async () => {
@@ -211,13 +236,15 @@ describe('a checkpoint', () => {
     const commits = history();
     const [first, second] = [commits.slice(0, 6), commits.slice(6)];
     const at = await project(pool, sessions, { from: 0, commits: first.map(followed) });
-    const rows = await database.rows('sessions', [...sessions.tables, 'checkpoint', 'parked']);
+    const rows = await database.rows(sessions.schema, [...sessions.tables, 'checkpoint', 'parked']);
     for (const from of [0, 1, at - 1, at + 1]) {
       const moving = project(pool, sessions, { from, commits: second.map(followed) });
       await expect(moving, `from ${from}`).rejects.toThrow(FencedError);
     }
-    await expect(moveCheckpoint(pool, 'sessions', { shard: 1, from: 5, to: 6 })).rejects.toThrow(FencedError);
-    expect(await database.rows('sessions', [...sessions.tables, 'checkpoint', 'parked'])).toEqual(rows);
+    await expect(moveCheckpoint(pool, groupOf('sessions').schema, { shard: 1, from: 5, to: 6 })).rejects.toThrow(
+      FencedError,
+    );
+    expect(await database.rows(sessions.schema, [...sessions.tables, 'checkpoint', 'parked'])).toEqual(rows);
   });
 
   test('is moved by one of many that start from the same place', async () => {
@@ -225,7 +252,7 @@ describe('a checkpoint', () => {
     const pool = await database.pool(10);
     const commits = history();
     for (const batch of [commits.slice(0, 5), commits.slice(5)]) {
-      const from = await reached(pool, 'sessions');
+      const from = await reached(pool, sessions.schema);
       const results = await Promise.allSettled(
         Array.from({ length: 8 }, async () => await project(pool, sessions, { from, commits: batch.map(followed) })),
       );
@@ -235,7 +262,9 @@ describe('a checkpoint', () => {
     }
     await using other = await postgres.migrated();
     await project(await other.pool(), sessions, { from: 0, commits: commits.map(followed) });
-    expect(await database.rows('sessions', sessions.tables)).toEqual(await other.rows('sessions', sessions.tables));
+    expect(await database.rows(sessions.schema, sessions.tables)).toEqual(
+      await other.rows(sessions.schema, sessions.tables),
+    );
   });
 });
 
@@ -264,18 +293,22 @@ describe('poison', () => {
         mixed.at(-1)?.position,
       );
       expect(parked).toBe(3);
-      const rows = await database.query('select position::int, subject from sessions.parked order by position');
+      const rows = await database.query(
+        `select position::int, subject from ${sessions.schema}.parked order by position`,
+      );
       expect(rows).toEqual(
         mixed.filter((_, n) => isPoison(n)).map(({ ref, position }) => ({ position, subject: subjectOf(ref) })),
       );
       await using clean = await postgres.migrated();
       const without = mixed.filter((_, n) => !isPoison(n)).map(followed);
       await project(await clean.pool(), sessions, { from: 0, commits: without });
-      expect(await database.rows('sessions', sessions.tables)).toEqual(await clean.rows('sessions', sessions.tables));
+      expect(await database.rows(sessions.schema, sessions.tables)).toEqual(
+        await clean.rows(sessions.schema, sessions.tables),
+      );
     }
   });
 
-  test('texts that jsonb cannot hold are no poison: what a model says is not ours to choose', async () => {
+  test('texts that Postgres cannot hold are no poison: what a model says is not ours to choose', async () => {
     await using database = await postgres.migrated();
     const pool = await database.pool();
     const session = new RandomSession(random, newRef());
@@ -293,11 +326,16 @@ describe('poison', () => {
     let parked = 0;
     await project(pool, sessions, { from: 0, commits: commits.map(followed), onParked: () => parked++ });
     expect(parked).toBe(0);
-    const [history] = await database.query<{ payload: string }>('select payload from sessions.history');
+    const reads = unshared(pool);
+    const [history] = await historyRows({ reads, seals: fixedSeals() }, session.ref, {
+      ...{ order: 'asc', limit: 10, from: null, agent: null, upTo: 100, since: 0 },
+    });
     expect(JSON.parse(history?.payload ?? '')).toEqual({ error: { code: 'x', message } });
-    const [turn] = await database.query<{ doc: { error: object } }>('select doc from sessions.turn');
-    const shown = 'a NUL \ufffd, half a pair \ufffd, \\u0000 as text and a whole 🎉';
-    expect(turn?.doc).toMatchObject({ status: 'failed', error: { message: shown } });
+    const [turn] = await database.query<{ doc: Buffer }>(`select doc from ${sessions.schema}.turn`);
+    const { tenant, id } = session.ref;
+    const place = { table: 'turn', key: [tenant, id, turnId] };
+    const shown = await openDocument(fixedSeals(), place, turn?.doc ?? Buffer.alloc(0));
+    expect(shown).toMatchObject({ status: 'failed', error: { message } });
   });
 });
 

@@ -1,3 +1,4 @@
+import { RowSeals } from '#src/streams/row-seals.ts';
 import { glob, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { jetstream } from '@nats-io/jetstream';
@@ -5,6 +6,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { newId } from '#src/lib/ids.ts';
 import { Projector } from '#src/projections/runner.ts';
 import { createCodec, UndecodableCommitError } from '#src/streams/codec.ts';
+import { SCHEMAS } from '#src/projections/schemas.ts';
 import type { StoredCommit } from '#src/streams/commit.ts';
 import type { CommitSource, FollowedCommit } from '#src/streams/event-store.ts';
 import { JetStreamCommitSource } from '#src/streams/jetstream/commit-source.ts';
@@ -231,7 +233,7 @@ describe('an erased tenant', () => {
       ...[AggregateRef, AggregateRef, AggregateRef],
     ];
     const after = await log.source.newest(0, 'all');
-    await database.query(`insert into sessions.checkpoint (shard, position) values (0, ${after})`);
+    await database.query(`insert into ${SCHEMAS.sessions}.checkpoint (shard, position) values (0, ${after})`);
     for (const history of histories) {
       const [first] = history;
       if (first !== undefined)
@@ -245,18 +247,20 @@ describe('an erased tenant', () => {
     await log.keyring.destroy(erased.tenant);
     await log.secrets.shred(`key.${broken.tenant}`);
     const { logger, lines } = capturedLog();
+    const deaf = deafNode();
     const projector = new Projector({
-      ...{ group: groupOf('sessions'), shard: 0, pool, source: deafNode().source, logger },
+      ...{ group: groupOf('sessions'), shard: 0, pool, source: deaf.source, logger },
+      seals: new RowSeals(deaf.keyring, createCodec({})),
       restore: async () => await Promise.reject(new Error('nobody drops it')),
       onProgress: () => undefined,
     });
     projector.start();
     await until('everything is projected', () => projector.position >= newest);
     await projector.stop();
-    const sessions = await database.query<{ tenant: string }>('select tenant from sessions.session');
+    const sessions = await database.query<{ tenant: string }>(`select tenant from ${SCHEMAS.sessions}.session`);
     expect(sessions.map(({ tenant }) => tenant)).toEqual([living.tenant]);
     const parked = await database.query<{ subject: string; error: string }>(
-      'select subject, error from sessions.parked',
+      `select subject, error from ${SCHEMAS.sessions}.parked`,
     );
     expect(new Set(parked.map(({ subject }) => subject))).toEqual(new Set([subjectOf(broken)]));
     expect(parked[0]?.error).toContain('is missing');

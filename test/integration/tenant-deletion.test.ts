@@ -1,12 +1,16 @@
 import { glob, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { jetstream } from '@nats-io/jetstream';
+import { sql } from 'slonik';
 import { describe, expect, test, vi } from 'vitest';
 import { Client } from 'pg';
+import { z } from 'zod';
+import { PROJECTIONS } from '#src/app/projectors.ts';
 import { TenantDeletion } from '#src/engine/tenant-deletion.ts';
 import { onFaultPoint } from '#src/lib/fault-points.ts';
 import { newId } from '#src/lib/ids.ts';
-import { eraseRows } from '#src/projections/erase.ts';
+import { BY_KEY, eraseRows, stepStatement } from '#src/projections/erase.ts';
+import { withSettings } from '#src/projections/read-store/long-work.ts';
 import type { ReadStore } from '#src/projections/read-store/pool.ts';
 import { rebuild } from '#src/projections/rebuild.ts';
 import { scrub } from '#src/projections/scrub.ts';
@@ -15,8 +19,12 @@ import { JetStreamKeyValue } from '#src/streams/jetstream/key-value.ts';
 import { subjectOf } from '#src/streams/subjects.ts';
 import { hashOf, newCommit } from '../support/commits.ts';
 import { capturedLog } from '../support/logger.ts';
+import { holding } from '../support/holding.ts';
 import { useServers } from '../support/servers.ts';
-import { followed, groupOf, project } from '../support/read-side.ts';
+import { seededRandom } from '../support/random.ts';
+import { randomHistory } from '../support/random-sessions.ts';
+import type { TestDatabase } from '../support/postgres.ts';
+import { followed, groupOf, project, storedAt } from '../support/read-side.ts';
 
 const tenants = groupOf('tenants');
 const servers = useServers({ postgres: true });
@@ -30,7 +38,14 @@ function created(tenantId: string): Commit {
 
 const rebuilt = async (pool: ReadStore): Promise<void> => {
   const { logger } = capturedLog();
-  await rebuild({ pool, source: servers.log.source, group: tenants, logger, onProgress: () => undefined });
+  await rebuild({
+    pool,
+    source: servers.log.source,
+    seals: servers.log.seals,
+    group: tenants,
+    logger,
+    onProgress: () => undefined,
+  });
 };
 
 /** The real steps on one node; what was done is told in order. */
@@ -67,14 +82,14 @@ function deletion(
       told.push(`objects of ${id === tenantId ? 'it' : 'another'}`);
       await Promise.resolve();
     },
-    scrubRows: async () => await scrub({ pool, groups: [tenants], logger: capturedLog().logger }),
+    scrubRows: async () => await scrub({ pool, logger: capturedLog().logger }),
     logger: capturedLog().logger,
   });
   return { made, told, forget: () => (present = false) };
 }
 
 describe('deleting a tenant', () => {
-  test('takes away the rows that a rebuild made anew from commits which lay there unsealed', async () => {
+  test('leaves a rebuild nothing to make rows of, also where commits lay there unsealed', async () => {
     await using database = await servers.postgres.migrated();
     const pool = await database.pool();
     const tenantId = newId('tn');
@@ -85,7 +100,7 @@ describe('deleting a tenant', () => {
       from: 0,
       commits: [followed({ ref, shard: 0, position: seq, hash: hashOf(commit), commit })],
     });
-    const rows = async (): Promise<string> => JSON.stringify(await database.rows('tenants', tenants.tables));
+    const rows = async (): Promise<string> => JSON.stringify(await database.rows(tenants.schema, tenants.tables));
     expect(await rows()).toContain(tenantId);
     let between = '';
     const calm = onFaultPoint('deletion.rows-erased', async () => {
@@ -96,8 +111,8 @@ describe('deleting a tenant', () => {
     const { made, told } = deletion(pool, tenantId);
     await made.erase(tenantId);
     calm();
-    // The rebuild did bring them back, and they are gone again.
-    expect(between).toContain(tenantId);
+    // What is not sealed in the log would be in the rows, and there is no key for it any more.
+    expect(between).not.toContain(tenantId);
     expect(await rows()).not.toContain(tenantId);
     expect(told).toEqual(['rows', 'objects of it', 'rows', 'removed']);
     await rebuilt(pool);
@@ -145,38 +160,127 @@ describe('deleting a tenant', () => {
   });
 });
 
-describe('scrubbing', () => {
-  const scrubbed = async (pool: ReadStore): Promise<void> =>
-    await scrub({ pool, groups: [tenants], logger: capturedLog().logger });
-
-  async function filled(pool: ReadStore, marker: string): Promise<string> {
-    const tenantId = newId('tn');
-    const ref = { tenant: tenantId, kind: 'tenant', id: tenantId } as const;
-    const { events, ...rest } = created(tenantId);
-    const [event] = events;
-    const named = event === undefined ? [] : [{ ...event, data: { ...event.data, name: marker } }];
-    const commit = { ...rest, events: named };
-    await project(pool, tenants, {
-      from: 0,
-      commits: [followed({ ref, shard: 0, position: 1, hash: hashOf(commit), commit })],
-    });
-    return tenantId;
+async function inFiles(marker: string): Promise<string[]> {
+  const hits: string[] = [];
+  for await (const name of glob('**', { cwd: servers.postgres.directory })) {
+    const content = await readFile(join(servers.postgres.directory, name), 'latin1').catch(() => '');
+    if (content.includes(marker)) hits.push(name);
   }
+  return hits;
+}
 
-  async function inFiles(marker: string): Promise<string[]> {
-    const hits: string[] = [];
-    for await (const name of glob('**', { cwd: servers.postgres.directory })) {
-      const content = await readFile(join(servers.postgres.directory, name), 'latin1').catch(() => '');
-      if (content.includes(marker)) hits.push(name);
-    }
-    return hits;
+describe('erasing rows', () => {
+  const sessions = groupOf('sessions');
+
+  test('nothing of what a tenant wrote is in a file of the database, before and after', async () => {
+    await using database = await servers.postgres.migrated();
+    const pool = await database.pool();
+    const marker = `planted-row-${newId('tn')}`;
+    const ref = { tenant: newId('tn'), kind: 'session', id: 's' } as const;
+    const opened = { agentId: 'a', agentVersion: 1, manifestHash: 'h', subject: marker, info: { marker } };
+    const turnId = newId('tu');
+    const events = [
+      { type: 'session.created', data: { ...opened, labels: { [marker]: marker } } },
+      { type: 'command.message', data: { turnId, requestId: 'r', content: marker } },
+    ].map((event) => ({ ...event, id: newId('ev'), v: 1 }));
+    const stored = storedAt([{ ref, commit: { ...newCommit(1), events } }]);
+    await project(pool, sessions, { from: 0, commits: stored.map(followed) });
+    const rows = JSON.stringify(await database.rows(sessions.schema, sessions.tables));
+    expect(rows).toContain(ref.tenant);
+    await database.query('analyze; checkpoint');
+    // A text of a row in the clear is found there, this one is not.
+    expect(await inFiles(ref.tenant)).not.toEqual([]);
+    expect(await inFiles(marker)).toEqual([]);
+    await eraseRows(pool, [sessions], ref.tenant);
+    expect(JSON.stringify(await database.rows(sessions.schema, sessions.tables))).not.toContain(ref.tenant);
+    await database.query('checkpoint');
+    expect(await inFiles(marker)).toEqual([]);
+  });
+
+  test('takes a step at a time, beside projectors and readers that hold what they hold, and leaves the others theirs', async () => {
+    await using database = await servers.postgres.migrated();
+    const pool = await database.pool();
+    const random = seededRandom('erasing');
+    const [doomed, other] = [newId('tn'), newId('tn')];
+    const stored = storedAt([
+      ...randomHistory(random, { sessions: 3, commits: 60, tenant: doomed }).commits,
+      ...randomHistory(random, { sessions: 3, commits: 60, tenant: other }).commits,
+    ]);
+    await project(pool, sessions, { from: 0, commits: stored.map(followed) });
+    // More than fits into a step, and into two.
+    await database.query(`insert into ${sessions.schema}.history
+      select '${doomed}', 's_' || i % 7, 1000000 + i, 0, 1, '' from generate_series(1, 2500) i`);
+    await database.query(`insert into ${sessions.schema}.parked
+      values (0, 1, 'evt.0.${doomed}.session.a', 'why'), (0, 2, 'evt.0.${other}.session.a', 'why')`);
+    await using projector = await holding(
+      database.url,
+      `select pg_advisory_xact_lock_shared(hashtextextended('swap.${sessions.schema}', 0))`,
+    );
+    await using reader = await holding(
+      database.url,
+      `set transaction isolation level repeatable read; select count(*) from ${sessions.schema}.history`,
+    );
+    expect([projector, reader]).toHaveLength(2);
+    const rowsOf = async (tenant: string): Promise<string[]> =>
+      Object.values(await database.rows(sessions.schema, [...sessions.tables, 'parked']))
+        .flat()
+        .filter((row) => row.includes(tenant));
+    const before = await rowsOf(other);
+    expect(before.length).toBeGreaterThan(50);
+    await eraseRows(pool, [sessions], doomed);
+    expect(await rowsOf(doomed)).toEqual([]);
+    expect(await rowsOf(other)).toEqual(before);
+  });
+
+  test.each(PROJECTIONS.flatMap(({ schema, tables }) => tables.map((table) => [schema, table] as const)))(
+    'a step in %s.%s follows the key, whatever is known of the table',
+    async (schema, table) => {
+      await using database = await servers.postgres.migrated();
+      const pool = await database.pool();
+      const key = (
+        await database.query<{ name: string }>(`
+          select attname::text as name from pg_index join unnest(indkey::int2[]) with ordinality as part(number, place) on true
+          join pg_attribute on attrelid = indrelid and attnum = part.number
+          where indrelid = '${schema}.${table}'::regclass and indisprimary order by place`)
+      ).map(({ name }) => name);
+      expect(key[0]).toBe('tenant');
+      const behind = key.slice(1).map((name) => (['position', 'index', 'version'].includes(name) ? 1 : 'x'));
+      const { sql: text, values } = stepStatement({ name: [schema, table], key: key.slice(1), tenant: 'tn', behind });
+      const plan = await pool.connect(
+        async (connection) =>
+          await withSettings(
+            connection,
+            BY_KEY,
+            async () =>
+              await connection.anyFirst({
+                ...sql.type(z.object({ 'QUERY PLAN': z.string() }))``,
+                ...{ sql: `explain ${text}`, values },
+              }),
+          ),
+      );
+      expect(plan.join('\n')).toMatch(/Index (Only )?Scan using/);
+      expect(plan.join('\n')).toContain('Tid Scan');
+      expect(plan.join('\n')).not.toContain('Seq Scan');
+    },
+  );
+});
+
+describe('scrubbing', () => {
+  const scrubbed = async (pool: ReadStore): Promise<void> => await scrub({ pool, logger: capturedLog().logger });
+
+  /** A row as a node of 0.11 writes it. */
+  async function filled(database: TestDatabase, marker: string): Promise<string> {
+    const tenantId = newId('tn');
+    await database.query(`insert into tenants.tenant (tenant, id, created_at, applied, doc)
+      values ('${tenantId}', '${tenantId}', '2026', 1, '{"name":"${marker}"}')`);
+    return tenantId;
   }
 
   test('waits for a reader who can still see the rows, refuses while one stays, and works when it has gone', async () => {
     await using database = await servers.postgres.migrated();
     const pool = await database.pool();
     const marker = `planted-row-${newId('tn')}`;
-    const tenantId = await filled(pool, marker);
+    const tenantId = await filled(database, marker);
     await database.query('analyze; checkpoint');
     expect(await inFiles(marker)).not.toEqual([]);
     const reader = new Client({ connectionString: database.url });
@@ -198,6 +302,7 @@ describe('scrubbing', () => {
     const pool = await database.pool();
     const writer = new Client({ connectionString: database.url });
     await writer.connect();
+    await filled(database, 'x');
     await writer.query('begin; lock table tenants.tenant in share mode');
     await expect(scrubbed(pool)).rejects.toMatchObject({ dependency: 'database' });
     await writer.query('commit');

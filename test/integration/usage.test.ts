@@ -9,7 +9,7 @@ import { refKey } from '#src/streams/subjects.ts';
 import type { StoredCommit } from '#src/streams/commit.ts';
 import { seededRandom } from '../support/random.ts';
 import { randomHistory } from '../support/random-sessions.ts';
-import { followed, groupOf, project, unshared } from '../support/read-side.ts';
+import { asInLog, groupOf, project, unshared } from '../support/read-side.ts';
 import { useServers } from '../support/servers.ts';
 
 const random = seededRandom('usage');
@@ -78,7 +78,11 @@ test('whatever sessions do, the sums are those of their calls: failed, lost, can
   }
   await using database = await servers.postgres.migrated();
   const pool = await database.pool();
-  await project(pool, groupOf('sessions'), { from: 0, commits: stored.map(followed) });
+  await project(pool, groupOf('sessions'), {
+    from: 0,
+    commits: await asInLog(servers.log, stored),
+    seals: servers.log.seals,
+  });
   const queries = usageQueries({ reads: unshared(pool), store, source, progress: new ProjectionProgress(pool) });
   const calls = callsIn(stored);
   for (const { ref } of made.sessions) {

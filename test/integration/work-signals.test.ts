@@ -129,12 +129,12 @@ test('a list that begins with the rows of the read model goes on from where they
     // The read model has the first ones only.
     if (n >= 5) return;
     const stored = { ref, commit, shard: 0, position: result.position, hash: result.hash };
-    from = await project(pool, groupOf('sessions'), { from, commits: [followed(stored)] });
+    from = await project(pool, groupOf('sessions'), { from, commits: [followed(stored)], seals: log.seals });
   };
   for (let n = 0; n < 10; n++) await append(n);
   const away = async () => await Promise.reject(new Error('away'));
   const lists: string[][] = [];
-  for (const seed of [async () => await actionIndex({ pool, reads: unshared(pool) }).open(), away]) {
+  for (const seed of [async () => await actionIndex({ pool, reads: unshared(pool), seals: log.seals }).open(), away]) {
     const open = new OpenActions({ source: log.source, seed, logger });
     await open.start();
     await open.reached();

@@ -1,8 +1,10 @@
 import type { KeyObject } from 'node:crypto';
 import { createCodec } from '#src/streams/codec.ts';
+import type { Codec } from '#src/streams/codec.ts';
 import { JetStreamKeyValue } from '#src/streams/jetstream/key-value.ts';
 import type { KeyValue } from '#src/streams/key-value.ts';
 import { Keyring } from '#src/streams/keyring.ts';
+import { RowSeals } from '#src/streams/row-seals.ts';
 import type { CommitCodec } from '#src/streams/sealed-codec.ts';
 import { sealedCodec } from '#src/streams/sealed-codec.ts';
 import { JetStreamCommitSource } from '#src/streams/jetstream/commit-source.ts';
@@ -28,6 +30,7 @@ export interface TestLog extends AsyncDisposable {
   readonly secrets: KeyValue;
   readonly keyring: Keyring;
   readonly codec: CommitCodec;
+  readonly seals: RowSeals;
 }
 
 type StoreOptions = Pick<
@@ -35,7 +38,14 @@ type StoreOptions = Pick<
   'publishTimeoutMs' | 'appendDeadlineMs' | 'onRoundTrip' | 'onRetry' | 'onHole'
 >;
 
-type LogOptions = { shards?: number; replicas?: number; codec?: CommitCodec; hostKey?: KeyObject } & StoreOptions;
+type LogOptions = {
+  shards?: number;
+  replicas?: number;
+  codec?: CommitCodec;
+  /** Of the rows; by itself one that knows no upcasters. */
+  plain?: Codec;
+  hostKey?: KeyObject;
+} & StoreOptions;
 
 /**
  * Tests name tenants that nobody has created: a tenant's first append makes its data key, as its creation does otherwise.
@@ -54,7 +64,8 @@ export async function openLog(
     await keyring.create(tenant);
     return await keyring.obtain(tenant);
   };
-  const codec = options.codec ?? sealedCodec(createCodec({}), overriding(keyring, { obtain }));
+  const making = overriding(keyring, { obtain });
+  const codec = options.codec ?? sealedCodec(createCodec({}), making);
   const { manager } = topology;
   const { appends: connection, reads } = connections;
   const store = new JetStreamEventStore({ ...options, ...{ connection, reads, manager, codec, shards } });
@@ -70,6 +81,7 @@ export async function openLog(
     secrets,
     keyring,
     codec,
+    seals: new RowSeals(making, options.plain ?? createCodec({})),
     [Symbol.asyncDispose]: async () => {
       feed.stop();
       keyring.stop();

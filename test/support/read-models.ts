@@ -14,12 +14,12 @@ export async function withDatabase<T>(host: Host, work: (client: Client) => Prom
 export async function dumpReadModels(host: Host): Promise<Record<string, string[]>> {
   return await withDatabase(host, async (client) => {
     const dump: Record<string, string[]> = {};
-    for (const { name, tables } of PROJECTIONS) {
+    for (const { schema, tables } of PROJECTIONS) {
       for (const table of [...tables, 'parked']) {
         const { rows } = await client.query<{ row: string }>(
-          `select t::text as row from ${name}.${table} t order by 1`,
+          `select t::text as row from ${schema}.${table} t order by 1`,
         );
-        dump[`${name}.${table}`] = rows.map(({ row }) => row);
+        dump[`${schema}.${table}`] = rows.map(({ row }) => row);
       }
     }
     return dump;

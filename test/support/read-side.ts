@@ -9,9 +9,12 @@ import type { ReadStore } from '#src/projections/read-store/pool.ts';
 import type { TenantReads } from '#src/projections/read-store/tenant-reads.ts';
 import type { Commit, StoredCommit } from '#src/streams/commit.ts';
 import type { FollowedCommit } from '#src/streams/event-store.ts';
+import type { RowSeals } from '#src/streams/row-seals.ts';
 import type { AggregateRef } from '#src/streams/subjects.ts';
 import { hashOf } from './commits.ts';
+import type { TestLog } from './jetstream.ts';
 import { capturedLog } from './logger.ts';
+import { fixedSeals } from './seals.ts';
 
 export function groupOf(name: 'tenants' | 'agents' | 'sessions'): ProjectionGroup {
   const group = PROJECTIONS.find((one) => one.name === name);
@@ -31,17 +34,37 @@ export function storedAt(commits: readonly { ref: AggregateRef; commit: Commit }
 
 export const followed = (stored: StoredCommit): FollowedCommit => ({ kind: 'commit', stored });
 
+/** The same commits with the bytes that the log has of them: rows made from these are those that a projector makes. */
+export async function asInLog(
+  { source }: Pick<TestLog, 'source'>,
+  stored: readonly StoredCommit[],
+): Promise<FollowedCommit[]> {
+  const found: FollowedCommit[] = [];
+  for (const { ref, shard, position } of stored) {
+    const commit = await source.commitAt(ref, shard, position);
+    if (commit === null) throw new Error(`the log has no commit at ${position}`);
+    found.push(commit);
+  }
+  return found;
+}
+
 /** Applies commits as one batch, as a projector does; `from` is where it believes the checkpoint to be. */
 export async function project(
   pool: ReadStore,
   group: ProjectionGroup,
-  batch: { from: number; commits: readonly FollowedCommit[]; schema?: string; onParked?: () => void },
+  batch: {
+    from: number;
+    commits: readonly FollowedCommit[];
+    schema?: string;
+    seals?: RowSeals;
+    onParked?: () => void;
+  },
 ): Promise<number> {
-  const { from, commits, schema = group.name, onParked = () => undefined } = batch;
+  const { from, commits, schema = group.schema, seals = fixedSeals(), onParked = () => undefined } = batch;
   const { logger } = capturedLog();
   return await pool.connect(
     async (connection) =>
-      await applyBatch(connection, { group, schema, shard: 0, from, batch: commits, logger, onParked }),
+      await applyBatch(connection, { group, schema, shard: 0, from, batch: commits, seals, logger, onParked }),
   );
 }
 
@@ -49,11 +72,16 @@ export async function project(
 export async function applyRows(
   pool: ReadStore,
   group: ProjectionGroup,
-  { schema, batches }: { schema: string; batches: readonly (readonly StoredCommit[])[] },
+  {
+    schema,
+    batches,
+    seals = fixedSeals(),
+  }: { schema: string; batches: readonly (readonly StoredCommit[])[]; seals?: RowSeals },
 ): Promise<void> {
   await pool.connect(async (connection) => {
     for (const commits of batches) {
-      await connection.transaction(async (transaction) => await group.apply(transaction, schema, commits));
+      await seals.prepare(commits.map(({ ref }) => ref.tenant));
+      await connection.transaction(async (transaction) => await group.apply(transaction, { schema, seals }, commits));
     }
   });
 }

@@ -38,7 +38,6 @@ export function tenantResource(node: Node): readonly ServedRoutes[] {
   const { publish } = answers;
   const deps: TenantRouteDeps = {
     ...{ loop, tenants, publish, queries: queries.tenants, freshness, checks, artifactUse: artifacts.use },
-    vaultTrail: queries.vaults,
     ...{ fixtureModel: config.fixtureModel, egress: config.egress, secrets: log.secrets, catalog: modelCatalog },
     limits: { bodyBytes: config.bodyBytesMax, streams: config.stream.perTenantMax },
   };

@@ -6,8 +6,7 @@ import { readTenant } from '../../commands/tenant/manage-tenant.ts';
 import { EXECUTORS_MAX, ISSUERS_MAX, KEYS_MAX } from '../../domain/tenant/limits.ts';
 import type { KnownTenant } from '../../domain/tenant/state.ts';
 import type { TenantQueries } from '../../projections/tenants/queries.ts';
-import type { VaultQueries } from '../../projections/vaults/queries.ts';
-import { auditPage } from '../audit-trail.ts';
+import { ListRequest } from '../list-request.ts';
 import { requireCallable } from '../callable.ts';
 import { operations } from '../described.ts';
 import { callerOf } from '../gate.ts';
@@ -26,8 +25,6 @@ const docs = operations('Tenant', {
 
 export interface TenantRouteDeps extends ModelRouteDeps {
   readonly queries: TenantQueries;
-  /** What happened in its vaults. */
-  readonly vaultTrail: Pick<VaultQueries, 'audit'>;
   readonly checks: () => Promise<Checks>;
   readonly limits: { readonly bodyBytes: number; readonly streams: number };
   /** What the tenant's artifacts may hold, and do. */
@@ -71,9 +68,11 @@ export function tenantRoutes(deps: TenantRouteDeps): FastifyPluginAsyncZod {
         schema: { ...docs.listAuditEntries, querystring: wire.listQuery, response: { 200: wire.auditTrail } },
       },
       async (request) => {
-        const trails = { own: queries, vaults: deps.vaultTrail };
-        const { entries, nextCursor } = await auditPage(trails, callerOf(request).tenantId, request.query);
-        return { entries: entries.map((entry) => ({ ...entry, details: { ...entry.details } })), nextCursor };
+        const { tenantId } = callerOf(request);
+        const list = new ListRequest(`GET /v1/tenant/audit ${tenantId}`, request.query, 2);
+        const found = await queries.audit(tenantId, { limit: list.wanted, after: list.after });
+        const { entries, nextCursor } = list.page(found, ({ place, entry }) => [entry.at, place]);
+        return { entries: entries.map(({ entry }) => ({ ...entry, details: { ...entry.details } })), nextCursor };
       },
     );
     await Promise.resolve();

@@ -1,4 +1,4 @@
-import type { HistoryRecord } from '../../projections/sessions/queries.ts';
+import type { HistoryRecord } from '../../projections/sessions/views.ts';
 import { toCanonical } from '../../domain/session/canonical.ts';
 import type { SessionEvent } from '../../domain/session/events.ts';
 import { eventsOf } from '../../streams/commit.ts';

@@ -1,8 +1,9 @@
 import { sql } from 'slonik';
-import type { DatabasePool } from 'slonik';
 import { z } from 'zod';
+import { openDocuments, sealed } from '../documents.ts';
 import { reading } from '../read-store/pool.ts';
-import type { TenantReads } from '../read-store/tenant-reads.ts';
+import type { GroupReads } from '../read-store/tenant-reads.ts';
+import { subjectText } from '../sessions/digests.ts';
 import type { ExecutorRef, OpenActionsSeed } from './open-actions.ts';
 import type { InteractionView } from './views.ts';
 import { tableOf } from '../schemas.ts';
@@ -63,21 +64,15 @@ const openRow = z.object({
     .nullable(),
 });
 const sessionRow = z.object({ session_id: z.string() });
-const interactionRow = z.object({ doc: z.custom<InteractionView>() });
+const interactionRow = z.object({ id: z.string(), session_id: z.string(), doc: sealed });
 
 const BUDGETS = {
   too: sql.fragment`true`,
-  none: sql.fragment`doc -> 'budgetId' is null`,
-  only: sql.fragment`doc -> 'budgetId' is not null`,
+  none: sql.fragment`not of_budget`,
+  only: sql.fragment`of_budget`,
 };
 
-interface Deps {
-  /** For what this process asks for itself. */
-  readonly pool: DatabasePool;
-  readonly reads: TenantReads;
-}
-
-export function actionIndex({ pool: own, reads }: Deps): ActionIndex {
+export function actionIndex({ pool: own, reads, seals }: GroupReads): ActionIndex {
   return {
     open: async () =>
       await reading(async () => {
@@ -85,7 +80,7 @@ export function actionIndex({ pool: own, reads }: Deps): ActionIndex {
         const { positions, actions } = await own.one(sql.type(openRow)`
           select (select json_object_agg(shard, position) from ${tableOf('sessions', 'checkpoint')}) as positions,
             (select json_agg(json_build_object('tenantId', tenant, 'agentId', agent_id, 'actionId', id,
-                'sessionId', session_id, 'generation', (doc ->> 'generation')::int, 'status', status, 'createdAt', created_at))
+                'sessionId', session_id, 'generation', generation, 'status', status, 'createdAt', created_at))
               from ${tableOf('sessions', 'action')} where status in ('pending', 'claimed', 'asked', 'uncertain')) as actions`);
         return {
           positions: new Map(Object.entries(positions ?? {}).map(([shard, position]) => [Number(shard), position])),
@@ -103,15 +98,23 @@ export function actionIndex({ pool: own, reads }: Deps): ActionIndex {
     interactions: async (tenantId, { agentId, subject, agents, budgets }, { limit, after }) => {
       const conditions = [sql.fragment`tenant = ${tenantId} and status = 'open'`, BUDGETS[budgets]];
       if (agentId !== undefined) conditions.push(sql.fragment`agent_id = ${agentId}`);
-      if (subject !== undefined) conditions.push(sql.fragment`subject = ${subject}`);
+      if (subject !== undefined) {
+        await seals.prepare([tenantId]);
+        conditions.push(sql.fragment`subject = ${seals.digest(tenantId, subjectText(subject))}`);
+      }
       if (agents !== null) conditions.push(sql.fragment`session_agent = any(${sql.array([...agents], 'text')})`);
       if (after !== null) conditions.push(sql.fragment`(created_at, id) > (${after[0] ?? ''}, ${after[1] ?? ''})`);
-      return await reads.read(
+      const rows = await reads.read(
         tenantId,
         async (pool) =>
-          await pool.anyFirst(sql.type(interactionRow)`
-            select doc from ${tableOf('sessions', 'interaction')} where ${sql.join(conditions, sql.fragment` and `)}
+          await pool.any(sql.type(interactionRow)`
+            select id, session_id, doc from ${tableOf('sessions', 'interaction')} where ${sql.join(conditions, sql.fragment` and `)}
             order by created_at, id limit ${limit}`),
+      );
+      return await openDocuments<InteractionView>(
+        seals,
+        'interaction',
+        rows.map(({ id, session_id: sessionId, doc }) => ({ key: [tenantId, sessionId, id], doc })),
       );
     },
   };

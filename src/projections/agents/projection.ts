@@ -1,6 +1,6 @@
 import type { AgentEvent } from '../../domain/agent/events.ts';
 import { eventsOf } from '../../streams/commit.ts';
-import { DocumentBatch, upsert } from '../documents.ts';
+import { DocumentBatch, sealDocument, upsert } from '../documents.ts';
 import type { DocumentTable } from '../documents.ts';
 import type { ProjectionGroup } from '../projection.ts';
 import { SCHEMAS } from '../schemas.ts';
@@ -10,8 +10,8 @@ import type { AgentView } from './views.ts';
 const table: DocumentTable<AgentView> = {
   name: 'agent',
   keyColumns: ['tenant', 'id'],
-  columns: {},
-  columnsOf: () => ({}),
+  columns: { archived: 'boolean' },
+  columnsOf: ({ archived }) => ({ archived }),
 };
 
 export const agentsProjection: ProjectionGroup = {
@@ -25,8 +25,8 @@ export const agentsProjection: ProjectionGroup = {
       ['agent_version', 'agent_id'],
     ],
   },
-  apply: async (transaction, schema, commits) => {
-    const agents = new DocumentBatch(table, schema);
+  apply: async (transaction, target, commits) => {
+    const agents = new DocumentBatch(table, target);
     const versions = new Map<string, object>();
     for (const { ref } of commits) agents.want({ tenant: ref.tenant, id: ref.id });
     await agents.load(transaction);
@@ -35,17 +35,20 @@ export const agentsProjection: ProjectionGroup = {
         const key = { tenant: ref.tenant, id: ref.id };
         agents.evolve(key, position, (view) => evolveAgentView(view, event, commit.at));
         if (event.type !== 'agent.saved') continue;
-        const { version, manifestHash, implementationVersion, manifest } = event.data;
-        const doc = { agentId: ref.id, version, manifestHash, implementationVersion, createdAt: commit.at, manifest };
-        const row = { tenant: ref.tenant, agent_id: ref.id, id: String(version), version, doc };
+        const { version, manifestHash, implementationVersion } = event.data;
+        const view = { agentId: ref.id, version, manifestHash, implementationVersion, createdAt: commit.at };
+        const place = { table: 'agent_version', key: [ref.tenant, ref.id, String(version)] };
+        const doc = sealDocument(target.seals, place, view);
+        if (doc === null) continue;
+        const row = { tenant: ref.tenant, agent_id: ref.id, version, doc };
         versions.set(`${ref.tenant}\0${ref.id}\0${version}`, row);
       }
     }
     await agents.save(transaction);
     await upsert(transaction, {
-      table: [schema, 'agent_version'],
-      key: ['tenant', 'agent_id', 'id'],
-      columns: { tenant: 'text', agent_id: 'text', id: 'text', version: 'int', doc: 'jsonb' },
+      table: [target.schema, 'agent_version'],
+      key: ['tenant', 'agent_id', 'version'],
+      columns: { tenant: 'text', agent_id: 'text', version: 'int', doc: 'bytea' },
       rows: [...versions.values()],
     });
   },

@@ -1,6 +1,7 @@
 import { sql } from 'slonik';
 import { z } from 'zod';
-import type { TenantReads } from '../read-store/tenant-reads.ts';
+import { openDocument, openDocuments, sealed } from '../documents.ts';
+import type { SealedReads } from '../read-store/tenant-reads.ts';
 import type { AgentView } from './views.ts';
 import { tableOf } from '../schemas.ts';
 
@@ -13,8 +14,9 @@ export interface AgentVersionView {
   readonly createdAt: string;
 }
 
-const agentRow = z.object({ doc: z.custom<AgentView>() });
-const versionRow = z.object({ doc: z.custom<AgentVersionView>() });
+const agentRow = z.object({ id: z.string(), doc: sealed });
+const docRow = z.object({ doc: sealed });
+const versionRow = z.object({ version: z.int(), doc: sealed });
 
 export interface AgentQueries {
   /** By id; `after` is the last id seen; `agents` names those within reach, null: all. Archived ones are left out. */
@@ -30,33 +32,46 @@ export interface AgentQueries {
 /** Saved versions that one request shows at most. */
 const VERSIONS_MAX = 1_000;
 
-export function agentQueries({ reads }: { readonly reads: TenantReads }): AgentQueries {
+export function agentQueries({ reads, seals }: SealedReads): AgentQueries {
   return {
-    list: async (tenant, { limit, after, agents }) =>
-      await reads.read(
+    list: async (tenant, { limit, after, agents }) => {
+      const rows = await reads.read(
         tenant,
         async (pool) =>
-          await pool.anyFirst(sql.type(agentRow)`
-          select doc from ${tableOf('agents', 'agent')} where tenant = ${tenant} and id > ${after ?? ''} and (doc ->> 'archived')::boolean is not true
+          await pool.any(sql.type(agentRow)`
+          select id, doc from ${tableOf('agents', 'agent')} where tenant = ${tenant} and id > ${after ?? ''} and not archived
             and ${agents === null ? sql.fragment`true` : sql.fragment`id = any(${sql.array([...agents], 'text')})`}
           order by id limit ${limit}`),
-      ),
-    get: async (tenant, id) =>
-      await reads.read(
+      );
+      return await openDocuments<AgentView>(
+        seals,
+        'agent',
+        rows.map(({ id, doc }) => ({ key: [tenant, id], doc })),
+      );
+    },
+    get: async (tenant, id) => {
+      const doc = await reads.read(
         tenant,
         async (pool) =>
           await pool.maybeOneFirst(
-            sql.type(agentRow)`select doc from ${tableOf('agents', 'agent')} where tenant = ${tenant} and id = ${id}`,
+            sql.type(docRow)`select doc from ${tableOf('agents', 'agent')} where tenant = ${tenant} and id = ${id}`,
           ),
-      ),
-    versions: async (tenant, id) =>
-      await reads
-        .read(
-          tenant,
-          async (pool) =>
-            await pool.anyFirst(sql.type(versionRow)`
-          select doc - 'manifest' as doc from ${tableOf('agents', 'agent_version')} where tenant = ${tenant} and agent_id = ${id} order by version desc limit ${VERSIONS_MAX}`),
-        )
-        .then((rows) => rows.toReversed()),
+      );
+      return doc === null ? null : await openDocument<AgentView>(seals, { table: 'agent', key: [tenant, id] }, doc);
+    },
+    versions: async (tenant, id) => {
+      const rows = await reads.read(
+        tenant,
+        async (pool) =>
+          await pool.any(sql.type(versionRow)`
+          select version, doc from ${tableOf('agents', 'agent_version')} where tenant = ${tenant} and agent_id = ${id}
+          order by version desc limit ${VERSIONS_MAX}`),
+      );
+      return await openDocuments<AgentVersionView>(
+        seals,
+        'agent_version',
+        rows.toReversed().map(({ version, doc }) => ({ key: [tenant, id, String(version)], doc })),
+      );
+    },
   };
 }

@@ -4,8 +4,9 @@ import { eventsOf } from '../../streams/commit.ts';
 import type { StoredCommit } from '../../streams/commit.ts';
 import { DocumentBatch, upsert } from '../documents.ts';
 import type { DocumentTable } from '../documents.ts';
-import type { ProjectionGroup } from '../projection.ts';
+import type { ProjectionGroup, ProjectionTarget } from '../projection.ts';
 import { SCHEMAS } from '../schemas.ts';
+import { subjectText } from '../sessions/digests.ts';
 import { dueAt, evolveAccountView, evolveArtifactView, namedObjects } from './views.ts';
 import type { AccountView, ArtifactView } from './views.ts';
 
@@ -20,10 +21,10 @@ const artifactTable: DocumentTable<ArtifactView> = {
     created_at: 'text',
     removed: 'int',
   },
-  columnsOf: ({ owner, createdAt, removed }) => ({
+  columnsOf: ({ owner, createdAt, removed }, digest) => ({
     session_id: owner?.sessionId ?? null,
     session_position: owner?.sessionPosition ?? null,
-    subject: owner?.subject ?? null,
+    subject: owner?.subject == null ? null : digest(subjectText(owner.subject)),
     agent_id: owner?.agentId ?? null,
     created_at: createdAt,
     removed: removed ? 1 : 0,
@@ -50,8 +51,8 @@ export const artifactsProjection: ProjectionGroup = {
     ],
     quota: [['account', 'id']],
   },
-  apply: async (transaction, schema, commits) => {
-    const batch = new ArtifactBatch(schema);
+  apply: async (transaction, target, commits) => {
+    const batch = new ArtifactBatch(target);
     for (const commit of commits) batch.want(commit);
     await batch.artifacts.load(transaction);
     await batch.accounts.load(transaction);
@@ -60,7 +61,7 @@ export const artifactsProjection: ProjectionGroup = {
     await batch.accounts.save(transaction);
     const key = ['tenant', 'owner', 'name'];
     const columns = { tenant: 'text', owner: 'text', name: 'text', position: 'bigint' };
-    await upsert(transaction, { table: [schema, 'object'], key, columns, rows: [...batch.objects.values()] });
+    await upsert(transaction, { table: [target.schema, 'object'], key, columns, rows: [...batch.objects.values()] });
   },
 };
 
@@ -69,9 +70,9 @@ class ArtifactBatch {
   readonly accounts: DocumentBatch<AccountView>;
   readonly objects = new Map<string, object>();
 
-  constructor(schema: string) {
-    this.artifacts = new DocumentBatch(artifactTable, schema);
-    this.accounts = new DocumentBatch(accountTable, schema);
+  constructor(target: ProjectionTarget) {
+    this.artifacts = new DocumentBatch(artifactTable, target);
+    this.accounts = new DocumentBatch(accountTable, target);
   }
 
   want({ ref: { tenant, kind, id } }: StoredCommit): void {

@@ -1,8 +1,10 @@
 import { sql } from 'slonik';
 import type { CommonQueryMethods, FragmentSqlToken } from 'slonik';
 import { z } from 'zod';
+import { openDocuments, sealed } from '../documents.ts';
 import { reading } from '../read-store/pool.ts';
-import type { TenantReads } from '../read-store/tenant-reads.ts';
+import type { SealedReads } from '../read-store/tenant-reads.ts';
+import { subjectText } from '../sessions/digests.ts';
 import type { SessionView } from '../sessions/views.ts';
 import type { ArtifactView } from './views.ts';
 import { tableOf } from '../schemas.ts';
@@ -56,7 +58,7 @@ export interface ArtifactQueries {
   unnamed(objects: readonly ObjectName[]): Promise<readonly ObjectName[]>;
 }
 
-const row = z.object({ doc: z.custom<ArtifactView>() });
+const row = z.object({ id: z.string(), doc: sealed });
 const idRow = z.object({ id: z.string() });
 const walkRow = z.object({ tenant: z.string(), id: z.string(), orphaned: z.boolean() });
 const tenantRow = z.object({ tenant: z.string() });
@@ -73,35 +75,42 @@ function ofSession(tenant: string, { id, createdPosition, origin }: ListedSessio
   if (origin === undefined) return sql.fragment`id in (${own})`;
   return sql.fragment`id in (${own}
     union all
-    select made.payload::jsonb ->> 'artifactId'
+    select made.artifact_id
     from json_to_recordset(${JSON.stringify(origin.ancestry)}) as part("sessionId" text, "position" bigint, "index" int)
-    join ${tableOf('sessions', 'history')} made on made.tenant = ${tenant} and made.session_id = part."sessionId"
-      and made.type = 'artifact.created' and (made.position, made.index) <= (part."position", part."index"))`;
+    join ${tableOf('sessions', 'history_artifact')} made on made.tenant = ${tenant} and made.session_id = part."sessionId"
+      and (made.position, made.index) <= (part."position", part."index"))`;
 }
 
-interface Deps {
+interface Deps extends SealedReads {
   /** For what this process asks for itself. */
   readonly pool: CommonQueryMethods;
-  readonly reads: TenantReads;
 }
 
-export function artifactQueries({ pool: own, reads }: Deps): ArtifactQueries {
+export function artifactQueries({ pool: own, reads, seals }: Deps): ArtifactQueries {
   return {
     list: async (tenant, { session, subject, agents }, { limit, after }) => {
       const conditions = [sql.fragment`tenant = ${tenant} and removed = 0`];
       if (session !== undefined) conditions.push(ofSession(tenant, session));
-      if (subject !== null) conditions.push(sql.fragment`subject = ${subject}`);
+      if (subject !== null) {
+        await seals.prepare([tenant]);
+        conditions.push(sql.fragment`subject = ${seals.digest(tenant, subjectText(subject))}`);
+      }
       if (agents !== null) {
         const granted = sql.fragment`agent_id = any(${sql.array([...agents], 'text')})`;
         conditions.push(sql.fragment`(agent_id is null or ${granted})`);
       }
       if (after !== null) conditions.push(sql.fragment`(created_at, id) > (${after[0] ?? ''}, ${after[1] ?? ''})`);
-      return await reads.read(
+      const rows = await reads.read(
         tenant,
         async (pool) =>
-          await pool.anyFirst(sql.type(row)`
-            select doc from ${tableOf('artifacts', 'artifact')} where ${sql.join(conditions, sql.fragment` and `)}
+          await pool.any(sql.type(row)`
+            select id, doc from ${tableOf('artifacts', 'artifact')} where ${sql.join(conditions, sql.fragment` and `)}
             order by created_at, id limit ${limit}`),
+      );
+      return await openDocuments<ArtifactView>(
+        seals,
+        'artifact',
+        rows.map(({ id, doc }) => ({ key: [tenant, id], doc })),
       );
     },
     ofSessionId: async (tenant, sessionId, limit) =>
@@ -127,7 +136,7 @@ export function artifactQueries({ pool: own, reads }: Deps): ArtifactQueries {
         async () =>
           await own.any(sql.type(walkRow)`
             select tenant, id, removed = 0 and session_id is not null and session_position is distinct from (
-              select (s.doc ->> 'createdPosition')::bigint from ${tableOf('sessions', 'session')} s
+              select s.created_position from ${tableOf('sessions', 'session')} s
               where s.tenant = a.tenant and s.id = a.session_id) as orphaned
             from ${tableOf('artifacts', 'artifact')} a where (tenant, id) > (${after.tenant}, ${after.id})
             order by tenant, id limit ${WALK_ROWS}`),

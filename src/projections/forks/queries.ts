@@ -1,7 +1,9 @@
 import type { ForkOrigin } from '../../domain/session/fork-events.ts';
 import type { EventPlace, InheritedPart } from '../../streams/cursor.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
-import type { HistoryPage, HistoryPlace, HistoryRecord, HistoryRequest, SessionQueries } from '../sessions/queries.ts';
+import type { HistoryPlace, HistoryRecord } from '../sessions/views.ts';
+import type { HistoryPage, HistoryRequest } from '../sessions/history.ts';
+import type { SessionQueries } from '../sessions/queries.ts';
 
 /** A session whose history is read: a fork's begins in others (docs/decisions/0013). */
 export interface ReadSession {

@@ -1,6 +1,7 @@
 import type { CommonQueryMethods } from 'slonik';
 import { UnavailableError } from '../../lib/unavailable.ts';
 import { FairBudget } from '../../lib/fair-budget.ts';
+import type { RowSeals } from '../../streams/row-seals.ts';
 import { ReadsBusyError } from '../unavailable.ts';
 import { reading } from './pool.ts';
 import type { ReadStore } from './pool.ts';
@@ -17,11 +18,16 @@ export interface TenantReads {
   read<T>(tenant: string, work: (pool: CommonQueryMethods) => Promise<T>): Promise<T>;
 }
 
+/** Reads of rows that hold what tenants wrote. */
+export interface SealedReads {
+  readonly reads: TenantReads;
+  readonly seals: RowSeals;
+}
+
 /** What the queries over a group of read models read with. */
-export interface GroupReads {
+export interface GroupReads extends SealedReads {
   /** For what this process asks for itself. */
   readonly pool: ReadStore;
-  readonly reads: TenantReads;
 }
 
 export interface SharedReadsOptions {

@@ -38,7 +38,7 @@ export async function openWork(pool: DatabasePool, silentSince: string): Promise
         select turn.*, action.*, interaction.*
         from
           (select coalesce(json_object_agg(status, count), '{}') as turns, coalesce(sum(silent), 0)::int as silent
-            from (select status, count(*), count(*) filter (where status = 'running' and doc ->> 'updatedAt' < ${silentSince}) as silent
+            from (select status, count(*), count(*) filter (where status = 'running' and updated_at < ${silentSince}) as silent
               from ${tableOf('sessions', 'session')} where status <> 'idle' group by status) as by_status) as turn,
           (select count(*)::int as "pendingActions", min(created_at) as "oldestActionAt"
             from ${tableOf('sessions', 'action')} where status = 'pending') as action,

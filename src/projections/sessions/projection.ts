@@ -1,26 +1,34 @@
 import { sql } from 'slonik';
-import type { DatabaseTransactionConnection, FragmentSqlToken } from 'slonik';
+import type { DatabaseTransactionConnection } from 'slonik';
 import type { SessionEvent } from '../../domain/session/events.ts';
-import { toCanonical } from '../../domain/session/canonical.ts';
 import type { StoredCommit } from '../../streams/commit.ts';
-import { DocumentBatch, upsert } from '../documents.ts';
+import type { ProjectedCommit } from '../../streams/row-seals.ts';
+import { DocumentBatch } from '../documents.ts';
 import type { DocumentKey, DocumentTable } from '../documents.ts';
 import { actionIdOf, evolveActionView, evolveInteractionView, interactionIdOf } from '../actions/views.ts';
 import type { ActionView, InteractionView } from '../actions/views.ts';
-import type { ProjectionGroup } from '../projection.ts';
+import type { ProjectionGroup, ProjectionTarget } from '../projection.ts';
 import { SCHEMAS } from '../schemas.ts';
-import { agentOf, callIdOf, placedEvents, evolveCallView, evolveSessionView, evolveTurnView } from './views.ts';
+import { labelText, subjectText } from './digests.ts';
+import { HistoryBatch } from './history-batch.ts';
+import { callIdOf, placedEvents, evolveCallView, evolveSessionView, evolveTurnView } from './views.ts';
 import type { EventPlaceInTime, ModelCallView, SessionView, TurnView } from './views.ts';
 
 const sessionTable: DocumentTable<SessionView> = {
   name: 'session',
   keyColumns: ['tenant', 'id'],
-  columns: { agent_id: 'text', subject: 'text', status: 'text', created_at: 'text' },
-  columnsOf: ({ agentId, subject, status, createdAt }) => ({
+  columns: {
+    ...{ agent_id: 'text', subject: 'text', status: 'text', labels: 'text[]' },
+    ...{ created_at: 'text', created_position: 'bigint', updated_at: 'text' },
+  },
+  columnsOf: ({ agentId, subject, status, labels, createdAt, createdPosition, updatedAt }, digest) => ({
     agent_id: agentId,
-    subject,
+    subject: subject === null ? null : digest(subjectText(subject)),
     status,
+    labels: Object.entries(labels).map(([name, value]) => digest(labelText(name, value))),
     created_at: createdAt,
+    created_position: createdPosition,
+    updated_at: updatedAt,
   }),
 };
 
@@ -34,84 +42,89 @@ const turnTable: DocumentTable<TurnView> = {
 const callTable: DocumentTable<ModelCallView> = {
   name: 'model_call',
   keyColumns: ['tenant', 'session_id', 'id'],
-  columns: { turn_id: 'text', position: 'bigint', index: 'int', agent_id: 'text', model: 'text', at: 'text' },
-  columnsOf: ({ turnId, position, index, agentId, provider, model, at }) => ({
+  columns: {
+    ...{ turn_id: 'text', position: 'bigint', index: 'int', agent_id: 'text', model: 'text', at: 'text' },
+    outcome: 'text',
+    ...{ input_tokens: 'bigint', output_tokens: 'bigint', total_tokens: 'bigint', cached_tokens: 'bigint' },
+    ...{ cache_write_tokens: 'bigint', reasoning_tokens: 'bigint', cost_usd: 'numeric' },
+    ...{ duplicate: 'boolean', tokens_reported: 'boolean', cost_known: 'boolean' },
+  },
+  columnsOf: ({ turnId, position, index, agentId, provider, model, at, outcome, usage }) => ({
     turn_id: turnId,
     position,
     index,
     agent_id: agentId,
     model: `${provider}/${model}`,
     at,
+    outcome,
+    input_tokens: usage.inputTokens,
+    output_tokens: usage.outputTokens,
+    total_tokens: usage.totalTokens,
+    cached_tokens: usage.cachedTokens,
+    cache_write_tokens: usage.cacheWriteTokens,
+    reasoning_tokens: usage.reasoningTokens,
+    cost_usd: usage.costUsd,
+    duplicate: usage.duplicate,
+    tokens_reported: usage.tokensReported,
+    cost_known: usage.costKnown,
   }),
 };
 
 const actionTable: DocumentTable<ActionView> = {
   name: 'action',
   keyColumns: ['tenant', 'session_id', 'id'],
-  columns: { agent_id: 'text', status: 'text', created_at: 'text' },
-  columnsOf: ({ agentId, status, createdAt }) => ({ agent_id: agentId, status, created_at: createdAt }),
+  columns: { agent_id: 'text', status: 'text', generation: 'int', created_at: 'text' },
+  columnsOf: ({ agentId, status, generation, createdAt }) => ({
+    agent_id: agentId,
+    status,
+    generation,
+    created_at: createdAt,
+  }),
 };
 
 const interactionTable: DocumentTable<InteractionView> = {
   name: 'interaction',
   keyColumns: ['tenant', 'session_id', 'id'],
-  columns: { agent_id: 'text', session_agent: 'text', subject: 'text', status: 'text', created_at: 'text' },
-  columnsOf: ({ agentId, sessionAgent, subject, status, createdAt }) => ({
+  columns: {
+    ...{ agent_id: 'text', session_agent: 'text', subject: 'text', status: 'text' },
+    ...{ of_budget: 'boolean', created_at: 'text' },
+  },
+  columnsOf: ({ agentId, sessionAgent, subject, status, budgetId, createdAt }, digest) => ({
     agent_id: agentId,
     session_agent: sessionAgent,
-    subject,
+    subject: subject === null ? null : digest(subjectText(subject)),
     status,
+    of_budget: budgetId !== undefined,
     created_at: createdAt,
   }),
 };
-
-const HISTORY_COLUMNS = {
-  tenant: 'text',
-  session_id: 'text',
-  position: 'bigint',
-  index: 'int',
-  shard: 'int',
-  event_id: 'text',
-  turn_id: 'text',
-  type: 'text',
-  at: 'text',
-  payload: 'text',
-  delegation_id: 'text',
-  agent_path: 'text',
-} as const;
 
 /** Sessions, their history, turns, model calls, receipts and what waits for others: one pass over the commits of sessions. */
 export const sessionsProjection: ProjectionGroup = {
   name: 'sessions',
   schema: SCHEMAS.sessions,
   kinds: ['session'],
-  tables: ['session', 'history', 'turn', 'model_call', 'receipt', 'action', 'interaction'],
+  tables: ['session', 'history', 'history_agent', 'history_artifact', 'turn', 'model_call', 'action', 'interaction'],
   rowsOf: {
     session: [
       ['session', 'id'],
       ['history', 'session_id'],
+      ['history_agent', 'session_id'],
+      ['history_artifact', 'session_id'],
       ['turn', 'session_id'],
       ['model_call', 'session_id'],
-      ['receipt', 'session_id'],
       ['action', 'session_id'],
       ['interaction', 'session_id'],
     ],
   },
-  apply: async (transaction, schema, commits) => {
-    const batch = new SessionBatch(schema);
+  apply: async (transaction, target, commits) => {
+    const batch = new SessionBatch(target);
     for (const commit of commits) batch.want(commit);
     for (const documents of batch.documents) await documents.load(transaction);
     for (const commit of commits) batch.apply(commit);
     for (const documents of batch.documents) await documents.save(transaction);
-    const key = ['tenant', 'session_id', 'position', 'index'];
-    await upsert(transaction, { table: [schema, 'history'], key, columns: HISTORY_COLUMNS, rows: batch.history });
-    await upsert(transaction, {
-      table: [schema, 'receipt'],
-      key: ['tenant', 'session_id', 'id'],
-      columns: { tenant: 'text', session_id: 'text', id: 'text', doc: 'jsonb' },
-      rows: batch.receipts,
-    });
-    await removeDeleted(transaction, schema, batch.deleted);
+    await batch.history.save(transaction);
+    await removeDeleted(transaction, target.schema, batch.deleted);
   },
 };
 
@@ -126,6 +139,8 @@ interface Deleted {
 const DELETED_FROM = [
   ['session', 'id', 'applied'],
   ['history', 'session_id', 'position'],
+  ['history_agent', 'session_id', 'position'],
+  ['history_artifact', 'session_id', 'position'],
   ['turn', 'session_id', 'applied'],
   ['model_call', 'session_id', 'applied'],
   ['action', 'session_id', 'applied'],
@@ -140,27 +155,12 @@ async function removeDeleted(
 ): Promise<void> {
   if (deleted.length === 0) return;
   for (const [table, idColumn, newness] of DELETED_FROM) {
-    const column = sql.identifier(['old', newness]);
-    await removeOlder(transaction, { table: [schema, table], idColumn, position: sql.fragment`${column}`, deleted });
+    await transaction.query(sql.unsafe`
+      delete from ${sql.identifier([schema, table])} as old
+      using json_to_recordset(${JSON.stringify(deleted)}) as gone(tenant text, id text, position bigint)
+      where old.tenant = gone.tenant and ${sql.identifier(['old', idColumn])} = gone.id
+        and ${sql.identifier(['old', newness])} <= gone.position`);
   }
-  const position = sql.fragment`(old.doc ->> 'position')::bigint`;
-  await removeOlder(transaction, { table: [schema, 'receipt'], idColumn: 'session_id', position, deleted });
-}
-
-async function removeOlder(
-  transaction: DatabaseTransactionConnection,
-  from: {
-    readonly table: readonly [schema: string, name: string];
-    readonly idColumn: string;
-    readonly position: FragmentSqlToken;
-    readonly deleted: readonly Deleted[];
-  },
-): Promise<void> {
-  await transaction.query(sql.unsafe`
-    delete from ${sql.identifier([...from.table])} as old
-    using json_to_recordset(${JSON.stringify(from.deleted)}) as gone(tenant text, id text, position bigint)
-    where old.tenant = gone.tenant and ${sql.identifier(['old', from.idColumn])} = gone.id
-      and ${from.position} <= gone.position`);
 }
 
 class SessionBatch {
@@ -169,16 +169,16 @@ class SessionBatch {
   readonly calls: DocumentBatch<ModelCallView>;
   readonly actions: DocumentBatch<ActionView>;
   readonly interactions: DocumentBatch<InteractionView>;
-  readonly history: object[] = [];
-  readonly receipts: object[] = [];
+  readonly history: HistoryBatch;
   readonly deleted: Deleted[] = [];
 
-  constructor(schema: string) {
-    this.sessions = new DocumentBatch(sessionTable, schema);
-    this.turns = new DocumentBatch(turnTable, schema);
-    this.calls = new DocumentBatch(callTable, schema);
-    this.actions = new DocumentBatch(actionTable, schema);
-    this.interactions = new DocumentBatch(interactionTable, schema);
+  constructor(target: ProjectionTarget) {
+    this.sessions = new DocumentBatch(sessionTable, target);
+    this.turns = new DocumentBatch(turnTable, target);
+    this.calls = new DocumentBatch(callTable, target);
+    this.actions = new DocumentBatch(actionTable, target);
+    this.interactions = new DocumentBatch(interactionTable, target);
+    this.history = new HistoryBatch(target);
   }
 
   get documents(): readonly Pick<DocumentBatch<unknown>, 'load' | 'save'>[] {
@@ -206,15 +206,9 @@ class SessionBatch {
     }
   }
 
-  apply(stored: StoredCommit): void {
-    const { ref, commit, position } = stored;
-    for (const { event, place } of placedEvents(stored)) {
-      this.#applyEvent(stored, event, place);
-      this.#record(stored, event, place);
-    }
-    if (commit.receipt === undefined) return;
-    const doc = { ...commit.receipt, position, index: 0 };
-    this.receipts.push({ tenant: ref.tenant, session_id: ref.id, id: commit.receipt.key, doc });
+  apply(stored: ProjectedCommit): void {
+    for (const { event, place } of placedEvents(stored)) this.#applyEvent(stored, event, place);
+    this.history.add(stored);
   }
 
   #applyEvent({ ref, position }: StoredCommit, event: SessionEvent, place: EventPlaceInTime): void {
@@ -236,26 +230,6 @@ class SessionBatch {
     if (interactionId !== null) {
       this.interactions.evolve(key(interactionId), position, (view) => evolveInteractionView(view, event, context));
     }
-  }
-
-  #record({ ref, commit }: StoredCommit, event: SessionEvent, { at, shard, position, index }: EventPlaceInTime): void {
-    const canonical = toCanonical(event);
-    if (canonical === null) return;
-    const agent = agentOf(event);
-    this.history.push({
-      tenant: ref.tenant,
-      session_id: ref.id,
-      position,
-      index,
-      shard,
-      event_id: commit.events[index]?.id,
-      turn_id: canonical.turnId,
-      type: canonical.type,
-      at,
-      payload: JSON.stringify(canonical.payload),
-      delegation_id: agent?.delegationId ?? null,
-      agent_path: agent?.path ?? null,
-    });
   }
 }
 

@@ -15,7 +15,7 @@ import type { Usage } from '../../domain/turn/usage.ts';
 import { toCanonical } from '../../domain/session/canonical.ts';
 import { eventsOf } from '../../streams/commit.ts';
 import type { StoredCommit } from '../../streams/commit.ts';
-import type { EventPlace } from '../../streams/cursor.ts';
+import type { EventPlace, InheritedPart } from '../../streams/cursor.ts';
 
 /** A session as its route shows it, but for the cursor, which needs the session's name. */
 export interface SessionView {
@@ -71,6 +71,22 @@ export interface ModelCallView {
   readonly position: number;
   readonly index: number;
 }
+
+/** One record of the canonical history; `payload` is JSON text. */
+export interface HistoryRecord {
+  readonly eventId: string;
+  readonly turnId: string | null;
+  readonly at: string;
+  readonly type: string;
+  readonly payload: string;
+  readonly shard: number;
+  readonly position: number;
+  readonly index: number;
+  /** Of a fork's record that is in another session (projections/forks). */
+  readonly inherited?: InheritedPart | undefined;
+}
+
+export type HistoryPlace = Pick<HistoryRecord, 'shard' | 'position' | 'index' | 'inherited'>;
 
 /** Where and when an event stands. */
 export interface EventPlaceInTime {

@@ -1,6 +1,12 @@
-import { eventsOf } from '../../streams/commit.ts';
-import type { StoredCommit } from '../../streams/commit.ts';
+import type { AgentEvent } from '../../domain/agent/events.ts';
+import type { QuotaEvent } from '../../domain/quota/events.ts';
 import type { TenantEvent } from '../../domain/tenant/events.ts';
+import type { VaultEvent } from '../../domain/vault/events.ts';
+import { eventsOf } from '../../streams/commit.ts';
+import type { Commit, StoredCommit } from '../../streams/commit.ts';
+import type { AggregateRef } from '../../streams/subjects.ts';
+import { vaultSubject } from './vault-audit.ts';
+import type { AuditSubject } from './vault-audit.ts';
 
 /** One entry of a tenant's audit trail. */
 export interface AuditEntry {
@@ -14,19 +20,47 @@ export interface AuditEntry {
   readonly details: Readonly<Record<string, unknown>>;
 }
 
-/** What the trail says of each change: who did what to which resource, and of a credential never more than its id. */
-export function auditEntries({ commit }: StoredCommit): AuditEntry[] {
+/**
+ * What the trail says of the changes in a commit, with the number of each event there: who did what to which resource, and
+ * of a credential never more than its id.
+ */
+export function auditEntries(stored: StoredCommit): { readonly index: number; readonly entry: AuditEntry }[] {
+  const { ref, commit } = stored;
   const { at, actor, causation: requestId } = commit;
-  return eventsOf<TenantEvent>(commit).map((event) => ({
-    at,
-    actor,
-    requestId,
-    action: event.type,
-    ...subjectOf(event),
-  }));
+  return commit.events.flatMap(({ type }, index) => {
+    const subject = subjectIn(ref, commit, index);
+    return subject === null ? [] : [{ index, entry: { at, actor, requestId, action: type, ...subject } }];
+  });
 }
 
-function subjectOf(event: TenantEvent): Pick<AuditEntry, 'resource' | 'details'> {
+function subjectIn(ref: AggregateRef, commit: Commit, index: number): AuditSubject | null {
+  const eventOf = <E extends { readonly type: string; readonly data: object }>(): E | undefined =>
+    eventsOf<E>(commit)[index];
+  if (ref.kind === 'tenant') {
+    const event = eventOf<TenantEvent>();
+    return event === undefined ? null : subjectOf(event);
+  }
+  if (ref.kind === 'agent') {
+    const event = eventOf<AgentEvent>();
+    return event === undefined ? null : { resource: `agent:${ref.id}`, details: agentDetails(event) };
+  }
+  if (ref.kind === 'vault') {
+    const event = eventOf<VaultEvent>();
+    return event === undefined ? null : vaultSubject(ref.id, event);
+  }
+  const event = eventOf<QuotaEvent>();
+  // What is stored and removed is no change of a setting.
+  return event?.type === 'quota.limited' ? { resource: 'artifacts:limits', details: event.data } : null;
+}
+
+/** Which version was saved; what is in it is shown with the agent. */
+function agentDetails(event: AgentEvent): AuditSubject['details'] {
+  if (event.type !== 'agent.saved') return {};
+  const { version, manifestHash, implementationVersion } = event.data;
+  return { version, manifestHash, implementationVersion };
+}
+
+function subjectOf(event: TenantEvent): AuditSubject {
   switch (event.type) {
     case 'tenant.created': {
       const { tenantId, name, principalId } = event.data;

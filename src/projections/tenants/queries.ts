@@ -1,14 +1,14 @@
 import { sql } from 'slonik';
-import type { DatabasePool } from 'slonik';
 import { z } from 'zod';
+import { openDocument, openDocuments, sealed } from '../documents.ts';
 import { reading } from '../read-store/pool.ts';
 import { OPERATOR } from '../read-store/tenant-reads.ts';
-import type { TenantReads } from '../read-store/tenant-reads.ts';
+import type { GroupReads, SealedReads } from '../read-store/tenant-reads.ts';
 import type { AuditEntry } from './audit.ts';
 import type { TenantView } from './views.ts';
 import { tableOf } from '../schemas.ts';
 
-const row = z.object({ doc: z.custom<TenantView>() });
+const row = z.object({ id: z.string(), doc: sealed });
 
 const countsRow = z.object({ agents: z.int(), sessions: z.int(), activeTurns: z.int(), pendingActions: z.int() });
 const totalsRow = z.object({
@@ -18,7 +18,7 @@ const totalsRow = z.object({
   activeTurns: z.int(),
   pendingActions: z.int(),
 });
-const auditRow = z.object({ position: z.int(), index: z.int(), doc: z.custom<AuditEntry>() });
+const auditRow = z.object({ at: z.string(), place: z.string(), doc: sealed });
 
 export interface TenantQueries {
   /** Newest first; `after` is the creation time and id of the last one seen. */
@@ -28,11 +28,8 @@ export interface TenantQueries {
   counts(tenant: string): Promise<TenantCounts>;
   /** Over all tenants. */
   totals(): Promise<HostTotals>;
-  /** Newest first; `after` is the place of the last one seen. */
-  audit(
-    tenant: string,
-    page: { limit: number; after: { readonly position: number; readonly index: number } | null },
-  ): Promise<readonly PlacedAuditEntry[]>;
+  /** Newest first; `after` is the time and place of the last one seen. */
+  audit(tenant: string, page: { limit: number; after: readonly string[] | null }): Promise<readonly PlacedAuditEntry[]>;
 }
 
 export interface TenantCounts {
@@ -53,40 +50,42 @@ export interface HostTotals {
 }
 
 export interface PlacedAuditEntry {
-  readonly position: number;
-  readonly index: number;
+  readonly place: string;
   readonly entry: AuditEntry;
 }
 
-interface Deps {
-  /** For what this process asks for itself. */
-  readonly pool: DatabasePool;
-  readonly reads: TenantReads;
-}
-
-export function tenantQueries({ pool: own, reads }: Deps): TenantQueries {
+export function tenantQueries({ pool: own, reads, seals }: GroupReads): TenantQueries {
   return {
     list: async ({ limit, after }) => {
       const [createdAt = '', id = ''] = after ?? [];
       const from = after === null ? sql.fragment`true` : sql.fragment`(created_at, id) < (${createdAt}, ${id})`;
-      return await reads.read(
+      const rows = await reads.read(
         OPERATOR,
         async (pool) =>
-          await pool.anyFirst(
+          await pool.any(
             sql.type(
               row,
-            )`select doc from ${tableOf('tenants', 'tenant')} where ${from} order by created_at desc, id desc limit ${limit}`,
+            )`select id, doc from ${tableOf('tenants', 'tenant')} where ${from} order by created_at desc, id desc limit ${limit}`,
           ),
       );
+      return await openDocuments<TenantView>(
+        seals,
+        'tenant',
+        rows.map(({ id: tenant, doc }) => ({ key: [tenant, tenant], doc })),
+      );
     },
-    get: async (id) =>
-      await reads.read(
+    get: async (id) => {
+      const found = await reads.read(
         id,
         async (pool) =>
-          await pool.maybeOneFirst(
-            sql.type(row)`select doc from ${tableOf('tenants', 'tenant')} where tenant = ${id} and id = ${id}`,
+          await pool.maybeOne(
+            sql.type(row)`select id, doc from ${tableOf('tenants', 'tenant')} where tenant = ${id} and id = ${id}`,
           ),
-      ),
+      );
+      return found === null
+        ? null
+        : await openDocument<TenantView>(seals, { table: 'tenant', key: [id, id] }, found.doc);
+    },
     counts: async (tenant) =>
       await reads.read(
         tenant,
@@ -101,23 +100,33 @@ export function tenantQueries({ pool: own, reads }: Deps): TenantQueries {
       await reading(
         async () =>
           await own.one(sql.type(totalsRow)`
-            select (select count(*)::int from ${tableOf('tenants', 'tenant')} where doc ->> 'state' = 'open') as open,
-                   (select count(*)::int from ${tableOf('tenants', 'tenant')} where doc ->> 'state' = 'draining') as draining,
-                   (select count(*)::int from ${tableOf('tenants', 'tenant')} where doc ->> 'state' = 'deleting') as deleting,
+            select (select count(*)::int from ${tableOf('tenants', 'tenant')} where state = 'open') as open,
+                   (select count(*)::int from ${tableOf('tenants', 'tenant')} where state = 'draining') as draining,
+                   (select count(*)::int from ${tableOf('tenants', 'tenant')} where state = 'deleting') as deleting,
                    (select count(*)::int from ${tableOf('sessions', 'session')} where status <> 'idle') as "activeTurns",
                    (select count(*)::int from ${tableOf('sessions', 'action')} where status = 'pending') as "pendingActions"`),
       ),
-    audit: async (tenant, { limit, after }) => {
-      const from =
-        after === null ? sql.fragment`true` : sql.fragment`(position, index) < (${after.position}, ${after.index})`;
-      const rows = await reads.read(
-        tenant,
-        async (pool) =>
-          await pool.any(sql.type(auditRow)`
-            select position, index, doc from ${tableOf('tenants', 'audit')} where tenant = ${tenant} and ${from}
-            order by position desc, index desc limit ${limit}`),
-      );
-      return rows.map(({ position, index, doc }) => ({ position, index, entry: doc }));
-    },
+    audit: async (tenant, page) => await auditTrail({ reads, seals }, tenant, page),
   };
+}
+
+async function auditTrail(
+  { reads, seals }: SealedReads,
+  tenant: string,
+  { limit, after }: { readonly limit: number; readonly after: readonly string[] | null },
+): Promise<readonly PlacedAuditEntry[]> {
+  const from = after === null ? sql.fragment`true` : sql.fragment`(at, place) < (${after[0] ?? ''}, ${after[1] ?? ''})`;
+  const rows = await reads.read(
+    tenant,
+    async (pool) =>
+      await pool.any(sql.type(auditRow)`
+        select at, place, doc from ${tableOf('tenants', 'audit')} where tenant = ${tenant} and ${from}
+        order by at desc, place desc limit ${limit}`),
+  );
+  const entries: PlacedAuditEntry[] = [];
+  for (const { at, place, doc } of rows) {
+    const entry = await openDocument<AuditEntry>(seals, { table: 'audit', key: [tenant, at, place] }, doc);
+    if (entry !== null) entries.push({ place, entry });
+  }
+  return entries;
 }

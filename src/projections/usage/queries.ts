@@ -172,17 +172,17 @@ async function tenantUsage(
 }
 
 /** A call that is under way, or was never let start, has used nothing that is known. */
-const ended = sql.fragment`doc ->> 'outcome' not in ('pending', 'withheld')`;
+const ended = sql.fragment`outcome not in ('pending', 'withheld')`;
 
 /**
  * The members of each call's usage as columns. `silent` is a failed call that reported nothing: it takes nothing away
  * from what is known, as in the totals of its turn and session.
  */
 const usageOfCall = sql.fragment`
-  lateral (select used.*, doc ->> 'outcome' = 'failed' and not used."tokensReported" as silent
-    from jsonb_to_record(doc -> 'usage') as used(
-      "inputTokens" int8, "outputTokens" int8, "totalTokens" int8, "cachedTokens" int8, "cacheWriteTokens" int8,
-      "reasoningTokens" int8, "costUsd" numeric, "duplicate" bool, "tokensReported" bool, "costKnown" bool)) as used`;
+  lateral (select input_tokens as "inputTokens", output_tokens as "outputTokens", total_tokens as "totalTokens",
+    cached_tokens as "cachedTokens", cache_write_tokens as "cacheWriteTokens", reasoning_tokens as "reasoningTokens",
+    cost_usd as "costUsd", tokens_reported as "tokensReported", cost_known as "costKnown",
+    outcome = 'failed' and not tokens_reported as silent) as used`;
 
 interface Summed {
   readonly calls: FragmentSqlToken;
@@ -195,7 +195,7 @@ interface Summed {
 
 const eachCall: Summed = {
   calls: sql.fragment`count(*)::int8`,
-  duplicates: sql.fragment`count(*) filter (where "duplicate")::int8`,
+  duplicates: sql.fragment`count(*) filter (where duplicate)::int8`,
   counted: sql.fragment`filter (where not silent)`,
   reported: sql.fragment`silent or "tokensReported"`,
   priced: sql.fragment`silent or "costKnown"`,
@@ -277,7 +277,7 @@ async function readLedger(
           group by wanted.id`);
         const pending = await transaction.any(sql.type(pendingRow)`
           select id as "callId", agent_id as "agentId", session_id as "sessionId" from ${tableOf('sessions', 'model_call')}
-          where tenant = ${tenant} and at >= ${pendingSince} and doc ->> 'outcome' = 'pending'
+          where tenant = ${tenant} and at >= ${pendingSince} and outcome = 'pending'
           order by at desc limit ${PENDING_MAX}`);
         const asked = (await settled()).map(({ callId, sessionId }) => ({ call_id: callId, session: sessionId }));
         const counted = await transaction.anyFirst(sql.type(idRow)`

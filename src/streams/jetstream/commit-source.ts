@@ -177,7 +177,7 @@ export class JetStreamCommitSource implements CommitSource {
     // A key that cannot be asked for is an outage: the follower begins again from here.
     if (!this.#codec.isReady(data)) await this.#codec.prepare(ref, data);
     try {
-      return { kind: 'commit', stored: { ref, shard, position, ...this.#codec.decode(ref, data) } };
+      return { kind: 'commit', stored: { ref, shard, position, ...this.#codec.decode(ref, data) }, bytes: data };
     } catch (error) {
       if (!(error instanceof Error)) throw error;
       if (error instanceof ErasedCommitError) return { kind: 'erased', ref, shard, position };

@@ -105,6 +105,7 @@ export class JetStreamLiveFeed implements LiveFeed {
       position,
       previous: Number(headers?.get('Nats-Last-Sequence')),
       bytes: message.data.length,
+      data: message.data,
       stored: () => (stored ??= { ref, shard, position, ...codec.decode(ref, message.data) }),
     };
   }

@@ -5,6 +5,7 @@ import * as wire from '#src/http/wire/schemas.ts';
 import { TenantClient } from '../../support/client.ts';
 import type { Answer } from '../../support/client.ts';
 import { registration, SigningKey } from '../../support/tokens.ts';
+import { until } from '../../support/wait-until.ts';
 import { adminOf, newSession, newTenant, refused, shaped } from './target.ts';
 import type { HttpTarget } from './target.ts';
 
@@ -123,6 +124,7 @@ export function tenantSuite(target: () => HttpTarget): void {
         ['tenant.seeded', 'config:seed', 'application:app'],
         ['executor.deleted', 'executor:a', 'application:app'],
         ['executor.saved', 'executor:a', 'application:app'],
+        ['agent.saved', 'agent:a', 'application:app'],
         ['issuer.deleted', 'issuer:i', 'application:app'],
         ['issuer.saved', 'issuer:i', 'application:app'],
         ['key.deleted', 'key:k', 'application:app'],
@@ -134,6 +136,7 @@ export function tenantSuite(target: () => HttpTarget): void {
         'r-seed',
         expect.stringMatching(/^[\x21-\x7e]+$/),
         'r-executor',
+        expect.stringMatching(/^[\x21-\x7e]+$/),
         expect.stringMatching(/^[\x21-\x7e]+$/),
         'r-issuer',
         expect.stringMatching(/^[\x21-\x7e]+$/),
@@ -148,7 +151,8 @@ export function tenantSuite(target: () => HttpTarget): void {
           .reverse(),
       );
       expect(entries[2]?.details).toEqual({ implementationVersion: 'v1', rotated: false });
-      expect(entries.slice(6, 8).map(({ details }) => details)).toEqual([
+      expect(entries[3]?.details).toMatchObject({ version: 1, manifestHash: expect.any(String) as string });
+      expect(entries.slice(7, 9).map(({ details }) => details)).toEqual([
         { role: 'management', rotated: true },
         { role: 'application', rotated: false },
       ]);
@@ -161,6 +165,26 @@ export function tenantSuite(target: () => HttpTarget): void {
       const headers = { 'x-request-id': 'from-the-header' };
       await tenant.request({ method: 'PUT', path: '/v1/tenant/keys/k', body: {}, headers });
       expect((await page(tenant)).entries[0]).toMatchObject({ action: 'key.saved', requestId: 'from-the-header' });
+    });
+
+    test('tells of agents that are archived, and of limits for artifacts', async () => {
+      const tenant = await adminOf(target()).createTenant();
+      await tenant.saveAgent('a');
+      await tenant.saveAgent('a');
+      expect((await tenant.request({ method: 'DELETE', path: '/v1/agents/a' })).status).toBe(200);
+      const body = { requestId: 'r-limits', limits: { fileBytes: 1_000 } };
+      const limited = await tenant.request({ method: 'PUT', path: '/v1/tenant/artifacts', body });
+      expect(limited.status, limited.text).toBe(200);
+      await until('the trail has the limits', async () => (await page(tenant)).entries[0]?.requestId === 'r-limits');
+      const { entries } = await page(tenant);
+      // A save that changes nothing is no change.
+      expect(entries.map(({ action, resource }) => [action, resource])).toEqual([
+        ['quota.limited', 'artifacts:limits'],
+        ['agent.archived', 'agent:a'],
+        ['agent.saved', 'agent:a'],
+        ['tenant.created', `tenant:${tenant.tenantId}`],
+      ]);
+      expect(entries[0]?.details).toEqual({ fileBytes: 1_000, totalBytes: null });
     });
 
     test('who acted is named by key', async () => {

@@ -1,21 +1,14 @@
 import type { VaultEvent } from '../../domain/vault/events.ts';
-import { eventsOf } from '../../streams/commit.ts';
-import type { StoredCommit } from '../../streams/commit.ts';
-import type { AuditEntry } from '../tenants/audit.ts';
 
-/** What the trail says of each change and each use, with the index of its event: of a credential never more than what it is for. */
-export function vaultAuditEntries({
-  ref,
-  commit,
-}: StoredCommit): { readonly index: number; readonly entry: AuditEntry }[] {
-  const { at, actor, causation: requestId } = commit;
-  return eventsOf<VaultEvent>(commit).map((event, index) => ({
-    index,
-    entry: { at, actor, requestId, action: event.type, ...told(ref.id, event) },
-  }));
+/** What was changed, and what of it is shown. */
+export interface AuditSubject {
+  /** As `<kind>:<id>`. */
+  readonly resource: string;
+  readonly details: Readonly<Record<string, unknown>>;
 }
 
-function told(vaultId: string, event: VaultEvent): Pick<AuditEntry, 'resource' | 'details'> {
+/** What the trail says of each change and each use: of a credential never more than what it is for. */
+export function vaultSubject(vaultId: string, event: VaultEvent): AuditSubject {
   switch (event.type) {
     case 'vault.created': {
       const { name, subject } = event.data;
