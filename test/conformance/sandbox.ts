@@ -2,10 +2,8 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { EMPTY_MANIFEST } from '#src/domain/sandbox/manifest.ts';
 import type { SandboxAnswer, SandboxDriver } from '#src/drivers/sandbox/port.ts';
 import { SandboxUnavailableError } from '#src/drivers/sandbox/port.ts';
-import { TestSandbox } from '../support/sandboxes.ts';
+import { ENDLESS_SCRIPT, TestSandbox } from '../support/sandboxes.ts';
 
-/** Runs until it is ended, whatever the interpreter allows. */
-export const ENDLESS = 'while true; do x=$(seq 1 99999); done';
 const KIB = 1_024;
 
 function resultOf(answer: SandboxAnswer): unknown {
@@ -85,14 +83,14 @@ export function commandSuite(open: () => SandboxDriver): void {
   test('a command that never ends is ended, and leaves what was before', async () => {
     const own = fresh();
     await own.bash('echo before > f');
-    const answer = await own.bash(`echo after > f; ${ENDLESS}`, 1);
+    const answer = await own.bash(`echo after > f; ${ENDLESS_SCRIPT}`, 1);
     expect(answer).toMatchObject({ outcome: 'timeout', code: 'timeout' });
     expect(resultOf(await own.bash('cat f'))).toMatchObject({ stdout: 'before\n' });
   });
 
   test('a call that is given up rejects with the reason', async () => {
     const controller = new AbortController();
-    const call = box.bash(ENDLESS, 600, controller.signal);
+    const call = box.bash(ENDLESS_SCRIPT, 600, controller.signal);
     controller.abort(new Error('not wanted any more'));
     await expect(call).rejects.toThrow('not wanted any more');
   });
@@ -161,7 +159,7 @@ export function commandSuite(open: () => SandboxDriver): void {
   test('a tenant whose commands hang keeps no other from running', async () => {
     const [hanging, other] = [fresh(), fresh()];
     const controller = new AbortController();
-    const hung = [1, 2, 3, 4, 5, 6].map(async () => await hanging.bash(ENDLESS, 600, controller.signal));
+    const hung = [1, 2, 3, 4, 5, 6].map(async () => await hanging.bash(ENDLESS_SCRIPT, 600, controller.signal));
     const ends = Promise.allSettled(hung);
     expect(resultOf(await other.bash('echo fine'))).toMatchObject({ stdout: 'fine\n' });
     controller.abort(new Error('enough'));
@@ -173,8 +171,8 @@ export function commandSuite(open: () => SandboxDriver): void {
     const stopping = open();
     const own = new TestSandbox(stopping);
     await own.bash('true');
-    const under = own.bash(ENDLESS, 600);
-    const waiting = Array.from({ length: 5 }, async () => await own.bash(ENDLESS, 600));
+    const under = own.bash(ENDLESS_SCRIPT, 600);
+    const waiting = Array.from({ length: 5 }, async () => await own.bash(ENDLESS_SCRIPT, 600));
     const ends = Promise.allSettled([under, ...waiting]);
     await stopping.stop();
     for (const end of await ends) expect(end).toMatchObject({ reason: expect.any(SandboxUnavailableError) });

@@ -11,6 +11,9 @@ import { PROGRAM } from './program.ts';
 
 const CHILD = join(dirname(PROGRAM), 'sandbox/child.mjs');
 
+/** Runs until it is ended, whatever the interpreter allows. */
+export const ENDLESS_SCRIPT = 'while true; do x=$(seq 1 99999); done';
+
 /** The driver as the app makes it, with the child of the program that is tested. */
 export function virtualSandboxes(options: Partial<VirtualOptions> = {}): SandboxDriver {
   return openVirtualSandboxes({

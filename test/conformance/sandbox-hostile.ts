@@ -1,0 +1,130 @@
+import { readFileSync } from 'node:fs';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { z } from 'zod';
+import type { SandboxAnswer, SandboxDriver } from '#src/drivers/sandbox/port.ts';
+import { TestSandbox } from '../support/sandboxes.ts';
+
+/**
+ * Scripts that try to get out, to find something out, or to use up what there is: of the kinds that the trackers of just-bash
+ * and bashkit tell of, and others. Each has the end that is expected of it; those that never end have several, because a
+ * slow machine meets the deadline before the interpreter's own limit.
+ */
+const scriptSchema = z.strictObject({
+  group: z.string(),
+  script: z.string(),
+  seconds: z.int().optional(),
+  outcome: z.array(z.enum(['completed', 'failed', 'timeout', 'killed'])),
+  code: z.string().optional(),
+  exitCode: z.int().optional(),
+  /** How they begin. */
+  stdout: z.string().optional(),
+  stderr: z.string().optional(),
+  files: z.array(z.string()).optional(),
+});
+type Script = z.infer<typeof scriptSchema>;
+
+const LINES = readFileSync(new URL('sandbox-hostile.jsonl', import.meta.url), 'utf8')
+  .trimEnd()
+  .split('\n');
+const SCRIPTS = LINES.map((line) => scriptSchema.parse(JSON.parse(line)));
+const GROUPS = [...new Set(SCRIPTS.map(({ group }) => group))];
+
+/** So that those which fill a disk end soon. */
+const LIMITS = { files: 500, fileBytes: 1_048_576, totalBytes: 8_388_608 };
+/** Far above what any needs, on the slowest machine: those that never end have a time of their own. */
+const SECONDS = 120;
+const GROUP_MS = 600_000;
+const SHOWN = 200;
+const AT_ONCE = 4;
+
+/** What of an answer its script says something about. */
+function seen(script: Script, answer: SandboxAnswer): Partial<Script> {
+  const isExpected = script.outcome.includes(answer.outcome);
+  const outcome = isExpected ? script.outcome : [answer.outcome];
+  if (script.outcome.length > 1) return { outcome };
+  if (answer.outcome !== 'completed') return { outcome, code: answer.code };
+  const { stdout, stderr, exitCode } = bashResult(answer.result);
+  const files = answer.files?.files.map(({ path }) => path).slice(0, 20) ?? [];
+  return {
+    outcome,
+    exitCode,
+    stdout: stdout.slice(0, SHOWN),
+    ...(script.stderr === undefined ? {} : { stderr: stderr.slice(0, SHOWN) }),
+    ...(files.length > 0 ? { files } : {}),
+  };
+}
+
+function bashResult(result: unknown): { stdout: string; stderr: string; exitCode: number } {
+  return z.object({ stdout: z.string(), stderr: z.string(), exitCode: z.int() }).parse(result);
+}
+
+/** @param open makes a driver for as many scripts of one tenant as it may run at a time */
+export function hostileSuite(open: (childrenPerTenant: number) => SandboxDriver): void {
+  let driver: SandboxDriver;
+  let directory: string;
+  const planted = `planted-${process.pid}-${Math.random().toString(36).slice(2)}`;
+  beforeAll(async () => {
+    directory = await mkdtemp(join(tmpdir(), 'agent-host-planted-'));
+    await writeFile(join(directory, 'secret'), planted);
+    process.env['AGENT_HOST_PLANTED'] = planted;
+    driver = open(AT_ONCE);
+  });
+  afterAll(async () => {
+    delete process.env['AGENT_HOST_PLANTED'];
+    await driver.stop();
+    await rm(directory, { recursive: true });
+  });
+
+  async function run(script: Script): Promise<readonly unknown[]> {
+    const box = new TestSandbox(driver, 'tn_hostile');
+    box.limits = LIMITS;
+    const answer = await box.bash(script.script, script.seconds ?? SECONDS);
+    const got = seen(script, answer);
+    const { group: _, script: __, seconds: ___, ...wanted } = script;
+    const isSame = JSON.stringify(sorted(got)) === JSON.stringify(sorted(wanted));
+    const leaks = [planted, directory, process.cwd(), 'root:x:0'].filter((text) =>
+      JSON.stringify(answer).includes(text),
+    );
+    return isSame && leaks.length === 0 ? [] : [{ script: script.script, got, wanted, leaks }];
+  }
+
+  test.each(GROUPS)(
+    'each script ends as expected, and shows nothing of the Host: %s',
+    async (group) => {
+      const scripts = SCRIPTS.filter((script) => script.group === group);
+      const wrong: unknown[] = [];
+      const next = async (): Promise<void> => {
+        for (let script = scripts.pop(); script !== undefined; script = scripts.pop())
+          wrong.push(...(await run(script)));
+      };
+      await Promise.all(Array.from({ length: AT_ONCE }, next));
+      expect(wrong).toEqual([]);
+    },
+    GROUP_MS,
+  );
+
+  test('there are 200 of them or more', () => {
+    expect(SCRIPTS.length).toBeGreaterThanOrEqual(200);
+  });
+
+  test('a file of the Host that is there cannot be read by any of its names', async () => {
+    const box = new TestSandbox(driver, 'tn_hostile');
+    const path = join(directory, 'secret');
+    const script = `cat ${path}; cat /workspace/../${path}; cat < ${path}; . ${path}; awk 1 ${path}; tar cf - ${path}; grep -r planted ${directory}; cp ${path} . ; cat secret`;
+    const answer = await box.bash(script);
+    expect(JSON.stringify(answer)).not.toContain(planted);
+    expect(box.paths()).toEqual([]);
+  });
+
+  test('after all of it, another tenant works as before', async () => {
+    const answer = await new TestSandbox(driver, 'tn_other').bash('echo fine; ls -a; ls /tmp');
+    expect(answer).toMatchObject({ outcome: 'completed', result: { stdout: 'fine\n.\n..\n', exitCode: 0 } });
+  });
+}
+
+function sorted(value: object): unknown {
+  return Object.fromEntries(Object.entries(value).toSorted(([a], [b]) => (a < b ? -1 : 1)));
+}
