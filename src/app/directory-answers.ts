@@ -1,4 +1,4 @@
-import type { SendCommandDeps } from '../commands/session/send-command.ts';
+import type { SendCommandDeps } from '../commands/session/command-handler.ts';
 import type { CreateTenantDeps } from '../commands/tenant/create-tenant.ts';
 import type { CredentialFingerprint } from '../http/sse.ts';
 import type { Directory } from '../projections/directory/directory.ts';

@@ -4,7 +4,7 @@ import { CommandLoop } from '#src/commands/execute.ts';
 import { Repository } from '#src/commands/repository.ts';
 import { ReceiptArchive } from '#src/commands/session/receipt-archive.ts';
 import { sendCommand } from '#src/commands/session/send-command.ts';
-import type { SendCommandDeps } from '#src/commands/session/send-command.ts';
+import type { SendCommandDeps } from '#src/commands/session/command-handler.ts';
 import { decideDeleteSession, decideOpenSession } from '#src/domain/session/decide.ts';
 import { BASE_RECEIPTS, pagesOf } from '#src/domain/session/receipt-segments.ts';
 import { RECEIPTS_KEPT } from '#src/domain/session/receipts.ts';

@@ -12,7 +12,7 @@ import type { AggregateRef } from '../../streams/subjects.ts';
 import { settleFork } from './forks.ts';
 import type { ForkDeps } from './forks.ts';
 import type { OlderReceipts } from './receipt-archive.ts';
-import { findOlder, used } from './send-command.ts';
+import { findOlder, used } from './older-receipt.ts';
 
 export interface ForkSessionDeps extends ForkDeps {
   readonly older: OlderReceipts;

@@ -4,7 +4,7 @@ import { ACCESS } from '../../auth/authorize.ts';
 import { actorOf, artifactOutOfReach, outOfReach } from '../../auth/caller.ts';
 import type { Caller } from '../../auth/caller.ts';
 import { sendCommand } from '../../commands/session/send-command.ts';
-import type { SendCommandDeps, SessionCommand } from '../../commands/session/send-command.ts';
+import type { SendCommandDeps, SessionCommand } from '../../commands/session/command-handler.ts';
 import { reject } from '../../domain/kernel/rejection.ts';
 import type { Rejection } from '../../domain/kernel/rejection.ts';
 import type { OpenSession } from '../../domain/session/state.ts';
