@@ -1,6 +1,6 @@
 import type { CreateTenantDeps } from '../commands/tenant/create-tenant.ts';
 import type { Directory } from '../projections/directory/directory.ts';
-import { TenantErasedError } from '../streams/keyring.ts';
+import { TenantErasedError } from '../streams/sealed-bytes.ts';
 import type { Keyring } from '../streams/keyring.ts';
 
 /**

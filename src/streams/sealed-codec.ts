@@ -2,7 +2,7 @@ import { hashOfCommit } from './chain.ts';
 import type { Codec } from './codec.ts';
 import { UndecodableCommitError } from './codec.ts';
 import type { Commit } from './commit.ts';
-import { isSealed, SealBrokenError, TenantErasedError } from './keyring.ts';
+import { isSealed, SealBrokenError, TenantErasedError } from './sealed-bytes.ts';
 import type { Keyring } from './keyring.ts';
 import { OwnCommits } from './own-commits.ts';
 import type { AggregateRef } from './subjects.ts';

@@ -1,4 +1,4 @@
-import { SealBrokenError } from './keyring.ts';
+import { SealBrokenError } from './sealed-bytes.ts';
 import type { Keyring } from './keyring.ts';
 import type { KeyValue } from './key-value.ts';
 import { unescapeToken } from './subjects.ts';

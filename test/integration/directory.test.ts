@@ -12,7 +12,7 @@ import { newId } from '#src/lib/ids.ts';
 import { Directory } from '#src/projections/directory/directory.ts';
 import { DirectoryProjector } from '#src/projections/directory/projector.ts';
 import type { DirectoryTenant } from '#src/projections/directory/entries.ts';
-import { SealBrokenError } from '#src/streams/keyring.ts';
+import { SealBrokenError } from '#src/streams/sealed-bytes.ts';
 import type { Keyring } from '#src/streams/keyring.ts';
 import { JetStreamKeyValue } from '#src/streams/jetstream/key-value.ts';
 import type { KeyValue } from '#src/streams/key-value.ts';

@@ -4,7 +4,7 @@ import { backoffMs, delay } from '../../lib/backoff.ts';
 import { faultPoint } from '../../lib/fault-points.ts';
 import { follows } from '../chain.ts';
 import type { Commit, StoredCommit } from '../commit.ts';
-import { TenantErasedError } from '../keyring.ts';
+import { TenantErasedError } from '../sealed-bytes.ts';
 import { ErasedCommitError } from '../sealed-codec.ts';
 import type { CommitCodec } from '../sealed-codec.ts';
 import type { AppendResult, CommitPage, EventStore, PlainPage, ReadRange } from '../event-store.ts';
