@@ -78,7 +78,7 @@ export class Authenticator {
     { tenant, hash }: { readonly tenant: string; readonly hash: string },
   ): Promise<Caller | AuthRefusal> {
     const verified = await this.#tokens.verify(tenant, token);
-    if (verified === 'expired') return refuse('token_expired', 'The token is past its time. Get a new one.');
+    if (verified === 'expired') return refuse('token_expired', 'The token has expired. Get a new one.');
     if (verified === 'invalid') return refuse('credential_invalid', INVALID_CREDENTIAL);
     if (actsForAnother(credentials)) return refuse('subject_forbidden', NO_SUBJECT);
     const { issuer: principalId, ...grants } = verified;

@@ -93,7 +93,7 @@ function rangeOf(
 }
 
 function unsatisfiable(size: number): ProblemError {
-  const message = `The range lies outside of the content, which has ${size} bytes.`;
+  const message = `The range is outside of the content, which has ${size} bytes.`;
   return new ProblemError({
     code: 'range_not_satisfiable',
     message,

@@ -45,7 +45,7 @@ const answerHeader = (description: string, type = 'string'): Json => ({ descript
 
 const HEADERS: Json = {
   RequestId: answerHeader('The id of this request, for its traces and logs.'),
-  RetryAfter: answerHeader('After how many seconds to try again.', 'integer'),
+  RetryAfter: answerHeader('Seconds to wait before trying again.', 'integer'),
   Authenticate: answerHeader('Always `Bearer`.'),
   ETag: answerHeader('The quoted sha256 of the file.'),
   ContentRange: answerHeader('Which bytes these are, of how many.'),
@@ -59,15 +59,11 @@ const PROBLEM = { 'application/json': { schema: { $ref: '#/components/schemas/Pr
 
 const SAYS: Readonly<Record<number, readonly [name: string, description: string, headers?: Json]>> = {
   400: ['Invalid', 'The request is not valid'],
-  401: [
-    'Unauthorized',
-    'There is no credential, or it is not valid',
-    { 'www-authenticate': refHeader('Authenticate') },
-  ],
+  401: ['Unauthorized', 'The credential is missing or not valid', { 'www-authenticate': refHeader('Authenticate') }],
   403: ['Forbidden', 'The credential may not do this'],
-  404: ['NotFound', 'It is not there, or out of reach'],
-  409: ['Conflict', 'It does not fit what is there'],
-  413: ['TooLarge', 'A limit of size is passed'],
+  404: ['NotFound', 'It does not exist, or the caller may not see it'],
+  409: ['Conflict', 'It conflicts with the present state'],
+  413: ['TooLarge', 'A size limit is exceeded'],
   415: ['UnsupportedMediaType', 'The body has another media type'],
   416: [
     'RangeNotSatisfiable',
@@ -76,7 +72,7 @@ const SAYS: Readonly<Record<number, readonly [name: string, description: string,
   ],
   426: ['ProtocolUnsupported', 'The protocol version is not served'],
   429: ['RateLimited', 'Too many requests or streams', RETRY],
-  503: ['Unavailable', 'Something that this needs is away', RETRY],
+  503: ['Unavailable', 'A dependency is unavailable', RETRY],
 };
 
 /** Refusals by status, each with the codes that it may have. */
@@ -110,7 +106,7 @@ const SENT: Readonly<Record<Sends, Readonly<Record<string, Json>>>> = {
       headers: { ...FILE_HEADERS, 'content-range': refHeader('ContentRange') },
       content: BYTES,
     },
-    '304': { description: 'The caller has the file already.', headers: { ...ID, etag: refHeader('ETag') } },
+    '304': { description: 'The caller already has this version.', headers: { ...ID, etag: refHeader('ETag') } },
     '416': refused(416),
   },
   archive: {

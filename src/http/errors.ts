@@ -43,19 +43,18 @@ function explained(error: unknown): Problem | null {
 }
 
 const PARKED =
-  'This answer would lack a commit that is parked: it could not be shown by this version. Its operator has been told.';
+  'The response would be incomplete: a commit is parked, because this version could not project it. The operator has been alerted.';
 
 const OLDER =
-  'A node of the version before is still there, and does not know this command. Send it again when the upgrade has ended.';
+  'A node of the previous version is still running and does not know this command. Send it again after the upgrade.';
 
 const UNBUILT =
-  'The read models of this version are being built from the log. Send the request again in a moment, or to a node of the version before.';
+  'The read models of this version are being built from the log. Retry in a moment, or at a node of the previous version.';
 
 const READS_BUSY =
-  'This tenant has as many reads under way as it may. Send fewer at a time, and this one again in a moment.';
+  'This tenant has reached its limit of concurrent reads. Send fewer at a time, and retry this one in a moment.';
 
-const READ_TOO_LONG =
-  'The database took too long for this answer. Ask for less: a lower limit, a narrower filter or a shorter time.';
+const READ_TOO_LONG = 'The query took too long. Ask for less: a lower limit, a narrower filter or a shorter period.';
 
 function unavailable(dependency: string): Problem {
   return {
@@ -68,12 +67,12 @@ function unavailable(dependency: string): Problem {
 
 function broken(): Problem {
   const issues = [{ path: 'body', message: 'ended before it was whole' }];
-  const message = 'The upload ended before it was whole, and nothing was stored. Send it again.';
+  const message = 'The upload was incomplete, and nothing was stored. Send it again.';
   return { code: 'invalid_request', message, details: { issues } };
 }
 
 function busy(): Problem {
-  const message = 'Too many commands wait for this resource. Send the command again in a moment.';
+  const message = 'Too many commands are waiting for this resource. Send the command again in a moment.';
   return { code: 'rate_limited', message, headers: { 'retry-after': RETRY_AFTER_SECONDS } };
 }
 

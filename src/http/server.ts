@@ -114,7 +114,7 @@ function addHooks(app: FastifyInstance, { gate, timeouts, isDraining, onResponse
     const problem = problemOf(error, gate.bodyBytesMax) ?? internalProblem(error, request);
     // Nothing is away where a tenant asks for too much; that is counted, not written once for each request.
     if (problem.code === 'unavailable' && !(error instanceof ReadsBusyError))
-      request.log.warn({ err: error, requestId: request.id }, 'a dependency is away');
+      request.log.warn({ err: error, requestId: request.id }, 'a dependency is unavailable');
     return await sendProblem(reply, problem, request.id);
   });
 }

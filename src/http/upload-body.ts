@@ -87,7 +87,7 @@ export class Uploads {
             ? ''
             : null;
     if (whose === null) return;
-    const message = `Too many uploads ${whose === '' ? '' : `${whose} `}are under way on this node. Send it again in a moment.`;
+    const message = `Too many uploads ${whose === '' ? '' : `${whose} `}are in progress on this node. Send it again in a moment.`;
     throw new ProblemError({ code: 'rate_limited', message, headers: { 'retry-after': '1' } });
   }
 }

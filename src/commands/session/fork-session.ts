@@ -111,7 +111,7 @@ async function answer(
   const { state: parent } = await deps.sessions.load(ref);
   const fork = parent.status === 'open' ? forkNamed(parent, childId) : null;
   const child: AggregateRef = { ...ref, id: childId };
-  const gone = reject('not_found', 'The fork that this request made is not there any more.');
+  const gone = reject('not_found', 'The fork that this request made no longer exists.');
   if (parent.status === 'absent' || fork === null || fork.position !== recordedAt) {
     return (await deps.sessions.refresh(child)).state.status === 'open' ? taken() : gone;
   }

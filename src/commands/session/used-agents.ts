@@ -21,7 +21,7 @@ export async function usedAgents(
     if (state.status !== 'saved') {
       return reject(
         'not_found',
-        `The manifest uses the agent ${agentId}, which is not there. Save it with PUT /v1/agents first.`,
+        `The manifest uses the agent ${agentId}, which does not exist. Save it with PUT /v1/agents first.`,
       );
     }
     found[agentId] = { version: state.version, manifest: state.manifest };

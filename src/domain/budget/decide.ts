@@ -51,7 +51,7 @@ export function decideRaiseBudget(state: BudgetState, raise: BudgetRaise, at: st
   const usd = limitUsd ?? budget.limitUsd;
   const tokens = limitTokens ?? budget.limitTokens;
   if ((usd !== undefined && usd <= spent.usd) || (tokens !== undefined && tokens <= spent.tokens)) {
-    const message = `The limits have to be above what is spent: ${spent.usd} USD, ${spent.tokens} tokens.`;
+    const message = `The limits must be above what has been spent: ${spent.usd} USD, ${spent.tokens} tokens.`;
     return reject('invalid_request', message);
   }
   return { kind: 'accepted', events: [{ type: 'budget.raised', data: { budgetId, ...limitsOf(raise) } }], reply: null };

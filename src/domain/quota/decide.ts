@@ -28,7 +28,7 @@ export function fileTooLarge(limitBytes: number): Rejection {
 }
 
 function totalPassed(limitBytes: number): Rejection {
-  const message = `The tenant's artifacts would hold more than ${limitBytes} bytes together. Nothing was stored; delete some first.`;
+  const message = `The tenant's artifacts would exceed ${limitBytes} bytes together. Nothing was stored; delete some first.`;
   return reject('limit_exceeded', message, { details: { limit: 'total', limitBytes } });
 }
 
@@ -58,7 +58,7 @@ export function decideReserve(
 }
 
 function tooManyAtOnce(): Rejection {
-  const message = `The tenant has ${OPERATIONS_MAX} uploads or removals under way. Wait for some to end, then send it again.`;
+  const message = `The tenant has ${OPERATIONS_MAX} uploads or removals in progress. Wait for some to end, then send it again.`;
   return reject('limit_exceeded', message, { details: { limit: 'operations' } });
 }
 
@@ -70,7 +70,7 @@ export function decideRenew(
 ): Decision<QuotaEvent, null> {
   const { uploadId, bytes, expiresAt } = command;
   const known = state.reservations[uploadId];
-  if (known === undefined) return reject('conflict', 'The upload was given up. Send it again.');
+  if (known === undefined) return reject('conflict', 'The upload was aborted. Send it again.');
   const held = Math.max(known.bytes, bytes);
   const { totalBytes } = limitsOf(state, defaults);
   const others = state.usedBytes + reservedBytesOf(state) - known.bytes;

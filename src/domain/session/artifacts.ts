@@ -15,7 +15,7 @@ export const SESSION_ARTIFACTS_MAX = 10_000;
  */
 export function newArtifactRefusal({ artifacts: { count } }: OpenSession): Rejection | null {
   if (count < SESSION_ARTIFACTS_MAX) return null;
-  const message = `The session has had ${count} artifacts, and deleted ones count. Upload the file as a version of one that is there, or to a new session.`;
+  const message = `The session has had ${count} artifacts, deleted ones included. Upload the file as a version of an existing one, or to a new session.`;
   return reject('limit_exceeded', message, { details: { limit: 'artifacts', count } });
 }
 

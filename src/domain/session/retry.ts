@@ -31,7 +31,7 @@ export function decideRetry(
   const { turn, failed } = state;
   if (turn !== null || failed === null || (named ?? failed.turnId) !== failed.turnId) {
     const message =
-      'There is nothing to take up again: only the last turn can be, once it has failed and nothing runs.';
+      'There is no turn to retry: only the last turn can be retried, after it has failed and while none runs.';
     return reject('session_not_waiting', message);
   }
   const draft = draftOf(state, context.nowMs);

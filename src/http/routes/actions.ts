@@ -19,7 +19,7 @@ import * as wire from '../wire/executors.ts';
 
 const docs = operations('Executors', {
   connectExecutor: [
-    'Hear of work, live',
+    'Be notified of work, live',
     'A signal `work_available` at once when there is any, and whenever there is new, with `actions`: the oldest, or the new ones, at most 20 and 64 KiB. They can be claimed as they are.',
   ],
   listActions: ["Pending actions of the executor's agent, oldest first"],
@@ -32,8 +32,8 @@ const docs = operations('Executors', {
     'Exclusive: of any number of executors one gets it. The same requestId gets the claim again while it holds, from any node, after any crash. It ends with `leaseExpiresAt` unless heartbeats come.',
   ],
   extendAction: [
-    'Keep an action',
-    'The lease lasts for another while. It does not run out while no node could have heard a heartbeat: after an outage it has a whole period again. `claim_stale`: it was over already; stop the work.',
+    'Extend the claim of an action',
+    'Extends the lease by a full period. A lease does not expire while no node could receive heartbeats: after an outage it has a full period again. `claim_stale`: the claim has ended; stop the work.',
   ],
 });
 

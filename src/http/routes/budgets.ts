@@ -16,7 +16,7 @@ import * as wire from '../wire/budgets.ts';
 const docs = operations('Model calls', {
   listBudgets: ['Budgets, with what is spent of them in the present period'],
   saveBudgets: [
-    'Say what model calls may cost',
+    'Set what model calls may cost',
     'Replaces the list. A call that would pass a budget, counting those under way on all nodes, pauses its turn with a question (`budgetId`) that an application or management key answers with `respond`: `{ raise: { limitUsd?, limitTokens? } }` or `{ raise: false }`. A call is expected to cost what the one before it cost, else the average. A budget that begins has spent what the ledger has of its period; calls that are under way at that moment count when they end.',
   ],
 });

@@ -20,7 +20,7 @@ const docs = operations('Executors', {
     'List executors, by agent, never their tokens',
     '`connected`: a discovery stream of it is open on some node; after a crash of a node up to 10 s old.',
   ],
-  deleteExecutor: ['Delete an executor', 'Its token is dead, and its streams end.'],
+  deleteExecutor: ['Delete an executor', 'Its token stops working, and its streams end.'],
 });
 
 export interface ExecutorRouteDeps extends ManageExecutorDeps {

@@ -7,7 +7,7 @@ import * as wire from '../wire/schemas.ts';
 import { withoutNulls } from '../../domain/kernel/optional.ts';
 
 const docs = operations('Host', {
-  getHealth: ['Whether the process lives, and which protocol it speaks', 'Needs no credential.'],
+  getHealth: ['Whether the process is alive, and which protocol it speaks', 'Needs no credential.'],
   getReadiness: ['Whether everything that it needs can be reached', 'Needs no credential.'],
   getCaller: ['What the calling credential is'],
 });

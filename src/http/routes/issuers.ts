@@ -16,7 +16,7 @@ const docs = operations('Tenant', {
   saveIssuer: ['Trust the tokens of an issuer'],
   listIssuers: ['List issuers'],
   getIssuer: ['One issuer'],
-  deleteIssuer: ['Trust an issuer no longer'],
+  deleteIssuer: ['Stop trusting an issuer'],
 });
 
 export interface IssuerRouteDeps extends KeyRouteDeps {

@@ -12,7 +12,7 @@ import * as wire from '../wire/schemas.ts';
 
 const docs = operations('Tenant', {
   saveKey: [
-    'Make a key, or a new secret for one',
+    'Create a key, or a new secret for one',
     'The old secret is dead at once on this node and within a second on every other. The new one is shown this once.',
   ],
   listKeys: ['List keys, never their secrets'],

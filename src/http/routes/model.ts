@@ -33,7 +33,7 @@ const docs = operations('Models', {
     'Store or replace the key for a provider',
     'The next model call uses it: at once on this node and within a second on every other.',
   ],
-  deleteModelCredential: ['Take the key for a provider away'],
+  deleteModelCredential: ['Remove the key for a provider'],
 });
 
 export interface CatalogModel {

@@ -22,7 +22,7 @@ import type { OpenSessionBody } from '../wire/schemas.ts';
 
 const docs = operations('Sessions', {
   openSession: [
-    'Open a session, or get the one that is there',
+    'Open a session, or get the existing one',
     'The same body gives the same session; labels may change; other content is a conflict.',
   ],
   getSession: ['One session, with everything acknowledged before the request'],

@@ -19,7 +19,7 @@ import type { ModelRouteDeps } from './model.ts';
 
 const docs = operations('Tenant', {
   getTenant: ['Status of the calling tenant'],
-  seedTenant: ['Write what is absent of the configuration'],
+  seedTenant: ['Write the parts of the configuration that are absent'],
   listAuditEntries: ['Who changed what, newest first'],
 });
 

@@ -110,7 +110,7 @@ function sentType(header: string | undefined): string | null {
 
 function noMediaType(): ProblemError {
   const issues = [{ path: 'header.content-type', message: 'must be a media type of 255 characters at most' }];
-  const message = 'The Content-Type header is not a media type. Correct it, or leave it out.';
+  const message = 'The Content-Type header is not a media type. Correct it, or omit it.';
   return new ProblemError({ code: 'invalid_request', message, details: { issues } });
 }
 
