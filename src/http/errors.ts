@@ -52,7 +52,7 @@ const UNBUILT =
   'The read models of this version are being built from the log. Retry in a moment, or at a node of the previous version.';
 
 const READS_BUSY =
-  'This tenant has reached its limit of concurrent reads. Send fewer at a time, and retry this one in a moment.';
+  'This tenant has as many reads under way as it may. Send fewer at a time, and this one again in a moment.';
 
 const READ_TOO_LONG = 'The query took too long. Ask for less: a lower limit, a narrower filter or a shorter period.';
 

@@ -4,8 +4,7 @@ import type { EventPlace } from '../streams/cursor.ts';
 import type { AggregateRef } from '../streams/subjects.ts';
 import { ProblemError } from './problem.ts';
 
-export const FOREIGN_CURSOR =
-  'The cursor does not belong to this session. Use a cursor from its items or events, or none.';
+export const FOREIGN_CURSOR = 'The cursor is not one of this session. Use a cursor from its items or events, or none.';
 
 /** @throws ProblemError when the cursor is malformed or of another session */
 export function placeOf(ref: AggregateRef, cursor: string): EventPlace {

@@ -212,7 +212,7 @@ describe('images', () => {
     expect(files).not.toContain('deploy/kubernetes/example/images/kustomization.yaml');
   }
 
-  test('the one of the Host copies what is there, runs as nobody in particular, and gets its signals', () => {
+  test('the one of the Host copies what is there, runs as non-root, and gets its signals', () => {
     const copied = [...dockerfile.matchAll(/^COPY (?!--from)(.*) \S+$/gm)].flatMap(
       ([, sourcesOf]) => sourcesOf?.split(' ') ?? [],
     );

@@ -77,7 +77,8 @@ function respond(at: Running, command: RespondCommand): Rejection | null {
   if (interaction.kind === 'approval') return wrongKind('approve');
   if (interaction.budgetId !== undefined) return raise(at, command, interaction.budgetId);
   const problem = interaction.schema === undefined ? null : valueProblem(interaction.schema, value);
-  if (problem !== null) return reject('invalid_request', `The value does not fit what was asked for: ${problem}.`);
+  if (problem !== null)
+    return reject('invalid_request', `The value does not match the schema of the question: ${problem}.`);
   record(at, command);
   const action = interaction.actionId === undefined ? undefined : actions[interaction.actionId];
   if (action !== undefined) offerAgain(at, action, { interactionId, value });
@@ -166,10 +167,7 @@ function waiting(
   const isOpen = work !== undefined && Object.hasOwn(work.interactions, interactionId);
   const isUncertain = work?.actions[interactionId]?.status === 'uncertain';
   if (found === null || !(isOpen || isUncertain)) {
-    return reject(
-      'session_not_waiting',
-      'The session does not wait for this answer; see its "waits" for what is open.',
-    );
+    return reject('session_not_waiting', 'The session is not waiting for this answer; its "waits" list what is open.');
   }
   return { kind: 'waiting', ...found };
 }

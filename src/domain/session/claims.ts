@@ -52,8 +52,7 @@ export function decideClaim(
 
 /** The refusal of a claim that came too late. */
 export function notClaimable(): Rejection {
-  const message =
-    'The action is not there to be claimed: another executor has it, or it is over. Ask for the pending ones.';
+  const message = 'The action cannot be claimed: another executor has it, or it is over. List the pending actions.';
   return reject('action_not_claimable', message);
 }
 

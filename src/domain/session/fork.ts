@@ -32,7 +32,7 @@ export function decideFork(state: SessionState, command: ForkCommand): Decision<
   if (at !== null && !isRecordOf(state, at)) {
     return reject(
       'cursor_invalid',
-      'The cursor does not belong to this history. Use a cursor from its items or events, or none.',
+      'The cursor is not one of the history. Use a cursor from its items or events, or none.',
     );
   }
   const forks = Object.keys(state.forks).length;
