@@ -7,6 +7,7 @@ import { artifactBytes } from './rows/artifact-bytes.ts';
 import { cancelLatency } from './rows/cancel.ts';
 import { coldStart } from './rows/cold-start.ts';
 import { crash } from './rows/crash.ts';
+import { deletion } from './rows/deletion.ts';
 import { disconnect } from './rows/disconnect.ts';
 import { idleStreams } from './rows/idle-streams.ts';
 import { liveTails } from './rows/live-tails.ts';
@@ -39,7 +40,7 @@ const ROWS: Readonly<Record<string, Row>> = {
 };
 
 /** Too long for a default run. */
-const ON_DEMAND: Readonly<Record<string, Row>> = { million };
+const ON_DEMAND: Readonly<Record<string, Row>> = { million, deletion };
 const EVERY: Readonly<Record<string, Row>> = { ...ROWS, ...ON_DEMAND };
 
 const USAGE = `npm run bench -- [${Object.keys(EVERY).join('|')} ...] [--quick] [--write] [--cpu-prof=<directory>] [--kept=<directory>]

@@ -136,16 +136,20 @@ describe.each(CASES)('%s', (name, make) => {
     expect(await rowsAfter([commits, commits, ...commits.map((commit) => [commit])])).toEqual(expected);
   });
 
-  test('split in two at every boundary, the first part delivered again with the second, gives the same rows', async () => {
-    for (let at = 1; at < commits.length; at++) {
-      const [first, second] = [commits.slice(0, at), commits.slice(at)];
-      const again = commits.slice(random.int(0, at));
-      expect(await rowsAfter([first, second, again]), `split at ${at}`).toEqual(expected);
-      // Old commits and new ones in one batch, from a place where their documents exist already.
-      const overlapping = commits.slice(Math.max(0, at - random.int(1, 20)));
-      expect(await rowsAfter([first, overlapping]), `overlapping at ${at}`).toEqual(expected);
-    }
-  });
+  test(
+    'split in two at every boundary, the first part delivered again with the second, gives the same rows',
+    { timeout: 300_000 },
+    async () => {
+      for (let at = 1; at < commits.length; at++) {
+        const [first, second] = [commits.slice(0, at), commits.slice(at)];
+        const again = commits.slice(random.int(0, at));
+        expect(await rowsAfter([first, second, again]), `split at ${at}`).toEqual(expected);
+        // Old commits and new ones in one batch, from a place where their documents exist already.
+        const overlapping = commits.slice(Math.max(0, at - random.int(1, 20)));
+        expect(await rowsAfter([first, overlapping]), `overlapping at ${at}`).toEqual(expected);
+      }
+    },
+  );
 
   test('the number of statements does not depend on the number of commits', async () => {
     const count = async (some: readonly StoredCommit[]): Promise<number> => {

@@ -157,6 +157,7 @@ export class NatsCluster implements AsyncDisposable {
       }
       await Promise.all(servers.map(async (server) => await server.start()));
       await cluster.ready();
+      await cluster.#placeable();
     } catch (error) {
       await cluster[Symbol.asyncDispose]();
       throw error;
@@ -192,6 +193,20 @@ export class NatsCluster implements AsyncDisposable {
     await until('the NATS cluster answers', look, READY_MS).catch(async (cause: unknown) => {
       throw new Error(`the NATS cluster does not get ready: ${lacking}\n${await this.#logs()}`, { cause });
     });
+  }
+
+  /**
+   * Servers that have just started do not know yet that all of them are there: until then a stream with a copy at each, made
+   * by hand or restored, is refused for the lack of suitable peers.
+   */
+  async #placeable(): Promise<void> {
+    const name = 'PLACEABLE';
+    const place = async (): Promise<boolean> => {
+      const manager = await this.#manager(5_000);
+      await manager.streams.add({ name, subjects: ['placeable'], num_replicas: SERVERS });
+      return await manager.streams.delete(name);
+    };
+    await until('a stream has a place at each server', async () => await place().catch(() => false), READY_MS);
   }
 
   async #manager(timeout: number): Promise<JetStreamManager> {

@@ -1,0 +1,124 @@
+import { createReadStream } from 'node:fs';
+import { glob, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import { ms, Sample } from '../figures.ts';
+import { Filler } from '../fill.ts';
+import { expectStatus } from '../loops.ts';
+import { followProjections } from '../projections.ts';
+import type { Row } from '../row.ts';
+import type { Node, Stage } from '../stage.ts';
+import { names, Tenant } from '../tenant.ts';
+import { Lines, request } from '../wire.ts';
+
+/** A turn of three steps has some 17 events. */
+const SESSIONS = 10_000;
+const TURNS_EACH = 6;
+const ALONE_MS = 10_000;
+const PROJECTED_WITHIN_MS = 600_000;
+const WAIT_MS_MAX = 100;
+/** What the filler's answers say: nothing but the deleted tenant wrote it. */
+const WRITTEN = 'of the turn has to say';
+
+/**
+ * Deletes an empty tenant and then one of a million events, while another one reads and writes: how long each takes, what
+ * the other one waits for, and in which files of the log and of the database something is left that was written.
+ */
+export const deletion: Row = async ({ stage, scale, report }) => {
+  const host = await stage.host('commands,reads,projector');
+  const [large, empty, other] = [await made(host, stage), await made(host, stage), await made(host, stage)];
+  const filler = await Filler.open({ natsUrl: stage.natsUrl, hostKey: stage.hostKey, tenantId: large.id });
+  const progress = followProjections(stage);
+  const begun = performance.now();
+  const ids = names('doomed', Math.floor(SESSIONS * scale));
+  await filler.openSessions(ids, 'bench');
+  await filler.turnsIn(ids, TURNS_EACH);
+  await filler.close();
+  await progress.caughtUp(PROJECTED_WITHIN_MS);
+  progress.stop();
+  const { events } = filler;
+  report(`${events} events of ${ids.length} sessions written and projected in ${ms(performance.now() - begun)}`);
+  await other.openSessions(host, ['other']);
+  const alone = await beside(host, other, async () => await new Promise((resolve) => setTimeout(resolve, ALONE_MS)));
+  report(`another tenant alone: ${alone.waits.text}`);
+  const ofEmpty = await beside(host, other, async () => await remove(host, stage, empty));
+  const ofLarge = await beside(host, other, async () => await remove(host, stage, large));
+  const left = await filesWith(stage, WRITTEN);
+  const searched = left.length === 0 ? 'its bytes are in no file' : `its bytes are in ${left.join(', ')}`;
+  const line = (what: string, { tookMs, waits }: Beside, found: string) => ({
+    measure: `deletion of a tenant of ${what} beside ${events} events; another one reads and writes`,
+    subject: `${ms(tookMs)}; the other one waits ${waits.text}${found}`,
+    baseline: `alone ${alone.waits.text}`,
+    ratio: '',
+    target: `no wait > ${WAIT_MS_MAX} ms`,
+    met: waits.at(1) <= Math.max(WAIT_MS_MAX, alone.waits.at(1)) && left.length === 0,
+    goals: [],
+  });
+  return [line('no events', ofEmpty, ''), line(`${events} events`, ofLarge, `; ${searched}`)];
+};
+
+async function made(host: Node, stage: Stage): Promise<Tenant> {
+  return await Tenant.create(host, stage.adminKey);
+}
+
+interface Beside {
+  readonly tookMs: number;
+  readonly waits: Sample;
+}
+
+/** What a tenant waits for, request by request, while something is done. */
+async function beside(host: Node, tenant: Tenant, work: () => Promise<unknown>): Promise<Beside> {
+  const waits = new Sample();
+  const lines = new Lines(host.address);
+  let isDone = false;
+  const asking = (async () => {
+    while (!isDone) {
+      for (const asked of [tenant.page('other', 'limit=50'), tenant.list(20)]) {
+        const start = performance.now();
+        expectStatus(await lines.send(asked), 200);
+        waits.add(performance.now() - start);
+      }
+    }
+  })();
+  const start = performance.now();
+  await work();
+  const tookMs = performance.now() - start;
+  isDone = true;
+  await asking;
+  lines.close();
+  return { tookMs, waits };
+}
+
+async function remove(host: Node, stage: Stage, { id }: Tenant): Promise<void> {
+  const lines = new Lines(host.address);
+  const headers = `Authorization: Bearer ${stage.adminKey}\r\nSvc-Protocol: 8\r\n`;
+  expectStatus(await lines.send(request('DELETE', `/v1/admin/tenants/${id}`, { headers })), 200);
+  lines.close();
+}
+
+/** Files of the servers and of the Host that contain a text. */
+async function filesWith(stage: Stage, text: string): Promise<readonly string[]> {
+  const found: string[] = [];
+  for await (const name of glob('**', { cwd: stage.directory })) {
+    const path = join(stage.directory, name);
+    const isFile = await stat(path).then(
+      (one) => one.isFile(),
+      () => false,
+    );
+    if (isFile && (await contains(path, text))) found.push(name);
+  }
+  return found;
+}
+
+async function contains(path: string, text: string): Promise<boolean> {
+  let tail = '';
+  try {
+    for await (const chunk of createReadStream(path, { encoding: 'latin1' })) {
+      const content = tail + String(chunk);
+      if (content.includes(text)) return true;
+      tail = content.slice(-text.length);
+    }
+  } catch {
+    // It went while it was read.
+  }
+  return false;
+}
