@@ -7,6 +7,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } fr
 import type { Caller } from '#src/auth/caller.ts';
 import { EventStreams } from '#src/http/sse.ts';
 import type { StreamLimits } from '#src/http/sse.ts';
+import { NO_USAGE } from '#src/domain/turn/usage.ts';
 import type { Commit } from '#src/streams/commit.ts';
 import type { AggregateRef } from '#src/streams/subjects.ts';
 import { TailHub } from '#src/streams/tail-hub.ts';
@@ -54,7 +55,7 @@ afterAll(async () => {
 function saying(rev: number, text: string): Commit {
   const commit = newCommit(rev);
   const [event] = commit.events;
-  const data = { turnId: 'tu_1', output: text, usage: null };
+  const data = { turnId: 'tu_1', output: text, usage: NO_USAGE };
   return { ...commit, events: event === undefined ? [] : [{ ...event, type: 'turn.completed', data }] };
 }
 
