@@ -119,7 +119,7 @@ export class Keyring {
 
   /** The data key of a tenant as far as this process has it (`obtain` gets it). */
   held(tenant: string): DataKey | null {
-    return this.#byTenant.get(tenant) ?? null;
+    return this.#keys.of(tenant) ?? null;
   }
 
   /** Seals bytes with the tenant's key; null when this process does not have it (`obtain` gets it). */

@@ -5,7 +5,7 @@ import { createCodec } from './codec.ts';
 import type { ProjectedCommit, RowKeys } from './row-seals.ts';
 import { RowSeals } from './row-seals.ts';
 import { boundTo } from './wrapped-keys.ts';
-import { isSealed, SEALED_PREFIX_BYTES, SealBrokenError, TenantErasedError } from './keyring.ts';
+import { isSealed, SEALED_PREFIX_BYTES, SealBrokenError, TenantErasedError } from './sealed-bytes.ts';
 
 /** Tenants have the key that their name gives, until they are erased. */
 function sealsOf(erased: Set<string>): RowSeals {

@@ -3,8 +3,9 @@ import type { KeyObject } from 'node:crypto';
 import { NONCE_BYTES, seal } from '../lib/sealed-box.ts';
 import type { Codec } from './codec.ts';
 import type { Commit, StoredCommit } from './commit.ts';
-import { isSealed, SEALED_MARK, TenantErasedError } from './keyring.ts';
-import type { DataKey, Keyring } from './keyring.ts';
+import type { DataKey } from './data-keys.ts';
+import type { Keyring } from './keyring.ts';
+import { isSealed, sealedPrefix, TenantErasedError } from './sealed-bytes.ts';
 import { commitContext } from './sealed-codec.ts';
 import { boundTo } from './wrapped-keys.ts';
 import type { AggregateRef } from './subjects.ts';
@@ -108,7 +109,7 @@ export class RowSeals {
     const known = this.#keys.get(key);
     if (known !== undefined) return known;
     const mac = createSecretKey(createHmac('sha256', key).update('rows of read models').digest());
-    const made = { mac, prefix: Buffer.from([SEALED_MARK, ...Buffer.from(id, 'hex')]) };
+    const made = { mac, prefix: sealedPrefix(id) };
     this.#keys.set(key, made);
     return made;
   }

@@ -1,9 +1,9 @@
 import { sealingKey, open } from '#src/lib/sealed-box.ts';
 import { createHash } from 'node:crypto';
 import { createCodec } from '#src/streams/codec.ts';
-import { SEALED_PREFIX_BYTES } from '#src/streams/keyring.ts';
+import { SEALED_PREFIX_BYTES } from '#src/streams/sealed-bytes.ts';
 import { boundTo } from '#src/streams/wrapped-keys.ts';
-import type { DataKey } from '#src/streams/keyring.ts';
+import type { DataKey } from '#src/streams/data-keys.ts';
 import { RowSeals } from '#src/streams/row-seals.ts';
 
 /** Keys that depend on nothing but the tenant's name: rows come out the same in every run. */
