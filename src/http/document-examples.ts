@@ -44,6 +44,8 @@ export const EXAMPLES: Readonly<Record<string, unknown>> = {
     ...{ requestId, idempotencyKey },
     auth: { type: 'bearer', url: 'https://tickets.example.com/mcp', token: 'the-next-token' },
   },
+  authorizeCredential: { redirectUri: 'https://app.example.com/signed-in' },
+  completeCredential: { code: 'SplxlOBeZQQYbYS6WxSbIA', state: 'af0ifjsldkj', iss: 'https://login.example.com' },
   openSession: { agentId: 'support', subject: 'ann@example.com', labels: { channel: 'mail' } },
   forkSession: { requestId, idempotencyKey, id: 'second' },
   sendCommand: { type: 'message', requestId, idempotencyKey, content: 'Where is my order?' },

@@ -1,18 +1,27 @@
 import { VaultSecrets } from '../../commands/vault/secrets.ts';
+import { openOauthClient } from '../../drivers/oauth/client.ts';
 import { credentialRoutes } from '../../http/routes/credentials.ts';
+import { signInRoutes } from '../../http/routes/sign-in.ts';
 import { vaultRoutes } from '../../http/routes/vaults.ts';
-import type { VaultRouteDeps } from '../../http/routes/vaults.ts';
+import { systemClock } from '../../lib/clock.ts';
+import { egressClient } from '../../lib/egress-client.ts';
 import type { Node, ServedRoutes } from '../node.ts';
 
-/** Vaults and the credentials in them. */
-export function vaultResource({ options, log, write, queries, freshness }: Node): readonly ServedRoutes[] {
+/** For one answer of an authorization server, ms: a person waits for it. */
+const ANSWER_MS = 10_000;
+const CONNECT_MS = 5_000;
+
+/** Vaults, the credentials in them, and the sign-ins for these. */
+export function vaultResource({ options, log, write, queries, freshness, stack }: Node): readonly ServedRoutes[] {
   const { loop, vaults } = write;
-  const deps: VaultRouteDeps = {
-    ...{ loop, vaults, secrets: new VaultSecrets(log.secrets) },
-    ...{ queries: queries.vaults, freshness, egress: options.config.egress },
-  };
+  const { egress } = options.config;
+  const http = egressClient({ policy: egress, connectMs: CONNECT_MS, silenceMs: ANSWER_MS });
+  stack.defer('authorization servers', http.close);
+  const oauth = openOauthClient({ http, answerMs: ANSWER_MS, clientName: 'Agent runtime Host' });
+  const deps = { loop, vaults, secrets: new VaultSecrets(log.secrets), freshness };
   return [
-    { role: null, routes: vaultRoutes(deps) },
-    { role: null, routes: credentialRoutes(deps) },
+    { role: null, routes: vaultRoutes({ ...deps, queries: queries.vaults, egress }) },
+    { role: null, routes: credentialRoutes({ ...deps, queries: queries.vaults, egress }) },
+    { role: null, routes: signInRoutes({ ...deps, oauth, clock: systemClock }) },
   ];
 }

@@ -132,3 +132,4 @@ export type VaultEvent = {
 }[keyof Schemas];
 export type RefreshSettings = z.infer<typeof refreshSchema>;
 export type EventData<T extends VaultEvent['type']> = Extract<VaultEvent, { type: T }>['data'];
+export type RefreshFailure = (typeof REFRESH_FAILURES)[number];

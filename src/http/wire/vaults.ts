@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { clientId, jsonObject, text } from '../../domain/kernel/schemas.ts';
 import { CREDENTIAL_TYPES } from '../../domain/vault/events.ts';
-import { isCallableBase, isLoopbackHost } from '../../lib/egress.ts';
+import { isCallableBase, isCallableForm, isLoopbackHost } from '../../lib/egress.ts';
 import { hasSubjectForm, isSubject } from '../../auth/subject.ts';
 import { idempotencyKey, nullableCursor, requestId, timestamp } from './parts.ts';
 import { listQuery } from './schemas.ts';
@@ -101,5 +101,26 @@ export const credential = z
     rotatedAt: timestamp.optional(),
   })
   .meta({ id: 'VaultCredential' });
+export const authorizeBody = z.strictObject({
+  requestId: requestId.optional(),
+  /** Where the browser comes back to: a page of the application, which sends on what it is given. */
+  redirectUri: z
+    .url()
+    .max(2_000)
+    .refine(
+      (url) => isCallableForm(url) && (url.startsWith('https:') || isLoopbackHost(new URL(url).hostname)),
+      'must be https, or http on loopback, without credentials',
+    ),
+  scopes: scopes.optional(),
+});
+export const authorizeAnswer = z.object({ url: z.string(), expiresAt: timestamp });
+const brought = z.string().regex(/^[\x20-\x7e]{1,4096}$/, 'must be 1 to 4,096 printable ASCII characters');
+export const completeBody = z.strictObject({
+  requestId: requestId.optional(),
+  code: brought,
+  state: brought,
+  /** As it came back, where it did. */
+  iss: z.string().max(2_000).optional(),
+});
 export const credentialList = z.object({ credentials: z.array(credential) });
 export const credentialDeleted = z.object({ id: z.string(), vaultId: z.string(), deleted: z.literal(true) });

@@ -87,6 +87,8 @@ export const MATRIX: Readonly<Record<string, MatrixRow>> = {
   'GET /v1/vaults/{vaultId}/credentials/{credentialId}': vaults,
   'POST /v1/vaults/{vaultId}/credentials/{credentialId}': vaults,
   'DELETE /v1/vaults/{vaultId}/credentials/{credentialId}': vaults,
+  'POST /v1/vaults/{vaultId}/credentials/{credentialId}/authorize': vaults,
+  'POST /v1/vaults/{vaultId}/credentials/{credentialId}/complete': vaults,
   'GET /v1/tenant/artifacts': tenant,
   'PUT /v1/tenant/artifacts': tenant,
   'POST /v1/artifacts': { ...oneSession, query: '?name=a&sessionId={sessionId}' },

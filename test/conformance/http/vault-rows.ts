@@ -111,4 +111,34 @@ export const VAULT_ROUTES: Readonly<Record<string, RouteRow>> = {
     ],
   },
   'DELETE /v1/vaults/{vaultId}/credentials/{credentialId}': credential,
+  'POST /v1/vaults/{vaultId}/credentials/{credentialId}/authorize': {
+    ...credential,
+    bodies: [
+      {
+        whole: { requestId: 'rq', redirectUri: 'https://app.example/back?x=1', scopes: ['read'] },
+        required: ['redirectUri'],
+        wrong: [
+          { requestId: '' },
+          ...['', '/back', 'http://app.example/back', 'app:back', 'https://name@app.example'].map((redirectUri) => ({
+            redirectUri,
+          })),
+          ...['', 'a b'].map((scope) => ({ scopes: [scope] })),
+        ],
+      },
+    ],
+  },
+  'POST /v1/vaults/{vaultId}/credentials/{credentialId}/complete': {
+    ...credential,
+    bodies: [
+      {
+        whole: { requestId: 'rq', code: 'c', state: 's', iss: 'https://as.example' },
+        required: ['code', 'state'],
+        wrong: [
+          { requestId: '' },
+          ...['', 'ä', 'a\n', 'x'.repeat(4_097)].flatMap((text) => [{ code: text }, { state: text }]),
+          { iss: 'x'.repeat(2_001) },
+        ],
+      },
+    ],
+  },
 };

@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import * as wire from '#src/http/wire/schemas.ts';
 import * as vaults from '#src/http/wire/vaults.ts';
+import { AuthServer } from '../../support/auth-server.ts';
 import type { Answer, TenantClient } from '../../support/client.ts';
 import { fresh, newSession, newTenant, refused, shaped } from './target.ts';
 import type { HttpTarget } from './target.ts';
@@ -147,6 +148,60 @@ export function vaultSuite(target: () => HttpTarget): void {
       expect(read).toEqual(all);
       expect(all.filter(({ action }) => action === 'credential.saved')).toHaveLength(3);
       expect(all.filter(({ action }) => action === 'key.saved')).toHaveLength(3);
+    });
+  });
+
+  describe('a sign-in', () => {
+    test('begins on one node and ends on another, once', async () => {
+      await using server = await AuthServer.start();
+      const tenant = await newTenant(target());
+      const other = tenant.at(target().nodes[1]);
+      const { id: vaultId } = await make(tenant, 'ann');
+      const auth = { type: 'oauth', url: `${server.origin}/mcp`, scopes: ['read'] };
+      const { id, state: before } = await save(tenant, vaultId, auth);
+      expect(before).toBe('needs_auth');
+      const path = inVault(vaultId, id);
+      const redirectUri = 'https://app.example/back';
+      const begin = { method: 'POST', path: `${path}/authorize`, body: { redirectUri } };
+      const begun = shaped(await tenant.request(begin), 200, vaults.authorizeAnswer);
+      const asked = new URL(begun.url).searchParams;
+      expect(begun.url.startsWith(`${server.origin}/authorize?`)).toBe(true);
+      expect(Object.fromEntries(asked)).toMatchObject({
+        ...{ response_type: 'code', client_id: 'made-client', redirect_uri: redirectUri, scope: 'read' },
+        ...{ resource: `${server.origin}/mcp`, code_challenge_method: 'S256' },
+      });
+      const { code, state } = server.consent(begun.url);
+      const end = async (body: object): Promise<Answer> =>
+        await other.request({ method: 'POST', path: `${path}/complete`, body: { code, state, ...body } });
+      const iss = server.origin;
+      refused(await end({}), 400, 'invalid_request');
+      refused(await end({ iss: 'https://evil.example' }), 400, 'invalid_request');
+      refused(await end({ iss, state: 'another' }), 409, 'conflict');
+      const signedIn = shaped(await end({ iss }), 200, vaults.credential);
+      expect(signedIn).toMatchObject({ id, state: 'ready', scopes: ['read'] });
+      expect(signedIn.expiresAt).toBeDefined();
+      refused(await end({ iss }), 409, 'conflict');
+      expect(shaped(await tenant.request({ path }), 200, vaults.credential)).toEqual(signedIn);
+      // A code that the server does not take uses the state up, and leaves the credential as it is.
+      const second = shaped(await other.request(begin), 200, vaults.authorizeAnswer);
+      const { state: next } = server.consent(second.url);
+      const bad = refused(await end({ iss, state: next, code: 'forged' }), 409, 'conflict');
+      expect(bad.message).not.toContain('planted');
+      expect(shaped(await tenant.request({ path }), 200, vaults.credential).state).toBe('ready');
+    });
+
+    test('is not for a bearer token, nor with a server that is away', async () => {
+      const tenant = await newTenant(target());
+      const { id: vaultId } = await make(tenant, 'ann');
+      const one = await save(tenant, vaultId, bearer());
+      const gone = await AuthServer.start();
+      const two = await save(tenant, vaultId, { type: 'oauth', url: `${gone.origin}/mcp` });
+      await gone[Symbol.asyncDispose]();
+      for (const { id } of [one, two]) {
+        const body = { redirectUri: 'https://app.example/back' };
+        const answer = await tenant.request({ method: 'POST', path: `${inVault(vaultId, id)}/authorize`, body });
+        expect(refused(answer, 409, 'conflict').message).toMatch(/[Rr]otat/);
+      }
     });
   });
 
