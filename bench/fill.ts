@@ -23,6 +23,7 @@ import { sha256Hex } from '#src/lib/hash.ts';
 import { newId } from '#src/lib/ids.ts';
 import { createLogger } from '#src/lib/logger.ts';
 import type { AggregateRef } from '#src/streams/subjects.ts';
+import { noSandbox, noSandboxes } from '../test/support/no-sandboxes.ts';
 import { atMost } from './loops.ts';
 
 /** Aggregates that are written to at the same time. */
@@ -59,7 +60,7 @@ export class Filler {
       cacheBytes: CACHE_BYTES,
     });
     const vaults = new Repository({ type: vaultType, store: log.store, cacheBytes: CACHE_BYTES });
-    this.#deps = { loop, agents, sessions, vaults, vaultsAreNew: () => false };
+    this.#deps = { loop, agents, sessions, vaults, vaultsAreNew: () => false, sandboxes: noSandboxes };
     const stopping = new AbortController().signal;
     this.#steps = { workerId: WORKER, loop, sessions, clock: systemClock, stopping };
   }
@@ -83,7 +84,7 @@ export class Filler {
     await atMost(IN_FLIGHT, ids, async (id) => {
       const opened = await openSession(this.#deps, {
         ...{ ref: this.#ref(id), agentId, subject: null, actsFor: null, info: {}, labels: {}, vaultIds: [] },
-        ...{ bodyHash: sha256Hex(id), actor: 'application:bench', requestId: 'fill' },
+        ...{ bodyHash: sha256Hex(id), actor: 'application:bench', requestId: 'fill', sandbox: noSandbox },
       });
       if (opened.kind === 'rejected') throw new Error(opened.message);
       this.events++;

@@ -3,15 +3,21 @@ import {
   artifactType,
   budgetType,
   quotaType,
+  rosterType,
+  sandboxType,
   sessionType,
   tenantType,
   vaultType,
 } from '../commands/aggregate.ts';
 
 /** Shapes of the events of every kind of aggregate that is written, by type. */
-export const EVENT_SCHEMAS = Object.fromEntries(
-  [agentType, artifactType, budgetType, quotaType, sessionType, tenantType, vaultType].map(({ kind, schemas }) => [
-    kind,
-    schemas,
-  ]),
-);
+export const EVENT_SCHEMAS = {
+  ...Object.fromEntries(
+    [agentType, artifactType, budgetType, quotaType, sessionType, tenantType, vaultType].map(({ kind, schemas }) => [
+      kind,
+      schemas,
+    ]),
+  ),
+  // The roster of a tenant's sandboxes is one of its sandboxes' kind.
+  [sandboxType.kind]: { ...sandboxType.schemas, ...rosterType.schemas },
+};

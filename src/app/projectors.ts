@@ -7,6 +7,7 @@ import type { ProjectionProgress } from '../projections/progress.ts';
 import type { ProjectionGroup } from '../projections/projection.ts';
 import { restoreReadStore } from '../projections/restore.ts';
 import { Projector } from '../projections/runner.ts';
+import { sandboxesProjection } from '../projections/sandboxes/projection.ts';
 import { sessionsProjection } from '../projections/sessions/projection.ts';
 import { tenantsProjection } from '../projections/tenants/projection.ts';
 import { vaultsProjection } from '../projections/vaults/projection.ts';
@@ -21,6 +22,7 @@ export const PROJECTIONS: readonly ProjectionGroup[] = [
   sessionsProjection,
   artifactsProjection,
   vaultsProjection,
+  sandboxesProjection,
 ];
 
 export interface ProjectorsOptions {

@@ -48,7 +48,7 @@ function readsOf({ pool, reads, seals }: GroupReads, built: BuiltModels): ReadMo
     reads: builtOnly(reads, built, schemas),
     seals,
   });
-  const { tenants, agents, sessions, artifacts, vaults } = SCHEMAS;
+  const { tenants, agents, sessions, artifacts, vaults, sandboxes } = SCHEMAS;
   return {
     agents: of([agents]),
     sessions: of([sessions]),
@@ -56,6 +56,7 @@ function readsOf({ pool, reads, seals }: GroupReads, built: BuiltModels): ReadMo
     tenants: of([tenants, agents, sessions]),
     artifacts: of([artifacts, sessions]),
     vaults: of([vaults]),
+    sandboxes: of([sandboxes, sessions]),
   };
 }
 

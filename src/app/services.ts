@@ -21,6 +21,8 @@ import { openReadModels } from './read-models.ts';
 import type { ReadModels } from './read-models.ts';
 import { openPool, openReads } from './read-store.ts';
 import { SERVICE } from './service.ts';
+import { openSandboxes } from './sandbox-services.ts';
+import type { Sandboxes } from './sandbox-services.ts';
 import { openTraces } from './traces.ts';
 import { version } from './version.ts';
 import { writeSide } from './write-side.ts';
@@ -56,6 +58,7 @@ export interface Services extends ReadModels {
   readonly presence: ExecutorPresence;
   readonly write: ReturnType<typeof writeSide>;
   readonly artifacts: Artifacts;
+  readonly sandboxes: Sandboxes;
   readonly leases: ClaimLeases;
 }
 
@@ -78,10 +81,11 @@ export async function openServices(options: HostOptions, stack: Stack): Promise<
   stack.defer('erased tenants', forgetErased(log.keyring, directory, Object.values(write.caches)));
   const reads = models.reads.artifacts;
   const artifacts = await openArtifacts({ ...options, metrics, reads, directory, write, stack });
+  const sandboxes = openSandboxes({ config, artifacts: artifacts.routes, write });
   const leases = await openClaimLeases({ log, config, metrics, logger, stack });
   return {
     ...{ options, metrics, log, pool, directory, ...models },
-    ...{ ownWrites, registry, presence, write, artifacts, leases },
+    ...{ ownWrites, registry, presence, write, artifacts, sandboxes, leases },
   };
 }
 

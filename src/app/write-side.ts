@@ -3,6 +3,8 @@ import {
   artifactType,
   budgetType,
   quotaType,
+  rosterType,
+  sandboxType,
   sessionType,
   tenantType,
   vaultType,
@@ -10,6 +12,7 @@ import {
 import { CommandLoop } from '../commands/execute.ts';
 import { Repository } from '../commands/repository.ts';
 import { ReceiptArchive } from '../commands/session/receipt-archive.ts';
+import { ROSTER_ID } from '../domain/sandbox/roster.ts';
 import { InheritedConversations } from '../engine/inherited-conversations.ts';
 import { systemClock } from '../lib/clock.ts';
 import type { Logger } from '../lib/logger.ts';
@@ -63,6 +66,8 @@ export function writeSide({ log, config, metrics, traced, ownWrites, logger }: W
   const artifacts = new Repository({ type: artifactType, ...snapshotted, cacheBytes: small });
   const quotas = new Repository({ type: quotaType, ...snapshotted, cacheBytes: small });
   const vaults = new Repository({ type: vaultType, ...snapshotted, cacheBytes: small });
+  const sandboxes = new Repository({ type: sandboxType, ...snapshotted, cacheBytes: small });
+  const rosters = new Repository({ type: rosterType, ...snapshotted, cacheBytes: small });
   log.feed.listen({
     onCommit: (commit) => {
       if (commit.ref.kind === 'session') sessions.live(commit);
@@ -72,13 +77,18 @@ export function writeSide({ log, config, metrics, traced, ownWrites, logger }: W
       else if (commit.ref.kind === 'artifact') artifacts.live(commit);
       else if (commit.ref.kind === 'quota') quotas.live(commit);
       else if (commit.ref.kind === 'vault') vaults.live(commit);
+      else if (commit.ref.kind === 'sandbox') (commit.ref.id === ROSTER_ID ? rosters : sandboxes).live(commit);
     },
     onGap: ({ shard }) => {
-      for (const one of [sessions, agents, tenants, budgets, artifacts, quotas, vaults]) one.disrupted(shard);
+      for (const one of [sessions, agents, tenants, budgets, artifacts, quotas, vaults, sandboxes, rosters])
+        one.disrupted(shard);
     },
   });
   const conversations = new InheritedConversations(sessions, small);
   const loop = new CommandLoop(systemClock, log.codec.versionOf);
-  const caches = { tenants, agents, sessions, budgets, artifacts, quotas, vaults, conversations, receipts };
+  const caches = {
+    ...{ tenants, agents, sessions, budgets, artifacts, quotas, vaults, sandboxes, rosters },
+    ...{ conversations, receipts },
+  };
   return { loop, ...caches, caches };
 }

@@ -23,6 +23,8 @@ const MATRIX: Readonly<Record<keyof typeof ACCESS, { kinds: readonly CallerKind[
   interactions: { kinds: ['application', 'studio', 'management', 'issuer'], scopes: ['sessions:own'] },
   artifacts: { kinds: ['application', 'studio', 'issuer'], scopes: ['sessions:own'] },
   vaults: { kinds: ['application', 'studio', 'issuer'], scopes: ['vaults:own'] },
+  readSandboxes: { kinds: ['application', 'studio', 'issuer'], scopes: ['sessions:own', 'sandboxes:write'] },
+  writeSandboxes: { kinds: ['application', 'studio', 'issuer'], scopes: ['sandboxes:write'] },
   modelCalls: { kinds: ['application', 'studio', 'issuer'], scopes: [] },
   tenant: { kinds: ['application', 'studio', 'management', 'issuer'], scopes: [] },
   executors: { kinds: ['application', 'studio', 'management', 'issuer'], scopes: [] },

@@ -29,6 +29,8 @@ export const ACCESS = {
   interactions: { kinds: APPLICATION_OR_MANAGEMENT, scopes: ['sessions:own'] },
   artifacts: { kinds: APPLICATION, scopes: ['sessions:own'] },
   vaults: { kinds: APPLICATION, scopes: ['vaults:own'] },
+  readSandboxes: { kinds: APPLICATION, scopes: ['sessions:own', 'sandboxes:write'] },
+  writeSandboxes: { kinds: APPLICATION, scopes: ['sandboxes:write'] },
   modelCalls: { kinds: APPLICATION, scopes: [] },
   tenant: { kinds: APPLICATION_OR_MANAGEMENT, scopes: [] },
   executors: { kinds: APPLICATION_OR_MANAGEMENT, scopes: [] },

@@ -85,3 +85,28 @@ export function notGranted(): Rejection {
 export function reachesAgent(caller: Caller, agentId: string): boolean {
   return caller.agents === null || caller.agents.includes(agentId);
 }
+
+/** The refusal of a token whose grants do not reach a sandbox, whether it exists or not; null: they do, or there are none. */
+export function sandboxGranted({ sandboxes }: Caller, sandboxId: string): Rejection | null {
+  if (sandboxes === null || sandboxes.includes(sandboxId)) return null;
+  return reject('not_granted', "The token's grants do not reach this sandbox.");
+}
+
+/** What decides who reaches a sandbox. `owner`: the session that it was made for. */
+interface ReachedSandbox {
+  readonly sandboxId: string;
+  readonly subject: string | null;
+  readonly owner: { readonly sessionId: string } | null;
+}
+
+/**
+ * Why a sandbox is out of the caller's reach; null: it is not. A person reaches those of their own, and of those that are
+ * nobody's the ones that their token names; another's is refused with the words for one that is not there.
+ */
+export function sandboxOutOfReach(caller: Caller, { sandboxId, subject, owner }: ReachedSandbox): Rejection | null {
+  const isNamed = caller.sandboxes?.includes(sandboxId) === true;
+  const isWithin = caller.subject === null || subject === caller.subject || (subject === null && isNamed);
+  if (!isWithin) return reject('not_found', 'No such sandbox.');
+  // That of a person's own session came with the session, which no grant of sandboxes limits.
+  return owner !== null && subject === caller.subject ? null : sandboxGranted(caller, sandboxId);
+}

@@ -16,6 +16,12 @@ import { quotaEventSchemas } from '../domain/quota/events.ts';
 import type { QuotaEvent } from '../domain/quota/events.ts';
 import { evolveQuota, initialQuota, QUOTA_FOLD_VERSION } from '../domain/quota/state.ts';
 import type { QuotaState } from '../domain/quota/state.ts';
+import { sandboxEventSchemas } from '../domain/sandbox/events.ts';
+import type { SandboxEvent } from '../domain/sandbox/events.ts';
+import { evolveRoster, initialRoster, ROSTER_FOLD_VERSION, rosterEventSchemas } from '../domain/sandbox/roster.ts';
+import type { RosterEvent, RosterState } from '../domain/sandbox/roster.ts';
+import { evolveSandbox, initialSandbox, SANDBOX_FOLD_VERSION } from '../domain/sandbox/state.ts';
+import type { SandboxState } from '../domain/sandbox/state.ts';
 import { sessionEventSchemas } from '../domain/session/events.ts';
 import type { SessionEvent } from '../domain/session/events.ts';
 import { addReceipt } from '../domain/session/receipts.ts';
@@ -105,6 +111,28 @@ export const vaultType: AggregateType<VaultState, VaultEvent> = {
   foldVersion: VAULT_FOLD_VERSION,
   weigh: (state) =>
     state.status === 'open' ? 1_000 + Object.keys(state.credentials).length * 2_500 + state.gone.length * 60 : 500,
+};
+
+export const sandboxType: AggregateType<SandboxState, SandboxEvent> = {
+  kind: 'sandbox',
+  initial: initialSandbox,
+  evolve: evolveSandbox,
+  schemas: sandboxEventSchemas,
+  foldVersion: SANDBOX_FOLD_VERSION,
+  weigh: (state) => (state.status === 'absent' ? 200 : 2_000 + state.sessions.length * 100 + CALL_BYTES),
+};
+
+/** What the newest call of a sandbox may have given. */
+const CALL_BYTES = 60_000;
+
+/** Which sandboxes a tenant has: an aggregate of its own among them. */
+export const rosterType: AggregateType<RosterState, RosterEvent> = {
+  kind: 'sandbox',
+  initial: initialRoster,
+  evolve: evolveRoster,
+  schemas: rosterEventSchemas,
+  foldVersion: ROSTER_FOLD_VERSION,
+  weigh: ({ sandboxes }) => 200 + Object.keys(sandboxes).length * 150,
 };
 
 const RECEIPT_BYTES = 300;

@@ -4,6 +4,7 @@ export const TAGS = {
   Agents: 'Definitions of agents and their versions.',
   Artifacts: 'Files and folders that sessions work with, each with its versions.',
   Vaults: 'Credentials of people, for the servers that agents call.',
+  Sandboxes: 'Where the built-in tools of an agent run, and the files that they work on.',
   Executors: 'Programs that run the tools and hooks of an agent.',
   Models: 'Which model a tenant uses, and the credentials for it.',
   'Model calls': 'What model calls used, and what they may cost.',

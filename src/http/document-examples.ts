@@ -46,6 +46,7 @@ export const EXAMPLES: Readonly<Record<string, unknown>> = {
   },
   authorizeCredential: { redirectUri: 'https://app.example.com/signed-in' },
   completeCredential: { code: 'SplxlOBeZQQYbYS6WxSbIA', state: 'af0ifjsldkj', iss: 'https://login.example.com' },
+  openSandbox: { kind: 'virtual', labels: { team: 'support' }, spec: { python: true } },
   openSession: { agentId: 'support', subject: 'ann@example.com', labels: { channel: 'mail' } },
   forkSession: { requestId, idempotencyKey, id: 'second' },
   sendCommand: { type: 'message', requestId, idempotencyKey, content: 'Where is my order?' },

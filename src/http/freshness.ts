@@ -5,7 +5,7 @@ import type { AggregateRef } from '../streams/subjects.ts';
  * durable whether or not the wait succeeds. Position null: nothing was recorded.
  */
 export type Freshness = (
-  group: 'tenants' | 'agents' | 'sessions' | 'artifacts' | 'vaults',
+  group: 'tenants' | 'agents' | 'sessions' | 'artifacts' | 'vaults' | 'sandboxes',
   ref: AggregateRef,
   position: number | null,
 ) => Promise<void>;

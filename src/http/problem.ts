@@ -40,7 +40,9 @@ export const STATUS_OF: Readonly<Record<ProblemCode, number>> = {
   tenant_conflict: 409,
   active_work: 409,
   tenant_draining: 409,
+  sandbox_busy: 409,
   sandbox_unavailable: 409,
+  sandbox_lost: 409,
   limit_exceeded: 413,
   range_not_satisfiable: 416,
   unsupported_media_type: 415,
@@ -67,6 +69,8 @@ const COUNT_LIMITS = [
   'forkDepth',
   'artifacts',
   'credentials',
+  'sandboxes',
+  'sandboxSessions',
 ];
 
 export function statusOf({ code, details }: Problem): number {

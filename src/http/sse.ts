@@ -204,6 +204,8 @@ function memoizedText(): (stored: StoredCommit) => string {
   };
 }
 
+const ENDS: ReadonlySet<string> = new Set(['session.deleted', 'sandbox.deleted']);
+
 /** Writes the commits of a session to a stream, as the records that its reader asked for. */
 class TailReader implements TailSink {
   readonly #stream: SseStream;
@@ -228,8 +230,8 @@ class TailReader implements TailSink {
     const text = this.#textOf(stored, part);
     const goesOn = text === '' || this.#stream.push(text);
     this.#unfinished = goesOn ? null : { position: stored.position, part };
-    // What comes after it belongs to another session of the same id.
-    const isLast = part === undefined && stored.commit.events.some(({ type }) => type === 'session.deleted');
+    // What comes after it belongs to another session, or sandbox, of the same id.
+    const isLast = part === undefined && stored.commit.events.some(({ type }) => ENDS.has(type));
     if (isLast && goesOn) this.#stream.end();
     this.#endsAfter = isLast;
     return goesOn;

@@ -12,6 +12,7 @@ export const SCHEMAS = {
   sessions: 'sessions_2',
   artifacts: 'artifacts_2',
   vaults: 'vaults',
+  sandboxes: 'sandboxes',
 } as const;
 
 export type GroupName = keyof typeof SCHEMAS;

@@ -12,6 +12,7 @@ import type { ModelRequest } from '#src/drivers/model/port.ts';
 import { onFaultPoint } from '#src/lib/fault-points.ts';
 import { JetStreamKeyValue } from '#src/streams/jetstream/key-value.ts';
 import type { AggregateRef } from '#src/streams/subjects.ts';
+import { noSandboxes } from '../support/no-sandboxes.ts';
 import { newRef } from '../support/commits.ts';
 import { answered, TestModel, TestNodes, untilAborted } from '../support/engine.ts';
 import type { TestNode } from '../support/engine.ts';
@@ -93,7 +94,7 @@ async function forked(
 async function remove(node: TestNode, ref: AggregateRef): Promise<string> {
   const { loop, sessions } = node;
   const input = { ref, actor: 'application:test', requestId: 'r', outOfReach: within };
-  const outcome = await deleteSession({ loop, sessions }, input);
+  const outcome = await deleteSession({ loop, sessions, sandboxes: noSandboxes }, input);
   return outcome.kind === 'done' ? 'deleted' : outcome.code;
 }
 

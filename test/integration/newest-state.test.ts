@@ -19,6 +19,7 @@ import { newRef } from '../support/commits.ts';
 import { openLog } from '../support/jetstream.ts';
 import type { TestLog } from '../support/jetstream.ts';
 import { TestNats } from '../support/nats.ts';
+import { noSandbox, noSandboxes } from '../support/no-sandboxes.ts';
 import { newLoop, newNotes, notesType, takeNote, takeNotes } from '../support/notes.ts';
 import { overriding } from '../support/overriding.ts';
 
@@ -36,6 +37,7 @@ function deafNode(store: EventStore) {
     budgets: new Repository({ type: budgetType, store, cacheBytes }),
     vaults: new Repository({ type: vaultType, store, cacheBytes }),
     vaultsAreNew: () => false,
+    sandboxes: noSandboxes,
     clock: systemClock,
   };
 }
@@ -111,7 +113,7 @@ describe('what is settled without an append is settled on the newest state', () 
       actor: 'a',
       requestId: 'r',
     };
-    const input = { ref, agentId: 'agent', ...rest };
+    const input = { ref, agentId: 'agent', sandbox: noSandbox, ...rest };
     await save(here, ref.tenant, 'first');
     expect(await openSession(here, input)).toMatchObject({ kind: 'done' });
     await save(there, ref.tenant, 'second');

@@ -59,7 +59,8 @@ test('what was published can still be read', () => {
       expect(schema, type).toBeDefined();
     }
   }
-  expect([...kinds].toSorted()).toEqual(['agent', 'artifact', 'quota', 'session', 'tenant', 'vault']);
+  const found = [...kinds].toSorted();
+  expect(found).toEqual(['agent', 'artifact', 'quota', 'sandbox', 'session', 'tenant', 'vault']);
 });
 
 /** Checkpoint and parked are the machinery's, and the same in each schema. */

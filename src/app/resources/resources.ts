@@ -4,6 +4,7 @@ import { agentResource } from './agents.ts';
 import { artifactResource } from './artifacts.ts';
 import { actionResource, executorResource } from './executors.ts';
 import { hostResource } from './host.ts';
+import { sandboxResource } from './sandboxes.ts';
 import { historyResource, sessionResource } from './sessions.ts';
 import { adminResource, tenantResource } from './tenants.ts';
 import { vaultResource } from './vaults.ts';
@@ -19,6 +20,7 @@ const RESOURCES: readonly Resource[] = [
   agentResource,
   artifactResource,
   vaultResource,
+  sandboxResource,
   sessionResource,
   actionResource,
   historyResource,

@@ -10,6 +10,7 @@ import { streamAccess } from '../stream-access.ts';
 /** Sessions, the commands that are sent to them, and their forks. */
 export function sessionResource(node: Node): readonly ServedRoutes[] {
   const { write, artifacts, queries, freshness, ownWrites, answers, engine, registry } = node;
+  const sandboxes = node.sandboxes.ofSessions;
   const { loop, tenants, agents, sessions, budgets, receipts: older } = write;
   const removeArtifacts = artifacts.removeOf;
   const { publish, isDraining, tenantModel } = answers;
@@ -22,7 +23,7 @@ export function sessionResource(node: Node): readonly ServedRoutes[] {
   };
   const opened = {
     ...{ loop, agents, sessions, queries: queries.sessions, freshness, ownWrites, removeArtifacts },
-    ...{ vaults: write.vaults, vaultsAreNew: isNew },
+    ...{ vaults: write.vaults, vaultsAreNew: isNew, sandboxes },
   };
   return [
     { role: null, routes: sessionRoutes(opened) },

@@ -6,6 +6,7 @@ import { keyRoutes } from '../../http/routes/keys.ts';
 import { modelRoutes } from '../../http/routes/model.ts';
 import { tenantRoutes } from '../../http/routes/tenant.ts';
 import type { TenantRouteDeps } from '../../http/routes/tenant.ts';
+import { sandboxQueries } from '../../projections/sandboxes/queries.ts';
 import { systemClock } from '../../lib/clock.ts';
 import { modelCatalog } from '../models.ts';
 import type { Node, ServedRoutes } from '../node.ts';
@@ -16,6 +17,7 @@ export function adminResource(node: Node): readonly ServedRoutes[] {
   const { options, log, pool, directory, progress, write, artifacts, queries, freshness, answers } = node;
   const { metrics, stack } = node;
   const { objects } = artifacts.routes;
+  const { reads } = node;
   const { deletion, remove } = tenantDeletion({
     ...{ log, pool, directory, progress, queries: queries.sessions, objects, logger: options.logger },
     onRound: metrics.onRound,
@@ -26,7 +28,11 @@ export function adminResource(node: Node): readonly ServedRoutes[] {
   const { loop, tenants } = write;
   const { publish, idOf, prepare } = answers;
   const create = { loop, tenants, adminKey: options.adminKey, publish, idOf, prepare };
-  const routes = adminRoutes({ create, remove, queries: queries.tenants, artifactUse: artifacts.use, freshness });
+  const sandboxesOf = async (tenantId: string): Promise<number> =>
+    await sandboxQueries(reads.sandboxes).count(tenantId);
+  const routes = adminRoutes({
+    ...{ create, remove, queries: queries.tenants, artifactUse: artifacts.use, sandboxesOf, freshness },
+  });
   return [{ role: null, routes }];
 }
 

@@ -1,17 +1,19 @@
 import type { Rejection } from '../../domain/kernel/rejection.ts';
 import { decideDeleteSession } from '../../domain/session/decide.ts';
-import type { SessionEvent } from '../../domain/session/events.ts';
+import type { SessionEvent, SessionSandbox } from '../../domain/session/events.ts';
 import type { ForkRef } from '../../domain/session/fork-events.ts';
 import type { SessionState } from '../../domain/session/state.ts';
 import { faultPoint } from '../../lib/fault-points.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
 import type { CommandLoop, Executed } from '../execute.ts';
 import type { Repository } from '../repository.ts';
+import type { SessionSandboxes } from '../sandbox/session-sandbox.ts';
 import { releaseFork, settleForks } from './forks.ts';
 
 export interface DeleteSessionDeps {
   readonly loop: CommandLoop;
   readonly sessions: Repository<SessionState, SessionEvent>;
+  readonly sandboxes: SessionSandboxes;
 }
 
 export interface DeleteSessionInput {
@@ -32,8 +34,10 @@ export async function deleteSession(
 ): Promise<Executed<ForkRef | null> | Rejection> {
   const { loop, sessions } = deps;
   const meta = { actor, causation: requestId };
+  let sandbox: SessionSandbox | undefined;
   const once = async () => {
     const { state, position } = await sessions.load(ref);
+    sandbox = state.status === 'open' ? state.sandbox : undefined;
     if (state.status === 'open' && outOfReach(state) === null) await settleForks(deps, ref, meta);
     const outcome = await loop.execute(sessions, ref, {
       ...meta,
@@ -45,7 +49,12 @@ export async function deleteSession(
   };
   const first = await once();
   const { outcome } = first.hadAll ? first : await once();
-  if (outcome.kind === 'rejected' || outcome.reply === null) return outcome;
+  if (outcome.kind === 'rejected') return outcome;
+  if (sandbox !== undefined) {
+    // Should this process die first, the place of the sandbox is found to be free when it is needed.
+    await deps.sandboxes.leave({ tenant: ref.tenant, sessionId: ref.id, sandbox, ...meta });
+  }
+  if (outcome.reply === null) return outcome;
   await faultPoint('session.fork-deleted');
   await releaseFork(deps, ref, { parent: outcome.reply, meta });
   return outcome;

@@ -1,4 +1,5 @@
 import type { AgentEvent } from '../../domain/agent/events.ts';
+import { sandboxToolsOf } from '../../domain/agent/manifest.ts';
 import type { UsedAgents } from '../../domain/agent/manifest.ts';
 import type { AgentState } from '../../domain/agent/state.ts';
 import { reject } from '../../domain/kernel/rejection.ts';
@@ -12,6 +13,7 @@ import { OlderNodesError } from '../../lib/older-nodes.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
 import type { CommandLoop, Executed } from '../execute.ts';
 import type { Repository } from '../repository.ts';
+import type { SessionSandboxes, SessionSandboxInput } from '../sandbox/session-sandbox.ts';
 import { refuseVaults } from './session-vaults.ts';
 import { usedAgents } from './used-agents.ts';
 
@@ -26,6 +28,8 @@ export interface OpenSessionInput {
   readonly labels: Readonly<Record<string, string>>;
   /** Vaults whose credentials its tools may use. */
   readonly vaultIds: string[];
+  /** What it says about its sandbox, and what the caller may attach. */
+  readonly sandbox: Pick<SessionSandboxInput, 'wanted' | 'outOfReach' | 'artifactReach'>;
   /** SHA-256 of the canonical body without requestId, labels and vaultIds, which may change. */
   readonly bodyHash: string;
   readonly actor: string;
@@ -39,27 +43,37 @@ export interface OpenSessionDeps {
   readonly vaults: Repository<VaultState, VaultEvent>;
   /** Whether some node does not know that a session has vaults: its read models would lack them for good. */
   readonly vaultsAreNew: () => boolean;
+  readonly sandboxes: SessionSandboxes;
 }
 
 /** Opens a session on the agent's newest version, or answers with the one that is there. */
 export async function openSession(deps: OpenSessionDeps, input: OpenSessionInput): Promise<Executed<null> | Rejection> {
-  const { ref, agentId, actor, requestId: causation, actsFor, ...command } = input;
+  const { ref, agentId, actor, requestId: causation, actsFor, sandbox: _sandbox, ...command } = input;
+  const meta = { actor, causation };
   if (command.vaultIds.length > 0 && deps.vaultsAreNew()) throw new OlderNodesError();
   for (;;) {
     const { state: known } = await deps.sessions.load(ref);
     const refusal = await vaultRefusal(deps, input, known);
     const basis = await basisOf(deps, { tenant: ref.tenant, agentId, known });
+    const made = basis.kind === 'rejected' ? basis : await sandboxOf(deps, input, { known, opening: basis.opening });
     const outcome = await deps.loop.execute<SessionState, SessionEvent, 'retry' | null>(deps.sessions, ref, {
-      actor,
-      causation,
+      ...meta,
       decide: (state) => {
         // Opened, or deleted, on another node: what its agents are was looked up for the other case.
         if (state.status !== known.status) return { kind: 'unchanged', reply: 'retry' };
         if (basis.kind === 'rejected') return basis;
-        const decision = decideOpenSession(state, { ...command, ...basis.opening, agentId }, actsFor);
+        if (made.kind === 'rejected') return made;
+        const { sandbox } = made;
+        const own = sandbox === undefined ? {} : { sandbox };
+        const decision = decideOpenSession(state, { ...command, ...basis.opening, ...own, agentId }, actsFor);
         return decision.kind === 'accepted' ? (refusal ?? decision) : decision;
       },
     });
+    // What was made for a session that somebody else has opened meanwhile, or that was refused, goes again.
+    const isUsed = outcome.kind === 'done' && outcome.position !== null;
+    if (!isUsed && known.status === 'absent' && made.kind === 'done' && made.sandbox?.own === true) {
+      await deps.sandboxes.leave({ tenant: ref.tenant, sessionId: ref.id, sandbox: made.sandbox, ...meta });
+    }
     if (outcome.kind === 'rejected') return outcome;
     if (outcome.reply !== 'retry') return { ...outcome, reply: outcome.reply };
   }
@@ -73,6 +87,25 @@ async function vaultRefusal(
 ): Promise<Rejection | null> {
   if (vaultIds.length === 0 || (known.status === 'open' && sameVaults(known.vaultIds, vaultIds))) return null;
   return await refuseVaults(vaults, { tenant: ref.tenant, vaultIds, subject, actsFor });
+}
+
+/** Of a session that is not there, the sandbox that it is to have; one that is there keeps its own. */
+async function sandboxOf(
+  deps: OpenSessionDeps,
+  { ref, subject, actor, requestId: causation, sandbox }: OpenSessionInput,
+  { known, opening }: { readonly known: SessionState; readonly opening: Opening },
+) {
+  if (known.status !== 'absent') return { kind: 'done' as const, sandbox: undefined };
+  const { manifest } = opening;
+  const usesTools = sandboxToolsOf(manifest).length > 0;
+  const standard = manifest.sandbox ?? (usesTools ? ({ kind: 'virtual' } as const) : undefined);
+  const hasOne = sandbox.wanted === undefined ? standard !== undefined : sandbox.wanted !== false;
+  // As with vaults: a node that does not know it would leave it out of its read models.
+  if (hasOne && deps.vaultsAreNew()) throw new OlderNodesError();
+  return await deps.sandboxes.prepare({
+    ...{ tenant: ref.tenant, sessionId: ref.id, subject, actor, causation, ...sandbox },
+    standard,
+  });
 }
 
 type Opening = AgentVersion & { readonly agents?: UsedAgents };

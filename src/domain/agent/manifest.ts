@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { schemaProblem } from '../kernel/json-schema.ts';
 import { clientId, jsonObject, text } from '../kernel/schemas.ts';
+import { sandboxChoice } from '../sandbox/spec.ts';
 
 /**
  * A manifest is strict: what is not understood is refused, not ignored. This is a documented member that this version
@@ -50,6 +51,22 @@ const tool = z.strictObject({
 /** Another agent, used as a tool under its id. */
 const agentTool = z.strictObject({ agentId: toolName, description: text(0, 10_000) });
 
+const SANDBOX_TOOLS = ['bash', 'read', 'write', 'edit', 'grep', 'glob'] as const;
+const sandboxTools = z.union([
+  z.literal(true),
+  z
+    .array(z.enum(SANDBOX_TOOLS))
+    .max(SANDBOX_TOOLS.length)
+    .refine((names) => new Set(names).size === names.length, 'a tool is named twice'),
+]);
+
+/** The built-in tools of a manifest. */
+export function sandboxToolsOf({ sandboxTools: named }: Pick<Manifest, 'sandboxTools'>): readonly SandboxTool[] {
+  return named === true ? SANDBOX_TOOLS : (named ?? []);
+}
+
+export type SandboxTool = (typeof SANDBOX_TOOLS)[number];
+
 export const hookPoint = z.strictObject({ at: z.enum(['before', 'after']), scope: z.enum(['turn', 'step']) });
 
 const TOOLS_MAX = 128;
@@ -72,22 +89,28 @@ export const manifestSchema = z
       })
       .optional(),
     tools: z.array(tool).max(TOOLS_MAX).optional(),
-    sandboxTools: notYet('sandbox tools'),
-    sandbox: notYet('sandboxes'),
+    /** Run in the session's sandbox; `true`: all of them. */
+    sandboxTools: sandboxTools.optional(),
+    /** What its sessions get unless they say otherwise. */
+    sandbox: sandboxChoice.optional(),
     mcpServers: notYet('MCP servers'),
     agents: z.array(agentTool).max(AGENTS_MAX).optional(),
     hooks: z.array(hookPoint).max(4).optional(),
     /** Of the turn's output. */
     outputSchema: jsonSchema.optional(),
   })
-  .superRefine(({ tools = [], agents = [], hooks = [] }, context) => {
-    const names = [...tools.map(({ name }) => name), ...agents.map(({ agentId }) => agentId)];
+  .superRefine(({ tools = [], agents = [], hooks = [], sandboxTools: builtIn }, context) => {
+    const names = [
+      ...tools.map(({ name }) => name),
+      ...agents.map(({ agentId }) => agentId),
+      ...sandboxToolsOf({ sandboxTools: builtIn }),
+    ];
     const twice = names.find((name, at) => names.indexOf(name) !== at);
     if (twice !== undefined) {
       context.addIssue({
         code: 'custom',
         path: ['tools'],
-        message: `the name ${twice} is used twice over tools and agents`,
+        message: `the name ${twice} is used twice over tools, sandbox tools and agents`,
       });
     }
     if (new Set(hooks.map(({ at, scope }) => `${at} ${scope}`)).size < hooks.length) {

@@ -18,7 +18,9 @@ export const REJECTION_CODES = [
   'active_work',
   'tenant_draining',
   'limit_exceeded',
+  'sandbox_busy',
   'sandbox_unavailable',
+  'sandbox_lost',
 ] as const;
 
 export type RejectionCode = (typeof REJECTION_CODES)[number];

@@ -32,6 +32,7 @@ const FULL: { readonly [T in Types]: DataOf<T> } = {
     manifestHash: 'h',
     manifest: MANIFEST,
     agents: { helper: { version: 1, manifest: MANIFEST } },
+    sandbox: { sandboxId: 'sb_1', own: true },
     subject: 'ada',
     info: {},
     labels: {},

@@ -12,6 +12,10 @@ export const partSchema = z.discriminatedUnion('type', [
   z.strictObject({ type: z.literal('file'), artifactId: z.string(), version: z.int().min(1) }),
 ]);
 
+/** A sandbox that a session works in. `own`: it was made for the session, and goes with it. */
+const sessionSandbox = z.strictObject({ sandboxId: z.string(), own: z.boolean() });
+export type SessionSandbox = z.infer<typeof sessionSandbox>;
+
 const sessionOnly = {
   'session.created': z.strictObject({
     agentId: z.string(),
@@ -29,6 +33,8 @@ const sessionOnly = {
     vaultIds: z.array(z.string()).optional(),
     /** Of a fork: whose history comes before its own. */
     origin: forkOrigin.optional(),
+    /** Where its sandbox tools run; absent: it has none. */
+    sandbox: sessionSandbox.optional(),
   }),
   /** Vaults absent: they stay. */
   'session.updated': z.strictObject({

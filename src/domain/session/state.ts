@@ -14,7 +14,7 @@ import type { Usage } from '../turn/usage.ts';
 import { evolveRecorded, noneRecorded } from './artifact-events.ts';
 import type { RecordedArtifacts } from './artifact-events.ts';
 import { isCanonical } from './canonical.ts';
-import type { SessionEvent } from './events.ts';
+import type { SessionEvent, SessionSandbox } from './events.ts';
 import { withFork, withoutFork } from './fork-state.ts';
 import type { Forks } from './fork-state.ts';
 import type { ForkOrigin } from './fork-events.ts';
@@ -50,6 +50,8 @@ export interface SessionOpening {
   readonly bodyHash: string;
   /** Vaults whose credentials its tools may use; absent: none. */
   readonly vaultIds?: string[] | undefined;
+  /** Where its sandbox tools run; absent: it has none. */
+  readonly sandbox?: SessionSandbox | undefined;
 }
 
 /** A message that waits for its turn; without a plan, the turn starts in the same commit. */

@@ -31,6 +31,8 @@ export interface AdminRouteDeps {
   readonly queries: TenantQueries;
   /** What a tenant's artifacts hold. */
   readonly artifactUse: (tenantId: string) => Promise<ArtifactUse>;
+  /** How many sandboxes a tenant has. */
+  readonly sandboxesOf: (tenantId: string) => Promise<number>;
   readonly freshness: Freshness;
 }
 
@@ -82,8 +84,8 @@ export function adminRoutes(deps: AdminRouteDeps): FastifyPluginAsyncZod {
         // Of a tenant that is going, the account may be unreadable already.
         const isGoing = tenant.state === 'deleting';
         const artifactBytes = isGoing ? 0 : (await deps.artifactUse(tenantId)).usedBytes;
-        // Sandboxes come with their own routes; until then there are none.
-        return { tenant, counts: { sessions, activeTurns, pendingActions, sandboxes: 0, artifactBytes } };
+        const sandboxes = isGoing ? 0 : await deps.sandboxesOf(tenantId);
+        return { tenant, counts: { sessions, activeTurns, pendingActions, sandboxes, artifactBytes } };
       },
     );
     await app.register(deletionRoute(remove));

@@ -1,7 +1,9 @@
 import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
 import { ACCESS } from '../../auth/authorize.ts';
-import { actorOf, outOfReach } from '../../auth/caller.ts';
+import { actorOf, artifactOutOfReach, outOfReach, sandboxGranted, sandboxOutOfReach } from '../../auth/caller.ts';
 import type { Caller } from '../../auth/caller.ts';
+import type { ArtifactReach } from '../../commands/artifact/deps.ts';
+import type { SandboxReach } from '../../commands/sandbox/open-sandbox.ts';
 import { deleteSession } from '../../commands/session/delete-session.ts';
 import { openSession } from '../../commands/session/open-session.ts';
 import type { OpenSessionDeps } from '../../commands/session/open-session.ts';
@@ -15,7 +17,7 @@ import { operations } from '../described.ts';
 import type { Freshness } from '../freshness.ts';
 import { callerOf } from '../gate.ts';
 import { ListRequest } from '../list-request.ts';
-import { accepted, notFound, ProblemError, requireAgent, withinReach } from '../problem.ts';
+import { accepted, ProblemError, refused, requireAgent, withinReach } from '../problem.ts';
 import { toSessionResponse, stateToResponse } from '../wire/session.ts';
 import * as wire from '../wire/schemas.ts';
 import type { OpenSessionBody } from '../wire/schemas.ts';
@@ -169,20 +171,27 @@ function openSessionInput(
       details: { issues },
     });
   }
-  // Sandboxes come with their own routes; until then none exists that a session could name.
-  if (typeof fixed.sandbox === 'object' && 'id' in fixed.sandbox) throw notFound('sandbox');
-  if (typeof fixed.sandbox === 'object') {
-    throw new ProblemError({
-      code: 'sandbox_unavailable',
-      message: 'This Host has no sandboxes; leave "sandbox" out.',
-    });
-  }
+  requireSandbox(caller, fixed.sandbox);
   const subject = caller.subject ?? fixed.subject ?? null;
   const { agentId, info = {} } = fixed;
   requireAgent(caller, agentId);
-  const bodyHash = sha256Hex(canonicalJson({ agentId, info, subject }));
-  const person = { subject, actsFor: caller.subject };
-  return { ref, agentId, ...person, info, labels, vaultIds, bodyHash, actor: actorOf(caller), requestId };
+  const { sandbox: wanted } = fixed;
+  const artifactReach: ArtifactReach = (owner) => artifactOutOfReach(caller, owner);
+  const stated = typeof wanted === 'object' ? { sandbox: wanted } : {};
+  const bodyHash = sha256Hex(canonicalJson({ agentId, info, subject, ...stated }));
+  const sandbox = { wanted, outOfReach: sandboxReach(caller), artifactReach };
+  const meta = { actor: actorOf(caller), requestId };
+  return { ref, agentId, subject, actsFor: caller.subject, info, labels, vaultIds, sandbox, bodyHash, ...meta };
+}
+
+function sandboxReach(caller: Caller): SandboxReach {
+  return (sandbox) => sandboxOutOfReach(caller, sandbox);
+}
+
+/** @throws ProblemError not_granted when a token's grants do not reach the sandbox that is named */
+function requireSandbox(caller: Caller, wanted: OpenSessionBody['sandbox']): void {
+  const refusal = typeof wanted === 'object' && 'id' in wanted ? sandboxGranted(caller, wanted.id) : null;
+  if (refusal !== null) throw refused(refusal);
 }
 
 /** @throws ProblemError not_found, with the same bytes for a session that is not there and one out of reach */

@@ -1,5 +1,9 @@
 import type { HistoryRecord } from '../../projections/sessions/views.ts';
+import { toCanonicalSandbox } from '../../domain/sandbox/canonical.ts';
+import type { CanonicalSandboxEvent } from '../../domain/sandbox/canonical.ts';
+import type { SandboxEvent } from '../../domain/sandbox/events.ts';
 import { toCanonical } from '../../domain/session/canonical.ts';
+import type { CanonicalEvent } from '../../domain/session/canonical.ts';
 import type { SessionEvent } from '../../domain/session/events.ts';
 import { eventsOf } from '../../streams/commit.ts';
 import type { StoredCommit } from '../../streams/commit.ts';
@@ -16,7 +20,7 @@ export function recordText(
   const { eventId, turnId, at, type, payload } = record;
   // The payload is JSON text already; everything else is ours and needs no more than quoting.
   const text =
-    `{"eventId":"${eventId}","sessionId":${JSON.stringify(ref.id)},"turnId":${turnId === null ? 'null' : JSON.stringify(turnId)},` +
+    `{"eventId":"${eventId}","${ref.kind === 'sandbox' ? 'sandboxId' : 'sessionId'}":${JSON.stringify(ref.id)},"turnId":${turnId === null ? 'null' : JSON.stringify(turnId)},` +
     `"cursor":"${cursor}","createdAt":"${at}","type":"${type}","payload":${payload}}`;
   return { cursor, text };
 }
@@ -46,8 +50,7 @@ export function inheritedFrames(stored: StoredCommit, ref: AggregateRef, part: I
 }
 
 function makeFrames(stored: StoredCommit, ref: AggregateRef, inherited: InheritedPart | undefined): readonly Frame[] {
-  return eventsOf<SessionEvent>(stored.commit).flatMap((event, index) => {
-    const canonical = toCanonical(event);
+  return canonicalOf(stored).flatMap((canonical, index) => {
     if (canonical === null) return [];
     const { type, turnId, payload } = canonical;
     const place = { shard: stored.shard, position: stored.position, index, inherited, at: stored.commit.at };
@@ -61,6 +64,12 @@ function makeFrames(stored: StoredCommit, ref: AggregateRef, inherited: Inherite
     const { cursor, text } = recordText(ref, record);
     return [{ index, text: `id: ${cursor}\nevent: ${type}\ndata: ${text}\n\n`, agent: agentOf(payload) }];
   });
+}
+
+/** What readers see of each event of a commit; null: nothing. */
+function canonicalOf({ ref, commit }: StoredCommit): (CanonicalEvent | CanonicalSandboxEvent | null)[] {
+  if (ref.kind !== 'sandbox') return eventsOf<SessionEvent>(commit).map(toCanonical);
+  return eventsOf<SandboxEvent>(commit).map((event) => toCanonicalSandbox(event, ref.id));
 }
 
 function agentOf(payload: Readonly<Record<string, unknown>>): Frame['agent'] {

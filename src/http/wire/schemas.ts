@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { agentIdSchema, hookPoint, notYet } from '../../domain/agent/manifest.ts';
 import { clientId, jsonObject, labels, tenantId, text } from '../../domain/kernel/schemas.ts';
+import { sandboxChoice } from '../../domain/sandbox/spec.ts';
 import { ACTIVE_WORK } from '../../domain/tenant/events.ts';
 import { usageSchema } from '../../domain/turn/usage.ts';
 import { SCOPES } from '../../auth/caller.ts';
@@ -219,13 +220,7 @@ export const openSessionBody = z.strictObject({
     .max(32)
     .refine((ids) => new Set(ids).size === ids.length, 'must name each vault once')
     .optional(),
-  sandbox: z
-    .union([
-      z.literal(false),
-      z.strictObject({ id: clientId }),
-      z.strictObject({ kind: z.enum(['virtual', 'pod']), spec: jsonObject.optional() }),
-    ])
-    .optional(),
+  sandbox: z.union([z.literal(false), z.strictObject({ id: clientId }), sandboxChoice]).optional(),
 });
 
 const lastTurn = z.object({

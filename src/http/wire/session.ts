@@ -26,8 +26,7 @@ export function toSessionResponse(
     labels: { ...view.labels },
     info: { ...view.info },
     vaultIds: [...(view.vaultIds ?? [])],
-    // Sandboxes come with their own routes.
-    sandboxId: null,
+    sandboxId: view.sandboxId ?? null,
     waits: view.waits.map((wait) => ({ ...wait })),
     usage,
     cursor: last === null ? null : encodeCursor(ref, last),
@@ -38,11 +37,12 @@ export function toSessionResponse(
 
 /** The same from the fold that a command was decided on: the answer of a write does not wait for a read model. */
 export function stateToResponse(ref: AggregateRef, shard: number, state: OpenSession): SessionResponse {
-  const { turn, last, origin, ...rest } = state;
+  const { turn, last, origin, sandbox, ...rest } = state;
   return toSessionResponse(ref, {
     ...rest,
     id: ref.id,
     ...viewOfTurn(turn),
+    ...(sandbox === undefined ? {} : { sandboxId: sandbox.sandboxId }),
     last: last === null ? lastInherited(origin, rest.createdPosition) : { ...last, shard },
   });
 }

@@ -40,6 +40,8 @@ export interface SessionView {
   readonly last: EventPlace | null;
   /** Of a fork: whose history comes before its own. */
   readonly origin?: ForkOrigin;
+  /** Absent: it has none. */
+  readonly sandboxId?: string;
   readonly createdPosition: number;
   readonly createdAt: string;
   readonly updatedAt: string;
@@ -116,7 +118,7 @@ export function evolveSessionView(
 ): SessionView | undefined {
   const { at, shard, position, index, id } = context;
   if (event.type === 'session.created') {
-    const { agentId, agentVersion, manifestHash, subject, labels, info, origin, vaultIds } = event.data;
+    const { agentId, agentVersion, manifestHash, subject, labels, info, origin, vaultIds, sandbox } = event.data;
     const created = {
       id,
       agentId,
@@ -128,7 +130,7 @@ export function evolveSessionView(
       createdPosition: position,
       createdAt: at,
       updatedAt: at,
-      ...optional({ origin, vaultIds }),
+      ...optional({ origin, vaultIds, sandboxId: sandbox?.sandboxId }),
     };
     return {
       ...created,

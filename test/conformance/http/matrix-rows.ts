@@ -13,7 +13,7 @@ export interface MatrixRow {
   /** Any one of them lets a subject in; empty: no subject may use the route; `any`: every subject may. */
   readonly scopes: readonly Scope[] | 'any';
   /** What the path, the query or the body names: a token's grants must reach it, and a subject sees its own only. */
-  readonly reaches?: 'agent' | 'session' | 'artifact';
+  readonly reaches?: 'agent' | 'session' | 'artifact' | 'sandbox';
   /** What a right call has in its query; `{sessionId}` is replaced. */
   readonly query?: string;
   /** Called with this instead of what the table of bad input has. */
@@ -31,6 +31,9 @@ const oneArtifact: MatrixRow = { ...sessions, reaches: 'artifact' };
 const oneSession: MatrixRow = { ...sessions, reaches: 'session' };
 /** Another person's vault: vaults.ts of this directory. */
 const vaults: MatrixRow = { realm: 'tenant', kinds: ['application', 'studio', 'token'], scopes: ['vaults:own'] };
+const readSandboxes: MatrixRow = { ...sessions, scopes: ['sessions:own', 'sandboxes:write'] };
+const oneSandbox: MatrixRow = { ...readSandboxes, reaches: 'sandbox' };
+const changeSandbox: MatrixRow = { ...sessions, scopes: ['sandboxes:write'], reaches: 'sandbox' };
 const executorWork: MatrixRow = { realm: 'tenant', kinds: ['executor'], scopes: [] };
 
 export const MATRIX: Readonly<Record<string, MatrixRow>> = {
@@ -91,6 +94,18 @@ export const MATRIX: Readonly<Record<string, MatrixRow>> = {
   'POST /v1/vaults/{vaultId}/credentials/{credentialId}/complete': vaults,
   'GET /v1/tenant/artifacts': tenant,
   'PUT /v1/tenant/artifacts': tenant,
+  'GET /v1/tenant/sandbox': tenant,
+  'PUT /v1/sandboxes/{sandboxId}': changeSandbox,
+  'GET /v1/sandboxes': readSandboxes,
+  'GET /v1/sandboxes/{sandboxId}': oneSandbox,
+  'POST /v1/sandboxes/{sandboxId}/stop': changeSandbox,
+  'POST /v1/sandboxes/{sandboxId}/reset': changeSandbox,
+  'DELETE /v1/sandboxes/{sandboxId}': changeSandbox,
+  'GET /v1/sandboxes/{sandboxId}/events': oneSandbox,
+  'GET /v1/sandboxes/{sandboxId}/tree': oneSandbox,
+  'GET /v1/sandboxes/{sandboxId}/files/{path}': oneSandbox,
+  'PUT /v1/sandboxes/{sandboxId}/files/{path}': changeSandbox,
+  'DELETE /v1/sandboxes/{sandboxId}/files/{path}': changeSandbox,
   'POST /v1/artifacts': { ...oneSession, query: '?name=a&sessionId={sessionId}' },
   'GET /v1/artifacts': sessions,
   'GET /v1/artifacts/{artifactId}': oneArtifact,

@@ -2,6 +2,7 @@ import { createHmac } from 'node:crypto';
 import { beforeAll, describe, expect, test } from 'vitest';
 import { z } from 'zod';
 import * as artifacts from '#src/http/wire/artifacts.ts';
+import * as sandboxes from '#src/http/wire/sandboxes.ts';
 import * as wire from '#src/http/wire/schemas.ts';
 import { send } from '../../support/client.ts';
 import type { Answer, TenantClient } from '../../support/client.ts';
@@ -17,6 +18,8 @@ import type { HttpTarget } from './target.ts';
 
 /** A session of the subject ann, on the agent `agent`. */
 const ROOM = 'anns-room';
+/** A sandbox of the same subject. */
+const BOX = 'anns-box';
 
 /** Every operation of the document with every kind of credential. */
 export function matrixSuite(target: () => HttpTarget): void {
@@ -31,10 +34,11 @@ export function matrixSuite(target: () => HttpTarget): void {
   async function call(
     operation: string,
     headers: CredentialCase['headers'],
-    { query = '', session = ROOM, artifact = world.artifactId, body }: CallOptions = {},
+    { query = '', session = ROOM, artifact = world.artifactId, sandbox = BOX, body }: CallOptions = {},
   ): Promise<Answer> {
     const [method = '', template = ''] = operation.split(' ');
-    const ids = { sessionId: session, agentId: 'agent', artifactId: artifact, token: world.linkToken };
+    const own = { sessionId: session, artifactId: artifact, sandboxId: sandbox };
+    const ids = { ...own, agentId: 'agent', token: world.linkToken };
     const params = { ...ROUTES[operation]?.params, ...ids };
     const path = template.replaceAll(/\{(\w+)\}/g, (_, name: string) =>
       encodeURIComponent(Object.entries(params).find(([known]) => known === name)?.[1] ?? ''),
@@ -92,7 +96,8 @@ export function matrixSuite(target: () => HttpTarget): void {
       }
     });
 
-    if (row.reaches !== undefined) grants(operation, row);
+    // Grants of sandboxes have a test of their own: most issuers have no claim for them.
+    if (row.reaches !== undefined && row.reaches !== 'sandbox') grants(operation, row);
     if (row.reaches !== undefined && row.reaches !== 'agent' && row.scopes.length > 0) foreignSubject(operation, row);
   });
 
@@ -126,7 +131,7 @@ export function matrixSuite(target: () => HttpTarget): void {
   }
 
   function foreignSubject(operation: string, row: MatrixRow): void {
-    test("another subject's session or artifact is as one that is not there", async () => {
+    test("another subject's session, artifact or sandbox is as one that is not there", async () => {
       for (const body of bodiesOf(operation, row)) {
         if (JSON.stringify(body ?? '').includes('action_result')) continue;
         const ben = [
@@ -136,10 +141,11 @@ export function matrixSuite(target: () => HttpTarget): void {
         for (const headers of ben) {
           const query = row.query ?? '';
           const foreign = await call(operation, headers, { body, query });
-          expect(refused(foreign, 404, 'not_found').message).toMatch(/^No such (session|artifact)\.$/);
+          expect(refused(foreign, 404, 'not_found').message).toMatch(/^No such (session|artifact|sandbox)\.$/);
           // A PUT makes what is not there, so there is nothing to compare it with.
           if (operation.startsWith('PUT')) continue;
-          const absent = await call(operation, headers, { body, query, session: 'absent', artifact: 'af_absent' });
+          const nothing = { session: 'absent', artifact: 'af_absent', sandbox: 'absent' };
+          const absent = await call(operation, headers, { body, query, ...nothing });
           expect(foreign.text).toBe(absent.text);
         }
       }
@@ -214,6 +220,7 @@ interface CallOptions {
   readonly query?: string;
   readonly session?: string;
   readonly artifact?: string;
+  readonly sandbox?: string;
   readonly body?: unknown;
 }
 
@@ -246,6 +253,9 @@ async function makeWorld(target: HttpTarget): Promise<CredentialWorld> {
   const upload = { method: 'POST', path: '/v1/artifacts?name=a&sessionId=anns-files', body: Buffer.from('bytes') };
   await tenant.openSession('anns-files', { subject: 'ann' });
   const { artifactId } = shaped(await tenant.request(upload), 201, artifacts.uploaded).artifact;
+  const ann = { 'svc-subject': 'ann', 'svc-scopes': 'sandboxes:write' };
+  const box = { method: 'PUT', path: `/v1/sandboxes/${BOX}`, body: {}, headers: ann };
+  shaped(await tenant.request(box), 200, sandboxes.sandbox);
   const link = { method: 'POST', path: `/v1/artifacts/${artifactId}/links`, body: { expiresIn: 900 } };
   const { path: linkPath } = shaped(await tenant.request(link), 201, artifacts.link);
   return {

@@ -1,4 +1,5 @@
 import { badModels, MODEL, MODEL_ROUTES } from './model-routes.ts';
+import { SANDBOX_ROUTES } from './sandbox-rows.ts';
 import { ARTIFACT_ROUTES } from './artifact-rows.ts';
 import { badClientIds, LONG } from './route-row.ts';
 import type { BodyRow, Json, RouteRow } from './route-row.ts';
@@ -295,6 +296,7 @@ export const ROUTES: Readonly<Record<string, RouteRow>> = {
   'GET /v1/agents/{agentId}/versions': { realm: 'tenant', scope: 'agents:read', params: agentId },
   ...ARTIFACT_ROUTES,
   ...VAULT_ROUTES,
+  ...SANDBOX_ROUTES,
   'PUT /v1/sessions/{sessionId}': {
     realm: 'tenant',
     scope: 'sessions:own',
@@ -308,9 +310,9 @@ export const ROUTES: Readonly<Record<string, RouteRow>> = {
           info: { any: [1, { thing: null }] },
           labels: { team: 'x' },
           vaultIds: ['va_1'],
-          sandbox: { kind: 'virtual', spec: { any: 1 } },
+          sandbox: { kind: 'virtual', spec: { python: true } },
         },
-        free: ['info', 'labels', 'sandbox.spec'],
+        free: ['info', 'labels'],
         required: ['agentId'],
         wrong: [
           { requestId: '' },

@@ -1,0 +1,183 @@
+import type { Rejection } from '../../domain/kernel/rejection.ts';
+import { reject } from '../../domain/kernel/rejection.ts';
+import { decideDeleteSandbox, decideOpenSandbox, noSandbox } from '../../domain/sandbox/decide.ts';
+import type { FilesRef } from '../../domain/sandbox/events.ts';
+import { decideAdd, decideStrike } from '../../domain/sandbox/roster.ts';
+import type { SandboxKind, SandboxSpec } from '../../domain/sandbox/spec.ts';
+import type { OpenSandbox } from '../../domain/sandbox/state.ts';
+import { canonicalJson } from '../../lib/canonical-json.ts';
+import { faultPoint } from '../../lib/fault-points.ts';
+import type { ArtifactReach } from '../artifact/deps.ts';
+import type { Executed } from '../execute.ts';
+import type { CommitMeta } from '../repository.ts';
+import { rosterRef, sandboxRef } from './deps.ts';
+import type { SandboxDeps } from './deps.ts';
+import { sourceFiles } from './source.ts';
+
+/** Why a sandbox is out of the caller's reach; null: it is not. */
+export type SandboxReach = (sandbox: Pick<OpenSandbox, 'sandboxId' | 'subject' | 'owner'>) => Rejection | null;
+
+export interface OpenSandboxInput extends CommitMeta {
+  readonly tenant: string;
+  readonly sandboxId: string;
+  readonly kind: SandboxKind;
+  /** Absent: whatever the sandbox that is there has; nothing in particular for a new one. */
+  readonly spec?: SandboxSpec | undefined;
+  readonly subject: string | null;
+  readonly labels?: Readonly<Record<string, string>> | undefined;
+  /** The session that it is made for. */
+  readonly owner: { readonly sessionId: string } | null;
+  readonly outOfReach: SandboxReach;
+  /** Of the artifact that its first files come from. */
+  readonly artifactReach: ArtifactReach;
+  /** Of a fork: what it begins with; undefined: what its source says. */
+  readonly files?: FilesRef | null;
+}
+
+/** Makes a sandbox or answers with the one that is there. Its place in the tenant's roster is taken first. */
+export async function openSandbox(deps: SandboxDeps, input: OpenSandboxInput): Promise<Executed<null> | Rejection> {
+  const { tenant, sandboxId, kind, spec, subject, labels, owner, outOfReach, actor, causation } = input;
+  const ref = sandboxRef(tenant, sandboxId);
+  const { state } = await deps.sandboxes.refresh(ref);
+  if (state.status === 'open') {
+    const refusal = outOfReach(state);
+    if (refusal !== null) return refusal;
+  } else {
+    if (kind === 'pod') return podsUnavailable();
+    const added = await takePlace(deps, tenant, { sandboxId, meta: { actor, causation } });
+    if (added !== null) return added;
+    await faultPoint('sandbox.added');
+  }
+  const first = state.status === 'open' ? null : await firstFiles(deps, input);
+  if (first !== null && 'kind' in first) return await giveUp(deps, input, first);
+  const wanted = canonicalJson(spec ?? {});
+  return await deps.loop.execute(deps.sandboxes, ref, {
+    actor,
+    causation,
+    decide: (now) => {
+      const refusal = now.status === 'open' ? outOfReach(now) : null;
+      if (refusal !== null) return refusal;
+      const command = { sandboxId, kind, spec: spec ?? {}, subject, labels, owner, files: first };
+      const same = (there: OpenSandbox): boolean =>
+        there.kind === kind && (spec === undefined || canonicalJson(there.spec) === wanted);
+      return decideOpenSandbox(now, command, same);
+    },
+  });
+}
+
+/** Pods have no driver on this Host. */
+export function podsUnavailable(): Rejection {
+  return reject('sandbox_unavailable', `${PODS_UNAVAILABLE} Use kind "virtual".`);
+}
+
+export const PODS_UNAVAILABLE = 'This Host runs no pods.';
+
+async function firstFiles(deps: SandboxDeps, input: OpenSandboxInput): Promise<FilesRef | null | Rejection> {
+  if (input.files !== undefined) return input.files;
+  const { tenant, spec, artifactReach } = input;
+  return await sourceFiles(deps, { tenant, source: spec?.source, reach: artifactReach });
+}
+
+async function giveUp(
+  deps: SandboxDeps,
+  { tenant, sandboxId, actor, causation }: OpenSandboxInput,
+  refusal: Rejection,
+): Promise<Rejection> {
+  await deps.loop.execute(deps.rosters, rosterRef(tenant), {
+    ...{ actor, causation },
+    decide: (roster) => decideStrike(roster, [sandboxId]),
+  });
+  return refusal;
+}
+
+/** One that was added so long ago and is not there was given up by a process that died, ms. */
+const PLACE_MS = 60_000;
+
+/** Takes a place of the roster; null: it is taken. When there is none, places whose sandboxes are gone are freed first. */
+async function takePlace(
+  deps: SandboxDeps,
+  tenant: string,
+  { sandboxId, meta }: { readonly sandboxId: string; readonly meta: CommitMeta },
+): Promise<Rejection | null> {
+  const take = async () =>
+    await deps.loop.execute(deps.rosters, rosterRef(tenant), {
+      ...meta,
+      decide: (roster) => decideAdd(roster, sandboxId, deps.sandboxesMax),
+    });
+  const first = await take();
+  if (first.kind === 'done') return null;
+  const { state } = await deps.rosters.load(rosterRef(tenant));
+  const old = Object.entries(state.sandboxes).filter(([, at]) => Date.parse(at) < deps.clock() - PLACE_MS);
+  const gone: string[] = [];
+  for (const [id] of old) {
+    await removeIfOrphaned(deps, tenant, { sandboxId: id, meta });
+    if ((await deps.sandboxes.refresh(sandboxRef(tenant, id))).state.status === 'absent') gone.push(id);
+  }
+  if (gone.length === 0) return first;
+  await strike(deps, tenant, { gone, meta });
+  const second = await take();
+  return second.kind === 'done' ? null : second;
+}
+
+async function strike(
+  deps: SandboxDeps,
+  tenant: string,
+  { gone, meta }: { readonly gone: readonly string[]; readonly meta: CommitMeta },
+): Promise<void> {
+  await deps.loop.execute(deps.rosters, rosterRef(tenant), {
+    ...meta,
+    decide: (roster) => decideStrike(roster, gone),
+  });
+}
+
+/** Removes a sandbox that was made for a session which is not there, or has another one. */
+export async function removeIfOrphaned(
+  deps: SandboxDeps,
+  tenant: string,
+  { sandboxId, meta }: { readonly sandboxId: string; readonly meta: CommitMeta },
+): Promise<void> {
+  const { state } = await deps.sandboxes.refresh(sandboxRef(tenant, sandboxId));
+  if (state.status === 'absent' || state.owner === null) return;
+  const { state: session } = await deps.sessions.refresh({ tenant, kind: 'session', id: state.owner.sessionId });
+  if (session.status === 'open' && session.sandbox?.sandboxId === sandboxId) return;
+  await removeSandbox(deps, { tenant, sandboxId, outOfReach: () => null, ...meta });
+}
+
+export interface SandboxInput extends CommitMeta {
+  readonly tenant: string;
+  readonly sandboxId: string;
+  readonly outOfReach: SandboxReach;
+}
+
+/** Deletes a sandbox that no turn runs on; its place in the roster is free then. */
+export async function removeSandbox(
+  deps: SandboxDeps,
+  { tenant, sandboxId, outOfReach, actor, causation }: SandboxInput,
+): Promise<Executed<unknown> | Rejection> {
+  const ref = sandboxRef(tenant, sandboxId);
+  const meta = { actor, causation };
+  const ended = await endedHolder(deps, tenant, sandboxId);
+  const outcome = await deps.loop.execute(deps.sandboxes, ref, {
+    ...meta,
+    decide: (state) => {
+      const refusal = state.status === 'absent' ? noSandbox() : outOfReach(state);
+      return refusal ?? decideDeleteSandbox(state, ended);
+    },
+  });
+  if (outcome.kind === 'rejected') return outcome;
+  await faultPoint('sandbox.deleted');
+  await strike(deps, tenant, { gone: [sandboxId], meta });
+  return outcome;
+}
+
+/**
+ * The turn that holds a sandbox, if it is known to have ended: its worker died before it gave the sandbox back, or is about
+ * to. Null: no turn holds it, or one that runs.
+ */
+export async function endedHolder(deps: SandboxDeps, tenant: string, sandboxId: string): Promise<string | null> {
+  const { state } = await deps.sandboxes.refresh(sandboxRef(tenant, sandboxId));
+  if (state.status === 'absent' || state.holder === null) return null;
+  const { sessionId, turnId } = state.holder;
+  const { state: session } = await deps.sessions.refresh({ tenant, kind: 'session', id: sessionId });
+  return session.status === 'open' && session.turn?.turnId === turnId ? null : turnId;
+}

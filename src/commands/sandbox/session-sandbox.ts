@@ -1,0 +1,77 @@
+import { reject } from '../../domain/kernel/rejection.ts';
+import type { Rejection } from '../../domain/kernel/rejection.ts';
+import type { SessionSandbox } from '../../domain/session/events.ts';
+import type { SandboxChoice } from '../../domain/sandbox/spec.ts';
+import { newId } from '../../lib/ids.ts';
+import type { ArtifactReach } from '../artifact/deps.ts';
+import type { CommitMeta } from '../repository.ts';
+import { attachSession, detachSession } from './change-sandbox.ts';
+import { openSandbox, removeSandbox } from './open-sandbox.ts';
+import type { SandboxReach } from './open-sandbox.ts';
+import { sandboxRef } from './deps.ts';
+import type { SandboxDeps } from './deps.ts';
+
+/** What a session says about its sandbox; undefined: what its agent says. */
+export type WantedSandbox = false | { readonly id: string } | SandboxChoice | undefined;
+
+export interface SessionSandboxInput extends CommitMeta {
+  readonly tenant: string;
+  readonly sessionId: string;
+  readonly subject: string | null;
+  readonly wanted: WantedSandbox;
+  /** Of the agent. */
+  readonly standard: SandboxChoice | undefined;
+  /** Whether the caller may attach a sandbox that is there. */
+  readonly outOfReach: SandboxReach;
+  readonly artifactReach: ArtifactReach;
+}
+
+/** How sessions come to their sandboxes. */
+export interface SessionSandboxes {
+  readonly prepare: (input: SessionSandboxInput) => ReturnType<typeof prepareSandbox>;
+  readonly leave: (input: LeaveInput) => Promise<void>;
+}
+
+export function sessionSandboxes(deps: SandboxDeps): SessionSandboxes {
+  return {
+    prepare: async (input) => await prepareSandbox(deps, input),
+    leave: async (input) => await leaveSandbox(deps, input),
+  };
+}
+
+export interface LeaveInput extends CommitMeta {
+  readonly tenant: string;
+  readonly sessionId: string;
+  readonly sandbox: SessionSandbox;
+}
+
+/** The sandbox of a session that is about to be opened: found, or made. It is there before the session names it. */
+async function prepareSandbox(
+  deps: SandboxDeps,
+  input: SessionSandboxInput,
+): Promise<{ readonly kind: 'done'; readonly sandbox: SessionSandbox | undefined } | Rejection> {
+  const { tenant, sessionId, subject, actor, causation, outOfReach, artifactReach } = input;
+  const wanted = input.wanted === undefined ? input.standard : input.wanted;
+  if (wanted === undefined || wanted === false) return { kind: 'done', sandbox: undefined };
+  const meta = { actor, causation };
+  if ('id' in wanted) {
+    const { state } = await deps.sandboxes.refresh(sandboxRef(tenant, wanted.id));
+    const foreign = state.status === 'open' && state.owner !== null && state.owner.sessionId !== sessionId;
+    if (foreign && subject !== state.subject) return reject('not_found', 'No such sandbox.');
+    const attached = await attachSession(deps, { tenant, sandboxId: wanted.id, outOfReach, sessionId, ...meta });
+    return attached.kind === 'rejected' ? attached : { kind: 'done', sandbox: { sandboxId: wanted.id, own: false } };
+  }
+  const sandboxId = newId('sb');
+  const made = await openSandbox(deps, {
+    ...{ tenant, sandboxId, kind: wanted.kind, spec: wanted.spec, subject, owner: { sessionId } },
+    ...{ outOfReach: () => null, artifactReach, ...meta },
+  });
+  return made.kind === 'rejected' ? made : { kind: 'done', sandbox: { sandboxId, own: true } };
+}
+
+/** The session was not opened, or is deleted: what was made for it goes, and another sandbox forgets it. */
+async function leaveSandbox(deps: SandboxDeps, { tenant, sessionId, sandbox, ...meta }: LeaveInput): Promise<void> {
+  const input = { tenant, sandboxId: sandbox.sandboxId, outOfReach: () => null, ...meta };
+  if (sandbox.own) await removeSandbox(deps, input);
+  else await detachSession(deps, { ...input, sessionId });
+}

@@ -1,0 +1,42 @@
+import type { ExecFigures, SandboxEvent } from './events.ts';
+
+/** An event as the history of a sandbox shows it. */
+export interface CanonicalSandboxEvent {
+  readonly type: 'sandbox.state' | 'sandbox.exec';
+  readonly turnId: string | null;
+  readonly payload: Readonly<Record<string, unknown>>;
+}
+
+/** The allow-list: what is not named here never leaves the Host. */
+export function toCanonicalSandbox(event: SandboxEvent, sandboxId: string): CanonicalSandboxEvent | null {
+  const state = (now: string, reason?: string, turnId: string | null = null): CanonicalSandboxEvent => ({
+    type: 'sandbox.state',
+    turnId,
+    payload: { sandboxId, state: now, ...(reason === undefined ? {} : { reason }) },
+  });
+  switch (event.type) {
+    case 'sandbox.created':
+      return state(event.data.kind === 'pod' ? 'creating' : 'ready', 'created');
+    case 'sandbox.held':
+      return state('running', undefined, event.data.turnId);
+    case 'sandbox.released':
+      return state('ready');
+    case 'sandbox.reset':
+      return state('ready', 'reset');
+    case 'sandbox.stopped':
+      return state('stopped');
+    case 'sandbox.started':
+      return state('creating');
+    case 'sandbox.deleted':
+      return state('stopped', 'deleted');
+    case 'sandbox.executed':
+      return { type: 'sandbox.exec', turnId: event.data.turnId, payload: shownExec(sandboxId, event.data.exec) };
+    default:
+      return null;
+  }
+}
+
+/** `sandbox.exec` as the wire has it. */
+export function shownExec(sandboxId: string, exec: ExecFigures): Readonly<Record<string, unknown>> {
+  return { sandboxId, ...exec };
+}

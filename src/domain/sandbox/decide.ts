@@ -1,0 +1,222 @@
+import type { Decision } from '../kernel/decision.ts';
+import { reject } from '../kernel/rejection.ts';
+import type { Rejection } from '../kernel/rejection.ts';
+import type { ExecFigures, FilesRef, SandboxEvent, ToolOutcome } from './events.ts';
+import type { SandboxKind, SandboxSpec } from './spec.ts';
+import type { Holder, OpenSandbox, SandboxState } from './state.ts';
+
+export interface OpenSandboxCommand {
+  readonly sandboxId: string;
+  readonly kind: SandboxKind;
+  readonly spec: SandboxSpec;
+  readonly subject: string | null;
+  /** Absent: those of a sandbox that is there stay. */
+  readonly labels?: Readonly<Record<string, string>> | undefined;
+  readonly owner: { readonly sessionId: string } | null;
+  readonly files: FilesRef | null;
+}
+
+/**
+ * Makes a sandbox, or answers with the one that is there: labels may change, a stopped one starts, other content is a
+ * conflict. @param same whether the stated kind and spec are those of the sandbox that is there
+ */
+export function decideOpenSandbox(
+  state: SandboxState,
+  command: OpenSandboxCommand,
+  same: (there: OpenSandbox) => boolean,
+): Decision<SandboxEvent, null> {
+  if (state.status === 'absent') {
+    const { labels = {}, ...rest } = command;
+    const created: SandboxEvent = { type: 'sandbox.created', data: { ...rest, labels: { ...labels } } };
+    return { kind: 'accepted', events: [created], reply: null };
+  }
+  if (!same(state)) {
+    const message =
+      'A sandbox with this id exists with another kind or spec. Use another id, or send what it was made with.';
+    return reject('conflict', message);
+  }
+  const events: SandboxEvent[] = [];
+  const { labels } = command;
+  if (labels !== undefined && !sameLabels(state.labels, labels)) {
+    events.push({ type: 'sandbox.labelled', data: { labels: { ...labels } } });
+  }
+  events.push(...startedAgain(state));
+  return events.length === 0 ? { kind: 'unchanged', reply: null } : { kind: 'accepted', events, reply: null };
+}
+
+function sameLabels(a: Readonly<Record<string, string>>, b: Readonly<Record<string, string>>): boolean {
+  const names = Object.keys(a);
+  return names.length === Object.keys(b).length && names.every((name) => a[name] === b[name]);
+}
+
+function startedAgain({ machine }: OpenSandbox): SandboxEvent[] {
+  if (machine?.desired !== 'suspended') return [];
+  return [{ type: 'sandbox.started', data: { hostEpoch: machine.hostEpoch + 1 } }];
+}
+
+/** Sessions that one sandbox serves at most. */
+export const SANDBOX_SESSIONS_MAX = 1_000;
+
+/** A session is to work in a sandbox that it was not made for. */
+export function decideAttach(state: SandboxState, sessionId: string): Decision<SandboxEvent, null> {
+  if (state.status === 'absent') return noSandbox();
+  if (state.sessions.includes(sessionId)) return { kind: 'unchanged', reply: null };
+  if (state.sessions.length >= SANDBOX_SESSIONS_MAX) {
+    const message = `${SANDBOX_SESSIONS_MAX} sessions work in the sandbox. Delete one of them, or use another sandbox.`;
+    return reject('limit_exceeded', message, { details: { limit: 'sandboxSessions' } });
+  }
+  return { kind: 'accepted', events: [{ type: 'sandbox.attached', data: { sessionId } }], reply: null };
+}
+
+/** The session is not there any more. */
+export function decideDetach(state: SandboxState, sessionId: string): Decision<SandboxEvent, null> {
+  if (state.status === 'absent' || !state.sessions.includes(sessionId)) return { kind: 'unchanged', reply: null };
+  return { kind: 'accepted', events: [{ type: 'sandbox.detached', data: { sessionId } }], reply: null };
+}
+
+/** The turn that has the sandbox and has not ended. @param ended a turn that is known to have ended without giving it back */
+export function holderOf(state: OpenSandbox, ended: string | null): Holder | null {
+  return state.holder !== null && state.holder.turnId !== ended ? state.holder : null;
+}
+
+/** No such sandbox, in the same words for one that is not there and one out of reach. */
+export function noSandbox(): Rejection {
+  return reject('not_found', 'No such sandbox.');
+}
+
+function busy({ turnId, sessionId }: Holder): Rejection {
+  const message = 'A turn is running on the sandbox. Wait for its end or cancel it, then send this again.';
+  return reject('sandbox_busy', message, { activeTurnId: turnId, details: { sessionId } });
+}
+
+/** The turn that held it has ended: what comes next finds it free. */
+function freed(state: OpenSandbox, ended: string | null): SandboxEvent[] {
+  if (state.holder === null || holderOf(state, ended) !== null) return [];
+  return [{ type: 'sandbox.released', data: { epoch: state.holder.epoch } }];
+}
+
+export interface Held {
+  readonly epoch: number;
+  readonly files: FilesRef | null;
+}
+
+/**
+ * A turn takes the sandbox, or has it already. One turn at a time: of a turn that starts and a stop, the one that is
+ * recorded first wins, and the turn starts a stopped one again.
+ */
+export function decideHold(
+  state: SandboxState,
+  { sessionId, turnId }: { readonly sessionId: string; readonly turnId: string },
+  ended: string | null,
+): Decision<SandboxEvent, Held> {
+  if (state.status === 'absent') return lost();
+  const holder = holderOf(state, ended);
+  if (holder?.turnId === turnId) return { kind: 'unchanged', reply: { epoch: holder.epoch, files: state.files } };
+  if (holder !== null) return busy(holder);
+  const epoch = state.epoch + 1;
+  const held: SandboxEvent = { type: 'sandbox.held', data: { sessionId, turnId, epoch } };
+  return { kind: 'accepted', events: [...startedAgain(state), held], reply: { epoch, files: state.files } };
+}
+
+/** The turn has ended. Giving back what another turn has, or nobody, changes nothing. */
+export function decideRelease(state: SandboxState, turnId: string): Decision<SandboxEvent, null> {
+  if (state.status === 'absent' || state.holder?.turnId !== turnId) return { kind: 'unchanged', reply: null };
+  return {
+    kind: 'accepted',
+    events: [{ type: 'sandbox.released', data: { epoch: state.holder.epoch } }],
+    reply: null,
+  };
+}
+
+export interface RecordCall {
+  readonly epoch: number;
+  readonly turnId: string;
+  readonly sessionId: string;
+  readonly callId: string;
+  readonly exec: ExecFigures;
+  readonly outcome: ToolOutcome;
+  /** Null: it has changed nothing. */
+  readonly files: FilesRef | null;
+  readonly storedBytes: number;
+}
+
+/**
+ * Records a call with its result and the files after it. A call that is recorded already keeps its first result: whoever
+ * made it died before the session heard of it. A turn that has lost the sandbox records nothing.
+ */
+export function decideRecordCall(state: SandboxState, call: RecordCall): Decision<SandboxEvent, ToolOutcome> {
+  if (state.status === 'absent' || state.holder?.epoch !== call.epoch) return lost();
+  const known = recordedCall(state, call);
+  if (known !== null) return { kind: 'unchanged', reply: known };
+  return { kind: 'accepted', events: [{ type: 'sandbox.executed', data: call }], reply: call.outcome };
+}
+
+/** The result of a call that was recorded before; null: it was not. */
+export function recordedCall(
+  { lastCall }: OpenSandbox,
+  { turnId, callId }: { readonly turnId: string; readonly callId: string },
+): ToolOutcome | null {
+  return lastCall?.turnId === turnId && lastCall.callId === callId ? lastCall.outcome : null;
+}
+
+function lost(): Rejection {
+  return reject('sandbox_lost', 'The sandbox is not there any more, or another turn has it.');
+}
+
+export interface Written {
+  readonly files: FilesRef;
+  readonly storedBytes: number;
+  /** The files that the change was made of: what came in between is not lost. */
+  readonly basis: FilesRef | null;
+}
+
+/**
+ * Somebody changes files while no turn runs. `changed`: others came first, and the change is made again of theirs.
+ * @param ended a turn that is known to have ended without giving the sandbox back
+ */
+export function decideWriteFiles(
+  state: SandboxState,
+  { files, storedBytes, basis }: Written,
+  ended: string | null,
+): Decision<SandboxEvent, 'written' | 'changed'> {
+  if (state.status === 'absent') return noSandbox();
+  const holder = holderOf(state, ended);
+  if (holder !== null) return busy(holder);
+  if (state.files?.manifest !== basis?.manifest) return { kind: 'unchanged', reply: 'changed' };
+  const written: SandboxEvent = { type: 'sandbox.written', data: { files, storedBytes } };
+  return { kind: 'accepted', events: [...freed(state, ended), written], reply: 'written' };
+}
+
+/** Everything in it goes. `first`: what its source gives it. */
+export function decideReset(
+  state: SandboxState,
+  first: FilesRef | null,
+  ended: string | null,
+): Decision<SandboxEvent, null> {
+  if (state.status === 'absent') return noSandbox();
+  const holder = holderOf(state, ended);
+  if (holder !== null) return busy(holder);
+  const reset: SandboxEvent = { type: 'sandbox.reset', data: { files: first } };
+  return { kind: 'accepted', events: [...freed(state, ended), reset], reply: null };
+}
+
+/** Suspends the machine; its volume is kept. Stopping what is stopped changes nothing. */
+export function decideStop(state: SandboxState, ended: string | null): Decision<SandboxEvent, null> {
+  if (state.status === 'absent') return noSandbox();
+  if (state.machine === null) {
+    return reject('invalid_request', 'A virtual sandbox has nothing to stop: it takes nothing while no tool runs.');
+  }
+  const holder = holderOf(state, ended);
+  if (holder !== null) return busy(holder);
+  if (state.machine.desired === 'suspended') return { kind: 'unchanged', reply: null };
+  const stopped: SandboxEvent = { type: 'sandbox.stopped', data: { hostEpoch: state.machine.hostEpoch + 1 } };
+  return { kind: 'accepted', events: [...freed(state, ended), stopped], reply: null };
+}
+
+/** The reply is how many bytes it had brought into the store. */
+export function decideDeleteSandbox(state: SandboxState, ended: string | null): Decision<SandboxEvent, number> {
+  if (state.status === 'absent') return noSandbox();
+  const holder = holderOf(state, ended);
+  if (holder !== null) return busy(holder);
+  return { kind: 'accepted', events: [{ type: 'sandbox.deleted', data: {} }], reply: state.storedBytes };
+}

@@ -1,0 +1,86 @@
+import { z } from 'zod';
+import { podSpec, SANDBOX_KINDS, virtualSpec } from './spec.ts';
+
+const sha256 = z.string().regex(/^[0-9a-f]{64}$/);
+
+/** Which files a workspace has: the manifest is an object of the store, named by its hash, however many files it lists. */
+export const filesRef = z.strictObject({
+  manifest: sha256,
+  files: z.int().min(0),
+  /** Of all files together. */
+  bytes: z.int().min(0),
+});
+export type FilesRef = z.infer<typeof filesRef>;
+
+/** Of a call: null when it has changed nothing. `storedBytes` is what was new in the object store. */
+const changed = { files: filesRef.nullable(), storedBytes: z.int().min(0) };
+
+/** A session that a sandbox was made for; it is deleted with it. */
+const ownerSchema = z.strictObject({ sessionId: z.string() });
+
+export const EXEC_OUTCOMES = ['completed', 'failed', 'timeout', 'killed'] as const;
+
+/** What `sandbox.exec` shows, in a session as in the sandbox. */
+export const execFigures = z.strictObject({
+  tool: z.string(),
+  /** The beginning of the script. */
+  command: z.string().max(500).optional(),
+  path: z.string().optional(),
+  exitCode: z.int().optional(),
+  durationMs: z.int().min(0),
+  cpuMs: z.int().min(0),
+  bytesWritten: z.int().min(0),
+  outcome: z.enum(EXEC_OUTCOMES),
+});
+export type ExecFigures = z.infer<typeof execFigures>;
+
+/** What the model is told of a call. */
+export const toolOutcome = z.discriminatedUnion('kind', [
+  z.strictObject({ kind: z.literal('completed'), output: z.unknown() }),
+  z.strictObject({ kind: z.literal('failed'), code: z.string(), message: z.string() }),
+]);
+export type ToolOutcome = z.infer<typeof toolOutcome>;
+
+export const sandboxEventSchemas = {
+  'sandbox.created': z.strictObject({
+    sandboxId: z.string(),
+    kind: z.enum(SANDBOX_KINDS),
+    spec: z.union([virtualSpec, podSpec]),
+    subject: z.string().nullable(),
+    labels: z.record(z.string(), z.string()),
+    /** The session that it was made for; null: it was made by itself. */
+    owner: ownerSchema.nullable(),
+    /** What it begins with: those of the session that was forked, or those of its source. */
+    files: filesRef.nullable(),
+  }),
+  /** A session works in it that it was not made for. */
+  'sandbox.attached': z.strictObject({ sessionId: z.string() }),
+  'sandbox.detached': z.strictObject({ sessionId: z.string() }),
+  'sandbox.labelled': z.strictObject({ labels: z.record(z.string(), z.string()) }),
+  /** A turn has the sandbox. A higher epoch fences every lower one. */
+  'sandbox.held': z.strictObject({ sessionId: z.string(), turnId: z.string(), epoch: z.int().min(1) }),
+  'sandbox.released': z.strictObject({ epoch: z.int().min(1) }),
+  /** A call of a tool, with its result and the files as they are after it: one commit, so neither is without the other. */
+  'sandbox.executed': z.strictObject({
+    epoch: z.int().min(1),
+    sessionId: z.string(),
+    turnId: z.string(),
+    callId: z.string(),
+    exec: execFigures,
+    outcome: toolOutcome,
+    ...changed,
+  }),
+  /** Somebody wrote or deleted a file, or files of a message were put there. */
+  'sandbox.written': z.strictObject({ files: filesRef, storedBytes: z.int().min(0) }),
+  /** Everything in it is gone. */
+  'sandbox.reset': z.strictObject({ files: filesRef.nullable() }),
+  'sandbox.stopped': z.strictObject({ hostEpoch: z.int().min(1) }),
+  'sandbox.started': z.strictObject({ hostEpoch: z.int().min(1) }),
+  /** The id is free again: what comes after is another sandbox. */
+  'sandbox.deleted': z.strictObject({}),
+} as const;
+
+type Schemas = typeof sandboxEventSchemas;
+export type SandboxEvent = {
+  [T in keyof Schemas]: { readonly type: T; readonly data: z.infer<Schemas[T]> };
+}[keyof Schemas];

@@ -1,0 +1,95 @@
+import { ROSTER_ID } from '../../domain/sandbox/roster.ts';
+import type { SandboxEvent } from '../../domain/sandbox/events.ts';
+import { shownState } from '../../domain/sandbox/shown.ts';
+import { eventsOf } from '../../streams/commit.ts';
+import type { StoredCommit } from '../../streams/commit.ts';
+import { DocumentBatch, upsert } from '../documents.ts';
+import type { DocumentTable } from '../documents.ts';
+import type { ProjectionGroup } from '../projection.ts';
+import { SCHEMAS } from '../schemas.ts';
+import { evolveSandboxView, namedManifest } from './views.ts';
+import type { SandboxView } from './views.ts';
+
+const table: DocumentTable<SandboxView> = {
+  name: 'sandbox',
+  keyColumns: ['tenant', 'id'],
+  columns: {
+    state: 'text',
+    subject: 'text',
+    created_at: 'text',
+    created_position: 'bigint',
+    removed: 'int',
+  },
+  columnsOf: (view) => ({
+    state: shownState(view),
+    subject: view.subject,
+    created_at: view.createdAt,
+    created_position: view.createdPosition,
+    removed: view.removed ? 1 : 0,
+  }),
+};
+
+/** Sandboxes, the manifests that they have had, and what their calls took. */
+export const sandboxesProjection: ProjectionGroup = {
+  name: 'sandboxes',
+  schema: SCHEMAS.sandboxes,
+  kinds: ['sandbox'],
+  tables: ['sandbox', 'manifest', 'exec'],
+  rowsOf: {
+    sandbox: [
+      ['sandbox', 'id'],
+      ['manifest', 'owner'],
+      ['exec', 'sandbox_id'],
+    ],
+  },
+  apply: async (transaction, schema, commits) => {
+    const own = commits.filter(({ ref }) => ref.id !== ROSTER_ID);
+    const sandboxes = new DocumentBatch(table, schema);
+    for (const { ref } of own) sandboxes.want({ tenant: ref.tenant, id: ref.id });
+    await sandboxes.load(transaction);
+    const [manifests, execs] = [new Map<string, object>(), new Map<string, object>()];
+    for (const stored of own) {
+      const { ref, commit, position } = stored;
+      for (const [index, event] of eventsOf<SandboxEvent>(commit).entries()) {
+        const meta = { at: commit.at, position, index };
+        const key = { tenant: ref.tenant, id: ref.id };
+        sandboxes.evolve(key, position, (view) => evolveSandboxView(view, event, meta));
+        const name = namedManifest(event);
+        const { tenant, id: owner } = ref;
+        if (name !== null) manifests.set(`${tenant}/${owner}/${name}`, { tenant, owner, name, position });
+        if (event.type === 'sandbox.executed') execs.set(`${tenant}/${owner}/${position}`, execRow(stored, event.data));
+      }
+    }
+    await sandboxes.save(transaction);
+    await upsert(transaction, {
+      table: [schema, 'manifest'],
+      key: ['tenant', 'owner', 'name'],
+      columns: { tenant: 'text', owner: 'text', name: 'text', position: 'bigint' },
+      rows: [...manifests.values()],
+    });
+    await upsert(transaction, {
+      table: [schema, 'exec'],
+      key: ['tenant', 'sandbox_id', 'position'],
+      columns: EXEC_COLUMNS,
+      rows: [...execs.values()],
+    });
+  },
+};
+
+const EXEC_COLUMNS = {
+  ...{ tenant: 'text', sandbox_id: 'text', position: 'text', session_id: 'text', turn_id: 'text', at: 'text' },
+  ...{ cpu_ms: 'bigint', duration_ms: 'bigint', bytes_written: 'bigint' },
+};
+
+/** One call a commit. */
+function execRow(
+  { ref, commit, position }: StoredCommit,
+  { sessionId, turnId, exec }: Extract<SandboxEvent, { type: 'sandbox.executed' }>['data'],
+): object {
+  const { cpuMs, durationMs, bytesWritten } = exec;
+  return {
+    ...{ tenant: ref.tenant, sandbox_id: ref.id, position: String(position) },
+    ...{ session_id: sessionId, turn_id: turnId, at: commit.at },
+    ...{ cpu_ms: cpuMs, duration_ms: durationMs, bytes_written: bytesWritten },
+  };
+}
