@@ -8,12 +8,11 @@ create table sandboxes.sandbox (
   tenant text not null,
   id text not null,
   state text not null,
-  subject text,
   created_at text not null,
   created_position bigint not null,
   removed int not null,
   applied bigint not null,
-  doc jsonb not null,
+  doc bytea not null,
   primary key (tenant, id)
 );
 create index sandbox_by_creation on sandboxes.sandbox (tenant, created_at, id) where removed = 0;

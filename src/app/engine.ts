@@ -10,6 +10,7 @@ import type { ModelCallDeps } from '../engine/model-call.ts';
 import { Dispatcher } from '../engine/dispatcher.ts';
 import type { InheritedConversations } from '../engine/inherited-conversations.ts';
 import { WorkerLiveness } from '../engine/liveness.ts';
+import type { SandboxCallDeps } from '../engine/sandbox-calls.ts';
 import { Worker } from '../engine/worker.ts';
 import type { OnRound } from '../lib/background-task.ts';
 import { systemClock } from '../lib/clock.ts';
@@ -18,6 +19,7 @@ import type { Logger } from '../lib/logger.ts';
 import type { Stack } from '../lib/stack.ts';
 import type { LogPorts } from './log.ts';
 import { openModels } from './models.ts';
+import { openSandboxes } from './sandboxes.ts';
 import type { Services } from './services.ts';
 
 interface EngineOptions {
@@ -33,6 +35,7 @@ interface EngineOptions {
   readonly turns: number;
   readonly turnsPerTenant: number;
   readonly claims: ClaimLeases;
+  readonly sandboxes: SandboxCallDeps;
   readonly onCall: NonNullable<ModelCallDeps['onCall']>;
   readonly onRound: OnRound;
 }
@@ -68,7 +71,7 @@ export class Engine {
   }
 
   async start(withRole: boolean): Promise<void> {
-    const { log, loop, sessions, models, budgets, files, conversations, nodeId, logger, claims, onCall } =
+    const { log, loop, sessions, models, budgets, files, conversations, nodeId, logger, claims, sandboxes, onCall } =
       this.#options;
     await this.#liveness.start();
     if (!withRole) return;
@@ -83,6 +86,7 @@ export class Engine {
       claims,
       models,
       files,
+      sandboxes,
       budgets,
       conversations,
       clock: systemClock,
@@ -132,9 +136,12 @@ export async function startEngine(services: Services, stack: Stack): Promise<Eng
   const models = openModels({ directory, secrets: log.secrets, fixtureModel, egress, logger });
   stack.defer('models', models.close);
   const { files } = artifacts;
+  const driver = openSandboxes({ config: config.sandboxes, path: undefined, logger });
+  stack.defer('sandboxes', async () => await driver.stop());
   const engine = new Engine({
     ...{ log, loop, sessions, conversations, models: models.drivers, budgets, files },
     ...{ nodeId, logger, turns, turnsPerTenant, claims, onCall: (call) => metrics.called(call) },
+    sandboxes: { sandboxes: services.sandboxes.deps, driver, logger, onExec: (exec) => metrics.executed(exec) },
     onRound: metrics.onRound,
   });
   await engine.start(config.roles.includes('engine'));

@@ -3,7 +3,6 @@ import type { SandboxDeps } from '../commands/sandbox/deps.ts';
 import { sessionSandboxes } from '../commands/sandbox/session-sandbox.ts';
 import type { SessionSandboxes } from '../commands/sandbox/session-sandbox.ts';
 import { WorkspaceStore } from '../commands/sandbox/workspace-store.ts';
-import { WORKSPACE_LIMITS } from '../domain/sandbox/manifest.ts';
 import { SANDBOXES_MAX } from '../domain/sandbox/roster.ts';
 import type { Config } from './config.ts';
 
@@ -20,12 +19,12 @@ interface SandboxesOptions {
 }
 
 /** Puts together the log's side of sandboxes and where their files are kept. */
-export function openSandboxes({ config, artifacts, write }: SandboxesOptions): Sandboxes {
+export function sandboxServices({ config, artifacts, write }: SandboxesOptions): Sandboxes {
   const { sandboxes, rosters } = write;
   const workspaces = new WorkspaceStore(artifacts.objects, Math.ceil(config.cacheBytes / 16));
   const deps: SandboxDeps = {
     ...artifacts,
-    ...{ sandboxes, rosters, workspaces, workspaceLimits: WORKSPACE_LIMITS, sandboxesMax: SANDBOXES_MAX },
+    ...{ sandboxes, rosters, workspaces, workspaceLimits: config.sandboxes.limits, sandboxesMax: SANDBOXES_MAX },
   };
   return { deps, ofSessions: sessionSandboxes(deps) };
 }

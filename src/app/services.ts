@@ -21,7 +21,7 @@ import { openReadModels } from './read-models.ts';
 import type { ReadModels } from './read-models.ts';
 import { openPool, openReads } from './read-store.ts';
 import { SERVICE } from './service.ts';
-import { openSandboxes } from './sandbox-services.ts';
+import { sandboxServices } from './sandbox-services.ts';
 import type { Sandboxes } from './sandbox-services.ts';
 import { openTraces } from './traces.ts';
 import { version } from './version.ts';
@@ -81,7 +81,7 @@ export async function openServices(options: HostOptions, stack: Stack): Promise<
   stack.defer('erased tenants', forgetErased(log.keyring, directory, Object.values(write.caches)));
   const reads = models.reads.artifacts;
   const artifacts = await openArtifacts({ ...options, metrics, reads, directory, write, stack });
-  const sandboxes = openSandboxes({ config, artifacts: artifacts.routes, write });
+  const sandboxes = sandboxServices({ config, artifacts: artifacts.routes, write });
   const leases = await openClaimLeases({ log, config, metrics, logger, stack });
   return {
     ...{ options, metrics, log, pool, directory, ...models },

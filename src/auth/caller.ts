@@ -100,8 +100,8 @@ interface ReachedSandbox {
 }
 
 /**
- * Why a sandbox is out of the caller's reach; null: it is not. A person reaches those of their own, and of those that are
- * nobody's the ones that their token names; another's is refused with the words for one that is not there.
+ * Why a sandbox is out of the caller's reach; null: it is not. A person reaches those of their own, and of those without
+ * a subject the ones that their token names; another's is refused with the words for one that is not there.
  */
 export function sandboxOutOfReach(caller: Caller, { sandboxId, subject, owner }: ReachedSandbox): Rejection | null {
   const isNamed = caller.sandboxes?.includes(sandboxId) === true;

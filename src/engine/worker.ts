@@ -22,6 +22,8 @@ import type { ModelCallDeps } from './model-call.ts';
 import type { WantedCall } from './model-request.ts';
 import { Places } from './places.ts';
 import type { Place } from './places.ts';
+import { SandboxCaller } from './sandbox-calls.ts';
+import type { SandboxCallDeps } from './sandbox-calls.ts';
 import { SessionChecks } from './session-checks.ts';
 import { turnStep } from './turn-step.ts';
 import { UnconfirmedClaims } from './unconfirmed-claims.ts';
@@ -29,6 +31,8 @@ import { WaitingRoom } from './waiting-room.ts';
 
 export interface WorkerOptions extends Omit<ModelCallDeps, 'stopping'> {
   readonly work: WorkQueue;
+  /** Runs the built-in tools of agents; null: none has any. */
+  readonly sandboxes: SandboxCallDeps | null;
   readonly liveness: WorkerLiveness;
   /** What is known of executors that hold claims. */
   readonly claims: Pick<ClaimLeases, 'lapsed'>;
@@ -58,6 +62,7 @@ const RETRY = { baseMs: 100, capMs: 2_000 };
 export class Worker implements TurnRunner {
   readonly #options: WorkerOptions & ModelCallDeps;
   readonly #calls: ModelCaller;
+  readonly #sandboxes: SandboxCaller | null;
   readonly #stopping = new AbortController();
   /** Aborted when a drain has taken too long. */
   readonly #givingUp = new AbortController();
@@ -73,6 +78,7 @@ export class Worker implements TurnRunner {
     this.#options = { ...options, stopping: this.#stopping.signal };
     this.#calls = new ModelCaller(this.#options, this.#givingUp.signal);
     this.#checks = new SessionChecks(options.logger, this.#stopping.signal);
+    this.#sandboxes = options.sandboxes && new SandboxCaller(this.#options, options.sandboxes, this.#givingUp.signal);
     const { concurrency: total, tenantConcurrency: perTenant = total } = options;
     this.#places = new Places({ total, perTenant: Math.min(total, perTenant) }, () => this.#fillPlaces());
     this.#unconfirmed = new UnconfirmedClaims({
@@ -305,6 +311,7 @@ export class Worker implements TurnRunner {
       this.#stopping.signal.removeEventListener('abort', onStop);
       unwatch();
       await calls.settled();
+      await this.#sandboxes?.leave(ref);
     }
   }
 
@@ -324,6 +331,11 @@ export class Worker implements TurnRunner {
   }
 
   #startCalls(calls: Calls, wanted: Omit<WantedCall, 'thread' | 'pending'>): void {
+    const { ref, session, turn } = wanted;
+    const [call] = Object.values(turn.threads).flatMap(({ sandboxCalls }) => sandboxCalls);
+    // One after the other: they work on the same files.
+    const run = async () => call && (await this.#sandboxes?.run({ ref, session, turn, call }));
+    if (call !== undefined) calls.start('sandbox', run);
     for (const thread of Object.values(wanted.turn.threads)) {
       const { pending } = thread;
       if (pending === null) continue;

@@ -157,7 +157,7 @@ export class TestNode implements AsyncDisposable {
     // Nothing that these turns are asked names a file.
     const files = async (): Promise<null> => await Promise.resolve(null);
     const conversations = new InheritedConversations(sessions, 10_000_000);
-    const parts = { ...shared, workerId, loop, sessions, conversations, models, budgets, files };
+    const parts = { ...shared, workerId, loop, sessions, conversations, models, budgets, files, sandboxes: null };
     this.worker = new Worker({ ...parts, concurrency, tenantConcurrency, ...drain });
     this.dispatcher = new Dispatcher({
       ...shared,

@@ -1,6 +1,7 @@
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
 import type { TurnOutcome } from '../../domain/session/state.ts';
 import type { Usage } from '../../domain/turn/usage.ts';
+import type { ExecFigures } from '../../domain/sandbox/events.ts';
 import type { CalledModel } from '../../engine/model-call.ts';
 import type { OnRound } from '../../lib/background-task.ts';
 import type { Commit } from '../../streams/commit.ts';
@@ -104,6 +105,14 @@ export class Metrics {
     help: 'Turns whose end this process has recorded, by outcome.',
     labelNames: ['outcome'],
   });
+  readonly sandboxCalls = this.#histogram('sandbox_call_seconds', {
+    help: 'Time of a call of a built-in tool, by tool and outcome.',
+    labelNames: ['tool', 'outcome'],
+    buckets: LONG,
+  });
+  readonly sandboxCpu = this.#counter('sandbox_cpu_seconds_total', {
+    help: 'Processor time that calls of sandboxes took.',
+  });
   readonly modelCalls = this.#histogram('model_call_seconds', {
     help: 'Time of a model call, by provider and outcome.',
     labelNames: ['provider', 'outcome'],
@@ -147,6 +156,11 @@ export class Metrics {
     if (usage.costKnown) this.modelSpend.inc({ provider }, usage.costUsd);
     if (!usage.tokensReported) return;
     for (const [kind, count] of Object.entries(tokensOf(usage))) this.modelTokens.inc({ provider, kind }, count);
+  }
+
+  executed({ tool, outcome, durationMs, cpuMs }: ExecFigures): void {
+    this.sandboxCalls.observe({ tool, outcome }, durationMs / 1000);
+    this.sandboxCpu.inc(cpuMs / 1000);
   }
 
   /** This process has appended a commit of a session. */

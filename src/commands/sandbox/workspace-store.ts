@@ -70,7 +70,7 @@ export class WorkspaceStore {
     return Buffer.concat(chunks);
   }
 
-  /** Written again when it is there already: its age starts anew, so that no sweep takes what was just named. */
+  /** Written again when it is there already: its age starts again, so that no sweep takes what was just named. */
   async #write(tenant: string, name: string, bytes: Uint8Array): Promise<void> {
     const address = { tenant, owner: WORKSPACE_OWNER, name };
     await this.#objects.put(address, Readable.from([bytes]), { declaredBytes: bytes.length });

@@ -72,7 +72,8 @@ export const actionEventSchemas = {
     turnId,
     actionId,
     generation,
-    kind: z.enum(['tool', 'hook']),
+    /** `sandbox`: the Host ran it, and no executor was offered it. */
+    kind: z.enum(['tool', 'hook', 'sandbox']),
     toolName: z.string().optional(),
     hook: hookPoint.optional(),
     callId: z.string(),

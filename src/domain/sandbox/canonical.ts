@@ -1,3 +1,4 @@
+import { optional } from '../kernel/optional.ts';
 import type { ExecFigures, SandboxEvent } from './events.ts';
 
 /** An event as the history of a sandbox shows it. */
@@ -30,13 +31,18 @@ export function toCanonicalSandbox(event: SandboxEvent, sandboxId: string): Cano
     case 'sandbox.deleted':
       return state('stopped', 'deleted');
     case 'sandbox.executed':
-      return { type: 'sandbox.exec', turnId: event.data.turnId, payload: shownExec(sandboxId, event.data.exec) };
+      return {
+        type: 'sandbox.exec',
+        turnId: event.data.turnId,
+        payload: { sandboxId, ...execPayload(event.data.exec) },
+      };
     default:
       return null;
   }
 }
 
-/** `sandbox.exec` as the wire has it. */
-export function shownExec(sandboxId: string, exec: ExecFigures): Readonly<Record<string, unknown>> {
-  return { sandboxId, ...exec };
+/** What `sandbox.exec` shows of a call, member by member. */
+export function execPayload(exec: ExecFigures): Readonly<Record<string, unknown>> {
+  const { tool, command, path, exitCode, durationMs, cpuMs, bytesWritten, outcome } = exec;
+  return optional({ tool, command, path, exitCode, durationMs, cpuMs, bytesWritten, outcome });
 }

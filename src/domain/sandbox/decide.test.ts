@@ -13,13 +13,13 @@ import {
 } from './decide.ts';
 import { sandboxEventSchemas } from './events.ts';
 import type { FilesRef, SandboxEvent } from './events.ts';
-import { shownState } from './shown.ts';
+import { statusOf } from './shown.ts';
 import { evolveSandbox, initialSandbox } from './state.ts';
 import type { OpenSandbox, SandboxState } from './state.ts';
 
 const FIRST: FilesRef = { manifest: 'a'.repeat(64), files: 1, bytes: 3 };
 const SECOND: FilesRef = { manifest: 'b'.repeat(64), files: 2, bytes: 8 };
-const turn = (turnId: string) => ({ sessionId: `session of ${turnId}`, turnId });
+const turn = (turnId: string, segment = 1) => ({ sessionId: `session of ${turnId}`, turnId, segment });
 
 function take<R>(state: SandboxState, decision: Decision<SandboxEvent, R>): { state: SandboxState; reply: R } {
   if (decision.kind === 'rejected') throw new Error(decision.code);
@@ -47,7 +47,7 @@ function held(state: SandboxState, turnId: string, ended: string | null = null):
 }
 
 const call = (epoch: number, callId: string, files: FilesRef | null = null) => ({
-  ...turn('t1'),
+  ...{ sessionId: 's', turnId: 't1' },
   epoch,
   callId,
   exec: { tool: 'bash', durationMs: 1, cpuMs: 1, bytesWritten: 3, outcome: 'completed' as const },
@@ -71,13 +71,13 @@ test('a repeated PUT changes labels only; other content is a conflict', () => {
 
 test('one turn at a time: another takes it when it was given back, or is known to have ended', () => {
   const first = held(made(), 't1');
-  expect(shownState(open(first))).toBe('running');
+  expect(statusOf(open(first))).toBe('running');
   expect(decideHold(first, turn('t1'), null)).toMatchObject({ kind: 'unchanged', reply: { epoch: 1 } });
   const refusal = decideHold(first, turn('t2'), null);
   expect(refusal).toMatchObject({ code: 'sandbox_busy', activeTurnId: 't1' });
   expect(open(held(first, 't2', 't1')).holder).toMatchObject({ turnId: 't2', epoch: 2 });
   const free = take(first, decideRelease(first, 't1')).state;
-  expect(shownState(open(free))).toBe('ready');
+  expect(statusOf(open(free))).toBe('ready');
   expect(open(held(free, 't2')).holder).toMatchObject({ turnId: 't2', epoch: 2 });
   expect(decideRelease(free, 't1')).toMatchObject({ kind: 'unchanged' });
 });
@@ -88,13 +88,23 @@ test('a turn that has lost the sandbox records nothing, and what it gives back s
   expect(decideRelease(second, 't1')).toMatchObject({ kind: 'unchanged' });
 });
 
+test('a worker that takes the turn over finds what was recorded, and the one before it records nothing more', () => {
+  const first = held(made(), 't1');
+  const called = take(first, decideRecordCall(first, call(1, 'c1', FIRST))).state;
+  const taken = take(called, decideHold(called, turn('t1', 2), null));
+  expect(taken.reply).toEqual({ epoch: 2, begins: false });
+  expect(open(taken.state).lastCall).toMatchObject({ callId: 'c1' });
+  expect(decideRecordCall(taken.state, call(1, 'c0', SECOND))).toMatchObject({ code: 'sandbox_lost' });
+  expect(decideHold(taken.state, turn('t1', 1), null)).toMatchObject({ code: 'sandbox_lost' });
+});
+
 test('a call is recorded once, with the files after it; made again, it has its first result', () => {
   const state = held(made(), 't1');
   const after = take(state, decideRecordCall(state, call(1, 'c1', FIRST))).state;
   expect(open(after)).toMatchObject({ files: FIRST, storedBytes: 3 });
   const other = { ...call(1, 'c1', SECOND), outcome: { kind: 'failed' as const, code: 'timeout', message: 'm' } };
   const again = take(after, decideRecordCall(after, other));
-  expect(again.reply).toEqual({ kind: 'completed', output: { stdout: 'c1' } });
+  expect(again.reply).toMatchObject({ outcome: { kind: 'completed', output: { stdout: 'c1' } }, files: FIRST });
   expect(open(again.state).files).toEqual(FIRST);
   const nothing = take(after, decideRecordCall(after, call(1, 'c2'))).state;
   expect(open(nothing).files).toEqual(FIRST);

@@ -3,7 +3,7 @@ import { reject } from '../kernel/rejection.ts';
 import type { Rejection } from '../kernel/rejection.ts';
 import type { ExecFigures, FilesRef, SandboxEvent, ToolOutcome } from './events.ts';
 import type { SandboxKind, SandboxSpec } from './spec.ts';
-import type { Holder, OpenSandbox, SandboxState } from './state.ts';
+import type { Holder, LastCall, OpenSandbox, SandboxState } from './state.ts';
 
 export interface OpenSandboxCommand {
   readonly sandboxId: string;
@@ -97,7 +97,8 @@ function freed(state: OpenSandbox, ended: string | null): SandboxEvent[] {
 
 export interface Held {
   readonly epoch: number;
-  readonly files: FilesRef | null;
+  /** It was taken for the turn just now. */
+  readonly begins: boolean;
 }
 
 /**
@@ -106,19 +107,23 @@ export interface Held {
  */
 export function decideHold(
   state: SandboxState,
-  { sessionId, turnId }: { readonly sessionId: string; readonly turnId: string },
+  by: Omit<Holder, 'epoch'>,
   ended: string | null,
 ): Decision<SandboxEvent, Held> {
   if (state.status === 'absent') return lost();
   const holder = holderOf(state, ended);
-  if (holder?.turnId === turnId) return { kind: 'unchanged', reply: { epoch: holder.epoch, files: state.files } };
-  if (holder !== null) return busy(holder);
+  const isOwn = holder?.turnId === by.turnId;
+  if (holder !== null && !isOwn) return busy(holder);
+  if (isOwn && by.segment < holder.segment) return lost();
+  if (isOwn && by.segment === holder.segment) {
+    return { kind: 'unchanged', reply: { epoch: holder.epoch, begins: false } };
+  }
   const epoch = state.epoch + 1;
-  const held: SandboxEvent = { type: 'sandbox.held', data: { sessionId, turnId, epoch } };
-  return { kind: 'accepted', events: [...startedAgain(state), held], reply: { epoch, files: state.files } };
+  const held: SandboxEvent = { type: 'sandbox.held', data: { ...by, epoch } };
+  return { kind: 'accepted', events: [...startedAgain(state), held], reply: { epoch, begins: !isOwn } };
 }
 
-/** The turn has ended. Giving back what another turn has, or nobody, changes nothing. */
+/** The turn has ended. Giving back what another turn has, or none has, changes nothing. */
 export function decideRelease(state: SandboxState, turnId: string): Decision<SandboxEvent, null> {
   if (state.status === 'absent' || state.holder?.turnId !== turnId) return { kind: 'unchanged', reply: null };
   return {
@@ -140,23 +145,30 @@ export interface RecordCall {
   readonly storedBytes: number;
 }
 
+/** A call as it was recorded, with the files after it. */
+export interface Recorded extends Pick<LastCall, 'outcome' | 'exec'> {
+  readonly files: FilesRef | null;
+}
+
 /**
- * Records a call with its result and the files after it. A call that is recorded already keeps its first result: whoever
- * made it died before the session heard of it. A turn that has lost the sandbox records nothing.
+ * Records a call with its result and the files after it. A call that is recorded already keeps its first result: the
+ * worker that made it died before the session heard of it. A turn that has lost the sandbox records nothing.
  */
-export function decideRecordCall(state: SandboxState, call: RecordCall): Decision<SandboxEvent, ToolOutcome> {
+export function decideRecordCall(state: SandboxState, call: RecordCall): Decision<SandboxEvent, Recorded> {
   if (state.status === 'absent' || state.holder?.epoch !== call.epoch) return lost();
   const known = recordedCall(state, call);
-  if (known !== null) return { kind: 'unchanged', reply: known };
-  return { kind: 'accepted', events: [{ type: 'sandbox.executed', data: call }], reply: call.outcome };
+  if (known !== null) return { kind: 'unchanged', reply: { ...known, files: state.files } };
+  const { outcome, exec } = call;
+  const reply = { outcome, exec, files: call.files ?? state.files };
+  return { kind: 'accepted', events: [{ type: 'sandbox.executed', data: call }], reply };
 }
 
 /** The result of a call that was recorded before; null: it was not. */
 export function recordedCall(
   { lastCall }: OpenSandbox,
   { turnId, callId }: { readonly turnId: string; readonly callId: string },
-): ToolOutcome | null {
-  return lastCall?.turnId === turnId && lastCall.callId === callId ? lastCall.outcome : null;
+): LastCall | null {
+  return lastCall?.turnId === turnId && lastCall.callId === callId ? lastCall : null;
 }
 
 function lost(): Rejection {

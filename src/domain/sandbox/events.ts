@@ -34,7 +34,7 @@ export const execFigures = z.strictObject({
 });
 export type ExecFigures = z.infer<typeof execFigures>;
 
-/** What the model is told of a call. */
+/** What the model is given for a call. */
 export const toolOutcome = z.discriminatedUnion('kind', [
   z.strictObject({ kind: z.literal('completed'), output: z.unknown() }),
   z.strictObject({ kind: z.literal('failed'), code: z.string(), message: z.string() }),
@@ -57,8 +57,16 @@ export const sandboxEventSchemas = {
   'sandbox.attached': z.strictObject({ sessionId: z.string() }),
   'sandbox.detached': z.strictObject({ sessionId: z.string() }),
   'sandbox.labelled': z.strictObject({ labels: z.record(z.string(), z.string()) }),
-  /** A turn has the sandbox. A higher epoch fences every lower one. */
-  'sandbox.held': z.strictObject({ sessionId: z.string(), turnId: z.string(), epoch: z.int().min(1) }),
+  /**
+   * A turn has the sandbox. A higher epoch fences every lower one. `segment`: epoch of the turn's worker, so that one which
+   * has lost the turn loses the sandbox, too.
+   */
+  'sandbox.held': z.strictObject({
+    sessionId: z.string(),
+    turnId: z.string(),
+    epoch: z.int().min(1),
+    segment: z.int().min(0),
+  }),
   'sandbox.released': z.strictObject({ epoch: z.int().min(1) }),
   /** A call of a tool, with its result and the files as they are after it: one commit, so neither is without the other. */
   'sandbox.executed': z.strictObject({

@@ -1,5 +1,5 @@
 import type { EventMeta } from '../kernel/decision.ts';
-import type { FilesRef, SandboxEvent, ToolOutcome } from './events.ts';
+import type { ExecFigures, FilesRef, SandboxEvent, ToolOutcome } from './events.ts';
 import type { SandboxKind, SandboxSpec } from './spec.ts';
 
 /** The turn that has a sandbox. */
@@ -7,6 +7,16 @@ export interface Holder {
   readonly sessionId: string;
   readonly turnId: string;
   readonly epoch: number;
+  /** Epoch of the turn's worker. */
+  readonly segment: number;
+}
+
+/** A call that was recorded, with all that its session is to hear of it. */
+export interface LastCall {
+  readonly turnId: string;
+  readonly callId: string;
+  readonly outcome: ToolOutcome;
+  readonly exec: ExecFigures;
 }
 
 /** A machine behind a sandbox: what is wanted of it. What is observed comes from its driver. */
@@ -36,7 +46,7 @@ export interface OpenSandbox {
   /** Of the newest holder. */
   readonly epoch: number;
   /** The newest call: its session may not have heard of it yet. */
-  readonly lastCall: { readonly turnId: string; readonly callId: string; readonly outcome: ToolOutcome } | null;
+  readonly lastCall: LastCall | null;
   /** Null: it is virtual. */
   readonly machine: Machine | null;
   /** Where it was made: a later one of the same id is another. */
@@ -86,12 +96,17 @@ function evolveOpen(
     case 'sandbox.labelled':
       return { ...state, labels: event.data.labels };
     case 'sandbox.held':
-      return { ...state, holder: event.data, epoch: event.data.epoch, lastCall: null };
+      // A worker that takes the turn over finds what the one before it has recorded.
+      return {
+        ...state,
+        ...{ holder: event.data, epoch: event.data.epoch },
+        lastCall: state.lastCall?.turnId === event.data.turnId ? state.lastCall : null,
+      };
     case 'sandbox.released':
       return state.holder?.epoch === event.data.epoch ? { ...state, holder: null, lastCall: null } : state;
     case 'sandbox.executed': {
-      const { turnId, callId, outcome, files, storedBytes } = event.data;
-      const lastCall = { turnId, callId, outcome };
+      const { turnId, callId, outcome, exec, files, storedBytes } = event.data;
+      const lastCall = { turnId, callId, outcome, exec };
       return { ...state, ...stored(state, files, storedBytes), lastCall };
     }
     case 'sandbox.written':

@@ -132,6 +132,13 @@ const FULL: { readonly [T in Types]: DataOf<T> } = {
   'interaction.withdrawn': { turnId: TURN, interactionId: 'in_1' },
   'delegation.started': { turnId: TURN, agent: AGENT, callId: 'c', task: 't' },
   'delegation.completed': { turnId: TURN, agent: AGENT, callId: 'c', status: 'completed', outcome: OUTCOME },
+  'sandbox.requested': { turnId: TURN, actionId: 'ac', callId: 'c', name: 'bash', input: {}, agent: AGENT },
+  'sandbox.state': { turnId: TURN, sandboxId: 'sb_1', state: 'running', reason: 'r' },
+  'sandbox.exec': {
+    ...{ turnId: TURN, callId: 'c', sandboxId: 'sb_1', tool: 'bash', command: 'ls', path: 'p', exitCode: 0 },
+    ...{ durationMs: 1, cpuMs: 1, bytesWritten: 0, outcome: 'completed', agent: AGENT },
+    files: { manifest: 'a'.repeat(64), files: 1, bytes: 1 },
+  },
   'conversation.compacted': { turnId: TURN, summary: 's', head: 0, keep: 1, partChars: 1, agent: AGENT },
   'output.rejected': { turnId: TURN, message: 'm', agent: AGENT },
   'model.requested': {
@@ -175,6 +182,10 @@ const SHOWN: Partial<Record<Types, readonly string[]>> = {
   'action.uncertain': ['actionId', 'agent', 'generation'],
   'delegation.started': ['agent', 'callId', 'task'],
   'delegation.completed': ['agent', 'callId', 'outcome', 'status'],
+  'sandbox.state': ['reason', 'sandboxId', 'state'],
+  'sandbox.exec': [
+    ...['agent', 'bytesWritten', 'command', 'cpuMs', 'durationMs', 'exitCode', 'outcome', 'path', 'sandboxId', 'tool'],
+  ],
   'effect.uncertain': ['agent', 'effectId', 'kind', 'reason'],
   'turn.paused': ['interactions'],
   'turn.waiting': ['actionIds'],

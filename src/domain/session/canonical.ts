@@ -1,5 +1,7 @@
 import type { AgentRef } from '../action/events.ts';
 import type { HookPoint } from '../agent/manifest.ts';
+import { optional } from '../kernel/optional.ts';
+import { execPayload } from '../sandbox/canonical.ts';
 import { artifactPayload } from './artifact-events.ts';
 import type { SessionEvent } from './events.ts';
 
@@ -40,6 +42,9 @@ const VISIBLE = {
   'effect.uncertain': true,
   'message.assistant': true,
   'tool.completed': false,
+  'sandbox.requested': false,
+  'sandbox.state': true,
+  'sandbox.exec': true,
   'conversation.compacted': false,
   'output.rejected': false,
   'delegation.started': true,
@@ -67,7 +72,7 @@ type VisibleType = { [T in keyof typeof VISIBLE]: (typeof VISIBLE)[T] extends tr
 type VisibleEvent = Extract<SessionEvent, { readonly type: VisibleType }>;
 type StepEvent = Extract<
   VisibleEvent,
-  { readonly type: `message.${string}` | `effect.${string}` | `action.${string}` }
+  { readonly type: `message.${string}` | `effect.${string}` | `action.${string}` | `sandbox.${string}` }
 >;
 
 const CANONICAL: ReadonlySet<string> = new Set(
@@ -140,6 +145,14 @@ function stepPayload(event: StepEvent): Readonly<Record<string, unknown>> {
     case 'message.assistant': {
       const { text, toolCalls, agent } = event.data;
       return { text, toolCalls, ...of(agent) };
+    }
+    case 'sandbox.state': {
+      const { sandboxId, state, reason } = event.data;
+      return optional({ sandboxId, state, reason });
+    }
+    case 'sandbox.exec': {
+      const { sandboxId, agent, ...exec } = event.data;
+      return { sandboxId, ...execPayload(exec), ...of(agent) };
     }
     case 'effect.uncertain': {
       const { effectId, kind, reason, agent } = event.data;

@@ -15,6 +15,7 @@ import { evolveRecorded, noneRecorded } from './artifact-events.ts';
 import type { RecordedArtifacts } from './artifact-events.ts';
 import { isCanonical } from './canonical.ts';
 import type { SessionEvent, SessionSandbox } from './events.ts';
+import type { FilesRef } from '../sandbox/events.ts';
 import { withFork, withoutFork } from './fork-state.ts';
 import type { Forks } from './fork-state.ts';
 import type { ForkOrigin } from './fork-events.ts';
@@ -89,6 +90,8 @@ export interface OpenSession extends SessionOpening {
   readonly origin: ForkOrigin | null;
   /** Whether its model is shown the inherited conversation; a compaction takes that away. */
   readonly inherits: boolean;
+  /** What its sandbox held after the newest of its calls; null: nothing. Absent: it has made none. */
+  readonly files?: FilesRef | null;
   /** Forks of this session that are there, by id. */
   readonly forks: Forks;
 }
@@ -105,7 +108,7 @@ export type SessionState = AbsentSession | OpenSession;
 export const initialSession: SessionState = { status: 'absent' };
 
 /** Part of a snapshot's name: raise it whenever the meaning of the folded state changes. */
-export const SESSION_FOLD_VERSION = 7;
+export const SESSION_FOLD_VERSION = 8;
 
 /** Total: it never throws, and an event that cannot apply changes nothing. */
 export function evolveSession(state: SessionState, event: SessionEvent, meta: EventMeta): SessionState {
@@ -173,6 +176,7 @@ function evolveWork(state: OpenSession, event: TurnEvent, meta: EventMeta): Open
     // What is cut begins with what is inherited, so all of that is in the summary.
     inherits: state.inherits && !(isRoots && event.type === 'conversation.compacted' && event.data.head === 0),
     turn,
+    ...(event.type === 'sandbox.exec' ? { files: event.data.files } : {}),
     usage: usageAfter(state.usage, event),
   };
 }

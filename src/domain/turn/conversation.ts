@@ -118,7 +118,7 @@ export function evolveConversation(conversation: Conversation, event: TurnEvent)
       return append(conversation, toolMessage(event.data.callId, event.data.name, event.data.outcome));
     case 'action.completed': {
       const { kind, callId, toolName = '', hook, outcome } = event.data;
-      if (kind === 'tool') return append(conversation, toolMessage(callId, toolName, outcome));
+      if (kind !== 'hook') return append(conversation, toolMessage(callId, toolName, outcome));
       return hook?.at === 'before' && hook.scope === 'turn' ? withInput(conversation, outcome) : conversation;
     }
     case 'delegation.completed':

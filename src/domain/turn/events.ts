@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { manifestSchema, modelSelection, usedAgents } from '../agent/manifest.ts';
 import { actionEventSchemas, agentRef, outcomeSchema, shownInteraction } from '../action/events.ts';
+import { execFigures, filesRef } from '../sandbox/events.ts';
 import { usageSchema } from './usage.ts';
 
 /** The turn's events; they live on their session's subject, in the order in which things happened. */
@@ -98,6 +99,25 @@ const ownSchemas = {
     step: z.int(),
     text: z.string(),
     toolCalls: z.array(toolCallSchema),
+    agent: agentRef.optional(),
+  }),
+  /** A call of a built-in tool begins: the turn's worker runs it, and again after a crash, for it has left nothing behind. */
+  'sandbox.requested': z.strictObject({
+    turnId,
+    actionId: z.string(),
+    callId: z.string(),
+    name: z.string(),
+    input: z.unknown(),
+    agent: agentRef.optional(),
+  }),
+  'sandbox.state': z.strictObject({ turnId, sandboxId: z.string(), state: z.string(), reason: z.string().optional() }),
+  /** A call has run in a sandbox. `files`: what the workspace holds after it; null: nothing. */
+  'sandbox.exec': z.strictObject({
+    turnId,
+    callId: z.string(),
+    sandboxId: z.string(),
+    ...execFigures.shape,
+    files: filesRef.nullable(),
     agent: agentRef.optional(),
   }),
   /** The Host itself answered a call: there is no such tool, or the input does not fit. */

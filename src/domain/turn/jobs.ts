@@ -5,8 +5,8 @@ import type { Thread } from './thread.ts';
 /* What a turn has for a worker to do, by its threads. */
 
 /** Whether an effect of the thread is under way. */
-export function isCalling({ pending }: Thread): boolean {
-  return pending !== null;
+export function isCalling({ pending, sandboxCalls }: Thread): boolean {
+  return pending !== null || sandboxCalls.length > 0;
 }
 
 /** Whether nothing but the model (a call, a retry, or the request of one) can take the thread on. */

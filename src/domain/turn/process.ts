@@ -11,6 +11,8 @@ import { cancelTurn, expireTurn, failTurn, giveUpCalls } from './steps/ending.ts
 import { settleCall, shortenFor, threadAsking, withholdCall } from './steps/model.ts';
 import type { Asked } from './steps/model.ts';
 import { settleRest } from './steps/rest.ts';
+import { settleSandboxCall } from './steps/sandbox-tools.ts';
+import type { SandboxCallEnd } from './steps/sandbox-tools.ts';
 import type { Usage } from './usage.ts';
 
 /**
@@ -78,6 +80,13 @@ export function settle(
   const asked = askedFor(draft, call.callId);
   if (asked === null) return;
   settleCall(asked, call.outcome, context);
+  advance(draft, context);
+}
+
+/** Records how a call of a built-in tool ended, and what follows. */
+export function settleSandbox(draft: TurnDraft, end: SandboxCallEnd, context: TurnContext): void {
+  const at = running(draft);
+  if (at === null || !settleSandboxCall(at, end)) return;
   advance(draft, context);
 }
 

@@ -132,6 +132,8 @@ function counted(turn: ActiveTurn, event: TurnEvent, meta: EventMeta): ActiveTur
       const { [event.data.agent.delegationId]: _gone, ...threads } = turn.threads;
       return { ...turn, threads };
     }
+    case 'sandbox.requested':
+      return { ...turn, made: turn.made + 1 };
     case 'action.pending':
     case 'interaction.opened':
       return { ...turn, made: turn.made + 1, work: evolveOpenWork(turn.work, event, meta) };

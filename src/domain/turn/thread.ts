@@ -20,6 +20,11 @@ export interface PendingCall {
   readonly requestedAt: string;
 }
 
+/** A call of a built-in tool that has no result yet. */
+export interface OpenSandboxCall extends ToolCall {
+  readonly actionId: string;
+}
+
 /** The thread of the session's own agent; threads of agents used as tools have their delegation's id. */
 export const ROOT = 'root';
 
@@ -49,6 +54,8 @@ export interface Thread {
   readonly retryAt: string | null;
   /** Tool calls of the last step that have no result yet. */
   readonly openToolCalls: readonly ToolCall[];
+  /** Of those, calls of built-in tools, in their order: the worker runs them one after the other. */
+  readonly sandboxCalls: readonly OpenSandboxCall[];
   /** Of those, calls whose action was taken back after an executor had claimed it: they may have run. */
   readonly doubtful: readonly string[];
   /** When the last step was answered, and its tool calls with it; null: none was. */
@@ -102,6 +109,7 @@ export function startThread(
     pending: null,
     retryAt: null,
     openToolCalls: [],
+    sandboxCalls: [],
     doubtful: [],
     answeredAt: null,
     calledTools: false,
@@ -177,6 +185,10 @@ function evolveSteps(thread: Thread, event: TurnEvent, { epoch, at }: EventInTur
       const said = { openToolCalls, calledTools, lastText, answeredAt: at };
       return { ...thread, ...said, phase: 'tools', passed, compactions: 0 };
     }
+    case 'sandbox.requested': {
+      const { actionId, callId, name, input } = event.data;
+      return { ...thread, sandboxCalls: [...thread.sandboxCalls, { actionId, callId, name, input }] };
+    }
     case 'conversation.compacted':
       return { ...thread, ...NOT_TRIED, phase: 'model', overflow: false, compactions: thread.compactions + 1 };
     case 'output.rejected':
@@ -225,7 +237,9 @@ function evolveCall(thread: Thread, event: TurnEvent, at: string): Thread {
 }
 
 function answered(thread: Thread, callId: string): Thread {
-  return { ...thread, openToolCalls: thread.openToolCalls.filter((call) => call.callId !== callId) };
+  const isOpen = (call: ToolCall): boolean => call.callId !== callId;
+  const { openToolCalls, sandboxCalls } = thread;
+  return { ...thread, openToolCalls: openToolCalls.filter(isOpen), sandboxCalls: sandboxCalls.filter(isOpen) };
 }
 
 function hooked(thread: Thread, data: Extract<TurnEvent, { type: 'action.completed' }>['data']): Thread {

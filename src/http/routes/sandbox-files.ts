@@ -152,7 +152,7 @@ async function putFile(
   { sandboxId, path }: Place,
 ) {
   const { tenantId, subject } = callerOf(request);
-  // Before a byte is read: nobody fills memory for a sandbox that is not there, or not free.
+  // Before a byte is read: no memory is filled for a sandbox that is not there, or not free.
   await reachedSandbox(deps, request, sandboxId);
   const { body, declaredBytes, signal, close } = deps.uploads.open(request.raw, { tenantId, subject });
   try {

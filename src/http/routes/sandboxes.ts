@@ -18,7 +18,7 @@ import { placeOf, refuseEarlier } from '../history-place.ts';
 import { ListRequest } from '../list-request.ts';
 import { accepted, refused } from '../problem.ts';
 import type { EventStreams } from '../sse.ts';
-import { shownSandbox } from '../wire/sandbox.ts';
+import { toSandboxResponse } from '../wire/sandbox.ts';
 import * as wire from '../wire/sandboxes.ts';
 import { reachOf } from './artifacts.ts';
 
@@ -27,7 +27,10 @@ const docs = operations('Sandboxes', {
     'Make a sandbox, or get the one that is there',
     'Labels may change; another kind or spec is a conflict. Without a spec, that of the sandbox that is there holds. A tenant has 100 sandboxes at most, those of sessions included; the next is refused with 409.',
   ],
-  listSandboxes: ['List sandboxes, newest first', 'A subject sees its own, and those of nobody that its token names.'],
+  listSandboxes: [
+    'List sandboxes, newest first',
+    'A subject sees its own, and those without a subject that its token names.',
+  ],
   getSandbox: ['One sandbox, with the sessions that work in it'],
   stopSandbox: [
     'Suspend a pod',
@@ -77,7 +80,7 @@ export function sandboxRoutes(deps: SandboxRouteDeps): FastifyPluginAsyncZod {
     app.get(
       '/v1/sandboxes/:sandboxId',
       { config: read, schema: { ...docs.getSandbox, params: wire.sandboxPath, response: { 200: wire.sandbox } } },
-      async (request) => shownSandbox((await reachedSandbox(deps, request, request.params.sandboxId)).state),
+      async (request) => toSandboxResponse((await reachedSandbox(deps, request, request.params.sandboxId)).state),
     );
     app.post(
       '/v1/sandboxes/:sandboxId/stop',
@@ -130,7 +133,7 @@ function listRoute({ queries }: SandboxRouteDeps): FastifyPluginAsyncZod {
         const filter = { state, labels: label.map(labelOf), subject, granted };
         const found = await queries.list(tenantId, filter, { limit: list.wanted, after: list.after });
         const { entries, nextCursor } = list.page(found, ({ createdAt, sandboxId }) => [createdAt, sandboxId]);
-        return { sandboxes: entries.map(shownSandbox), nextCursor };
+        return { sandboxes: entries.map(toSandboxResponse), nextCursor };
       },
     );
     await Promise.resolve();
@@ -191,7 +194,7 @@ async function shown(deps: SandboxRouteDeps, { tenant, sandboxId }: SandboxInput
   await deps.freshness('sandboxes', ref, position);
   const { state } = await deps.sandboxes.load(ref);
   if (state.status === 'absent') throw new Error('a sandbox vanished while it was being changed');
-  return shownSandbox(state);
+  return toSandboxResponse(state);
 }
 
 function labelOf(text: string): { name: string; value: string } {

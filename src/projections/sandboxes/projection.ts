@@ -1,6 +1,6 @@
 import { ROSTER_ID } from '../../domain/sandbox/roster.ts';
 import type { SandboxEvent } from '../../domain/sandbox/events.ts';
-import { shownState } from '../../domain/sandbox/shown.ts';
+import { statusOf } from '../../domain/sandbox/shown.ts';
 import { eventsOf } from '../../streams/commit.ts';
 import type { StoredCommit } from '../../streams/commit.ts';
 import { DocumentBatch, upsert } from '../documents.ts';
@@ -15,14 +15,12 @@ const table: DocumentTable<SandboxView> = {
   keyColumns: ['tenant', 'id'],
   columns: {
     state: 'text',
-    subject: 'text',
     created_at: 'text',
     created_position: 'bigint',
     removed: 'int',
   },
   columnsOf: (view) => ({
-    state: shownState(view),
-    subject: view.subject,
+    state: statusOf(view),
     created_at: view.createdAt,
     created_position: view.createdPosition,
     removed: view.removed ? 1 : 0,
@@ -42,9 +40,10 @@ export const sandboxesProjection: ProjectionGroup = {
       ['exec', 'sandbox_id'],
     ],
   },
-  apply: async (transaction, schema, commits) => {
+  apply: async (transaction, target, commits) => {
+    const { schema } = target;
     const own = commits.filter(({ ref }) => ref.id !== ROSTER_ID);
-    const sandboxes = new DocumentBatch(table, schema);
+    const sandboxes = new DocumentBatch(table, target);
     for (const { ref } of own) sandboxes.want({ tenant: ref.tenant, id: ref.id });
     await sandboxes.load(transaction);
     const [manifests, execs] = [new Map<string, object>(), new Map<string, object>()];

@@ -1,12 +1,13 @@
 import { sql } from 'slonik';
 import { z } from 'zod';
-import type { ShownState } from '../../domain/sandbox/shown.ts';
-import type { TenantReads } from '../read-store/tenant-reads.ts';
+import type { SandboxStatus } from '../../domain/sandbox/shown.ts';
+import { openDocuments, sealed } from '../documents.ts';
+import type { SealedReads } from '../read-store/tenant-reads.ts';
 import { tableOf } from '../schemas.ts';
 import type { SandboxView } from './views.ts';
 
 export interface SandboxFilter {
-  readonly state?: ShownState | undefined;
+  readonly state?: SandboxStatus | undefined;
   /** All of them must match. */
   readonly labels: readonly { readonly name: string; readonly value: string }[];
   /** Whose sandboxes are within reach; null: anybody's. */
@@ -25,27 +26,28 @@ export interface SandboxQueries {
   count(tenant: string): Promise<number>;
 }
 
-const row = z.object({ doc: z.custom<SandboxView>() });
+const row = z.object({ id: z.string(), doc: sealed });
 const countRow = z.object({ count: z.int() });
+/** A tenant has far fewer: labels and subjects are filtered here, where they can be read. */
+const ROWS_MAX = 1_000;
 
-export function sandboxQueries({ reads }: { readonly reads: TenantReads }): SandboxQueries {
+export function sandboxQueries({ reads, seals }: SealedReads): SandboxQueries {
   return {
-    list: async (tenant, { state, labels, subject, granted }, { limit, after }) => {
-      const conditions = [sql.fragment`tenant = ${tenant} and removed = 0`];
-      if (state !== undefined) conditions.push(sql.fragment`state = ${state}`);
-      for (const { name, value } of labels) conditions.push(sql.fragment`doc -> 'labels' ->> ${name} = ${value}`);
-      if (granted !== null) conditions.push(sql.fragment`id = any(${sql.array([...granted], 'text')})`);
-      // A subject reaches its own, and of those that are nobody's what its token names.
-      const shared = granted === null ? sql.fragment`false` : sql.fragment`subject is null`;
-      if (subject !== null) conditions.push(sql.fragment`(subject = ${subject} or ${shared})`);
-      if (after !== null) conditions.push(sql.fragment`(created_at, id) < (${after[0] ?? ''}, ${after[1] ?? ''})`);
-      return await reads.read(
+    list: async (tenant, filter, { limit, after }) => {
+      const from =
+        after === null ? sql.fragment`true` : sql.fragment`(created_at, id) < (${after[0] ?? ''}, ${after[1] ?? ''})`;
+      const state = filter.state === undefined ? sql.fragment`true` : sql.fragment`state = ${filter.state}`;
+      const rows = await reads.read(
         tenant,
         async (pool) =>
-          await pool.anyFirst(sql.type(row)`
-            select doc from ${tableOf('sandboxes', 'sandbox')} where ${sql.join(conditions, sql.fragment` and `)}
-            order by created_at desc, id desc limit ${limit}`),
+          await pool.any(sql.type(row)`
+            select id, doc from ${tableOf('sandboxes', 'sandbox')}
+            where tenant = ${tenant} and removed = 0 and ${state} and ${from}
+            order by created_at desc, id desc limit ${ROWS_MAX}`),
       );
+      const sealedRows = rows.map(({ id, doc }) => ({ key: [tenant, id], doc }));
+      const views = await openDocuments<SandboxView>(seals, 'sandbox', sealedRows);
+      return views.filter((view) => fits(view, filter)).slice(0, limit);
     },
     count: async (tenant) =>
       await reads.read(
@@ -55,4 +57,12 @@ export function sandboxQueries({ reads }: { readonly reads: TenantReads }): Sand
             select count(*)::int as count from ${tableOf('sandboxes', 'sandbox')} where tenant = ${tenant} and removed = 0`),
       ),
   };
+}
+
+/** A subject reaches its own, and of those without a subject what its token names. */
+function fits({ sandboxId, labels, subject }: SandboxView, filter: SandboxFilter): boolean {
+  const { granted } = filter;
+  if (!filter.labels.every(({ name, value }) => labels[name] === value)) return false;
+  if (granted !== null && !granted.includes(sandboxId)) return false;
+  return filter.subject === null || subject === filter.subject || (subject === null && granted !== null);
 }
