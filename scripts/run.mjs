@@ -25,6 +25,7 @@ const INSTALL_MS = 15 * 60_000;
 const SAME_SIGNAL_MS = 500;
 
 const PROGRAMS = {
+  'agent-host': ['scripts/start.ts'],
   start: ['scripts/start.ts'],
   demo: ['scripts/demo.ts'],
   test: ['scripts/test.mjs'],
@@ -237,13 +238,13 @@ async function findNode() {
  * group and npm passes it on once more, and a second one would mean "at once". Should this process be killed, the
  * reader of the extra pipe sees its end and asks the program to stop.
  */
-function run(node, args, env) {
+function run(node, args, { env, cwd }) {
   const guard =
     'self=$$; ( ( read -r line <&3 || kill -s TERM "$self" ) >/dev/null 2>&1 </dev/null & ); exec "$@" 3<&-';
   const isWindows = process.platform === 'win32';
   const [command, argv] = isWindows ? [node, args] : ['/bin/sh', ['-c', guard, 'guard', node, ...args]];
   const stdio = ['inherit', 'inherit', 'inherit', ...(isWindows ? [] : ['pipe'])];
-  const child = spawn(command, argv, { cwd: ROOT, env, stdio, detached: !isWindows });
+  const child = spawn(command, argv, { cwd, env, stdio, detached: !isWindows });
   const pipe = child.stdio[3];
   pipe?.on('error', () => {});
   let last = 0;
@@ -270,11 +271,15 @@ function run(node, args, env) {
 function environmentOf(program) {
   const { AGENT_HOST_FIXTURE_MODEL: said, NODE_COMPILE_CACHE: cache } = process.env;
   const env = { ...process.env, NODE_COMPILE_CACHE: cache || join(MODULES, '.cache', 'node') };
-  return program === 'start' ? { ...env, AGENT_HOST_FIXTURE_MODEL: said || '1' } : env;
+  const isTrial = program === 'start' || (program === 'agent-host' && rest[0] === 'up');
+  return isTrial ? { ...env, AGENT_HOST_FIXTURE_MODEL: said || '1' } : env;
 }
 
 const [name, ...rest] = process.argv.slice(2);
 const program = Object.hasOwn(PROGRAMS, name ?? '') ? PROGRAMS[name] : undefined;
 if (program === undefined) fail(`usage: node scripts/run.mjs <${Object.keys(PROGRAMS).join('|')}> [arguments]`);
 await install();
-run(await findNode(), [...program, ...rest], environmentOf(name));
+const [script, ...fixed] = program;
+// What a person names on the command line is where that person stands.
+const cwd = name === 'agent-host' ? process.cwd() : ROOT;
+run(await findNode(), [join(ROOT, script), ...fixed, ...rest], { env: environmentOf(name), cwd });

@@ -22,6 +22,22 @@ agent-host verify-export <file> [--key <public key>]
                                        check such a file, with nothing else at hand
 agent-host capacity [url …] [--seconds <n>] [--json]
                                        what a running installation uses, by its metrics, and what gives way first
+
+For those who call a Host, with the context that init writes (AGENT_HOST_CONTEXT names another file):
+
+agent-host up                          run the Host as npm start does: everything on this machine
+agent-host init [--url <url>]          make a tenant with a key and an agent, and remember them
+agent-host chat [agent] [--attach <session>]
+                                       talk to an agent at the terminal; answer what it asks
+agent-host run <text> [--agent <id>] [--session <id>] [--json]
+                                       one message and the output of its turn; exit code 1 when it does not complete
+agent-host sessions list|show <id> [--json]
+agent-host inbox [--json]              what people have to answer
+agent-host usage [--json]              what model calls used in the last 30 days
+agent-host agents apply <id> <file>    save the manifest of a JSON file
+agent-host api [operationId] [name=value …] [--body <json>|@<file>|-]
+                                       any operation of the API; without one, all that there are
+
 agent-host help                        this text
 `;
 
@@ -79,6 +95,32 @@ const COMMANDS: Readonly<Record<string, (args: readonly string[]) => Promise<num
     const { capacity } = await import('./cli/capacity.ts');
     return await capacity(await readConfig(), args);
   },
+  up: async () => await main(['start']),
+  init: async (args) => {
+    const { init } = await import('./cli/client/init.ts');
+    return await init(await readConfig(), process.env, args);
+  },
+  chat: async (args) => {
+    const { chat } = await import('./cli/client/chat.ts');
+    return await chat(process.env, args);
+  },
+  run: async (args) => {
+    const { runOnce } = await import('./cli/client/run-once.ts');
+    return await runOnce(process.env, args);
+  },
+  api: async (args) => {
+    const { api } = await import('./cli/client/api.ts');
+    return await api(await readConfig(), process.env, args);
+  },
+  ...Object.fromEntries(
+    (['sessions list', 'sessions show', 'inbox', 'usage', 'agents apply'] as const).map((name) => [
+      name,
+      async (args: readonly string[]) => {
+        const lists = await import('./cli/client/lists.ts');
+        return await lists.LISTS[name](process.env, args);
+      },
+    ]),
+  ),
   help: async () => {
     process.stdout.write(USAGE);
     return await Promise.resolve(0);

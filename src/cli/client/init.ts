@@ -1,0 +1,67 @@
+import { randomUUID } from 'node:crypto';
+import type { Config } from '../../app/config.ts';
+import { readIfPresent } from '../../lib/files.ts';
+import { StartError } from '../../lib/start-error.ts';
+import { readArguments } from '../arguments.ts';
+import { clientOf, contextPath, plainly, readContext, saveContext } from './context.ts';
+import type { Environment } from './context.ts';
+
+const OPTIONS = { url: { type: 'string' }, name: { type: 'string' }, json: { type: 'boolean' } } as const;
+const AGENT = 'helper';
+/** For the Host of a context that may be gone. */
+const KNOWN_MS = 3_000;
+const MANIFEST = {
+  instructions: 'Be brief.',
+  // Needs no provider: it plays a script, or echoes what it is told.
+  model: { provider: 'fixture', model: 'any' },
+} as const;
+
+/**
+ * `agent-host init`: a tenant on the Host of the data directory (or at `--url`, with AGENT_HOST_ADMIN_KEY), an agent for it, and
+ * a file with its key for the commands that follow. Returns the exit code.
+ */
+export async function init(config: Config, env: Environment, args: readonly string[]): Promise<number> {
+  const { values } = readArguments(args, OPTIONS);
+  const url = values.url ?? (await ownUrl(config));
+  const adminKey = env['AGENT_HOST_ADMIN_KEY'] || (await readIfPresent(`${config.dataDir}/admin-key`))?.trim();
+  if (adminKey === undefined) throw new StartError('the key of the Host admin is missing; set AGENT_HOST_ADMIN_KEY');
+  await refuseToForget(env);
+  const made = await plainly(url, async () => {
+    const body = { name: values.name ?? 'Trial', requestId: randomUUID(), idempotencyKey: randomUUID() };
+    const created = await clientOf({ url, key: adminKey }).request('POST /v1/admin/tenants', { body });
+    const { tenant, applicationKey } = created;
+    if (applicationKey === null) throw new StartError('the answer with the key of the tenant was lost; run init again');
+    const context = { url, tenant: tenant.id, key: applicationKey, agent: AGENT };
+    await clientOf(context).agents.save(AGENT, MANIFEST);
+    return context;
+  });
+  const path = await saveContext(env, made);
+  const { key: _key, ...shown } = made;
+  if (values.json === true) process.stdout.write(`${JSON.stringify({ ...shown, context: path })}\n`);
+  else
+    process.stdout.write(
+      `Tenant ${made.tenant} with the agent ${AGENT}. Its key is in ${path}.\nNext: agent-host chat\n`,
+    );
+  return 0;
+}
+
+/** A key is shown once: one that still opens something is not written over. @throws StartError */
+async function refuseToForget(env: Environment): Promise<void> {
+  const known = await readContext(env).catch(() => null);
+  if (known === null) return;
+  const isAlive = await clientOf(known)
+    .request('GET /v1/me', { timeoutMs: KNOWN_MS })
+    .then(
+      () => true,
+      () => false,
+    );
+  if (isAlive)
+    throw new StartError(`${contextPath(env)} has a key that works, for ${known.tenant}; remove it to make another`);
+}
+
+async function ownUrl({ dataDir }: Config): Promise<string> {
+  const address = await readIfPresent(`${dataDir}/listen`);
+  if (address === undefined)
+    throw new StartError(`no Host runs on ${dataDir}; start it with npm start, or name one with --url`);
+  return `http://${address.trim()}`;
+}

@@ -1,0 +1,219 @@
+import { execFileSync, spawn } from 'node:child_process';
+import { readFile, stat, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { bareEnvironment } from '#src/embedded/run-command.ts';
+import { ROOT } from '../tidy/tree.ts';
+import { startHost } from '../support/host.ts';
+import type { Host } from '../support/host.ts';
+import { PROGRAM } from '../support/program.ts';
+import { until } from '../support/wait-until.ts';
+
+interface Ran {
+  readonly code: number | null;
+  readonly out: string;
+  readonly err: string;
+}
+
+const SCRIPT = {
+  pays: { fixture: [{ toolCalls: [{ name: 'pay', input: { amount: 5 } }] }, { text: 'It is not paid.' }] },
+  waits: { fixture: [{ delayMs: 120_000, text: 'late' }] },
+};
+const PAYER = {
+  instructions: 'Pay.',
+  model: { provider: 'fixture', model: 'any' },
+  tools: [{ name: 'pay', inputSchema: { type: 'object' }, approval: 'always' }],
+};
+
+describe('at the terminal', () => {
+  let host: Host;
+  let env: Record<string, string>;
+
+  async function run(argv: readonly string[], input = '', over: Record<string, string> = {}): Promise<Ran> {
+    const child = spawn(process.execPath, argv, { cwd: host.dataDir, env: { ...env, ...over } });
+    let [out, err] = ['', ''];
+    child.stdout.setEncoding('utf8').on('data', (text: string) => (out += text));
+    child.stderr.setEncoding('utf8').on('data', (text: string) => (err += text));
+    child.stdin.end(input);
+    return await new Promise((resolve) => child.on('close', (code) => resolve({ code, out, err })));
+  }
+  const agentHost = async (args: readonly string[], input = ''): Promise<Ran> => await run([PROGRAM, ...args], input);
+
+  beforeAll(async () => {
+    host = await startHost();
+    env = {
+      ...bareEnvironment(['NODE_COMPILE_CACHE']),
+      AGENT_HOST_DATA_DIR: host.dataDir,
+      AGENT_HOST_CONTEXT: join(host.dataDir, 'contexts/mine.json'),
+    };
+    const early = await agentHost(['chat']);
+    expect(early).toMatchObject({
+      code: 1,
+      err: expect.stringMatching(/^agent-host: there is no context at .*init makes one\n$/),
+    });
+    const made = await agentHost(['init']);
+    expect(made, made.err).toMatchObject({ code: 0, out: expect.stringContaining('Next: agent-host chat') });
+    await writeFile(join(host.dataDir, 'payer.json'), JSON.stringify(PAYER));
+    const applied = await agentHost(['agents', 'apply', 'payer', 'payer.json']);
+    expect(applied, applied.err).toMatchObject({ code: 0, out: expect.stringMatching(/^payer: version 1, /) });
+  });
+
+  afterAll(async () => {
+    await host[Symbol.asyncDispose]();
+  });
+
+  test('init keeps the key where its owner alone reads it', async () => {
+    const path = env['AGENT_HOST_CONTEXT'] ?? '';
+    expect((await stat(path)).mode & 0o777).toBe(0o600);
+    const { key } = JSON.parse(await readFile(path, 'utf8')) as { key: string };
+    const again = await agentHost(['init']);
+    expect(again).toMatchObject({
+      code: 1,
+      err: expect.stringMatching(/^agent-host: .*mine\.json .* remove it to make another\n$/),
+    });
+    const { out } = await run([PROGRAM, 'init', '--json'], '', { AGENT_HOST_CONTEXT: `${path}.other` });
+    expect(JSON.parse(out)).toMatchObject({ url: host.url, agent: 'helper' });
+    expect(out).not.toContain(key);
+  });
+
+  test('a conversation from a file: each line after the answer to the one before', async () => {
+    const { code, out, err } = await agentHost(['chat'], 'Hello\nHow are you?\n');
+    expect(err).toBe('');
+    expect(out.split('\n').slice(1)).toEqual(['echo: Hello', 'echo: How are you?', '']);
+    expect(code).toBe(0);
+  });
+
+  test('what an agent asks is asked, and the next line is the answer', async () => {
+    const { out, code } = await agentHost(['chat', 'payer'], `${JSON.stringify(SCRIPT.pays)}\nno\nThanks\n`);
+    expect(out).toContain('Allow pay {"amount":5}? [y/n]\n[pay failed: ');
+    expect(out).toContain('It is not paid.\necho: Thanks\n');
+    expect(code).toBe(0);
+  });
+
+  test('one message for a script, its records as lines, and the lists', async () => {
+    expect(await agentHost(['run', 'one two'])).toMatchObject({ code: 0, out: 'echo: one two\n' });
+    const { out } = await agentHost(['run', 'one two', '--json']);
+    const records = out
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line) as { type: string; sessionId: string });
+    expect(records.map(({ type }) => type)).toEqual(['message.assistant', 'turn.completed']);
+    const session = records[0]?.sessionId ?? '';
+    const paused = await agentHost(['run', JSON.stringify(SCRIPT.pays), '--agent', 'payer']);
+    expect(paused).toMatchObject({ code: 1, err: expect.stringContaining('agent-host: paused: ') });
+    expect((await agentHost(['sessions', 'list'])).out).toContain(session);
+    expect((await agentHost(['sessions', 'show', session])).out).toBe('> one two\necho: one two\n');
+    expect((await agentHost(['inbox'])).out).toMatch(/approval .* pay \{"amount":5\}/);
+    expect((await agentHost(['usage'])).out).toMatch(/^fixture\/any +\d+/m);
+  });
+
+  test('any operation of the document, and what is wrong with a call in one line', async () => {
+    expect((await agentHost(['api'])).out).toContain('openSession');
+    const agent = await agentHost(['api', 'getAgent', 'agentId=payer']);
+    expect(JSON.parse(agent.out)).toMatchObject({ agentId: 'payer' });
+    const body = JSON.stringify({ agentId: 'helper' });
+    const opened = await agentHost(['api', 'openSession', 'sessionId=by/hand', '--body', '-'], body);
+    expect(JSON.parse(opened.out)).toMatchObject({ id: 'by/hand', status: 'idle' });
+    expect((await agentHost(['api', 'listTenants', 'limit=1'])).out).toContain('"tenants":');
+    const refused = await agentHost(['api', 'getSession', 'sessionId=none']);
+    expect(refused).toMatchObject({ code: 1, out: expect.stringContaining('"code":"not_found"') });
+    for (const [args, says] of [
+      [['api', 'nothing'], /^agent-host: no operation is named nothing/],
+      [['api', 'getSession'], /^agent-host: getSession needs sessionId=…\n$/],
+      [['api', 'getSession', 'id=x'], /^agent-host: getSession has no parameter id; it has sessionId\n$/],
+      [['run'], /^agent-host: say what to send/],
+      [['chat', 'nobody-there'], /^agent-host: not_found: /],
+      [['chat', '--loud'], /^agent-host: Unknown option '--loud'/],
+    ] as const) {
+      const { code, err } = await agentHost(args);
+      expect(err).toMatch(says);
+      expect(code).toBe(1);
+    }
+  });
+
+  test('npx starts the same program, with whatever Node the machine has', async () => {
+    const { stdout } = await new Promise<{ stdout: string }>((resolve, reject) => {
+      const child = spawn(join(ROOT, 'scripts/agent-host.mjs'), ['run', 'by hand'], {
+        cwd: host.dataDir,
+        env: { ...process.env, ...env },
+      });
+      let out = '';
+      child.stdout.setEncoding('utf8').on('data', (text: string) => (out += text));
+      child.on('error', reject).on('close', () => resolve({ stdout: out }));
+    });
+    expect(stdout).toBe('echo: by hand\n');
+  });
+
+  test.each(hasTmux() ? ['chat'] : [])(
+    'in a terminal: %s, an approval, and Ctrl-C in the middle of a turn',
+    async (chat) => {
+      const tmux = (...args: readonly string[]): string =>
+        execFileSync('tmux', ['-S', join(host.dataDir, 'tmux'), '-f', '/dev/null', ...args], {
+          encoding: 'utf8',
+          env: { ...env, PATH: process.env['PATH'] ?? '', TERM: 'xterm' },
+        });
+      const checkShown = async (text: string): Promise<void> => {
+        await until(`the terminal shows ${text}`, () => tmux('capture-pane', '-p', '-S', '-').includes(text), 60_000);
+      };
+      const type = (text: string): void => {
+        tmux('send-keys', '-l', text);
+        tmux('send-keys', 'Enter');
+      };
+      tmux('new-session', '-d', '-x', '200', '-y', '50', process.execPath, PROGRAM, chat, 'payer');
+      tmux('set-option', 'remain-on-exit', 'on');
+      try {
+        await checkShown('Ctrl-D ends the chat.\n>');
+        type('Hello');
+        await checkShown('echo: Hello\n>');
+        type(JSON.stringify(SCRIPT.pays));
+        await checkShown('Allow pay {"amount":5}? [y/n]\n>');
+        type('n');
+        await checkShown('It is not paid.\n>');
+        type(JSON.stringify(SCRIPT.waits));
+        await until(
+          'its turn runs',
+          async () => (await agentHost(['sessions', 'list'])).out.includes('running'),
+          60_000,
+        );
+        tmux('send-keys', 'C-c');
+        await checkShown('[cancelled]\n>');
+        tmux('send-keys', 'C-d');
+        await checkShown('Pane is dead');
+      } finally {
+        tmux('kill-server');
+      }
+    },
+  );
+});
+
+function hasTmux(): boolean {
+  try {
+    execFileSync('tmux', ['-V']);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+test('the steps with curl do what they say', async () => {
+  await using host = await startHost();
+  const page = await readFile(join(ROOT, 'docs/http.md'), 'utf8');
+  const steps = [...page.matchAll(/^```sh\n([\s\S]*?)^```$/gm)].map(([, step = '']) => step);
+  expect(steps.length).toBeGreaterThan(7);
+  const script = steps
+    .join('\n')
+    .replaceAll('http://127.0.0.1:7070', host.url)
+    .replaceAll('.data/', `${host.dataDir}/`);
+  const said = execFileSync('/bin/bash', ['-eu', '-c', script], { encoding: 'utf8', cwd: host.dataDir });
+  expect(said).not.toContain('"status":"rejected"');
+  expect(said.match(/"status":"accepted"/g)).toHaveLength(3);
+  for (const shown of [
+    '"status":"ready"',
+    '"applicationKey":"',
+    'Hello, file',
+    '"path":"/v1/artifact-links/',
+    '"calls":[',
+  ]) {
+    expect(said).toContain(shown);
+  }
+});
