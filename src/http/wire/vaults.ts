@@ -120,7 +120,7 @@ export const completeBody = z.strictObject({
   code: brought,
   state: brought,
   /** As it came back, where it did. */
-  iss: z.string().max(2_000).optional(),
+  iss: text(1, 2_000).optional(),
 });
 export const credentialList = z.object({ credentials: z.array(credential) });
 export const credentialDeleted = z.object({ id: z.string(), vaultId: z.string(), deleted: z.literal(true) });
