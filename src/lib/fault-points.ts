@@ -4,6 +4,7 @@
  */
 export type FaultPoint =
   | 'topology.made'
+  | 'watch.counted'
   | 'append.started'
   | 'append.acknowledged'
   | 'command.appended'

@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { onFaultPoint } from '#src/lib/fault-points.ts';
 import { JetStreamKeyValue } from '#src/streams/jetstream/key-value.ts';
 import type { KeyValue, KeyValueChange } from '#src/streams/key-value.ts';
 import { openLog } from '../support/jetstream.ts';
@@ -43,6 +44,27 @@ async function watching(
 
 const told = (change: KeyValueChange): string =>
   change.kind === 'put' ? `${change.entry.key}=${change.entry.value}` : `-${change.key}`;
+
+test.each(['all', 'the last'])(
+  'a watch begins although %s of its first entries went before they were delivered',
+  async (which) => {
+    const prefix = newKey('gone').replace('.', '-');
+    for (const n of [1, 2, 3]) await directory.put(`${prefix}.${n}.a`, String(n));
+    const calm = onFaultPoint('watch.counted', async () => {
+      await directory.erase(which === 'all' ? prefix : `${prefix}.3`);
+    });
+    const stop = new AbortController();
+    try {
+      const changes = await watching(directory, prefix, stop.signal);
+      expect(changes.map(told)).toEqual(which === 'all' ? [] : [`${prefix}.1.a=1`, `${prefix}.2.a=2`]);
+      await directory.put(`${prefix}.4.a`, '4');
+      await until('what comes later is heard', () => changes.map(told).includes(`${prefix}.4.a=4`));
+    } finally {
+      calm();
+      stop.abort();
+    }
+  },
+);
 
 describe('entries', () => {
   test('put, get, remove', async () => {

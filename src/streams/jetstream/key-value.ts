@@ -3,9 +3,13 @@ import type { JetStreamClient, JsMsg } from '@nats-io/jetstream';
 import type { KV } from '@nats-io/kv';
 import type { NatsConnection } from '@nats-io/transport-node';
 import type { KeyValue, KeyValueChange, KeyValueEntry } from '../key-value.ts';
+import { delay } from '../../lib/backoff.ts';
+import { faultPoint } from '../../lib/fault-points.ts';
 import { UnavailableError } from '../../lib/unavailable.ts';
 import { ApiCode, apiCode, isWrongLastSequence } from './errors.ts';
 
+/** How often a watch asks whether entries that it has not heard of are still there, ms. */
+const CHECK_MS = 500;
 /** Each try but the first means that another writer got on. */
 const SHRED_TRIES = 20;
 
@@ -106,13 +110,29 @@ export class JetStreamKeyValue implements KeyValue {
         deliver_policy: DeliverPolicy.LastPerSubject,
       });
       const { num_pending } = await consumer.info(true);
+      await faultPoint('watch.counted');
+      let isWhole = false;
+      let received = 0;
       await new Promise<void>((resolve, reject) => {
         signal.addEventListener('abort', () => resolve(), { once: true });
         const callback = (message: JsMsg): void => {
           if (signal.aborted) return;
+          received = message.info.deliverySequence;
           onChange(changeOf(message, subjects.length));
           // Not counted down from the first number: an entry may run out before it has been delivered.
-          if (message.info.pending === 0) resolve();
+          if (message.info.pending === 0) whole();
+        };
+        const whole = (): void => {
+          isWhole = true;
+          resolve();
+        };
+        // Where the last ones ran out or were purged before they were delivered, no message says that it is the last.
+        const check = async (): Promise<void> => {
+          while (!isWhole && !signal.aborted) {
+            await delay(CHECK_MS, signal);
+            const info = await consumer.info().catch(() => null);
+            if (info?.num_pending === 0 && info.delivered.consumer_seq <= received) whole();
+          }
         };
         const begin = async (): Promise<void> => {
           const messages = await consumer.consume({ callback });
@@ -120,7 +140,8 @@ export class JetStreamKeyValue implements KeyValue {
           signal.addEventListener('abort', stop, { once: true });
           if (signal.aborted) stop();
           // Not before the subscription stands: of what is written until then only the newest value would be heard.
-          if (num_pending === 0 || signal.aborted) resolve();
+          if (num_pending === 0 || signal.aborted) whole();
+          await check();
         };
         begin().catch(reject);
       });
