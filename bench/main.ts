@@ -16,6 +16,7 @@ import { million } from './rows/million.ts';
 import { noopTurn } from './rows/noop-turn.ts';
 import { rebuild } from './rows/rebuild.ts';
 import { refusals } from './rows/refusals.ts';
+import { sandboxes } from './rows/sandboxes.ts';
 import { threeStepTurns } from './rows/three-step-turns.ts';
 import { uploads } from './rows/uploads.ts';
 import { natsBinary, Stage } from './stage.ts';
@@ -37,6 +38,7 @@ const ROWS: Readonly<Record<string, Row>> = {
   uploads,
   cancel: cancelLatency,
   disconnect,
+  sandboxes,
 };
 
 /** Too long for a default run. */

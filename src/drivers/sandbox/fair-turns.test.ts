@@ -14,7 +14,7 @@ function asking(turns: FairTurns, came: string[]) {
 const settled = async () => await new Promise(setImmediate);
 
 test('tenants take turns, and none has more than its share at a time', async () => {
-  const turns = new FairTurns({ atOnce: 3, perTenant: 2, waiting: 100, waitingPerTenant: 100 });
+  const turns = new FairTurns({ atOnce: 3, perTenant: 2, waiting: 100, waitingPerTenant: 100, keptMs: 0 });
   const came: string[] = [];
   const ask = asking(turns, came);
   for (const name of ['a1', 'a2', 'a3', 'a4']) ask('a', name);
@@ -36,7 +36,7 @@ test('tenants take turns, and none has more than its share at a time', async () 
 });
 
 test('who has given up is passed over, and too many are refused', async () => {
-  const turns = new FairTurns({ atOnce: 1, perTenant: 1, waiting: 3, waitingPerTenant: 2 });
+  const turns = new FairTurns({ atOnce: 1, perTenant: 1, waiting: 3, waitingPerTenant: 2, keptMs: 0 });
   await turns.take('a', signal);
   const controller = new AbortController();
   const givenUp = turns.take('a', controller.signal);
@@ -52,4 +52,20 @@ test('who has given up is passed over, and too many are refused', async () => {
   turns.refuse(new Error('stopping'));
   await expect(refused).rejects.toThrow('stopping');
   expect(turns.waiting).toBe(0);
+});
+
+test('a tenant that has just begun may begin again before it is the turn of another', async () => {
+  const turns = new FairTurns({ atOnce: 1, perTenant: 1, waiting: 100, waitingPerTenant: 100, keptMs: 3_600_000 });
+  const came: string[] = [];
+  const ask = asking(turns, came);
+  ask('a', 'a1');
+  ask('b', 'b1');
+  ask('a', 'a2');
+  await settled();
+  for (const tenant of ['a', 'a', 'b']) {
+    turns.end(tenant);
+    await settled();
+  }
+  expect(came).toEqual(['a1', 'a2', 'b1']);
+  expect([turns.busy, turns.waiting]).toEqual([0, 0]);
 });

@@ -8,6 +8,8 @@ export interface FairTurnsOptions {
   /** So many wait at most, together and of one tenant. */
   readonly waiting: number;
   readonly waitingPerTenant: number;
+  /** While its turn is younger than this, a tenant may begin again before it is another's: a change of tenants costs a process. */
+  readonly keptMs: number;
 }
 
 interface Waiting {
@@ -21,6 +23,8 @@ export class FairTurns {
   /** In the order in which the tenants come next. */
   readonly #queues = new Map<string, Waiting[]>();
   readonly #running = new Map<string, number>();
+  /** When the tenants that are at work came last in their turn. */
+  readonly #since = new Map<string, number>();
   #busy = 0;
   #waiting = 0;
 
@@ -69,7 +73,10 @@ export class FairTurns {
     const running = (this.#running.get(tenant) ?? 1) - 1;
     if (running > 0) this.#running.set(tenant, running);
     else this.#running.delete(tenant);
+    const keptUntilMs = (this.#since.get(tenant) ?? 0) + this.#options.keptMs;
+    if (this.#busy < this.#options.atOnce && performance.now() < keptUntilMs) this.#begin(tenant);
     this.#advance();
+    if (!this.#running.has(tenant)) this.#since.delete(tenant);
   }
 
   /** Refuses all that wait. */
@@ -83,16 +90,21 @@ export class FairTurns {
     while (this.#busy < this.#options.atOnce) {
       const tenant = this.#next();
       if (tenant === undefined) return;
-      const queue = this.#queues.get(tenant) ?? [];
-      const next = queue.shift();
+      this.#since.set(tenant, performance.now());
+      const queue = this.#queues.get(tenant);
+      this.#begin(tenant);
       // Behind the others from here on.
-      this.#queues.delete(tenant);
-      if (queue.length > 0) this.#queues.set(tenant, queue);
-      this.#waiting -= 1;
-      this.#busy += 1;
-      this.#running.set(tenant, (this.#running.get(tenant) ?? 0) + 1);
-      next?.resolve();
+      if (queue !== undefined && this.#queues.delete(tenant) && queue.length > 0) this.#queues.set(tenant, queue);
     }
+  }
+
+  #begin(tenant: string): void {
+    const next = this.#queues.get(tenant)?.shift();
+    if (next === undefined) return;
+    this.#waiting -= 1;
+    this.#busy += 1;
+    this.#running.set(tenant, (this.#running.get(tenant) ?? 0) + 1);
+    next.resolve();
   }
 
   /** Who has the fewest at work; of several the one that has waited longest for its turn. */

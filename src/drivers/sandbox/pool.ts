@@ -16,6 +16,8 @@ export interface PoolOptions {
 }
 
 const SPARE_FACTOR = 10;
+/** About what it costs to start a process for another tenant, on a machine with something to do. */
+const KEPT_MS = 300;
 
 /**
  * Who may run a script now, and in which process. Tenants take turns, each has its share at most, and a process that has
@@ -37,7 +39,13 @@ export class ChildPool {
     this.#options = options;
     this.#start = start;
     const { children, childrenPerTenant, waiting, waitingPerTenant } = options;
-    this.#turns = new FairTurns({ atOnce: children, perTenant: childrenPerTenant, waiting, waitingPerTenant });
+    this.#turns = new FairTurns({
+      atOnce: children,
+      perTenant: childrenPerTenant,
+      waiting,
+      waitingPerTenant,
+      keptMs: KEPT_MS,
+    });
     this.#reaper = setInterval(() => this.#reap(), Math.max(100, options.idleMs / 4)).unref();
   }
 

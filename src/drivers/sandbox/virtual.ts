@@ -64,7 +64,7 @@ class VirtualSandboxes implements SandboxDriver {
     if (options.bubblewrap === 'required' && this.#bubblewrap === null) this.#missing = 'bubblewrap is not installed';
     const { children, childrenPerTenant } = options;
     const waiting = { waiting: WAITING, waitingPerTenant: WAITING_PER_TENANT };
-    this.#fileTurns = new FairTurns({ atOnce: FILE_CALLS, perTenant: FILE_CALLS_PER_TENANT, ...waiting });
+    this.#fileTurns = new FairTurns({ atOnce: FILE_CALLS, perTenant: FILE_CALLS_PER_TENANT, keptMs: 0, ...waiting });
     this.#pool = new ChildPool(
       { children, childrenPerTenant, callsPerChild: CALLS_PER_CHILD, idleMs: IDLE_MS, ...waiting },
       async () => await this.#start(),
