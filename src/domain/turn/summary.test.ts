@@ -1,9 +1,10 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { happen, happenings, manifests, newLife } from '../../../test/support/random-work.ts';
+import { happen, happenings, lives, manifests, newLife } from '../../../test/support/random-work.ts';
 import { isOfTurn } from './events.ts';
-import { dueMs, evolveSummary } from './summary.ts';
-import type { TurnSummary } from './summary.ts';
+import { attendanceAfter, isAttended } from './attendance.ts';
+import { dueMs, evolveSummary, evolveWaits, statusBy, statusOf, waitsOf } from './summary.ts';
+import type { TurnSummary, Wait } from './summary.ts';
 
 test('a watch knows of a turn what the turn knows of itself, whatever has happened', () => {
   fc.assert(
@@ -36,4 +37,33 @@ test('a watch knows of a turn what the turn knows of itself, whatever has happen
     }),
     { numRuns: 100 },
   );
+});
+
+test('readers that fold the log see the waits and the status of the turn, whatever has happened', () => {
+  const seen = new Set<string>();
+  fc.assert(
+    fc.property(manifests, happenings, (manifest, all) => {
+      const life = newLife(manifest);
+      let waits: readonly Wait[] = [];
+      let attended = false;
+      let read = 0;
+      for (const one of all) {
+        happen(life, one);
+        for (; read < life.events.length; read++) {
+          const event = life.events[read];
+          if (event === undefined || !isOfTurn(event)) continue;
+          const attendance = attendanceAfter(event);
+          attended = attendance === null ? attended : isAttended(attendance);
+          waits = event.type === 'turn.started' ? [] : evolveWaits(waits, event);
+        }
+        const { turn } = life.session;
+        if (turn === null) continue;
+        seen.add(statusOf(turn));
+        expect(waits).toEqual(waitsOf(turn));
+        expect(statusBy(waits, attended)).toBe(statusOf(turn));
+      }
+    }),
+    { numRuns: 100, examples: lives },
+  );
+  expect([...seen].toSorted()).toEqual(['paused', 'running', 'uncertain', 'waiting']);
 });
