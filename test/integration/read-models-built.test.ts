@@ -29,9 +29,12 @@ describe('migrations', () => {
   /** A database as the version before left it. */
   async function before(): Promise<TestDatabase> {
     const database = await servers.postgres.migrated();
-    await database.query(
-      'drop table public.read_model; drop schema vaults, tenants_2, agents_2, sessions_2, artifacts_2 cascade',
-    );
+    await database.query('drop table public.read_model');
+    await database.query(`do $$ begin
+      execute (select 'drop schema ' || string_agg(quote_ident(nspname), ', ') || ' cascade' from pg_namespace
+        where nspname !~ '^pg_' and nspname not in (
+          'public', 'information_schema', 'tenants', 'agents', 'sessions', 'artifacts'));
+      end $$`);
     await database.query('delete from public.addition where number >= 10');
     return database;
   }
