@@ -141,7 +141,7 @@ export async function startEngine(services: Services, stack: Stack): Promise<Eng
   const engine = new Engine({
     ...{ log, loop, sessions, conversations, models: models.drivers, budgets, files },
     ...{ nodeId, logger, turns, turnsPerTenant, claims, onCall: (call) => metrics.called(call) },
-    sandboxes: { sandboxes: services.sandboxes.deps, driver, logger, onExec: (exec) => metrics.executed(exec) },
+    sandboxes: { sandboxes: services.sandboxes.deps, driver, onExec: (exec) => metrics.executed(exec) },
     onRound: metrics.onRound,
   });
   await engine.start(config.roles.includes('engine'));

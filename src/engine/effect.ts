@@ -87,6 +87,13 @@ async function expire(deps: EffectDeps, ref: AggregateRef, over: AbortSignal): P
   }
 }
 
+/** What this worker still runs of the turn is left to another: it stops. */
+export async function handBack(deps: EffectDeps, ref: AggregateRef): Promise<void> {
+  await turnStep(deps, { ref, causation: 'stop' }, (draft) => {
+    process.handBack(draft, deps.workerId);
+  });
+}
+
 /**
  * Records an outcome, however long the log is away: it may be paid for.
  * @throws whatever keeps it from the log, when that is a bug or the worker gives up

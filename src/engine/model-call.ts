@@ -8,10 +8,9 @@ import type { Usage } from '../domain/turn/usage.ts';
 import { firstOf } from '../lib/abort.ts';
 import { faultPoint } from '../lib/fault-points.ts';
 import { isUnavailableError } from '../lib/unavailable.ts';
-import type { AggregateRef } from '../streams/subjects.ts';
 import type { BudgetGate } from './budget-gate.ts';
 import { fateOf } from './call-fate.ts';
-import { OVER, untilLogged, whileWanted } from './effect.ts';
+import { OVER, handBack, untilLogged, whileWanted } from './effect.ts';
 import type { EffectDeps } from './effect.ts';
 import { isTooLong, modelRequest } from './model-request.ts';
 import type { ModelRequestDeps, WantedCall } from './model-request.ts';
@@ -60,7 +59,7 @@ export class ModelCaller {
       const outcome = await this.#call(wanted, unwanted);
       unwatch();
       await faultPoint('model.answered');
-      if (this.#givingUp.aborted && !unwanted.aborted) await this.#handBack(ref);
+      if (this.#givingUp.aborted && !unwanted.aborted) await handBack(this.#options, ref);
       else await this.#record(wanted, outcome, reserved);
       await faultPoint('model.recorded');
     });
@@ -171,12 +170,6 @@ export class ModelCaller {
     if (recorded) return;
     await turnStep(this.#options, { ref, causation: callId }, (draft) => {
       process.reportLate(draft, { turnId, callId, usage: { ...usage, duplicate: repeated } });
-    });
-  }
-
-  async #handBack(ref: AggregateRef): Promise<void> {
-    await turnStep(this.#options, { ref, causation: 'stop' }, (draft) => {
-      process.handBack(draft, this.#options.workerId);
     });
   }
 }

@@ -18,16 +18,15 @@ import type { SandboxAnswer, SandboxDriver } from '../drivers/sandbox/port.ts';
 import { firstOf } from '../lib/abort.ts';
 import { backoffMs, delay } from '../lib/backoff.ts';
 import { faultPoint } from '../lib/fault-points.ts';
-import type { Logger } from '../lib/logger.ts';
 import { isUnavailableError } from '../lib/unavailable.ts';
 import type { AggregateRef } from '../streams/subjects.ts';
+import { handBack, whileWanted } from './effect.ts';
+import type { EffectDeps } from './effect.ts';
 import { turnStep } from './turn-step.ts';
-import type { TurnStepDeps } from './turn-step.ts';
 
 export interface SandboxCallDeps {
   readonly sandboxes: SandboxDeps;
   readonly driver: SandboxDriver;
-  readonly logger: Logger;
   /** Called with each call that a sandbox has carried out, for the metrics. */
   readonly onExec?: (exec: ExecFigures) => void;
 }
@@ -40,13 +39,10 @@ export interface WantedSandboxCall {
   readonly call: OpenSandboxCall;
 }
 
-/** Given as the reason of every abort here: the one that is made when none is given costs a stack trace a call. */
-const OVER = new Error('the call is no longer wanted');
 /** Between two looks at a sandbox that another turn has, or a store or driver that is away, ms. */
 const RETRY = { baseMs: 50, capMs: 1_000 };
 /** Characters of a script that the history shows. */
 const COMMAND_SHOWN = 500;
-const TIMER_MAX_MS = 2_147_483_647;
 
 type Ran = NonNullable<SandboxCallEnd['ran']>;
 
@@ -55,12 +51,12 @@ type Ran = NonNullable<SandboxCallEnd['ran']>;
  * commit of the sandbox, and then in the session; a worker that takes over finds the one, or makes the call again.
  */
 export class SandboxCaller {
-  readonly #steps: TurnStepDeps;
+  readonly #steps: EffectDeps;
   readonly #deps: SandboxCallDeps;
   /** Aborted when a stopping worker has waited long enough. */
   readonly #givingUp: AbortSignal;
 
-  constructor(steps: TurnStepDeps, deps: SandboxCallDeps, givingUp: AbortSignal) {
+  constructor(steps: EffectDeps, deps: SandboxCallDeps, givingUp: AbortSignal) {
     this.#steps = steps;
     this.#deps = deps;
     this.#givingUp = givingUp;
@@ -69,19 +65,17 @@ export class SandboxCaller {
   /** Makes the call and records its end. Returns with nothing recorded when the turn has no more use for it. */
   async run(wanted: WantedSandboxCall): Promise<void> {
     const { ref, turn, call } = wanted;
-    const unwanted = new AbortController();
-    const unwatch = this.#watch(ref, call, unwanted);
-    const ended = firstOf([unwanted.signal, this.#givingUp]);
-    const deadline = this.#expireAt(ref, turn);
-    try {
-      const end = await this.#untilDone(wanted, ended.signal);
-      if (end !== null) await this.#settle(ref, end);
-      else if (!unwanted.signal.aborted) await this.#handBack(ref);
-    } finally {
-      clearTimeout(deadline);
-      ended.release();
-      unwatch();
-    }
+    const isWanted = (state: SessionState): boolean => isOpen(state, call.callId);
+    await whileWanted(this.#steps, { ref, turn, isWanted }, async ({ unwanted }) => {
+      const ended = firstOf([unwanted, this.#givingUp]);
+      try {
+        const end = await this.#untilDone(wanted, ended.signal);
+        if (end !== null) await this.#settle(ref, end);
+        else if (!unwanted.aborted) await handBack(this.#steps, ref);
+      } finally {
+        ended.release();
+      }
+    });
   }
 
   /**
@@ -94,7 +88,7 @@ export class SandboxCaller {
       if (session.status === 'open' && session.sandbox !== undefined)
         await this.#release(ref, session, session.sandbox);
     } catch (error) {
-      this.#deps.logger.warn({ err: error, session: ref.id }, 'a sandbox could not be given back');
+      this.#steps.logger.warn({ err: error, session: ref.id }, 'a sandbox could not be given back');
     }
   }
 
@@ -117,7 +111,7 @@ export class SandboxCaller {
         if (signal.aborted) return null;
         const isAway = error instanceof SandboxUnavailableError || isUnavailableError(error, 'objects');
         if (!isAway) throw error;
-        this.#deps.logger.warn({ err: error, session: wanted.ref.id }, 'a call of a sandbox waits for what it needs');
+        this.#steps.logger.warn({ err: error, session: wanted.ref.id }, 'a call of a sandbox waits for what it needs');
         await delay(backoffMs(attempt, RETRY), signal);
       }
     }
@@ -205,44 +199,6 @@ export class SandboxCaller {
     await turnStep(this.#steps, { ref, causation: end.callId }, (draft, context) => {
       if (isOpen(draft.state, end.callId)) process.settleSandbox(draft, end, context);
     });
-  }
-
-  async #handBack(ref: AggregateRef): Promise<void> {
-    await turnStep(this.#steps, { ref, causation: 'stop' }, (draft) => {
-      process.handBack(draft, this.#steps.workerId);
-    });
-  }
-
-  /** Ends the call as soon as the log says that its turn has no more use for it; on any node, within a live tail. */
-  #watch(ref: AggregateRef, { callId }: OpenSandboxCall, unwanted: AbortController): () => void {
-    const { sessions } = this.#steps;
-    const look = async (position: number | null): Promise<void> => {
-      const known = await sessions.load(ref);
-      const current = position !== null && known.position >= position ? known : await sessions.refresh(ref);
-      if (!isOpen(current.state, callId)) unwanted.abort(OVER);
-    };
-    return sessions.watch(ref, (position) => {
-      look(position).catch((error: unknown) => {
-        this.#deps.logger.warn({ err: error, session: ref.id }, 'a running call could not be checked against the log');
-      });
-    });
-  }
-
-  /** The turn's time ends it while a call runs: the call is unwanted then. */
-  #expireAt(ref: AggregateRef, { deadlineAt }: ActiveTurn): NodeJS.Timeout {
-    const leftMs = Date.parse(deadlineAt) - this.#steps.clock();
-    const expire = async (): Promise<void> => {
-      await turnStep(this.#steps, { ref, causation: 'deadline' }, (draft, context) => process.expire(draft, context));
-    };
-    return setTimeout(
-      () => {
-        expire().catch((error: unknown) => {
-          // The dispatcher sees to turns that are past their time, too.
-          this.#deps.logger.warn({ err: error, session: ref.id }, 'a turn past its deadline could not be ended yet');
-        });
-      },
-      Math.min(Math.max(0, leftMs) + 1, TIMER_MAX_MS),
-    );
   }
 
   #meta(turnId: string) {
