@@ -7,6 +7,7 @@ import { BackgroundTask } from '../lib/background-task.ts';
 import type { OnRound, Round } from '../lib/background-task.ts';
 import { OutageLog } from '../lib/outage-log.ts';
 import { Wake } from '../lib/wake.ts';
+import { commitPlace } from '../streams/event-store.ts';
 import type { CommitSource, EventStore, FollowedCommit } from '../streams/event-store.ts';
 import type { KeyValue } from '../streams/key-value.ts';
 import { refKey } from '../streams/subjects.ts';
@@ -184,13 +185,9 @@ export class Dispatcher {
   }
 
   #observe(followed: FollowedCommit): void {
-    if (followed.kind === 'commit') {
-      this.#turns.observe(followed.stored);
-      this.#position = followed.stored.position;
-    } else {
-      if (followed.kind === 'erased') this.#turns.forget(followed.ref);
-      this.#position = followed.position;
-    }
+    if (followed.kind === 'commit') this.#turns.observe(followed.stored);
+    if (followed.kind === 'erased') this.#turns.forget(followed.ref);
+    this.#position = commitPlace(followed).position;
   }
 
   async #offer(signal: AbortSignal): Promise<void> {

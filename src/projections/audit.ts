@@ -1,6 +1,7 @@
 import { sql } from 'slonik';
 import type { DatabasePoolConnection } from 'slonik';
 import { z } from 'zod';
+import { commitPlace } from '../streams/event-store.ts';
 import type { FollowedCommit } from '../streams/event-store.ts';
 import { auditedIn, FencedError, readCheckpoint } from './checkpoint.ts';
 import { compareTables } from './compare-tables.ts';
@@ -137,7 +138,9 @@ async function replayStream(
   const done = new AbortController();
   const following = { shard, kinds: group.kinds, after: position, signal: done.signal, buffer: BATCH_MAX };
   for await (const all of source.follow(following)) {
-    const batch = all.filter((followed) => positionOf(followed) <= end && isBefore(followed, shard, options.until));
+    const batch = all.filter(
+      (followed) => commitPlace(followed).position <= end && isBefore(followed, shard, options.until),
+    );
     if (batch.length > 0) position = await applyBatch(connection, { ...options, schema, shard, from: position, batch });
     options.onReplayed(batch);
     onProgress({ group: group.name, shard, position, newest: end });
@@ -146,13 +149,9 @@ async function replayStream(
   done.abort();
 }
 
-function positionOf(followed: FollowedCommit): number {
-  return followed.kind === 'commit' ? followed.stored.position : followed.position;
-}
-
 function isBefore(followed: FollowedCommit, shard: number, until: ReplayEnd | null): boolean {
   if (until === null) return true;
-  if (until.place?.shard === shard) return positionOf(followed) <= until.place.position;
+  if (until.place?.shard === shard) return commitPlace(followed).position <= until.place.position;
   return followed.kind !== 'commit' || Date.parse(followed.stored.commit.at) <= until.ms;
 }
 

@@ -5,6 +5,7 @@ import { loggedError } from '../lib/logged-error.ts';
 import type { Logger } from '../lib/logger.ts';
 import type { RowSeals } from '../streams/row-seals.ts';
 import { isUnavailableError } from '../lib/unavailable.ts';
+import { commitPlace } from '../streams/event-store.ts';
 import type { CommitSource, FollowedCommit } from '../streams/event-store.ts';
 import { refOfSubject, subjectOf } from '../streams/subjects.ts';
 import type { AggregateRef } from '../streams/subjects.ts';
@@ -121,7 +122,7 @@ async function canBeApplied(
 ): Promise<boolean> {
   try {
     const commits = projected([found]);
-    await seals.prepare([found.kind === 'commit' ? found.stored.ref.tenant : found.ref.tenant]);
+    await seals.prepare([commitPlace(found).ref.tenant]);
     await connection.transaction(async (transaction) => {
       await holdGroup(transaction, group.schema, 'shared');
       await group.apply(transaction, { schema: group.schema, seals }, commits);
@@ -182,7 +183,7 @@ export async function park(
   schema: string,
   { shard, followed, error }: { readonly shard: number; readonly followed: FollowedCommit; readonly error: unknown },
 ): Promise<void> {
-  const { ref, position } = followed.kind === 'commit' ? followed.stored : followed;
+  const { ref, position } = commitPlace(followed);
   // The row outlives the tenant's key in its page: it says no more than a log line does.
   const reason = loggedError(error).message;
   await transaction.query(sql.unsafe`

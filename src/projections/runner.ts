@@ -8,6 +8,7 @@ import { BackgroundTask } from '../lib/background-task.ts';
 import type { OnRound, Round } from '../lib/background-task.ts';
 import type { OutageLog } from '../lib/outage-log.ts';
 import { isUnavailableError } from '../lib/unavailable.ts';
+import { commitPlace, lastPosition } from '../streams/event-store.ts';
 import type { CommitSource, FollowedCommit } from '../streams/event-store.ts';
 import type { RowSeals } from '../streams/row-seals.ts';
 import { subjectOf } from '../streams/subjects.ts';
@@ -197,7 +198,7 @@ async function applyTogether(connection: WriteConnection, options: BatchOptions)
   const { group, schema, shard, from, batch, seals } = options;
   const commits = projected(batch);
   await seals.prepare(commits.map(({ ref }) => ref.tenant));
-  const to = positionOf(batch.at(-1)) ?? from;
+  const to = lastPosition(batch) ?? from;
   await connection.transaction(async (transaction) => {
     await holdGroup(transaction, schema, 'shared');
     await moveCheckpoint(transaction, schema, { shard, from, to });
@@ -211,8 +212,8 @@ async function park(connection: WriteConnection, options: BatchOptions, error: u
   const { schema, shard, from, batch, logger } = options;
   const [followed] = batch;
   if (followed === undefined) return from;
-  const position = positionOf(followed) ?? from;
-  const subject = subjectOf(followed.kind === 'commit' ? followed.stored.ref : followed.ref);
+  const { ref, position } = commitPlace(followed);
+  const subject = subjectOf(ref);
   await connection.transaction(async (transaction: DatabaseTransactionConnection) => {
     await holdGroup(transaction, schema, 'shared');
     await moveCheckpoint(transaction, schema, { shard, from, to: position });
@@ -222,10 +223,6 @@ async function park(connection: WriteConnection, options: BatchOptions, error: u
   logger.error({ err: error, schema, shard, position, subject }, 'ALARM: a commit cannot be projected and is parked');
   options.onParked?.();
   return position;
-}
-
-function positionOf(followed: FollowedCommit | undefined): number | undefined {
-  return followed?.kind === 'commit' ? followed.stored.position : followed?.position;
 }
 
 async function lock(connection: DatabasePoolConnection, name: string): Promise<boolean> {

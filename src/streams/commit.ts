@@ -50,12 +50,16 @@ export function eventsOf<E extends { readonly type: string; readonly data: objec
   return commit.events as unknown as readonly E[];
 }
 
-export interface StoredCommit {
+/** Where a commit is stored. */
+export interface CommitPlace {
   readonly ref: AggregateRef;
   /** Number of the stream that holds it. */
   readonly shard: number;
   /** Sequence in its stream: rises within an aggregate, with gaps. */
   readonly position: number;
+}
+
+export interface StoredCommit extends CommitPlace {
   /** Of the bytes of the commit; what the next one carries as `prev`. */
   readonly hash: string;
   readonly commit: Commit;

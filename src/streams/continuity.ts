@@ -1,6 +1,7 @@
 import { delay } from '../lib/backoff.ts';
 import type { Logger } from '../lib/logger.ts';
 import { OutageLog } from '../lib/outage-log.ts';
+import { commitPlace } from './event-store.ts';
 import type { CommitSource, LiveCommit, LiveFeed } from './event-store.ts';
 import { refKey } from './subjects.ts';
 import type { AggregateKind } from './subjects.ts';
@@ -164,7 +165,7 @@ export class Continuity implements ContinuousFeed {
       const range = { shard: gap.shard, kinds, after, signal: limit, buffer: GAP_READ_AHEAD };
       for await (const batch of source.follow(range)) {
         for (const followed of batch) {
-          const { ref, position } = followed.kind === 'commit' ? followed.stored : followed;
+          const { ref, position } = commitPlace(followed);
           found.set(refKey(ref), position);
           after = position;
         }

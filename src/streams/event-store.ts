@@ -1,4 +1,4 @@
-import type { Commit, StoredCommit } from './commit.ts';
+import type { Commit, CommitPlace, StoredCommit } from './commit.ts';
 import type { AggregateRef } from './subjects.ts';
 
 /** `hash`: of the commit as it is stored. `conflict`: a commit of another writer stands directly after the expected position. */
@@ -71,11 +71,8 @@ export interface EventStore {
 }
 
 /** A commit as the server republished it right after it was stored. At most once: a listener must expect gaps. */
-export interface LiveCommit {
-  readonly ref: AggregateRef;
+export interface LiveCommit extends CommitPlace {
   readonly key: string;
-  readonly shard: number;
-  readonly position: number;
   /** Position of the commit before it in the same aggregate; 0 = it is the first. A mismatch is a gap. */
   readonly previous: number;
   /** Its length as it was stored. */
@@ -139,13 +136,21 @@ export type FollowedCommit =
       /** The bytes that the log holds; absent where they are not at hand. */
       readonly bytes?: Uint8Array;
     }
-  | { readonly kind: 'erased'; readonly ref: AggregateRef; readonly shard: number; readonly position: number }
-  | {
+  | (CommitPlace & { readonly kind: 'erased' })
+  | (CommitPlace & {
       readonly kind: 'undecodable';
-      readonly ref: AggregateRef;
-      readonly shard: number;
-      readonly position: number;
       readonly error: Error;
       /** As the message names it, which is not proven; null: it does not, or it is not known here. */
       readonly commitId: string | null;
-    };
+    });
+
+/** Where a followed commit is stored, whatever has become of it. */
+export function commitPlace(followed: FollowedCommit): CommitPlace {
+  return followed.kind === 'commit' ? followed.stored : followed;
+}
+
+/** Position of the last commit of a batch; undefined when the batch is empty. */
+export function lastPosition(batch: readonly FollowedCommit[]): number | undefined {
+  const last = batch.at(-1);
+  return last === undefined ? undefined : commitPlace(last).position;
+}

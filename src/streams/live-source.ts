@@ -1,6 +1,7 @@
 import { UnavailableError } from '../lib/unavailable.ts';
 import { backoffMs, delay } from '../lib/backoff.ts';
 import type { ContinuousFeed, Gap } from './continuity.ts';
+import { lastPosition } from './event-store.ts';
 import type { CommitSource, FollowedCommit, FollowOptions, LiveCommit } from './event-store.ts';
 import { ErasedCommitError } from './sealed-codec.ts';
 import type { AggregateKind, AggregateRef } from './subjects.ts';
@@ -65,7 +66,7 @@ export class LiveCommitSource implements CommitSource {
       try {
         for await (const batch of batches) {
           yield batch;
-          position = placeOf(batch.at(-1)) ?? position;
+          position = lastPosition(batch) ?? position;
           failures = 0;
         }
       } catch {
@@ -90,7 +91,7 @@ export class LiveCommitSource implements CommitSource {
     try {
       for await (const batch of this.#log.follow({ ...options, after, signal })) {
         yield batch;
-        if ((placeOf(batch.at(-1)) ?? 0) >= newest) return;
+        if ((lastPosition(batch) ?? 0) >= newest) return;
       }
     } finally {
       read.abort();
@@ -179,8 +180,4 @@ function followed(commit: LiveCommit): FollowedCommit {
     if (error instanceof ErasedCommitError) return { kind: 'erased', ref, shard, position };
     return { kind: 'undecodable', ref, shard, position, error, commitId: null };
   }
-}
-
-function placeOf(of: FollowedCommit | undefined): number | undefined {
-  return of?.kind === 'commit' ? of.stored.position : of?.position;
 }

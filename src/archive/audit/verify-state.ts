@@ -2,6 +2,7 @@ import { rm } from 'node:fs/promises';
 import { z } from 'zod';
 import { ChainVerifier } from '../../streams/chain-verifier.ts';
 import type { ChainHead, ChainProblem } from '../../streams/chain-verifier.ts';
+import { commitPlace } from '../../streams/event-store.ts';
 import type { FollowedCommit } from '../../streams/event-store.ts';
 import { readIfPresent, writeAtomically } from '../../lib/files.ts';
 import { StartError } from '../../lib/start-error.ts';
@@ -76,7 +77,7 @@ export class VerifyState {
 
   take(shard: number, followed: FollowedCommit): void {
     this.problems.push(...this.verifier.take(followed));
-    this.#positions[shard] = followed.kind === 'commit' ? followed.stored.position : followed.position;
+    this.#positions[shard] = commitPlace(followed).position;
   }
 
   async save(): Promise<void> {

@@ -6,6 +6,7 @@ import type { OnRound, Round } from '../../lib/background-task.ts';
 import type { Logger } from '../../lib/logger.ts';
 import { eventsOf } from '../../streams/commit.ts';
 import type { StoredCommit } from '../../streams/commit.ts';
+import { commitPlace } from '../../streams/event-store.ts';
 import type { CommitSource, FollowedCommit } from '../../streams/event-store.ts';
 import { actionIdOf } from './views.ts';
 import type { ActionView } from './views.ts';
@@ -166,7 +167,7 @@ export class OpenActions {
     if (followed.kind === 'commit') {
       for (const event of eventsOf<SessionEvent>(followed.stored.commit)) this.#apply(followed.stored, event);
     }
-    this.#positions.set(shard, followed.kind === 'commit' ? followed.stored.position : followed.position);
+    this.#positions.set(shard, commitPlace(followed).position);
   }
 
   #apply({ ref, position, commit }: StoredCommit, event: SessionEvent): void {

@@ -4,6 +4,7 @@ import { BackgroundTask } from '../../lib/background-task.ts';
 import type { OnRound, Round } from '../../lib/background-task.ts';
 import type { Logger } from '../../lib/logger.ts';
 import { isUnavailableError } from '../../lib/unavailable.ts';
+import { commitPlace, lastPosition } from '../../streams/event-store.ts';
 import type { CommitSource, FollowedCommit } from '../../streams/event-store.ts';
 import type { KeyValue } from '../../streams/key-value.ts';
 import type { Directory } from './directory.ts';
@@ -54,8 +55,7 @@ export class DirectoryProjector {
     const options = { shard, kinds: ['tenant'] as const, after, signal, buffer: 100 };
     for await (const batch of source.follow(options)) {
       for (const tenantId of tenantsIn(batch)) await this.#publishUntilDone(shard, tenantId, signal);
-      const last = batch.at(-1);
-      const position = last?.kind === 'commit' ? last.stored.position : last?.position;
+      const position = lastPosition(batch);
       // A checkpoint that was not written costs the next start a second read, nothing else.
       if (position !== undefined && !signal.aborted) {
         await bucket.put(key, String(position)).catch((error: unknown) => this.#warn(shard, error));
@@ -92,7 +92,7 @@ export class DirectoryProjector {
 function tenantsIn(batch: readonly FollowedCommit[]): ReadonlySet<string> {
   const ids = batch.map((followed) => {
     if (followed.kind === 'erased') return null;
-    return followed.kind === 'commit' ? followed.stored.ref.id : followed.ref.id;
+    return commitPlace(followed).ref.id;
   });
   return new Set(ids.filter((id) => id !== null));
 }

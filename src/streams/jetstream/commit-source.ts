@@ -3,6 +3,8 @@ import type { Consumer, JetStreamManager, JsMsg } from '@nats-io/jetstream';
 import type { NatsConnection } from '@nats-io/transport-node';
 import { isUnavailableError, UnavailableError } from '../../lib/unavailable.ts';
 import { backoffMs, delay } from '../../lib/backoff.ts';
+import type { CommitPlace } from '../commit.ts';
+import { lastPosition } from '../event-store.ts';
 import type { CommitSource, FollowedCommit, FollowOptions } from '../event-store.ts';
 import { ErasedCommitError } from '../sealed-codec.ts';
 import type { CommitCodec } from '../sealed-codec.ts';
@@ -116,7 +118,7 @@ export class JetStreamCommitSource implements CommitSource {
       try {
         for await (const batch of this.#consume(options, position)) {
           yield batch;
-          position = positionOf(batch.at(-1)) ?? position;
+          position = lastPosition(batch) ?? position;
           failures = 0;
         }
       } catch {
@@ -156,7 +158,7 @@ export class JetStreamCommitSource implements CommitSource {
         }
         if (arrived === 'ended') return;
         if (arrived.length === 0) continue;
-        last = positionOf(arrived.at(-1)) ?? last;
+        last = lastPosition(arrived) ?? last;
         yield arrived;
       }
     } finally {
@@ -188,20 +190,13 @@ export class JetStreamCommitSource implements CommitSource {
 }
 
 /** A message of the log, however it was read. */
-interface Message {
-  readonly ref: AggregateRef;
-  readonly shard: number;
-  readonly position: number;
+interface Message extends CommitPlace {
   readonly data: Uint8Array;
   readonly msgId: string | undefined;
 }
 
 function messageOf({ subject, seq, data, headers }: JsMsg, shard: number): Message {
   return { ref: refOfSubject(subject), shard, position: seq, data, msgId: headers?.get('Nats-Msg-Id') };
-}
-
-function positionOf(followed: FollowedCommit | undefined): number | undefined {
-  return followed?.kind === 'commit' ? followed.stored.position : followed?.position;
 }
 
 /**
