@@ -11,8 +11,7 @@ export function viewToActionResponse(view: ActionView): Action {
     ...optional({ toolName, hook }),
     // An executor is shown what it may claim, and what it has claimed.
     ...{ callId, input, status: status === 'pending' ? 'pending' : 'claimed', generation },
-    ...optional({ subject }),
-    ...(info === undefined ? {} : { info: { ...info } }),
+    ...optional({ subject, info: info && { ...info } }),
     createdAt,
     ...optional({ agent }),
     ...(resume === undefined ? {} : { resume: { interactionId: resume.interactionId, value: resume.value ?? null } }),

@@ -1,3 +1,5 @@
+import { optional } from '../domain/kernel/optional.ts';
+
 /** The groups of operations in the document, in the order in which it shows them. */
 export const TAGS = {
   Sessions: 'Conversations with an agent: their commands, their history, and what people have to answer.',
@@ -37,7 +39,7 @@ export function operations(
 ): Record<string, Described> {
   const described = Object.entries(texts).map(([operationId, [summary, description]]) => [
     operationId,
-    { operationId, tags: [tag], summary, ...(description === undefined ? {} : { description }) },
+    { operationId, tags: [tag], summary, ...optional({ description }) },
   ]);
   return Object.fromEntries(described);
 }

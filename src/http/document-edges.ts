@@ -1,3 +1,4 @@
+import { optional } from '../domain/kernel/optional.ts';
 import type { Sends } from './described.ts';
 import { mapOperations, mapValues, objectOf } from './document-shapes.ts';
 import type { Json } from './document-shapes.ts';
@@ -171,7 +172,7 @@ function bodyOf({ requestBody }: Json, { takes }: OperationFacts, example: unkno
   if (requestBody === undefined) return {};
   const content = mapValues(objectOf(objectOf(requestBody)['content']), (media) => ({
     ...objectOf(media),
-    ...(example === undefined ? {} : { example }),
+    ...optional({ example }),
   }));
   return { requestBody: { ...objectOf(requestBody), content } };
 }

@@ -13,7 +13,7 @@ export function toCanonicalSandbox(event: SandboxEvent, sandboxId: string): Cano
   const state = (now: string, reason?: string, turnId: string | null = null): CanonicalSandboxEvent => ({
     type: 'sandbox.state',
     turnId,
-    payload: { sandboxId, state: now, ...(reason === undefined ? {} : { reason }) },
+    payload: { sandboxId, state: now, ...optional({ reason }) },
   });
   switch (event.type) {
     case 'sandbox.created':

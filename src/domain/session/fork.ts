@@ -1,4 +1,5 @@
 import type { Decision } from '../kernel/decision.ts';
+import { optional, withoutNulls } from '../kernel/optional.ts';
 import { reject } from '../kernel/rejection.ts';
 import type { Rejection } from '../kernel/rejection.ts';
 import type { SessionEvent } from './events.ts';
@@ -45,7 +46,7 @@ export function decideFork(state: SessionState, command: ForkCommand): Decision<
     const message = `The history reads through ${depth} sessions already. Fork at a cursor of an earlier one, or open a new session.`;
     return reject('limit_exceeded', message, { details: { limit: 'forkDepth', count: depth } });
   }
-  const data = { sessionId: childId, since: child.since ?? 0, ...(at === null ? {} : { at }) };
+  const data = { sessionId: childId, since: child.since ?? 0, ...withoutNulls({ at }) };
   return { kind: 'accepted', events: [{ type: 'session.forked', data }], reply: null };
 }
 
@@ -112,7 +113,7 @@ export function decideOpenFork(
   const opening = { agentId, agentVersion, manifestHash, manifest, subject, bodyHash };
   const data = {
     ...opening,
-    ...(agents === undefined ? {} : { agents }),
+    ...optional({ agents }),
     ...(vaultIds.length === 0 ? {} : { vaultIds: [...vaultIds] }),
     info: { ...info },
     labels: { ...labels },

@@ -34,10 +34,8 @@ export function modelClient(options: ModelClientOptions): ModelClient {
     const url = new URL(input instanceof Request ? input.url : input);
     const { method, headers, body, signal } = init;
     const response = await client.fetch(url, {
-      ...optional({ method }),
-      ...(headers === undefined ? {} : { headers: [...new Headers(headers)] }),
-      ...(typeof body === 'string' ? { body } : {}),
-      ...(signal === undefined || signal === null ? {} : { signal }),
+      ...optional({ method, headers: headers && [...new Headers(headers)] }),
+      ...optional({ body: typeof body === 'string' ? body : undefined, signal: signal ?? undefined }),
     });
     return bounded(response);
   };

@@ -118,8 +118,7 @@ function optionsOf(
 }
 
 function toolOf({ name, description, inputSchema }: ModelRequest['tools'][number]) {
-  const described = description === undefined ? {} : { description };
-  return { type: 'function' as const, name, inputSchema, ...described };
+  return { type: 'function' as const, name, inputSchema, ...optional({ description }) };
 }
 
 /**

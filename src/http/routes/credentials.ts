@@ -10,6 +10,7 @@ import {
   vaultRef,
 } from '../../commands/vault/vaults.ts';
 import type { SentGrant } from '../../commands/vault/vaults.ts';
+import { withoutNulls } from '../../domain/kernel/optional.ts';
 import type { Credential } from '../../domain/vault/state.ts';
 import { canonicalJson } from '../../lib/canonical-json.ts';
 import { timestamp } from '../../lib/clock.ts';
@@ -177,8 +178,8 @@ export function toCredentialResponse(vaultId: string, credential: Credential) {
   return {
     ...{ id, vaultId, name, type, url, state },
     ...(scopes.length === 0 ? {} : { scopes: [...scopes] }),
-    ...(expiresAt === null ? {} : { expiresAt }),
+    ...withoutNulls({ expiresAt }),
     createdAt,
-    ...(rotatedAt === null ? {} : { rotatedAt }),
+    ...withoutNulls({ rotatedAt }),
   };
 }

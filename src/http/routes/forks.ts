@@ -3,6 +3,7 @@ import { ACCESS } from '../../auth/authorize.ts';
 import { actorOf, outOfReach } from '../../auth/caller.ts';
 import { forkSession } from '../../commands/session/fork-session.ts';
 import type { ForkSessionDeps } from '../../commands/session/fork-session.ts';
+import { optional } from '../../domain/kernel/optional.ts';
 import { reject } from '../../domain/kernel/rejection.ts';
 import type { RecordPlace } from '../../domain/session/fork-state.ts';
 import { canonicalJson } from '../../lib/canonical-json.ts';
@@ -66,5 +67,5 @@ export function forkRoutes(deps: ForkRouteDeps): FastifyPluginAsyncZod {
 }
 
 function recordPlace({ position, index, inherited }: EventPlace): RecordPlace {
-  return { position, index, ...(inherited === undefined ? {} : { ancestor: inherited.ancestor }) };
+  return { position, index, ...optional({ ancestor: inherited?.ancestor }) };
 }

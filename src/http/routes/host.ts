@@ -61,7 +61,7 @@ export function hostRoutes({ service, version, features, checks, isDraining }: H
           ...withoutNulls({ subject }),
           scopes: [...scopes],
           agents: kind === 'management' ? [] : agents === null ? ('*' as const) : [...agents],
-          ...(sandboxes === null ? {} : { sandboxes: [...sandboxes] }),
+          ...withoutNulls({ sandboxes: sandboxes && [...sandboxes] }),
           via: viaOf(caller),
         };
       },

@@ -75,8 +75,7 @@ function toInteractionResponse(view: InteractionView): ShownInteraction {
   const { prompt, toolName, input, schema, budgetId, actionId, agent } = view;
   return {
     ...{ interactionId, kind, sessionId, turnId, agentId, subject },
-    ...optional({ prompt, toolName, input }),
-    ...(schema === undefined ? {} : { schema: { ...schema } }),
+    ...optional({ prompt, toolName, input, schema: schema && { ...schema } }),
     createdAt,
     ...optional({ actionId, budgetId, agent }),
   };

@@ -3,6 +3,7 @@ import { ACCESS } from '../../auth/authorize.ts';
 import { rosterRef } from '../../commands/sandbox/deps.ts';
 import type { SandboxDeps } from '../../commands/sandbox/deps.ts';
 import { PODS_UNAVAILABLE } from '../../commands/sandbox/open-sandbox.ts';
+import { withoutNulls } from '../../domain/kernel/optional.ts';
 import { CALL_SECONDS, CALL_SECONDS_MAX } from '../../domain/sandbox/tools.ts';
 import { operations } from '../described.ts';
 import { callerOf } from '../gate.ts';
@@ -30,7 +31,7 @@ export function tenantSandboxRoutes(deps: TenantSandboxDeps): FastifyPluginAsync
         const { state } = await deps.rosters.refresh(rosterRef(callerOf(request).tenantId));
         const reason = deps.virtualFault();
         return {
-          virtual: { available: reason === null, ...(reason === null ? {} : { reason }) },
+          virtual: { available: reason === null, ...withoutNulls({ reason }) },
           pod: { available: false, backend: null, reason: PODS_UNAVAILABLE },
           defaults: {
             kind: 'virtual' as const,

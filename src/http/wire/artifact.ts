@@ -1,5 +1,6 @@
 import type { z } from 'zod';
 import type { ArtifactVersion, KnownArtifact } from '../../domain/artifact/state.ts';
+import { optional } from '../../domain/kernel/optional.ts';
 import type { ArtifactView } from '../../projections/artifacts/views.ts';
 import type { artifact, artifactVersion } from './artifacts.ts';
 
@@ -14,7 +15,7 @@ export function viewToResponse(view: Omit<ArtifactView, 'removed'>): ArtifactRes
     kind,
     name,
     contentType,
-    ...(owner === null ? {} : { sessionId: owner.sessionId }),
+    ...optional({ sessionId: owner?.sessionId }),
     latestVersion,
     labels: { ...labels },
     createdAt,

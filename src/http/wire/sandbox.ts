@@ -1,4 +1,5 @@
 import type { z } from 'zod';
+import { withoutNulls } from '../../domain/kernel/optional.ts';
 import { statusOf } from '../../domain/sandbox/shown.ts';
 import type { OpenSandbox } from '../../domain/sandbox/state.ts';
 import type { sandbox } from './sandboxes.ts';
@@ -9,7 +10,7 @@ export function toSandboxResponse(view: Omit<OpenSandbox, 'status' | 'lastCall'>
   const state = statusOf(view);
   return {
     ...{ id: sandboxId, kind, labels: { ...labels }, spec: { ...spec }, state, subject },
-    ...(machine === null ? {} : { pod: machineOf(machine) }),
+    ...withoutNulls({ pod: machine && machineOf(machine) }),
     sessions: sessions.map((id) => ({ id, activeTurnId: holder?.sessionId === id ? holder.turnId : null })),
     files: { count: files?.files ?? 0, bytes: files?.bytes ?? 0 },
     createdAt: view.createdAt,

@@ -1,4 +1,5 @@
 import type { z } from 'zod';
+import { optional } from '../../domain/kernel/optional.ts';
 import type { OpenSession } from '../../domain/session/state.ts';
 import { lastInherited, viewOfTurn } from '../../projections/sessions/views.ts';
 import type { SessionView } from '../../projections/sessions/views.ts';
@@ -42,7 +43,7 @@ export function stateToResponse(ref: AggregateRef, shard: number, state: OpenSes
     ...rest,
     id: ref.id,
     ...viewOfTurn(turn),
-    ...(sandbox === undefined ? {} : { sandboxId: sandbox.sandboxId }),
+    ...optional({ sandboxId: sandbox?.sandboxId }),
     last: last === null ? lastInherited(origin, rest.createdPosition) : { ...last, shard },
   });
 }
