@@ -38,7 +38,7 @@ import { evolveVault, initialVault, VAULT_FOLD_VERSION } from '../domain/vault/s
 import type { VaultState } from '../domain/vault/state.ts';
 import type { AggregateKind } from '../streams/subjects.ts';
 
-/** What the command loop needs to know of a kind of aggregate. */
+/** What the command loop needs to know about a kind of aggregate. */
 export interface AggregateType<S, E extends DomainEvent> {
   readonly kind: AggregateKind;
   readonly initial: S;
@@ -122,10 +122,10 @@ export const sandboxType: AggregateType<SandboxState, SandboxEvent> = {
   weigh: (state) => (state.status === 'absent' ? 200 : 2_000 + state.sessions.length * 100 + CALL_BYTES),
 };
 
-/** What the newest call of a sandbox may have given. */
+/** What the newest call of a sandbox may have returned. */
 const CALL_BYTES = 60_000;
 
-/** Which sandboxes a tenant has: an aggregate of its own among them. */
+/** Which sandboxes a tenant has: an aggregate of its own. */
 export const rosterType: AggregateType<RosterState, RosterEvent> = {
   kind: 'sandbox',
   initial: initialRoster,

@@ -12,7 +12,7 @@ import { refKey } from '../streams/subjects.ts';
 import type { AggregateRef } from '../streams/subjects.ts';
 import type { CommitMeta, Loaded, Repository } from './repository.ts';
 
-/** The outcome of a command that was not refused. `position`: where its commit stands; null: nothing was recorded. */
+/** The outcome of a command that was not refused. `position`: its commit's; null: nothing was recorded. */
 export interface Executed<R> {
   readonly kind: 'done';
   readonly reply: R;
@@ -22,11 +22,11 @@ export interface Executed<R> {
 export interface ExecuteOptions<S, E extends DomainEvent, R> extends CommitMeta {
   /** Pure; may be called several times, each time with a newer state. */
   readonly decide: (state: S) => Decision<E, R>;
-  /** What a repeated command will be answered; made from the reply of the decision that is recorded. */
+  /** What a repeated command will be answered; made from the reply of the recorded decision. */
   readonly receipt?: (reply: R) => CommitReceipt;
   /**
-   * A step of the engine: it holds what has been paid for, so it goes before the commands that wait for the aggregate,
-   * however many there are, and is never refused for them. Either order is one that a race could have had.
+   * A step of the engine: it holds what has been paid for, so it goes ahead of the commands that wait for the
+   * aggregate, however many, and is never refused because of them. A race could have produced either order.
    */
   readonly urgent?: true;
 }
@@ -35,23 +35,23 @@ export interface ExecuteOptions<S, E extends DomainEvent, R> extends CommitMeta 
 export interface UnknownOutcome {
   readonly ref: AggregateRef;
   readonly commit: Commit;
-  /** Where the aggregate stood before it: once it stands elsewhere, what became of the append is in its fold. */
+  /** The aggregate's position before it: once that has changed, its fold shows what became of the append. */
   readonly after: number;
 }
 
-/** Conflicts in a row after which a command gives up: each one means that another writer got on. */
+/** Conflicts in a row after which a command gives up: each one means that another writer made progress. */
 const CONFLICTS_MAX = 100;
 /** Commands that may wait for one aggregate in this process. */
 const WAITING_MAX = 500;
 /**
- * How long a command may wait for those before it. The log being away, each of them would be tried for as long as an
- * append is (15 s), one after the other; what has waited longer than an election takes (4 to 9 s) is not tried at all.
+ * How long a command may wait for those before it. While the log is unavailable, each would be tried for as long as an
+ * append is (15 s), one after the other; what has waited longer than an election takes (4 to 9 s) is not tried.
  */
 const WAIT_MS = 10_000;
 
 /**
  * The one loop of the write side: load, fold, decide, append with the expected position, and on a conflict again from
- * what the winner left. Use cases and the engine go through it alike.
+ * what the winner recorded. Use cases and the engine go through it alike.
  */
 export class CommandLoop {
   readonly #lanes = new KeyedQueue({ lengthMax: WAITING_MAX, waitMs: WAIT_MS });
@@ -65,7 +65,7 @@ export class CommandLoop {
     this.#versionOf = versionOf;
   }
 
-  /** Tells of every append whose outcome this process has not learned. Returns the function that ends it. */
+  /** Reports every append whose outcome this process has not learned. Returns the function that unsubscribes. */
   onUnknown(listener: (unknown: UnknownOutcome) => void): () => void {
     this.#onUnknown.add(listener);
     return () => this.#onUnknown.delete(listener);
@@ -102,7 +102,7 @@ export class CommandLoop {
     for (let conflicts = 0; conflicts < CONFLICTS_MAX; conflicts++) {
       const decision = options.decide(loaded.state);
       if (decision.kind !== 'accepted') {
-        // What records nothing is not checked by an append: a cached state may be out of date.
+        // A decision that records nothing is not checked by an append: a cached state may be out of date.
         const fresh: Loaded<S> = cached ? await repository.refresh(ref) : loaded;
         cached = false;
         if (fresh.position === loaded.position) {
@@ -122,7 +122,7 @@ export class CommandLoop {
     throw new UnavailableError('streams', 'too many writers at once on one aggregate');
   }
 
-  /** Where the commit stands now; null: another writer was faster. */
+  /** The commit's position; null: another writer was faster. */
   async #append<S, E extends DomainEvent>(
     repository: Repository<S, E>,
     ref: AggregateRef,
@@ -136,7 +136,7 @@ export class CommandLoop {
       await faultPoint('command.appended');
       return position;
     } catch (error) {
-      // Whatever it was, the commit may be in the log, and no caller continues what it began.
+      // Whatever it was, the commit may be in the log, and no caller continues what it started.
       for (const listener of this.#onUnknown) listener({ ref, commit, after: loaded.position });
       throw error;
     }

@@ -25,7 +25,7 @@ export interface Loaded<S> {
 interface Entry<S> extends Loaded<S> {
   /** Rev of the newest snapshot that this process knows of. */
   readonly snapshotRev: number;
-  /** So many gaps of its stream had been heard of when it was last known to be the newest. */
+  /** How many gaps of its stream were known when it was last known to be the newest. */
   readonly gaps: number;
 }
 
@@ -38,40 +38,40 @@ export interface RepositoryOptions<S, E extends DomainEvent> {
   readonly cacheBytes: number;
   readonly onSnapshotError?: (error: unknown) => void;
   /**
-   * Brings what a fold is about to let go of to where it is searched for then. Called before a snapshot is written, and
-   * after each page of commits that is folded.
+   * Stores what a fold is about to drop where it will be searched for. Called before a snapshot is written, and after
+   * each page of commits that is folded.
    */
   readonly beforeSnapshot?: (ref: AggregateRef, state: S) => Promise<void>;
-  /** Called with each commit that this process has appended, and of the fold before it. */
+  /** Called with each commit that this process has appended, and with the fold before it. */
   readonly onAppended?: (before: S, stored: StoredCommit) => void;
 }
 
-/** How well the cache of folded states does. */
+/** Statistics of the cache of folded states. */
 export interface CacheFigures {
   readonly entries: number;
   readonly bytes: number;
-  /** Loads that found their fold, and that did not, since the start. */
+  /** Hits and misses since the start. */
   readonly hits: number;
   readonly misses: number;
 }
 
-/** Called with the position of a commit that was just stored, or null when there may have been some that were not reported. */
+/** Called with the position of a commit that was just stored, or null when some may not have been reported. */
 export type Watcher = (position: number | null) => void;
 
-/** A cold load reads at most so many commits after its snapshot. */
+/** A cold load reads at most this many commits after its snapshot. */
 export const SNAPSHOT_EVERY = 200;
 const READ_LIMIT = 500;
 /**
  * Raised with what a snapshot holds beside the state, and when older ones cannot be relied on; those of another version
- * are left aside. 2: the hash. 3: made of folds that were checked, commit by commit, for holes.
+ * are ignored. 2: the hash. 3: made of folds that were checked, commit by commit, for holes.
  */
 const SNAPSHOT_VERSION = 3;
-/** Folds from the beginning until a history that has a hole is taken to have it in the log. */
+/** Folds from the beginning until a hole in a history is considered real. */
 const FOLDS_FROM_THE_BEGINNING = 3;
 
 /**
- * The commits of an aggregate, as they are read, are no chain: one is missing, or was changed. What is decided on them
- * would be wrong, so nothing is.
+ * The commits of an aggregate, as they are read, do not form a chain: one is missing, or was changed. Decisions on them
+ * would be wrong, so none is made.
  */
 export class BrokenChainError extends UnavailableError {
   constructor(message: string) {
@@ -81,7 +81,7 @@ export class BrokenChainError extends UnavailableError {
 
 /**
  * Folded states of one kind of aggregate, cached and brought up to date by what came after. The cache is a hint: a
- * decision on an old fold is refused by the log, because every append names the position that it was decided on. What is
+ * decision on an old fold is refused by the log, because every append names the position it was decided on. What is
  * decided without an append is decided on what `refresh` gives.
  *
  * Each commit is folded only onto the one before it, by number and hash. A cached fold or a snapshot that the next commit
@@ -96,7 +96,7 @@ export class Repository<S, E extends DomainEvent> {
   readonly #onSnapshotError: (error: unknown) => void;
   readonly #beforeSnapshot: NonNullable<RepositoryOptions<S, E>['beforeSnapshot']>;
   readonly #onAppended: NonNullable<RepositoryOptions<S, E>['onAppended']>;
-  /** Gaps of the live feed, by stream. What was folded before one is read on before anybody has it. */
+  /** Gaps of the live feed, by stream. A fold from before one is brought up to date before it is returned. */
   readonly #gaps = new Map<number, number>();
   #hits = 0;
   #misses = 0;
@@ -117,7 +117,7 @@ export class Repository<S, E extends DomainEvent> {
 
   /**
    * The cached fold, which another node may have moved on from; where there is none (`cached` false), as `refresh`: a
-   * replica that is behind must not make the fold that later loads find.
+   * lagging replica must not produce the fold that later loads find.
    */
   async load(ref: AggregateRef): Promise<Loaded<S> & { readonly cached: boolean }> {
     const cached = this.#cache.get(refKey(ref));
@@ -131,10 +131,11 @@ export class Repository<S, E extends DomainEvent> {
 
   /**
    * The fold with everything that any node had acknowledged before this call.
-   * @throws UnavailableError (streams) when the log does not answer; BrokenChainError when what it has is not a chain
+   * @throws UnavailableError (streams) when the log does not answer; BrokenChainError when its commits do not form a
+   * chain
    */
   async refresh(ref: AggregateRef): Promise<Loaded<S>> {
-    // Before the question: what is missed after it makes the answer old again.
+    // Read before the query: what is missed after it makes the answer stale again.
     const gaps = this.#gapsOf(ref);
     const cached = this.#cache.get(refKey(ref));
     const [known, head] = await Promise.all([cached ?? this.#cold(ref), this.store.head(ref)]);
@@ -143,23 +144,21 @@ export class Repository<S, E extends DomainEvent> {
     return head === entry.position ? this.#remember(ref, entry) : await this.#beyondHead(ref, entry);
   }
 
-  /** The fold is newer than the head that was answered: it was made meanwhile, or what it was made of is not there now. */
+  /** The fold is newer than the head that was answered: it was made meanwhile, or its commits are gone now. */
   async #beyondHead(ref: AggregateRef, entry: Entry<S>): Promise<Loaded<S>> {
     const head = await this.store.head(ref);
     if (head === entry.position) return this.#remember(ref, entry);
     if (head > entry.position) return await this.#readOn(ref, entry, head);
     const range = { after: entry.position - 1, limit: 1 };
     const [last] = (await this.store.read(ref, range)).commits;
-    // A server that was the leader and has not heard that it is no more.
+    // A server that was the leader and does not know yet that it no longer is.
     if (last?.position === entry.position) throw new UnavailableError('streams', 'who answers for the log is behind');
-    // It has been erased since: the aggregate starts over, or is not there any more.
+    // It has been erased since: the aggregate starts over, or no longer exists.
     this.#cache.delete(refKey(ref));
     return await this.#readOn(ref, this.#new(ref), head);
   }
 
-  /**
-   * The fold up to an event, that included, with the nearest older one that is at hand to begin from. Nothing is kept of it.
-   */
+  /** The fold up to and including an event, from the nearest older one at hand. It is not cached. */
   async upTo(ref: AggregateRef, end: { readonly position: number; readonly index: number }): Promise<S> {
     const isBefore = ({ position }: Entry<S>): boolean =>
       position < end.position || (position === end.position && end.index === LAST_INDEX);
@@ -181,7 +180,7 @@ export class Repository<S, E extends DomainEvent> {
     });
   }
 
-  /** Takes in a commit that this process has just appended. */
+  /** Applies a commit that this process has just appended. */
   appended(ref: AggregateRef, before: Loaded<S>, stored: StoredCommit): Loaded<S> {
     this.#onAppended(before.state, stored);
     const entry = this.#cache.peek(refKey(ref));
@@ -196,7 +195,7 @@ export class Repository<S, E extends DomainEvent> {
     const entry = this.#cache.peek(commit.key);
     if (entry !== undefined && entry.position === commit.previous) {
       const stored = commit.stored();
-      // Nothing is between the two: the fold is as new as the feed, whatever was missed of others.
+      // The two are adjacent: the fold is as new as the feed, whatever was missed of others.
       const fresh = { ...entry, gaps: this.#gapsOf(commit.ref) };
       if (follows(entry, stored.commit)) this.#remember(commit.ref, this.#fold(fresh, stored));
       else this.#cache.delete(commit.key);
@@ -204,7 +203,10 @@ export class Repository<S, E extends DomainEvent> {
     this.#notify(commit.key, commit.position);
   }
 
-  /** Calls back whenever the aggregate may have changed, on this node or elsewhere. Returns the function that ends it. */
+  /**
+   * Calls back whenever the aggregate may have changed, on this node or elsewhere. Returns the function that
+   * unsubscribes.
+   */
   watch(ref: AggregateRef, onChange: Watcher): () => void {
     const key = refKey(ref);
     const watchers = this.#watchers.get(key) ?? new Set();
@@ -223,8 +225,8 @@ export class Repository<S, E extends DomainEvent> {
   }
 
   /**
-   * The live feed has a gap in a stream: folds from before it are read on before anybody has them, and watchers must
-   * look again.
+   * The live feed has a gap in a stream: folds from before it are brought up to date before they are returned, and
+   * watchers must check again.
    */
   disrupted(shard = 0): void {
     this.#gaps.set(shard, (this.#gaps.get(shard) ?? 0) + 1);
@@ -267,8 +269,8 @@ export class Repository<S, E extends DomainEvent> {
   }
 
   /**
-   * Folds on from what is known; from the beginning when what follows does not follow that. Commits may also be erased
-   * while they are read, so a beginning without a successor is tried again.
+   * Continues the fold from what is known; from the beginning when the next commit does not follow it. Commits may also
+   * be erased while they are read, so a start without a successor is tried again.
    */
   async #fromOrBeginning<R>(ref: AggregateRef, known: Entry<S>, fold: (from: Entry<S>) => Promise<R>): Promise<R> {
     for (let [from, attempt] = [known, 0]; ; from = this.#new(ref)) {
@@ -319,7 +321,7 @@ export class Repository<S, E extends DomainEvent> {
   #remember(ref: AggregateRef, entry: Entry<S>, own = false): Entry<S> {
     const key = refKey(ref);
     const known = this.#cache.peek(key);
-    // Two readers may come back in either order: the newer fold stays.
+    // Two readers may finish in either order: the newer fold stays.
     if (known !== undefined && known.position > entry.position) return known;
     const due = own && this.#snapshots !== undefined && entry.rev - entry.snapshotRev >= SNAPSHOT_EVERY;
     const kept = due ? { ...entry, snapshotRev: entry.rev } : entry;
@@ -332,7 +334,7 @@ export class Repository<S, E extends DomainEvent> {
     try {
       await this.#beforeSnapshot(ref, state);
     } catch (error) {
-      // The log has it all the same.
+      // The log has it anyway.
       this.#onSnapshotError(error);
     }
   }
@@ -349,12 +351,12 @@ export class Repository<S, E extends DomainEvent> {
   }
 }
 
-/** Where the snapshot of an aggregate lies. */
+/** The key of an aggregate's snapshot. */
 export function snapshotKey(ref: AggregateRef, { foldVersion }: { readonly foldVersion: number | null }): string {
   return `${refKey(ref)}.v${SNAPSHOT_VERSION}.f${foldVersion}`;
 }
 
-/** The aggregate whose snapshot lies under a key; null: the key is of another kind, or of another version. */
+/** The aggregate whose snapshot is stored under a key; null: the key is of another kind, or of another version. */
 export function snapshotRef(key: string): AggregateRef | null {
   const [kind = '', tenant = '', id = '', version, fold, ...rest] = key.split('.');
   const known = AGGREGATE_KINDS.find((one) => one === kind);
@@ -362,5 +364,5 @@ export function snapshotRef(key: string): AggregateRef | null {
   return { tenant: unescapeToken(tenant), kind: known, id: unescapeToken(id) };
 }
 
-/** What a commit consists of besides its place; the loop fills in the rest. */
+/** What a commit consists of besides its position; the loop fills in the rest. */
 export type CommitMeta = Pick<Commit, 'actor' | 'causation'>;

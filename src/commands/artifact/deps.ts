@@ -22,14 +22,14 @@ export interface ArtifactDeps {
   readonly objects: ObjectStore;
   /** Limits of a tenant that has none of its own. */
   readonly defaults: ArtifactLimits;
-  /** For so long an operation that is not heard of is left alone, ms; its process renews it in time. */
+  /** How long a silent operation is left alone, ms; its process renews it in time. */
   readonly operationMs: number;
   readonly clock: Clock;
   /** Called for an operation whose end is left to the reconciler (engine/artifact-reconciler.ts). */
   readonly onUnsettled: (error: unknown) => void;
 }
 
-/** Why an artifact is out of the caller's reach; null: it is not. */
+/** Why the caller may not reach an artifact; null: it may. */
 export type ArtifactReach = (owner: ArtifactOwner | null) => Rejection | null;
 
 export function artifactRef(tenant: string, artifactId: string): AggregateRef {

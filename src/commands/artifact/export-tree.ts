@@ -39,7 +39,9 @@ export interface ExportInput extends CommitMeta {
   readonly signal: AbortSignal;
 }
 
-/** The version that holds the files now. `changed`: it was made for them. Null: there are none, and never were. */
+/**
+ * The version that holds the files now. `changed`: it was created for them. Null: there are no files, and never were.
+ */
 export interface Exported {
   readonly kind: 'done';
   readonly artifactId: string | null;
@@ -49,12 +51,12 @@ export interface Exported {
 
 const FOLDER_TYPE = 'application/vnd.agent-host.folder';
 const CROCKFORD = '0123456789abcdefghjkmnpqrstvwxyz';
-/** Folders of one name that a session may have had, one after the other was deleted. */
+/** Folders of one name that a session may have had, each made after the one before was deleted. */
 const GENERATIONS_MAX = 10_000;
 
 /**
- * Keeps the files of a session as a folder artifact: a new version when anything changed, none otherwise. Bytes that an
- * earlier version has are not stored again. Repeating an export changes nothing, so it may be done after a crash.
+ * Keeps the files of a session as a folder artifact: a new version when anything changed, none otherwise. Bytes of an
+ * earlier version are not stored again. Repeating an export changes nothing, so it may be done after a crash.
  */
 export async function exportTree(deps: ArtifactDeps, input: ExportInput): Promise<Exported | Rejection> {
   const refusal = refusalOf(input.files);
@@ -135,7 +137,7 @@ async function storedFilesOf(deps: ArtifactDeps, tenant: string, artifact: Known
   return version === undefined ? [] : await treeOf(deps, { kind: 'done', tenant, artifact, version });
 }
 
-/** Where each file's bytes lie or will lie; equal bytes once. */
+/** Where each file's bytes are or will be stored; equal bytes once. */
 function placed(entries: readonly FileEntry[], old: readonly StoredFile[], uploadId: string): StoredFile[] {
   const objects = new Map(old.map(({ sha256, object }) => [sha256, object]));
   return entries.map((entry) => {
@@ -165,7 +167,7 @@ async function keep(deps: ArtifactDeps, input: ExportInput, keeping: Keeping): P
     outcome = await recordFolder(deps, input, { context, version });
   } catch (error) {
     if (isUnavailableError(error, 'streams')) throw error;
-    // Its objects are swept away: a version that another export records meanwhile may not lose them.
+    // Its objects will be swept: a version that another export records meanwhile must not lose them.
     await settleReleased(deps, context, context.meta).catch(deps.onUnsettled);
     if (error instanceof UploadRefusedError) return error.rejection;
     throw error;

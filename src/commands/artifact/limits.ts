@@ -10,7 +10,7 @@ export interface ArtifactUse {
   readonly usedBytes: number;
 }
 
-/** What a tenant may store and what it has stored: every version that is recorded anywhere counts, none twice. */
+/** What a tenant may store and what it has stored: every recorded version counts, none twice. */
 export async function artifactUse(deps: ArtifactDeps, tenant: string): Promise<ArtifactUse> {
   await settleRecorded(deps, tenant);
   const { state } = await deps.quotas.refresh(quotaRef(tenant));

@@ -11,7 +11,7 @@ export interface LinkTarget {
   readonly version: number;
 }
 
-/** Seconds that a link may live at most, and does without a wish. */
+/** Maximum and default lifetime of a link, seconds. */
 export const LINK_SECONDS_MAX = 900;
 export const LINK_SECONDS_DEFAULT = 300;
 
@@ -36,7 +36,7 @@ export class LinkSigner {
     return { token: `${body}.${this.#mac(body)}`, expiresAt: timestamp(expiresMs) };
   }
 
-  /** What the link opens; `expired`, if it did; `unknown`: it is none of ours. */
+  /** What the link opens; `expired`, if it has; `unknown`: it is not one of ours. */
   open(token: string): LinkTarget | 'expired' | 'unknown' {
     const [, body = '', mac = ''] = TOKEN.exec(token) ?? [];
     if (body === '' || !equalInConstantTime(mac, this.#mac(body))) return 'unknown';

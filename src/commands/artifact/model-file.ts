@@ -3,7 +3,7 @@ import type { ModelFile } from '../../drivers/model/port.ts';
 import type { ArtifactDeps } from './deps.ts';
 import { findArtifact, openFile, versionOf } from './read.ts';
 
-/** More than any model takes in one message, bytes: what is larger is only mentioned, not read into memory. */
+/** More than any model accepts in one message, bytes: larger files are only mentioned, not read into memory. */
 const MODEL_FILE_BYTES_MAX = 20_971_520;
 
 /** A file of a message for the model; null: it has been deleted. Whether it may be read was decided with the message. */

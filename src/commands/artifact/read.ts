@@ -22,8 +22,8 @@ export interface FoundVersion extends FoundArtifact {
 }
 
 /**
- * An artifact was deleted after it had been found. For a caller that knows no better the bytes cannot be had now; the next try
- * does not find the artifact any more.
+ * An artifact was deleted after it had been found. A caller that does not handle this takes the bytes for unavailable;
+ * the next attempt no longer finds the artifact.
  */
 export class ArtifactGoneError extends UnavailableError {
   readonly rejection: Rejection = noArtifact();
@@ -31,7 +31,7 @@ export class ArtifactGoneError extends UnavailableError {
 
 type Reading = Pick<ArtifactDeps, 'artifacts' | 'objects'>;
 
-/** A stored artifact that the caller reaches, from its own history: with everything acknowledged before the call. */
+/** A stored artifact that the caller may reach, from its own history: with everything acknowledged before the call. */
 export async function findArtifact(
   deps: Pick<ArtifactDeps, 'artifacts'>,
   { tenant, artifactId, outOfReach }: { tenant: string; artifactId: string; outOfReach: ArtifactReach },
@@ -77,7 +77,7 @@ export async function openFile(
 }
 
 /**
- * A version that is recorded has its bytes: without them, the store is not what it was.
+ * A recorded version has its bytes: if they are missing, the store has lost data.
  * @throws ArtifactGoneError when the artifact has been deleted meanwhile; UnavailableError (objects)
  */
 async function openObject(

@@ -4,7 +4,7 @@ import { artifactRef } from './deps.ts';
 import type { ArtifactDeps } from './deps.ts';
 import { removeArtifact } from './remove.ts';
 
-/** Removes an artifact whose session has been deleted; any other stays. Returns where the removal stands. */
+/** Removes an artifact whose session has been deleted; any other stays. Returns the position of the removal. */
 export async function removeOrphan(deps: ArtifactDeps, tenant: string, artifactId: string): Promise<number | null> {
   const { state: artifact } = await deps.artifacts.refresh(artifactRef(tenant, artifactId));
   if (artifact.status !== 'stored' || artifact.owner === null) return null;
@@ -38,7 +38,7 @@ export async function removeOrphans(
       if (position !== null) removed.push({ ref: artifactRef(tenant, artifactId), position });
     }
   };
-  // Each ends at its first failure, so that an outage is met a few times and not once for each artifact.
+  // Each ends at its first failure, so that an outage costs a few failures and not one per artifact.
   await Promise.all(Array.from({ length: AT_A_TIME }, async () => await removeNext().catch(deps.onUnsettled)));
   return removed;
 }

@@ -7,7 +7,7 @@ import type { CommitMeta } from '../repository.ts';
 import { expiryOf, quotaRef } from './deps.ts';
 import type { ArtifactDeps } from './deps.ts';
 
-/** Ends an upload that is past a limit, or whose reservation is gone, from inside its stream. */
+/** Ends an upload that exceeds a limit, or whose reservation is gone, from inside its stream. */
 export class UploadRefusedError extends Error {
   readonly rejection: Rejection;
 
@@ -17,7 +17,7 @@ export class UploadRefusedError extends Error {
   }
 }
 
-/** The sender went away, fell silent, or sent something else than it had announced. */
+/** The sender disconnected, fell silent, or sent something other than it had announced. */
 export class UploadBrokenError extends Error {}
 
 /** What an upload of unknown length reserves before its first byte; it doubles from there. */
@@ -31,8 +31,8 @@ export interface UploadContext {
 }
 
 /**
- * Holds bytes of the tenant's total for one operation, from its first byte to its end: more of them as it turns out
- * larger, and for longer as it takes longer.
+ * Holds bytes of the tenant's total for one operation, from its first byte to its end: more bytes if it turns out
+ * larger, and for longer if it takes longer.
  */
 export class Reservation {
   readonly limits: ArtifactLimits;
@@ -65,7 +65,7 @@ export class Reservation {
           reserved = bytes;
           return decideReserve(quota, { uploadId, artifactId, bytes, expiresAt: expiryOf(deps) }, deps.defaults);
         }
-        // A first step that is too much may still be more than the file needs: begin with nothing, and find out.
+        // A first step that is too much may be more than the file needs: start with nothing, and find out.
         reserved = FIRST_STEP_BYTES;
         const command = { uploadId, artifactId, bytes: reserved, expiresAt: expiryOf(deps) };
         const decision = decideReserve(quota, command, deps.defaults);
@@ -79,7 +79,10 @@ export class Reservation {
       : new Reservation(deps, context, { limits: outcome.reply, bytes: reserved });
   }
 
-  /** At once when the bytes are held already. @throws UploadRefusedError when the file or the tenant would be past its limit */
+  /**
+   * Immediate when the bytes are held already. @throws UploadRefusedError when the file or the tenant would exceed its
+   * limit
+   */
   cover(bytes: number): Promise<void> | void {
     this.allow(bytes);
     if (bytes > this.#bytes) return this.#grow(bytes);
@@ -92,12 +95,12 @@ export class Reservation {
     await this.take(bytes);
   }
 
-  /** @throws UploadRefusedError when a file of this size would be past the limit of a file */
+  /** @throws UploadRefusedError when a file of this size would exceed the limit of a file */
   allow(fileBytes: number): void {
     if (fileBytes > this.limits.fileBytes) throw new UploadRefusedError(fileTooLarge(this.limits.fileBytes));
   }
 
-  /** Holds so many bytes and no more. @throws UploadRefusedError when the tenant would be past its total */
+  /** Holds this many bytes and no more. @throws UploadRefusedError when the tenant would exceed its total */
   async take(bytes: number): Promise<void> {
     const refusal = bytes > this.#bytes ? await this.#renew(bytes) : null;
     if (refusal !== null) throw new UploadRefusedError(refusal);
@@ -116,7 +119,7 @@ export class Reservation {
       decide: (quota) => decideRenew(quota, { uploadId, bytes, expiresAt: expiryOf(deps) }, deps.defaults),
     });
     if (bytes === 0) {
-      // A renewal that fails is made good by the next one, or the artifact's own history decides.
+      // The next renewal makes up for a failed one, or the artifact's own history decides.
       await renewing.catch(() => undefined);
       return null;
     }
@@ -127,7 +130,7 @@ export class Reservation {
   }
 }
 
-/** Counts and digests a stream while it flows, one chunk at a time, and lets nothing past a limit. */
+/** Counts and digests a stream while it flows, one chunk at a time, and lets nothing beyond a limit through. */
 export class ByteCounter {
   bytes = 0;
   readonly #hash = createHash('sha256');
@@ -157,7 +160,7 @@ export class ByteCounter {
   }
 }
 
-/** A source that stands still would otherwise keep its reader for ever. */
+/** A stalled source would otherwise hold its reader for ever. */
 async function* untilAborted(source: AsyncIterable<Uint8Array>, signal: AbortSignal): AsyncIterable<Uint8Array> {
   const chunks = source[Symbol.asyncIterator]();
   let give: ((reason: unknown) => void) | null = null;
@@ -166,7 +169,7 @@ async function* untilAborted(source: AsyncIterable<Uint8Array>, signal: AbortSig
   try {
     for (;;) {
       signal.throwIfAborted();
-      // A promise for each chunk: racing all of them against one that lasts would keep something of each.
+      // A promise per chunk: racing each against one long-lived promise would leak memory for each.
       const next = await new Promise<IteratorResult<Uint8Array>>((resolve, reject) => {
         give = reject;
         chunks.next().then(resolve, reject);

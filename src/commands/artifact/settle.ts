@@ -9,7 +9,7 @@ import { artifactRef, quotaRef } from './deps.ts';
 import type { ArtifactDeps } from './deps.ts';
 
 /**
- * The second halves of uploads and removals: everything that follows once the artifact's own history has the truth. Each
+ * The second halves of uploads and removals: everything that follows once the artifact's own history is decided. Each
  * may be done again, by the process that began it or by the reconciler after it has died.
  */
 
@@ -34,7 +34,7 @@ export async function settleStored(deps: ArtifactDeps, upload: Upload, meta: Com
   });
 }
 
-/** Nothing was recorded, and nothing will be: what was reserved comes back. */
+/** Nothing was recorded, and nothing will be: what was reserved is returned. */
 export async function settleReleased(
   deps: ArtifactDeps,
   { tenant, uploadId }: Upload,
@@ -46,7 +46,7 @@ export async function settleReleased(
   });
 }
 
-/** The artifact is removed: its session hears of it, its bytes go, and the tenant has them back. */
+/** The artifact is removed: its session hears of it, its bytes are deleted, and the tenant gets them back. */
 export async function settleRemoved(
   deps: ArtifactDeps,
   { tenant, artifactId, removalId }: Omit<Upload, 'uploadId'> & { readonly removalId: string },
@@ -111,7 +111,7 @@ async function settleUpload(deps: ArtifactDeps, upload: Upload): Promise<void> {
   await settleReleased(deps, upload, RECONCILER);
 }
 
-/** Counts what is recorded and not counted yet: an upload whose process died in between. */
+/** Counts what is recorded but not yet counted: an upload whose process died in between. */
 export async function settleRecorded(deps: ArtifactDeps, tenant: string): Promise<void> {
   const { state } = await deps.quotas.refresh(quotaRef(tenant));
   for (const [uploadId, { artifactId }] of Object.entries(state.reservations)) {

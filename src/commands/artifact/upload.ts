@@ -33,7 +33,7 @@ export interface UploadInput extends CommitMeta {
   readonly target: NewArtifact | NextVersion;
   /** The media type of the file, once its name is known. */
   readonly contentTypeOf: (name: string) => string;
-  /** What the sender says the body has, bytes; null: it does not say. */
+  /** The length of the body as stated by the sender, bytes; null: not stated. */
   readonly declaredBytes: number | null;
   readonly body: AsyncIterable<Uint8Array>;
   /** Ends the upload, and its reason is thrown: nothing is stored unless it has been recorded already. */
@@ -48,13 +48,13 @@ export interface Uploaded {
 }
 
 /**
- * Takes a file in while it flows:
+ * Stores a file while it streams in:
  *
  *   bytes reserved → bytes in the store → version recorded → session told → bytes counted
  *
- * Recording is the point of no return. Whatever ends an upload before it leaves nothing that anybody can see; whatever
- * ends it after, the reconciler does the rest.
- * @throws UploadBrokenError when the sender went away; the signal's reason; UnavailableError (objects); UnavailableError (streams)
+ * Recording is the point of no return. An upload that ends before it leaves nothing visible; one that ends after it is
+ * finished by the reconciler. @throws UploadBrokenError when the sender disconnected; the signal's reason;
+ * UnavailableError (objects); UnavailableError (streams)
  */
 export async function uploadArtifact(deps: ArtifactDeps, input: UploadInput): Promise<Uploaded | Rejection> {
   const { tenant, target, actor, causation } = input;
@@ -99,7 +99,7 @@ async function take(deps: ArtifactDeps, input: UploadInput, reserved: ReservedUp
     await faultPoint('artifact.bytes-stored');
     recorded = await record(deps, input, context, stored);
   } catch (error) {
-    // Whether it was recorded is not known: its bytes must stay until somebody does.
+    // Whether it was recorded is not known: its bytes must stay until it is.
     if (isUnavailableError(error, 'streams')) throw error;
     await giveUp(deps, context);
     if (error instanceof UploadRefusedError) return error.rejection;
@@ -143,7 +143,7 @@ async function record(
   const outcome = await deps.loop.execute(deps.artifacts, artifactRef(tenant, artifactId), {
     ...meta,
     decide: (state) => {
-      // The tenant may be about to go, and nothing of it may come back.
+      // The tenant may be about to be deleted, and nothing of it may come back.
       signal.throwIfAborted();
       if (target.kind === 'version') return decideStoreVersion(state, version);
       const { name, owner, labels } = target;
@@ -153,7 +153,7 @@ async function record(
   return outcome.kind === 'rejected' ? outcome : outcome.reply;
 }
 
-/** Takes back what an upload that was not recorded has left. What cannot be taken back now, the reconciler will. */
+/** Removes what an unrecorded upload left behind. What cannot be removed now is left to the reconciler. */
 async function giveUp(deps: ArtifactDeps, { tenant, artifactId, uploadId, meta }: UploadContext): Promise<void> {
   try {
     await deps.objects.remove({ tenant, owner: artifactId, name: uploadId });

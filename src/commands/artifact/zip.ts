@@ -5,12 +5,12 @@ import type { ArtifactDeps } from './deps.ts';
 import { openFile, treeOf } from './read.ts';
 import type { FoundVersion } from './read.ts';
 
-/** Types that are packed already: doing it again only costs time. */
+/** Types that are already compressed: compressing them again only costs time. */
 const PACKED = /^(image\/(?!svg|bmp)|video\/|audio\/|application\/(zip|gzip|x-7z|x-xz|zstd|pdf|vnd\.openxml))/;
 
 /**
- * A version as a zip archive, made while it is read: one file after the other is open, and the reader sets the pace. The
- * archive of a version is the same each time.
+ * A version as a zip archive, made while it is read: one file at a time is open, and the reader sets the pace. The
+ * archive of a version is the same every time.
  */
 export async function zipOf(deps: Pick<ArtifactDeps, 'artifacts' | 'objects'>, found: FoundVersion): Promise<Readable> {
   const files = await treeOf(deps, found);
@@ -29,7 +29,7 @@ export async function zipOf(deps: Pick<ArtifactDeps, 'artifacts' | 'objects'>, f
       openFile(deps, found, file).then((stream) => {
         open = stream;
         stream.once('error', fail);
-        // The client may have gone while the file was being opened.
+        // The client may have disconnected while the file was being opened.
         if (out.destroyed) stream.destroy();
         else give(null, stream);
       }, fail);
@@ -42,7 +42,7 @@ export async function zipOf(deps: Pick<ArtifactDeps, 'artifacts' | 'objects'>, f
   return out;
 }
 
-/** A name that begins like a drive of Windows would be an absolute path there. */
+/** A name that begins like a Windows drive would be an absolute path there. */
 function archivePath(path: string): string {
   return path.replace(/^([A-Za-z]):/, '$1_');
 }

@@ -28,7 +28,7 @@ export interface FoundSandbox {
   readonly state: OpenSandbox;
 }
 
-/** A sandbox that the caller reaches, with everything acknowledged before the call. */
+/** A sandbox that the caller may reach, with everything acknowledged before the call. */
 export async function findSandbox(
   deps: Pick<SandboxDeps, 'sandboxes'>,
   { tenant, sandboxId, outOfReach }: Pick<SandboxInput, 'tenant' | 'sandboxId' | 'outOfReach'>,
@@ -43,7 +43,7 @@ export async function stopSandbox(deps: SandboxDeps, input: SandboxInput): Promi
   return await change(deps, input, decideStop);
 }
 
-/** Takes everything out of a sandbox, but for what its source gives it. */
+/** Removes everything from a sandbox, except what its source gives it. */
 export async function resetSandbox(
   deps: SandboxDeps,
   input: SandboxInput & { readonly artifactReach: ArtifactReach },
@@ -56,7 +56,7 @@ export async function resetSandbox(
   return await change(deps, input, (state, ended) => decideReset(state, first, ended));
 }
 
-/** A session is to work in a sandbox that is there. */
+/** A session is to work in an existing sandbox. */
 export async function attachSession(
   deps: SandboxDeps,
   input: SandboxInput & { readonly sessionId: string },
@@ -64,7 +64,7 @@ export async function attachSession(
   return await change(deps, input, (state) => decideAttach(state, input.sessionId));
 }
 
-/** The session is not there any more. */
+/** The session no longer exists. */
 export async function detachSession(
   deps: SandboxDeps,
   input: SandboxInput & { readonly sessionId: string },
@@ -104,7 +104,7 @@ export async function writeFile(
   return outcome.kind === 'rejected' ? outcome : { ...outcome, reply: sha256 };
 }
 
-/** Takes a file, or a directory with all in it, out of a sandbox that no turn runs on. */
+/** Deletes a file, or a directory with its contents, from a sandbox that no turn runs on. */
 export async function deleteFile(deps: SandboxDeps, input: FileInput): Promise<Executed<null> | Rejection> {
   return await changeFiles(deps, input, (manifest) => {
     const isThere = fileAt(manifest, input.path) !== undefined || isDirectory(manifest, input.path);
@@ -112,10 +112,10 @@ export async function deleteFile(deps: SandboxDeps, input: FileInput): Promise<E
   });
 }
 
-/** Changes in a row that others were faster with: each of them means that somebody got on. */
+/** Lost races in a row: each one means that another writer made progress. */
 const TRIES_MAX = 100;
 
-/** Makes a change of what the files are now, and again of what others have made of them meanwhile. Null: no such file. */
+/** Applies a change to the current files, and again to what others have made of them meanwhile. Null: no such file. */
 async function changeFiles(
   deps: SandboxDeps,
   { tenant, sandboxId, outOfReach, actor, causation }: FileInput,

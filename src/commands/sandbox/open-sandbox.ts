@@ -14,27 +14,27 @@ import { rosterRef, sandboxRef } from './deps.ts';
 import type { SandboxDeps } from './deps.ts';
 import { sourceFiles } from './source.ts';
 
-/** Why a sandbox is out of the caller's reach; null: it is not. */
+/** Why the caller may not reach a sandbox; null: it may. */
 export type SandboxReach = (sandbox: Pick<OpenSandbox, 'sandboxId' | 'subject' | 'owner'>) => Rejection | null;
 
 export interface OpenSandboxInput extends CommitMeta {
   readonly tenant: string;
   readonly sandboxId: string;
   readonly kind: SandboxKind;
-  /** Absent: whatever the sandbox that is there has; nothing in particular for a new one. */
+  /** Absent: whatever the existing sandbox has; nothing in particular for a new one. */
   readonly spec?: SandboxSpec | undefined;
   readonly subject: string | null;
   readonly labels?: Readonly<Record<string, string>> | undefined;
-  /** The session that it is made for. */
+  /** The session that it is created for. */
   readonly owner: { readonly sessionId: string } | null;
   readonly outOfReach: SandboxReach;
-  /** Of the artifact that its first files come from. */
+  /** Of the artifact with its first files. */
   readonly artifactReach: ArtifactReach;
-  /** Of a fork: what it begins with; undefined: what its source says. */
+  /** Of a fork: what it starts with; undefined: what its source says. */
   readonly files?: FilesRef | null;
 }
 
-/** Makes a sandbox or answers with the one that is there. Its place in the tenant's roster is taken first. */
+/** Creates a sandbox or answers with the existing one. Its place in the tenant's roster is taken first. */
 export async function openSandbox(deps: SandboxDeps, input: OpenSandboxInput): Promise<Executed<null> | Rejection> {
   const { tenant, sandboxId, kind, spec, subject, labels, owner, outOfReach, actor, causation } = input;
   const ref = sandboxRef(tenant, sandboxId);
@@ -90,10 +90,13 @@ async function giveUp(
   return refusal;
 }
 
-/** One that was added so long ago and is not there was given up by a process that died, ms. */
+/** A sandbox added this long ago that does not exist was abandoned by a process that died, ms. */
 const PLACE_MS = 60_000;
 
-/** Takes a place of the roster; null: it is taken. When there is none, places whose sandboxes are gone are freed first. */
+/**
+ * Takes a place of the roster; null: it was taken. When the roster is full, places whose sandboxes are gone are freed
+ * first.
+ */
 async function takePlace(
   deps: SandboxDeps,
   tenant: string,
@@ -130,7 +133,7 @@ async function strike(
   });
 }
 
-/** Removes a sandbox that was made for a session which is not there, or has another one. */
+/** Removes a sandbox that was made for a session that does not exist, or has another one. */
 export async function removeIfOrphaned(
   deps: SandboxDeps,
   tenant: string,
@@ -149,7 +152,7 @@ export interface SandboxInput extends CommitMeta {
   readonly outOfReach: SandboxReach;
 }
 
-/** Deletes a sandbox that no turn runs on; its place in the roster is free then. */
+/** Deletes a sandbox that no turn runs on; this frees its place in the roster. */
 export async function removeSandbox(
   deps: SandboxDeps,
   { tenant, sandboxId, outOfReach, actor, causation }: SandboxInput,
@@ -171,8 +174,8 @@ export async function removeSandbox(
 }
 
 /**
- * The turn that holds a sandbox, if it is known to have ended: its worker died before it gave the sandbox back, or is about
- * to. Null: no turn holds it, or one that runs.
+ * The turn that holds a sandbox, if it is known to have ended: its worker died before it released the sandbox, or is
+ * about to release it. Null: no turn holds it, or a running one.
  */
 export async function endedHolder(deps: SandboxDeps, tenant: string, sandboxId: string): Promise<string | null> {
   const { state } = await deps.sandboxes.refresh(sandboxRef(tenant, sandboxId));

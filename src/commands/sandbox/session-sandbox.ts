@@ -21,12 +21,12 @@ export interface SessionSandboxInput extends CommitMeta {
   readonly wanted: WantedSandbox;
   /** Of the agent. */
   readonly standard: SandboxChoice | undefined;
-  /** Whether the caller may attach a sandbox that is there. */
+  /** Whether the caller may attach an existing sandbox. */
   readonly outOfReach: SandboxReach;
   readonly artifactReach: ArtifactReach;
 }
 
-/** How sessions come to their sandboxes. */
+/** How sessions get their sandboxes. */
 export interface SessionSandboxes {
   readonly prepare: (input: SessionSandboxInput) => ReturnType<typeof prepareSandbox>;
   readonly leave: (input: LeaveInput) => Promise<void>;
@@ -45,7 +45,7 @@ export interface LeaveInput extends CommitMeta {
   readonly sandbox: SessionSandbox;
 }
 
-/** The sandbox of a session that is about to be opened: found, or made. It is there before the session names it. */
+/** The sandbox of a session that is about to be opened: found, or created. It exists before the session names it. */
 async function prepareSandbox(
   deps: SandboxDeps,
   input: SessionSandboxInput,
@@ -69,7 +69,7 @@ async function prepareSandbox(
   return made.kind === 'rejected' ? made : { kind: 'done', sandbox: { sandboxId, own: true } };
 }
 
-/** The session was not opened, or is deleted: what was made for it goes, and another sandbox forgets it. */
+/** The session was not opened, or is deleted: a sandbox that was made for it is deleted, and any other forgets it. */
 async function leaveSandbox(deps: SandboxDeps, { tenant, sessionId, sandbox, ...meta }: LeaveInput): Promise<void> {
   const input = { tenant, sandboxId: sandbox.sandboxId, outOfReach: () => null, ...meta };
   if (sandbox.own) await removeSandbox(deps, input);

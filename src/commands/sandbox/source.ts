@@ -14,7 +14,7 @@ interface Source {
   readonly reach: ArtifactReach;
 }
 
-/** The files that a sandbox begins with: those of an artifact's version, or none. */
+/** The files that a sandbox starts with: those of an artifact's version, or none. */
 export async function sourceFiles(
   deps: SandboxDeps,
   { tenant, source, reach: outOfReach }: Source,

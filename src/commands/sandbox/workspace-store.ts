@@ -9,8 +9,8 @@ import { WeightedLru } from '../../lib/lru.ts';
 import { UnavailableError } from '../../lib/unavailable.ts';
 
 /**
- * Owner of the contents of all workspaces of a tenant, and of their manifests, by the hash of what they are: a fork or an
- * export has files without a byte being copied. What no manifest names is swept (engine/workspace-sweeper.ts).
+ * Owner of the contents of all workspaces of a tenant, and of their manifests, by the hash of what they are: a fork or
+ * an export gets its files without copying a byte. What no manifest names is swept (engine/workspace-sweeper.ts).
  */
 export const WORKSPACE_OWNER = 'ws';
 
@@ -57,7 +57,7 @@ export class WorkspaceStore {
     };
   }
 
-  /** @throws UnavailableError (objects), also when what a manifest names is not there: the store is not what it was */
+  /** @throws UnavailableError (objects), also when what a manifest names is missing: the store has lost data */
   async open(tenant: string, sha256: string, range?: ByteRange): Promise<Readable> {
     const stream = await this.#objects.open({ tenant, owner: WORKSPACE_OWNER, name: sha256 }, range);
     if (stream === null) throw new UnavailableError('objects', 'an object that a workspace names is not there');
@@ -70,7 +70,7 @@ export class WorkspaceStore {
     return Buffer.concat(chunks);
   }
 
-  /** Written again when it is there already: its age starts again, so that no sweep takes what was just named. */
+  /** Rewritten when it already exists: its age starts again, so that no sweep removes what was just named. */
   async #write(tenant: string, name: string, bytes: Uint8Array): Promise<void> {
     const address = { tenant, owner: WORKSPACE_OWNER, name };
     await this.#objects.put(address, Readable.from([bytes]), { declaredBytes: bytes.length });

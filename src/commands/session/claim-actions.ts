@@ -16,22 +16,22 @@ export interface ClaimActionsInput {
   readonly limit: number;
 }
 
-/** Plans of one request, each made because others were faster with everything in the one before. */
+/** Plans of one request, each made because others had taken everything in the previous one. */
 const PLANS_MAX = 20;
-/** What is planned for one request on this node is not planned for the next one for so long, ms. */
+/** How long this node does not plan for other requests what it planned for one, ms. */
 const PLANNED_MS = 1_000;
 
 /**
  * An executor takes the oldest pending actions of its agent, in one request. They are in several sessions, so each claim
  * is a commit of its own; the plan that is written first makes them one: the same request, sent again to any node after any
- * crash, gets what was claimed and what is left of the plan, and nothing twice. A plan of which others have taken
- * everything is replaced. No claim at all: nothing waits.
+ * crash, gets what was claimed and what is left of the plan, and nothing twice. A plan whose actions others have all
+ * taken is replaced. No claim at all: nothing is pending.
  */
 export class ActionClaims {
   readonly #deps: ClaimActionsDeps;
-  /** Requests that are under way: the same one that is sent again meanwhile gets what they get. */
+  /** Requests in progress: a repetition of one meanwhile gets what it gets. */
   readonly #running = new Map<string, Promise<readonly HeldAction[]>>();
-  /** By action, until when it is somebody's, ms. */
+  /** By action, until when it is planned for a request, ms. */
   readonly #planned = new Map<string, number>();
 
   constructor(deps: ClaimActionsDeps) {
@@ -39,7 +39,7 @@ export class ActionClaims {
   }
 
   /**
-   * @throws UnavailableError (streams) when the log is away; sending the same request again is safe
+   * @throws UnavailableError (streams) when the log is unavailable; sending the same request again is safe
    */
   async claim(input: ClaimActionsInput): Promise<readonly HeldAction[]> {
     const { tenantId, agentId } = input.executor;
@@ -56,7 +56,7 @@ export class ActionClaims {
     for (let made = 0; made < PLANS_MAX; made++) {
       const held = plan === null ? [] : await this.#go(input, plan.actions);
       if (held.length > 0) return held;
-      // Of an earlier request, which may have been answered: what it claimed is over then, and it gets nothing else.
+      // Of an earlier request, which may have been answered: what it claimed has ended, and it gets nothing else.
       if (plan !== null && made === 0 && !(await this.#areOthers(input, plan.actions))) return [];
       await open.reached();
       const again: readonly HeldAction[] = plan === null ? await this.#again(input) : [];
@@ -86,7 +86,7 @@ export class ActionClaims {
     return (state.status === 'open' ? state.turn?.work.actions[actionId] : undefined) ?? null;
   }
 
-  /** What was claimed under the request when its plan has run out: after a long outage. */
+  /** What was claimed under the request when its plan has expired: after a long outage. */
   async #again(input: ClaimActionsInput): Promise<readonly HeldAction[]> {
     const { executor, requestId } = input;
     const made: PlannedAction[] = [];
@@ -111,7 +111,7 @@ export class ActionClaims {
   #choose(executor: ExecutorOf, limit: number, before: ClaimPlan | null): readonly ActionLocation[] {
     const nowMs = performance.now();
     for (const [actionId, untilMs] of this.#planned) {
-      // Put in by age: behind one that is still planned all are.
+      // In insertion order: after one that is still planned, all are.
       if (untilMs > nowMs) break;
       this.#planned.delete(actionId);
     }

@@ -2,7 +2,7 @@ import { sha256Hex } from '../../lib/hash.ts';
 import type { KeyValue } from '../../streams/key-value.ts';
 import type { ActionLocation, ExecutorOf } from './action-locator.ts';
 
-/** One action that a request for several is to get: in this generation or not at all. */
+/** One action that a batch request is to get: in this generation or not at all. */
 export type PlannedAction = Pick<ActionLocation, 'actionId' | 'sessionId' | 'generation'>;
 
 export interface ClaimPlan {
@@ -10,12 +10,12 @@ export interface ClaimPlan {
   readonly actions: readonly PlannedAction[];
 }
 
-/** A repetition comes within seconds; what is claimed under a request that is older is found by its claims. */
+/** A repetition comes within seconds; what an older request claimed is found by its claims. */
 const KEPT_MS = 600_000;
 
 /**
  * What a request for several actions is to get, written down before the first of them is claimed: they are in several
- * sessions, so no one commit takes them all. A repeated request, on any node, after any crash, goes through the
+ * sessions, so no single commit can take them all. A repeated request, on any node, after any crash, goes through the
  * same plan, and each claim in it is made once.
  */
 export class ClaimPlans {

@@ -23,7 +23,7 @@ import type { SentPart } from './message-files.ts';
 import type { OlderReceipts } from './receipt-archive.ts';
 import type { TurnRunner } from './turn-runner.ts';
 
-/** A message as it is sent: what its files are is found out when it is accepted. */
+/** A message as it is sent: its files are resolved when it is accepted. */
 export type SentMessage = Omit<MessageCommand, 'parts'> & { readonly parts?: readonly SentPart[] | undefined };
 
 export type SessionCommand =
@@ -43,11 +43,11 @@ export interface SendCommandInput {
   readonly bodyHash: string;
   readonly actor: string;
   /**
-   * Why the session is out of the caller's reach for this command; null: it is not. A repetition comes from somebody
-   * who has reached it, whatever the session waits for by now.
+   * Why the caller may not reach the session with this command; null: it may. The sender of a repetition has reached it
+   * before, whatever the session waits for by now.
    */
   readonly outOfReach: (session: OpenSession, isRepetition: boolean) => Rejection | null;
-  /** The same of an artifact that a message names. */
+  /** The same for an artifact that a message names. */
   readonly fileOutOfReach: ArtifactReach;
 }
 
@@ -55,7 +55,7 @@ export interface CommandAccepted {
   readonly kind: 'done';
   readonly turnId: string | null;
   readonly cursor: string;
-  /** The first sender's, also when a repetition named another. */
+  /** The first sender's, even when a repetition named another. */
   readonly requestId: string;
 }
 
@@ -71,7 +71,7 @@ export interface SendCommandDeps extends ChangeTenantDeps {
   readonly tenantModel: (tenantId: string) => ModelSelection | null;
   readonly runner: TurnRunner | null;
   readonly clock: Clock;
-  /** Whether some node does not know the command: its read models would lack it for good. */
+  /** Whether some node does not know the command: its read models would lack it permanently. */
   readonly isNewTo: (command: 'retry') => boolean;
 }
 
@@ -80,13 +80,13 @@ export type Decide = (state: SessionState, context: TurnContext) => Decision<Ses
 
 /** What one kind of command does beyond what they all do (send-command.ts): a file each in `handlers/`. */
 export interface CommandHandler {
-  /** Its receipt's key: idempotency keys of different senders are different. */
+  /** Its receipt's key: idempotency keys of different senders are distinct. */
   readonly key: (idempotencyKey: string) => string;
   /** Before anything is read. @throws when this installation cannot take such a command yet */
   readonly admit?: (deps: SendCommandDeps) => void;
   /**
    * Gets what the decision needs from other aggregates; may be repeated. A rejection refuses the command at once, while
-   * one that `decide` gives comes after the answer to a repetition.
+   * one from `decide` comes after the answer to a repetition.
    */
   readonly prepare: (deps: SendCommandDeps, input: SendCommandInput, key: string) => Promise<Decide | Rejection>;
   /** Once it is recorded, before it is answered. */

@@ -20,13 +20,13 @@ export interface DeleteSessionInput {
   readonly ref: AggregateRef;
   readonly actor: string;
   readonly requestId: string;
-  /** Why the session is out of the caller's reach; null: it is not. */
+  /** Why the caller may not reach the session; null: it may. */
   readonly outOfReach: (session: { readonly subject: string | null; readonly agentId: string }) => Rejection | null;
 }
 
 /**
- * Deletes a session that has no active turn and no forks. Its commits go out of the log when
- * the stream's dispatcher has seen the deletion, wherever and however often that is.
+ * Deletes a session that has no active turn and no forks. Its commits are removed from the log when the stream's
+ * dispatcher has seen the deletion, on whatever node and however often.
  */
 export async function deleteSession(
   deps: DeleteSessionDeps,
@@ -43,7 +43,8 @@ export async function deleteSession(
       ...meta,
       decide: (now) => (now.status === 'absent' ? null : outOfReach(now)) ?? decideDeleteSession(now),
     });
-    // A refusal has brought the fold up to date, and it may know of forks that were promised elsewhere and are not there.
+    // A refusal has brought the fold up to date, and it may know of forks that were promised elsewhere and do not
+    // exist.
     const hadAll = outcome.kind === 'done' || (await sessions.load(ref)).position === position;
     return { outcome, hadAll };
   };
@@ -51,7 +52,7 @@ export async function deleteSession(
   const { outcome } = first.hadAll ? first : await once();
   if (outcome.kind === 'rejected') return outcome;
   if (sandbox !== undefined) {
-    // Should this process die first, the place of the sandbox is found to be free when it is needed.
+    // If this process dies first, the sandbox's place is found to be free when it is needed.
     await deps.sandboxes.leave({ tenant: ref.tenant, sessionId: ref.id, sandbox, ...meta });
   }
   if (outcome.reply === null) return outcome;

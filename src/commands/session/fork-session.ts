@@ -23,9 +23,9 @@ export interface ForkSessionInput {
   readonly ref: AggregateRef;
   /** The id of the new one. */
   readonly childId: string;
-  /** The last record that it inherits; null: everything that is there now. */
+  /** The last record that it inherits; null: everything up to now. */
   readonly at: RecordPlace | null;
-  /** Why the place is not of the session as it is now, but of an earlier one with its id; null: it is. */
+  /** Why the place belongs to an earlier session with the same id; null: it belongs to this one. */
   readonly misplaced: (session: OpenSession) => Rejection | null;
   readonly idempotencyKey: string;
   /** SHA-256 of the canonical body without requestId. */
@@ -33,7 +33,7 @@ export interface ForkSessionInput {
   readonly subject: string | null;
   readonly actor: string;
   readonly requestId: string;
-  /** Why the session is out of the caller's reach; null: it is not. */
+  /** Why the caller may not reach the session; null: it may. */
   readonly outOfReach: (session: { readonly subject: string | null; readonly agentId: string }) => Rejection | null;
 }
 
@@ -41,7 +41,7 @@ export interface Forked {
   readonly kind: 'done';
   readonly ref: AggregateRef;
   readonly state: OpenSession;
-  /** Of the commit that opened it; null: it was there. */
+  /** Of the commit that opened it; null: it already existed. */
   readonly position: number | null;
 }
 
@@ -52,7 +52,7 @@ type Reply = { readonly recordedAt: number } | 'new' | 'retry';
 export async function forkSession(deps: ForkSessionDeps, input: ForkSessionInput): Promise<Forked | Rejection> {
   const { ref, bodyHash: hash, requestId } = input;
   const key = receiptKey(input.subject, input.idempotencyKey);
-  // Everything that is there now is inherited, and a cursor may be one that another node gave a moment ago.
+  // Everything up to now is inherited, and a cursor may be one that another node issued a moment ago.
   await deps.sessions.refresh(ref);
   for (;;) {
     const { receipt, lookedUpTo } = await findOlder(deps, input, key);
@@ -90,7 +90,7 @@ function decide(
   return decision.kind === 'rejected' ? decision : { ...decision, reply: 'new' };
 }
 
-/** What is under the id of the child, once a fork that was promised there by the same parent has been settled. */
+/** What exists under the child's id, once a fork that the same parent promised there has been settled. */
 async function childOf(deps: ForkSessionDeps, input: ForkSessionInput): Promise<SessionState> {
   const { ref, childId, actor, requestId: causation } = input;
   const { state } = await deps.sessions.load(ref);
@@ -102,7 +102,7 @@ async function childOf(deps: ForkSessionDeps, input: ForkSessionInput): Promise<
   return (await deps.sessions.refresh({ ...ref, id: childId })).state;
 }
 
-/** The fork as it is now. The first to come after its recording opens it, whichever process recorded it. */
+/** The fork as it is now. The first request after its recording opens it, whichever process recorded it. */
 async function answer(
   deps: ForkSessionDeps,
   { ref, childId, actor, requestId: causation }: ForkSessionInput,

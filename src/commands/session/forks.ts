@@ -10,10 +10,10 @@ import type { CommandLoop, Executed } from '../execute.ts';
 import type { CommitMeta, Repository } from '../repository.ts';
 
 /**
- * A fork is two commits on two sessions: `session.forked` on the parent, then `session.created` of the child. A crash in
- * between leaves a promise, which the next one to meet it keeps: the client that repeats the fork, the deletion of the
- * parent, or another fork into the same id. The deletion of a fork is two commits as well, the child's first, so that a
- * fork that is there is always remembered by its parent.
+ * A fork is two commits on two sessions: `session.forked` on the parent, then `session.created` of the child. A crash
+ * in between leaves a promise, kept by whichever comes across it next: the client that repeats the fork, the deletion
+ * of the parent, or another fork into the same id. The deletion of a fork is two commits as well, the child's first, so
+ * that a parent always remembers an existing fork.
  */
 export interface ForkDeps {
   readonly loop: CommandLoop;
@@ -26,8 +26,8 @@ export interface OpenParent {
 }
 
 /**
- * Opens the fork that a parent remembers, unless it is there. Where its id has been used by another session since, or it
- * has been deleted, it never will be: the parent forgets it, and the refusal says so.
+ * Opens the fork that a parent remembers, unless it exists. If another session has used its id since, or it has been
+ * deleted, it never will: the parent forgets it, and the refusal says so.
  */
 export async function settleFork(
   deps: ForkDeps,
@@ -48,7 +48,7 @@ export async function settleFork(
   return opened;
 }
 
-/** The parent of a fork that is gone forgets it; nothing happens when it has, or is not there itself. */
+/** The parent of a deleted fork forgets it; nothing happens when it already has, or does not exist. */
 export async function releaseFork(
   { loop, sessions }: ForkDeps,
   child: AggregateRef,
@@ -61,7 +61,7 @@ export async function releaseFork(
   });
 }
 
-/** Settles what a session remembers, until one of its forks turns out to be there. */
+/** Settles what a session remembers, until one of its forks turns out to exist. */
 export async function settleForks(deps: ForkDeps, ref: AggregateRef, meta: CommitMeta): Promise<void> {
   const { state } = await deps.sessions.load(ref);
   if (state.status === 'absent') return;

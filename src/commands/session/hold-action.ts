@@ -20,10 +20,10 @@ import type { CommandLoop, Executed } from '../execute.ts';
 import type { Repository } from '../repository.ts';
 import type { ActionLocation, ActionLocator, ExecutorOf } from './action-locator.ts';
 
-/** Keeps the leases of claims beside the history. */
+/** Keeps the leases of claims outside the history. */
 export interface LeaseBook {
   /**
-   * True: no node ends the claim before `untilMs`. False: its lease is over.
+   * True: no node ends the claim before `untilMs`. False: its lease has expired.
    * @throws UnavailableError (streams)
    */
   readonly beat: (tenantId: string, claimId: string, untilMs: number) => Promise<boolean>;
@@ -35,9 +35,9 @@ export interface HoldActionDeps {
   readonly places: ActionLocator;
   readonly leases: LeaseBook;
   readonly clock: Clock;
-  /** How long a claim is good for without a heartbeat, ms. */
+  /** How long a claim stays valid without a heartbeat, ms. */
   readonly leaseMs: number;
-  /** Whether some node finds heartbeats in the history alone. */
+  /** Whether some node finds heartbeats only in the history. */
   readonly isHistoryAsked: () => boolean;
 }
 
@@ -59,15 +59,15 @@ export interface FoundAction {
 /** An action that its executor holds now. */
 export interface HeldAction extends FoundAction {
   readonly claimId: string;
-  /** Heartbeats counted in. */
+  /** Heartbeats included. */
   readonly leaseExpiresAt: string;
 }
 
 export type Held = Executed<HeldAction> | Rejection;
 
 /**
- * An executor takes an action: of any number of them, on any nodes, exactly one. The same request gets its claim again for
- * as long as that holds, whatever became of the answer.
+ * An executor takes an action: of any number of them, on any nodes, exactly one. The same request gets its claim again
+ * for as long as the claim holds, whatever became of the answer.
  * @throws UnavailableError (streams)
  */
 export async function claimAction(deps: HoldActionDeps, input: HoldActionInput): Promise<Held> {
@@ -102,13 +102,13 @@ export async function claimIn(
   deps.places.remember(executor, [{ actionId, sessionId }]);
   const held = heldFrom(outcome.reply);
   if (clock() < toMs(held.leaseExpiresAt)) return { ...outcome, reply: held };
-  // Given again after a time in which it could not be kept: its executor is alive, so it continues.
+  // Returned again after a time in which it could not be renewed: its executor is alive, so it continues.
   const kept = await keep(deps, held);
   return kept === null ? notClaimable() : { ...outcome, reply: kept };
 }
 
 /**
- * An executor is still at an action: its lease lasts for another while, and its session's history does not grow.
+ * An executor is still working on an action: its lease is extended, and its session's history does not grow.
  * @throws UnavailableError (streams)
  */
 export async function keepAction(
@@ -143,7 +143,7 @@ export async function keepAction(
   return 'code' in after ? after : outcome;
 }
 
-/** Whether the claim holds is found out by what follows; the history is for others. */
+/** What follows finds out whether the claim holds; the history is for others. */
 async function recordHeartbeat(
   { loop, sessions, clock, leaseMs }: HoldActionDeps,
   ref: AggregateRef,

@@ -6,7 +6,7 @@ import type { ArtifactReach } from '../artifact/deps.ts';
 import { findArtifact, versionOf } from '../artifact/read.ts';
 import type { Repository } from '../repository.ts';
 
-/** A part of a message as it is sent: without a version, a file is the newest one. */
+/** A part of a message as it is sent: without a version, a file means the newest one. */
 export type SentPart =
   | Extract<MessagePart, { type: 'text' }>
   | { readonly type: 'file'; readonly artifactId: string; readonly version?: number | undefined };

@@ -4,7 +4,7 @@ import { findReceipt } from '../../domain/session/receipts.ts';
 import type { Receipt } from '../../domain/session/receipts.ts';
 import type { SendCommandDeps, SendCommandInput } from './command-handler.ts';
 
-/** Looks among the receipts that the fold no longer has whole. A key that is new costs no round trip, as a rule. */
+/** Searches the receipts that the fold no longer has whole. A new key usually costs no round trip. */
 export async function findOlder(
   parts: Pick<SendCommandDeps, 'sessions' | 'older'>,
   { ref, outOfReach }: Pick<SendCommandInput, 'ref' | 'outOfReach'>,
@@ -17,14 +17,14 @@ export async function findOlder(
   if (lookedUpTo === 0 || findReceipt(receipts, key) !== undefined) return { receipt: null, lookedUpTo };
   const receipt = await parts.older.find(ref, receipts, key);
   if (receipt === null) return { receipt, lookedUpTo };
-  // Nothing is recorded, so nothing else tells that the session has been deleted elsewhere, or is another by now.
+  // Nothing is recorded, so nothing else shows that the session has been deleted elsewhere, or replaced.
   const { state: newest } = await parts.sessions.refresh(ref);
   const isOfThis =
     newest.status === 'open' && outOfReach(newest, true) === null && receipt.position >= newest.createdPosition;
   return isOfThis ? { receipt, lookedUpTo } : { receipt: null, lookedUpTo: 0 };
 }
 
-/** The refusal of a key that has another body already. */
+/** The refusal of a key that was used with another body. */
 export function used(): Rejection {
   return reject(
     'idempotency_conflict',

@@ -41,12 +41,12 @@ export interface OpenSessionDeps {
   readonly agents: Repository<AgentState, AgentEvent>;
   readonly sessions: Repository<SessionState, SessionEvent>;
   readonly vaults: Repository<VaultState, VaultEvent>;
-  /** Whether some node does not know that a session has vaults: its read models would lack them for good. */
+  /** Whether some node does not know that a session has vaults: its read models would lack them permanently. */
   readonly vaultsAreNew: () => boolean;
   readonly sandboxes: SessionSandboxes;
 }
 
-/** Opens a session on the agent's newest version, or answers with the one that is there. */
+/** Opens a session on the agent's newest version, or answers with the existing one. */
 export async function openSession(deps: OpenSessionDeps, input: OpenSessionInput): Promise<Executed<null> | Rejection> {
   const { ref, agentId, actor, requestId: causation, actsFor, sandbox: _sandbox, ...command } = input;
   const meta = { actor, causation };
@@ -59,7 +59,7 @@ export async function openSession(deps: OpenSessionDeps, input: OpenSessionInput
     const outcome = await deps.loop.execute<SessionState, SessionEvent, 'retry' | null>(deps.sessions, ref, {
       ...meta,
       decide: (state) => {
-        // Opened, or deleted, on another node: what its agents are was looked up for the other case.
+        // Opened, or deleted, on another node: its agents were looked up for the other case.
         if (state.status !== known.status) return { kind: 'unchanged', reply: 'retry' };
         if (basis.kind === 'rejected') return basis;
         if (made.kind === 'rejected') return made;
@@ -69,7 +69,7 @@ export async function openSession(deps: OpenSessionDeps, input: OpenSessionInput
         return decision.kind === 'accepted' ? (refusal ?? decision) : decision;
       },
     });
-    // What was made for a session that somebody else has opened meanwhile, or that was refused, goes again.
+    // What was made for a session that another request has opened meanwhile, or that was refused, is removed again.
     const isUsed = outcome.kind === 'done' && outcome.position !== null;
     if (!isUsed && known.status === 'absent' && made.kind === 'done' && made.sandbox?.own === true) {
       await deps.sandboxes.leave({ tenant: ref.tenant, sessionId: ref.id, sandbox: made.sandbox, ...meta });
@@ -79,7 +79,7 @@ export async function openSession(deps: OpenSessionDeps, input: OpenSessionInput
   }
 }
 
-/** The vaults that a session has may have gone since: only those that it is to have from now on are checked. */
+/** Vaults that a session already has may have been deleted since: only newly named ones are checked. */
 async function vaultRefusal(
   { vaults }: OpenSessionDeps,
   { ref, vaultIds, subject, actsFor }: OpenSessionInput,
@@ -89,7 +89,7 @@ async function vaultRefusal(
   return await refuseVaults(vaults, { tenant: ref.tenant, vaultIds, subject, actsFor });
 }
 
-/** Of a session that is not there, the sandbox that it is to have; one that is there keeps its own. */
+/** The sandbox of a new session; an existing one keeps its own. */
 async function sandboxOf(
   deps: OpenSessionDeps,
   { ref, subject, actor, requestId: causation, sandbox }: OpenSessionInput,
@@ -100,7 +100,7 @@ async function sandboxOf(
   const usesTools = sandboxToolsOf(manifest).length > 0;
   const standard = manifest.sandbox ?? (usesTools ? ({ kind: 'virtual' } as const) : undefined);
   const hasOne = sandbox.wanted === undefined ? standard !== undefined : sandbox.wanted !== false;
-  // As with vaults: a node that does not know it would leave it out of its read models.
+  // As with vaults: a node that does not know sandboxes would omit it from its read models.
   if (hasOne && deps.vaultsAreNew()) throw new OlderNodesError();
   return await deps.sandboxes.prepare({
     ...{ tenant: ref.tenant, sessionId: ref.id, subject, actor, causation, ...sandbox },
@@ -110,7 +110,7 @@ async function sandboxOf(
 
 type Opening = AgentVersion & { readonly agents?: UsedAgents };
 
-/** What a session that is not there would be opened with; of one that is there, what it was opened with. */
+/** What a new session would be opened with; for an existing one, what it was opened with. */
 async function basisOf(
   deps: OpenSessionDeps,
   { tenant, agentId, known }: { readonly tenant: string; readonly agentId: string; readonly known: SessionState },
@@ -129,7 +129,7 @@ function withAgents(version: AgentVersion, agents: UsedAgents | undefined): Open
 
 type AgentVersion = Pick<Extract<SessionState, { status: 'open' }>, 'agentVersion' | 'manifestHash' | 'manifest'>;
 
-/** Nothing else of the session: the command is what is compared with it. */
+/** Nothing else of the session: the command is compared with it. */
 function versionOf({ agentVersion, manifestHash, manifest }: AgentVersion): AgentVersion {
   return { agentVersion, manifestHash, manifest };
 }

@@ -26,8 +26,8 @@ import type { CacheFigures } from '../repository.ts';
 /** Receipts that have left the folded state of a session. */
 export interface OlderReceipts {
   /**
-   * The receipt of a key among those that the book no longer has whole; null: there is none, for sure.
-   * @throws UnavailableError (streams) when that is not known now
+   * The receipt of a key among those that the book no longer has whole; null: certainly none. @throws UnavailableError
+   * (streams) when that cannot be determined now
    */
   find(ref: AggregateRef, book: ReceiptBook, key: string): Promise<Receipt | null>;
 }
@@ -41,7 +41,7 @@ export interface ReceiptArchiveOptions {
   readonly recoverWithinMs?: number;
 }
 
-/** Raised with the form of a page: those of another are not found, and made again. */
+/** Raised with the format of a page: those of another format are not found, and rebuilt. */
 const PAGE_VERSION = 'r1';
 const READ_LIMIT = 500;
 const RECOVER_WITHIN_MS = 2_000;
@@ -50,7 +50,7 @@ const RECOVERIES_MAX = 4;
 /** Sessions whose newest written segment is remembered. */
 const WRITTEN_MAX = 10_000;
 
-/** What a page says of itself, so that one of an earlier segment in the same place is not taken for it. */
+/** What a page says about itself, so that one of an earlier segment in the same place is not mistaken for it. */
 interface StoredPage extends Segment {
   readonly page: number;
   /** Base64 of the page's numbers. */
@@ -58,10 +58,10 @@ interface StoredPage extends Segment {
 }
 
 /**
- * The pages of the segments that sessions' receipts are in, beside the snapshots of the folds, and in memory. Each level
+ * The pages of the segments of sessions' receipts, stored beside the snapshots of the folds, and in memory. Each level
  * of a session has one place for each page, which the next segment of that level writes over: a fold that is far behind
- * finds another segment there, and reads its own from the log. Nothing here is the truth: whatever is found is looked up
- * in the log, and what is not there is made again from it.
+ * finds another segment there, and reads its own from the log. Nothing here is authoritative: whatever is found is
+ * looked up in the log, and what is missing is rebuilt from it.
  */
 export class ReceiptArchive implements OlderReceipts {
   readonly #options: ReceiptArchiveOptions;
@@ -90,8 +90,8 @@ export class ReceiptArchive implements OlderReceipts {
   }
 
   /**
-   * Writes what the fold lets go of next, unless it is written. The fold keeps it for as many receipts again, so that
-   * there is time for this, and for a node to die over it.
+   * Writes what the fold drops next, unless it is written. The fold keeps it for as many receipts again, so that there
+   * is time for this, even if a node dies meanwhile.
    */
   async prepare(ref: AggregateRef, book: ReceiptBook): Promise<void> {
     const base = dueBase(book);
@@ -115,7 +115,7 @@ export class ReceiptArchive implements OlderReceipts {
     return { entries: this.#pages.size, bytes: this.#pages.weight, hits: this.#hits, misses: this.#misses };
   }
 
-  /** Forgets a tenant's pages: what they were made of has been erased. */
+  /** Forgets a tenant's pages: what they were built from has been erased. */
   forget(tenant: string): void {
     const prefix = `session.${escapeToken(tenant)}.`;
     for (const cache of [this.#pages, this.#written]) cache.deleteWhere((key) => key.startsWith(prefix));
@@ -134,7 +134,7 @@ export class ReceiptArchive implements OlderReceipts {
     return made;
   }
 
-  /** From memory or from where it is stored; null: it is in neither. */
+  /** From memory or from the store; null: it is in neither. */
   async #load(ref: AggregateRef, segment: Segment, page: number): Promise<Page | null> {
     const key = cacheKey(ref, segment, page);
     const known = this.#pages.get(key);
@@ -164,7 +164,7 @@ export class ReceiptArchive implements OlderReceipts {
 
   async #stored(ref: AggregateRef, { level }: Segment, page: number): Promise<StoredPage | null> {
     const entry = await this.#options.snapshots.get(storeKey(ref, level, page));
-    // Written by `#put` in this version of its form.
+    // Written by `#put` in this version of its format.
     // oxlint-disable-next-line typescript/no-unsafe-type-assertion
     return entry === null ? null : (JSON.parse(entry.value) as StoredPage);
   }
@@ -182,7 +182,8 @@ export class ReceiptArchive implements OlderReceipts {
   async #write(ref: AggregateRef, book: ReceiptBook, base: readonly Trace[]): Promise<void> {
     const { made, replaced } = nextSegment(book.segments, base);
     const pages = pagesOf(made);
-    // The last one is written last: with it, all are there. Where a later segment is, a fold is ahead of this one.
+    // The last page is written last: if it exists, all do. If a later segment is there, another fold is ahead of this
+    // one.
     const there = await this.#stored(ref, made, pages - 1);
     if (there !== null && (isOf(there, made) || there.upTo > made.upTo)) return;
     const newest = makePage(base);
@@ -195,7 +196,10 @@ export class ReceiptArchive implements OlderReceipts {
     }
   }
 
-  /** Resolves when the pages of a segment have been made from the log, @throws UnavailableError (streams) when that takes long. */
+  /**
+   * Resolves when the pages of a segment have been rebuilt from the log, @throws UnavailableError (streams) when that
+   * takes long.
+   */
   async #recovered(ref: AggregateRef, segment: Segment): Promise<void> {
     const key = cacheKey(ref, segment, 0);
     let under = this.#recovering.get(key);
@@ -210,7 +214,7 @@ export class ReceiptArchive implements OlderReceipts {
       if ((await Promise.race([under, late])) === 'late') throw unavailable();
     } finally {
       waited.abort();
-      // The next caller learns whether it succeeded; who has waited has been answered.
+      // The next caller learns whether it succeeded; those who waited have been answered.
       under.catch(() => undefined);
     }
   }
@@ -234,7 +238,7 @@ export class ReceiptArchive implements OlderReceipts {
     for (const [page, traces] of pages.entries()) await this.#restore(ref, segment, { page, traces: makePage(traces) });
   }
 
-  /** What a fold that is behind has made again stays out of the place of a newer segment. */
+  /** What a stale fold has rebuilt does not replace a newer segment. */
   async #restore(ref: AggregateRef, segment: Segment, made: { page: number; traces: Page }): Promise<void> {
     const stored = await this.#stored(ref, segment, made.page);
     if (stored !== null && stored.upTo > segment.upTo) this.#keep(ref, segment, made);

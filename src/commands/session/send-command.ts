@@ -68,7 +68,7 @@ export async function sendCommand(
 
 interface Prepared {
   readonly key: string;
-  /** Receipts that had left the fold up to here have been looked up. */
+  /** Receipts that left the fold up to here have been looked up. */
   readonly lookedUpTo: number;
   /** What this kind of command decides. */
   readonly own: Decide;
@@ -90,7 +90,7 @@ async function record(
       decide: (state) => decide(state, { ...prepared, deps, input, place }),
       receipt: ({ turnId }) => ({ key, hash, requestId: command.requestId, turnId }),
     });
-    // What was answered before, or stands in the way, may be a turn whose claim could not be confirmed.
+    // What was answered before, or is in the way, may be a turn whose claim could not be confirmed.
     if (outcome.kind === 'rejected' || outcome.position === null) deps.runner?.adopt(ref);
     if (outcome.kind === 'rejected') return outcome;
     if (outcome.position === null) {
@@ -128,7 +128,7 @@ function decide(
   // The look-up was made on an older fold, and receipts have left since: this key's may be one of them.
   if (mayHaveLeftSince(state.receipts, key, lookedUpTo))
     return { kind: 'unchanged', reply: { turnId: null, claimed: false, first: null } };
-  // A command that was accepted before is answered as it was, also when what it needed has gone since.
+  // A command that was accepted before gets the same answer, even when what it needed is gone.
   const decision = own(state, {
     nowMs: deps.clock(),
     jitter: Math.random(),

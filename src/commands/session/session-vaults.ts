@@ -10,7 +10,7 @@ interface NamedVaults {
   readonly vaultIds: readonly string[];
   /** Whose session it is; null: none's, and it may take any vault of the tenant. */
   readonly subject: string | null;
-  /** The person that the request acts for: another person's vault is as one that is not there. */
+  /** The person that the request acts for: another person's vault is treated as if it did not exist. */
   readonly actsFor: string | null;
 }
 

@@ -12,13 +12,13 @@ export interface TurnPlace {
 /** The engine of this process as the command side sees it. */
 export interface TurnRunner {
   /**
-   * A place for a turn of the tenant, or null when there is none for it: then the turn is left to the worker that takes it from
-   * the work queue.
+   * A place for a turn of the tenant, or null when none is free for it: then the turn is left to the worker that takes
+   * it from the work queue.
    */
   reserve(tenant: string): TurnPlace | null;
   /**
-   * Somebody has met the session's turn in passing: should it be claimed for this process, which does not run it because
-   * the claim could not be confirmed, it is run from now on.
+   * A command came across the session's turn: if it is claimed for this process, which does not run it because the
+   * claim could not be confirmed, it runs from now on.
    */
   adopt(ref: AggregateRef): void;
 }

@@ -6,7 +6,7 @@ import type { Rejection } from '../../domain/kernel/rejection.ts';
 import type { Repository } from '../repository.ts';
 
 /**
- * The agents that a manifest uses as tools, as they are now: a session keeps what it was opened with, theirs included.
+ * The agents that a manifest uses as tools, as they are now: a session keeps what it was opened with, including theirs.
  * They are read with everything acknowledged anywhere, because another node may have saved a version a moment ago.
  */
 export async function usedAgents(

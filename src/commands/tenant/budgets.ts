@@ -22,7 +22,7 @@ export interface BudgetDeps {
 }
 
 export interface SaveBudgetDeps extends BudgetDeps, ChangeTenantDeps {
-  /** What the ledger of model calls has of these budgets, with everything acknowledged before. */
+  /** What the ledger of model calls knows about these budgets, with everything acknowledged before. */
   readonly ledger: (tenant: string, request: LedgerRequest) => Promise<LedgerReading>;
 }
 
@@ -34,14 +34,15 @@ export interface LedgerRequest {
   readonly settled: () => Promise<BudgetState['settled']>;
 }
 
-/** One aggregate for all budgets of a tenant: a call is held against them together. */
+/** One aggregate for all budgets of a tenant: a call is checked against all of them together. */
 export function budgetsRef(tenant: string): AggregateRef {
   return { tenant, kind: 'budget', id: 'budgets' };
 }
 
 /**
  * Replaces the list. The tenant's own entry, which turns the check on, comes first: from then on workers settle what ends,
- * and what had ended before is in the ledger, which is read next. After a crash in between the same request again ends it.
+ * and what had ended before is in the ledger, which is read next. After a crash in between, repeating the request
+ * completes it.
  */
 export async function saveBudgets(
   deps: SaveBudgetDeps,
@@ -74,8 +75,8 @@ export async function readBudgets({ budgets }: BudgetDeps, tenant: string): Prom
 }
 
 /**
- * Raises one budget of the list. The tenant's own list, which the audit trail shows with who changed it, comes second: what
- * waits continues by the first, and after a crash in between the same command again ends it.
+ * Raises one budget of the list. The tenant's own list, which the audit trail shows with who changed it, comes second:
+ * what waits continues after the first, and after a crash in between, repeating the command completes it.
  */
 export async function raiseBudget(
   deps: BudgetDeps & ChangeTenantDeps,

@@ -8,7 +8,7 @@ import type { CommitMeta, Repository } from '../repository.ts';
 export interface ChangeTenantDeps {
   readonly loop: CommandLoop;
   readonly tenants: Repository<TenantState, TenantEvent>;
-  /** Makes the tenant's credentials and state known to every node; on this one they hold when it resolves. */
+  /** Makes the tenant's credentials and state known to every node; on this one they apply when it resolves. */
   readonly publish: (tenant: TenantState, position: number) => Promise<void>;
 }
 
@@ -16,7 +16,7 @@ export interface ChangeTenantInput extends CommitMeta {
   readonly tenantId: string;
 }
 
-/** What a change left behind: the tenant as it is now, and where its commit stands (null: nothing was changed). */
+/** What a change left behind: the tenant as it is now, and the position of its commit (null: nothing was changed). */
 export interface Changed<R> {
   readonly kind: 'done';
   readonly reply: R;

@@ -39,7 +39,7 @@ export interface CreateTenantDeps {
 export interface TenantCreated {
   readonly kind: 'done';
   readonly tenant: Exclude<TenantState, { status: 'absent' }>;
-  /** Shown this once; null on a repetition and when the client brought its own. */
+  /** Shown only once; null on a repetition and when the client supplied its own. */
   readonly applicationKey: string | null;
   readonly replayed: boolean;
   readonly position: number;

@@ -10,9 +10,9 @@ import type { ChangeTenantInput, ChangeTenantDeps } from './change-tenant.ts';
 export interface DeleteTenantDeps extends ChangeTenantDeps {
   /** Sessions of the tenant that have a turn, with everything that was acknowledged before the call. */
   readonly activeSessions: (tenantId: string) => Promise<readonly string[]>;
-  /** Cancels whatever turn a session has. */
+  /** Cancels a session's turn, whichever it is. */
   readonly cancelTurn: (tenantId: string, sessionId: string, meta: CommitMeta) => Promise<void>;
-  /** Whether the deletion of a tenant is under way: its own history may not be readable any more. */
+  /** Whether the deletion of a tenant is in progress: its own history may no longer be readable. */
   readonly isErasing: (tenantId: string) => boolean;
   /** Removes everything of a tenant that is being deleted; safe to repeat. Resolves when nothing is left. */
   readonly erase: (tenantId: string) => Promise<void>;
@@ -24,13 +24,13 @@ export interface DeleteTenantInput extends ChangeTenantInput {
   readonly timeoutMs: number;
 }
 
-/** Between two polls of what still runs. */
+/** Between two polls for what is still running. */
 const POLL_MS = 200;
 
 /**
- * Deletes a tenant. Whatever the policy, it drains first: only when no message can come in any
- * more does "nothing is active" stay true. Once `tenant.deleting` is recorded there is no way back, and any node that finds the
- * tenant in that state, now or after a crash, continues (engine/tenant-deletion.ts).
+ * Deletes a tenant. Whatever the policy, it drains first: only when no more messages can come in does "nothing is
+ * active" stay true. Once `tenant.deleting` is recorded there is no way back, and any node that finds the tenant in
+ * that state, now or after a crash, continues (engine/tenant-deletion.ts).
  */
 export async function deleteTenant(
   deps: DeleteTenantDeps,
@@ -41,7 +41,7 @@ export async function deleteTenant(
     await deps.erase(tenantId);
     return { kind: 'done' };
   }
-  // A fold from before an earlier deletion would take the tenant for one that is still going.
+  // A fold from before an earlier deletion would mistake the tenant for one still being deleted.
   await deps.tenants.refresh({ tenant: tenantId, kind: 'tenant', id: tenantId });
   const drained = await changeTenant(deps, input, (state) => decideDrain(state, activeWork));
   if (drained.kind === 'rejected') return drained;

@@ -21,8 +21,8 @@ export interface ExecutorToSave {
 }
 
 /**
- * Registers executors, all of them or none. Their agents must be there; an archived one may
- * have an executor, because its sessions continue.
+ * Registers executors, all of them or none. Their agents must exist; an archived one may have an executor, because its
+ * sessions continue.
  */
 export async function saveExecutors(
   deps: ManageExecutorDeps,
@@ -37,7 +37,7 @@ export async function saveExecutors(
   return await changeTenant(deps, input, (state) => decideSaveExecutors(state, hashed));
 }
 
-/** Agents are archived and never go, so a fold that has one need not be brought up to date. */
+/** Agents are archived, never removed, so a fold that has one need not be brought up to date. */
 async function isAgent({ agents }: ManageExecutorDeps, tenant: string, id: string): Promise<boolean> {
   const ref = { tenant, kind: 'agent', id } as const;
   const { state, cached } = await agents.load(ref);

@@ -26,7 +26,7 @@ export interface ModelInput {
   readonly apiKey: string | null;
 }
 
-/** The name of a credential in the secret store: a new one for each that is saved. */
+/** The name of a credential in the secret store: a new one for each saved credential. */
 export function secretName(provider: string, secretId: string): string {
   return `model/${provider}/${secretId}`;
 }
@@ -59,7 +59,7 @@ export async function saveModelCredential(
   );
 }
 
-/** The event first: a secret that is gone while the tenant is said to have it would fail its turns. */
+/** The event first: a secret that is gone while the tenant is still recorded as having it would fail its turns. */
 export async function deleteModelCredential(
   deps: ManageModelDeps,
   input: ChangeTenantInput & { readonly provider: ModelProvider },
@@ -87,10 +87,10 @@ interface SecretInput extends ChangeTenantInput {
 }
 
 /**
- * Stores a credential under a new id, records that it is there, and takes away what it supersedes. Each is complete when
- * the next begins, and none touches what another change has stored, so that whatever a crash or a second change comes
- * between, the credential that the tenant is said to have is the one that is there. A crash may leave a secret that
- * nothing names; it goes with the tenant.
+ * Stores a credential under a new id, records it, and removes what it supersedes. Each step is complete before the next
+ * begins, and none touches what another change has stored, so that wherever a crash or a second change comes in
+ * between, the recorded credential is the stored one. A crash may leave a secret that nothing names; it is deleted with
+ * the tenant.
  */
 async function withSecret<R extends ModelSaved>(
   { secrets, ...deps }: ManageModelDeps,

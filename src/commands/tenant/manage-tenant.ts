@@ -9,11 +9,11 @@ import type { Changed, ChangeTenantInput, ChangeTenantDeps } from './change-tena
 
 export interface KeySecret {
   readonly rotated: boolean;
-  /** Shown this once; null when the client brought the hash of its own. */
+  /** Shown only once; null when the client supplied the hash of its own. */
   readonly key: string | null;
 }
 
-/** Saves a key: the Host makes it, or the client brings the hash of its own. The old secret is dead at once. */
+/** Saves a key: the Host makes it, or the client supplies the hash of its own. The old secret is invalid at once. */
 export async function saveKey(
   deps: ChangeTenantDeps,
   input: ChangeTenantInput & {

@@ -27,41 +27,41 @@ export interface TokenSourceDeps extends VaultDeps {
   readonly clock: Clock;
   /** Named in the log as who did it. */
   readonly actor: string;
-  /** How long a node that refreshes is given before another takes it to have died; longer than one answer may take, ms. */
+  /** How long a node that refreshes has before another considers it dead; longer than one answer may take, ms. */
   readonly leaseMs: number;
 }
 
 /** A token that can be sent now, or why there is none. */
 export type TokenState =
   | { readonly kind: 'token'; readonly token: string; readonly generation: number }
-  /** A person has to sign in, or to store another. */
+  /** A person has to sign in, or store another. */
   | { readonly kind: 'needs_auth' }
-  /** The server that gives tokens is away. */
+  /** The token server is unavailable. */
   | { readonly kind: 'unavailable' }
   | { readonly kind: 'gone' };
 
 export interface TokenOf {
   readonly place: VaultPlace;
   readonly credentialId: string;
-  /** The generation that the server which the token is for has just refused; null: none. */
+  /** The generation that the resource server has just refused; null: none. */
   readonly refused: number | null;
   readonly causation: string;
 }
 
 /** A token that expires sooner is replaced before it is used, ms. */
 const EARLY_MS = 30_000;
-/** How long a caller waits for another node that refreshes, and how often it looks, ms. */
+/** How long a caller waits for another node that refreshes, and how often it checks, ms. */
 const WAIT_MS = 60_000;
 const LOOK_MS = 100;
 
 /**
- * Tokens of credentials, refreshed when they have to be. Of all nodes and all turns that need one at the same moment, one
- * asks the server, and the log says which: it records that it is about to use the refresh token before it does.
+ * Tokens of credentials, refreshed when they have to be. Of all nodes and turns that need one at the same moment, one
+ * asks the server, and the log decides which: it records that it is about to use the refresh token before it does.
  *
  *   intent recorded → server asked → answer stored where the intent says → answer recorded
  *
  * A node that dies after the answer was stored leaves it to be found; before that, the refresh token is tried once more,
- * because the server may never have seen it. The tokens before stay until the new ones are stored.
+ * because the server may never have seen it. The old tokens stay until the new ones are stored.
  */
 export class TokenSource {
   readonly #deps: TokenSourceDeps;
@@ -106,9 +106,9 @@ export class TokenSource {
     return { kind: 'unavailable' };
   }
 
-  /** What a caller gets while there is nothing that it could do; null: it waits, and asks again. */
+  /** What a caller gets while it can do nothing; null: it waits, and asks again. */
   async #meanwhile(of: TokenOf, known: Credential, turn: RefreshTurn): Promise<TokenState | null> {
-    // It is refreshed early: until then what is there is good.
+    // It is refreshed early: until then the current token is valid.
     if (this.#isFresh(known, of, 0)) return await this.#read(of, known);
     if (turn.kind === 'later') return { kind: 'unavailable' };
     if (turn.kind === 'hopeless') {

@@ -5,7 +5,7 @@ import type { SecretStore } from '../../drivers/secrets/port.ts';
 export type CredentialSecret =
   | { readonly type: 'bearer'; readonly token: string }
   | OauthSecret
-  /** Of a sign-in that is under way. */
+  /** Of a sign-in in progress. */
   | { readonly type: 'sign_in'; readonly codeVerifier: string; readonly clientSecret: string | null };
 
 export interface OauthSecret {
@@ -23,8 +23,8 @@ export interface VaultPlace {
 }
 
 /**
- * The secrets of vaults. What is sealed is bound to tenant, vault and credential by its name; each that is stored has an id
- * of its own and is never written over, so the one that the log names is the one that was meant.
+ * The secrets of vaults. What is sealed is bound to tenant, vault and credential by its name; each secret has an id of
+ * its own and is never overwritten, so the one that the log names is the one that was meant.
  */
 export class VaultSecrets {
   readonly #store: SecretStore;
@@ -37,7 +37,7 @@ export class VaultSecrets {
     await this.#store.put(tenant, nameOf(vaultId, name), JSON.stringify(secret));
   }
 
-  /** Null: it is not there. @throws as the store */
+  /** Null: not found. @throws as the store */
   async get({ tenant, vaultId }: VaultPlace, name: NamedSecret): Promise<CredentialSecret | null> {
     const text = await this.#store.get(tenant, nameOf(vaultId, name));
     // Written by `put`, and unchanged: it was sealed.

@@ -43,8 +43,8 @@ const SIGN_IN_MS = 600_000;
 const RANDOM_BYTES = 32;
 
 /**
- * Begins a sign-in: finds the server that the credential's address trusts, is its client, and makes the address for the
- * browser. What comes back is known by a state that is good once; what only the Host may know is sealed.
+ * Begins a sign-in: finds the server that the credential's address trusts, gets a client there, and makes the address
+ * for the browser. The answer is recognised by a state that is valid once; what only the Host may know is sealed.
  */
 export async function authorize(deps: SignInDeps, input: AuthorizeInput): Promise<Authorizing | Rejection> {
   const { ref, actsFor, credentialId, redirectUri, actor, causation } = input;
@@ -90,7 +90,7 @@ export interface CompleteInput extends VaultInput {
   readonly iss: string | undefined;
 }
 
-/** Ends a sign-in with what the browser brought back. */
+/** Completes a sign-in with what the browser brought back. */
 export async function completeSignIn(
   deps: SignInDeps,
   input: CompleteInput,
@@ -138,7 +138,7 @@ export async function completeSignIn(
   return isRejection(of) ? of : { kind: 'done', of, position: outcome.position };
 }
 
-/** The client that the credential's tokens are of, where the server is the same; else one that is made for it. */
+/** The client of the credential's tokens, if the server is the same; otherwise one that is made for it. */
 async function clientOf(
   { oauth, secrets }: SignInDeps,
   { ref, credentialId, redirectUri }: AuthorizeInput,

@@ -5,7 +5,7 @@ import type { TokenSource, TokenState } from './refresh.ts';
 import type { VaultDeps } from './vaults.ts';
 import { vaultRef } from './vaults.ts';
 
-/** Who calls what, and which vaults it may use for it. */
+/** The caller, the address, and the vaults that may be used for it. */
 export interface UrlCall {
   readonly tenant: string;
   readonly vaultIds: readonly string[];
@@ -16,14 +16,14 @@ export interface UrlCall {
 }
 
 export type UrlCredential =
-  /** No credential is good for the address. */
+  /** No credential applies to the address. */
   | { readonly kind: 'none' }
   | ({ readonly vaultId: string; readonly credentialId: string } & (
       | Exclude<TokenState, { kind: 'gone' | 'token' }>
       | {
           readonly kind: 'token';
           readonly token: string;
-          /** For the answer 401: a newer token, or what has to be done for one. */
+          /** After a 401: a newer token, or what has to be done to get one. */
           readonly refused: () => Promise<UrlCredential>;
         }
     ));
@@ -34,9 +34,9 @@ export interface UrlCredentialsDeps extends Omit<VaultDeps, 'secrets'> {
 }
 
 /**
- * The credential that a call carries: of those in the session's vaults that were given for the origin of the address, the
- * one whose path covers most of it; of several, the one of the vault that the session names first. It is sent to this
- * address only: the caller follows no redirect.
+ * The credential that a call carries: of those in the session's vaults for the origin of the address, the one whose
+ * path covers most of it; of several, the one in the vault that the session names first. It is sent to this address
+ * only: the caller follows no redirect.
  */
 export class UrlCredentials {
   readonly #deps: UrlCredentialsDeps;

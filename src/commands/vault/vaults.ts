@@ -27,7 +27,7 @@ export interface VaultDeps {
   readonly secrets: VaultSecrets;
 }
 
-/** Who changes which vault. `actsFor`: the person that the request is made for; null: no worker. */
+/** Who changes which vault. `actsFor`: the person that the request is made for; null: none. */
 export interface VaultInput extends CommitMeta {
   readonly ref: AggregateRef;
   readonly actsFor: string | null;
@@ -44,7 +44,7 @@ export function vaultRef(tenant: string, id: string): AggregateRef {
   return { tenant, kind: 'vault', id };
 }
 
-/** Makes a vault; the same request again is answered with the vault that is there. */
+/** Creates a vault; a repeated request is answered with the existing vault. */
 export async function createVault(
   { loop, vaults }: VaultDeps,
   { ref, command, ...meta }: Omit<VaultInput, 'actsFor'> & { readonly command: CreateVault },
@@ -52,7 +52,7 @@ export async function createVault(
   const outcome = await loop.execute(vaults, ref, { ...meta, decide: (state) => decideCreateVault(state, command) });
   if (outcome.kind === 'rejected') return outcome;
   const { state } = await vaults.load(ref);
-  // Somebody else deletes it at this moment.
+  // Another request is deleting it at this moment.
   if (state.status !== 'open') return reject('not_found', 'No such vault.');
   return { kind: 'done', of: state, position: outcome.position };
 }
@@ -76,7 +76,7 @@ export async function readCredential(
   return reachCredential(state, actsFor, id);
 }
 
-/** The event first: from then on nothing of it is used. Then its secrets go. */
+/** The event first: from then on nothing of it is used. Then its secrets are removed. */
 export async function deleteVault(deps: VaultDeps, input: VaultInput): Promise<VaultChanged<null> | Rejection> {
   const { ref, actsFor, ...meta } = input;
   const outcome = await deps.loop.execute(deps.vaults, ref, {
@@ -93,7 +93,7 @@ export async function deleteVault(deps: VaultDeps, input: VaultInput): Promise<V
   return { kind: 'done', of: null, position: outcome.position };
 }
 
-/** Takes away the secrets that a deleted vault left. Safe to repeat. */
+/** Removes the secrets that a deleted vault left. Safe to repeat. */
 export async function clearVault(
   { loop, vaults, secrets }: VaultDeps,
   ref: AggregateRef,
@@ -106,9 +106,9 @@ export async function clearVault(
   await loop.execute(vaults, ref, { ...meta, decide: (newest) => decideClearVault(newest, ids) });
 }
 
-/** What a request brings: the secret, and what may be known of it. */
+/** What a request supplies: the secret, and what may be shown of it. */
 export interface SentGrant {
-  /** Null: there is none yet. */
+  /** Null: none yet. */
   readonly secret: CredentialSecret | null;
   readonly expiresAt: string | null;
   readonly refresh: RefreshSettings | null;
@@ -166,9 +166,9 @@ export async function deleteCredential(
 type WithSecret = VaultInput & { readonly credentialId: string; readonly sent: SentGrant };
 
 /**
- * Stores a secret under a new id, records that it is there, and takes away what it supersedes. Each is complete when the
- * next begins: whatever a crash comes between, the secret that the log names is there. A crash may leave a secret that
- * nothing names; it goes with the tenant.
+ * Stores a secret under a new id, records it, and removes what it supersedes. Each step is complete before the next
+ * begins: wherever a crash comes in between, the secret that the log names exists. A crash may leave a secret that
+ * nothing names; it is deleted with the tenant.
  */
 async function withSecret(
   { loop, vaults, secrets }: VaultDeps,
@@ -176,7 +176,7 @@ async function withSecret(
   decide: (state: VaultState, grant: Grant) => Decision<VaultEvent, Superseding>,
 ): Promise<VaultChanged<Credential> | Rejection> {
   const place = { tenant: ref.tenant, vaultId: ref.id };
-  // Before anything is stored: most requests that are refused are refused for this.
+  // Before anything is stored: most refusals have this reason.
   const reached = reachVault((await vaults.refresh(ref)).state, actsFor);
   if (isRejection(reached)) return reached;
   const { secret, expiresAt, refresh } = sent;

@@ -3,7 +3,7 @@ import type { ApproveCommand } from '../../../domain/session/answer.ts';
 import { receiptKey } from '../../../domain/session/receipts.ts';
 import type { CommandHandler } from '../command-handler.ts';
 
-/** Answers an approval: the tool is called, or its model is told that it was not allowed. */
+/** Answers an approval: the tool is called, or the model is told that it was not allowed. */
 export function approveHandler(command: ApproveCommand): CommandHandler {
   return {
     key: (idempotencyKey) => receiptKey(command.subject, idempotencyKey),

@@ -3,7 +3,7 @@ import type { CancelCommand } from '../../../domain/session/decide.ts';
 import { receiptKey } from '../../../domain/session/receipts.ts';
 import type { CommandHandler } from '../command-handler.ts';
 
-/** Cancels the turn under way, and what waits behind it where the sender says so. */
+/** Cancels the active turn, and what waits behind it if the sender says so. */
 export function cancelHandler(command: CancelCommand): CommandHandler {
   return {
     key: (idempotencyKey) => receiptKey(command.subject, idempotencyKey),

@@ -16,7 +16,7 @@ export function respondHandler(command: RespondCommand): CommandHandler {
 
 /**
  * An answer that raises one of the tenant's budgets does so before it is recorded: the turn that continues then is let
- * through. Should the answer not be recorded after all, the same command again finds the budget raised.
+ * through. If the answer is not recorded after all, a repetition of the command finds the budget raised.
  */
 async function raised(
   command: RespondCommand,
@@ -30,7 +30,7 @@ async function raised(
   // With everything acknowledged: the question may have come up on another node a moment ago.
   const { state } = await deps.sessions.refresh(ref);
   const budgetId = budgetAskedFor(state, command.interactionId);
-  // A key that was used before raises nothing: what it is answered does not depend on the budget.
+  // A key that was used before raises nothing: its answer does not depend on the budget.
   const isUsed = state.status === 'open' && findReceipt(state.receipts, key) !== undefined;
   if (budgetId === null || isUsed) return null;
   const input = { tenantId: ref.tenant, actor, causation: command.requestId, budgetId, ...raise };

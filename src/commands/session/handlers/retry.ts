@@ -5,7 +5,7 @@ import { OlderNodesError } from '../../../lib/older-nodes.ts';
 import type { CommandHandler } from '../command-handler.ts';
 import { refusedStart, startContext } from './starting.ts';
 
-/** Runs the last turn again, which has failed. */
+/** Runs the last turn, which failed, again. */
 export function retryHandler(command: RetryCommand): CommandHandler {
   return {
     key: (idempotencyKey) => receiptKey(command.subject, idempotencyKey),
