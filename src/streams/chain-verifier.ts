@@ -8,7 +8,7 @@ import type { AggregateRef } from './subjects.ts';
 export interface ChainProblem {
   readonly subject: string;
   readonly position: number;
-  /** Of the commit at that position, as far as it is known. */
+  /** Id of the commit at that position, if known. */
   readonly commitId: string | null;
   readonly what: string;
 }
@@ -19,7 +19,7 @@ export interface ChainHead {
   readonly hash: string;
   readonly position: number;
   readonly commitId: string;
-  /** False: this commit and those before it carry no hash, they are from before commits were chained. */
+  /** False: this commit and those before it carry no hash; they predate the chaining of commits. */
   readonly chained: boolean;
   /** Messages that came after it and could not be read. */
   readonly unreadable: number;
@@ -27,7 +27,7 @@ export interface ChainHead {
   readonly since: number;
 }
 
-/** What another part of the installation has recorded of a commit. */
+/** What another part of the installation recorded about a commit. */
 export interface Witness {
   readonly ref: AggregateRef;
   readonly position: number;
@@ -38,9 +38,9 @@ export interface Witness {
 type Schemas = Readonly<Record<string, Readonly<Record<string, z.ZodType>>>>;
 
 /**
- * Checks a stream that it is shown from its beginning: the commits of an aggregate are numbered without a gap, each
- * carries the hash of the one before it, and each event has its shape. What follows a deletion begins wherever the
- * deletion stands. It holds about 300 bytes for each aggregate.
+ * Checks a stream from its beginning: the commits of an aggregate are numbered without a gap, each carries the hash of
+ * the one before it, and each event has its shape. After a deletion a chain begins wherever the deletion is. It holds
+ * about 300 bytes per aggregate.
  */
 export class ChainVerifier {
   readonly #schemas: Schemas;
@@ -63,12 +63,12 @@ export class ChainVerifier {
     return this.#heads;
   }
 
-  /** To be told before the commit is shown. */
+  /** Call it before the commit is shown. */
   expect(witness: Witness): void {
     this.#witnesses.set(placeKey(subjectOf(witness.ref), witness.position), witness);
   }
 
-  /** Witnesses whose commits have not been shown; those of what a deletion took are none. */
+  /** Witnesses whose commits have not been shown, except those that a deletion erased. */
   get unseen(): readonly Witness[] {
     return [...this.#witnesses.values()].filter(
       ({ ref, position }) => position >= (this.#heads.get(subjectOf(ref))?.since ?? 0),
@@ -109,11 +109,11 @@ export class ChainVerifier {
     return problems;
   }
 
-  /** What speaks against this commit following the one before it. */
+  /** Why this commit cannot follow the one before it. */
   #links(subject: string, before: ChainHead | undefined, { ref, position, commit }: StoredCommit): ChainProblem[] {
     const { rev, prev, commitId } = commit;
     const at = { subject, position, commitId };
-    // Of a deleted session only the deletion is left of what was.
+    // Of a deleted session only the deletion is left.
     if (before === undefined && commit.events.some(({ type }) => type === 'session.deleted')) return [];
     const head = before ?? beginning(ref);
     if (prev === undefined && head.chained) {

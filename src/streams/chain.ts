@@ -13,20 +13,20 @@ export function hashOfCommit(plain: Uint8Array): string {
   return hash('sha256', plain, 'hex');
 }
 
-/** What the first commit of an aggregate carries as `prev`: a chain that was moved to another subject does not begin right. */
+/** What the first commit of an aggregate carries as `prev`: a chain moved to another subject begins wrong. */
 export function genesisOf(ref: AggregateRef): string {
   return sha256Hex(`agent-host genesis ${subjectOf(ref)}`);
 }
 
-/** The newest commit of an aggregate that somebody has; `rev` 0, with the genesis for a hash: none. */
+/** The newest commit that a caller has of an aggregate; `rev` 0 with the genesis as hash: none. */
 export interface ChainEnd {
   readonly rev: number;
   readonly hash: string;
 }
 
 /**
- * Whether a commit stands directly after another one. What was stored before commits were chained carries no hash, only
- * its number. Nothing stands before the deletion that a history begins with: what did has been erased.
+ * Whether a commit directly follows another. Commits stored before chaining carry no hash, only their number. Nothing
+ * precedes the deletion that a history begins with: what did has been erased.
  */
 export function follows({ rev, hash: before }: ChainEnd, commit: Commit): boolean {
   if (rev === 0 && commit.events.some(({ type }) => type === 'session.deleted')) return true;

@@ -9,7 +9,7 @@ export type Upcaster = (data: Readonly<Record<string, unknown>>) => Readonly<Rec
 /** Upcasters of an event type, by the version that they start from. The newest version is one more than the highest. */
 export type UpcasterTable = Readonly<Record<string, Readonly<Record<number, Upcaster>>>>;
 
-/** What the log holds of a commit that this version cannot read. Final: reading it again will not help. */
+/** The log holds a commit that this version cannot read. Final: reading it again will not help. */
 export class UndecodableCommitError extends Error {}
 
 export interface Codec {

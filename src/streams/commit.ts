@@ -10,8 +10,8 @@ export interface Commit {
   /** Number of the commit in its aggregate, from 1, without gaps. */
   readonly rev: number;
   /**
-   * Hash of the commit before it in its aggregate, of the first one the aggregate's genesis (chain.ts). Absent in what was
-   * stored before commits were chained.
+   * Hash of the commit before it in its aggregate; for the first, the aggregate's genesis (chain.ts). Absent in commits
+   * stored before chaining.
    */
   readonly prev?: string;
   readonly commitId: string;
@@ -42,7 +42,7 @@ export interface CommitReceipt {
 }
 
 /**
- * The events of a commit in the type of their kind. The one place where the log's untyped events become typed ones: they
+ * The events of a commit, typed by their kind. The one place where the log's untyped events become typed ones: they
  * were checked against their kind's schemas when they were appended, and upcast when they were read.
  */
 export function eventsOf<E extends { readonly type: string; readonly data: object }>(commit: Commit): readonly E[] {

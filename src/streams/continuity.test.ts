@@ -49,7 +49,7 @@ describe('of one stream', () => {
       let newest = 0;
       for (const position of deliveries(stored, faults)) {
         newest = Math.max(newest, position);
-        // A poll of the log may come at any time, and may know more than has come.
+        // A poll of the log may happen at any time and know more than has arrived.
         if (random.int(0, 9) === 0) heard.gap(run.reaches(random.int(0, Math.min(stored, newest + 3))));
         const { isNew, gap } = run.arrived(position);
         heard.gap(gap);

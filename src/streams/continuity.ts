@@ -6,7 +6,7 @@ import type { CommitSource, LiveCommit, LiveFeed } from './event-store.ts';
 import { refKey } from './subjects.ts';
 import type { AggregateKind } from './subjects.ts';
 
-/** Positions of a stream that are stored and that this node was not, and will not be, sent live. */
+/** Stored positions of a stream that this node was not, and will not be, sent live. */
 export interface Gap {
   readonly shard: number;
   /** Everything up to here was delivered, or declared before. */
@@ -23,22 +23,22 @@ export interface ContinuousListener {
 }
 
 /**
- * What is stored, as it happens, with its gaps: of each stream every position is either a commit or part of a gap, in
- * order. So whatever hangs on a stream is fresh, but for a second at most, as long as it hears of no gap.
+ * What is stored, as it happens, with its gaps: each position of a stream is either a commit or part of a gap, in
+ * order. So whatever depends on a stream is at most a second stale as long as it hears of no gap.
  */
 export interface ContinuousFeed {
-  /** Returns the function that ends the listening. */
+  /** Returns the function that stops listening. */
   listen(listener: ContinuousListener): () => void;
-  /** What a new listener hears begins after this position of the stream; null while that is not known. */
+  /** A new listener hears what comes after this position of the stream; null while it is not known. */
   positionOf(shard: number): number | null;
-  /** The aggregates of these kinds that have commits in a gap, by `refKey`, each with the newest it has there or later. Ends early when the signal aborts. */
+  /** The aggregates of these kinds that have commits in a gap, by `refKey`, each with its newest one there or later. Ends early when the signal aborts. */
   touched(gap: Gap, kinds: readonly AggregateKind[], signal: AbortSignal): Promise<ReadonlyMap<string, number>>;
 }
 
 /**
- * What has come of one stream: the last position up to which nothing is missing that was not declared. The live delivery is
- * at most once and, over a reconnect, in any order; positions are consecutive, so that everything missing shows by itself
- * as soon as anything comes after it, and by the stream's newest position when nothing does.
+ * What has arrived of one stream: the last position up to which nothing undeclared is missing. Live delivery is at most
+ * once and, across a reconnect, in any order; positions are consecutive, so everything missing shows by itself as soon
+ * as anything comes after it, and by the stream's newest position when nothing does.
  */
 export class Run {
   readonly #shard: number;
@@ -48,12 +48,12 @@ export class Run {
     this.#shard = shard;
   }
 
-  /** Null: neither a commit has come nor is the stream's newest position known. */
+  /** Null: no commit has arrived, nor is the stream's newest position known. */
   get last(): number | null {
     return this.#last;
   }
 
-  /** A commit has come. `isNew`: to be delivered, after the gap before it. */
+  /** A commit has arrived. `isNew`: deliver it, after the gap before it. */
   arrived(position: number): { readonly isNew: boolean; readonly gap: Gap | null } {
     const last = this.#last ?? 0;
     if (position <= last) return { isNew: false, gap: null };
@@ -61,7 +61,7 @@ export class Run {
     return { isNew: true, gap: position === last + 1 ? null : this.#gap(last, position - 1) };
   }
 
-  /** The stream is known to reach `newest`, and what has not come by now is not waited for any longer. */
+  /** The stream is known to reach `newest`, and what has not arrived by now is no longer waited for. */
   reaches(newest: number): Gap | null {
     const last = this.#last ?? 0;
     this.#last = Math.max(last, newest);
@@ -78,31 +78,31 @@ export interface ContinuityOptions {
   /** The streams themselves, from the log. */
   readonly source: CommitSource;
   readonly logger: Logger;
-  /** After so much silence a stream is asked for its newest position, and again after as much, ms. */
+  /** Silence after which a stream is asked for its newest position, and again after as much, ms. */
   readonly silenceMs?: number;
 }
 
 const SILENCE_MS = 1_000;
 /** What is stored already may still be on its way here. */
 const ON_ITS_WAY_MS = 100;
-/** A question that meets a disconnect is never answered. */
+/** A request that hits a disconnect is never answered. */
 const ANSWER_MS = 1_000;
-/** So long one try to read a gap may take before it is checked whether there is still something to wait for, ms. */
+/** How long one try to read a gap may take before checking whether there is still something to wait for, ms. */
 const GAP_READ_MS = 10_000;
 const GAP_READ_AHEAD = 200;
 
 interface Shard {
   readonly run: Run;
   heardAtMs: number;
-  /** A disruption has come since the last answer of the log. */
+  /** A disruption has happened since the log's last answer. */
   isSuspect: boolean;
   isAsking: boolean;
 }
 
 /**
- * The one place that finds what the live feed has missed. Listeners get commits in order and gaps as data, and need no
- * poll of their own of the log while they hear of none. A gap shows with the next commit of its stream; after a
- * disruption, or a silence, by one read of the stream's newest position.
+ * The one place that finds what the live feed has missed. Listeners get commits in order and gaps as data, and need not
+ * poll the log themselves while they hear of none. A gap shows with the next commit of its stream; after a disruption,
+ * or a silence, by one read of the stream's newest position.
  */
 export class Continuity implements ContinuousFeed {
   readonly #options: ContinuityOptions;
@@ -158,7 +158,7 @@ export class Continuity implements ContinuousFeed {
     const { source } = this.#options;
     const found = new Map<string, number>();
     for (let after = gap.after; !signal.aborted && after < gap.upTo;) {
-      // From the leader. It may be purged while it is read up to; then nothing is left to wait for.
+      // From the leader. The gap may be purged while it is read; then nothing is left to wait for.
       const end = Math.min(gap.upTo, await source.newest(gap.shard, kinds));
       if (end <= after) break;
       const limit = AbortSignal.any([signal, AbortSignal.timeout(GAP_READ_MS)]);
@@ -188,7 +188,7 @@ export class Continuity implements ContinuousFeed {
       try {
         listener.onCommit(commit);
       } catch (error) {
-        // It could not make anything of it: to this one it is missing, and the log says what it is.
+        // The listener could not take it: to it the commit is missing, and the log says what it is.
         this.#options.logger.debug({ err: error }, 'a live commit could not be taken');
         listener.onGap({ shard: commit.shard, after: position - 1, upTo: position });
       }
@@ -216,7 +216,7 @@ export class Continuity implements ContinuousFeed {
     await Promise.all([...this.#shards.entries()].map(async ([number, shard]) => await this.#ask(number, shard)));
   }
 
-  /** What fails here is tried again by the next poll of the silent ones. */
+  /** What fails here is retried by the next poll of silent streams. */
   async #ask(number: number, shard: Shard): Promise<void> {
     if (shard.isAsking) return;
     shard.isAsking = true;
@@ -250,5 +250,5 @@ export class Continuity implements ContinuousFeed {
   }
 }
 
-/** The reason of an abort that says nothing else; made once, for each new one has a stack trace. */
+/** The reason of an abort that says nothing else; made once, as each new one has a stack trace. */
 const ANSWERED = new Error('the log has answered');

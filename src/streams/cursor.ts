@@ -7,7 +7,7 @@ export interface EventPlace {
   readonly shard: number;
   readonly position: number;
   readonly index: number;
-  /** In what a fork inherits; absent: in its own part, as of every session that is none. */
+  /** In what a fork inherits; absent: in its own part, as for every non-fork. */
   readonly inherited?: InheritedPart | undefined;
 }
 
@@ -15,20 +15,20 @@ export interface EventPlace {
 export interface InheritedPart {
   /** Its number, from the oldest. Positions of different parts do not compare, their numbers do. */
   readonly ancestor: number;
-  /** Position at which the fork was created: a cursor of an earlier one with the same id names another. */
+  /** Position at which the fork was created: a cursor of an earlier one with the same id differs. */
   readonly createdPosition: number;
 }
 
-/** Of a place of the aggregate's own, and of one that it inherits. */
+/** Versions for a place of its own and for an inherited one. */
 const OWN = 1;
 const INHERITED = 2;
 const CHECK_BYTES = 5;
 const CHECKS_KNOWN = 20_000;
 
 /**
- * An opaque text for a place, bound to its aggregate: a cursor of another session does not decode. It is not a secret and
- * no permission; the check only keeps mistakes from being read as a position.
- * Layout: version, shard, position (6 bytes), index (2 bytes), check (5 bytes) as base64url. Version 2 has before the
+ * An opaque text for a place, bound to its aggregate: a cursor of another session does not decode. It is no secret and
+ * grants nothing; the check only keeps mistakes from being read as a position.
+ * Layout: version, shard, position (6 bytes), index (2 bytes), check (5 bytes) as base64url. Version 2 adds before the
  * check: number of the part (1 byte), position of the fork's creation (6 bytes).
  */
 export function encodeCursor(ref: AggregateRef, { shard, position, index, inherited }: EventPlace): string {
@@ -53,7 +53,7 @@ export function decodeCursor(ref: AggregateRef, cursor: string): EventPlace | nu
   return Buffer.from(cursor, 'base64url').subarray(-CHECK_BYTES).equals(check(ref)) ? place : null;
 }
 
-/** The place that a cursor of whatever aggregate names, or null when the text is none. Nothing tells a mistake from it. */
+/** The place that a cursor of any aggregate names, or null when the text is not one. Mistakes are not detected. */
 export function placeInCursor(cursor: string): EventPlace | null {
   if (!/^(?:[A-Za-z0-9_-]{20}|[A-Za-z0-9_-]{29}[AQgw])$/.test(cursor)) return null;
   const bytes = Buffer.from(cursor, 'base64url');
@@ -64,7 +64,7 @@ export function placeInCursor(cursor: string): EventPlace | null {
   return { ...place, inherited: { ancestor: bytes.readUInt8(10), createdPosition: bytes.readUIntBE(11, 6) } };
 }
 
-/** Every frame of a session has a cursor, and those of several sessions alternate. */
+/** Every frame of a session has a cursor, and several sessions alternate. */
 const checkOf = memoized(CHECKS_KNOWN, (key) => hash('sha256', key, 'buffer').subarray(0, CHECK_BYTES));
 
 function check(ref: AggregateRef): Buffer {

@@ -20,7 +20,7 @@ interface HeldKey extends DataKey {
 /** A tombstone: it names keys that have been destroyed, and stays. */
 export interface Erasure {
   readonly keys: readonly string[];
-  /** The tenant, while its deletion has steps left to do; null: it is gone, and so is its name here. */
+  /** The tenant, while its deletion has steps left; null: it is gone, and so is its name here. */
   readonly tenant: string | null;
 }
 
@@ -35,19 +35,19 @@ export class DataKeys {
   readonly #erasedIds = new Set<string>();
   readonly #listeners = new Set<(tenant: string) => void>();
 
-  /** @param hostKeys the Host's own, which wraps; then those that were the Host's before, which only open */
+  /** @param hostKeys the Host's current key, which wraps; then its earlier keys, which only open */
   constructor(hostKeys: readonly [KeyObject, ...KeyObject[]], logger: Logger) {
     this.#hostKeys = hostKeys;
     this.#logger = logger;
   }
 
-  /** Calls back when a tenant's key has been destroyed, on whatever node. Returns the function that ends it. */
+  /** Calls back when a tenant's key has been destroyed, on any node. Returns the function that ends it. */
   onErased(listener: (tenant: string) => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
   }
 
-  /** Tenants whose keys are destroyed and whose deletion has steps left to do. */
+  /** Tenants whose keys are destroyed and whose deletion has steps left. */
   get unfinished(): readonly string[] {
     return [...this.#erased.values()].flatMap(({ tenant }) => (tenant === null ? [] : [tenant]));
   }
@@ -63,7 +63,7 @@ export class DataKeys {
     return seal(own.key, plain, { context: boundTo(tenant, context), prefix: own.prefix });
   }
 
-  /** Opens what `seal` gave. @throws SealBrokenError, also when the key is not in memory (`fetch` gets it) */
+  /** Opens what `seal` made. @throws SealBrokenError, also when the key is not in memory (`fetch` gets it) */
   open(tenant: string, context: string, sealed: Uint8Array): Buffer | 'erased' {
     if (!isSealed(sealed)) throw new SealBrokenError(`what is stored for tenant ${tenant} is not sealed`);
     const id = keyIdOf(sealed);
@@ -78,13 +78,13 @@ export class DataKeys {
     return plain;
   }
 
-  /** Whether `open` has what it needs to say what the bytes are. */
+  /** Whether `open` can tell what the bytes are. */
   knows(sealed: Uint8Array): boolean {
     const id = keyIdOf(sealed);
     return this.#byId.has(id) || this.#erasedIds.has(id);
   }
 
-  /** A new key for a tenant, as the bucket holds it; `take` has it from there. */
+  /** A new key for a tenant, as the bucket holds it; `take` accepts it. */
   wrapped(tenant: string): string {
     const id = randomBytes(KEY_ID_BYTES).toString('hex');
     const bytes = randomBytes(KEY_BYTES);
@@ -116,7 +116,7 @@ export class DataKeys {
     return this.#erasedIds.has(parseWrapped(value).id);
   }
 
-  /** What its keys have sealed does not open here from now on. */
+  /** From now on, what its keys sealed does not open here. */
   applyTombstone(entry: string, erasure: Erasure): void {
     this.#erased.set(entry, erasure);
     for (const id of erasure.keys) {

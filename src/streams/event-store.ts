@@ -1,7 +1,7 @@
 import type { Commit, CommitPlace, StoredCommit } from './commit.ts';
 import type { AggregateRef } from './subjects.ts';
 
-/** `hash`: of the commit as it is stored. `conflict`: a commit of another writer stands directly after the expected position. */
+/** `hash`: of the commit as it is stored. `conflict`: another writer's commit directly follows the expected position. */
 export type AppendResult =
   | { readonly kind: 'appended'; readonly position: number; readonly hash: string }
   | { readonly kind: 'conflict' };
@@ -9,7 +9,7 @@ export type AppendResult =
 export interface ReadRange {
   /** Read what comes after this position; 0 = from the beginning. */
   readonly after: number;
-  /** At most so many commits, 1 to 1000; fewer where they are large, for a page is bounded in bytes as well (1 MiB). */
+  /** Commits at most, 1 to 1000; fewer where they are large, as a page is also bounded in bytes (1 MiB). */
   readonly limit: number;
   /**
    * The result must reach this position if the log has it. Without it a read may be answered by a replica that is
@@ -38,20 +38,20 @@ export interface CommitPage {
 /**
  * The log of the aggregates. Guarantees, checked by test/conformance/event-store.ts:
  * - `append` stores the commit if and only if `expected` is the position of the aggregate's newest commit (0: it has
- *   none), exactly once, also when acknowledgements are lost; of several writers with one expectation one wins.
- * - Once it has returned `appended`, the commit is on disk and no crash takes it back.
- * - Commits of one aggregate are read in the order of their positions, without gaps: a page of which a part was lost on
- *   its way, or whose commits are not chained, is read again and never handed on.
- * - Every way to read a commit gives the same `hash` with it as its append did: that of the bytes that are stored, in
- *   whatever shape its events are shown now.
+ *   none), exactly once, even when acknowledgements are lost; of writers with the same expectation, one wins.
+ * - Once it has returned `appended`, the commit is on disk and no crash undoes it.
+ * - Commits of one aggregate are read in the order of their positions, without gaps: a page that lost a part on its
+ *   way, or whose commits are not chained, is read again, never handed on.
+ * - Every way to read a commit gives the same `hash` as its append did: that of the stored bytes, whatever shape its
+ *   events are shown in now.
  * - Once the data key of a tenant has been destroyed, its commits are as if they had never been; only `head` and `heads`
  *   still see them until they are erased.
  * Positions are opaque, rising numbers; they are not consecutive within an aggregate.
  */
 export interface EventStore {
-  /** @throws UnavailableError (streams) when the outcome could not be found out within the store's deadline */
+  /** @throws UnavailableError (streams) when the outcome is still unknown at the store's deadline */
   append(ref: AggregateRef, expected: number, commit: Commit): Promise<AppendResult>;
-  /** @throws UnavailableError (streams) when no whole page could be had in time */
+  /** @throws UnavailableError (streams) when no complete page arrived in time */
   read(ref: AggregateRef, range: ReadRange): Promise<CommitPage>;
   /** As `read`, byte for byte: what the chain of the aggregate is made of. */
   readPlain(ref: AggregateRef, range: ReadRange): Promise<PlainPage>;
@@ -64,8 +64,8 @@ export interface EventStore {
   /** Removes an aggregate's commits before a position, for good. May be repeated. */
   eraseBefore(ref: AggregateRef, position: number): Promise<void>;
   /**
-   * Removes every commit of a tenant's aggregates of these kinds, for good. Appends meanwhile are the caller's to keep
-   * out. An aggregate that is gone restarts with expectation 0.
+   * Removes every commit of a tenant's aggregates of these kinds, for good. The caller must keep appends out meanwhile.
+   * An aggregate that is gone restarts with expectation 0.
    */
   erase(tenant: string, kinds: readonly AggregateRef['kind'][]): Promise<void>;
 }
@@ -89,24 +89,24 @@ export interface LiveListener {
   readonly onDisruption: () => void;
 }
 
-/** Everything that is stored, on this node, as it happens. One subscription, however many listeners. */
+/** Everything stored, as it happens, by one subscription on this node, however many listeners. */
 export interface LiveFeed {
-  /** Returns the function that ends the listening. */
+  /** Returns the function that stops listening. */
   listen(listener: LiveListener): () => void;
 }
 
 export interface FollowOptions {
   readonly shard: number;
-  /** `all`: whatever the stream holds, also what is not an aggregate of any kind. */
+  /** `all`: whatever the stream holds, even what is no kind of aggregate. */
   readonly kinds: readonly AggregateRef['kind'][] | 'all';
   /** Start after this position. */
   readonly after: number;
   readonly signal: AbortSignal;
-  /** At most so many commits are read ahead. */
+  /** Commits read ahead, at most. */
   readonly buffer: number;
 }
 
-/** Follows a whole stream in order, from a position on, for ever. */
+/** Follows a whole stream in order from a position, indefinitely. */
 export interface CommitSource {
   /**
    * Batches of commits in the order of their positions: one batch is what had arrived when the last one was taken, at
@@ -119,11 +119,11 @@ export interface CommitSource {
   /** When the first commit of these kinds after a position was stored, ms since the epoch; null when there is none. */
   timeAfter(shard: number, kinds: readonly AggregateRef['kind'][], position: number): Promise<number | null>;
   /**
-   * The commits of one aggregate up to a position, in their order and all of them, in batches; also those that cannot be
-   * decoded. Ends with the last one. @throws UnavailableError (streams)
+   * The commits of one aggregate up to a position, all of them in order, in batches, including undecodable ones. Ends
+   * with the last one. @throws UnavailableError (streams)
    */
   commitsOf(ref: AggregateRef, shard: number, upTo: number): AsyncIterable<readonly FollowedCommit[]>;
-  /** The commit of an aggregate at a position; null: it is not there any more. @throws UnavailableError (streams) */
+  /** The commit of an aggregate at a position; null: it is gone. @throws UnavailableError (streams) */
   commitAt(ref: AggregateRef, shard: number, position: number): Promise<FollowedCommit | null>;
   /** How many streams there are. */
   readonly shards: number;
@@ -140,7 +140,7 @@ export type FollowedCommit =
   | (CommitPlace & {
       readonly kind: 'undecodable';
       readonly error: Error;
-      /** As the message names it, which is not proven; null: it does not, or it is not known here. */
+      /** As the message claims, unproven; null: it does not, or it is not known here. */
       readonly commitId: string | null;
     });
 

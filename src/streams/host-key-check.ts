@@ -23,7 +23,7 @@ export async function checkHostKey(bucket: KeyValue, hostKeys: readonly [KeyObje
       throw new WrongHostKeyError('the Host key is another than the one that this installation was made with');
     }
     if ((await bucket.swap(HOST_KEY_CHECK, value, { expected: 0 })) !== null) return;
-    // Refused, and yet there may be nothing to read: another node is writing it at this moment.
+    // Refused, yet there may be nothing to read: another node is writing it right now.
     await delay(SWAP_PAUSE_MS);
   }
   throw new UnavailableError('streams', 'the entry of the Host key can be neither written nor read');

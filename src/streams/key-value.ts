@@ -10,16 +10,16 @@ export type KeyValueChange =
   | { readonly kind: 'removed'; readonly key: string; readonly revision: number };
 
 /**
- * A small replicated map. Keys are of letters, digits, `.`, `_`, `-`, `=`; values are texts.
+ * A small replicated map. Keys have letters, digits, `.`, `_`, `-`, `=`; values are text.
  * @throws UnavailableError (streams) from every operation while the server is out of reach
  */
 export interface KeyValue {
   get(key: string): Promise<KeyValueEntry | null>;
-  /** Writes whatever is there. Returns the revision. */
+  /** Writes unconditionally. Returns the revision. */
   put(key: string, value: string): Promise<number>;
   /**
    * Writes only if the newest revision of the key is `expected` (0 = there is none). `ttlMs`, whole seconds, lets the
-   * entry vanish by itself; each write must say it again. Returns the revision, or null when another was first.
+   * entry expire; each write must set it again. Returns the revision, or null when another writer won.
    */
   swap(key: string, value: string, options: { expected: number; ttlMs?: number }): Promise<number | null>;
   remove(key: string): Promise<void>;

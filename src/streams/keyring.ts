@@ -13,7 +13,7 @@ export interface KeyringOptions {
   readonly bucket: KeyValue;
   /** The Host's key (KEK): it wraps the data keys and seals nothing else. */
   readonly hostKey: KeyObject;
-  /** Keys that were the Host's before: they open what they have wrapped, and wrap nothing. */
+  /** The Host's earlier keys: they open what they wrapped, and wrap nothing. */
   readonly earlierHostKeys?: readonly KeyObject[] | undefined;
   readonly logger: Logger;
 }
@@ -49,7 +49,7 @@ export class Keyring {
   async start(): Promise<void> {
     await checkHostKey(this.#bucket, this.#hostKeys);
     const { signal } = this.#stop;
-    // In this order: a key is never taken for living when its tombstone is there.
+    // In this order: a key whose tombstone exists is never taken for live.
     await this.#bucket.watch('erased', (change) => this.#takeErasure(change), signal);
     await this.#bucket.watch('key', (change) => this.#takeKey(change), signal);
   }
@@ -58,12 +58,12 @@ export class Keyring {
     this.#stop.abort();
   }
 
-  /** Calls back when a tenant's key has been destroyed, on whatever node. Returns the function that ends it. */
+  /** Calls back when a tenant's key has been destroyed, on any node. Returns the function that ends it. */
   onErased(listener: (tenant: string) => void): () => void {
     return this.#keys.onErased(listener);
   }
 
-  /** Tenants whose keys are destroyed and whose deletion has steps left to do. */
+  /** Tenants whose keys are destroyed and whose deletion has steps left. */
   get unfinished(): readonly string[] {
     return this.#keys.unfinished;
   }
@@ -77,8 +77,8 @@ export class Keyring {
   }
 
   /**
-   * Makes the data key of a tenant that begins, unless it has one; also where a deleted one had the same id.
-   * @throws TenantErasedError while the deletion of that one is not finished
+   * Makes a new tenant's data key, unless it has one; even if a deleted tenant had the same id.
+   * @throws TenantErasedError until that tenant's deletion is finished
    */
   async create(tenant: string): Promise<void> {
     // Not from memory: what is there may be the key of an earlier tenant, whose end this process has not heard of yet.
@@ -96,7 +96,7 @@ export class Keyring {
     await this.#bucket.shred(keyEntry(tenant));
   }
 
-  /** The last step of a tenant's deletion: a new tenant may have the id. */
+  /** The last step of a tenant's deletion: a new tenant may take the id. */
   async finish(tenant: string): Promise<void> {
     await this.#writeTombstone(tenant, [], null);
   }
@@ -127,17 +127,17 @@ export class Keyring {
     return this.#keys.seal(tenant, context, plain);
   }
 
-  /** Opens what `seal` gave. @throws SealBrokenError, also when the key is not in memory (`fetch` gets it) */
+  /** Opens what `seal` made. @throws SealBrokenError, also when the key is not in memory (`fetch` gets it) */
   open(tenant: string, context: string, sealed: Uint8Array): Buffer | 'erased' {
     return this.#keys.open(tenant, context, sealed);
   }
 
-  /** Whether `open` has what it needs to say what the bytes are. */
+  /** Whether `open` can tell what the bytes are. */
   knows(sealed: Uint8Array): boolean {
     return this.#keys.knows(sealed);
   }
 
-  /** Asks the bucket for the key that sealed the bytes, if it is not in memory. It may be in the bucket no more than here. */
+  /** Asks the bucket for the key that sealed the bytes, if it is not in memory. The bucket may not have it either. */
   async fetch(tenant: string, sealed: Uint8Array): Promise<void> {
     if (this.knows(sealed)) return;
     const entry = await this.#bucket.get(keyEntry(tenant));
@@ -162,7 +162,7 @@ export class Keyring {
     throw new SealBrokenError(`the data key of tenant ${tenant} is missing`);
   }
 
-  /** The first writer of the entry wins; everybody reads what is there. */
+  /** The first writer of the entry wins; all read what is there. */
   async #make(tenant: string): Promise<DataKey> {
     for (let attempt = 0; attempt < SWAPS_MAX; attempt++) {
       const present = await this.#present(tenant);

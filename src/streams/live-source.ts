@@ -56,7 +56,7 @@ export class LiveCommitSource implements CommitSource {
     }
   }
 
-  /** Reading and live in turns, each from where the other has come to. */
+  /** Reading and live in turns, each from where the other ended. */
   async *#rounds(options: FollowOptions, arrivals: Arrivals): AsyncGenerator<readonly FollowedCommit[]> {
     let position = options.after;
     let failures = 0;
@@ -70,7 +70,7 @@ export class LiveCommitSource implements CommitSource {
           failures = 0;
         }
       } catch {
-        // The log cannot be asked: there is nothing to miss while it is away.
+        // The log cannot be asked: nothing can be missed while it is down.
         phase = 'live';
         await delay(backoffMs(failures++, { baseMs: 50, capMs: 2_000 }), options.signal);
       }
@@ -126,7 +126,7 @@ class Arrivals {
     this.#options = options;
   }
 
-  /** Restarts: keeps what comes after a position, which is where the feed is just now. */
+  /** Restarts: keeps what comes after a position, which is where the feed is now. */
   startAfter(position: number): void {
     this.#waiting = [];
     this.#after = position;
@@ -154,13 +154,13 @@ class Arrivals {
     this.#break();
   }
 
-  /** At most so many, once there are any; null: there is a gap, or this has ended. */
+  /** At most `most`, once there are any; null: there is a gap, or this has ended. */
   async take(most: number): Promise<readonly LiveCommit[] | null> {
     if (this.#waiting.length === 0 && this.#isKeeping && !this.#ended) {
       await new Promise<void>((resolve) => (this.#wake = resolve));
       this.#wake = null;
     }
-    // What arrived before a gap is good; the gap is met when it has been taken.
+    // What arrived before a gap is good; the gap is met once that is taken.
     return this.#waiting.length === 0 ? null : this.#waiting.splice(0, most);
   }
 

@@ -13,14 +13,14 @@ interface Own extends Encoded {
   readonly bytes: Uint8Array;
 }
 
-/** What is kept of commits that have not come back, bytes: an append may fail, and the live feed may miss one. */
+/** Bytes kept of commits that have not come back: an append may fail, and the live feed may miss one. */
 const CAPACITY = 16 * 1_048_576;
-/** A commit beside its bytes, roughly. */
+/** Memory per commit byte, roughly. */
 const TIMES = 3;
 
 /**
- * Commits that this process has encoded, for when they come back by its own live feed a moment later: bytes that are the
- * very same need not be opened, hashed and parsed again. Each is given back once.
+ * Commits that this process has encoded, for when they come back by its own live feed a moment later: identical bytes
+ * need not be opened, hashed and parsed again. Each is given back once.
  */
 export class OwnCommits {
   readonly #own = new WeightedLru<Own>(CAPACITY);
@@ -29,7 +29,7 @@ export class OwnCommits {
     this.#own.set(nameOf(ref, bytes), { key: refKey(ref), bytes, commit, hash }, bytes.length * TIMES);
   }
 
-  /** What was encoded as exactly these bytes, for exactly this aggregate; null: nothing that is remembered. */
+  /** What was encoded as exactly these bytes, for exactly this aggregate; null: none remembered. */
   take(ref: AggregateRef, bytes: Uint8Array): Encoded | null {
     const name = nameOf(ref, bytes);
     const own = this.#own.peek(name);

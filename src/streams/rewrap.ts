@@ -6,7 +6,7 @@ import { HOST_KEY_CHECK, hostKeyCheck, isHostKeyOf, rewrapped, WRAPPED_KEYS } fr
 export interface Rewrapping {
   /** The bucket `SECRETS`. */
   readonly bucket: KeyValue;
-  /** The Host's key as it is to be. */
+  /** The Host's new key. */
   readonly hostKey: KeyObject;
   readonly earlierHostKeys: readonly KeyObject[];
   readonly onProgress?: (done: number, of: number) => void;
@@ -20,9 +20,9 @@ export interface Rewrapped {
 }
 
 /**
- * Wraps every tenant's data key with the Host's newest key. Each entry is replaced in one step, so a run that dies leaves
- * entries of both keys, which every node opens that has both; the next run does the rest. Last comes the entry by which a
- * node knows that its key is the right one: once it is replaced, the new key alone opens everything.
+ * Wraps every tenant's data key with the Host's newest key. Each entry is replaced in one step, so a run that dies
+ * leaves entries of both keys, which every node that has both opens; the next run finishes. Last comes the entry by
+ * which a node knows that its key is right: once it is replaced, the new key alone opens everything.
  */
 export async function rewrapKeys(options: Rewrapping): Promise<Rewrapped> {
   const { bucket, hostKey, earlierHostKeys } = options;

@@ -7,7 +7,7 @@ import { RowSeals } from './row-seals.ts';
 import { boundTo } from './wrapped-keys.ts';
 import { isSealed, SEALED_PREFIX_BYTES, SealBrokenError, TenantErasedError } from './sealed-bytes.ts';
 
-/** Tenants have the key that their name gives, until they are erased. */
+/** Tenants' keys are derived from their names, until they are erased. */
 function sealsOf(erased: Set<string>): RowSeals {
   const held = (tenant: string) => {
     if (erased.has(tenant)) return null;

@@ -10,14 +10,14 @@ import { commitContext } from './sealed-codec.ts';
 import { boundTo } from './wrapped-keys.ts';
 import type { AggregateRef } from './subjects.ts';
 
-/** A commit that is projected, with the bytes that the log holds of it where they are at hand. */
+/** A commit to project, with its bytes in the log where they are at hand. */
 export interface ProjectedCommit extends StoredCommit {
   readonly bytes?: Uint8Array | undefined;
 }
 
-/** What stands in a row of a tenant, sealed or hashed with its data key. */
+/** What a tenant's data key gives to seal and hash its rows with. */
 interface RowKey {
-  /** Of the digests and nonces. */
+  /** For digests and nonces. */
   readonly mac: KeyObject;
   readonly prefix: Uint8Array;
 }
@@ -28,12 +28,12 @@ export type RowKeys = Pick<Keyring, 'held' | 'obtain' | 'knows' | 'fetch' | 'ope
 const DIGEST_CHARS = 22;
 
 /**
- * Seals what rows of read models hold of a tenant with its data key, so that the end of the key is the end of every copy:
+ * Seals what rows of read models hold of a tenant with its data key, so that destroying the key destroys every copy:
  * dead rows in pages, samples, the write-ahead log, backups of the database.
  *
- * The same text in the same place gives the same bytes: rows that are made again come out equal, and an audit compares
- * them as they are. The nonce is a keyed hash of place and text; two different texts have the same one with a probability
- * that is as small as that of two random ones.
+ * The same text in the same place gives the same bytes: rebuilt rows come out equal, and an audit compares them as they
+ * are. The nonce is a keyed hash of place and text; two different texts share one as rarely as two random nonces are
+ * equal.
  *
  * `prepare` and `fetch` ask for keys; everything else is synchronous.
  */
@@ -47,7 +47,7 @@ export class RowSeals {
     this.#codec = codec;
   }
 
-  /** Makes the keys of these tenants known here. One that is erased has none. @throws SealBrokenError, UnavailableError (streams) */
+  /** Makes the keys of these tenants known here. An erased one has none. @throws SealBrokenError, UnavailableError (streams) */
   async prepare(tenants: Iterable<string>): Promise<void> {
     for (const tenant of new Set(tenants)) {
       if (this.#keyring.held(tenant) === null) await this.#obtain(tenant);
@@ -76,8 +76,8 @@ export class RowSeals {
   }
 
   /**
-   * A name that only this tenant's rows have for a text: what filters compare, and what says nothing without the key.
-   * Empty for an erased tenant.
+   * A name for a text that only this tenant's rows use: filters compare it, and it says nothing without the key. Empty
+   * for an erased tenant.
    */
   digest(tenant: string, text: string): string {
     const data = this.#keyring.held(tenant);
@@ -93,7 +93,7 @@ export class RowSeals {
     return plain === 'erased' ? null : plain;
   }
 
-  /** A commit for a row: the log's own bytes, or such as the log would hold. Null: the tenant is erased. */
+  /** A commit for a row: the log's own bytes, or those it would hold. Null: the tenant is erased. */
   sealedCommit({ ref, commit, bytes }: ProjectedCommit): Uint8Array | null {
     if (bytes !== undefined && isSealed(bytes)) return bytes;
     return this.seal(ref.tenant, commitContext(ref), this.#codec.encode(commit));

@@ -2,16 +2,16 @@
 export class TenantErasedError extends Error {}
 
 /**
- * Sealed bytes that do not open: they, their place or their key are not what they were, or the key of a living tenant is
- * missing. Never the normal course of things.
+ * Sealed bytes that do not open: they, their place or their key have changed, or the key of a living tenant is missing.
+ * Never the normal course of things.
  */
 export class SealBrokenError extends Error {}
 
-/** Of the id of a data key. */
+/** Size of a data key's id. */
 export const KEY_ID_BYTES = 8;
 /** First byte of sealed bytes; JSON never begins with it. */
 const SEALED_MARK = 0xa1;
-/** Before the box stand the mark and the id of its key. */
+/** The mark and the key's id come before the box. */
 export const SEALED_PREFIX_BYTES = 1 + KEY_ID_BYTES;
 
 /** Whether bytes were sealed by a keyring; JSON and other texts were not. */

@@ -29,7 +29,7 @@ export interface CommitCodec {
 
 export function sealedCodec(codec: Codec, keyring: Keyring): CommitCodec {
   const own = new OwnCommits();
-  // What is erased is so for this process too.
+  // Erased means erased in this process too.
   keyring.onErased((tenant) => own.forget(tenant));
   const open: CommitCodec['open'] = (ref, bytes) => {
     if (!isSealed(bytes)) return bytes;
@@ -60,7 +60,7 @@ export function sealedCodec(codec: Codec, keyring: Keyring): CommitCodec {
       if (known !== null) return { commit: known.commit, hash: known.hash };
       const plain = open(ref, bytes);
       const commit = codec.decode(plain);
-      // Commits were sealed before they were chained, so no holder of the key wrote this.
+      // Sealing is older than chaining, so no holder of the key wrote this.
       if (commit.prev !== undefined && !isSealed(bytes))
         throw new UndecodableCommitError('a chained commit is not sealed');
       return { commit, hash: hashOfCommit(plain) };

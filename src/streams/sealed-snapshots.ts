@@ -9,7 +9,7 @@ export interface Snapshots {
   put(key: string, value: string): Promise<unknown>;
 }
 
-/** Snapshots in a bucket, sealed with the data key of their tenant. One that does not open is none: the log has it all. */
+/** Snapshots in a bucket, sealed with the data key of their tenant. Unopenable ones are ignored: the log has it all. */
 export function sealedSnapshots(bucket: KeyValue, keyring: Keyring): Snapshots {
   return {
     get: async (key) => {

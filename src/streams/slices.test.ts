@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { Slices } from './slices.ts';
 
-/** Holds the processor. */
+/** Blocks the CPU. */
 function busy(ms: number): void {
   for (const end = performance.now() + ms; performance.now() < end;);
 }
@@ -32,7 +32,7 @@ test('what fits into the turn is done at once; longer work leaves room for other
     }),
   );
   expect(seen).toEqual([items, items]);
-  // 160 ms of work: in one turn it would have been a pause as long.
+  // 160 ms of work: in one turn, a pause just as long.
   expect(turns).toBeGreaterThan(4);
 });
 

@@ -1,4 +1,4 @@
-/** So long work may hold the event loop in one turn of it, ms: short beside what a reader notices. */
+/** How long work may hold one turn of the event loop, ms: short beside what a reader notices. */
 const SLICE_MS = 8;
 /** Steps between two reads of the clock. */
 const STEPS = 8;
@@ -7,15 +7,15 @@ const STEPS = 8;
 type Step = () => boolean;
 
 /**
- * Spreads work of many short steps over turns of the event loop: what fits into the rest of the turn is done at once, the
- * rest in later ones, everybody's in turns.
+ * Spreads work of many short steps over turns of the event loop: what fits into this turn is done at once, the
+ * remainder in later ones, taking turns.
  */
 export class Slices {
   readonly #waiting: Step[] = [];
   #spentMs = 0;
   #isArmed = false;
 
-  /** Visits each item, also those that an iterator of a set meets because they were added meanwhile; then `ended`. */
+  /** Visits each item, including those added meanwhile that a set's iterator meets; then calls `ended`. */
   each<T>(items: Iterator<T>, visit: (item: T) => void, ended: () => void): void {
     this.#run(() => {
       const next = items.next();
@@ -25,7 +25,7 @@ export class Slices {
     });
   }
 
-  /** As `each`, for who waits for the end. */
+  /** As `each`, but resolves at the end. */
   async all<T>(items: Iterable<T>, visit: (item: T) => void): Promise<void> {
     await new Promise<void>((resolve) => this.each(items[Symbol.iterator](), visit, resolve));
   }

@@ -1,7 +1,7 @@
 import { hash } from 'node:crypto';
 import { memoized } from '../lib/memo.ts';
 
-/** What one subject of the log holds the history of. The aggregate is the whole subject: never the event type in it. */
+/** What a subject of the log holds the history of. The whole subject is the aggregate: no event type in it. */
 export const AGGREGATE_KINDS = [
   'session',
   'sandbox',
@@ -32,7 +32,7 @@ const BUCKETS_KNOWN = 20_000;
 /** A digest costs twenty times a look-up, and an aggregate that is written to is written to again. */
 const bucketOfKey = memoized(BUCKETS_KNOWN, (key) => (hash('sha1', key, 'buffer')[0] ?? 0) % BUCKETS);
 
-/** Bucket of an aggregate, 0 to 63: the same on every node and for ever. */
+/** Bucket of an aggregate, 0 to 63: the same on every node, forever. */
 export function bucketOf(ref: AggregateRef): number {
   return bucketOfKey(`${ref.tenant}\0${ref.id}`);
 }
@@ -60,7 +60,7 @@ export function escapeToken(text: string): string {
   );
 }
 
-/** The text of a token. Total: a token that `escapeToken` never made stands for itself, for one foreign message must not stop a reader. */
+/** The text of a token. Total: a token that `escapeToken` never made stands for itself; one foreign message must not stop a reader. */
 export function unescapeToken(token: string): string {
   if (!token.includes('=')) return token;
   try {

@@ -17,9 +17,9 @@ export interface TailHubOptions {
   readonly store: EventStore;
   readonly feed: ContinuousFeed;
   readonly logger: Logger;
-  /** A reader that has not drained for so long is cut off, ms. */
+  /** A reader that drains nothing for this long is cut off, ms. */
   readonly slowMs?: number;
-  /** How long the log may be away before tails end that wait for it, ms. */
+  /** How long the log may be down before tails waiting for it end, ms. */
   readonly retryMs?: number;
   /** Bytes of live commits that may wait in this node for others to be read or written. */
   readonly keptBytesMax?: number;
@@ -32,14 +32,14 @@ export interface TailHubOptions {
 const SLOW_MS = 30_000;
 const RETRY_MS = 300_000;
 const KEPT_BYTES = 64 * 1_048_576;
-/** A gap of so many commits is read once for all; of a longer one each watched aggregate is asked how far it reaches. */
+/** A gap up to this long is read once for all; for a longer one each watched aggregate is asked how far it reaches. */
 const GAP_READ_MAX = 5_000;
 const HEAL_RETRY = { baseMs: 50, capMs: 2_000 };
 
 /**
- * Live tails of any number of readers over one feed. Correctness does not rest on what is delivered live: it is taken only
- * where it follows, and what the feed declares missing is read from the log. Of a gap it is found out first whose commits
- * are in it, so that the others cost nothing.
+ * Live tails of any number of readers over one feed. Correctness does not rest on live delivery: a commit is taken only
+ * where it follows, and what the feed declares missing is read from the log. A gap is first searched for whose commits
+ * it has, so that the others cost nothing.
  */
 export class TailHub {
   readonly #options: TailHubOptions;
@@ -47,7 +47,7 @@ export class TailHub {
   readonly #lanes = new Map<string, TailLane>();
   readonly #outage: OutageLog;
   readonly #unlisten: () => void;
-  /** What has not been checked yet, by stream. */
+  /** Gaps not checked yet, by stream. */
   readonly #gaps = new Map<number, Gap>();
   readonly #healing = new Set<number>();
   #open = 0;
@@ -101,7 +101,7 @@ export class TailHub {
     for (const lane of this.#lanes.values()) for (const tail of [...lane.tails]) tail.end('stopped');
   }
 
-  /** In the map before it asks the log anything: what is stored from here on is offered, so nothing falls in between. */
+  /** Mapped before it asks the log anything: what is stored from here on is offered, so nothing falls in between. */
   #lane(ref: AggregateRef): TailLane {
     const known = this.#lanes.get(refKey(ref));
     if (known !== undefined) return known;
@@ -135,13 +135,13 @@ export class TailHub {
         await delay(backoffMs(failures++, HEAL_RETRY), this.#shared.reads.signal);
       }
     }
-    // In the same step in which there was nothing more: a later gap starts another catch-up.
+    // In the same step that found nothing more: a later gap starts another catch-up.
     this.#healing.delete(shard);
   }
 
   async #lookInto(gap: Gap): Promise<void> {
     const { store, feed } = this.#options;
-    // Those that are opened from here on ask the log by themselves.
+    // Those opened from here on ask the log themselves.
     const lanes = [...this.#lanes.values()].filter(({ ref }) => store.shardOf(ref) === gap.shard);
     if (lanes.length === 0) return;
     if (gap.upTo - gap.after > GAP_READ_MAX) {

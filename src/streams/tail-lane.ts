@@ -25,9 +25,9 @@ export interface LaneShared {
   readonly onBackfill: (reason: BackfillReason) => void;
 }
 
-/** Read at a time for the readers that are up to date. */
+/** Page size for readers that are up to date. */
 const PAGE = 200;
-/** What a decoded commit takes beside its bytes in the log, roughly. */
+/** Size of a decoded commit per byte in the log, roughly. */
 const DECODED_TIMES = 3;
 
 /**
@@ -46,7 +46,7 @@ export class TailLane {
   readonly #tails = new Set<Tail>();
   readonly #ready = new Set<Tail>();
   readonly #paging = new Set<Tail>();
-  /** They wait until the lane has started. */
+  /** Tails waiting for the lane to start. */
   readonly #early = new Set<Tail>();
   /** Up to here nothing of the aggregate is missing in what the lane has handed out or holds; null: starting. */
   #tip: number | null = null;
@@ -106,7 +106,7 @@ export class TailLane {
   offer(commit: LiveCommit): void {
     if (this.#tip !== null && commit.position <= this.#tip) return;
     if (this.#tip === null || this.#isFilling) this.#keep(commit);
-    // Nothing of the aggregate lies between the two.
+    // Nothing of the aggregate is between the two.
     else if (commit.previous <= this.#tip) this.#accept(commit);
     else {
       this.#keep(commit);
@@ -129,7 +129,7 @@ export class TailLane {
   }
 
   #keep(commit: LiveCommit): void {
-    // Left out it is read from the log, as is everything after it: only what follows the kept ones is kept.
+    // If left out it is read from the log, as is all that follows: only what follows the kept ones is kept.
     if (!this.#waiting.push(commit)) this.#known = Math.max(this.#known, commit.position);
   }
 
@@ -163,7 +163,7 @@ export class TailLane {
     this.#clear();
   }
 
-  /** The window is empty and begins at the tip: who has not been given what was in it pages. */
+  /** Empties the window, which then begins at the tip: readers not given what was in it page. */
   #clear(): void {
     this.#shared.kept.bytes -= this.#windowBytes;
     this.#windowBytes = 0;
@@ -171,7 +171,7 @@ export class TailLane {
     this.#floor = this.#tip ?? 0;
   }
 
-  /** Where a reader continues that takes more. */
+  /** Where a reader that takes more continues. */
   #settle(tail: Tail): void {
     if (tail.hasEnded) return;
     if (this.#tip === null) {
@@ -200,7 +200,7 @@ export class TailLane {
         this.#pump();
         return;
       }
-      // Those that page are about to need what has come meanwhile.
+      // Paging readers are about to need what has arrived since.
       if (this.#paging.size === 0) this.#clear();
       for (const resolve of this.#pumped.splice(0)) resolve();
     };
@@ -277,7 +277,7 @@ export class TailLane {
       this.#tip = Math.max(page.reached, after);
       this.#pump();
       await this.#afterPump();
-      // Of what was read it is not known how many bytes it is: it is not kept for anybody.
+      // The size of what was read is unknown: it is not kept for any reader.
       this.#clear();
     } catch (error) {
       this.#failAll(this.#ready, error);

@@ -7,7 +7,7 @@ import type { AggregateRef } from './subjects.ts';
 const READS_MAX = 16;
 const RETRY = { baseMs: 50, capMs: 2_000 };
 
-/** Reads the log for tails: a bounded number at a time, and again while the log is away. */
+/** Reads the log for tails: a bounded number at a time, retried while it is unavailable. */
 export class TailReads {
   readonly #store: EventStore;
   readonly #retryMs: number;
@@ -26,7 +26,7 @@ export class TailReads {
     return this.#stop.signal;
   }
 
-  /** From now on nothing is tried again. */
+  /** From now on nothing is retried. */
   stop(): void {
     this.#stop.abort();
   }
@@ -34,7 +34,8 @@ export class TailReads {
   /**
    * A page that reaches `atLeast`, or as far as the aggregate is still there: a part of it may be erased meanwhile.
    * `reached`: nothing of the aggregate up to here is missing in the page.
-   * @throws UnavailableError (streams) when the log has been away for too long; what the store throws for what it cannot decode
+   * @throws UnavailableError (streams) when the log was unavailable too long; what the store throws for what it cannot
+   * decode
    */
   async page(
     ref: AggregateRef,
@@ -69,7 +70,7 @@ export class TailReads {
 
   async #inTurn<T>(read: () => Promise<T>): Promise<T> {
     if (this.#running < READS_MAX) this.#running++;
-    // The place is handed over, so that none that comes later takes it.
+    // The slot is handed over, so that no later read takes it.
     else await new Promise<void>((resolve) => this.#waiting.push(resolve));
     try {
       return await read();

@@ -5,8 +5,8 @@ import type { AggregateRef } from './subjects.ts';
 /** Where a tail's commits go. */
 export interface TailSink {
   /**
-   * Takes a commit, or one of a part that comes before the aggregate's own; false: the reader is slow, nothing more is to
-   * be pushed before `drained` resolves.
+   * Takes a commit, or one of a part that comes before the aggregate's own; false: the reader is slow, push nothing
+   * more before `drained` resolves.
    */
   write(commit: StoredCommit, before?: EarlierPart): boolean;
   /** Resolves when the reader has taken something, or is gone. */
@@ -23,7 +23,7 @@ export type Drained = 'taken' | 'some' | 'again';
 
 export type TailEnd = 'slow' | 'stopped' | 'failed';
 
-/** What a tail shows before the aggregate's own commits: a part of another's that does not change any more. */
+/** What a tail shows before the aggregate's own commits: a part of another's that no longer changes. */
 export interface EarlierPart {
   readonly ref: AggregateRef;
   /** Its number, for the sink. */
@@ -56,7 +56,7 @@ export class TailPlace {
   }
 }
 
-/** At most so many commits are read at a time. */
+/** Commits read at a time, at most. */
 const PAGE = 200;
 const DRAINED = new Error('the reader has drained');
 
@@ -77,7 +77,7 @@ export class Tail {
     readonly after: number;
     readonly before: readonly EarlierPart[];
     readonly sink: TailSink;
-    /** A reader that has taken nothing for so long is cut off, ms. */
+    /** A reader that takes nothing for this long is cut off, ms. */
     readonly slowMs: number;
     readonly onDelivered: (ageMs: number) => void;
     readonly leave: () => void;

@@ -7,7 +7,7 @@ export interface WorkItem {
   readonly deliveries: number;
   /**
    * The item is done with: another offer of the same session is a new item.
-   * @throws UnavailableError (streams) when that could not be said: the item may be delivered again
+   * @throws UnavailableError (streams) when this could not be sent: the item may be delivered again
    */
   done(): Promise<void>;
   /** Give it back, to be delivered again after `afterMs`, here or elsewhere. */

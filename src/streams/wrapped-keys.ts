@@ -28,7 +28,7 @@ export function hostKeyCheck(hostKey: KeyObject): string {
 export const WRAPPED_KEYS = 'key';
 
 /**
- * An entry of a tenant's data key, wrapped with the newest of the Host's keys: the same text when it is already, null when
+ * An entry of a tenant's data key, wrapped with the newest of the Host's keys: unchanged if it is already, null when
  * none of them opens it.
  */
 export function rewrapped(hostKeys: readonly [KeyObject, ...KeyObject[]], entry: string, value: string): string | null {
@@ -63,7 +63,7 @@ export function wrappedBy(
   return JSON.stringify(value);
 }
 
-/** Two different pairs never give the same text: a token has no blank. */
+/** Two different pairs never give the same text: a token has no space. */
 export function boundTo(tenant: string, context: string): string {
   return `${escapeToken(tenant)} ${context}`;
 }

@@ -5,12 +5,12 @@ import { BatchReader, TornReadError } from './direct-read.ts';
 import type { Batch, BatchBounds, ReadMessage } from './direct-read.ts';
 import { ReadSlots } from './read-slots.ts';
 
-/** How long a read is tried, ms; a try that is answered as it should be may take longer. */
+/** How long a read is retried, ms; a try that is answered properly may take longer. */
 export const READ_DEADLINE_MS = 5_000;
-/** A read that is torn again and again, under load, is tried so often, for at most so long. */
+/** Tries, and time, for a read that keeps being torn under load. */
 const TORN_TRIES = 10;
 const TORN_DEADLINE_MS = 15_000;
-/** The server answers at most so many subjects at once. */
+/** Subjects that the server answers at once, at most. */
 const SUBJECTS_PER_REQUEST = 1_000;
 
 interface BulkReadEvents {

@@ -122,7 +122,7 @@ export class JetStreamCommitSource implements CommitSource {
           failures = 0;
         }
       } catch {
-        // The server is away or has dropped the consumer: the position is ours, so a new consumer continues from there.
+        // The server is unreachable or dropped the consumer: the position is ours, so a new consumer continues there.
       }
       if (!options.signal.aborted) await delay(backoffMs(failures, { baseMs: 50, capMs: 2_000 }), options.signal);
     }
@@ -130,16 +130,16 @@ export class JetStreamCommitSource implements CommitSource {
 
   async *#consume(options: FollowOptions, after: number): AsyncGenerator<readonly FollowedCommit[]> {
     const making = jetstream(this.#connection).consumers.get(streamName(options.shard), {
-      // Of one shard of several, `evt.>` is more than the stream has, which the server refuses.
+      // With several shards, `evt.>` is more than one stream has, which the server refuses.
       ...(options.kinds === 'all' ? {} : { filter_subjects: filters(options.kinds) }),
       deliver_policy: DeliverPolicy.StartSequence,
       opt_start_seq: after + 1,
       inactive_threshold: FORGOTTEN_AFTER_MS,
     });
-    // What is asked for while the connection is down is never answered.
+    // A request made while the connection is down is never answered.
     const consumer = await within(ANSWER_MS, making);
     const inbox = new Inbox();
-    // While the follower is busy with what it has taken, what comes next is decoded.
+    // While the follower is busy with what it has taken, the next is decoded.
     void fill(inbox, consumer, {
       most: options.buffer,
       decode: async (m) => await this.#decode(messageOf(m, options.shard)),
@@ -176,7 +176,7 @@ export class JetStreamCommitSource implements CommitSource {
   }
 
   async #decode({ ref, shard, position, data, msgId }: Message): Promise<FollowedCommit> {
-    // A key that cannot be asked for is an outage: the follower begins again from here.
+    // A key that cannot be asked for is an outage: the follower restarts from here.
     if (!this.#codec.isReady(data)) await this.#codec.prepare(ref, data);
     try {
       return { kind: 'commit', stored: { ref, shard, position, ...this.#codec.decode(ref, data) }, bytes: data };

@@ -4,15 +4,16 @@ import type { NatsConnection } from '@nats-io/transport-node';
 
 /** Older servers silently drop the options that they do not know. */
 export const REQUIRED_SERVER = { major: 2, minor: 12 } as const;
-/** Least `max_payload` of the server, bytes: a command body of 1 MiB must fit with its envelope. */
+/** Minimum `max_payload` of the server, bytes: a 1 MiB command body must fit with its envelope. */
 export const REQUIRED_PAYLOAD = 4 * 1024 * 1024;
 
 /**
- * Appends, reads, live tails and consumers have connections of their own: a slow tail must not delay an acknowledgement,
- * and a connection that the server drops because of all that is read on it must take nothing else with it.
+ * Appends, reads, live tails and consumers have connections of their own: a slow tail must not delay an
+ * acknowledgement, and a connection that the server drops because too much is read on it must take nothing else with
+ * it.
  */
 export interface NatsConnections {
-  /** Also of what an append has to know of the log before it continues. */
+  /** Also for what an append must know of the log before it continues. */
   readonly appends: NatsConnection;
   readonly reads: NatsConnection;
   readonly live: NatsConnection;
@@ -20,7 +21,7 @@ export interface NatsConnections {
 }
 
 export interface NatsTrust {
-  /** A file of certificates (PEM) that the servers' must be signed by; absent: those that the system trusts. */
+  /** CA certificates (PEM file) that the servers' must be signed by; absent: those that the system trusts. */
   readonly caFile?: string | undefined;
 }
 
@@ -28,7 +29,7 @@ export interface NatsTrust {
 export class NatsSetupError extends Error {}
 
 /**
- * Connects, and refuses a server that cannot hold the log. Once connected, each connection reconnects for ever.
+ * Connects, and refuses a server that cannot hold the log. Once connected, each connection reconnects forever.
  * @throws NatsSetupError
  */
 export async function connectNats(url: string, name: string, { caFile }: NatsTrust = {}): Promise<NatsConnections> {
@@ -91,13 +92,13 @@ function connectionOptions(url: string): Parameters<typeof connect>[0] {
     noAsyncTraces: true,
     pingInterval: 5_000,
     maxPingOut: 2,
-    // Otherwise the second refusal, however long after the first, closes the connection for good. A server that has stood
-    // still, or is short of time, refuses a client that it has not read the credentials of within seconds.
+    // Otherwise the second refusal, however long after the first, closes the connection for good. A server that was
+    // suspended, or is overloaded, refuses a client whose credentials it has not read within seconds.
     ignoreAuthErrorAbort: true,
   };
 }
 
-/** A server of `tls://` that does not offer TLS is refused by the client, whatever it says in the clear. */
+/** The client refuses a `tls://` server that does not offer TLS, whatever it says in the clear. */
 async function trusting(url: string, caFile: string | undefined): Promise<Parameters<typeof connect>[0]> {
   const isTls = url.split(',').some((text) => serverOf(text).protocol === 'tls:');
   if (caFile === undefined) return isTls ? { tls: {} } : {};

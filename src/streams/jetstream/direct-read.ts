@@ -1,7 +1,7 @@
 import { createInbox } from '@nats-io/transport-node';
 import type { Msg, MsgHdrs, NatsConnection } from '@nats-io/transport-node';
 
-/** A part of what the server sent did not arrive: what did is worth nothing, and has to be asked for again. */
+/** Part of what the server sent did not arrive: what did is worthless, and must be requested again. */
 export class TornReadError extends Error {}
 
 export interface ReadMessage {
@@ -24,16 +24,15 @@ export interface BatchBounds {
   readonly bytes: number;
 }
 
-/** An answer that has stopped arriving for so long will not continue: a part of it was lost with its connection. */
+/** An answer silent for this long will not continue: part of it was lost with its connection. */
 const SILENCE_MS = 1_000;
 const END_OF_BATCH = 204;
 const NOTHING_FOUND = 404;
 
 /**
  * Reads many messages by one request, from any replica. The server sends each as a message of its own, and drops a
- * connection that does not take them fast enough; what is left then goes to the connection that comes after it. So an
- * answer counts only when it is whole: its messages each name the one that was sent before them, the first none, and
- * the end names the last.
+ * connection that does not take them fast enough; what is left then goes to the next connection. So an answer counts
+ * only when it is whole: each message names the one sent before it, the first none, and the end names the last.
  */
 export class BatchReader {
   readonly #connection: NatsConnection;
@@ -141,14 +140,14 @@ class Collecting {
     clearTimeout(this.#timer);
   }
 
-  /** A status instead of messages; that there is nothing to send is one too. */
+  /** A status instead of messages; "nothing to send" is one too. */
   #refused(headers: MsgHdrs | undefined): void {
     if (headers?.code === NOTHING_FOUND && this.#messages.length === 0) this.#resolve({ messages: [], more: false });
     else this.fail(new Error(`a read was refused (${headers?.code ?? 0} ${headers?.description ?? ''})`));
   }
 }
 
-/** The promise's outcome, or an error after so long. What the promise does then is ignored. */
+/** The promise's outcome, or an error after `ms`. What the promise does then is ignored. */
 export async function within<T>(ms: number, promise: Promise<T>): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<never>((_, reject) => {

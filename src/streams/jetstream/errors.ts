@@ -1,10 +1,10 @@
 import { JetStreamApiError } from '@nats-io/jetstream';
 import { errors } from '@nats-io/transport-node';
 
-/** Error codes of the server's API that have a meaning here, as measured against 2.12. */
+/** Error codes of the server's API that have a meaning here. */
 export const ApiCode = {
   wrongLastSequence: 10_071,
-  /** Someone's append to that subject is in flight; carries no number. */
+  /** Another append to that subject is in flight; carries no number. */
   wrongLastSequenceUnknown: 10_164,
   /** A message with this id is being stored right now. */
   duplicateInProcess: 10_158,
@@ -16,7 +16,7 @@ export const ApiCode = {
   streamNameInUse: 10_058,
   /** A stream of another name takes one of the subjects. */
   subjectsOverlap: 10_065,
-  /** Not as many servers as copies are wanted, yet or at all. */
+  /** Fewer servers than copies wanted, for now or for good. */
   noSuitablePeers: 10_005,
   /** Deleting by sequence: there is no such message any more, or it was never stored. */
   sequenceNotFound: 10_043,
@@ -32,7 +32,7 @@ export function isWrongLastSequence(error: unknown): boolean {
   return code === ApiCode.wrongLastSequence || code === ApiCode.wrongLastSequenceUnknown;
 }
 
-/** Refusals that a moment changes: no leader, the same id in flight, a server that is starting. */
+/** Transient refusals: no leader, the same id in flight, a server that is starting. */
 export function isPassing(error: unknown): boolean {
   const code = apiCode(error);
   return (
@@ -40,12 +40,12 @@ export function isPassing(error: unknown): boolean {
   );
 }
 
-/** No server has answered, or none that could: what was asked for may have been done or not. */
+/** No server answered, or none that could: the request may or may not have been carried out. */
 export function isUnanswered(error: unknown): boolean {
   return error instanceof errors.TimeoutError || error instanceof errors.RequestError || isPassing(error);
 }
 
-/** The subject to which the server does not let these credentials publish; null: that is not what is wrong. */
+/** The subject to which these credentials may not publish; null: something else is wrong. */
 export function deniedSubject(error: unknown): string | null {
   for (let cause: unknown = error; cause instanceof Error; cause = cause.cause) {
     if (cause instanceof errors.PermissionViolationError && cause.operation === 'publish') return cause.subject;

@@ -22,18 +22,18 @@ import { PublishDeniedError, Publisher } from './publisher.ts';
 
 export interface EventStoreOptions {
   readonly connection: NatsConnection;
-  /** For whatever may be long; what an append waits for goes through `manager`. */
+  /** For reads that may be long; what an append waits for goes through `manager`. */
   readonly reads: NatsConnection;
   readonly manager: JetStreamManager;
   readonly codec: CommitCodec;
   readonly shards: number;
-  /** Bound of one publish, ms. Short: an append in flight at a disconnect is not failed, it times out. */
+  /** Bound of one publish, ms. Short: an append in flight at a disconnect does not fail, it times out. */
   readonly publishTimeoutMs?: number;
   /** How long an append of unknown outcome is followed, ms; longer than an election (4 to 9 s measured). */
   readonly appendDeadlineMs?: number;
   /** Counts round trips by name, for the test that asserts their number. */
   readonly onRoundTrip?: (name: 'append' | 'read' | 'head' | 'successor') => void;
-  /** Called for every append that is over, for the metrics; `failed`: refused, or still unknown at the deadline. */
+  /** Called for every finished append, for the metrics; `failed`: refused, or still unknown at the deadline. */
   readonly onAppend?: (outcome: AppendResult['kind'] | 'failed', ms: number) => void;
   /** Called whenever an append of unknown outcome is sent again, for the metrics. */
   readonly onRetry?: () => void;
@@ -41,14 +41,14 @@ export interface EventStoreOptions {
   readonly onHole?: () => void;
 }
 
-/** Bound of one try of a read from the leader, ms: a request that meets a disconnect is never answered. */
+/** Bound of one try of a read from the leader, ms: a request that hits a disconnect is never answered. */
 const READ_TRY_MS = 1_000;
-/** Replicas that were behind after which the leader is asked, commit by commit. */
+/** Stale replica answers after which the leader is asked, commit by commit. */
 const STALE_READ_TRIES = 3;
 const STALE_WAIT_MS = 20;
 /** Commits that a page takes from the leader at most. */
 const LEADER_READS = 50;
-/** Pages with a hole after which it is taken to be in the log itself. */
+/** Pages with a hole after which it is taken to be in the log. */
 const BROKEN_READ_TRIES = 4;
 
 interface Page<T> {
@@ -56,14 +56,14 @@ interface Page<T> {
   readonly more: boolean;
 }
 
-/** What is made of the messages that are read. */
+/** What to make of the messages of a page. */
 interface PageReader<T> {
   readonly take: (message: ReadMessage) => T;
-  /** Whether the second can stand directly after the first. */
+  /** Whether the second can directly follow the first. */
   readonly isNext: (before: T, after: T) => boolean;
 }
 
-/** An append whose outcome is to be found out. */
+/** An append whose outcome is not known yet. */
 interface AppendTry {
   readonly ref: AggregateRef;
   readonly expected: number;
@@ -119,10 +119,9 @@ export class JetStreamEventStore implements EventStore {
   }
 
   /**
-   * The retry rule: while the outcome is unknown, the same id with the same
-   * expectation again; when the expectation is refused, the immediate successor of the expected position tells whether
-   * the commit that stands there is ours. An append with expectation E, if stored, is that successor, so the test is
-   * exact and needs no time window.
+   * The retry rule: while the outcome is unknown, resend the same id with the same expectation; when the expectation is
+   * refused, the immediate successor of the expected position tells whether the commit there is ours. An append with
+   * expectation E, if stored, is that successor, so the test is exact and needs no time window.
    */
   async #appendUntilKnown(ref: AggregateRef, expected: number, commit: Commit): Promise<AppendResult> {
     const subject = subjectOf(ref);
@@ -139,7 +138,7 @@ export class JetStreamEventStore implements EventStore {
         await faultPoint('append.started');
         const position = await this.#publisher.publish(subject, bytes, options);
         await faultPoint('append.acknowledged');
-        // A duplicate acknowledgement of an id that is still being stored carries no sequence (seen on 2.10).
+        // A duplicate acknowledgement of an id that is still being stored may carry no sequence.
         if (position > 0) return { kind: 'appended', position, hash };
       } catch (error) {
         const result = await this.#afterFailure(error, { ref, expected, msgID, deadline, hash });
@@ -153,7 +152,7 @@ export class JetStreamEventStore implements EventStore {
     }
   }
 
-  /** Null: the tenant has been erased under this writer, and so has what the decision was made on. */
+  /** Null: the tenant has been erased under this writer, and so has what the decision was based on. */
   async #encoded(ref: AggregateRef, commit: Commit): Promise<Awaited<ReturnType<CommitCodec['encode']>> | null> {
     try {
       return await this.#codec.encode(ref, commit);
@@ -163,18 +162,18 @@ export class JetStreamEventStore implements EventStore {
     }
   }
 
-  /** What a failed publish means; null: not known, the same has to be sent again. */
+  /** What a failed publish means; null: unknown, send the same again. */
   async #afterFailure(
     error: unknown,
     { ref, expected, msgID, deadline, hash }: AppendTry,
   ): Promise<AppendResult | null> {
-    // The client did not send it, and never will: it is larger than the server takes.
+    // The client did not and will not send it: it is larger than the server accepts.
     if (error instanceof errors.InvalidArgumentError) throw error;
     if (error instanceof PublishDeniedError)
       throw new UnavailableError('streams', 'this node may not write', { cause: error });
     if (isWrongLastSequence(error)) {
       const successor = await this.#successor(ref, expected, deadline);
-      // Nothing follows: somebody's append is in flight, or the aggregate has been erased under this writer.
+      // Nothing follows: another append is in flight, or the aggregate has been erased under this writer.
       if (successor === null) return (await this.#isErased(ref, expected)) ? { kind: 'conflict' } : null;
       if (successor.msgId === msgID) return { kind: 'appended', position: successor.position, hash };
       return { kind: 'conflict' };
@@ -207,8 +206,8 @@ export class JetStreamEventStore implements EventStore {
   }
 
   /**
-   * Reads until it is answered. What the client was to send while the connection was down is lost without a word, and
-   * would otherwise be waited for in vain long after the server is back.
+   * Reads until it is answered. What the client should send while the connection is down is silently lost, and would
+   * otherwise be waited for in vain long after the server is back.
    */
   async #tried<T>(deadlineMs: number, read: () => Promise<T>): Promise<T> {
     const deadline = performance.now() + deadlineMs;
@@ -227,7 +226,7 @@ export class JetStreamEventStore implements EventStore {
     const shard = this.shardOf(ref);
     return await this.#read<StoredCommit>(ref, range, {
       take: ({ seq, data }) => ({ ...{ ref, shard, position: seq }, ...this.#codec.decode(ref, data) }),
-      // Without a hash there is nothing to tell by: not every reader of what is that old numbers it.
+      // Without a hash there is nothing to compare: commits that old are not always numbered.
       isNext: ({ commit: { rev }, hash }, { commit }) => commit.prev === undefined || follows({ rev, hash }, commit),
     });
   }
@@ -239,7 +238,7 @@ export class JetStreamEventStore implements EventStore {
     });
   }
 
-  /** A page of what is made of each message; what is erased is left out. */
+  /** A page of what the reader makes of each message, without the erased. */
   async #read<T>(ref: AggregateRef, range: ReadRange, reader: PageReader<T>): Promise<Page<T>> {
     let { after } = range;
     for (let [stale, broken] = [0, 0]; ;) {
@@ -293,7 +292,7 @@ export class JetStreamEventStore implements EventStore {
     return await this.#bulk.from(this.#streamOf(ref), { seq: after + 1, subject: subjectOf(ref) }, limit);
   }
 
-  /** What replicas do not have yet. One request each: it is hardly ever more than the newest. */
+  /** What replicas do not have yet. One request each: it is rarely more than the newest. */
   async #fromLeader(ref: AggregateRef, { limit, atLeast = 0 }: ReadRange, after: number): Promise<Batch> {
     const messages: ReadMessage[] = [];
     for (let reached = after; reached < atLeast; reached = messages.at(-1)?.seq ?? atLeast) {

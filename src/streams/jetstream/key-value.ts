@@ -10,7 +10,7 @@ import { ApiCode, apiCode, isWrongLastSequence } from './errors.ts';
 
 /** How often a watch asks whether entries that it has not heard of are still there, ms. */
 const CHECK_MS = 500;
-/** Each try but the first means that another writer got on. */
+/** Each try but the first means that another writer won. */
 const SHRED_TRIES = 20;
 
 /** A JetStream bucket. */
@@ -40,9 +40,8 @@ export class JetStreamKeyValue implements KeyValue {
   }
 
   /**
-   * A raw publish, because the bucket's `update` silently drops a time to live: the entry would never expire.
-   * An entry that was removed or ran out leaves a marker with a revision of its
-   * own, which "there is none" must step over.
+   * A raw publish, because the bucket's `update` silently drops a time to live: the entry would never expire. An entry
+   * that was removed or expired leaves a marker with a revision of its own, which "there is none" must step over.
    */
   async swap(key: string, value: string, options: { expected: number; ttlMs?: number }): Promise<number | null> {
     const written = await this.#publish(key, value, options);
@@ -119,14 +118,14 @@ export class JetStreamKeyValue implements KeyValue {
           if (signal.aborted) return;
           received = message.info.deliverySequence;
           onChange(changeOf(message, subjects.length));
-          // Not counted down from the first number: an entry may run out before it has been delivered.
+          // Not counted down from the first number: an entry may expire before it is delivered.
           if (message.info.pending === 0) whole();
         };
         const whole = (): void => {
           isWhole = true;
           resolve();
         };
-        // Where the last ones ran out or were purged before they were delivered, no message says that it is the last.
+        // If the last ones expired or were purged before delivery, no message says that it is the last.
         const check = async (): Promise<void> => {
           while (!isWhole && !signal.aborted) {
             await delay(CHECK_MS, signal);
@@ -139,7 +138,7 @@ export class JetStreamKeyValue implements KeyValue {
           const stop = (): void => messages.stop();
           signal.addEventListener('abort', stop, { once: true });
           if (signal.aborted) stop();
-          // Not before the subscription stands: of what is written until then only the newest value would be heard.
+          // Only once the subscription exists: of what is written earlier only the newest value would be heard.
           if (num_pending === 0 || signal.aborted) whole();
           await check();
         };

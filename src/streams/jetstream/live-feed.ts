@@ -16,7 +16,7 @@ export class JetStreamLiveFeed implements LiveFeed {
   readonly #listeners = new Set<LiveListener>();
   readonly #connection: NatsConnection;
   readonly #codec: CommitCodec;
-  /** What arrived while the key of the first of them is asked for. */
+  /** What arrived while the key of the first is being asked for. */
   #held: Msg[] = [];
   #subscription: Subscription | null = null;
 
@@ -48,7 +48,7 @@ export class JetStreamLiveFeed implements LiveFeed {
     return () => this.#listeners.delete(listener);
   }
 
-  /** The first commit of a new tenant may be faster than the news of its key; what comes after it waits with it. */
+  /** The first commit of a new tenant may outrun the news of its key; what comes after it waits with it. */
   #hold(message: Msg): void {
     if (this.#held.length >= HELD_MAX) {
       this.#held = [];
@@ -62,7 +62,7 @@ export class JetStreamLiveFeed implements LiveFeed {
     for (const message of held) {
       const isReady = await this.#prepared(message);
       if (held !== this.#held) return;
-      // Without its key it would be taken for broken; left out it is a gap, and readers that need it read the log.
+      // Without its key it would be taken for broken; left out, it is a gap, and readers that need it read the log.
       if (isReady) this.#deliver(message);
     }
     this.#held = [];
@@ -85,7 +85,7 @@ export class JetStreamLiveFeed implements LiveFeed {
         listener.onCommit(commit);
       } catch (error) {
         if (error instanceof ErasedCommitError) continue;
-        // Thrown into the client it would end the connection, for everybody. The log says what it could not make of this.
+        // Thrown into the client, it would end the connection for all. The log says what the listener could not take.
         listener.onDisruption();
       }
     }

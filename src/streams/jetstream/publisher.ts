@@ -49,7 +49,7 @@ export class Publisher {
     head.set('Nats-Msg-Id', options.msgId);
     head.set('Nats-Expected-Last-Subject-Sequence', String(options.expected));
     return await new Promise<number>((resolve, reject) => {
-      // First, for it throws when the message is too large or the connection has been closed.
+      // First: it throws when the message is too large or the connection has been closed.
       this.#connection.publish(subject, bytes, { reply, headers: head });
       const timer = setTimeout(() => {
         this.#waiting.delete(reply);
@@ -59,7 +59,7 @@ export class Publisher {
     });
   }
 
-  /** A message that may not be published is not answered: the server says so beside, by its subject. */
+  /** A denied message is not answered: the server reports it separately, by its subject. */
   async #watchDenials(): Promise<void> {
     for await (const status of this.#connection.status()) {
       const error = status.type === 'error' ? status.error : null;
@@ -87,7 +87,7 @@ export class Publisher {
 }
 
 function acknowledged(message: Msg): number {
-  // Without a body: the server says by a status that no server serves the stream right now.
+  // No body: a status says that no server serves the stream right now.
   if (message.data.length === 0) throw new Error(`no stream answers (${message.headers?.code ?? 0})`);
   // The form is the server's API (ADR-8); a member that is missing leaves the outcome open.
   // oxlint-disable-next-line typescript/no-unsafe-type-assertion

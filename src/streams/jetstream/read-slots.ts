@@ -3,7 +3,7 @@ const SLOTS = 16;
 /** Bytes of an answer while nothing is wrong; one that is larger is a single message. */
 const ANSWER_BYTES = 1_048_576;
 const ANSWER_BYTES_MIN = 65_536;
-/** What a disruption leaves of the number at which it happened: of the reads that continue, and of those it grows to. */
+/** The share of the reads at a disruption that is kept: at once, and as the ceiling to grow back to. */
 const KEPT = { now: 0.5, later: 0.75 } as const;
 /** By how much the bound grows back with each answer. */
 const REGAINED = 0.01;
@@ -18,8 +18,8 @@ interface Waiting {
 /**
  * How much is read at a time. A server drops a connection that has more coming to it than it takes (64 MB by default),
  * and everything that was on its way has to be read again; so together the answers stay well below that, and a
- * disruption leaves half of them, from where they grow again with each answer that arrives whole: soon to a little less
- * than what was too much, and slowly beyond it.
+ * disruption leaves half of them, from where they grow again with each answer that arrives whole: quickly to a little
+ * below what was too much, slowly beyond it.
  */
 export class ReadSlots {
   readonly #waiting: Waiting[] = [];
@@ -45,7 +45,7 @@ export class ReadSlots {
 
   /**
    * Runs a read when there is room for it.
-   * @throws Error when it has waited for so long and nothing has been answered in that time: a queue that moves is waited in
+   * @throws Error when it has waited this long with nothing answered in that time: a queue that moves is waited in
    */
   async run<T>(patienceMs: number, read: () => Promise<T>): Promise<T> {
     if (this.#running >= Math.floor(this.#width) || this.#waiting.length > 0) await this.#turn(patienceMs);

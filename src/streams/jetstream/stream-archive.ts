@@ -17,7 +17,7 @@ export interface StreamCopy {
 export type Cut = ReadonlyMap<string, number>;
 
 const API_MS = 10_000;
-/** The server reads a stream of any size before its first byte, and flushes one after the last. */
+/** The server reads a whole stream before its first byte, and flushes it after the last. */
 const SILENCE_MS = 120_000;
 const CHUNK_BYTES = 512 * 1024;
 const CLOCKS_MS = 10_000;
@@ -25,7 +25,7 @@ const POLL_MS = 20;
 const TRIM_AT_ONCE = 64;
 const END = 204;
 
-/** While it is there a restore has begun and not ended: no Host starts, and the restore may be run again. */
+/** While it exists, a restore has begun and not ended: no Host starts, and the restore may be run again. */
 export const RESTORE_MARK = 'RESTORING';
 
 /** Copies streams out of a running server and into an empty one, by the server's own snapshots (what `nats stream backup` uses). */
@@ -60,7 +60,7 @@ export class StreamArchive {
 
   /**
    * One instant for all streams, by the clocks of their servers: everything that was acknowledged before the call is up
-   * to it, and of two messages of which one caused the other, never the second alone. That holds as far as the servers'
+   * to it, and of two messages where one caused the other, never the second alone. That holds as far as the servers'
    * clocks agree; with one stream, or one server, always.
    * @throws when the clocks do not reach the instant within 10 s
    */
@@ -93,7 +93,7 @@ export class StreamArchive {
       subscription.unsubscribe();
     };
     const timer = setTimeout(() => end('the server fell silent'), SILENCE_MS);
-    // What the server sends meanwhile is lost, and not every part has a number by which that could be told.
+    // What the server sends meanwhile is lost, and not every part has a number that would show it.
     const lost = (): void => end('the connection was lost');
     const unwatch = (): boolean => this.#onLost.delete(lost);
     this.#onLost.add(lost);
@@ -127,7 +127,7 @@ export class StreamArchive {
     { replicas }: { readonly replicas: number },
   ): Promise<StreamState> {
     const { name } = config;
-    // What came after the cut is taken out again, so messages may be deleted until `close`.
+    // What came after the cut is removed again, so messages may be deleted until `close`.
     const open = { ...config, num_replicas: replicas, deny_delete: false };
     const { deliver_subject: target } = await this.#request<{ deliver_subject: string }>(`STREAM.RESTORE.${name}`, {
       config: open,
@@ -139,7 +139,7 @@ export class StreamArchive {
     return (await this.#manager.streams.info(name)).state;
   }
 
-  /** Takes out what lies behind a position. Not for buckets: an older value of a key does not come back. */
+  /** Removes what follows a position. Not for buckets: an older value of a key does not come back. */
   async trim(name: string, position: number, last: number): Promise<void> {
     for (let from = position + 1; from <= last; from += TRIM_AT_ONCE) {
       const sequences = Array.from({ length: Math.min(TRIM_AT_ONCE, last - from + 1) }, (_, index) => from + index);
@@ -147,7 +147,7 @@ export class StreamArchive {
     }
   }
 
-  /** Closes a restored stream against deletions, if it was so. */
+  /** Denies deletions in a restored stream, if it did before. */
   async close({ name, deny_delete }: StreamConfig): Promise<void> {
     if (deny_delete) await this.#manager.streams.update(name, { deny_delete });
   }

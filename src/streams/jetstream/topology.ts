@@ -11,10 +11,10 @@ import { ApiCode, apiCode, deniedSubject, isUnanswered } from './errors.ts';
 import { RESTORE_MARK } from './stream-archive.ts';
 
 const NANOS_PER_MS = 1_000_000;
-/** An election takes 4 to 9 s, as measured on three servers. */
+/** An election takes 4 to 9 s. */
 const LED_WITHIN_MS = 20_000;
 const LEADER_POLL_MS = 50;
-/** A server that is behind, or a check between two steps of another node, is over by then. */
+/** By then a lagging server has caught up, and another node's steps are complete. */
 const LOST_AFTER_MS = 5_000;
 /** What another node has made since we checked, or is making, and servers that have not joined yet: a later check finds it. */
 const RACED: readonly (number | null)[] = [
@@ -46,18 +46,18 @@ const BUCKET_NAMES = ['DIRECTORY', 'SNAPSHOT', 'LEASE', 'SECRETS'] as const;
 
 export const WORK_STREAM = 'WORK';
 export const WORK_CONSUMER = 'engine';
-/** A worker that took an item and died gives it up after so long. */
+/** How long a worker that died keeps an item that it took. */
 export const WORK_ACK_WAIT_MS = 10_000;
 
-/** A shard is not there although everything was: gone, or not seen because a server is behind. */
+/** A shard of a complete installation is missing: gone, or unseen because a server is behind. */
 class LostShardError extends NatsSetupError {}
 
 /**
- * Creates or brings up to date every stream and bucket. Safe to run on many nodes at once, and again after a crash at any
- * instant. The node that makes `EVT_0` first decides the number of shards: its subjects say it, and a name is taken once. Then
- * everyone makes what is missing, the work queue after the last shard: where it is, all shards have been. A request that
- * meets an election, or the making of the same stream for another node, may never be answered (seen with eight nodes
- * that started together on three new servers), so it is done again until the time is up.
+ * Creates or brings up to date every stream and bucket. Safe to run on many nodes at once, and again after a crash at
+ * any instant. The node that makes `EVT_0` first decides the number of shards: its subjects say it, and a name is taken
+ * once. Then every node makes what is missing, the work queue after the last shard: where it exists, all shards did. A
+ * request that meets an election, or the making of the same stream for another node, may never be answered (seen with
+ * eight nodes that started together on three new servers), so it is retried until the time is up.
  * @throws NatsSetupError
  */
 export async function ensureTopology(connection: NatsConnection, options: TopologyOptions): Promise<Topology> {
@@ -126,7 +126,7 @@ async function makeTopology(connection: NatsConnection, options: TopologyOptions
   const [directory, snapshots, leases, secrets] = await Promise.all([
     make('DIRECTORY'),
     make('SNAPSHOT'),
-    // Markers tell watchers that a lease ran out; without them an expired key would vanish in silence.
+    // Markers tell watchers that a lease expired; without them an expired key would vanish silently.
     make('LEASE', { markerTTL: 60_000 }),
     // Read from the leader only: a replica that is behind would take a data key for missing.
     make('SECRETS', { allow_direct: false }),
@@ -143,8 +143,8 @@ async function checkRestored(manager: JetStreamManager): Promise<void> {
 }
 
 /**
- * Waits until every stream has a leader: one that has just been made, by this node or another, or whose servers have just
- * started, takes nothing before.
+ * Waits until every stream has a leader: one that this node or another just made, or whose servers have just started,
+ * accepts nothing yet.
  */
 async function allLed(manager: JetStreamManager): Promise<void> {
   const deadline = performance.now() + LED_WITHIN_MS;
@@ -161,9 +161,9 @@ async function allLed(manager: JetStreamManager): Promise<void> {
   }
 }
 
-/** Makes the shards that are missing, which none may be of an installation that was complete once. */
+/** Makes missing shards; of an installation that was complete once, none may be missing. */
 async function ensureShards(manager: JetStreamManager, options: TopologyOptions): Promise<void> {
-  // Checked before the shards: it is made after them, so that where it is they have all been.
+  // Checked before the shards: it is made after them, so where it exists they all did.
   const wasComplete = (await configOf(manager, WORK_STREAM)) !== null;
   const shards = shardsBy(await firstShard(manager, options, wasComplete));
   if (shards !== options.shards) {
@@ -198,7 +198,7 @@ function lostShard(shard: number): LostShardError {
   );
 }
 
-/** The number of shards decides where a session's history lies. It is that between the buckets of the first shard. */
+/** The number of shards, which decides where a session's history is: the step between the first shard's buckets. */
 function shardsBy({ subjects }: Pick<StreamConfig, 'subjects'>): number {
   if (subjects.includes('evt.>')) return 1;
   const [, second = BUCKETS] = subjects.map((subject) => Number(subject.split('.')[1])).toSorted((a, b) => a - b);
@@ -257,8 +257,8 @@ function workStream(replicas: number): Partial<StreamConfig> & { name: string } 
 }
 
 /**
- * A bucket that is there is taken as it is: one that a single server has made, or that was restored from it, has one copy,
- * and one of an older version may be compressed.
+ * An existing bucket is taken as it is: one that a single server made, or that was restored from one, has one copy, and
+ * one of an older version may be compressed.
  */
 async function updateBucket(manager: JetStreamManager, stream: string, replicas: number): Promise<void> {
   const { config } = await manager.streams.info(stream);

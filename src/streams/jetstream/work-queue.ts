@@ -9,7 +9,7 @@ import type { WorkItem, WorkQueue } from '../work-queue.ts';
 import { ApiCode, apiCode } from './errors.ts';
 import { WORK_CONSUMER, WORK_STREAM } from './topology.ts';
 
-/** Longest wait of one request for an item, ms: also the time within which a stop is noticed by the server. */
+/** Longest wait of one request for an item, ms: also how soon the server notices a stop. */
 const EXPIRES_MS = 5_000;
 
 /** `WORK`: a work-queue stream with one item per session (a second one is refused by the server, not stored). */
@@ -54,13 +54,13 @@ export class JetStreamWorkQueue implements WorkQueue {
           messages.map(itemOf).forEach((item) => handle(item));
         }
       } catch {
-        // The server is away: what it still holds is delivered again after its acknowledgement wait.
+        // The server is unreachable: what it holds is redelivered after its acknowledgement wait.
         await delay(backoffMs(failures++, { baseMs: 50, capMs: 2_000 }), signal);
       }
     }
   }
 
-  /** One item, or none when the request ran out. */
+  /** One item, or none when the request expired. */
   async #next(consumer: Consumer, signal: AbortSignal): Promise<JsMsg[]> {
     const messages = await consumer.fetch({ max_messages: 1, expires: EXPIRES_MS });
     const stop = (): void => void messages.close();
