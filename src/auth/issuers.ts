@@ -33,7 +33,7 @@ export interface VerifiedToken {
   readonly expiresAt: number;
 }
 
-/** A token travels in a header, and headers are bounded. */
+/** Half of HEADER_BYTES_MAX (http/server.ts). */
 const TOKEN_CHARS_MAX = 16_384;
 const ALGORITHMS = ['RS256', 'ES256', 'EdDSA'];
 const TOLERANCE_SECONDS = 30;

@@ -63,5 +63,5 @@ export type BudgetDefinition = z.infer<typeof budgetDefinition>;
 export type BudgetOpening = z.infer<typeof opening>;
 export type CountedCall = z.infer<(typeof budgetEventSchemas)['spend.reserved']>;
 
-/** Of one tenant: all of them are folded and checked before each model call. */
+/** Of one tenant: all of them are checked before each model call. */
 export const BUDGETS_MAX = 100;
