@@ -91,7 +91,7 @@ test(
       const { code, text } = await rebuild(host);
       // Between them it says how far it is, when it takes long.
       const rebuilt = [...text.matchAll(/^(\w+): rebuilt in /gm)].map(([, group]) => group);
-      expect(rebuilt, text).toEqual(['tenants', 'agents', 'sessions', 'artifacts', 'vaults']);
+      expect(rebuilt, text).toEqual(['tenants', 'agents', 'sessions', 'artifacts', 'vaults', 'sandboxes']);
       expect(code).toBe(0);
     }
     loading.abort();
