@@ -1,7 +1,7 @@
 import { timestamp } from '../lib/clock.ts';
 import type { Clock } from '../lib/clock.ts';
+import { startHeartbeat } from '../lib/heartbeat.ts';
 import type { Logger } from '../lib/logger.ts';
-import { OutageLog } from '../lib/outage-log.ts';
 import type { KeyValue } from '../streams/key-value.ts';
 
 /** One process of the installation, as the Admin status shows it. */
@@ -22,16 +22,16 @@ const RENEW_MS = 3_000;
 export class NodeRegistry {
   readonly #leases: KeyValue;
   readonly #clock: Clock;
-  readonly #outage: OutageLog;
+  readonly #logger: Logger;
   readonly #nodes = new Map<string, NodeEntry>();
   readonly #stop = new AbortController();
-  #timer: NodeJS.Timeout | null = null;
+  #stopBeating = (): void => undefined;
   #own: Omit<NodeEntry, 'lastSeenAt'> | null = null;
 
   constructor(parts: { readonly leases: KeyValue; readonly clock: Clock; readonly logger: Logger }) {
     this.#leases = parts.leases;
     this.#clock = parts.clock;
-    this.#outage = new OutageLog(parts.logger, 'the entry of this node');
+    this.#logger = parts.logger;
   }
 
   get nodes(): readonly NodeEntry[] {
@@ -66,17 +66,18 @@ export class NodeRegistry {
       },
       this.#stop.signal,
     );
-    this.#timer = setInterval(() => {
-      this.#renew().then(
-        () => this.#outage.worked(),
-        (error: unknown) => this.#outage.failed(error),
-      );
-    }, RENEW_MS);
+    const beat = async (): Promise<void> => await this.#renew();
+    this.#stopBeating = startHeartbeat({
+      what: 'the entry of this node',
+      beat,
+      everyMs: RENEW_MS,
+      logger: this.#logger,
+    });
     return startedAt;
   }
 
   async stop(): Promise<void> {
-    if (this.#timer !== null) clearInterval(this.#timer);
+    this.#stopBeating();
     this.#stop.abort();
     if (this.#own !== null) await this.#leases.remove(`${PREFIX}.${this.#own.nodeId}`);
   }

@@ -1,5 +1,5 @@
+import { startHeartbeat } from '../lib/heartbeat.ts';
 import type { Logger } from '../lib/logger.ts';
-import { OutageLog } from '../lib/outage-log.ts';
 import type { KeyValue } from '../streams/key-value.ts';
 
 /** A worker that says nothing for so long is taken for dead. Whole seconds: the server's resolution. */
@@ -19,7 +19,7 @@ const PREFIX = 'worker';
  */
 export class WorkerLiveness {
   readonly #leases: KeyValue;
-  readonly #outage: OutageLog;
+  readonly #logger: Logger;
   readonly #alive = new Map<string, string>();
   /** By node: the worker before the one that is there. */
   readonly #replaced = new Map<string, string>();
@@ -29,12 +29,12 @@ export class WorkerLiveness {
   #renewedAt: number | null = null;
   #amnesty: NodeJS.Timeout | null = null;
   readonly #stop = new AbortController();
-  #timer: NodeJS.Timeout | null = null;
+  #stopBeating = (): void => undefined;
   #revision = 0;
 
   constructor(leases: KeyValue, logger: Logger) {
     this.#leases = leases;
-    this.#outage = new OutageLog(logger, 'the worker lease');
+    this.#logger = logger;
   }
 
   /** Resolves once the leases of all nodes are known. */
@@ -109,12 +109,8 @@ export class WorkerLiveness {
   async announce(nodeId: string, workerId: string): Promise<void> {
     const key = `${PREFIX}.${nodeId}`;
     await this.#renew(key, workerId);
-    this.#timer = setInterval(() => {
-      this.#renew(key, workerId).then(
-        () => this.#outage.worked(),
-        (error: unknown) => this.#outage.failed(error),
-      );
-    }, RENEW_MS);
+    const beat = async (): Promise<void> => await this.#renew(key, workerId);
+    this.#stopBeating = startHeartbeat({ what: 'the worker lease', beat, everyMs: RENEW_MS, logger: this.#logger });
   }
 
   async #renew(key: string, workerId: string): Promise<void> {
@@ -132,7 +128,7 @@ export class WorkerLiveness {
 
   /** Gives the lease back, so that others need not wait for it to run out. */
   async stop(nodeId: string | null): Promise<void> {
-    if (this.#timer !== null) clearInterval(this.#timer);
+    this.#stopBeating();
     if (this.#amnesty !== null) clearTimeout(this.#amnesty);
     this.#stop.abort();
     if (nodeId !== null) await this.#leases.remove(`${PREFIX}.${nodeId}`);
