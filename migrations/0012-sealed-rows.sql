@@ -191,6 +191,8 @@ create table artifacts_2.artifact (
 create index artifact_by_creation on artifacts_2.artifact (tenant, created_at, id) where removed = 0;
 create index artifact_by_session on artifacts_2.artifact (tenant, session_id, created_at, id) where removed = 0;
 create index artifact_by_subject on artifacts_2.artifact (tenant, subject, created_at, id) where removed = 0 and subject is not null;
+-- For tokens that reach a few agents of many.
+create index artifact_by_agent on artifacts_2.artifact (tenant, agent_id, created_at, id) where removed = 0;
 -- Objects of the store that a version names.
 create table artifacts_2.object (
   tenant text not null,

@@ -6,7 +6,7 @@ import { startPostgres } from '#src/embedded/postgres.ts';
 import type { EmbeddedServer } from '#src/embedded/nats-server.ts';
 import { migrate } from '#src/projections/read-store/migrate.ts';
 import { openReadStore } from '#src/projections/read-store/pool.ts';
-import type { ReadStore } from '#src/projections/read-store/pool.ts';
+import type { ReadStore, Statement } from '#src/projections/read-store/pool.ts';
 import { until } from './wait-until.ts';
 
 const TEMPLATE = 'migrated';
@@ -82,15 +82,18 @@ export class TestDatabase implements AsyncDisposable {
     this.url = url;
   }
 
-  async pool(maximumConnections = 5): Promise<ReadStore> {
-    const onStatement = (): void => void this.statements++;
+  async pool(maximumConnections = 5, told?: (statement: Statement) => void): Promise<ReadStore> {
+    const onStatement = (statement: Statement): void => {
+      this.statements += 1;
+      told?.(statement);
+    };
     const pool = await openReadStore({ url: this.url, maximumConnections, onStatement });
     this.#pools.push(pool);
     return pool;
   }
 
-  async query<R = unknown>(text: string): Promise<R[]> {
-    return (await query(this.url, text)) as R[];
+  async query<R = unknown>(text: string, values: readonly unknown[] = []): Promise<R[]> {
+    return (await query(this.url, text, values)) as R[];
   }
 
   async rows(schema: string, tables: readonly string[]): Promise<Rows> {
@@ -127,12 +130,12 @@ export class TestDatabase implements AsyncDisposable {
   }
 }
 
-async function query(url: string, text: string): Promise<unknown[]> {
+async function query(url: string, text: string, values: readonly unknown[] = []): Promise<unknown[]> {
   const client = new Client({ connectionString: url });
   client.on('error', () => undefined);
   await client.connect();
   try {
-    return (await client.query<Record<string, unknown>>(text)).rows;
+    return (await client.query<Record<string, unknown>>(text, values.length === 0 ? undefined : [...values])).rows;
   } finally {
     await client.end();
   }

@@ -16,16 +16,22 @@ export interface ReadStoreOptions {
   readonly statementMs?: number;
   /** For a transaction that asks nothing, until the database ends its connection; 60 s unless it is said. */
   readonly idleInTransactionMs?: number;
-  /** Counts statements, for the test that asserts their number. */
-  readonly onStatement?: () => void;
+  /** Called with each statement before it runs: for figures, and for tests of what the database is asked. */
+  readonly onStatement?: (statement: Statement) => void;
+}
+
+/** A statement as it goes to the database. */
+export interface Statement {
+  readonly sql: string;
+  readonly values: readonly unknown[];
 }
 
 /** The only place that opens connections to Postgres. Every bound is written here. */
 export async function openReadStore(options: ReadStoreOptions): Promise<ReadStore> {
-  const counting: Interceptor = {
-    name: 'count-statements',
-    beforeQueryExecution: () => {
-      options.onStatement?.();
+  const telling: Interceptor = {
+    name: 'tell-statements',
+    beforeQueryExecution: (_context, statement) => {
+      options.onStatement?.(statement);
       return null;
     },
   };
@@ -45,7 +51,7 @@ export async function openReadStore(options: ReadStoreOptions): Promise<ReadStor
     queryRetryLimit: 0,
     statementTimeout: options.statementMs ?? 30_000,
     transactionRetryLimit: 2,
-    interceptors: [counting, checkingRows],
+    interceptors: [telling, checkingRows],
   });
 }
 
