@@ -12,19 +12,23 @@ import type { ArtifactQueries } from '../projections/artifacts/queries.ts';
 
 export interface ArtifactReconcilerOptions {
   readonly deps: ArtifactDeps;
-  /** Where candidates come from; what is done about them is decided on folds. */
+  /** The source of candidates; what happens to them is decided on folds. */
   readonly queries: ArtifactQueries;
-  /** Bytes that no version names are left alone for so long, ms. */
+  /** How long bytes that no version names are left alone, ms. */
   readonly orphanMs: number;
   readonly logger: Logger;
   readonly onRound?: OnRound;
 }
 
-/** Between two sweeps for orphans, ms: a quarter of their time, within these bounds. A sweep lists the whole store. */
+/**
+ * Between two sweeps for orphans, ms: a quarter of their grace period, within these bounds. A sweep lists the whole
+ * store.
+ */
 const SWEEP_MS = { min: 1_000, max: 21_600_000 };
 /**
- * A deleted session's artifacts go with the request that deletes it; this finds what that has left. A pass costs the same
- * however many artifacts there are, and all of them are visited in as many passes as there are thousands.
+ * A deleted session's artifacts go with the request that deletes it; this finds what that request left behind. A pass
+ * costs the same however many artifacts there are, and all of them are visited in as many passes as there are
+ * thousands.
  */
 const ORPHANS_MS = { min: 1_000, max: 10_000 };
 const POLL_MS = { min: 250, max: 5_000 };
@@ -32,13 +36,14 @@ const POLL_MS = { min: 250, max: 5_000 };
 const OWN = 'af_';
 
 /**
- * Sees to it that what was begun with artifacts ends: uploads and removals whose process has died, artifacts whose session
- * is deleted, and bytes that no version names. It takes no input; several of them at once do no harm, the log lets each step happen once.
+ * Finishes what was started with artifacts: uploads and removals whose process has died, artifacts whose session is
+ * deleted, and bytes that no version names. It takes no input; several may run at once, as the log lets each step
+ * happen only once.
  */
 export class ArtifactReconciler {
   readonly #options: ArtifactReconcilerOptions;
   readonly #tasks: readonly BackgroundTask[];
-  /** Up to where the walk for orphans has come. */
+  /** How far the walk for orphans has come. */
   #walked = FIRST_PLACE;
 
   constructor(options: ArtifactReconcilerOptions) {
@@ -71,7 +76,7 @@ export class ArtifactReconciler {
     const failures: unknown[] = [];
     for (const tenant of await queries.overdue(timestamp(deps.clock()))) {
       if (signal.aborted) return;
-      // One tenant that cannot be settled (its data key is being destroyed, perhaps) keeps no other waiting.
+      // One tenant that cannot be settled (its data key is being destroyed, perhaps) does not hold up the others.
       await settleOverdue(deps, tenant, deps.clock()).catch((error: unknown) => failures.push(error));
     }
     if (failures.length > 0) throw failures[0];
@@ -83,7 +88,7 @@ export class ArtifactReconciler {
     const failures: unknown[] = [];
     for (const { tenant, id } of orphans) {
       if (signal.aborted) return;
-      // One that cannot be removed keeps no other waiting; its turn comes again with the next walk.
+      // One that cannot be removed does not hold up the others; the next walk tries it again.
       await removeOrphan(deps, tenant, id).catch((error: unknown) => failures.push(error));
     }
     this.#walked = next;
@@ -103,7 +108,7 @@ export class ArtifactReconciler {
     }
   }
 
-  /** The rows may be behind; the artifact's own history is not. */
+  /** The rows may be stale; the artifact's own history is not. */
   async #removeOrphan({ tenant, owner, name }: Pick<StoredObject, 'tenant' | 'owner' | 'name'>): Promise<void> {
     const { deps, logger } = this.#options;
     const { state } = await deps.artifacts.refresh(artifactRef(tenant, owner));

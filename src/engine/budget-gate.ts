@@ -15,11 +15,11 @@ export interface BudgetGateDeps extends BudgetDeps {
 
 /** A call that has ended. */
 interface SettledCall extends CountedCall {
-  /** As its `reserve` said. */
+  /** As `reserve` answered. */
   readonly wasReserved: boolean;
 }
 
-/** Asks for each model call whether the tenant's budgets let it start, and tells them what it cost. */
+/** Asks the tenant's budgets whether a model call may start, and tells them what it cost. */
 export class BudgetGate {
   readonly #deps: BudgetGateDeps;
 
@@ -27,7 +27,7 @@ export class BudgetGate {
     this.#deps = deps;
   }
 
-  /** Whether the call may start, and whether the budgets count it as under way. @throws UnavailableError (streams) */
+  /** Whether the call may start, and whether the budgets count it as in progress. @throws UnavailableError (streams) */
   async reserve(tenant: string, call: ExpectedCall, actor: string): Promise<Reserved> {
     if (!this.#deps.isBudgeted(tenant)) return { refusedBy: null, reserved: false };
     const { loop, budgets, clock } = this.#deps;
@@ -43,7 +43,7 @@ export class BudgetGate {
     return outcome.reply;
   }
 
-  /** May be repeated, by anybody and at any time, if the call was reserved. @throws UnavailableError (streams) */
+  /** May be repeated, by any process and at any time, if the call was reserved. @throws UnavailableError (streams) */
   async settle(tenant: string, { wasReserved, ...call }: SettledCall, actor: string): Promise<void> {
     if (!this.#deps.isBudgeted(tenant)) return;
     const { loop, budgets } = this.#deps;

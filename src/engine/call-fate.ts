@@ -5,20 +5,20 @@ import { eventsOf } from '../streams/commit.ts';
 import type { WantedCall } from './model-request.ts';
 
 const PAGE = 200;
-/** Events that hold a call's answer, or at least its bill. */
+/** Events that contain a call's answer, or at least its cost. */
 const RECORDED: readonly SessionEvent['type'][] = ['model.completed', 'model.failed', 'model.reported'];
 
-/** What has become of a call that is not pending any more. */
+/** What became of a call that is no longer pending. */
 interface CallFate {
-  /** Its answer or its bill is in the log. */
+  /** Its answer or its cost is in the log. */
   readonly recorded: boolean;
   /** It was asked again. */
   readonly repeated: boolean;
 }
 
 /**
- * What the log says of a call that is not pending any more. An append of ours that was never confirmed may have been
- * stored: then its answer is recorded, and is not paid for twice. The fold cannot tell, because the turn may have ended.
+ * What the log says about a call that is no longer pending. An unconfirmed append of ours may have been stored: then
+ * its answer is recorded, and is not paid for twice. The fold cannot tell, because the turn may have ended.
  */
 export async function fateOf(
   sessions: Repository<SessionState, SessionEvent>,
@@ -32,7 +32,7 @@ export async function fateOf(
       const events = eventsOf<SessionEvent>(commit);
       const of = events.filter(({ data }) => 'callId' in data && data.callId === pending.callId);
       recorded ||= of.some(({ type }) => RECORDED.includes(type));
-      // A worker that takes a turn over gives the call up and asks again in one commit.
+      // A worker that takes a turn over abandons the call and asks again in one commit.
       repeated ||=
         of.length > 0 &&
         events.some(({ type }) => type === 'segment.claimed') &&

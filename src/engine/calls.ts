@@ -3,11 +3,11 @@ import { Wake } from '../lib/wake.ts';
 /** Why a call of a turn could not be made or recorded. */
 export interface CallFailure {
   readonly error: unknown;
-  /** Calls of the turn that have failed so before. */
+  /** Calls of the turn that have failed this way before. */
   readonly failures: number;
 }
 
-/** The model calls of one turn that are under way in this process. */
+/** The model calls of one turn that are in progress in this process. */
 export class Calls {
   readonly wake = new Wake();
   readonly #running = new Map<string, Promise<void>>();

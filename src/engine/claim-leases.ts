@@ -12,7 +12,7 @@ export interface ClaimLeaseDeps {
   readonly leases: KeyValue;
   readonly clock: Clock;
   readonly logger: Logger;
-  /** How long a claim is good for on this node without a heartbeat, ms. */
+  /** How long a claim stays valid on this node without a heartbeat, ms. */
   readonly leaseMs: number;
   readonly shards: number;
   /** Resolves when a stream answers. */
@@ -20,10 +20,10 @@ export interface ClaimLeaseDeps {
   readonly onRound?: OnRound;
 }
 
-/** What is known of a claim's executor beyond the history. */
+/** What is known about a claim's executor beyond the history. */
 interface Beat {
   readonly revision: number;
-  /** The lease lasts until then, ms; null: it is over, and no heartbeat counts any more. */
+  /** The lease lasts until then, ms; null: it has expired, and heartbeats no longer count. */
   readonly untilMs: number | null;
 }
 
@@ -31,33 +31,33 @@ interface Beat {
 interface Hearing {
   readonly sinceMs: number;
   readonly untilMs: number;
-  /** A longer silence is a break. */
+  /** A longer silence counts as a break. */
   readonly gapMs: number;
 }
 
 const CLAIM = 'claim';
 const HEARING = 'hearing';
-/** A heartbeat is kept for longer than it says, so that the one that decides finds it whatever its clock says. */
+/** A heartbeat is kept for longer than it is valid, so that the node that decides finds it whatever its clock says. */
 const KEPT_MS = 60_000;
-/** That a lease is over is kept until it has long been recorded. */
+/** The mark of an expired lease is kept until long after the expiry was recorded. */
 const OVER_KEPT_MS = 3_600_000;
 const SWAPS_MAX = 20;
 const SWAP_PAUSE_MS = 5;
-/** Executors send a heartbeat each third of a lease: a break that is shorter cannot end one. */
+/** Executors send a heartbeat every third of a lease: a shorter break cannot end one. */
 const GAP_OF_LEASE = 3;
 const GAP_MIN_MS = 1_000;
 const HEAR_EVERY_MS = 1_000;
 const HEARS_IN_GAP = 4;
 
 /**
- * The leases of claims, beside the history: a heartbeat is one small entry that replaces the one before it, so however long
- * an action takes, its session does not grow. It is on disk before it is answered.
+ * The leases of claims, outside the history: a heartbeat is one small entry that replaces the one before it, so however
+ * long an action takes, its session does not grow. It is on disk before it is answered.
  *
- * That a lease is over is decided here in one step: its entry is swapped for a mark from the very revision that was read
- * at, and from then on heartbeats are refused. So of a heartbeat and an expiry at the same time one is first, and a
- * heartbeat that was answered is never overtaken. The history, where the claim ends, comes after it.
+ * Expiry is decided here in one step: the entry is swapped for a mark by compare-and-set on the revision that was read,
+ * and from then on heartbeats are refused. So of a simultaneous heartbeat and expiry one is first, and a heartbeat that
+ * was answered is never overtaken. The claim's end is recorded in the history afterwards.
  *
- * Silence counts only while somebody could have heard: each node that takes heartbeats says so about once a second, and
+ * Silence counts only while a node could have heard: each node that takes heartbeats says so about once a second, and
  * once none has for a third of a lease, every open lease has a whole period from the moment when one does again.
  */
 export class ClaimLeases {
@@ -71,7 +71,7 @@ export class ClaimLeases {
     this.#deps = deps;
   }
 
-  /** Resolves once it is known what has been heard so far. */
+  /** Resolves once everything heard so far is known. */
   async start(): Promise<void> {
     const { signal } = this.#stop;
     const { leases } = this.#deps;
@@ -111,7 +111,8 @@ export class ClaimLeases {
   }
 
   /**
-   * A sign of the executor. Once it resolves to true no node ends the claim before `untilMs`; false: its lease is over.
+   * A sign of life from the executor. Once it resolves to true no node ends the claim before `untilMs`; false: its
+   * lease has expired.
    * @throws UnavailableError (streams)
    */
   async beat(tenantId: string, claimId: string, untilMs: number): Promise<boolean> {
@@ -127,7 +128,7 @@ export class ClaimLeases {
         this.#keep(key, { revision, untilMs });
         return true;
       }
-      // Another node, or an expiry, was first. The answer may be that of a replica that is behind.
+      // Another node, or an expiry, was first. The answer may come from a replica that lags.
       if (swaps > 1) await delay(SWAP_PAUSE_MS * swaps);
       beat = await this.#read(key);
     }
@@ -135,8 +136,8 @@ export class ClaimLeases {
   }
 
   /**
-   * Claims of a turn whose executors have been silent for a whole lease in which they could have been heard. They are
-   * over from now on: no heartbeat counts any more.
+   * Claims of a turn whose executors have been silent for a whole lease in which they could have been heard. They have
+   * expired from now on: heartbeats no longer count.
    * @throws UnavailableError (streams)
    */
   async lapsed(
@@ -150,7 +151,7 @@ export class ClaimLeases {
     return lapsed;
   }
 
-  /** When the lease of a claim is over, ms, as far as is known here; to find out when to check. */
+  /** When the lease of a claim expires, ms, as far as is known here; used to decide when to check. */
   overMs({ tenant, shard }: { readonly tenant: string; readonly shard: number }, claim: ClaimTimes): number {
     const beat = this.#beats.get(claimKey(tenant, claim.claimId));
     if (beat?.untilMs === null) return 0;
@@ -198,7 +199,7 @@ export class ClaimLeases {
     return beat;
   }
 
-  /** News may come in any order: the newest stays. */
+  /** News may arrive in any order: the newest wins. */
   #keep(key: string, beat: Beat): void {
     if ((this.#beats.get(key)?.revision ?? 0) < beat.revision) this.#beats.set(key, beat);
   }
@@ -215,7 +216,7 @@ export class ClaimLeases {
   async #sayHeard(shard: number, { gapMs, everyMs }: { gapMs: number; everyMs: number }): Promise<void> {
     const { leases, clock, ask } = this.#deps;
     const key = `${HEARING}.${shard}`;
-    // One node is enough, whichever it is.
+    // Any one node is enough.
     if (clock() - (this.#hearings.get(shard)?.untilMs ?? 0) < everyMs / 2) return;
     await ask(shard);
     const before = this.#hearings.get(shard) ?? null;

@@ -26,7 +26,7 @@ export interface DispatcherOptions {
   readonly store: Pick<EventStore, 'eraseBefore' | 'head' | 'heads'>;
   readonly work: WorkQueue;
   readonly liveness: WorkerLiveness;
-  /** What is known of executors that hold claims. */
+  /** What is known about executors that hold claims. */
   readonly claims: Pick<ClaimLeases, 'overMs'>;
   /** Election: a lease per stream. */
   readonly leases: KeyValue;
@@ -37,7 +37,7 @@ export interface DispatcherOptions {
   readonly onRound?: OnRound | undefined;
 }
 
-/** Of the leading of a stream. */
+/** Of leading a stream. */
 interface HeldLease {
   readonly key: string;
   readonly revision: number;
@@ -48,19 +48,21 @@ const TICK_MS = 250;
 const LEASE_TTL_MS = 4_000;
 const RENEW_MS = 1_000;
 const SAVE_MS = 1_000;
-/** Offers that are under way at the same time. */
+/** Offers in progress at the same time. */
 const OFFERS_AT_ONCE = 128;
-/** How often some of the open turns are held against the log. 100,000 take 17 minutes, at 1 % of a core of its server. */
+/**
+ * How often some of the open turns are compared with the log. 100,000 take 17 minutes, at 1 % of a core of its server.
+ */
 const SWEEP_MS = 5_000;
 const SWEPT_AT_ONCE = 500;
 const BUFFER = 500;
 
 /**
- * Sees to it that every open turn continues. It is a projection of the log (the open turns of one stream) and a comparison
- * that takes no input: any turn that wants a worker and has no living one, and any of which a time is over (a claim's
- * lease, a deadline), is offered to the work queue, however it got there. These are the timers of the Host: as durable as
- * the log they are read from (docs/decisions/0011). A turn that its accepting process runs itself (the common case)
- * never enters the queue; one that waits for people or executors costs an entry in a map.
+ * Makes sure that every open turn continues. It is a projection of the log (the open turns of one stream) and a
+ * comparison that takes no input: any turn that needs a worker and has no living one, and any with an expired time (a
+ * claim's lease, a deadline), is offered to the work queue, however it got there. These are the timers of the Host: as
+ * durable as the log they are read from (docs/decisions/0011). A turn that its accepting process runs itself (the
+ * common case) never enters the queue; one that waits for people or executors costs an entry in a map.
  *
  *   waiting (another node leads) → leading (follows the stream, offers what is due) → waiting …
  *
@@ -118,7 +120,7 @@ export class Dispatcher {
     }
   }
 
-  /** Its parts wait for each other nowhere: a save or an offer that takes long does not cost the lease. */
+  /** Its parts never wait for each other: a slow save or offer does not cost the lease. */
   async #lead({ key, revision }: HeldLease, round: Round): Promise<void> {
     const leading = new AbortController();
     const signal = AbortSignal.any([leading.signal, round.signal]);
@@ -135,7 +137,7 @@ export class Dispatcher {
     for (const part of parts) if (part.status === 'rejected') throw part.reason;
   }
 
-  /** Returns the lease's revision when the leading is over; null: another node has it. */
+  /** Returns the lease's revision when this node no longer leads; null: another node has it. */
   async #keepLease({ key, revision }: HeldLease, { signal, worked }: Round): Promise<number | null> {
     const { leases, nodeId } = this.#options;
     let held: number | null = revision;
@@ -169,12 +171,12 @@ export class Dispatcher {
     for await (const batch of source.follow(options)) {
       for (const followed of batch) await this.#eraseDeleted(followed);
       for (const followed of batch) this.#observe(followed);
-      // What waits for a worker since this batch is offered now, not at the next check.
+      // What has been waiting for a worker since this batch is offered now, not at the next check.
       if (this.#turns.nextCheckMs < this.#nextCheckMs) this.#wake.raise();
     }
   }
 
-  /** Of a deleted session only the fact stays. The checkpoint comes after it, so a crash only repeats this. */
+  /** Only the fact of a deleted session remains. The checkpoint comes afterwards, so a crash only repeats this. */
   async #eraseDeleted(followed: FollowedCommit): Promise<void> {
     if (followed.kind !== 'commit') return;
     const { ref, position, commit } = followed.stored;
@@ -226,8 +228,8 @@ export class Dispatcher {
   }
 
   /**
-   * Turns of which the log holds nothing any more are let go. No commit tells of them: when a tenant is erased, the log
-   * of its sessions is too.
+   * Turns of which the log no longer holds anything are dropped. No commit says so: erasing a tenant erases the log of
+   * its sessions too.
    */
   async #sweep(signal: AbortSignal): Promise<void> {
     const { store } = this.#options;
@@ -237,7 +239,7 @@ export class Dispatcher {
       try {
         await this.#letGo(store, this.#turns.nextOfSweep(SWEPT_AT_ONCE));
       } catch (error) {
-        // The next round sees what this one could not.
+        // The next round checks what this one could not.
         if (!isUnavailableError(error, 'streams')) throw error;
       }
     }
@@ -247,7 +249,7 @@ export class Dispatcher {
     const heads = await store.heads(turns.map(({ ref }) => ref));
     for (const turn of turns) {
       const key = refKey(turn.ref);
-      // What a replica does not have, the leader may.
+      // The leader may have what a replica does not.
       if (heads.has(key) || (await store.head(turn.ref)) !== 0) continue;
       if (this.#turns.get(key) === turn) this.#turns.forget(turn.ref);
     }
@@ -255,8 +257,8 @@ export class Dispatcher {
 }
 
 /**
- * The lease, or null while another node holds it. A node that starts again takes its own over at once: a process that
- * has the same node id cannot be running still (the data directory is locked).
+ * The lease, or null while another node holds it. A node that starts again takes its own over at once: no other process
+ * with the same node id can still be running (the data directory is locked).
  */
 async function takeLease(leases: KeyValue, key: string, nodeId: string): Promise<number | null> {
   const held = await leases.get(key);

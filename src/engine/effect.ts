@@ -8,13 +8,16 @@ import type { AggregateRef } from '../streams/subjects.ts';
 import { turnStep } from './turn-step.ts';
 import type { TurnStepDeps } from './turn-step.ts';
 
-/* What surrounds every effect of a turn, whatever it does: the log has it as started, and will have its outcome. */
+/**
+ * What surrounds every effect of a turn, whatever it does: the log records that it started, and will record its
+ * outcome.
+ */
 
 export interface EffectDeps extends TurnStepDeps {
   readonly logger: Logger;
 }
 
-/** An effect that the log has as started. */
+/** An effect that the log has recorded as started. */
 export interface WantedEffect {
   readonly ref: AggregateRef;
   readonly turn: ActiveTurn;
@@ -29,12 +32,14 @@ export interface Watched {
   readonly unwatch: () => void;
 }
 
-/** Given as the reason of every abort here: the one that is made when none is given costs a stack trace a call. */
+/** Given as the reason of every abort here: the default reason costs a stack trace per call. */
 export const OVER = new Error('the effect is over or no longer wanted');
 const TIMER_MAX_MS = 2_147_483_647;
 const RETRY = { baseMs: 100, capMs: 2_000 };
 
-/** Runs an effect for as long as the log, as any node has written it, wants it; the turn's deadline ends it in the log. */
+/**
+ * Runs an effect for as long as the log, whichever node writes it, needs it; the turn's deadline ends it in the log.
+ */
 export async function whileWanted(
   deps: EffectDeps,
   wanted: WantedEffect,
@@ -95,8 +100,8 @@ export async function handBack(deps: EffectDeps, ref: AggregateRef): Promise<voi
 }
 
 /**
- * Records an outcome, however long the log is away: it may be paid for.
- * @throws whatever keeps it from the log, when that is a bug or the worker gives up
+ * Records an outcome, however long the log is unavailable: it may be paid for. @throws whatever keeps it from the log,
+ * when that is a bug or the worker gives up
  */
 export async function untilLogged(
   { logger }: EffectDeps,

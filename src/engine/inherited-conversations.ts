@@ -10,8 +10,8 @@ import type { AggregateRef } from '../streams/subjects.ts';
 
 /**
  * What the model of a fork is shown: the conversation of its ancestors up to where they were forked, then its own. The
- * inherited part never changes, so it is folded once for each node that runs the fork, and kept for as long as there is
- * room; forks of the same place share it. It is not copied into the fork (docs/decisions/0013).
+ * inherited part never changes, so each node that runs the fork folds it once and keeps it while there is room; forks
+ * at the same point share it. It is not copied into the fork (docs/decisions/0013).
  */
 export class InheritedConversations {
   readonly #sessions: Repository<SessionState, SessionEvent>;
@@ -19,7 +19,7 @@ export class InheritedConversations {
   #hits = 0;
   #misses = 0;
 
-  /** @param keptBytes bound of what is kept, by a rough estimate */
+  /** @param keptBytes upper bound of what is kept, by a rough estimate */
   constructor(sessions: Repository<SessionState, SessionEvent>, keptBytes: number) {
     this.#sessions = sessions;
     this.#kept = new WeightedLru(keptBytes);
@@ -45,7 +45,7 @@ export class InheritedConversations {
     this.#kept.deleteWhere((key) => key.startsWith(prefix));
   }
 
-  /** Of a whole chain, its last part included. A part whose model had been given a summary needs nothing before it. */
+  /** Of a whole chain, including its last part. A part whose model had been given a summary needs nothing before it. */
   async #upTo(ref: AggregateRef, ancestry: readonly Ancestor[]): Promise<Conversation> {
     const newest = ancestry.at(-1);
     if (newest === undefined) return emptyConversation;
@@ -60,7 +60,7 @@ export class InheritedConversations {
     this.#misses++;
     const state = await this.#sessions.upTo(ancestor, newest);
     if (state.status === 'absent') return emptyConversation;
-    // Messages that waited for their turns are part of the history: the model of the fork is shown them too.
+    // Messages that waited for their turns are part of the history: the fork's model sees them too.
     const own = state.queue.reduce((so, { text, files }) => addMessage(so, text, files), state.conversation);
     const before = state.inherits ? await this.#upTo(ref, ancestry.slice(0, -1)) : emptyConversation;
     const whole = before.messages.length === 0 ? own : joinConversations(before, own);

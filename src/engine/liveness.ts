@@ -2,28 +2,30 @@ import { startHeartbeat } from '../lib/heartbeat.ts';
 import type { Logger } from '../lib/logger.ts';
 import type { KeyValue } from '../streams/key-value.ts';
 
-/** A worker that says nothing for so long is taken for dead. Whole seconds: the server's resolution. */
+/** A worker that is silent for this long is considered dead. Whole seconds: the server's resolution. */
 const LEASE_TTL_MS = 4_000;
 const RENEW_MS = 1_000;
-/** Own renewals that are so far apart mean that the server stood still, or could not be reached, in between, ms. */
+/** Own renewals this far apart mean that the server stalled, or could not be reached, in between, ms. */
 const OUTAGE_MS = 2_500;
-/** After an outage a worker is given so long to renew a lease that ran out in it: a renewal that was lost, and the next. */
+/**
+ * How long a worker has after an outage to renew a lease that expired during it: a renewal that was lost, and the next.
+ */
 const AMNESTY_MS = 3_500;
 const PREFIX = 'worker';
 
 /**
- * Who is alive, by leases that run out. A hint that decides when to check, never who may write: a worker that is wrongly
- * taken for dead finds itself fenced by the log.
- * A lease is kept per node, with the id of the process as its value: a node that starts again ends the claims of its
- * predecessor at once, without waiting for a lease to run out.
+ * Who is alive, by leases that expire. A hint that decides when to check, never who may write: a worker that is wrongly
+ * considered dead is fenced by the log.
+ * A lease is kept per node, with the id of the process as its value: a node that restarts ends the claims of its
+ * predecessor at once, without waiting for a lease to expire.
  */
 export class WorkerLiveness {
   readonly #leases: KeyValue;
   readonly #logger: Logger;
   readonly #alive = new Map<string, string>();
-  /** By node: the worker before the one that is there. */
+  /** By node: the predecessor of its current worker. */
   readonly #replaced = new Map<string, string>();
-  /** Nodes whose lease ran out while it could not have been renewed. */
+  /** Nodes whose lease expired while it could not have been renewed. */
   readonly #doubted = new Set<string>();
   /** On the clock of `performance.now`; null: this process announces no worker. */
   #renewedAt: number | null = null;
@@ -54,8 +56,8 @@ export class WorkerLiveness {
   }
 
   /**
-   * Whether another worker of the same node has come after this one. The data directory of a node is locked, so the
-   * process is gone for certain, while one that is merely unknown may be too new.
+   * Whether another worker of the same node has come after this one. The data directory of a node is locked, so that
+   * process has certainly ended, while a merely unknown one may be too new.
    */
   isReplaced(workerId: string): boolean {
     return this.#replaced.values().some((replaced) => replaced === workerId);
@@ -69,9 +71,9 @@ export class WorkerLiveness {
   }
 
   /**
-   * A lease that ran out while the server could not be reached says nothing of its worker: a living one renews it as
-   * soon as the server is back. Taken for dead at once, each living worker of an installation would have its turns taken
-   * over after every outage, and the model calls that they are waiting for made again.
+   * A lease that expired while the server could not be reached says nothing about its worker: a living one renews it as
+   * soon as the server is back. If workers were considered dead at once, every living worker of an installation would
+   * lose its turns after every outage, and their pending model calls would be made again.
    */
   #ranOut(node: string): void {
     if (this.#amnesty === null && !this.#isOutage) this.#forget(node);
@@ -100,7 +102,7 @@ export class WorkerLiveness {
     this.#doubted.delete(node);
   }
 
-  /** Whether there is a living worker at all. */
+  /** Whether any worker is alive. */
   get anyAlive(): boolean {
     return this.#alive.size > 0;
   }
@@ -119,14 +121,14 @@ export class WorkerLiveness {
       this.#renewed(renewed);
       return;
     }
-    // Another process of this node wrote it (a predecessor), or it ran out: take it over from what is there.
+    // Another process of this node wrote it (a predecessor), or it expired: take it over from its current revision.
     this.#revision = (await this.#leases.get(key))?.revision ?? 0;
     const taken = await this.#leases.swap(key, workerId, { expected: this.#revision, ttlMs: LEASE_TTL_MS });
     if (taken === null) this.#revision = 0;
     else this.#renewed(taken);
   }
 
-  /** Gives the lease back, so that others need not wait for it to run out. */
+  /** Releases the lease, so that others need not wait for it to expire. */
   async stop(nodeId: string | null): Promise<void> {
     this.#stopBeating();
     if (this.#amnesty !== null) clearTimeout(this.#amnesty);

@@ -16,7 +16,7 @@ import { isTooLong, modelRequest } from './model-request.ts';
 import type { ModelRequestDeps, WantedCall } from './model-request.ts';
 import { turnStep } from './turn-step.ts';
 
-/** A provider that says nothing for so long counts as a retryable failure, ms. */
+/** A provider that is silent for this long counts as a retryable failure, ms. */
 const CALL_TIMEOUT_MS = 600_000;
 
 export interface ModelCallDeps extends EffectDeps, ModelRequestDeps {
@@ -25,7 +25,7 @@ export interface ModelCallDeps extends EffectDeps, ModelRequestDeps {
   readonly onCall?: (call: CalledModel) => void;
 }
 
-/** A call that is over, as far as it can be counted. */
+/** A call that has ended, as far as it can be counted. */
 export interface CalledModel {
   readonly provider: string;
   readonly outcome: 'completed' | 'failed' | 'cancelled';
@@ -33,7 +33,7 @@ export interface CalledModel {
   readonly usage: Usage;
 }
 
-/** Runs one model call as an effect: started is in the log already, this records how it ended. */
+/** Runs one model call as an effect: its start is in the log already, this records how it ended. */
 export class ModelCaller {
   readonly #options: ModelCallDeps;
   /** Aborted when a stopping worker has waited long enough. */
@@ -66,8 +66,8 @@ export class ModelCaller {
   }
 
   /**
-   * A conversation that is longer than its model is known to take is made smaller before anything is sent: the provider
-   * would refuse it. Whether it was; where nothing can be taken away the provider decides.
+   * A conversation that is longer than its model is known to accept is compacted before anything is sent: the provider
+   * would refuse it. Returns whether it was; where nothing can be removed the provider decides.
    */
   async #shortened(wanted: WantedCall): Promise<boolean> {
     const { ref, pending } = wanted;
@@ -79,8 +79,8 @@ export class ModelCaller {
   }
 
   /**
-   * Held against the tenant's budgets before anything is sent; a call that would pass one is put before a person.
-   * `reserved`: the budgets count it as under way; `free`: there are none that its worker knows of.
+   * Checked against the tenant's budgets before anything is sent; a call that would exceed one needs a person's
+   * decision. `reserved`: the budgets count it as in progress; `free`: its worker knows of no budgets.
    */
   async #reserve({ ref, session, thread, pending }: WantedCall): Promise<'reserved' | 'free' | 'refused'> {
     const { budgets, workerId } = this.#options;
@@ -90,13 +90,13 @@ export class ModelCaller {
       callId,
       agentId: agentIdOf(session, thread),
       sessionId: ref.id,
-      // An attempt that failed says nothing of what the next one costs.
+      // A failed attempt says nothing about what the next one costs.
       before: step === 0 ? null : { costUsd: lastCostUsd, tokens: lastTokens },
     };
     const { refusedBy, reserved } = await budgets.reserve(ref.tenant, expected, `worker:${workerId}`);
     await faultPoint('budget.reserved');
     if (refusedBy === null) return reserved ? 'reserved' : 'free';
-    // The person whose session it is reads this too, and what a tenant has spent is not for everyone.
+    // The session's owner reads this too, and what a tenant has spent is not for everyone.
     const why = `The next model call would pass the budget ${refusedBy.id}; GET /v1/tenant/budgets says what is spent of it.`;
     await turnStep(this.#options, { ref, causation: callId }, (draft, context) => {
       process.withhold(draft, { callId, budgetId: refusedBy.id, why }, context);
@@ -136,7 +136,8 @@ export class ModelCaller {
     const { ref, pending } = wanted;
     const { callId } = pending;
     const recording = { ref, givingUp: this.#givingUp };
-    // Once, and before the answer: what follows from it may be the next call, which is held against what this one cost.
+    // Once, and before the answer: what follows from it may be the next call, which is checked against what this one
+    // cost.
     await untilLogged(this.#options, recording, async () => await this.#settleBudget(wanted, outcome, held));
     await faultPoint('budget.settled');
     await untilLogged(this.#options, recording, async () => {
@@ -160,7 +161,7 @@ export class ModelCaller {
     await budgets.settle(ref.tenant, { ...call, wasReserved: held === 'reserved' }, `worker:${workerId}`);
   }
 
-  /** No turn waits for the answer any more, but it is billed. */
+  /** No turn waits for the answer any longer, but it is billed. */
   async #reportLate(wanted: WantedCall, { usage }: ModelOutcome): Promise<void> {
     if (!usage.tokensReported) return;
     const { ref, turn, pending } = wanted;

@@ -13,10 +13,13 @@ import type { InheritedConversations } from './inherited-conversations.ts';
 
 /* What a model is asked: derived from the fold, stored nowhere. */
 
-/** Room that is kept for an answer without a bound of its own, tokens; never more than a part of what the model takes. */
+/**
+ * Room that is kept for an answer without a limit of its own, tokens; never more than a fraction of the model's
+ * context.
+ */
 const OUTPUT_TOKENS = 8_192;
 const OUTPUT_PART = 0.25;
-/** A model that has to summarise a conversation is shown so much of it, as a part of what it takes. */
+/** How much of a conversation a model is shown when it has to summarise it, as a fraction of its context. */
 const SUMMARISED_PART = 0.5;
 
 export interface ModelRequestDeps {
@@ -26,7 +29,7 @@ export interface ModelRequestDeps {
   readonly conversations: InheritedConversations;
 }
 
-/** A call that is about to be made, and the fold that asks for it. */
+/** A call that is about to be made, and the fold that requires it. */
 export interface WantedCall {
   readonly ref: AggregateRef;
   readonly session: OpenSession;
@@ -37,7 +40,7 @@ export interface WantedCall {
   readonly pending: PendingCall;
 }
 
-/** Whether the conversation of a step is longer than its model is known to take, with room for an answer. */
+/** Whether the conversation of a step is longer than its model is known to accept, with room for an answer. */
 export async function isTooLong(deps: ModelRequestDeps, wanted: WantedCall): Promise<boolean> {
   const { session, turn, thread, pending } = wanted;
   const window = windowOf(deps, pending);
@@ -81,7 +84,7 @@ async function conversationOf(
   return thread.conversation ?? (await conversations.of(ref, session));
 }
 
-/** Tokens that the model of a call takes; null: it is not known. */
+/** Tokens that the model of a call accepts; null: not known. */
 function windowOf({ models }: ModelRequestDeps, { provider, model }: PendingCall): number | null {
   return models.get(provider)?.contextWindow?.(model) ?? null;
 }

@@ -1,30 +1,30 @@
-/** `deadline`: a time is over, which needs no place to be recorded. `run`: a worker with a place is wanted. */
+/** `deadline`: a time has expired, which needs no place to be recorded. `run`: a worker with a place is needed. */
 export type OfferKind = 'deadline' | 'run';
 
 /**
- * Offers of one tenant and kind that may be out at the same time. What a tenant has to offer beyond them waits here, not
- * in the queue, where it would stand before the first of every other tenant.
+ * Offers of one tenant and kind that may be out at the same time. What a tenant has to offer beyond them waits here,
+ * not in the queue, where it would be ahead of every other tenant's first.
  */
 export const SLOTS_PER_TENANT = 64;
 
 interface Lane<T> {
   readonly name: string;
   readonly offered: Set<T>;
-  /** In the order in which they came. */
+  /** In the order of arrival. */
   readonly waiting: Set<T>;
 }
 
 /**
- * Who may be offered: a bounded number of turns of each tenant and kind, the others in the order in which they came. A
+ * Who may be offered: a bounded number of turns of each tenant and kind, the others in the order of their arrival. A
  * slot is held until something is heard of its turn, or until it is asked for again while others wait.
  */
 export class OfferSlots<T> {
   readonly #lanes = new Map<string, Lane<T>>();
   readonly #laneOf = new Map<T, Lane<T>>();
-  /** Have come out of waiting and hold a slot, which they have not been offered with yet. */
+  /** No longer waiting: they hold a slot, but have not been offered with it yet. */
   readonly #granted = new Set<T>();
 
-  /** One that has waited and has a slot now; the same until it acquires or releases it. Null: there is none. */
+  /** One that has waited and has a slot now; the same until it acquires or releases it. Null: none. */
   get nextGranted(): T | null {
     const [next = null] = this.#granted;
     return next;

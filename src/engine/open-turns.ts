@@ -11,49 +11,49 @@ import type { WorkerLiveness } from './liveness.ts';
 import { OfferSlots } from './offer-slots.ts';
 import type { OfferKind } from './offer-slots.ts';
 
-/** What is kept of an open turn: enough to see to it that it continues. */
+/** What is kept of an open turn: enough to make sure that it continues. */
 export interface OpenTurn {
   readonly ref: AggregateRef;
   readonly watch: TurnSummary;
-  /** Position of the newest commit that it reflects: the same commit and older ones change nothing more. */
+  /** Position of the newest commit that it reflects: that commit and older ones no longer change it. */
   readonly at: number;
 }
 
 interface Watched extends OpenTurn {
   readonly key: string;
-  /** When something is due of it by time alone, ms. */
+  /** When something of it falls due by time alone, ms. */
   dueMs: number;
   /** How often it was offered since its last commit. */
   offers: number;
 }
 
-/** The turns whose claims are one worker's. */
+/** The turns that one worker has claimed. */
 interface Claimed {
   readonly turns: Set<Watched>;
   /** When the worker was first seen as not alive, ms; null: it is alive. */
   lostAt: number | null;
 }
 
-/** When the lease of a claim is over, ms, with what has been heard of its executor beside the history. */
+/** When the lease of a claim expires, ms, including what was heard from its executor outside the history. */
 type LeaseOverMs = (ref: AggregateRef, claim: ClaimTimes) => number;
 
 type Liveness = Pick<WorkerLiveness, 'isAlive' | 'isReplaced'>;
 
-/** A worker is announced through another bucket than the one that says who is alive: give the news this long. */
+/** A worker is announced through another bucket than the one that says who is alive: allow the news this long. */
 const ORPHAN_GRACE_MS = 500;
 /** A turn that stays without a worker is offered again; the queue holds a session at most once. */
 const OFFER_AGAIN_MS = 3_000;
 const OFFER_FAILED_MS = 500;
-/** What no worker takes is offered less and less often, at most so far apart. */
+/** What no worker takes is offered less and less often, with at most this pause. */
 const OFFER_AGAIN_MAX_MS = 10_000;
 /** A check is quick, but a new leader may have a hundred thousand before it. */
 const CHECKS_AT_ONCE = 5_000;
-/** A turn that was offered so often has found no worker. */
+/** A turn that was offered this often has found no worker. */
 const OFFERS_UNATTENDED = 3;
 
 /**
- * The open turns of one stream, as far as they have been read, and what is due of them. A check costs what there is to
- * offer, however many turns wait: they are ordered by their times, and found by the worker that holds them.
+ * The open turns of one stream, as far as they have been read, and what is due of them. A check costs as much as there
+ * is to offer, however many turns wait: they are ordered by time, and indexed by the worker that holds them.
  */
 export class OpenTurns {
   readonly #turns = new Map<string, Watched>();
@@ -99,7 +99,7 @@ export class OpenTurns {
     this.#sweep = null;
   }
 
-  /** Takes up a turn from a checkpoint. */
+  /** Adds a turn from a checkpoint. */
   restore(turn: OpenTurn): void {
     this.#add(turn);
   }
@@ -117,7 +117,7 @@ export class OpenTurns {
     if (after !== null) this.#add({ ref, watch: after, at: position });
   }
 
-  /** There is no such turn any more, though no commit says so: its tenant has been erased. */
+  /** The turn no longer exists, though no commit says so: its tenant has been erased. */
   forget(ref: AggregateRef): void {
     const known = this.#turns.get(refKey(ref));
     if (known === undefined) return;
@@ -163,7 +163,7 @@ export class OpenTurns {
     return offered;
   }
 
-  /** The offer did not get through: it is made again soon. */
+  /** The offer did not get through: it is soon repeated. */
   offerFailed(ref: AggregateRef, nowMs: number): void {
     const turn = this.#turns.get(refKey(ref));
     if (turn !== undefined) this.#checks.set(turn, nowMs + OFFER_FAILED_MS);
@@ -204,18 +204,21 @@ export class OpenTurns {
     }
   }
 
-  /** Whether the turn is to be offered now; otherwise it has its next time, or waits for its tenant's turn to be offered. */
+  /**
+   * Whether the turn is to be offered now; otherwise its next check is set, or it waits for its tenant's turn to be
+   * offered.
+   */
   #check(turn: Watched, nowMs: number, liveness: Liveness): boolean {
     if (nowMs >= turn.dueMs) turn.dueMs = dueMs(turn.watch, (claim) => this.#leaseOverMs(turn.ref, claim));
     const kind = this.#kindOfOffer(turn, nowMs, liveness);
     if (kind === null) {
       this.#slots.release(turn);
-      // Never at this same instant again: the loop that takes would not end.
+      // Never at this same instant again: the loop that takes turns would not end.
       this.#checks.set(turn, Math.max(this.#nextCheckMs(turn), nowMs + 1));
       return false;
     }
     if (!this.#slots.acquire(turn, turn.ref.tenant, kind)) {
-      // What only wants a worker may yet be over by time, which is offered apart.
+      // What only needs a worker may still expire, which is offered separately.
       if (kind === 'run') this.#checks.set(turn, turn.dueMs);
       return false;
     }

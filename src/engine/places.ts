@@ -1,7 +1,7 @@
 export interface PlaceLimits {
   /** Turns that run at the same time in this process. */
   readonly total: number;
-  /** Those of one tenant while no other has any, 1 to `total`. */
+  /** Those that one tenant may hold while no other has any, 1 to `total`. */
   readonly perTenant: number;
 }
 
@@ -10,20 +10,20 @@ export interface Place {
   free(): void;
 }
 
-/** Of the places that one tenant alone leaves free, the part that is kept for tenants that hold none. */
+/** The fraction of the places that one tenant alone leaves free that is kept for tenants that hold none. */
 const KEPT_PART = 0.25;
 
 /**
- * The places of a process for turns that run, and who may have the next one. A turn that runs cannot be made to stop, so
- * some places have to stay free for tenants that come later: each may hold as many as are free, times a factor. Alone it
- * gets its share, and of what it leaves the next one the same part, and so on; the last ones go only to tenants that hold
- * none. When places are given back, the holder of the fewest comes first, and so the shares even out.
+ * The places of a process for running turns, and who may have the next one. A running turn cannot be preempted, so some
+ * places have to stay free for tenants that come later: each may hold as many as are free, times a factor. Alone it
+ * gets its share, the next one the same fraction of what is left, and so on; the last ones go only to tenants that hold
+ * none. When places are released, the holder of the fewest comes first, and so the shares even out.
  *
  *   share 192 of 256 places: one tenant 192, then 39 for the next, 8, 1, and one each for 16 more
  */
 export class Places {
   readonly #limits: PlaceLimits;
-  /** Places that only tenants without any may take. */
+  /** Places reserved for tenants that hold none. */
   readonly #kept: number;
   readonly #held = new Map<string, number>();
   readonly #onFree: () => void;
@@ -49,12 +49,12 @@ export class Places {
     return held * (total - this.#kept - perTenant) < (free - this.#kept) * perTenant;
   }
 
-  /** A place, or null when there is none for this tenant now. */
+  /** A place, or null when this tenant cannot have one now. */
   reserve(tenant: string): Place | null {
     return this.isOpenTo(tenant) ? this.hold(tenant) : null;
   }
 
-  /** A place beyond every limit, for a turn that this process holds already. */
+  /** A place regardless of every limit, for a turn that this process already holds. */
   hold(tenant: string): Place {
     this.#taken++;
     this.#held.set(tenant, this.heldBy(tenant) + 1);

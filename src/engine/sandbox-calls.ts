@@ -31,7 +31,7 @@ export interface SandboxCallDeps {
   readonly onExec?: (exec: ExecFigures) => void;
 }
 
-/** A call that is to be made, and the fold that asks for it. */
+/** A call that is to be made, and the fold that requires it. */
 export interface WantedSandboxCall {
   readonly ref: AggregateRef;
   readonly session: OpenSession;
@@ -47,8 +47,9 @@ const COMMAND_SHOWN = 500;
 type Ran = NonNullable<SandboxCallEnd['ran']>;
 
 /**
- * Runs calls of built-in tools in the sandbox of their session. What a call gives and what it leaves are recorded in one
- * commit of the sandbox, and then in the session; a worker that takes over finds the one, or makes the call again.
+ * Runs calls of built-in tools in the sandbox of their session. A call's result and the files it leaves are recorded in
+ * one commit of the sandbox, and then in the session; a worker that takes over finds that commit, or makes the call
+ * again.
  */
 export class SandboxCaller {
   readonly #steps: EffectDeps;
@@ -62,7 +63,7 @@ export class SandboxCaller {
     this.#givingUp = givingUp;
   }
 
-  /** Makes the call and records its end. Returns with nothing recorded when the turn has no more use for it. */
+  /** Makes the call and records its end. Returns with nothing recorded when the turn no longer needs it. */
   async run(wanted: WantedSandboxCall): Promise<void> {
     const { ref, turn, call } = wanted;
     const isWanted = (state: SessionState): boolean => isOpen(state, call.callId);
@@ -79,7 +80,7 @@ export class SandboxCaller {
   }
 
   /**
-   * Gives back the sandbox of a session whose turn has ended; another turn that needs it finds out by itself, a little
+   * Releases the sandbox of a session whose turn has ended; another turn that needs it finds out by itself, a little
    * later. Never throws.
    */
   async leave(ref: AggregateRef): Promise<void> {
@@ -102,7 +103,7 @@ export class SandboxCaller {
     await loop.execute(sandboxes, box, { ...this.#meta(turnId), decide: (now) => decideRelease(now, turnId) });
   }
 
-  /** Null: it was ended before its time. What is away is waited for: such a call has left nothing behind. */
+  /** Null: it was ended early. Unavailable dependencies are waited for: such a call has left nothing behind. */
   async #untilDone(wanted: WantedSandboxCall, signal: AbortSignal): Promise<SandboxCallEnd | null> {
     for (let attempt = 0; !signal.aborted; attempt++) {
       try {
@@ -141,7 +142,7 @@ export class SandboxCaller {
     return { callId, outcome, ran };
   }
 
-  /** Takes the sandbox for the turn, as soon as no other has it. Null: the call was ended first. */
+  /** Takes the sandbox for the turn as soon as no other turn has it. Null: the call was ended first. */
   async #hold(
     { ref, turn }: WantedSandboxCall,
     sandboxId: string,
@@ -228,7 +229,7 @@ function failedCall(callId: string, code: string, message: string): SandboxCallE
   return { callId, outcome: { kind: 'failed', code, message }, ran: null };
 }
 
-/** Its input was held against the schema when it was opened; null: it has a text that no store can hold. */
+/** Its input was checked against the schema when it was opened; null: it has a text that no store can hold. */
 function parsedCall({ name, input }: OpenSandboxCall): SandboxToolCall | null {
   // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- the name was declared from this table's keys
   const known = name as SandboxToolCall['name'];

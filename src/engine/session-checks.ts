@@ -1,10 +1,10 @@
 import type { Logger } from '../lib/logger.ts';
 import type { AggregateRef } from '../streams/subjects.ts';
 
-/** Sessions that are checked at the same time. It needs no place: a deadline that has passed must not wait. */
+/** Sessions that are checked at the same time. A check needs no place: a deadline that has passed must not wait. */
 const CHECKS_MAX = 64;
 
-/** The checks of sessions that are under way in this process. One that fails is made again from elsewhere. */
+/** The checks of sessions in progress in this process. One that fails is triggered again from elsewhere. */
 export class SessionChecks {
   readonly #running = new Set<Promise<void>>();
   readonly #logger: Logger;
@@ -42,7 +42,7 @@ export class SessionChecks {
     this.#running.add(running);
   }
 
-  /** Resolves when those that are under way now are over. */
+  /** Resolves when those now in progress have ended. */
   async settled(): Promise<void> {
     await Promise.all(this.#running);
   }

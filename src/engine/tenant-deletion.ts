@@ -19,7 +19,7 @@ export interface TenantDeletionDeps {
     /** The very last step: the id is free. */
     readonly finish: (tenantId: string) => Promise<void>;
   };
-  /** Tenants that this node knows to be in deletion, and how their last trace is taken away. */
+  /** Tenants that this node knows to be in deletion, and how their last trace is removed. */
   readonly directory: {
     readonly deleting: () => readonly string[];
     readonly remove: (tenantId: string) => Promise<void>;
@@ -28,7 +28,7 @@ export interface TenantDeletionDeps {
   readonly caughtUp: () => Promise<void>;
   /** Removes the tenant's rows from every read model. */
   readonly eraseRows: (tenantId: string) => Promise<void>;
-  /** Makes what was removed from rows that are not sealed unreadable where they are stored. */
+  /** Makes what was removed from unsealed rows unreadable on disk. */
   readonly scrubRows: () => Promise<void>;
   /** Removes the tenant's bytes from the object store. */
   readonly eraseObjects: (tenantId: string) => Promise<void>;
@@ -43,9 +43,9 @@ const SWEEP_MS = 5_000;
 const RETRY_MS = { baseMs: SWEEP_MS, capMs: 3_600_000 };
 
 /**
- * Takes everything of a tenant away, step by step; each step may be repeated, and the entry in the directory and the open
- * tombstone of the data key, which go last, say that the steps are not done. So a crash at any point is finished by the
- * next sweep of any node.
+ * Removes everything of a tenant, step by step; each step may be repeated, and the entry in the directory and the open
+ * tombstone of the data key, which go last, say that the steps are not finished. So a crash at any point is finished by
+ * the next sweep of any node.
  *
  *   keys dead everywhere → data key destroyed → read models caught up → log (all but the tenant's own subject) → rows →
  *     objects → snapshots, secrets → the tenant's own subject → rows again → files of unsealed rows → directory entry →
@@ -108,7 +108,7 @@ export class TenantDeletion {
     this.#outage.worked();
   }
 
-  /** The next sweep tries it again, the ones after that less and less often. */
+  /** The next sweep tries it again, later ones less and less often. */
   #backOff(tenantId: string, error: unknown): void {
     const attempts = this.#failed.get(tenantId)?.attempts ?? 0;
     this.#failed.set(tenantId, { attempts: attempts + 1, dueAtMs: performance.now() + backoffMs(attempts, RETRY_MS) });
@@ -138,7 +138,8 @@ export class TenantDeletion {
         async () => {
           await this.#eraseValues(tenantId);
           await store.erase(tenantId, ['tenant']);
-          // Once more: a rebuild that began since may have read the tenant's own commits, if they lay there unsealed.
+          // Once more: a rebuild that started since may have read the tenant's own commits, if they were stored
+          // unsealed.
           await eraseRows(tenantId);
         },
       ],
@@ -149,7 +150,7 @@ export class TenantDeletion {
   }
 
   async #eraseWork(tenantId: string): Promise<void> {
-    // Commits that a projector has still in hand would bring rows back after they were removed.
+    // Commits that a projector is still processing would bring rows back after they were removed.
     await this.#deps.caughtUp();
     await this.#deps.store.erase(
       tenantId,

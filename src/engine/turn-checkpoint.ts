@@ -4,19 +4,24 @@ import type { KeyValue, KeyValueEntry } from '../streams/key-value.ts';
 import { refKey } from '../streams/subjects.ts';
 import type { OpenTurn, OpenTurns } from './open-turns.ts';
 
-/** Raised with the meaning of what a checkpoint holds: an older one is left aside, and the stream read from its beginning. */
+/**
+ * Raised with the meaning of what a checkpoint holds: an older one is ignored, and the stream read from its beginning.
+ */
 const VERSION = 3;
-/** Of one value in characters: far below what the server takes, whatever the characters are. */
+/** Of one value in characters: far below what the server accepts, whatever the characters are. */
 const SEGMENT_CHARS = 200_000;
-/** Records that are written again in one save beside those that have changed. */
+/** Records that one save rewrites besides those that have changed. */
 const REWRITTEN_MAX = 2_000;
-/** Records that are over may be as many as those that count, and so many more. */
+/** Obsolete records may be as many as current ones, plus this many. */
 const SLACK = 1_000;
 const LOADS_AT_ONCE = 8;
-/** A replica that is behind does not have what it was promised yet. */
+/** A lagging replica does not have what it was promised yet. */
 const MISSING_TRIES = 50;
 const MISSING_MS = 100;
-/** Leaders that were fenced in the middle of a save, whose last words are removed again: one may have been paused in it. */
+/**
+ * Leaders that were fenced in the middle of a save, whose last writes are removed again: one may have been paused in
+ * it.
+ */
 const FENCED_MAX = 8;
 
 /** What makes a checkpoint valid, written last. */
@@ -29,9 +34,9 @@ interface Head {
   readonly save: number;
   /** Names, in the order in which they apply. */
   readonly segments: readonly string[];
-  /** Segments that this save has made needless; a crash may have left them. */
+  /** Segments that this save has made obsolete; a crash may have left them. */
   readonly dropped: readonly string[];
-  /** Saves that leaders may have begun and did not end. */
+  /** Saves that leaders may have started and not finished. */
   readonly fenced: readonly string[];
 }
 
@@ -45,7 +50,7 @@ type Turns = Pick<OpenTurns, 'get' | 'size'>;
 
 interface Segment {
   readonly name: string;
-  /** Those of which it has the newest record. */
+  /** Those whose newest record it has. */
   readonly keys: Set<string>;
   readonly records: number;
   readonly isFull: boolean;
@@ -55,12 +60,12 @@ const NO_HEAD: Head = { position: 0, epoch: 0, save: 0, segments: [], dropped: [
 
 /**
  * The open turns of a stream up to a position, kept as a log of segments: a save appends the turns that have changed, and
- * last of all the head, which names the segments that count. The oldest segments are taken in again when too much of what
- * is stored is over, and small new ones are merged, so the bytes of a save go with what has changed, not with what is
+ * last of all the head, which names the segments that count. The oldest segments are rewritten when too much of what is
+ * stored is obsolete, and small new ones are merged, so the bytes of a save depend on what has changed, not on what is
  * open, and what has to be read is at most about twice what is open.
  *
- * One leader writes: it takes the head over under a number of its own, and the leader before it is refused from then on.
- * Segments that no head names count for nothing.
+ * One leader writes: it takes the head over under a number of its own, and its predecessor is refused from then on.
+ * Segments that no head names are ignored.
  */
 export class TurnCheckpoint {
   readonly #store: KeyValue;
@@ -69,7 +74,7 @@ export class TurnCheckpoint {
   #head = NO_HEAD;
   #revision = 0;
   #segments: Segment[] = [];
-  /** The segment with the newest record of each key; an ended turn stays while an older record of it may be there. */
+  /** The segment with the newest record of each key; an ended turn stays while an older record of it may exist. */
   #where = new Map<string, Segment>();
 
   constructor(store: KeyValue, shard: number) {
@@ -92,7 +97,7 @@ export class TurnCheckpoint {
     const fenced = found.epoch === 0 ? [] : [...found.fenced, `${found.epoch}-${found.save + 1}`].slice(-FENCED_MAX);
     this.#revision = entry?.revision ?? 0;
     await this.#writeHead({ ...found, epoch: found.epoch + 1, save: 0, fenced });
-    // What the version before has written is of no use to this one, and names tenants that may be erased.
+    // What the previous version wrote is useless to this one, and names tenants that may be erased.
     if ((await this.#store.get(this.#olderKey)) !== null) await this.#store.remove(this.#olderKey);
     for (const name of [...found.dropped, ...fenced]) await this.#store.erase(`${this.#key}.${name}`);
     return (await this.#load(found.segments)) ?? (await this.#startOver());
@@ -126,7 +131,7 @@ export class TurnCheckpoint {
       if (segment === undefined) return;
       dropped.push(segment.name);
       for (const key of segment.keys) {
-        // Of a turn that has ended nothing has to be said once nothing older can be there.
+        // A turn that has ended needs no record once no older one can exist.
         if (isOldest && turns.get(key) === null && !pending.has(key)) this.#where.delete(key);
         else pending.add(key);
       }
@@ -146,7 +151,7 @@ export class TurnCheckpoint {
     return dropped;
   }
 
-  /** Writes as many of the pending turns as one value holds and takes them off; null: there was nothing to be said of any. */
+  /** Writes as many of the pending turns as one value holds and removes them; null: none needed a record. */
   async #write(name: string, pending: Set<string>, turns: Turns): Promise<Segment | null> {
     const [open, ended]: [string[], string[]] = [[], []];
     const keys = new Set<string>();
@@ -173,7 +178,7 @@ export class TurnCheckpoint {
     return segment;
   }
 
-  /** Null: a segment that counts is not there. */
+  /** Null: a segment that the head names is missing. */
   async #load(names: readonly string[]): Promise<ReadonlyMap<string, OpenTurn> | null> {
     this.#segments = [];
     this.#where = new Map();
@@ -212,7 +217,7 @@ export class TurnCheckpoint {
     }
   }
 
-  /** Somebody has removed what the head names: everything that counts is in the stream. */
+  /** What the head names was removed by hand: everything that counts is in the stream. */
   async #startOver(): Promise<ReadonlyMap<string, OpenTurn>> {
     this.#segments = [];
     this.#where = new Map();
@@ -228,7 +233,7 @@ export class TurnCheckpoint {
     this.#revision = revision;
   }
 
-  /** Its last token lets one be erased, which is by what a key begins with and leaves no marker behind. */
+  /** Its last token lets a single key be erased: erasing is by prefix, and leaves no marker behind. */
   #keyOf(name: string): string {
     return `${this.#key}.${name}.turns`;
   }

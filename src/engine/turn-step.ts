@@ -12,7 +12,7 @@ export interface TurnStepDeps {
   readonly loop: CommandLoop;
   readonly sessions: Repository<SessionState, SessionEvent>;
   readonly clock: Clock;
-  /** Aborted when the worker stops: it takes nothing on then. */
+  /** Aborted when the worker stops: it then accepts no more work. */
   readonly stopping: AbortSignal;
 }
 
@@ -22,7 +22,7 @@ export async function turnStep<R>(
   input: {
     readonly ref: AggregateRef;
     readonly causation: string;
-    /** Claims that are over by what is known beside the history. */
+    /** Claims that have expired by what is known outside the history. */
     readonly lapsed?: ReadonlySet<string> | undefined;
   },
   step: (draft: SessionDraft, context: TurnContext) => R,

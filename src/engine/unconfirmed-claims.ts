@@ -8,11 +8,14 @@ import type { AggregateRef } from '../streams/subjects.ts';
 
 interface UnconfirmedClaim {
   readonly ref: AggregateRef;
-  /** Where the session stood before the claim. */
+  /** The session's position before the claim. */
   after: number;
   /** Checks so far of a log that answered and had nothing new. */
   checks: number;
-  /** When it is checked again, on the clock of `performance.now`; Infinity: it is being, or when the session is heard of. */
+  /**
+   * When it is checked again, on the clock of `performance.now`; Infinity: a check is running, or waits for news of the
+   * session.
+   */
   dueAt: number;
   readonly unwatch: () => void;
 }
@@ -21,9 +24,9 @@ export interface UnconfirmedClaimsOptions {
   readonly sessions: Repository<SessionState, SessionEvent>;
   /** The session has moved on: its fold says whether the claim is in the log. */
   readonly onKnown: (ref: AggregateRef, state: SessionState) => void;
-  /** Claims that may wait to be known at the same time. Those that are being made when there are so many come on top. */
+  /** Claims whose outcome may be unknown at the same time. Those being made when the limit is reached come on top. */
   readonly claimsMax?: number;
-  /** Checks of a log that answers, after which a claim is dormant. */
+  /** Checks with an answering log after which a claim is dormant. */
   readonly looksMax?: number;
 }
 
@@ -31,29 +34,29 @@ const CLAIMS_MAX = 1_000;
 /** Checked side by side. */
 const CHECKS_AT_ONCE = 16;
 /**
- * The pauses grow to this, ms: an append that has not been stored by the time that the log answers is on its way at
- * most through an election.
+ * The pauses grow to this, ms: an append that is not stored by the time the log answers can be delayed by at most an
+ * election.
  */
 const PAUSE = { baseMs: 250, capMs: 10_000 };
-/** With these pauses half a minute. */
+/** Half a minute with these pauses. */
 const CHECKS_MAX = 9;
-/** Between two tries to reach the log; each of them continues for seconds by itself. */
+/** Between two attempts to reach the log; each takes seconds by itself. */
 const AWAY_PAUSE_MS = 100;
 
 /**
- * Claims of this process whose append could not be confirmed. Should one be in the log, the turn belongs to a worker that
- * lives, so no other worker would ever take it over, and the sender of the command has been told that its outcome is not known.
- * Every claim of a worker is appended by its own process; those that were confirmed are run by the process that appended them, so
- * with these there is no claim in the log that its worker does not know of, and nothing else has to be searched.
+ * Claims of this process whose append could not be confirmed. If one is in the log, the turn belongs to a living
+ * worker, so no other would ever take it over, and the sender of the command has been told that its outcome is not
+ * known. Every claim of a worker is appended by its own process; those that were confirmed are run by the process that
+ * appended them, so with these its worker knows every claim in the log, and nothing else has to be searched.
  *
  *   noted → checked until the session has moved on (the claim, or another writer) → known
- *         → checked often enough while the log answers → dormant: checked again when the session is heard of
+ * → checked often enough while the log answers → dormant: checked again on news of the session
  *
- * Whatever is stored after that is heard of: the live feed brings it, or tells of a gap, within a second or so. Only a
- * dormant one is ever let go, the oldest first, and only for want of room; its turn then ends with its own deadline, should
- * the claim arrive after all.
+ * Whatever is stored later is noticed: the live feed delivers it, or reports a gap, within a second or so. Only dormant
+ * ones are ever dropped, the oldest first, and only for lack of room; if such a claim arrives after all, its turn ends
+ * at its own deadline.
  *
- * Nothing is sent again: a command that never arrived is its sender's, who may have given it up.
+ * Nothing is sent again: a command that never arrived belongs to its sender, who may have given it up.
  */
 export class UnconfirmedClaims {
   readonly #options: UnconfirmedClaimsOptions;
@@ -70,7 +73,7 @@ export class UnconfirmedClaims {
     this.#checksMax = options.looksMax ?? CHECKS_MAX;
   }
 
-  /** Whether so many claims wait to be known that no further one should be made. */
+  /** Whether so many claims are unconfirmed that no further one should be made. */
   get isFull(): boolean {
     return this.#claims.size >= this.#claimsMax && this.#dormant() === undefined;
   }
@@ -113,7 +116,7 @@ export class UnconfirmedClaims {
     const claim = this.#claims.get(key);
     if (claim === undefined) return;
     claim.dueAt = 0;
-    // The first who is asked may not have what was heard of.
+    // The first server that is asked may not have the news yet.
     claim.checks = 0;
     this.#wake.raise();
   }
@@ -134,10 +137,10 @@ export class UnconfirmedClaims {
   async #check(claim: UnconfirmedClaim): Promise<void> {
     const { ref, after } = claim;
     try {
-      // Put off before the log is asked, so that what is heard of meanwhile counts.
+      // Postponed before the log is asked, so that news that arrives meanwhile counts.
       claim.dueAt = Number.POSITIVE_INFINITY;
       const { state, position } = await this.#options.sessions.refresh(ref);
-      // Less than there was: the server that answered is behind, or the session has been erased.
+      // Less than there was: the server that answered lags, or the session has been erased.
       if (position <= after) {
         claim.checks++;
         if (claim.checks < this.#checksMax) this.#putOff(claim, backoffMs(claim.checks, PAUSE));
@@ -148,7 +151,7 @@ export class UnconfirmedClaims {
         this.#putOff(claim, 0);
       }
     } catch {
-      // The log is away, or cannot be read: the claim is as unknown as before.
+      // The log is unavailable, or cannot be read: the claim is as unknown as before.
       this.#putOff(claim, AWAY_PAUSE_MS);
     }
   }

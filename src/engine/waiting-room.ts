@@ -1,12 +1,12 @@
 import { refKey } from '../streams/subjects.ts';
 import type { AggregateRef } from '../streams/subjects.ts';
 
-/** As many as the dispatcher offers of a tenant at a time: what does not fit is offered again. */
+/** As many as the dispatcher offers of one tenant at a time: what does not fit is offered again. */
 const PER_TENANT_MAX = 64;
 const TOTAL_MAX = 4_096;
 
 /**
- * Sessions that have been checked and want a place in this process. A hint like the queue that they came from: what is
+ * Sessions that have been checked and need a place in this process. A hint like the queue that they came from: what is
  * forgotten here is offered again, and another process may take it meanwhile.
  */
 export class WaitingRoom {
@@ -22,7 +22,7 @@ export class WaitingRoom {
     this.#size++;
   }
 
-  /** Takes out the session that has waited longest, of the tenant among those that are let in for which `rank` is least. */
+  /** Removes and returns the session that has waited longest, of the admissible tenant with the lowest `rank`. */
   take(isOpenTo: (tenant: string) => boolean, rank: (tenant: string) => number): AggregateRef | null {
     const tenants = [...this.#byTenant.keys()].filter(isOpenTo);
     const [first] = tenants;

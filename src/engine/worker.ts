@@ -31,25 +31,27 @@ import { WaitingRoom } from './waiting-room.ts';
 
 export interface WorkerOptions extends Omit<ModelCallDeps, 'stopping'> {
   readonly work: WorkQueue;
-  /** Runs the built-in tools of agents; null: none has any. */
+  /** Runs the built-in tools of agents; null: no agent has any. */
   readonly sandboxes: SandboxCallDeps | null;
   readonly liveness: WorkerLiveness;
-  /** What is known of executors that hold claims. */
+  /** What is known about executors that hold claims. */
   readonly claims: Pick<ClaimLeases, 'lapsed'>;
   /** Turns that run at the same time in this process. */
   readonly concurrency: number;
   /** Those of one tenant while no other has any; absent: `concurrency`. */
   readonly tenantConcurrency?: number;
-  /** Past it a stopping worker gives up the calls that are still under way, ms. */
+  /** After this a stopping worker abandons the calls still in progress, ms. */
   readonly drainMs?: number;
 }
 
-/** A node that stops has handed its turns back within 10 s, the closing of its connections included. */
+/** A stopping node has handed back its turns within 10 s, including closing its connections. */
 const DRAIN_MS = 8_000;
-/** An item for which there is no place here goes back so often, for there may be one in another process. */
+/** How often an item without a place here is returned to the queue: another process may have one. */
 const GIVEN_BACK_MAX = 2;
 const GIVEN_BACK_MS = 25;
-/** Between two tries at a turn while the log is away; it continues within as much once the log is back. */
+/**
+ * Between two attempts at a turn while the log is unavailable; once it is back, the turn continues within this time.
+ */
 const RETRY = { baseMs: 100, capMs: 2_000 };
 
 /**
@@ -57,7 +59,7 @@ const RETRY = { baseMs: 100, capMs: 2_000 };
  *
  *   idle → running (claims, drives) → draining (`stop`: each turn is handed back at its next recorded step) → stopped
  *
- * A turn is driven from the fold of its session alone. Whatever is lost here, another worker finds it in the log.
+ * A turn is driven from the fold of its session alone. Whatever is lost here, another worker finds in the log.
  */
 export class Worker implements TurnRunner {
   readonly #options: WorkerOptions & ModelCallDeps;
@@ -127,12 +129,12 @@ export class Worker implements TurnRunner {
     return { workerId: this.#options.workerId, run, free };
   }
 
-  /** A place for a turn that is to be claimed; none while more claims are unconfirmed than can be followed. */
+  /** A place for a turn that is to be claimed; none while more claims are unconfirmed than can be tracked. */
   #placeToClaim(tenant: string): Place | null {
     return this.#unconfirmed.isFull ? null : this.#places.reserve(tenant);
   }
 
-  /** The places that have been freed go to those that wait for one, first to the tenant that holds the fewest. */
+  /** Freed places go to those that wait for one, first to the tenant that holds the fewest. */
   #fillPlaces(): void {
     while (!this.#stopping.signal.aborted) {
       const ref = this.#waiting.take(
@@ -155,7 +157,7 @@ export class Worker implements TurnRunner {
     );
   }
 
-  /** Runs the session's turn if it is this worker's. While it stops, what it has not begun is left to others. */
+  /** Runs the session's turn if it is this worker's. While stopping, it leaves what it has not started to others. */
   #runOwned(ref: AggregateRef, state: SessionState): void {
     if (this.#owned(state) !== null && !this.#stopping.signal.aborted) this.#run(ref, null);
   }
@@ -168,8 +170,8 @@ export class Worker implements TurnRunner {
   }
 
   /**
-   * Takes the session in hand, after whatever this process still does for it. What follows another holds no place before:
-   * it would be kept from others for as long as that continues.
+   * Handles the session after whatever this process is still doing for it. While it waits it holds no place: others
+   * could not use it meanwhile.
    */
   #run(ref: AggregateRef, place: Place | null): void {
     const key = refKey(ref);
@@ -188,8 +190,8 @@ export class Worker implements TurnRunner {
   }
 
   /**
-   * A turn that this process holds is never just dropped: its lease would keep others away. The log being away is waited
-   * out; a bug ends the turn as failed.
+   * A turn that this process holds is never just dropped: its lease would keep others away. Outages of the log are
+   * waited out; a bug ends the turn as failed.
    */
   async #untilDone(ref: AggregateRef): Promise<void> {
     for (let attempt = 0; ; attempt++) {
@@ -223,15 +225,15 @@ export class Worker implements TurnRunner {
       return;
     }
     if (isLeft) this.#waiting.add(ref);
-    // A place may have come free while it was being checked.
+    // A place may have become free during the check.
     this.#fillPlaces();
     await item.done();
   }
 
   /**
-   * Somebody thinks that the session needs a worker, or that a time of its turn is over: whatever is due is recorded, and
-   * a turn that has something to run and no living worker is claimed, if there is a place for it. Returns whether it is
-   * left without one for want of a place.
+   * The session may need a worker, or a time of its turn may have passed: whatever is due is recorded, and a turn that
+   * has something to run and no living worker is claimed, if there is a place for it. Returns whether it is left
+   * without one for lack of a place.
    * @param given a place that is held for it; it is freed if it is not needed
    */
   async #takeOver(ref: AggregateRef, given: Place | null): Promise<boolean> {
@@ -258,7 +260,7 @@ export class Worker implements TurnRunner {
     }
   }
 
-  /** `left`: there is something to run of the turn, and no worker runs it, for want of a place here. */
+  /** `left`: the turn has something to run, and no worker runs it, for lack of a place here. */
   #takeOn(draft: SessionDraft, context: TakeOverContext): 'ours' | 'left' | 'done' {
     const { workerId } = this.#options;
     const { seen, hasPlace, ...clock } = context;
@@ -275,18 +277,18 @@ export class Worker implements TurnRunner {
   }
 
   #isOrphan(turn: ActiveTurn, seen: ActiveTurn | null): boolean {
-    // A claim that came since is of a worker that may be too new to be known as alive.
+    // A claim made since may belong to a worker too new to be known as alive.
     const isSeen = turn.turnId === seen?.turnId && turn.epoch === seen.epoch;
     return isSeen && this.#isLost(turn);
   }
 
-  /** Its worker is gone. This one is here, whatever its lease says: that runs out while the log stands still. */
+  /** Its worker is gone. This one is alive, whatever its lease says: leases expire while the log is stalled. */
   #isLost({ claim }: ActiveTurn): boolean {
     const { liveness, workerId } = this.#options;
     return claim !== null && claim.workerId !== workerId && !liveness.isAlive(claim.workerId);
   }
 
-  /** Runs the turn's effects, those of several agents at the same time, for as long as the turn is ours. */
+  /** Runs the turn's effects, those of several agents concurrently, for as long as the turn is ours. */
   async #drive(ref: AggregateRef): Promise<void> {
     const { sessions, clock } = this.#options;
     const calls = new Calls();
@@ -316,9 +318,9 @@ export class Worker implements TurnRunner {
   }
 
   /**
-   * One call could not be made or recorded, while others of the turn may continue for long. The log being away is waited out
-   * and the call made again, for it is still wanted; a bug ends the turn, and with it the other calls.
-   * @throws whatever it was, when the worker stops: the turn is another's then
+   * One call could not be made or recorded, while others of the turn may continue for long. Outages of the log are
+   * waited out and the call is made again, for it is still needed; a bug ends the turn, and with it the other calls.
+   * @throws whatever it was, when the worker stops: the turn is then another worker's
    */
   async #meetFailure(ref: AggregateRef, { error, failures }: CallFailure): Promise<void> {
     if (this.#stopping.signal.aborted) throw error;
@@ -346,8 +348,8 @@ export class Worker implements TurnRunner {
   }
 
   /**
-   * Returns whether the turn is another now than it was at the position: also with nothing to record, when a step that
-   * could not be confirmed before turns out to be stored.
+   * Returns whether the turn has changed since the position: also with nothing to record, when an unconfirmed step
+   * turns out to be stored.
    */
   async #advance(ref: AggregateRef, since: number): Promise<boolean> {
     await turnStep(this.#options, { ref, causation: 'advance' }, (draft, context) => {
@@ -363,7 +365,7 @@ export class Worker implements TurnRunner {
 }
 
 interface TakeOverContext extends TurnContext {
-  /** The turn as it was before who is alive was looked up. */
+  /** The turn as it was before the living workers were looked up. */
   readonly seen: ActiveTurn | null;
   readonly hasPlace: boolean;
 }
