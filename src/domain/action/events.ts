@@ -2,12 +2,12 @@ import { z } from 'zod';
 import { hookPoint } from '../agent/manifest.ts';
 
 /*
- * What a turn asks of others: actions are offered to executors, interactions to people. Their events live on the
+ * What a turn asks of others: actions are offered to executors, interactions to people. Their events are on the
  * session's subject, among those of the turn.
  */
 const turnId = z.string();
 const actionId = z.string();
-/** Counts the offers of an action from 1; a claim is good for its generation only. */
+/** Counts the offers of an action from 1; a claim is valid for its generation only. */
 const generation = z.int();
 
 /** The agent used as a tool that an event belongs to; absent: the session's own agent. */
@@ -27,7 +27,7 @@ const shown = {
   input: z.unknown().optional(),
   prompt: z.string().optional(),
   schema: z.record(z.string(), z.unknown()).optional(),
-  /** The budget that a model call would pass. */
+  /** The budget that a model call would exceed. */
   budgetId: z.string().optional(),
 };
 
@@ -58,21 +58,21 @@ export const actionEventSchemas = {
     claimId: z.string(),
     /** Of the claim: a repetition whose answer was lost gets the same claim again. */
     requestId: z.string(),
-    /** Without a heartbeat; heartbeats are no part of the history. */
+    /** Without a heartbeat; heartbeats are not part of the history. */
     leaseExpiresAt: z.string(),
-    /** How long the claim is good for after each sign of its executor, ms. */
+    /** How long the claim stays valid after each sign of its executor, ms. */
     leaseMs: z.int().optional(),
-    /** When the tool's own time is over, whatever heartbeats come. */
+    /** When the tool's own timeout expires, whatever heartbeats come. */
     timeoutAt: z.string().optional(),
     agent: agentRef.optional(),
   }),
-  /** A heartbeat, as it is recorded while a node of 0.11 is there: it looks for heartbeats nowhere else. */
+  /** A heartbeat, as it is recorded while a node of 0.11 is present: it looks for heartbeats nowhere else. */
   'action.extended': z.strictObject({ turnId, actionId, generation, leaseExpiresAt: z.string() }),
   'action.completed': z.strictObject({
     turnId,
     actionId,
     generation,
-    /** `sandbox`: the Host ran it, and no executor was offered it. */
+    /** `sandbox`: the Host ran it, and it was not offered to executors. */
     kind: z.enum(['tool', 'hook', 'sandbox']),
     toolName: z.string().optional(),
     hook: hookPoint.optional(),
@@ -80,7 +80,7 @@ export const actionEventSchemas = {
     outcome: outcomeSchema,
     agent: agentRef.optional(),
   }),
-  /** Which result has answered a claim: the same one again, under whatever idempotency key, gets the first receipt. */
+  /** Which result answered a claim: the same one again, under any idempotency key, gets the first receipt. */
   'action.answered': z.strictObject({
     turnId,
     actionId,

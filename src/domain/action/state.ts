@@ -2,14 +2,14 @@ import type { HookPoint } from '../agent/manifest.ts';
 import type { EventMeta } from '../kernel/decision.ts';
 import type { ActionEvent, AgentRef, ShownInteraction } from './events.ts';
 
-/** An executor's hold on an action: good until it is recorded that the executor is silent, for one generation. */
+/** An executor's hold on an action: valid for one generation, until the executor's silence is recorded. */
 export interface Claim {
   readonly claimId: string;
   readonly requestId: string;
-  /** As far as the history says; heartbeats move it elsewhere. */
+  /** As far as the history knows; heartbeats extend it elsewhere. */
   readonly leaseExpiresAt: string;
   readonly leaseMs: number;
-  /** When the tool's own time is over; null: it has no limit of its own. */
+  /** When the tool's own timeout expires; null: it has none of its own. */
   readonly timeoutAt: string | null;
 }
 
@@ -61,7 +61,7 @@ export interface OpenWork {
 
 export const NO_OPEN_WORK: OpenWork = { actions: {}, interactions: {}, answered: {} };
 
-/** How long a claim is good for without a sign of its executor, where nothing else is configured. */
+/** How long a claim stays valid without a sign of its executor, unless configured otherwise. */
 export const LEASE_MS = 30_000;
 
 /** Total: an event that cannot apply changes nothing. */
@@ -116,7 +116,7 @@ function evolveClaim(work: OpenWork, event: ClaimEvent): OpenWork {
   }
 }
 
-/** An answered interaction is closed; what follows from the answer are events of their own. */
+/** An answered interaction is closed; what follows from the answer is events of its own. */
 export function withoutInteraction(work: OpenWork, interactionId: string): OpenWork {
   if (work.interactions[interactionId] === undefined) return work;
   return { ...work, interactions: without(work.interactions, interactionId) };

@@ -5,7 +5,7 @@ import { sandboxChoice } from '../sandbox/spec.ts';
 
 /**
  * A manifest is strict: what is not understood is refused, not ignored. This is a documented member that this version
- * does not serve yet: refused by name, rather than accepted and ignored.
+ * does not support yet: refused by name, rather than accepted and ignored.
  */
 export const notYet = (what: string) =>
   z
@@ -44,7 +44,7 @@ const tool = z.strictObject({
   inputSchema: jsonSchema,
   outputSchema: jsonSchema.optional(),
   approval: z.enum(['never', 'always']).optional(),
-  /** From the claim to the result, whatever heartbeats come in between. */
+  /** From the claim to the result, regardless of heartbeats in between. */
   timeoutSeconds: z.int().min(1).max(86_400).optional(),
 });
 
@@ -119,7 +119,7 @@ export const manifestSchema = z
   })
   .meta({ id: 'Manifest' });
 
-/** The agents that a manifest uses as tools, by id, as they were when it was taken. */
+/** The agents that a manifest uses as tools, by id, as they were when the manifest was taken. */
 export const usedAgents = z.record(z.string(), z.strictObject({ version: z.int(), manifest: manifestSchema }));
 
 export type UsedAgents = z.infer<typeof usedAgents>;

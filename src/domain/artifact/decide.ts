@@ -4,7 +4,7 @@ import type { Rejection } from '../kernel/rejection.ts';
 import type { ArtifactEvent, ArtifactKind, ArtifactOwner, VersionData } from './events.ts';
 import type { ArtifactState } from './state.ts';
 
-/** Versions of one artifact at most: each is a part of its fold. */
+/** Maximum versions of one artifact: each is part of its fold. */
 export const VERSIONS_MAX = 10_000;
 
 /** A version whose bytes are in the store; its number is decided here. */
@@ -27,7 +27,7 @@ export function noArtifact(): Rejection {
   return reject('not_found', 'No such artifact.');
 }
 
-/** Records the first version. The artifact's id is the upload's own, so it can only be there by a repetition. */
+/** Records the first version. The artifact's id is the upload's own, so it can only exist because of a repetition. */
 export function decideStore(state: ArtifactState, command: StoreArtifact): Decision<ArtifactEvent, Stored> {
   const { version, labels, ...rest } = command;
   const settled = alreadySettled(state, version.uploadId);
@@ -65,8 +65,8 @@ export function versionOfUpload(state: ArtifactState, uploadId: string): number 
 }
 
 /**
- * Settles an upload of which nothing has been heard: either its version is recorded, or it never will be. The log decides
- * which, should the upload be only slow.
+ * Settles a silent upload: either its version is recorded, or it never will be. The log decides which, in case the
+ * upload is only slow.
  */
 export function decideAbandon(state: ArtifactState, uploadId: string): Decision<ArtifactEvent, { stored: boolean }> {
   if (versionOfUpload(state, uploadId) !== null) return { kind: 'unchanged', reply: { stored: true } };

@@ -30,7 +30,7 @@ const versionSchema = z.strictObject({
 /** The session that an artifact belongs to, with what decides who may see it; none of it ever changes. */
 const ownerSchema = z.strictObject({
   sessionId: z.string(),
-  /** Where the session was created: a later one of the same id is another. */
+  /** Position of the session's creation: a later one with the same id is another session. */
   sessionPosition: z.int(),
   subject: z.string().nullable(),
   agentId: z.string(),
@@ -47,9 +47,9 @@ export const artifactEventSchemas = {
     version: versionSchema,
   }),
   'artifact.version_stored': z.strictObject({ version: versionSchema }),
-  /** An upload that did not end in time may no longer record its version. */
+  /** An upload that did not finish in time may no longer record its version. */
   'artifact.upload_abandoned': z.strictObject({ uploadId: z.string() }),
-  /** Every version is gone; the bytes follow. The operation that removed it is the one that gives its bytes back. */
+  /** Every version is gone; the bytes follow. The operation that removed it returns its bytes. */
   'artifact.removed': z.strictObject({ removalId: z.string() }),
 } as const;
 

@@ -24,7 +24,7 @@ export const artifactName = z
 /** Longest path of a file in a folder, characters. */
 const PATH_MAX = 1_024;
 
-/** Path of a file in a folder: segments split by `/`, none of them empty or a relative directory. */
+/** Path of a file in a folder: segments split by `/`, none empty or a relative directory. */
 export const treePath = z
   .string()
   .min(1)
@@ -44,5 +44,5 @@ export function isMediaType(text: string): boolean {
   return text.length <= 255 && MEDIA_TYPE.test(text);
 }
 
-/** What a file is when nothing is known of it. */
+/** The type of a file of which nothing is known. */
 export const UNKNOWN_MEDIA_TYPE = 'application/octet-stream';

@@ -12,7 +12,7 @@ export interface KnownArtifact {
   readonly name: string;
   readonly owner: ArtifactOwner | null;
   readonly labels: Readonly<Record<string, string>>;
-  /** Oldest first, without gaps; kept after a removal, for those who still have to record it elsewhere. */
+  /** Oldest first, without gaps; kept after a removal, for processes that still have to record it elsewhere. */
   readonly versions: readonly ArtifactVersion[];
   /** Uploads that may no longer record a version. */
   readonly abandoned: readonly string[];
@@ -53,7 +53,7 @@ export function evolveArtifact(state: ArtifactState, event: ArtifactEvent, { at 
   }
 }
 
-/** Bytes that a removal gives back to the tenant: all that the artifact held, unless another removal was the first. */
+/** Bytes that a removal returns to the tenant: all that the artifact held, unless another removal came first. */
 export function freedBytesOf(state: ArtifactState, removalId: string): number {
   if (state.status !== 'removed' || state.removalId !== removalId) return 0;
   return state.versions.reduce((sum, { storedBytes }) => sum + storedBytes, 0);

@@ -14,7 +14,7 @@ export interface StoredFile extends FileEntry {
   readonly object: string;
 }
 
-/** Files of one folder at most, and bytes of its tree's text: it is read whole. */
+/** Maximum files of one folder, and bytes of its tree's text: it is read whole. */
 export const TREE_FILES_MAX = 10_000;
 export const TREE_BYTES_MAX = 8_388_608;
 
@@ -45,7 +45,9 @@ export interface TreeDiff {
   readonly changed: readonly { readonly path: string; readonly from: FileEntry; readonly to: FileEntry }[];
 }
 
-/** What became of the files from one tree to another, each list sorted by path. A file changes with its bytes or its type. */
+/**
+ * How the files differ from one tree to another, each list sorted by path. A file changes with its bytes or its type.
+ */
 export function diffTrees(from: readonly FileEntry[], to: readonly FileEntry[]): TreeDiff {
   const before = new Map(from.map((file) => [file.path, file]));
   const after = new Set(to.map(({ path }) => path));
@@ -61,7 +63,7 @@ export function diffTrees(from: readonly FileEntry[], to: readonly FileEntry[]):
   };
 }
 
-/** A path that is a file and the folder of another at the same time; null: there is none. */
+/** A path that is both a file and the folder of another; null: none. */
 export function clashingPath(files: readonly { readonly path: string }[]): string | null {
   const paths = new Set(files.map(({ path }) => path));
   if (paths.size !== files.length)

@@ -8,10 +8,10 @@ import { counts, hasSettled, spentAt } from './state.ts';
 import type { Budget, BudgetState } from './state.ts';
 import { optional } from '../kernel/optional.ts';
 
-/** A call that has not ended after so long never will: it is taken to have cost what was expected of it. */
+/** A call that has not ended after this long never will: it is assumed to have cost what was expected. */
 const LOST_AFTER_MS = 3_600_000;
 
-/** @param ledger of the budgets that begin with this list; null: none does */
+/** @param ledger of the budgets that begin with this list; null: none begins */
 export function decideSaveBudgets(
   state: BudgetState,
   budgets: readonly BudgetDefinition[],
@@ -34,18 +34,21 @@ function definitionOf(budget: BudgetDefinition): unknown[] {
   return [id, scope, agentId, sessionId, period, limitUsd, limitTokens];
 }
 
-/** New limits of one budget; those that are not named stay. */
+/** New limits of one budget; those not named are kept. */
 export interface BudgetRaise {
   readonly budgetId: string;
   readonly limitUsd?: number | undefined;
   readonly limitTokens?: number | undefined;
 }
 
-/** The answer to a question about a budget. A limit that is not above what has been spent would ask again at once. */
+/**
+ * The answer to a question about a budget. A limit that is not above what has been spent would raise the question again
+ * at once.
+ */
 export function decideRaiseBudget(state: BudgetState, raise: BudgetRaise, at: string): Decision<BudgetEvent, null> {
   const { budgetId, limitUsd, limitTokens } = raise;
   const budget = state.budgets.find(({ id }) => id === budgetId);
-  // It was taken away meanwhile: nothing stands in the way any more.
+  // It was removed meanwhile: nothing is in the way any more.
   if (budget === undefined) return { kind: 'unchanged', reply: null };
   const spent = spentAt(budget, at);
   const usd = limitUsd ?? budget.limitUsd;
@@ -64,25 +67,25 @@ export function limitsOf({ limitUsd, limitTokens }: BudgetRaise): Pick<BudgetDef
   };
 }
 
-/** What is known of a call before it starts. */
+/** What is known about a call before it starts. */
 export interface ExpectedCall {
   readonly callId: string;
   readonly agentId: string;
   readonly sessionId: string;
-  /** What the call before it cost; null: it is the first. */
+  /** What the previous call cost; null: it is the first. */
   readonly before: { readonly costUsd: number; readonly tokens: number } | null;
 }
 
 export interface Reserved {
-  /** The budget that the call would pass; null: it may start. */
+  /** The budget that the call would exceed; null: it may start. */
   readonly refusedBy: Budget | null;
-  /** Whether the budgets count it as under way now. */
+  /** Whether the budgets now count it as in progress. */
   readonly reserved: boolean;
 }
 
 /**
- * Whether a call may start. It counts with what the call before it cost, or with the average of the budget's calls, and so
- * do the calls that are under way on any node.
+ * Whether a call may start. It counts at the cost of the previous call, or at the average of the budget's calls, and so
+ * do calls in progress on any node.
  */
 export function decideReserve(state: BudgetState, call: ExpectedCall, at: string): Decision<BudgetEvent, Reserved> {
   const isUnderWay = state.underWay[call.callId] !== undefined;
@@ -121,9 +124,9 @@ function wouldPass(state: BudgetState, budget: Budget, call: CountedCall & { rea
 }
 
 /**
- * A call has ended, and this is what it cost. One that was reserved is under way until it is settled, or taken for lost:
- * then it counts already, however long ago that was. Of one that was started before its worker knew of any budget, only
- * the newest settled calls can tell.
+ * A call has ended, and this is what it cost. A reserved one is in progress until it is settled, or considered lost:
+ * then it is already counted, however long ago that was. For one started before its worker knew of any budget, only the
+ * newest settled calls can tell.
  */
 export function decideSettle(
   state: BudgetState,

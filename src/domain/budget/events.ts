@@ -1,8 +1,9 @@
 import { z } from 'zod';
 
 /*
- * What a tenant lets its model calls cost. Definitions and spending are one aggregate, because whether a call may start is
- * decided on both at once: of two calls that would pass a budget together, one is refused, on whichever node they start.
+ * What a tenant allows its model calls to cost. Definitions and spending are one aggregate, because whether a call may
+ * start is decided on both at once: of two calls that would exceed a budget together, one is refused, on whichever
+ * nodes they start.
  */
 
 export const budgetDefinition = z.strictObject({
@@ -36,8 +37,8 @@ const opening = z.strictObject({
 
 export const budgetEventSchemas = {
   /**
-   * Replaces the list; what has been spent of a budget that stays is kept. One that begins starts with its `opening`, and
-   * calls that were under way without a reservation are counted as reserved.
+   * Replaces the list; what has been spent of a budget that stays is kept. A new one starts with its `opening`, and
+   * calls in progress without a reservation are counted as reserved.
    */
   'budgets.saved': z.strictObject({
     budgets: z.array(budgetDefinition),
@@ -49,7 +50,7 @@ export const budgetEventSchemas = {
     limitUsd: z.number().positive().optional(),
     limitTokens: z.int().positive().optional(),
   }),
-  /** A call may start; until it has ended it counts with what it is expected to cost. */
+  /** A call may start; until it has ended it counts at its expected cost. */
   'spend.reserved': z.strictObject(call),
   /** It has ended. One that was not reserved started before its worker knew of any budget. */
   'spend.settled': z.strictObject(call),

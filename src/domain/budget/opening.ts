@@ -4,23 +4,23 @@ import type { BudgetState } from './state.ts';
 
 /** What the ledger of model calls knew at one moment, for budgets that are about to begin. */
 export interface LedgerReading {
-  /** The periods are those of this time. */
+  /** The periods are those at this time. */
   readonly at: string;
-  /** Calls of each budget's period that had ended, by the budget's id. `calls`: those that used anything. */
+  /** Calls that had ended in each budget's period, by the budget's id. `calls`: those that used anything. */
   readonly spent: readonly Omit<BudgetOpening, 'periodKey'>[];
   /** Calls that had been requested and had not ended. */
   readonly pending: readonly Pick<CountedCall, 'callId' | 'agentId' | 'sessionId'>[];
-  /** Of the calls that the budgets' own fold had as settled, those that are in the sums. */
+  /** Of the calls that are settled in the budgets' own fold, those that are in the sums. */
   readonly counted: readonly string[];
 }
 
-/** When the period of a time began; before everything for `total`. */
+/** When the period of a time began; `total` begins before everything. */
 export function periodStart(period: BudgetDefinition['period'], at: string): string {
   const key = periodKey(period, at);
   return period === 'total' ? '' : `${key}${period === 'month' ? '-01' : ''}T00:00:00.000Z`;
 }
 
-/** Those of a list that begin with it: a budget that stays knows what was spent of it. */
+/** Those of a list that are new: a budget that stays knows what was spent of it. */
 export function newBudgets(
   { budgets }: BudgetState,
   definitions: readonly BudgetDefinition[],
@@ -29,8 +29,8 @@ export function newBudgets(
 }
 
 /**
- * What a budget that begins has spent already. A call is settled before its end is in the log: what was settled and is
- * not in the ledger's sums comes from the fold, so that each call counts once.
+ * What a new budget has spent already. A call is settled before its end is in the log: what was settled and is not in
+ * the ledger's sums comes from the fold, so that each call counts once.
  */
 export function openingsOf(
   state: BudgetState,
@@ -56,8 +56,8 @@ export function openingsOf(
 }
 
 /**
- * Calls that started before anybody held them against a budget and have not ended: they count as under way, with what a
- * call costs on average, until they are settled.
+ * Unfinished calls that started before they were checked against a budget: they count as in progress, at the average
+ * cost of a call, until they are settled.
  */
 export function startedBefore(
   state: BudgetState,

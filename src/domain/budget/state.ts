@@ -6,7 +6,10 @@ export interface Budget extends BudgetDefinition {
   readonly periodKey: string;
   readonly spentUsd: number;
   readonly spentTokens: number;
-  /** Calls that used anything since the budget exists; what they cost on average is expected of one that is not known. */
+  /**
+   * Calls that used anything since the budget exists; their average cost is expected of a call about which nothing is
+   * known.
+   */
   readonly calls: number;
   readonly callsUsd: number;
   readonly callsTokens: number;
@@ -14,9 +17,9 @@ export interface Budget extends BudgetDefinition {
 
 export interface BudgetState {
   readonly budgets: readonly Budget[];
-  /** Calls that were let start and have not ended, by id. */
+  /** Calls that were allowed to start and have not ended, by id. */
   readonly underWay: Readonly<Record<string, CountedCall & { readonly at: string }>>;
-  /** The newest calls that have ended, oldest first: none of them counts again, and a budget that begins reads them. */
+  /** The newest calls that have ended, oldest first: none of them counts again, and a new budget reads them. */
   readonly settled: readonly (CountedCall & { readonly at: string })[];
 }
 
@@ -33,7 +36,7 @@ export function evolveBudgets(state: BudgetState, event: BudgetEvent, { at }: Ev
   switch (event.type) {
     case 'budgets.saved': {
       const { budgets, opening = [], underWay = [] } = event.data;
-      // Without budgets nothing is reserved or settled any more: what is known of calls would only grow old.
+      // Without budgets nothing is reserved or settled: what is known about calls would only become stale.
       if (budgets.length === 0) return initialBudgets;
       const started = Object.fromEntries(underWay.map((call) => [call.callId, { ...call, at }]));
       return {
@@ -117,7 +120,7 @@ function begun(
   return { periodKey: key, spentUsd: costUsd, spentTokens: tokens, calls, callsUsd: costUsd, callsTokens: tokens };
 }
 
-/** A call that failed or was cancelled before it cost anything says nothing of what others cost. */
+/** A call that failed or was cancelled before it cost anything says nothing about what others cost. */
 export function hasUsed({ costUsd, tokens }: Pick<CountedCall, 'costUsd' | 'tokens'>): boolean {
   return costUsd > 0 || tokens > 0;
 }
@@ -136,7 +139,7 @@ function spent(budget: Budget, call: CountedCall, at: string): Budget {
   };
 }
 
-/** A budget as it is shown: its limits, and what is spent of it at a time. */
+/** A budget as it is shown: its limits, and what has been spent of it at a given time. */
 export type BudgetWithSpend = BudgetDefinition & { readonly spentUsd: number; readonly spentTokens: number };
 
 export function budgetsWithSpend({ budgets }: BudgetState, at: string): BudgetWithSpend[] {

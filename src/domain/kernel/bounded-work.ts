@@ -3,28 +3,29 @@ import type { Ajv, CodeKeywordDefinition, KeywordCxt } from 'ajv';
 
 /**
  * What the check of one value against one schema may take, in steps of up to 30 ns. Schemas come from tenants and
- * values from models, and both run in the one thread that serves everybody: a few short definitions that refer to each
- * other twice double the work with each of them. It is counted, not timed, so that the same value gets the same answer.
+ * values from models, and both run in the one thread that serves all clients: a few short definitions that refer to
+ * each other twice double the work with each one. It is counted, not timed, so that the same value gets the same
+ * answer.
  */
 const STEPS_MAX = 30_000_000;
 let left = 0;
-/** A keyword that is evaluated also makes a place for its error, and forgets it when another branch fits. */
+/** A keyword that is evaluated also allocates its error, and drops it when another branch matches. */
 const STEPS_OF_KEYWORD = 150;
 
-/** What a schema wants done takes more than is given to it. */
+/** A schema requires more work than it is granted. */
 export class TooMuchWorkError extends Error {
   constructor() {
     super('is too large or too deep to be checked: make the schema or the value simpler');
   }
 }
 
-/** Does work that ends with an error once it takes too much, also of the stack. @throws TooMuchWorkError */
+/** Does work that ends with an error once it takes too much, including stack space. @throws TooMuchWorkError */
 export function withinBounds<T>(work: () => T): T {
   left = STEPS_MAX;
   try {
     return work();
   } catch (error) {
-    // A schema that refers to itself in place never comes to an end.
+    // A schema that refers to itself in place never terminates.
     if (error instanceof RangeError) throw new TooMuchWorkError();
     throw error;
   }
@@ -36,10 +37,10 @@ export function spend(steps: number): void {
   if (left < 0) throw new TooMuchWorkError();
 }
 
-/** Keywords that look at each character of a text. */
+/** Keywords that examine each character of a text. */
 const READ_TEXT = new Set(['minLength', 'maxLength', 'format']);
 
-/** Keywords that go through the members of an array or object, or join what others have seen of them. */
+/** Keywords that go through the members of an array or object, or merge what others have evaluated of them. */
 const READ_MEMBERS = new Set([
   ...['items', 'additionalItems', 'prefixItems', 'contains', 'unevaluatedItems'],
   ...['additionalProperties', 'patternProperties', 'propertyNames', 'unevaluatedProperties'],
@@ -47,10 +48,10 @@ const READ_MEMBERS = new Set([
   ...['$ref', '$dynamicRef', 'allOf', 'anyOf', 'oneOf', 'not', 'if'],
 ]);
 
-/** Keywords that compare with the whole of what they have in the schema, not with its first level. */
+/** Keywords that compare with their whole value in the schema, not just its first level. */
 const COMPARE = new Set(['const', 'enum', 'dependentRequired', 'dependencies']);
 
-/** From now on each keyword pays before it runs, in whatever order and however often the validator comes to it. */
+/** From now on each keyword pays before it runs, in whatever order and however often the validator reaches it. */
 export function chargeKeywords(compiler: Ajv): void {
   const groups = [...compiler.RULES.rules, compiler.RULES.post];
   for (const { keyword, definition } of groups.flatMap(({ rules }) => rules)) {

@@ -6,10 +6,10 @@ export interface DomainEvent {
   readonly data: object;
 }
 
-/** No commit has an event behind this index: a place with it stands for the whole commit. */
+/** No commit has an event beyond this index: a place with it stands for the whole commit. */
 export const LAST_INDEX = 65_535;
 
-/** What `evolve` may know of the envelope. */
+/** What `evolve` may know about the envelope. */
 export interface EventMeta {
   /** Time of the commit, RFC 3339. */
   readonly at: string;

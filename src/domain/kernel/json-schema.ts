@@ -5,16 +5,19 @@ import formats from 'ajv-formats';
 import { chargeKeywords, spend, TooMuchWorkError, withinBounds } from './bounded-work.ts';
 import { linearPattern } from './linear-pattern.ts';
 
-/** A JSON Schema as a manifest holds it: draft 2020-12, or draft 7 where `$schema` says so. */
+/** A JSON Schema as a manifest contains it: draft 2020-12, or draft 7 where `$schema` says so. */
 export type JsonSchema = Readonly<Record<string, unknown>>;
 
-/** Compiling takes milliseconds: what has been compiled is kept, by its text. */
+/** Compiling takes milliseconds: compiled schemas are cached by their text. */
 const KEPT_MAX = 500;
 const CHARS_MAX = 65_536;
 const TRACKING_CHARS_MAX = 8_192;
 const compiled = new Map<string, ValidateFunction | Error>();
 
-/** Members are compared all at once, by a text that is the same for equal ones: the validator compares each with each. */
+/**
+ * Members are compared all at once, by a text that is the same for equal ones: the validator itself compares each with
+ * every other.
+ */
 const UNIQUE_ITEMS: FuncKeywordDefinition = {
   keyword: 'uniqueItems',
   type: 'array',
@@ -35,7 +38,10 @@ function textOf(value: unknown): string {
   return `{${members.sort().join(',')}}`;
 }
 
-/** Definitions that are named many times are compiled once, and code is not made shorter: both take the square of the size. */
+/**
+ * Definitions that are referenced many times are compiled once, and code is not optimised: both would be quadratic in
+ * the size.
+ */
 const OPTIONS: Options = {
   strict: false,
   addUsedSchema: false,
@@ -59,7 +65,10 @@ export function schemaProblem(schema: JsonSchema): string | null {
   return validate instanceof Error ? validate.message : null;
 }
 
-/** Why a value does not fit a schema, in words for the author of the value; null: it fits. A schema that cannot be used fits nothing. */
+/**
+ * Why a value does not fit a schema, in words for the author of the value; null: it fits. Nothing fits a schema that
+ * cannot be used.
+ */
 export function valueProblem(schema: JsonSchema, value: unknown): string | null {
   const validate = compile(schema);
   if (validate instanceof Error) return validate.message;
@@ -67,7 +76,7 @@ export function valueProblem(schema: JsonSchema, value: unknown): string | null 
     if (withinBounds(() => validate(value)) === true) return null;
   } catch (error) {
     if (error instanceof TooMuchWorkError) return `the value ${error.message}`;
-    // The code that the validator makes of some schemas with unevaluated members fails over some values.
+    // The code that the validator generates for some schemas with unevaluated members throws for some values.
     return 'the value cannot be checked: the validator fails over this schema';
   }
   const [first] = validate.errors ?? [];
@@ -90,7 +99,7 @@ function compileNew(schema: JsonSchema, text: string): ValidateFunction | Error 
   if (text.length > CHARS_MAX) return new Error(`the schema is longer than ${CHARS_MAX} characters`);
   const draft = schema['$schema'];
   const compiler = typeof draft === 'string' && draft.includes('draft-07') ? DRAFT_7 : DRAFT_2020;
-  // To keep track of what was evaluated takes the square of the schema's size.
+  // Keeping track of what was evaluated is quadratic in the schema's size.
   const tracks = text.includes('"unevaluated');
   if (tracks && text.length > TRACKING_CHARS_MAX) {
     return new Error(`the schema has unevaluated members and is longer than ${TRACKING_CHARS_MAX} characters`);

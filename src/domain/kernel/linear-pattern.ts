@@ -2,9 +2,9 @@ import { RE2JS } from 're2js';
 import { spend } from './bounded-work.ts';
 
 /**
- * Patterns come from tenants and run in the one thread that serves everybody, so they are matched in linear time, whatever
- * they say. Look-around and back-references do not exist there and are refused. The time is linear in the text, times the
- * size of the pattern, which a repetition of a few characters makes as large as it likes.
+ * Patterns come from tenants and run in the one thread that serves all clients, so they are matched in linear time,
+ * whatever they contain. Look-around and back-references cannot be matched that way and are refused. The time is linear
+ * in the text, times the size of the pattern, which a repetition of a few characters makes arbitrarily large.
  */
 export function linearPattern(pattern: string): { test: (text: string) => boolean; toString: () => string } {
   spend(STEPS_OF_COMPILING * patternSize(pattern));
@@ -14,7 +14,7 @@ export function linearPattern(pattern: string): { test: (text: string) => boolea
     spend(size * (1 + text.length));
     return expression.test(text);
   };
-  // The validator tells patterns apart by their text.
+  // The validator distinguishes patterns by their text.
   return { test, toString: () => pattern };
 }
 linearPattern.code = 'linearPattern';
@@ -24,11 +24,11 @@ const STEPS_OF_COMPILING = 600;
 /** A class by property is a table of hundreds of ranges. */
 const PROPERTY_SIZE = 25;
 
-/** Of a literal text, a property, an escaped character, a class, a repetition, and anything else. */
+/** For literal text, a property, an escaped character, a class, a repetition, and anything else. */
 const TOKENS =
   /\\Q[\s\S]*?(?:\\E|$)|\\[pP](?:\{[^}]*\}?|[\s\S])|\\[\s\S]|\[(?:\\[\s\S]|[^\]\\])*\]?|\{(\d+)(?:,(\d*))?\}|[\s\S]/gu;
 
-/** How many instructions a pattern compiles to, about: what is repeated counts as often as it may be repeated. */
+/** Roughly how many instructions a pattern compiles to: what is repeated counts as often as it may be repeated. */
 export function patternSize(pattern: string): number {
   const outer: number[] = [];
   let [sum, last] = [0, 0];

@@ -12,13 +12,13 @@ type WithoutNulls<T> = { [K in Keys<T, null, 'present'>]: T[K] } & {
   [K in Keys<T, null, 'absent'>]?: Exclude<T[K], null>;
 };
 
-/** The members that are there: one that is undefined is left out, so that what is recorded or sent does not name it. */
+/** The members that are present: an undefined one is left out, so that what is recorded or sent does not name it. */
 export function optional<T extends object>(members: T): Optional<T> {
   // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- the filter leaves exactly what the type says
   return Object.fromEntries(Object.entries(members).filter(([, value]) => value !== undefined)) as Optional<T>;
 }
 
-/** The members that have a value: one that is null, which our own states say for "none", is left out. */
+/** The members that have a value: null, which our own states use for "none", is left out. */
 export function withoutNulls<T extends object>(members: T): WithoutNulls<T> {
   // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- the filter leaves exactly what the type says
   return Object.fromEntries(Object.entries(members).filter(([, value]) => value !== null)) as WithoutNulls<T>;

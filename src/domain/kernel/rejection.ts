@@ -34,7 +34,7 @@ export interface Rejection {
   readonly activeTurnId?: string;
 }
 
-/** Whether what a decision refers to is refused instead of there. */
+/** Whether what a decision refers to was refused instead of found. */
 export function isRejection(found: object): found is Rejection {
   return 'kind' in found && found.kind === 'rejected';
 }

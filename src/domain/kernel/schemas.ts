@@ -41,7 +41,7 @@ export const jsonValue = z
   .unknown()
   .refine((value) => isStorableJson(value, 0), `${STORABLE}, nor be nested deeper than ${DEPTH_MAX} levels`);
 
-/** A JSON object of any members. */
+/** A JSON object with any members. */
 export const jsonObject = z
   .record(z.string(), z.unknown())
   .refine((value) => isStorableJson(value, 0), `${STORABLE}, nor be nested deeper than ${DEPTH_MAX} levels`);

@@ -1,6 +1,6 @@
 /*
- * Conversions between the two forms of a time. They are pure, the clock is not: this is the only place of the domain that
- * may name `Date`.
+ * Conversions between the two representations of a time. They are pure, the clock is not: this is the only place of the
+ * domain that may name `Date`.
  */
 /* oxlint-disable no-restricted-globals */
 

@@ -11,10 +11,10 @@ export interface ArtifactLimits {
   readonly totalBytes: number;
 }
 
-/** Operations of one tenant that may be under way at the same time: each is a part of the account's fold. */
+/** Maximum operations of one tenant in progress at the same time: each is part of the account's fold. */
 export const OPERATIONS_MAX = 2_000;
 
-/** What holds for the tenant: its own limits where it has any, else the Host's. */
+/** What applies to the tenant: its own limits if it has any, otherwise the Host's. */
 export function limitsOf(state: QuotaState, defaults: ArtifactLimits): ArtifactLimits {
   return {
     fileBytes: state.fileBytes ?? defaults.fileBytes,
@@ -41,8 +41,8 @@ export interface Reserve {
 }
 
 /**
- * Takes bytes of the total before they are stored. Used and reserved bytes together never pass it, so uploads at the same
- * time cannot pass it together either; what an upload did not need comes back when it settles.
+ * Takes bytes of the total before they are stored. Used and reserved bytes together never exceed it, so neither can
+ * concurrent uploads together; what an upload did not need is returned when it settles.
  */
 export function decideReserve(
   state: QuotaState,
@@ -62,7 +62,7 @@ function tooManyAtOnce(): Rejection {
   return reject('limit_exceeded', message, { details: { limit: 'operations' } });
 }
 
-/** Holds on to a reservation, and to more bytes if the upload has turned out larger. */
+/** Renews a reservation, and extends it if the upload has turned out larger. */
 export function decideRenew(
   state: QuotaState,
   command: Omit<Reserve, 'artifactId'>,
@@ -82,7 +82,7 @@ export function decideRenew(
   };
 }
 
-/** Gives everything back; a reservation that has been settled already stays so. */
+/** Returns everything; a reservation that was already settled stays settled. */
 export function decideRelease(state: QuotaState, uploadId: string): Decision<QuotaEvent, null> {
   if (state.reservations[uploadId] === undefined) return { kind: 'unchanged', reply: null };
   return { kind: 'accepted', events: [{ type: 'quota.released', data: { uploadId } }], reply: null };
@@ -94,7 +94,7 @@ export function decideCommit(state: QuotaState, uploadId: string, bytes: number)
   return { kind: 'accepted', events: [{ type: 'quota.committed', data: { uploadId, bytes } }], reply: null };
 }
 
-/** Announces a removal before it begins, so that a crash in the middle leaves a trace. */
+/** Announces a removal before it begins, so that a crash midway leaves a trace. */
 export function decideBeginRemoval(
   state: QuotaState,
   removal: { readonly removalId: string; readonly artifactId: string; readonly expiresAt: string },
@@ -103,13 +103,15 @@ export function decideBeginRemoval(
   return { kind: 'accepted', events: [{ type: 'quota.removal_begun', data: removal }], reply: null };
 }
 
-/** Gives the bytes of a removed artifact back, once. */
+/** Returns the bytes of a removed artifact, once. */
 export function decideEndRemoval(state: QuotaState, removalId: string, bytes: number): Decision<QuotaEvent, null> {
   if (state.removals[removalId] === undefined) return { kind: 'unchanged', reply: null };
   return { kind: 'accepted', events: [{ type: 'quota.removed', data: { removalId, bytes } }], reply: null };
 }
 
-/** Sets the tenant's own limits; one that is not named stays. What is stored already stays too, whatever the new total. */
+/**
+ * Sets the tenant's own limits; those not named are kept. What is already stored is kept too, whatever the new total.
+ */
 export function decideLimit(
   state: QuotaState,
   limits: { readonly fileBytes?: number | undefined; readonly totalBytes?: number | undefined },

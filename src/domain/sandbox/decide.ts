@@ -10,15 +10,15 @@ export interface OpenSandboxCommand {
   readonly kind: SandboxKind;
   readonly spec: SandboxSpec;
   readonly subject: string | null;
-  /** Absent: those of a sandbox that is there stay. */
+  /** Absent: an existing sandbox keeps its own. */
   readonly labels?: Readonly<Record<string, string>> | undefined;
   readonly owner: { readonly sessionId: string } | null;
   readonly files: FilesRef | null;
 }
 
 /**
- * Makes a sandbox, or answers with the one that is there: labels may change, a stopped one starts, other content is a
- * conflict. @param same whether the stated kind and spec are those of the sandbox that is there
+ * Creates a sandbox, or answers with the existing one: labels may change, a stopped one starts, other content is a
+ * conflict. @param same whether the stated kind and spec are those of the existing sandbox
  */
 export function decideOpenSandbox(
   state: SandboxState,
@@ -54,10 +54,10 @@ function startedAgain({ machine }: OpenSandbox): SandboxEvent[] {
   return [{ type: 'sandbox.started', data: { hostEpoch: machine.hostEpoch + 1 } }];
 }
 
-/** Sessions that one sandbox serves at most. */
+/** Maximum sessions of one sandbox. */
 export const SANDBOX_SESSIONS_MAX = 1_000;
 
-/** A session is to work in a sandbox that it was not made for. */
+/** A session is to work in a sandbox that was not made for it. */
 export function decideAttach(state: SandboxState, sessionId: string): Decision<SandboxEvent, null> {
   if (state.status === 'absent') return noSandbox();
   if (state.sessions.includes(sessionId)) return { kind: 'unchanged', reply: null };
@@ -68,18 +68,20 @@ export function decideAttach(state: SandboxState, sessionId: string): Decision<S
   return { kind: 'accepted', events: [{ type: 'sandbox.attached', data: { sessionId } }], reply: null };
 }
 
-/** The session is not there any more. */
+/** The session no longer exists. */
 export function decideDetach(state: SandboxState, sessionId: string): Decision<SandboxEvent, null> {
   if (state.status === 'absent' || !state.sessions.includes(sessionId)) return { kind: 'unchanged', reply: null };
   return { kind: 'accepted', events: [{ type: 'sandbox.detached', data: { sessionId } }], reply: null };
 }
 
-/** The turn that has the sandbox and has not ended. @param ended a turn that is known to have ended without giving it back */
+/**
+ * The turn that has the sandbox and has not ended. @param ended a turn that is known to have ended without releasing it
+ */
 export function holderOf(state: OpenSandbox, ended: string | null): Holder | null {
   return state.holder !== null && state.holder.turnId !== ended ? state.holder : null;
 }
 
-/** No such sandbox, in the same words for one that is not there and one out of reach. */
+/** No such sandbox, in the same words for one that does not exist and one out of reach. */
 export function noSandbox(): Rejection {
   return reject('not_found', 'No such sandbox.');
 }
@@ -89,7 +91,7 @@ function busy({ turnId, sessionId }: Holder): Rejection {
   return reject('sandbox_busy', message, { activeTurnId: turnId, details: { sessionId } });
 }
 
-/** The turn that held it has ended: what comes next finds it free. */
+/** The turn that held it has ended: the next one finds it free. */
 function freed(state: OpenSandbox, ended: string | null): SandboxEvent[] {
   if (state.holder === null || holderOf(state, ended) !== null) return [];
   return [{ type: 'sandbox.released', data: { epoch: state.holder.epoch } }];
@@ -102,8 +104,8 @@ export interface Held {
 }
 
 /**
- * A turn takes the sandbox, or has it already. One turn at a time: of a turn that starts and a stop, the one that is
- * recorded first wins, and the turn starts a stopped one again.
+ * A turn takes the sandbox, or has it already. One turn at a time: of a starting turn and a stop, the one recorded
+ * first wins, and the turn starts a stopped sandbox again.
  */
 export function decideHold(
   state: SandboxState,
@@ -123,7 +125,7 @@ export function decideHold(
   return { kind: 'accepted', events: [...startedAgain(state), held], reply: { epoch, begins: !isOwn } };
 }
 
-/** The turn has ended. Giving back what another turn has, or none has, changes nothing. */
+/** The turn has ended. Releasing what another turn, or no turn, holds changes nothing. */
 export function decideRelease(state: SandboxState, turnId: string): Decision<SandboxEvent, null> {
   if (state.status === 'absent' || state.holder?.turnId !== turnId) return { kind: 'unchanged', reply: null };
   return {
@@ -152,7 +154,7 @@ export interface Recorded extends Pick<LastCall, 'outcome' | 'exec'> {
 
 /**
  * Records a call with its result and the files after it. A call that is recorded already keeps its first result: the
- * worker that made it died before the session heard of it. A turn that has lost the sandbox records nothing.
+ * worker that made it died before the session recorded it. A turn that has lost the sandbox records nothing.
  */
 export function decideRecordCall(state: SandboxState, call: RecordCall): Decision<SandboxEvent, Recorded> {
   if (state.status === 'absent' || state.holder?.epoch !== call.epoch) return lost();
@@ -178,13 +180,13 @@ function lost(): Rejection {
 export interface Written {
   readonly files: FilesRef;
   readonly storedBytes: number;
-  /** The files that the change was made of: what came in between is not lost. */
+  /** The files that the change is based on: what came in between is not lost. */
   readonly basis: FilesRef | null;
 }
 
 /**
- * Somebody changes files while no turn runs. `changed`: others came first, and the change is made again of theirs.
- * @param ended a turn that is known to have ended without giving the sandbox back
+ * A client changes files while no turn runs. `changed`: others came first, and the change is applied again to theirs.
+ * @param ended a turn that is known to have ended without releasing the sandbox
  */
 export function decideWriteFiles(
   state: SandboxState,
@@ -199,7 +201,7 @@ export function decideWriteFiles(
   return { kind: 'accepted', events: [...freed(state, ended), written], reply: 'written' };
 }
 
-/** Everything in it goes. `first`: what its source gives it. */
+/** Everything in it is removed. `first`: what its source gives it. */
 export function decideReset(
   state: SandboxState,
   first: FilesRef | null,
@@ -212,7 +214,7 @@ export function decideReset(
   return { kind: 'accepted', events: [...freed(state, ended), reset], reply: null };
 }
 
-/** Suspends the machine; its volume is kept. Stopping what is stopped changes nothing. */
+/** Suspends the machine; its volume is kept. Stopping a stopped one changes nothing. */
 export function decideStop(state: SandboxState, ended: string | null): Decision<SandboxEvent, null> {
   if (state.status === 'absent') return noSandbox();
   if (state.machine === null) {

@@ -34,7 +34,7 @@ export const execFigures = z.strictObject({
 });
 export type ExecFigures = z.infer<typeof execFigures>;
 
-/** What the model is given for a call. */
+/** What the model gets for a call. */
 export const toolOutcome = z.discriminatedUnion('kind', [
   z.strictObject({ kind: z.literal('completed'), output: z.unknown() }),
   z.strictObject({ kind: z.literal('failed'), code: z.string(), message: z.string() }),
@@ -48,18 +48,18 @@ export const sandboxEventSchemas = {
     spec: z.union([virtualSpec, podSpec]),
     subject: z.string().nullable(),
     labels: z.record(z.string(), z.string()),
-    /** The session that it was made for; null: it was made by itself. */
+    /** The session that it was made for; null: it was made on its own. */
     owner: ownerSchema.nullable(),
-    /** What it begins with: those of the session that was forked, or those of its source. */
+    /** What it starts with: those of the forked session, or those of its source. */
     files: filesRef.nullable(),
   }),
-  /** A session works in it that it was not made for. */
+  /** A session that it was not made for works in it. */
   'sandbox.attached': z.strictObject({ sessionId: z.string() }),
   'sandbox.detached': z.strictObject({ sessionId: z.string() }),
   'sandbox.labelled': z.strictObject({ labels: z.record(z.string(), z.string()) }),
   /**
-   * A turn has the sandbox. A higher epoch fences every lower one. `segment`: epoch of the turn's worker, so that one which
-   * has lost the turn loses the sandbox, too.
+   * A turn has the sandbox. A higher epoch fences every lower one. `segment`: epoch of the turn's worker, so that a
+   * worker that lost the turn loses the sandbox, too.
    */
   'sandbox.held': z.strictObject({
     sessionId: z.string(),
@@ -68,7 +68,10 @@ export const sandboxEventSchemas = {
     segment: z.int().min(0),
   }),
   'sandbox.released': z.strictObject({ epoch: z.int().min(1) }),
-  /** A call of a tool, with its result and the files as they are after it: one commit, so neither is without the other. */
+  /**
+   * A call of a tool, with its result and the files as they are after it: one commit, so neither exists without the
+   * other.
+   */
   'sandbox.executed': z.strictObject({
     epoch: z.int().min(1),
     sessionId: z.string(),
@@ -78,9 +81,9 @@ export const sandboxEventSchemas = {
     outcome: toolOutcome,
     ...changed,
   }),
-  /** Somebody wrote or deleted a file, or files of a message were put there. */
+  /** A client wrote or deleted a file, or files of a message were put there. */
   'sandbox.written': z.strictObject({ files: filesRef, storedBytes: z.int().min(0) }),
-  /** Everything in it is gone. */
+  /** Everything in it was removed. */
   'sandbox.reset': z.strictObject({ files: filesRef.nullable() }),
   'sandbox.stopped': z.strictObject({ hostEpoch: z.int().min(1) }),
   'sandbox.started': z.strictObject({ hostEpoch: z.int().min(1) }),

@@ -1,12 +1,12 @@
 import { z } from 'zod';
 import { foldedPath, parentsOf, pathFault } from './paths.ts';
 
-/** A path as manifests hold it. */
+/** A path as it appears in manifests. */
 export const manifestPath = z.string().refine((path) => pathFault(path) === null, {
   error: ({ input }) => `a path of the workspace ${pathFault(String(input)) ?? 'is malformed'}`,
 });
 
-/** A file of a workspace: what it is called, and which bytes it has. The bytes are stored under their hash. */
+/** A file of a workspace: its name, and which bytes it has. The bytes are stored under their hash. */
 export const workspaceFile = z.strictObject({
   path: manifestPath,
   /** Of its bytes, hexadecimal. */
@@ -17,12 +17,12 @@ export const workspaceFile = z.strictObject({
 });
 export type WorkspaceFile = z.infer<typeof workspaceFile>;
 
-/** Entries of a manifest at most, whatever is configured: it is read and compared whole. */
+/** Maximum entries of a manifest, whatever is configured: it is read and compared whole. */
 export const MANIFEST_ENTRIES_MAX = 100_000;
 
 /**
- * All that a workspace holds at one moment: its files, and the directories that have nothing in them, both sorted by
- * code units. Other directories follow from the files. There are no links: nothing in a workspace leads out of it.
+ * All that a workspace holds at one moment: its files and its empty directories, both sorted by code units. Other
+ * directories follow from the files. There are no links: nothing in a workspace leads out of it.
  */
 export const workspaceManifest = z.strictObject({
   v: z.literal(1),
@@ -37,10 +37,10 @@ export interface WorkspaceManifest {
 
 export const EMPTY_MANIFEST: WorkspaceManifest = { v: 1, files: [], directories: [] };
 
-/** So many names of files and directories there may be for each file that may be. */
+/** How many names of files and directories are allowed per allowed file. */
 const DIRECTORIES_PER_FILE = 2;
 
-/** Mode of a file that nothing else is said of. */
+/** Mode of a file unless stated otherwise. */
 export const FILE_MODE = 0o644;
 
 /** What a workspace may hold. */
@@ -60,8 +60,8 @@ export interface ManifestFault {
 
 /**
  * A manifest of files and directories in any order; directories that are not empty are left out. A fault when a path is
- * malformed or there twice, when two differ by case or Unicode form only, when one is a file and a directory, or when a
- * limit is passed.
+ * malformed or occurs twice, when two differ only by case or Unicode form, when one is both file and directory, or when
+ * a limit is exceeded.
  */
 export function manifestOf(
   files: readonly WorkspaceFile[],
@@ -77,7 +77,7 @@ export function isFault(value: WorkspaceManifest | ManifestFault): value is Mani
   return 'code' in value;
 }
 
-/** Which limit a manifest passes; null: none. */
+/** Which limit a manifest exceeds; null: none. */
 export function limitFault(manifest: WorkspaceManifest, limits: WorkspaceLimits): ManifestFault | null {
   const entries = manifest.files.length + manifest.directories.length;
   if (entries > limits.files) {
@@ -97,14 +97,16 @@ export function bytesOf(manifest: WorkspaceManifest): number {
   return manifest.files.reduce((sum, { size }) => sum + size, 0);
 }
 
-/** The file of a path; undefined: there is none. */
+/** The file at a path; undefined: none. */
 export function fileAt(manifest: WorkspaceManifest, path: string): WorkspaceFile | undefined {
   const at = firstNotBefore(manifest.files, path);
   const file = manifest.files[at];
   return file?.path === path ? file : undefined;
 }
 
-/** Whether a path is a directory, by itself or because something is in it. The empty path is the workspace itself. */
+/**
+ * Whether a path is a directory, listed as one or because something is in it. The empty path is the workspace itself.
+ */
 export function isDirectory(manifest: WorkspaceManifest, path: string): boolean {
   if (path === '') return true;
   if (manifest.directories.some((other) => other === path || other.startsWith(`${path}/`))) return true;
@@ -121,7 +123,7 @@ export function withFile(
   return manifestOf([...others, file], manifest.directories, limits);
 }
 
-/** The manifest without a file, or without a directory and all in it. What it was alone in stays as an empty directory. */
+/** The manifest without a file, or without a directory and its contents. A directory that this empties stays. */
 export function withoutPath(manifest: WorkspaceManifest, path: string): WorkspaceManifest {
   const stays = (other: string) => other !== path && !other.startsWith(`${path}/`);
   const files = manifest.files.filter((file) => stays(file.path));

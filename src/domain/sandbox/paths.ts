@@ -1,16 +1,19 @@
 /** Where the files of a sandbox are for the tools that work in it. Manifests, routes and trees name paths relative to it. */
 export const WORKSPACE = '/workspace';
 
-/** Longest path of a file, and longest name of it or of a directory, bytes of UTF-8. Longer ones fit no archive. */
+/**
+ * Longest path of a file, and longest name of it or of a directory, bytes of UTF-8. Longer ones do not fit into
+ * archives.
+ */
 export const PATH_BYTES_MAX = 1_024;
 export const NAME_BYTES_MAX = 255;
-/** So many directories above one another. */
+/** Maximum nesting of directories. */
 export const PATH_DEPTH_MAX = 64;
 
 /** Control characters and line separators: they could end a header line or act on a terminal. */
 const UNPRINTABLE = /[\p{Cc}\p{Zl}\p{Zp}]/u;
 
-/** What is wrong with a path in its canonical form, relative to the workspace; null: nothing is. */
+/** What is wrong with a path in its canonical form, relative to the workspace; null: nothing. */
 export function pathFault(path: string): string | null {
   if (path === '') return 'is empty';
   if (!path.isWellFormed()) return 'has a lone surrogate';
@@ -31,7 +34,8 @@ export type ResolvedPath =
 
 /**
  * What a path that a model or a client writes means: relative to the workspace, or absolute below it. `.` and doubled
- * slashes are harmless and are left out; `..` is refused wherever it leads, so that no two readers of it can disagree.
+ * slashes are harmless and are dropped; `..` is refused wherever it leads, so that no two readers can disagree about
+ * it.
  */
 export function resolvePath(text: string): ResolvedPath {
   const isAbsolute = text.startsWith('/');
@@ -39,7 +43,7 @@ export function resolvePath(text: string): ResolvedPath {
     return { ok: false, reason: `is outside ${WORKSPACE}` };
   }
   const below = isAbsolute ? text.slice(WORKSPACE.length) : text;
-  // Longer than any path can be with what is left out of it: not worth splitting.
+  // Longer than any path can be before normalisation: not worth splitting.
   if (below.length > 4 * PATH_BYTES_MAX) return { ok: false, reason: `is longer than ${PATH_BYTES_MAX} bytes` };
   const path = below
     .split('/')
@@ -50,8 +54,8 @@ export function resolvePath(text: string): ResolvedPath {
 }
 
 /**
- * The same for all spellings of a path that differ by case or by Unicode form only. Two of them are one file on other
- * systems, where a workspace is unpacked, so a manifest holds at most one.
+ * The same for all spellings of a path that differ only by case or Unicode form. Two of them would be one file on other
+ * systems where a workspace is unpacked, so a manifest holds at most one.
  */
 export function foldedPath(path: string): string {
   return path.normalize('NFD').toUpperCase().toLowerCase().normalize('NFC');

@@ -2,13 +2,13 @@ import { z } from 'zod';
 import type { Decision, EventMeta } from '../kernel/decision.ts';
 import { reject } from '../kernel/rejection.ts';
 
-/** Sandboxes of one tenant at most. */
+/** Maximum sandboxes of one tenant. */
 export const SANDBOXES_MAX = 100;
 
-/** The id of its history. No id that a client chooses begins like it. */
+/** The id of its history. No id that a client chooses can begin like it. */
 export const ROSTER_ID = '*roster';
 
-/** Which sandboxes a tenant has: one history for all of them, so that no two requests together pass the limit. */
+/** Which sandboxes a tenant has: one history for all of them, so that concurrent requests cannot exceed the limit. */
 export const rosterEventSchemas = {
   'roster.added': z.strictObject({ sandboxId: z.string() }),
   'roster.removed': z.strictObject({ sandboxIds: z.array(z.string()) }),
@@ -20,7 +20,7 @@ export type RosterEvent = {
 }[keyof Schemas];
 
 export interface RosterState {
-  /** When each was added: one that is added is made a moment later. */
+  /** When each was added: a sandbox is created a moment after it is added. */
   readonly sandboxes: Readonly<Record<string, string>>;
 }
 
@@ -41,7 +41,7 @@ export function evolveRoster(state: RosterState, event: RosterEvent, { at }: Eve
   }
 }
 
-/** Takes a place for a sandbox before it is made. */
+/** Takes a place for a sandbox before it is created. */
 export function decideAdd(state: RosterState, sandboxId: string, limit: number): Decision<RosterEvent, null> {
   if (Object.hasOwn(state.sandboxes, sandboxId)) return { kind: 'unchanged', reply: null };
   if (Object.keys(state.sandboxes).length >= limit) {
@@ -51,7 +51,7 @@ export function decideAdd(state: RosterState, sandboxId: string, limit: number):
   return { kind: 'accepted', events: [{ type: 'roster.added', data: { sandboxId } }], reply: null };
 }
 
-/** Gives the places of sandboxes back that are not there any more. */
+/** Frees the places of sandboxes that no longer exist. */
 export function decideStrike(state: RosterState, sandboxIds: readonly string[]): Decision<RosterEvent, null> {
   const there = sandboxIds.filter((id) => Object.hasOwn(state.sandboxes, id));
   if (there.length === 0) return { kind: 'unchanged', reply: null };

@@ -1,9 +1,9 @@
 import { RE2JS } from 're2js';
 import { patternSize } from '../kernel/linear-pattern.ts';
 
-/** Characters of a line that are looked at: what follows in a longer one is not found. */
+/** Characters of a line that are searched: what follows in a longer one is not found. */
 export const LINE_CHARACTERS_MAX = 4_096;
-/** Instructions of a pattern. With it and the length of a line, the time for one line is bounded. */
+/** Instructions of a pattern. Together with the length of a line, this bounds the time for one line. */
 const SIZE_MAX = 1_000;
 
 /** A search that cannot be made. */
@@ -11,12 +11,12 @@ export class SearchError extends Error {
   readonly code = 'limit_exceeded';
 }
 
-/** Whether a line fits. */
+/** Whether a line matches. */
 export type LinePattern = (line: string) => boolean;
 
 /**
- * A regular expression for lines. It comes from a model and runs in the one thread that serves everybody, so it is matched
- * in time that is linear in the text.
+ * A regular expression for lines. It comes from a model and runs in the one thread that serves all clients, so it is
+ * matched in time linear in the text.
  * @throws SearchError
  */
 export function linePattern(pattern: string, ignoreCase: boolean): LinePattern {
@@ -25,7 +25,7 @@ export function linePattern(pattern: string, ignoreCase: boolean): LinePattern {
 }
 
 /**
- * A test for paths: `*` and `?` within a name, `**` over directories, `[…]` and `{a,b}`. The whole path has to fit.
+ * A test for paths: `*` and `?` within a name, `**` over directories, `[…]` and `{a,b}`. The whole path has to match.
  * @throws SearchError
  */
 export function globPattern(glob: string): (path: string) => boolean {
@@ -54,7 +54,7 @@ function globExpression(glob: string): string {
   return expression + ')'.repeat(open);
 }
 
-/** Where a class ends; 0: it does not. */
+/** Where a character class ends; 0: it does not. */
 function classEnd(glob: string, at: number): number {
   const end = glob.indexOf(']', at + 2);
   return end < 0 || glob.slice(at, end).includes('/') ? 0 : end;

@@ -33,9 +33,9 @@ export const podSpec = z.strictObject({
   cpus: z.number().positive().max(1_000).optional(),
   memory: quantity.optional(),
   storage: quantity.optional(),
-  /** Suspended after so long without a command. */
+  /** Suspended after this long without a command. */
   idle: duration.optional(),
-  /** Deleted so long after it was made. */
+  /** Deleted this long after it was made. */
   ttl: duration.optional(),
 });
 

@@ -11,7 +11,7 @@ export interface Holder {
   readonly segment: number;
 }
 
-/** A call that was recorded, with all that its session is to hear of it. */
+/** A recorded call, with everything that its session has to record of it. */
 export interface LastCall {
   readonly turnId: string;
   readonly callId: string;
@@ -19,12 +19,12 @@ export interface LastCall {
   readonly exec: ExecFigures;
 }
 
-/** A machine behind a sandbox: what is wanted of it. What is observed comes from its driver. */
+/** A machine behind a sandbox: its desired state. The observed state comes from its driver. */
 export interface Machine {
   readonly desired: 'running' | 'suspended';
   /** Rises with each reset. */
   readonly volumeGeneration: number;
-  /** Rises with each stop and start; a machine of a lower one is fenced. */
+  /** Rises with each stop and start; a machine with a lower one is fenced. */
   readonly hostEpoch: number;
 }
 
@@ -36,7 +36,7 @@ export interface OpenSandbox {
   readonly subject: string | null;
   readonly labels: Readonly<Record<string, string>>;
   readonly owner: { readonly sessionId: string } | null;
-  /** Sessions that work in it, the owner included. */
+  /** Sessions that work in it, including the owner. */
   readonly sessions: readonly string[];
   /** Null: the workspace is empty. */
   readonly files: FilesRef | null;
@@ -45,11 +45,11 @@ export interface OpenSandbox {
   readonly holder: Holder | null;
   /** Of the newest holder. */
   readonly epoch: number;
-  /** The newest call: its session may not have heard of it yet. */
+  /** The newest call: its session may not have recorded it yet. */
   readonly lastCall: LastCall | null;
   /** Null: it is virtual. */
   readonly machine: Machine | null;
-  /** Where it was made: a later one of the same id is another. */
+  /** Position of its creation: a later one with the same id is another sandbox. */
   readonly createdPosition: number;
   readonly createdAt: string;
   readonly updatedAt: string;
@@ -96,7 +96,7 @@ function evolveOpen(
     case 'sandbox.labelled':
       return { ...state, labels: event.data.labels };
     case 'sandbox.held':
-      // A worker that takes the turn over finds what the one before it has recorded.
+      // A worker that takes the turn over finds what its predecessor recorded.
       return {
         ...state,
         ...{ holder: event.data, epoch: event.data.epoch },

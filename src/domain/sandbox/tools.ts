@@ -1,16 +1,16 @@
 import { z } from 'zod';
 import { text } from '../kernel/schemas.ts';
 
-/** Characters of a command, and of what a call writes or replaces. A file that is larger is made by a command. */
+/** Characters of a command, and of what a call writes or replaces. A larger file is made by a command. */
 const COMMAND_MAX = 131_072;
 const CONTENT_MAX = 1_048_576;
 /** Of a path before it is resolved. */
 const PATH_MAX = 4_096;
 const PATTERN_MAX = 4_096;
-/** Time of one call unless it says otherwise, and at most, seconds. */
+/** Default and maximum time of one call, seconds. */
 export const CALL_SECONDS = 60;
 export const CALL_SECONDS_MAX = 600;
-/** Matches of grep unless it says otherwise, and matches and paths at most. */
+/** Default matches of grep, and maximum matches and paths. */
 export const MATCHES = 100;
 export const MATCHES_MAX = 1_000;
 
@@ -62,7 +62,7 @@ export interface GrepMatch {
   readonly text: string;
 }
 
-/** What a completed call gives to the model. Texts are fit for every store: no NUL, no lone surrogate. */
+/** What a completed call returns to the model. Texts are valid in every store: no NUL, no lone surrogate. */
 export interface SandboxResults {
   readonly bash: {
     readonly stdout: string;

@@ -17,7 +17,7 @@ import type { CommandReply } from './decide.ts';
 import type { SessionEvent } from './events.ts';
 import type { SessionState } from './state.ts';
 
-/* What people answer to a turn that waits for them. Nothing that has run is ever run again by an answer. */
+/* What people answer to a turn that waits for them. An answer never runs again what has run. */
 
 interface Answer {
   readonly requestId: string;
@@ -121,7 +121,7 @@ const limits = z
   .refine(({ limitUsd, limitTokens }) => limitUsd !== undefined || limitTokens !== undefined);
 const raising = z.strictObject({ raise: z.union([z.literal(false), limits]) });
 
-/** What an answer to a question about a budget asks for; null: it is none. */
+/** What an answer to a question about a budget asks for; null: it is not one. */
 export function readRaise(value: unknown): false | z.infer<typeof limits> | null {
   const parsed = raising.safeParse(value);
   return parsed.success ? parsed.data.raise : null;

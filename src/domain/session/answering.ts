@@ -10,7 +10,7 @@ export interface Answering {
   readonly at: Running;
 }
 
-/** The turn that an answer is for, as it runs; null: there is none. */
+/** The running turn that an answer is for; null: none. */
 export function answering(state: SessionState, { nowMs }: TurnContext): Answering | null {
   const draft = draftOf(state, nowMs);
   const at = running(draft);

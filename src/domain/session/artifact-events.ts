@@ -3,8 +3,8 @@ import type { ArtifactState, KnownArtifact } from '../artifact/state.ts';
 import { ARTIFACT_KINDS, ARTIFACT_SOURCES } from '../artifact/events.ts';
 
 /**
- * What a session's history says of its artifacts. The artifact's own history is the truth; a session is brought up to it,
- * as often as anybody likes.
+ * What a session's history says about its artifacts. The artifact's own history is authoritative; a session is brought
+ * up to it, any number of times.
  */
 export const sessionArtifactEventSchemas = {
   'artifact.created': z.strictObject({
@@ -26,12 +26,12 @@ export type SessionArtifactEvent = {
   [T in keyof Schemas]: { readonly type: T; readonly data: z.infer<Schemas[T]> };
 }[keyof Schemas];
 
-/** By artifact: how many of its versions the history has; -1: that it was deleted. */
+/** By artifact: how many of its versions the history has; -1: its deletion. */
 type RecordedVersions = Readonly<Record<string, number>>;
 
 /**
- * What the history says of every artifact that the session ever had. The buckets go by the last character of an id, which
- * is random: an event copies one of them, and not all that there are.
+ * What the history says about every artifact that the session ever had. The bucket is chosen by the last character of
+ * an id, which is random: an event copies one bucket, not all.
  */
 export interface RecordedArtifacts {
   readonly count: number;
@@ -63,7 +63,7 @@ export function evolveRecorded(recorded: RecordedArtifacts, event: SessionArtifa
   };
 }
 
-/** What the history lacks of an artifact: each version once and in order, then its deletion. */
+/** What the history lacks about an artifact: each version once and in order, then its deletion. */
 export function missingArtifactEvents(recorded: RecordedArtifacts, artifact: ArtifactState): SessionArtifactEvent[] {
   if (artifact.status === 'absent') return [];
   const { artifactId, name } = artifact;

@@ -6,12 +6,12 @@ import { missingArtifactEvents } from './artifact-events.ts';
 import type { SessionEvent } from './events.ts';
 import type { OpenSession, SessionState } from './state.ts';
 
-/** Artifacts that a session has in its life; each stays in its fold, deleted ones too. */
+/** Artifacts that a session may have in its lifetime; each stays in its fold, deleted ones too. */
 export const SESSION_ARTIFACTS_MAX = 10_000;
 
 /**
- * Why a session takes no new artifact; null: it takes one. Asked before an upload begins: once that is recorded, the
- * session cannot refuse it any more. So uploads at the same time may pass the bound by their number.
+ * Why a session accepts no new artifact; null: it accepts one. Checked before an upload begins: once that is recorded,
+ * the session can no longer refuse it. So concurrent uploads may exceed the bound by their number.
  */
 export function newArtifactRefusal({ artifacts: { count } }: OpenSession): Rejection | null {
   if (count < SESSION_ARTIFACTS_MAX) return null;
@@ -19,13 +19,13 @@ export function newArtifactRefusal({ artifacts: { count } }: OpenSession): Rejec
   return reject('limit_exceeded', message, { details: { limit: 'artifacts', count } });
 }
 
-/** Brings a session's history up to what an artifact's own says; again and again, if need be. */
+/** Brings a session's history up to an artifact's own; repeatedly, if need be. */
 export function decideRecordArtifact(state: SessionState, artifact: ArtifactState): Decision<SessionEvent, null> {
   const events = isOwn(state, artifact) ? missingArtifactEvents(state.artifacts, artifact) : [];
   return events.length === 0 ? { kind: 'unchanged', reply: null } : { kind: 'accepted', events, reply: null };
 }
 
-/** Whether the artifact belongs to this session, and not to an earlier one of the same id. */
+/** Whether the artifact belongs to this session, and not to an earlier one with the same id. */
 export function isOwn(state: SessionState, artifact: ArtifactState): state is OpenSession {
   if (state.status === 'absent' || artifact.status === 'absent') return false;
   return artifact.owner?.sessionPosition === state.createdPosition;

@@ -88,7 +88,7 @@ function isVisible(event: SessionEvent): event is VisibleEvent {
   return isCanonical(event.type);
 }
 
-/** The event as readers see it, member by member; null: it is internal. */
+/** The event as readers see it, member by member; null: internal. */
 export function toCanonical(event: SessionEvent): CanonicalEvent | null {
   if (!isVisible(event)) return null;
   const turnId = 'turnId' in event.data ? event.data.turnId : null;
@@ -139,7 +139,7 @@ function payloadOf(event: VisibleEvent): Readonly<Record<string, unknown>> {
   }
 }
 
-/** Of what happens inside a turn; work of an agent used as a tool says whose it is. */
+/** For what happens inside a turn; the work of an agent used as a tool names that agent. */
 function stepPayload(event: StepEvent): Readonly<Record<string, unknown>> {
   switch (event.type) {
     case 'message.assistant': {

@@ -14,7 +14,7 @@ import type { CommandReply } from './decide.ts';
 import type { SessionEvent } from './events.ts';
 import type { SessionState } from './state.ts';
 
-/* What executors do with the actions of a turn: of any number of them one has an action at a time. */
+/* What executors do with the actions of a turn: of any number of executors, one holds an action at a time. */
 
 export interface ActionResultCommand {
   readonly requestId: string;
@@ -27,8 +27,8 @@ export interface ActionResultCommand {
 }
 
 /**
- * An executor takes an action: of any number of them exactly one, for the append decides. One that is planned names the
- * generation that it was planned for: offered again since, the action is another's to plan.
+ * An executor takes an action: of any number of them exactly one, since the append decides. A planned claim names the
+ * generation that it was planned for: if the action was offered again since, it belongs to another plan.
  */
 export function decideClaim(
   state: SessionState,
@@ -40,7 +40,7 @@ export function decideClaim(
   const { action, draft, at } = found;
   const { claim, generation } = action;
   if (command.generation !== undefined && command.generation !== generation) return notClaimable();
-  // The answer to an earlier claim was lost: it is given again.
+  // The answer to an earlier claim was lost: it is repeated.
   if (claim?.requestId === command.requestId && claims.holdsClaim(action, { ...claim, generation }, context.nowMs)) {
     return { kind: 'unchanged', reply: { action } };
   }
@@ -56,7 +56,7 @@ export function notClaimable(): Rejection {
   return reject('action_not_claimable', message);
 }
 
-/** Whether the executor still holds the action: its heartbeat counts then, and nothing of it is recorded. */
+/** Whether the executor still holds the action: then its heartbeat counts, and is not recorded. */
 export function decideHeartbeat(
   state: SessionState,
   command: { actionId: string; agentId: string; claimId: string; generation: number },
@@ -68,7 +68,7 @@ export function decideHeartbeat(
   return claims.holdsClaim(action, command, context.nowMs) ? { kind: 'unchanged', reply: { action } } : claimStale();
 }
 
-/** The same, in the history: nodes of 0.11 end the claims of which it says no more. */
+/** The same, in the history: nodes of 0.11 end claims without heartbeats there. */
 export function decideRecordedHeartbeat(
   state: SessionState,
   command: { actionId: string; agentId: string; claimId: string; generation: number },
@@ -102,7 +102,7 @@ export function decideActionResult(
   return accepted(draft, turnId, context);
 }
 
-/** The same result again, under another key: its first receipt. Null: the claim was not answered, or otherwise. */
+/** The same result again, under another key: its first receipt. Null: the claim was not answered, or differently. */
 function answeredBefore(
   state: SessionState,
   { claimId, outcomeHash }: ActionResultCommand,
@@ -116,14 +116,14 @@ function answeredBefore(
   return { kind: 'unchanged', reply: { turnId, claimed: false, first: { requestId, turnId, position } } };
 }
 
-/** The refusal of a caller that holds no claim, or no longer. */
+/** The refusal of a caller that does not hold the claim, or no longer does. */
 export function claimStale(): Rejection {
   const message =
     'The claim is over: its lease expired, or the action continued without it. Stop, and claim another action.';
   return reject('claim_stale', message);
 }
 
-/** An open action of the agent's; null: there is none, or it is another agent's. */
+/** An open action of the agent; null: none, or it is another agent's. */
 function actionOf(
   state: SessionState,
   { actionId, agentId }: { readonly actionId: string; readonly agentId: string },

@@ -44,7 +44,7 @@ export function decideOpenSession(
   return { kind: 'accepted', events, reply: null };
 }
 
-/** In the same order: of two credentials that are good for one address, the one of the first vault is used. */
+/** In the same order: of two credentials that apply to one address, the one in the first vault is used. */
 export function sameVaults(a: readonly string[] = [], b: readonly string[] = []): boolean {
   return a.length === b.length && a.every((id, n) => id === b[n]);
 }
@@ -58,8 +58,8 @@ function sameLabels(a: Readonly<Record<string, string>>, b: Readonly<Record<stri
 const FORKS_NAMED = 20;
 
 /**
- * Everything of the session goes; a turn that is active would lose its end, a fork a part of its history. The reply is
- * who is to forget the session, where it was a fork.
+ * Everything of the session is deleted; an active turn would lose its end, a fork part of its history. The reply names
+ * the parent that is to forget the session, if it was a fork.
  */
 export function decideDeleteSession(state: SessionState): Decision<SessionEvent, ForkRef | null> {
   if (state.status === 'absent') return reject('not_found', 'No such session.');
@@ -83,7 +83,7 @@ export interface MessageCommand {
   readonly parts?: readonly MessagePart[] | undefined;
   readonly whenBusy?: 'refuse' | 'queue' | 'interrupt' | undefined;
   readonly manifest?: Manifest | undefined;
-  /** The sender's trace, well-formed. */
+  /** The sender's trace context, well-formed. */
   readonly traceparent?: string | undefined;
 }
 
@@ -92,7 +92,7 @@ export interface CancelCommand {
   readonly subject: string | null;
   readonly turnId?: string | undefined;
   readonly reason?: string | undefined;
-  /** Take the turns that wait in the queue along. */
+  /** Also cancels the turns that wait in the queue. */
   readonly withQueue?: boolean;
 }
 
@@ -105,7 +105,7 @@ export interface MessageContext extends TurnContext {
   readonly agents?: UsedAgents | undefined;
 }
 
-/** The id of the turn that a command is about; its own event is the first of the commit. */
+/** The id of the turn that a command concerns; the command's own event is the first of the commit. */
 export interface CommandReply {
   readonly turnId: string | null;
   /** Whether the worker of this process now holds the session's turn. */
@@ -160,7 +160,7 @@ function queueFull(): Decision<SessionEvent, CommandReply> {
   return reject('limit_exceeded', message, { details: { limit: 'queue' } });
 }
 
-/** What was decided, with what the process that decided has to know. */
+/** What was decided, with what the deciding process has to know. */
 export function accepted(
   draft: SessionDraft,
   turnId: string | null,
@@ -184,7 +184,7 @@ function messageData(
   };
 }
 
-/** What a turn begins with; `override` is the manifest that its message brought. */
+/** What a turn starts with; `override` is the manifest that its message brought. */
 export function planOf(session: OpenSession, override: Manifest | null, context: MessageContext): TurnPlan {
   const manifest = override ?? session.manifest;
   const { maxSteps, maxTurnSeconds, maxCostUsd } = manifest.limits ?? {};
@@ -200,8 +200,8 @@ export function planOf(session: OpenSession, override: Manifest | null, context:
 }
 
 /**
- * A cancel is always accepted; with nothing to cancel, or a turn that is no longer active, only the command is written.
- * A turn that waits in the queue can be cancelled by its id.
+ * A cancel is always accepted; with nothing to cancel, or a turn that is no longer active, only the command is
+ * recorded. A turn that waits in the queue can be cancelled by its id.
  */
 export function decideCancel(
   state: SessionState,
@@ -228,7 +228,7 @@ export function decideCancel(
   return accepted(draft, turnId, context);
 }
 
-/** The turn that a cancel ends: the active one, or the one that it names, active or queued; null: neither is there. */
+/** The turn that a cancel ends: the active one, or the one that it names, active or queued; null: neither exists. */
 function cancelled({ turn, queue }: OpenSession, named: string | undefined): string | null {
   const active = turn?.turnId ?? null;
   if (named === undefined || named === active) return active;

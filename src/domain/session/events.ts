@@ -12,7 +12,7 @@ export const partSchema = z.discriminatedUnion('type', [
   z.strictObject({ type: z.literal('file'), artifactId: z.string(), version: z.int().min(1) }),
 ]);
 
-/** A sandbox that a session works in. `own`: it was made for the session, and goes with it. */
+/** A sandbox that a session works in. `own`: it was made for the session, and is deleted with it. */
 const sessionSandbox = z.strictObject({ sandboxId: z.string(), own: z.boolean() });
 export type SessionSandbox = z.infer<typeof sessionSandbox>;
 
@@ -31,12 +31,12 @@ const sessionOnly = {
     bodyHash: z.string(),
     /** Vaults whose credentials its tools may use; absent: none. */
     vaultIds: z.array(z.string()).optional(),
-    /** Of a fork: whose history comes before its own. */
+    /** Of a fork: the history that comes before its own. */
     origin: forkOrigin.optional(),
-    /** Where its sandbox tools run; absent: it has none. */
+    /** Where its sandbox tools run; absent: no sandbox. */
     sandbox: sessionSandbox.optional(),
   }),
-  /** Vaults absent: they stay. */
+  /** Vaults absent: they are kept. */
   'session.updated': z.strictObject({
     labels: z.record(z.string(), z.string()),
     vaultIds: z.array(z.string()).optional(),
@@ -52,7 +52,7 @@ const sessionOnly = {
     parts: z.array(partSchema).optional(),
     whenBusy: z.string().optional(),
     manifest: manifestSchema.optional(),
-    /** The sender's trace, as its header named it: the turn's own trace points there. */
+    /** The sender's trace, as its header named it: the turn's own trace links to it. */
     traceparent: z.string().optional(),
   }),
   'command.cancel': z.strictObject({
@@ -69,7 +69,7 @@ const sessionOnly = {
     turnId: z.string(),
     requestId: z.string(),
     subject: z.string().optional(),
-    /** The failed turn that it continues with. */
+    /** The failed turn that it continues from. */
     retryOf: z.string(),
   }),
 } as const;

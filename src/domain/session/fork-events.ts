@@ -24,16 +24,19 @@ export const forkOrigin = z.strictObject({
 });
 
 export const forkEventSchemas = {
-  /** A fork that may read this session's history begins: it is not deleted before the fork. */
+  /** A fork that may read this session's history begins: the session is not deleted before the fork. */
   'session.forked': z.strictObject({
     /** Of the child. */
     sessionId: z.string(),
-    /** Position of the deletion that set the child's id free, 0: it is new. Once it has been used again, this fork is off. */
+    /**
+     * Position of the deletion that freed the child's id, 0: it is new. Once the id has been used again, this fork is
+     * void.
+     */
     since: z.int(),
     /** The last record that the child inherits; absent: everything before this event. */
     at: z.strictObject({ ancestor: z.int().optional(), position: z.int(), index: z.int() }).optional(),
   }),
-  /** The child is not there any more, or never was. */
+  /** The child no longer exists, or never did. */
   'session.fork.released': forkRef,
 } as const;
 

@@ -11,26 +11,26 @@ export interface RecordPlace {
 
 /** A fork that a session remembers for as long as it lives: what it reads here must stay. */
 export interface Fork {
-  /** Of the commit that recorded it; with the parent's id it names the fork for good. */
+  /** Of the commit that recorded it; with the parent's id it identifies the fork permanently. */
   readonly position: number;
-  /** What its id had been before: position of a deletion, 0: nothing. */
+  /** What its id was before: position of a deletion, 0: unused. */
   readonly since: number;
   /** The last event that belongs to it. */
   readonly at: RecordPlace;
-  /** The last record of its inherited history; null: it begins empty. */
+  /** The last record of its inherited history; null: it starts empty. */
   readonly last: RecordPlace | null;
 }
 
 export type Forks = Readonly<Record<string, Fork>>;
 
-/** What a fold knows of a session for its forks. */
+/** What a fold knows about a session for its forks. */
 interface Parent {
   readonly forks: Forks;
   readonly last: RecordPlace | null;
   readonly origin: ForkOrigin | null;
 }
 
-/** The newest record that readers of the session see, its own or an inherited one; null: there is none. */
+/** The newest record that readers of the session see, its own or an inherited one; null: none. */
 function lastRecord({ last, origin }: Omit<Parent, 'forks'>): RecordPlace | null {
   return last ?? origin?.last ?? null;
 }

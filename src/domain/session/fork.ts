@@ -8,23 +8,23 @@ import { forkNamed } from './fork-state.ts';
 import type { Fork, RecordPlace } from './fork-state.ts';
 import type { OpenSession, SessionState } from './state.ts';
 
-/** Sessions in a row that a history may read through: a page and a stream read each of them once at most. */
+/** How many sessions in a row a history may read through: a page and a stream read each at most once. */
 export const FORK_DEPTH_MAX = 32;
-/** Forks of one session that are there at the same time; each is an entry in its fold. */
+/** Forks of one session that may exist at the same time; each is an entry in its fold. */
 export const FORKS_MAX = 1_000;
 
 export interface ForkCommand {
-  /** The id of the session that is to be. */
+  /** The id of the session to be opened. */
   readonly childId: string;
-  /** The last record that it inherits; null: everything that is there now. */
+  /** The last record that it inherits; null: everything up to now. */
   readonly at: RecordPlace | null;
   /** The fold of that id. */
   readonly child: SessionState;
 }
 
 /**
- * Recorded on the parent, before the child is opened: from then on it may not be deleted. The child's history is not
- * copied, it is said where it ends (docs/decisions/0013).
+ * Recorded on the parent, before the child is opened: from then on the parent may not be deleted. The history is not
+ * copied; where it ends is recorded (docs/decisions/0013).
  */
 export function decideFork(state: SessionState, command: ForkCommand): Decision<SessionEvent, null> {
   if (state.status === 'absent') return reject('not_found', 'No such session.');
@@ -50,7 +50,7 @@ export function decideFork(state: SessionState, command: ForkCommand): Decision<
   return { kind: 'accepted', events: [{ type: 'session.forked', data }], reply: null };
 }
 
-/** Whether a place is in the history: after the beginning, and not behind the newest record. */
+/** Whether a place is in the history: after the beginning, and not beyond the newest record. */
 function isRecordOf(state: OpenSession, at: RecordPlace): boolean {
   if (at.ancestor === undefined) {
     return at.position > state.createdPosition && state.last !== null && !isBehind(at, state.last);
@@ -64,8 +64,8 @@ function isBehind(place: RecordPlace, end: RecordPlace): boolean {
 }
 
 /**
- * What the child inherits, from the parent's fold. Where the place is in what the parent itself inherited, or the
- * parent has no record of its own yet, the parent is left out, so that chains stay short.
+ * What the child inherits, from the parent's fold. If the place is in what the parent itself inherited, or the parent
+ * has no record of its own yet, the parent is left out, so that chains stay short.
  */
 export function originOf(parent: OpenSession, fork: Fork, { id, shard }: { id: string; shard: number }): ForkOrigin {
   const inherited = parent.origin?.ancestry ?? [];
@@ -88,8 +88,9 @@ export function originOf(parent: OpenSession, fork: Fork, { id, shard }: { id: s
 }
 
 /**
- * Opens the child with what the parent was opened with; once is enough, however often it is asked for. It is refused for
- * good when the id has been used since the fork was recorded, be it by this fork itself: then the parent may forget it.
+ * Opens the child with what the parent was opened with; once is enough, however often it is asked for. It is refused
+ * permanently when the id has been used since the fork was recorded, even by this fork itself: then the parent may
+ * forget it.
  */
 export function decideOpenFork(
   state: SessionState,
@@ -131,7 +132,7 @@ function isForkOf({ origin }: OpenSession, { sessionId, position }: ForkRef): bo
   return origin?.parent.sessionId === sessionId && origin.parent.position === position;
 }
 
-/** The parent forgets a fork that is not there any more. */
+/** The parent forgets a fork that no longer exists. */
 export function decideReleaseFork(state: SessionState, fork: ForkRef): Decision<SessionEvent, null> {
   if (state.status === 'absent' || state.forks[fork.sessionId]?.position !== fork.position) {
     return { kind: 'unchanged', reply: null };

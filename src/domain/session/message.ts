@@ -1,7 +1,7 @@
 import type { FileRef } from '../turn/conversation.ts';
 import type { MessagePart } from './events.ts';
 
-/** The text of a message command: its content, or its text parts one under the other. */
+/** The text of a message command: its content, or its text parts joined by line breaks. */
 export function messageText(message: {
   content?: string | undefined;
   parts?: readonly MessagePart[] | undefined;

@@ -1,9 +1,9 @@
 /**
- * Where the receipts lie that have left the fold of a session. A fold of a million commands can hold neither their keys
+ * Where the receipts are that have left the fold of a session. A fold of a million commands can hold neither their keys
  * nor a filter of them, so it holds a list of segments, and their content is in pages outside: for each receipt the
  * hash of its key and the position of its commit. The list is a binary counter. A base segment is a fixed number of
- * receipts in the order of the log; two of a level make one of the next, so a million commands are at most ten segments.
- * All of it follows from the log: a page that is lost is made again from the commits between its segment's ends.
+ * receipts in the order of the log; two of one level make one of the next, so a million commands are at most ten
+ * segments. All of it follows from the log: a lost page is rebuilt from the commits between its segment's ends.
  */
 export interface Segment {
   /** It has `BASE_RECEIPTS × 2^level` receipts. */
@@ -12,7 +12,7 @@ export interface Segment {
   readonly from: number;
   /** Position of its last receipt. */
   readonly upTo: number;
-  /** Over all its receipts: two histories that agree in the positions above, as after a restore, differ in it. */
+  /** Over all its receipts: it differs between two histories that agree in the positions above, as after a restore. */
   readonly check: number;
 }
 
@@ -31,7 +31,10 @@ const PAGE_RECEIPTS = 4_000;
 const WORD = 2 ** 32;
 const HIGH_BITS = 21;
 
-/** 53 bits, so that two keys of a session share one about never. No cryptography: a client that forges keys forges its own. */
+/**
+ * 53 bits, so that two keys of a session almost never share one. Not cryptographic: a client that forges keys forges
+ * its own.
+ */
 export function hashOfKey(key: string): number {
   let [a, b] = [0xdeadbeef, 0x41c6ce57];
   for (let i = 0; i < key.length; i++) {
@@ -44,7 +47,7 @@ export function hashOfKey(key: string): number {
   return WORD * (b & (2 ** HIGH_BITS - 1)) + (a >>> 0);
 }
 
-/** The segment of one more base, and those that it takes the place of: the youngest ones without a gap in their levels. */
+/** The segment of one more base, and those that it replaces: the youngest ones without a gap in their levels. */
 export function nextSegment(
   segments: readonly Segment[],
   base: readonly Trace[],
@@ -63,7 +66,7 @@ export function nextSegment(
   return { made, replaced: segments.slice(kept) };
 }
 
-/** Does not depend on the order of the traces. */
+/** Independent of the order of the traces. */
 export function checkOf(traces: Iterable<Trace>): number {
   let check = 0;
   for (const { hash, position } of traces) {
@@ -81,12 +84,12 @@ export function pagesOf({ level }: Segment): number {
   return Math.max(1, (BASE_RECEIPTS / PAGE_RECEIPTS) * 2 ** level);
 }
 
-/** The page of a segment in which a hash is, if it is in the segment. */
+/** The page of a segment that would contain a hash. */
 export function pageOf(segment: Segment, hash: number): number {
   return Math.floor(hash / WORD / (2 ** HIGH_BITS / pagesOf(segment)));
 }
 
-/** The page of a segment that holds what a page of one in whose place it stands will hold. */
+/** The page of a segment that holds what a page of a segment it replaces holds. */
 export function pageWithin(segment: Segment, whole: Segment, page: number): number {
   return Math.floor((page * pagesOf(segment)) / pagesOf(whole));
 }
@@ -101,7 +104,7 @@ export function makePage(traces: readonly Trace[]): Page {
   return page;
 }
 
-/** What of a page belongs into a page of the segment that takes its place: hashes of a page are next to each other. */
+/** The part of a page that belongs in a page of the segment that replaces it: hashes of a page are contiguous. */
 export function partOf(page: Page, whole: Segment, n: number): Page {
   const width = (2 ** HIGH_BITS / pagesOf(whole)) * WORD;
   return page.subarray(2 * firstFrom(page, n * width), 2 * firstFrom(page, (n + 1) * width));
@@ -131,7 +134,7 @@ export function positionsIn(page: Page, hash: number): number[] {
   return found;
 }
 
-/** Number of the first trace whose hash is not below this one. */
+/** Index of the first trace whose hash is not below this one. */
 function firstFrom(page: Page, hash: number): number {
   let [low, high] = [0, page.length / 2];
   while (low < high) {

@@ -2,10 +2,10 @@ import { BASE_RECEIPTS, hashOfKey, nextSegment } from './receipt-segments.ts';
 import type { Segment, Trace } from './receipt-segments.ts';
 
 /**
- * What earlier commands of a session were answered, by idempotency key. The newest thousand are kept whole. Of those
- * before, the book knows the hash of the key and the position, by which the log has the rest: of the newest here, of all
- * others in segments that lie outside the fold, so that neither its size nor what a command costs grows with the history.
- * Chunks keep `evolve` pure and cheap: adding copies at most one chunk, not a thousand entries.
+ * What earlier commands of a session were answered, by idempotency key. The newest thousand are kept whole. Of older
+ * ones, the book knows the hash of the key and the position, by which the rest is found in the log: of the newest here,
+ * of all others in segments outside the fold, so that neither its size nor the cost of a command grows with the
+ * history. Chunks keep `evolve` pure and cheap: adding copies at most one chunk, not a thousand entries.
  */
 export interface Receipt {
   /** Who sent it and its idempotencyKey, see `receiptKey`. */
@@ -14,7 +14,7 @@ export interface Receipt {
   readonly hash: string;
   readonly requestId: string;
   readonly turnId: string | null;
-  /** Where the command's own event stands: position of its commit and index in it. */
+  /** Where the command's own event is: position of its commit and index in it. */
   readonly position: number;
   readonly index: number;
 }
@@ -23,7 +23,7 @@ export interface ReceiptBook {
   readonly chunks: readonly (readonly Receipt[])[];
   /** Of receipts that left the chunks, in their order, as many in each list: `[hash, position, hash, position, …]`. */
   readonly left: readonly (readonly number[])[];
-  /** Where those before `left` are, the oldest first. */
+  /** Where those before `left` are, oldest first. */
   readonly segments: readonly Segment[];
   /** Position of the newest receipt that left the chunks; 0 while none has. */
   readonly evictedUpTo: number;
@@ -35,7 +35,7 @@ const BASE_CHUNKS = BASE_RECEIPTS / CHUNK;
 
 export const emptyReceipts: ReceiptBook = { chunks: [], left: [], segments: [], evictedUpTo: 0 };
 
-/** One key space for each subject, and one for the credential without a subject. */
+/** One key space per subject, and one for the credential without a subject. */
 export function receiptKey(subject: string | null, idempotencyKey: string): string {
   return subject === null ? `-:${idempotencyKey}` : `s:${subject}:${idempotencyKey}`;
 }
@@ -63,7 +63,8 @@ export function addReceipt(book: ReceiptBook, receipt: Receipt): ReceiptBook {
   const left = [...book.left, oldest.flatMap(({ key, position }) => [hashOfKey(key), position])];
   const evictedUpTo = oldest.at(-1)?.position ?? book.evictedUpTo;
   const next = { ...book, chunks: kept, left, evictedUpTo };
-  // Twice the base: while the fold still has it, the process that writes snapshots brings it to where it will be looked for.
+  // Twice the base: while the fold still has it, the process that writes snapshots stores it where it will be looked
+  // up.
   return left.length > 2 * BASE_CHUNKS ? sealed(next) : next;
 }
 
@@ -74,7 +75,7 @@ function sealed(book: ReceiptBook): ReceiptBook {
   return { ...book, left: book.left.slice(BASE_CHUNKS), segments };
 }
 
-/** What the book lets go of next, once there is enough of it; null before that. */
+/** What the book drops next, once there is enough of it; null before that. */
 export function dueBase({ left }: ReceiptBook): Trace[] | null {
   return left.length < BASE_CHUNKS ? null : left.slice(0, BASE_CHUNKS).flatMap(tracesIn);
 }

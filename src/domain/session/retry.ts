@@ -14,13 +14,13 @@ export interface RetryCommand {
   readonly subject: string | null;
   /** The last turn; absent: whichever it is. */
   readonly turnId?: string | undefined;
-  /** The sender's trace, well-formed. */
+  /** The sender's trace context, well-formed. */
   readonly traceparent?: string | undefined;
 }
 
 /**
- * Takes the last turn up again, if it failed: a new turn with the same manifest continues from where that one stood. Its
- * limits count from the beginning, and a model that the manifest leaves to the tenant is the one selected by now.
+ * Resumes the last turn, if it failed: a new turn with the same manifest continues from where that one stopped. Its
+ * limits count from zero, and a model that the manifest leaves to the tenant is the one selected now.
  */
 export function decideRetry(
   state: SessionState,

@@ -14,7 +14,7 @@ import type { OpenSession, SessionState } from './state.ts';
 export type SpanAttributes = Readonly<Record<string, string | number | boolean>>;
 
 /**
- * A part of a turn that is over, by OpenTelemetry's conventions for generative AI: who did what, how long, and how it
+ * A finished part of a turn, by OpenTelemetry's conventions for generative AI: who did what, how long, and how it
  * ended. Never what was said: no prompt, no answer, no input or output of a tool.
  */
 export interface TurnSpan {
@@ -22,12 +22,12 @@ export interface TurnSpan {
   readonly turnId: string;
   /** What the span is of, unique in its turn: the exporter derives the span's id from it. */
   readonly key: string;
-  /** The key of the span around it; null: it is the turn's own. */
+  /** The key of its parent span; null: it is the turn's own. */
   readonly parent: string | null;
   readonly name: string;
-  /** Of a `client` somebody else does the work. */
+  /** For a `client`, another party does the work. */
   readonly kind: 'internal' | 'client';
-  /** RFC 3339, the times of the commits; the end is never before the start, whatever the clocks of two nodes say. */
+  /** RFC 3339, the times of the commits; the end is never before the start, whatever two nodes' clocks say. */
   readonly startedAt: string;
   readonly endedAt: string;
   /** A class of errors (`error.type`); null: it went well. */
@@ -38,8 +38,8 @@ export interface TurnSpan {
 }
 
 /**
- * The spans that a commit closes, from the fold before it: the process that appends the commit knows them, on whatever node the
- * span began. Total, as `evolveSession` is.
+ * The spans that a commit closes, from the fold before it: the process that appends the commit knows them, whichever
+ * node started the span. Total, as `evolveSession` is.
  */
 export function spansOf(
   before: SessionState,
@@ -95,7 +95,7 @@ function closedBy(before: Before, event: SessionEvent): readonly TurnSpan[] {
   }
 }
 
-/** `chat {model}`, from the request in the log to its answer there. A call that a budget withheld was none. */
+/** `chat {model}`, from the request in the log to its answer there. A call that a budget withheld gets no span. */
 function callSpan(
   before: Before,
   { callId, usage }: { readonly callId: string; readonly usage: Usage },
@@ -154,7 +154,7 @@ function openTool(
   });
 }
 
-/** Hooks are no part of the conventions; they are shown because a turn may wait for one. */
+/** Hooks are not part of the conventions; they are shown because a turn may wait for one. */
 function hookSpan(before: Before, actionId: string, error: string | null): readonly TurnSpan[] {
   const action = before.turn.work.actions[actionId];
   if (action?.hook == null) return [];
@@ -170,7 +170,7 @@ function hookSpan(before: Before, actionId: string, error: string | null): reado
   return [span(before, { key: `hook ${actionId}`, parent, name, kind: 'internal', startedAt, error, attributes })];
 }
 
-/** `invoke_agent {agent}`: the turn itself, or an agent used as a tool. What it has still open ends with it. */
+/** `invoke_agent {agent}`: the turn itself, or an agent used as a tool. What is still open in it ends with it. */
 function agentSpans(before: Before, threadId: string, error: string | null): readonly TurnSpan[] {
   const { session, turn } = before;
   const thread = turn.threads[threadId];
@@ -255,7 +255,7 @@ function errorOf(outcome: Outcome): string | null {
   return outcome.kind === 'failed' ? outcome.code : null;
 }
 
-/** Codes of executors and names that a model made up are text of their own choice: only what looks like a name is one. */
+/** Codes of executors and names that a model made up are arbitrary text: only what looks like a name is used. */
 function plainName(text: string): string {
   return /^[A-Za-z][A-Za-z0-9_.-]{0,63}$/.test(text) ? text : '_OTHER';
 }

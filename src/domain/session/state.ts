@@ -31,7 +31,7 @@ export interface LastTurn {
   readonly endedAt: string;
 }
 
-/** A turn that failed and can be taken up again: with the manifest that its message brought, from where its agent stood. */
+/** A turn that failed and can be resumed: with the manifest that its message brought, from where its agent stopped. */
 export interface FailedTurn extends Pick<ActiveTurn, 'turnId' | 'manifest' | 'agents'> {
   readonly root: Thread;
 }
@@ -51,7 +51,7 @@ export interface SessionOpening {
   readonly bodyHash: string;
   /** Vaults whose credentials its tools may use; absent: none. */
   readonly vaultIds?: string[] | undefined;
-  /** Where its sandbox tools run; absent: it has none. */
+  /** Where its sandbox tools run; absent: no sandbox. */
   readonly sandbox?: SessionSandbox | undefined;
 }
 
@@ -69,34 +69,34 @@ export interface OpenSession extends SessionOpening {
   readonly status: 'open';
   readonly createdAt: string;
   readonly updatedAt: string;
-  /** Position of the commit that opened it: cursors from before belong to an earlier session of the same id. */
+  /** Position of the commit that opened it: older cursors belong to an earlier session with the same id. */
   readonly createdPosition: number;
-  /** Where the newest event of the canonical history stands; null while it is empty. */
+  /** The place of the newest event of the canonical history; null while it is empty. */
   readonly last: { readonly position: number; readonly index: number } | null;
   readonly turn: ActiveTurn | null;
   /** Messages whose turns have not started, in the order of their turns. */
   readonly queue: readonly QueuedMessage[];
   readonly lastTurn: LastTurn | null;
-  /** What the last turn left when it failed: another may continue from there. Null: it did not fail. */
+  /** What the last turn left when it failed: another turn may continue from there. Null: it did not fail. */
   readonly failed: FailedTurn | null;
-  /** Total over all turns, bills of given-up calls included. */
+  /** Total over all turns, including the cost of abandoned calls. */
   readonly usage: Usage;
   readonly receipts: ReceiptBook;
   /** Its own part; what a fork inherits comes before it, as long as `inherits` says so (docs/decisions/0013). */
   readonly conversation: Conversation;
-  /** What the history says of the session's artifacts. */
+  /** What the history says about the session's artifacts. */
   readonly artifacts: RecordedArtifacts;
-  /** Of a fork: whose history comes before its own. */
+  /** Of a fork: the history that comes before its own. */
   readonly origin: ForkOrigin | null;
-  /** Whether its model is shown the inherited conversation; a compaction takes that away. */
+  /** Whether its model is shown the inherited conversation; a compaction removes it. */
   readonly inherits: boolean;
-  /** What its sandbox held after the newest of its calls; null: nothing. Absent: it has made none. */
+  /** What its sandbox held after its newest call; null: nothing. Absent: it has made none. */
   readonly files?: FilesRef | null;
-  /** Forks of this session that are there, by id. */
+  /** Existing forks of this session, by id. */
   readonly forks: Forks;
 }
 
-/** A session that is not there. `since`: position of the deletion of the one that was. */
+/** A session that does not exist. `since`: position of the deletion of the previous one. */
 export interface AbsentSession {
   readonly status: 'absent';
   readonly since?: number;
@@ -157,7 +157,7 @@ export function evolveSession(state: SessionState, event: SessionEvent, meta: Ev
   }
 }
 
-/** What is being decided about a session, and the session as it will be after it. */
+/** What is being decided about a session, and the session as it will be afterwards. */
 export type SessionDraft = Draft<SessionState, SessionEvent>;
 
 export function draftOf(state: SessionState, nowMs: number): SessionDraft {
@@ -173,7 +173,7 @@ function evolveWork(state: OpenSession, event: TurnEvent, meta: EventMeta): Open
   return {
     ...state,
     conversation: isMeasured ? measured(conversation, rootOf(turn).visibleTokens) : conversation,
-    // What is cut begins with what is inherited, so all of that is in the summary.
+    // What is cut starts with what is inherited, so all of that is in the summary.
     inherits: state.inherits && !(isRoots && event.type === 'conversation.compacted' && event.data.head === 0),
     turn,
     ...(event.type === 'sandbox.exec' ? { files: event.data.files } : {}),
@@ -181,7 +181,7 @@ function evolveWork(state: OpenSession, event: TurnEvent, meta: EventMeta): Open
   };
 }
 
-/** The conversations of agents used as tools are their threads'; only how these ended is part of the session's. */
+/** The conversations of agents used as tools belong to their threads; only how these ended is part of the session's. */
 function ofRoot(event: TurnEvent): boolean {
   return event.type === 'delegation.completed' || !('agent' in event.data) || event.data.agent === undefined;
 }
@@ -206,14 +206,14 @@ function started(
   return { ...state, queue, conversation, failed: null, turn: begun };
 }
 
-/** A turn that continues with the failed one begins where that one stood. */
+/** A turn that continues the failed one starts where that one stopped. */
 function withStand(failed: FailedTurn | null, turn: ActiveTurn | null): ActiveTurn | null {
   if (turn === null || failed === null || turn.retryOf !== failed.turnId) return turn;
   return { ...turn, threads: { ...turn.threads, [ROOT]: resumeThread(failed.root, turn.startedAt) } };
 }
 
 function ended(state: OpenSession, turnId: string, end: { outcome: TurnOutcome; at: string }): OpenSession {
-  // A turn that was cancelled before it started was none that ran.
+  // A turn that was cancelled before it started did not run.
   if (state.turn?.turnId !== turnId)
     return { ...state, queue: state.queue.filter((queued) => queued.turnId !== turnId) };
   const { manifest, agents } = state.turn;

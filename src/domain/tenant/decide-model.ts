@@ -13,21 +13,21 @@ export interface SaveModel {
   readonly settings?: ModelSettings | undefined;
   /** Null: the provider's own address. */
   readonly baseUrl: string | null;
-  /** Under which id a credential that came with it has been stored; null: none came. */
+  /** The id under which an accompanying credential was stored; null: none came. */
   readonly secretId: string | null;
 }
 
-/** Ids of secrets that nothing names any more once the decision is recorded. */
+/** Ids of secrets that nothing names once the decision is recorded. */
 export interface ModelSaved {
   readonly superseded: readonly string[];
 }
 
-/** Selects a model, and says where its provider is. What was there before is replaced, but for the credential. */
+/** Selects a model, and says where its provider is. What was there before is replaced, except the credential. */
 export function decideSaveModel(state: TenantState, command: SaveModel): Decision<TenantEvent, ModelSaved> {
   if (state.status === 'absent') return noTenant();
   const { provider, model, settings, baseUrl, secretId } = command;
   const { credential, baseUrl: known } = state.providers[provider] ?? NO_PROVIDER;
-  // A credential cannot be read back; sending it to an address that it was not given for would be a way to do so.
+  // A credential cannot be read back; sending it to an address it was not given for would be a way to do so.
   if (credential !== null && secretId === null && baseUrl !== known) return givenForAnotherAddress(provider);
   const events: TenantEvent[] = [];
   const wanted = { provider, model, ...optional({ settings }) };
@@ -50,7 +50,7 @@ function sameSelection({ model: known }: KnownTenant, { provider, model, setting
   return names.every((name) => known.settings?.[name] === settings?.[name]);
 }
 
-/** Another model; addresses, credentials and settings stay as they are. */
+/** Selects another model; addresses, credentials and settings stay as they are. */
 export function decideSelectModel(
   state: TenantState,
   { provider, model }: Pick<SaveModel, 'provider' | 'model'>,

@@ -19,7 +19,7 @@ export interface CreateTenant {
   readonly idempotencyKey: string | null;
 }
 
-/** Whether the tenant was made now or by an earlier request with the same body. */
+/** Whether the tenant was created now or by an earlier request with the same body. */
 export interface CreatedTenant {
   readonly replayed: boolean;
 }
@@ -51,7 +51,7 @@ export interface SavedKey {
   readonly rotated: boolean;
 }
 
-/** A new key, or a new secret or role for the one with this id; the old secret is dead with the commit. */
+/** A new key, or a new secret or role for the one with this id; the commit invalidates the old secret. */
 export function decideSaveKey(state: TenantState, command: SaveKey): Decision<TenantEvent, SavedKey> {
   if (state.status === 'absent') return reject('not_found', 'No such tenant.');
   const present = state.keys.find((key) => key.id === command.keyId);
@@ -91,7 +91,7 @@ function lastKey() {
   );
 }
 
-/** The refusal of what would pass a limit of a count. */
+/** The refusal of what would exceed a limit on a count. */
 export function tooMany(what: 'keys' | 'issuers' | 'executors', limit: number) {
   return {
     ...reject('limit_exceeded', `A tenant has at most ${limit} ${what}. Delete one first.`, {
@@ -117,14 +117,14 @@ export function decideDeleteIssuer(state: TenantState, name: string): Decision<T
   return { kind: 'accepted', events: [{ type: 'issuer.deleted', data: { name } }], reply: null };
 }
 
-/** Before anything is deleted, and whatever the policy: no new work may begin while the running one is counted. */
+/** Before anything is deleted, and whatever the policy: no new work may begin while running work is counted. */
 export function decideDrain(state: TenantState, activeWork: ActiveWork): Decision<TenantEvent, { deleting: boolean }> {
   if (state.status === 'absent') return reject('not_found', 'No such tenant.');
   if (state.status !== 'open') return { kind: 'unchanged', reply: { deleting: state.status === 'deleting' } };
   return { kind: 'accepted', events: [{ type: 'tenant.drained', data: { activeWork } }], reply: { deleting: false } };
 }
 
-/** Work was still active: the tenant is open again, as if nothing had been asked. */
+/** Work was still active: the tenant is open again, as if nothing had been requested. */
 export function decideReopen(state: TenantState, activeTurns: number): Decision<TenantEvent, null> {
   if (state.status !== 'draining') return { kind: 'unchanged', reply: null };
   return { kind: 'accepted', events: [{ type: 'tenant.reopened', data: { activeTurns } }], reply: null };
@@ -146,7 +146,10 @@ export function decideSaveBudgetList(
   return { kind: 'accepted', events: [{ type: 'budgets.saved', data: { budgets: [...budgets] } }], reply: null };
 }
 
-/** One of the list has other limits now. A list that was replaced meanwhile may not have it any more: then nothing is. */
+/**
+ * One of the list has other limits now. A list that was replaced meanwhile may no longer have it: then nothing is
+ * recorded.
+ */
 export function decideRaiseListedBudget(state: TenantState, raise: BudgetRaise): Decision<TenantEvent, null> {
   if (state.status === 'absent') return reject('not_found', 'No such tenant.');
   const budgets = state.budgets.map((one) => (one.id === raise.budgetId ? { ...one, ...limitsOf(raise) } : one));

@@ -4,7 +4,7 @@ import { budgetDefinition } from '../budget/events.ts';
 
 const sha256 = z.string().regex(/^[0-9a-f]{64}$/);
 
-/** What a deletion does with turns that run. */
+/** What a deletion does with running turns. */
 export const ACTIVE_WORK = ['refuse', 'drain', 'cancel'] as const;
 export type ActiveWork = (typeof ACTIVE_WORK)[number];
 const activeWork = z.enum(ACTIVE_WORK);
@@ -41,16 +41,16 @@ export const tenantEventSchemas = {
     keyId: z.string(),
     role: z.enum(['application', 'management']),
     hash: sha256,
-    /** Whether it replaces an earlier key with the same id, which is dead from here on. */
+    /** Whether it replaces an earlier key with the same id, which is invalid from here on. */
     rotated: z.boolean(),
   }),
   'key.deleted': z.strictObject({ keyId: z.string() }),
   'executor.saved': z.strictObject({
     agentId: z.string(),
-    /** What the executor said that it runs; null: nothing. */
+    /** What the executor says it runs; null: nothing. */
     implementationVersion: z.string().nullable(),
     hash: sha256,
-    /** Whether it replaces an earlier token of this agent's executor, which is dead from here on. */
+    /** Whether it replaces an earlier token of this agent's executor, which is invalid from here on. */
     rotated: z.boolean(),
   }),
   'executor.deleted': z.strictObject({ agentId: z.string() }),
@@ -64,9 +64,9 @@ export const tenantEventSchemas = {
   'model-credential.deleted': z.strictObject({ provider }),
   /** No new message is accepted; running turns may end. */
   'tenant.drained': z.strictObject({ activeWork }),
-  /** The deletion was given up before it began: work was still active. */
+  /** The deletion was abandoned before it began: work was still active. */
   'tenant.reopened': z.strictObject({ activeTurns: z.int() }),
-  /** From here on there is no way back: the keys are dead, and what the tenant has goes step by step. */
+  /** From here on there is no way back: the keys are invalid, and the tenant's data is deleted step by step. */
   'tenant.deleting': z.strictObject({ activeWork }),
   /** What model calls may cost; the spending itself is kept apart, in an aggregate of its own. */
   'budgets.saved': z.strictObject({ budgets: z.array(budgetDefinition) }),

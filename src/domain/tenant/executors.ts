@@ -16,13 +16,13 @@ export interface SaveExecutor {
 export interface SavedExecutor {
   readonly agentId: string;
   readonly implementationVersion: string | null;
-  /** Whether the agent's executor had another token before, which is dead now. */
+  /** Whether the agent's executor had another token before, which is now invalid. */
   readonly rotated: boolean;
 }
 
 /**
- * Registers executors, all of them or none. Those that are not named stay as they are. An agent
- * is named once in `executors`. Tokens may change hands within one request: what counts is who has which afterwards.
+ * Registers executors, all of them or none. Those not named stay as they are. An agent is named once in `executors`.
+ * Tokens may be swapped within one request: what counts is the result.
  */
 export function decideSaveExecutors(
   state: TenantState,
@@ -50,7 +50,7 @@ export function decideSaveExecutors(
   return { kind: 'accepted', events: changed.map((data) => ({ type: 'executor.saved', data })), reply };
 }
 
-/** The agent whose token another agent of the tenant has too; null: none has. */
+/** The agent whose token another agent of the tenant has too; null: none. */
 function sharesSecret({ keys }: KnownTenant, executors: readonly SaveExecutor[]): string | null {
   const taken = new Set(keys.map(({ hash }) => hash));
   for (const { agentId, hash } of executors) {
@@ -68,7 +68,7 @@ function isSame(executor: SaveExecutor, present: TenantExecutor | undefined): bo
   );
 }
 
-/** The token is dead with the commit; what its executor had claimed runs into the lease. */
+/** The commit invalidates the token; its executor's claims end with their leases. */
 export function decideDeleteExecutor(state: TenantState, agentId: string): Decision<TenantEvent, null> {
   const isThere = state.status !== 'absent' && state.executors.some((executor) => executor.agentId === agentId);
   if (!isThere) return reject('not_found', 'No such executor.');

@@ -13,7 +13,7 @@ export interface TenantKey {
   readonly createdAt: string;
 }
 
-/** The executor of one agent: an agent has one credential at most. */
+/** The executor of one agent: an agent has at most one credential. */
 export interface TenantExecutor {
   readonly agentId: string;
   readonly implementationVersion: string | null;
@@ -22,16 +22,16 @@ export interface TenantExecutor {
   readonly updatedAt: string;
 }
 
-/** What a tenant has set of a provider of models. */
+/** What a tenant has configured of a provider of models. */
 export interface ProviderState {
   /** Null: the provider's own address. */
   readonly baseUrl: string | null;
-  /** Where the key is in the secret store; null: there is none. */
+  /** Where the key is in the secret store; null: none. */
   readonly credential: { readonly secretId: string; readonly savedAt: string } | null;
 }
 export type Providers = Readonly<Partial<Record<ModelProvider, ProviderState>>>;
 
-/** Of a provider of which nothing has been said. */
+/** Of a provider that is not configured. */
 export const NO_PROVIDER: ProviderState = { baseUrl: null, credential: null };
 
 export interface KnownTenant {

@@ -4,7 +4,7 @@ import { withoutNulls } from '../kernel/optional.ts';
 import { byAgent } from './agents.ts';
 import type { Running } from './running.ts';
 
-/** Offers an action once more: after an answer to what its executor asked (`resume`), it continues where it stopped. */
+/** Offers an action again: after an answer to what its executor asked (`resume`), it continues where it stopped. */
 export function offerAgain(at: Running, action: Action, resume: Action['resume']): void {
   const { actionId, kind, agentId, toolName, hook, callId, input } = action;
   at.add({
@@ -24,7 +24,7 @@ export function offerAgain(at: Running, action: Action, resume: Action['resume']
   });
 }
 
-/** Records what an action gave; the thread that waits for it can continue. */
+/** Records the result of an action; the thread that waits for it can continue. */
 export function completeAction(at: Running, action: Action, outcome: Outcome): void {
   const { actionId, generation, kind, toolName, hook, callId } = action;
   at.add({

@@ -25,7 +25,9 @@ export function manifestOf(
   return thread.agent === null ? own : (usedManifest(session, turn, thread.agent.id) ?? own);
 }
 
-/** The manifest of an agent that is used as a tool; undefined: it was not there when the session's manifest was taken. */
+/**
+ * The manifest of an agent that is used as a tool; undefined: it did not exist when the session's manifest was taken.
+ */
 export function usedManifest(
   session: Pick<Manifests, 'agents'>,
   turn: Pick<ActiveTurn, 'manifest' | 'agents'>,
@@ -34,7 +36,7 @@ export function usedManifest(
   return (turn.manifest === null ? session.agents : turn.agents)?.[agentId]?.manifest;
 }
 
-/** The model that a thread asks; an agent used as a tool that names none has that of the turn. */
+/** The model that a thread calls; an agent used as a tool that names none uses the turn's. */
 export function modelOf(session: Manifests, turn: ActiveTurn, thread: Thread): ModelSelection | null {
   return thread.agent === null ? turn.model : (manifestOf(session, turn, thread).model ?? turn.model);
 }

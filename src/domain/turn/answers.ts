@@ -8,7 +8,10 @@ import { failTurn } from './steps/ending.ts';
 
 /* What people answer to a turn that waits for them. */
 
-/** A person has allowed a call or not: it is offered for the first time, or the model is told. Nothing runs again. */
+/**
+ * A person has allowed a call or refused it: it is offered for the first time, or the model is told. Nothing runs
+ * again.
+ */
 export function applyApproval(
   at: Running,
   interaction: Interaction,

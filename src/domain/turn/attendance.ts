@@ -1,16 +1,19 @@
 import type { TurnEvent } from './events.ts';
 
-/** Who sees to a turn: a worker, or a time at which one has to. */
+/** Who attends to a turn: a worker, or a time at which one has to. */
 export interface Attendance {
-  /** Who claimed it last; null: its claim was released, or there was none. */
+  /** Which worker claimed it last; null: its claim was released, or there was none. */
   readonly workerId: string | null;
   /** No worker runs it and one should. */
   readonly wanted: boolean;
-  /** No worker has to run it before this time; null, or absent where it was stored before there were any: no such time. */
+  /**
+   * No worker has to run it before this time; null, or absent where it was stored before such times existed: no such
+   * time.
+   */
   readonly restsUntil?: string | null;
 }
 
-/** What an event changes of who sees to its turn; null: nothing. */
+/** What an event changes about who attends to its turn; null: nothing. */
 export function attendanceAfter(event: TurnEvent): Partial<Attendance> | null {
   switch (event.type) {
     case 'turn.started':
@@ -26,12 +29,12 @@ export function attendanceAfter(event: TurnEvent): Partial<Attendance> | null {
   }
 }
 
-/** Whether a worker runs the turn, or is to. */
+/** Whether a worker runs the turn, or should. */
 export function isAttended({ workerId, wanted, restsUntil }: Partial<Attendance>): boolean {
   return (workerId ?? null) !== null || wanted === true || (restsUntil ?? null) !== null;
 }
 
-/** A turn that a worker lets go of rests until an answer comes in, rests until a time, or wants another worker. */
+/** A turn that a worker releases is idle until an answer arrives, is idle until a time, or needs another worker. */
 export function restAfter({ resting, until }: Extract<TurnEvent, { type: 'segment.released' }>['data']): {
   readonly wanted: boolean;
   readonly restsUntil: string | null;

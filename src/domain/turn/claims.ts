@@ -39,14 +39,14 @@ export function applyClaim(
   });
 }
 
-/** A heartbeat in the history, for those who look for it there. */
+/** A heartbeat in the history, for nodes that look for it there. */
 export function extendClaim(at: Running, action: Action, { nowMs, leaseMs = LEASE_MS }: TurnContext): void {
   const { actionId, generation } = action;
   const leaseExpiresAt = toTimestamp(nowMs + leaseMs);
   at.add({ type: 'action.extended', data: { turnId: at.turnId, actionId, generation, leaseExpiresAt } });
 }
 
-/** An executor's result. What does not fit the tool's or the hook's form becomes a failed outcome. */
+/** An executor's result. What does not match the tool's or the hook's schema becomes a failed outcome. */
 export function applyResult(at: Running, action: Action, outcome: Outcome): void {
   const checked = checkedOutcome(at, action, outcome);
   completeAction(at, action, checked);
@@ -73,7 +73,7 @@ function checkedOutcome(at: Running, action: Action, outcome: Outcome): Outcome 
 
 export type Ask = Pick<ShownInteraction, 'kind' | 'prompt' | 'schema'>;
 
-/** An executor needs a person: it lets go of the action until the answer. */
+/** An executor needs a person: it releases the action until the answer. */
 export function applyAsk(at: Running, action: Action, ask: Ask): void {
   const { actionId, agentId, toolName, callId, input } = action;
   at.add({
@@ -94,8 +94,8 @@ export function applyAsk(at: Running, action: Action, ask: Ask): void {
 }
 
 /**
- * What has become of claims whose time is over: a tool past its own time has failed, one whose executor is silent may
- * have run or not, a hook may simply be tried again. That an executor is silent is nothing that the history tells.
+ * What became of expired claims: a tool past its own timeout has failed, one whose executor is silent may have run or
+ * not, a hook may simply be tried again. The history does not show that an executor is silent.
  */
 export function expireClaims(at: Running, { nowMs, lapsed }: TurnContext): void {
   for (const action of Object.values(at.turn.work.actions)) {
@@ -116,8 +116,8 @@ export function expireClaims(at: Running, { nowMs, lapsed }: TurnContext): void 
 }
 
 /**
- * Whether a claim holds. Its lease is not part of it: until it is recorded that the executor was silent for too long, its
- * word counts.
+ * Whether a claim holds. Its lease does not matter here: until it is recorded that the executor was silent for too
+ * long, the executor's word counts.
  */
 export function holdsClaim(
   action: Action,

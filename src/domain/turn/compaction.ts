@@ -1,38 +1,41 @@
 import { newestOfPerson, shortened, sizeOf, sizeOfAll } from './conversation.ts';
 import type { Conversation, ConversationMessage } from './conversation.ts';
 
-/** Which messages stay when a conversation is compacted: so many at its head and its tail. What is between is summarised. */
+/** How many messages stay at the head and the tail when a conversation is compacted. What is between is summarised. */
 export interface Cut {
   readonly head: number;
   readonly keep: number;
 }
 
-/** How a conversation that no longer fits is made smaller. */
+/** How a conversation that no longer fits is compacted. */
 export type Shrink =
   | { readonly kind: 'summary'; readonly cut: Cut }
-  /** Each message loses its middle beyond so many characters; no model has to be asked. */
+  /** Each message loses its middle beyond this many characters; no model has to be asked. */
   | { readonly kind: 'parts'; readonly partChars: number };
 
-/** A summary is asked for, and paid, where it takes away at least this part of the conversation. */
+/** A summary is requested, and paid for, if it removes at least this fraction of the conversation. */
 const WORTH_PART = 0.1;
-/** Less than this gives way to hardly fewer words; of a conversation that is hardly longer, it is much all the same, characters. */
+/**
+ * Less than this is replaced by hardly fewer words; of a conversation that is hardly longer, it is still a large part,
+ * characters.
+ */
 const WORTH_CHARS = 500;
 const SHORT_CHARS = 1_000;
 /** No message is cut shorter than this, characters. */
 const PART_CHARS_MIN = 1_000;
-/** Cutting messages has to make the conversation smaller by this part at least, or there is nothing left to cut. */
+/** Cutting messages has to shrink the conversation by at least this fraction, or there is nothing left to cut. */
 const CUT_PART = 0.05;
-/** A summary has half the length of what it stands for, within these bounds, characters. */
+/** A summary has half the length of what it replaces, within these bounds, characters. */
 const SUMMARY_CHARS_MIN = 200;
 const SUMMARY_CHARS_MAX = 20_000;
-/** How much of what is summarised a model is shown, as a part of the conversation that was too long for it. */
+/** How much of what is summarised a model is shown, as a fraction of the conversation that was too long for it. */
 const SHOWN_PART = 0.5;
 
 /**
- * How to make a conversation smaller that no longer fits the model: older turns are summarised first, then the older
- * steps of the turn that is alone, which keeps its message and its newest step; then what is long is cut. Each of them
- * makes it smaller, so that doing it again and again comes to an end. Null: nothing can be taken away. `inherits`: an
- * inherited conversation comes before it, which is older than all of it and goes as a whole.
+ * How to compact a conversation that no longer fits the model: older turns are summarised first, then the older steps
+ * of a single remaining turn, which keeps its message and its newest step; then what is long is cut. Each makes it
+ * smaller, so repetition terminates. Null: nothing can be removed. `inherits`: an inherited conversation comes before
+ * it, which is older than all of it and goes as a whole.
  */
 export function shrinkOf(conversation: Conversation, inherits = false): Shrink | null {
   const { messages, chars } = conversation;
@@ -52,11 +55,11 @@ export function shrinkOf(conversation: Conversation, inherits = false): Shrink |
   return any === undefined ? null : { kind: 'summary', cut: any.cut };
 }
 
-/** What a cut takes away, characters. What is inherited is not looked at: that is always worth it. */
+/** What a cut removes, characters. What is inherited is not counted: removing that is always worth it. */
 function charsGone({ messages }: Conversation, { cut, inherits }: { cut: Cut; inherits: boolean }): number {
   if (inherits && cut.head === 0) return Number.POSITIVE_INFINITY;
   const gone = messages.slice(cut.head, messages.length - cut.keep);
-  // A summary of nothing but summaries takes nothing away that cutting it would not.
+  // A summary of nothing but summaries removes nothing that cutting would not.
   return gone.every((message) => message.role === 'user' && message.byHost === true) ? 0 : sizeOfAll(gone);
 }
 
@@ -73,7 +76,7 @@ function partCharsOf(conversation: Conversation): number | null {
   return shortened(conversation, partChars).chars < chars * (1 - CUT_PART) ? partChars : null;
 }
 
-/** A summary that is shorter than what it stands for, whatever the model made of it. */
+/** A summary that is shorter than what it replaces, whatever the model wrote. */
 export function boundedSummary(
   summary: string,
   { messages }: Conversation,
@@ -86,8 +89,8 @@ export function boundedSummary(
 }
 
 /**
- * What a model is asked, to get a summary of what is cut. Only the newest part of it, where all would not fit either.
- * `charsMax`: what the model is known to take, characters.
+ * The request to a model for a summary of what is cut; only the newest part, if all of it would not fit either.
+ * `charsMax`: what the model is known to accept, characters.
  */
 export function summaryTask(conversation: Conversation, { head, keep }: Cut, charsMax: number | null = null): string {
   const { messages, chars } = conversation;

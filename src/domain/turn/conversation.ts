@@ -14,7 +14,7 @@ export type ConversationMessage =
       readonly role: 'user';
       readonly text: string;
       readonly byHost?: true;
-      /** What the message has beside its text; where the bytes are is looked up for the call. */
+      /** What the message has besides its text; where the bytes are is looked up for the call. */
       readonly files?: readonly FileRef[];
     }
   | {
@@ -34,7 +34,7 @@ export interface Conversation {
   readonly messages: readonly ConversationMessage[];
   /** Size of the messages in characters of JSON text, roughly. */
   readonly chars: number;
-  /** What a provider reported: so many tokens it was when it had so many characters. Absent: none has yet. */
+  /** What a provider reported: how many tokens it had at how many characters. Absent: none has yet. */
   readonly measured?: { readonly tokens: number; readonly chars: number };
 }
 
@@ -47,17 +47,17 @@ export const emptyConversation: Conversation = { messages: [], chars: 0 };
 export const CONVERSATION_CHARS_MAX = 1_000_000;
 export const CONVERSATION_MESSAGES_MAX = 2_000;
 
-/** A conversation that begins with what the agent is asked. */
+/** A conversation that starts with the agent's input. */
 export function startConversation(text: string): Conversation {
   return append(emptyConversation, { role: 'user', text });
 }
 
-/** What a person said, as a turn takes it up. */
+/** What a person said, when a turn starts with it. */
 export function addMessage(conversation: Conversation, text: string, files?: readonly FileRef[]): Conversation {
   return append(withAnswers(conversation), { role: 'user', text, ...(files === undefined ? {} : { files }) });
 }
 
-/** Providers refuse a conversation with calls that nothing answers; a turn that ended early leaves some. */
+/** Providers refuse a conversation with unanswered calls; a turn that ended early leaves some. */
 function withAnswers(conversation: Conversation): Conversation {
   const { messages } = conversation;
   const at = messages.findLastIndex(({ role }) => role === 'assistant');
@@ -74,13 +74,14 @@ function withAnswers(conversation: Conversation): Conversation {
 }
 
 /**
- * An inherited conversation, and what was said after it. It may have been cut in the middle of a turn: calls without an
- * answer there get one.
+ * An inherited conversation, and what was said after it. It may have been cut in the middle of a turn: unanswered calls
+ * there get an answer.
  */
 export function joinConversations(inherited: Conversation, own: Conversation): Conversation {
   const before = withAnswers(inherited);
   const messages = [...before.messages, ...own.messages];
-  // What a provider counted of its own part was all of it; what one counted of the inherited part is how it begins.
+  // What a provider counted for its own part covers all of it; what one counted for the inherited part is its
+  // beginning.
   const reported =
     own.measured === undefined ? before.measured : { ...own.measured, chars: own.measured.chars + before.chars };
   const counted = reported === undefined ? {} : { measured: reported };
@@ -93,7 +94,7 @@ export function measured(conversation: Conversation, tokens: number): Conversati
   return { ...conversation, measured: { tokens, chars: conversation.chars } };
 }
 
-/** Characters a token of text takes in English; of what a provider has not counted yet. */
+/** Characters per token of English text; for what a provider has not counted yet. */
 const CHARS_PER_TOKEN = 4;
 
 /** How many tokens a model is about to be sent; `besides`: characters of what is not part of the conversation. */
@@ -102,14 +103,14 @@ export function tokensOf({ chars, measured: reported }: Conversation, besides = 
   return reported.tokens + Math.ceil(Math.max(0, chars - reported.chars) / CHARS_PER_TOKEN);
 }
 
-/** What was measured goes down with what is left out. */
+/** The measurement shrinks with what is left out. */
 function lessened(before: Conversation, messages: readonly ConversationMessage[], chars: number): Conversation {
   if (before.measured === undefined || before.chars === 0) return { messages, chars };
   const tokens = Math.ceil((tokensOf(before) * chars) / before.chars);
   return { messages, chars, measured: { tokens, chars } };
 }
 
-/** Total. `event` belongs to the agent whose conversation it is; what says nothing to its model changes nothing. */
+/** Total. `event` belongs to the agent whose conversation it is; one that its model is not shown changes nothing. */
 export function evolveConversation(conversation: Conversation, event: TurnEvent): Conversation {
   switch (event.type) {
     case 'message.assistant':
@@ -138,7 +139,7 @@ function toolMessage(callId: string, name: string, outcome: Outcome): Conversati
   return { role: 'tool', callId, name, failed, output };
 }
 
-/** A hook before the turn may put other words into the message. */
+/** A hook before the turn may reword the message. */
 function withInput(conversation: Conversation, outcome: Outcome): Conversation {
   const input: unknown = outcome.kind === 'completed' ? Object(outcome.output)['input'] : undefined;
   const at = conversation.messages.findLastIndex(({ role }) => role === 'user');
@@ -149,7 +150,7 @@ function withInput(conversation: Conversation, outcome: Outcome): Conversation {
   return { ...conversation, messages, chars: conversation.chars - sizeOf(before) + sizeOf(after) };
 }
 
-/** A summary in place of what is cut, or long messages without their middle (compaction.ts). */
+/** A summary in place of what is cut, or long messages without their middles (compaction.ts). */
 function compacted(
   conversation: Conversation,
   { head, keep, summary, partChars }: Extract<TurnEvent, { type: 'conversation.compacted' }>['data'],
@@ -166,7 +167,7 @@ function compacted(
   return lessened(conversation, [...told.messages, ...messages.slice(messages.length - keep)], told.chars);
 }
 
-/** Every message but the newest that a person wrote, at this length at most; of longer ones the middle is left out. */
+/** Every message except the newest that a person wrote, cut to at most this length by leaving out the middle. */
 export function shortened(conversation: Conversation, partChars: number): Conversation {
   const kept = newestOfPerson(conversation.messages);
   const messages = conversation.messages.map((message, i) =>
@@ -190,7 +191,7 @@ function shorter(message: ConversationMessage, partChars: number): ConversationM
       const each = Math.floor(partChars / (message.toolCalls.length + 1));
       const toolCalls = message.toolCalls.map((call) => {
         const input = JSON.stringify(call.input ?? null);
-        // Providers take an object as input, and no other form of it says that it is not what was sent.
+        // Providers require an object as input, and no other form of it shows that it is not what was sent.
         return input.length <= each ? call : { ...call, input: { shortened: withoutMiddle(input, each) } };
       });
       return { ...message, text: withoutMiddle(message.text, each), toolCalls };
@@ -237,10 +238,10 @@ function withoutOldTurns(conversation: Conversation): Conversation {
   return from === 0 ? conversation : lessened(conversation, messages.slice(from), chars);
 }
 
-/** A reference; the bytes are no part of what is kept. */
+/** A reference; the bytes are not part of what is kept. */
 const FILE_CHARS = 80;
 
-/** By identity: messages never change, and what is long is asked for its size again and again. */
+/** By identity: messages never change, and the size of long ones is needed again and again. */
 const sizes = new WeakMap<ConversationMessage, number>();
 
 /** Size of a message in characters of JSON text, roughly. */

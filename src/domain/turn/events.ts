@@ -4,7 +4,7 @@ import { actionEventSchemas, agentRef, outcomeSchema, shownInteraction } from '.
 import { execFigures, filesRef } from '../sandbox/events.ts';
 import { usageSchema } from './usage.ts';
 
-/** The turn's events; they live on their session's subject, in the order in which things happened. */
+/** The turn's events; they are on their session's subject, in the order in which things happened. */
 const turnId = z.string();
 
 export const errorSchema = z.strictObject({ code: z.string(), message: z.string() });
@@ -28,23 +28,26 @@ const ownSchemas = {
     /** When the turn is ended as failed, whatever it does (limits.maxTurnSeconds). */
     deadlineAt: z.string(),
     ...plan,
-    /** The failed turn that it continues with; absent: it begins with a message. */
+    /** The failed turn that it continues from; absent: it starts with a message. */
     retryOf: z.string().optional(),
     /** Of a turn without a message: the sender's trace, as its header named it. */
     traceparent: z.string().optional(),
   }),
-  /** A message that came while another turn was active: its turn starts when that one, and what waits before it, has ended. */
+  /**
+   * A message that arrived while another turn was active: its turn starts when that one, and those queued before it,
+   * have ended.
+   */
   'turn.queued': z.strictObject({ turnId, maxTurnSeconds: z.int(), ...plan }),
   /** A deadline does not count the time that a turn waits for people. */
   'turn.extended': z.strictObject({ turnId, deadlineAt: z.string() }),
-  /** A person let the turn cost more. */
+  /** A person allowed the turn to cost more. */
   'turn.raised': z.strictObject({ turnId, maxCostUsd: z.number() }),
   /** A worker took the turn. The append that stores it is the lock; a higher epoch fences every lower one. */
   'segment.claimed': z.strictObject({ turnId, epoch: z.int(), workerId: z.string() }),
   /**
-   * A worker lets go of the turn: it stops, or (`resting`) there is nothing to run until someone answers, or until a time
-   * (`until`) at which a model is tried again. With a time it is not `resting`: nodes of 0.11, which do not know the time,
-   * take the turn on and wait themselves, instead of leaving it without a worker.
+   * A worker releases the turn: it stops, or (`resting`) there is nothing to run until someone answers, or until a time
+   * (`until`) at which a model is tried again. With a time it is not `resting`: nodes of 0.11, which do not know the
+   * time, take the turn and wait themselves, instead of leaving it without a worker.
    */
   'segment.released': z.strictObject({
     turnId,
@@ -52,7 +55,7 @@ const ownSchemas = {
     resting: z.literal(true).optional(),
     until: z.string().optional(),
   }),
-  /** A turn that rested has something to run again, and no worker has claimed it. */
+  /** An idle turn has something to run again, and no worker has claimed it. */
   'segment.wanted': z.strictObject({ turnId }),
   'model.requested': z.strictObject({
     turnId,
@@ -67,8 +70,8 @@ const ownSchemas = {
     agent: agentRef.optional(),
   }),
   /**
-   * Nothing was sent: a budget did not let the call start, and a person is asked; or the conversation is longer than the
-   * model is known to take (`overflow`), and is compacted first.
+   * Nothing was sent: a budget did not let the call start, and a person is asked; or the conversation is longer than
+   * the model is known to accept (`overflow`), and is compacted first.
    */
   'model.withheld': z.strictObject({ turnId, callId: z.string(), overflow: z.literal(true).optional() }),
   'model.completed': z.strictObject({ turnId, callId: z.string(), step: z.int(), usage: usageSchema }),
@@ -78,14 +81,16 @@ const ownSchemas = {
     step: z.int(),
     error: errorSchema,
     usage: usageSchema,
-    /** When the next attempt starts; null: there is none. */
+    /** When the next attempt starts; null: none follows. */
     retryAt: z.string().nullable(),
     /** The conversation was too long, and is compacted before the next attempt. */
     overflow: z.literal(true).optional(),
   }),
-  /** The answer of a call that had been given up (its worker was fenced, or the turn had ended): only its bill counts. */
+  /**
+   * The answer of a call that had been abandoned (its worker was fenced, or the turn had ended): only its cost counts.
+   */
   'model.reported': z.strictObject({ turnId, callId: z.string(), usage: usageSchema }),
-  /** An effect of which it is not known whether it happened: its worker died, or it was cancelled under way. */
+  /** An effect that may or may not have happened: its worker died, or it was cancelled while running. */
   'effect.uncertain': z.strictObject({
     turnId,
     effectId: z.string(),
@@ -101,7 +106,10 @@ const ownSchemas = {
     toolCalls: z.array(toolCallSchema),
     agent: agentRef.optional(),
   }),
-  /** A call of a built-in tool begins: the turn's worker runs it, and again after a crash, for it has left nothing behind. */
+  /**
+   * A call of a built-in tool begins: the turn's worker runs it, and again after a crash, since it has left nothing
+   * behind.
+   */
   'sandbox.requested': z.strictObject({
     turnId,
     actionId: z.string(),
@@ -120,7 +128,7 @@ const ownSchemas = {
     files: filesRef.nullable(),
     agent: agentRef.optional(),
   }),
-  /** The Host itself answered a call: there is no such tool, or the input does not fit. */
+  /** The Host itself answered a call: no such tool exists, or the input does not match its schema. */
   'tool.completed': z.strictObject({
     turnId,
     callId: z.string(),
@@ -129,9 +137,9 @@ const ownSchemas = {
     agent: agentRef.optional(),
   }),
   /**
-   * Messages of the conversation are no longer shown to the model, but for so many at its head and tail; a summary stands
-   * in their place. With `partChars` all of them stay, and those that are longer lose their middle, but for the newest
-   * that a person wrote. The canonical history is untouched.
+   * Messages of the conversation are no longer shown to the model, except for some at its head and tail; a summary
+   * takes their place. With `partChars` all of them stay, and longer ones lose their middles, except the newest that a
+   * person wrote. The canonical history is untouched.
    */
   'conversation.compacted': z.strictObject({
     turnId,
@@ -142,7 +150,7 @@ const ownSchemas = {
     partChars: z.int().min(1).optional(),
     agent: agentRef.optional(),
   }),
-  /** What the model gave does not fit the output's schema; it is told why, and asked once more. */
+  /** The model's output does not match the schema; it is told why, and asked once more. */
   'output.rejected': z.strictObject({ turnId, message: z.string(), agent: agentRef.optional() }),
   'delegation.started': z.strictObject({ turnId, agent: agentRef, callId: z.string(), task: z.string() }),
   'delegation.completed': z.strictObject({
@@ -175,7 +183,7 @@ const answerSchemas = {
     turnId: z.string(),
     requestId: z.string(),
     subject: z.string().optional(),
-    /** Or the id of an effect whose fate was not known. */
+    /** Or the id of an effect whose outcome was not known. */
     interactionId: z.string(),
     value: z.unknown(),
   }),
@@ -190,7 +198,7 @@ export type TurnEvent = {
 }[keyof Schemas];
 export type TurnError = z.infer<typeof errorSchema>;
 export type ToolCall = z.infer<typeof toolCallSchema>;
-/** What a turn starts with that was planned while another was active. */
+/** What a turn that was queued while another was active starts with. */
 export type TurnPlan = Extract<TurnEvent, { type: 'turn.queued' }>['data'];
 
 /** Whether an event of a session belongs to one of its turns. */

@@ -14,9 +14,9 @@ export type ModelOutcome =
       readonly error: TurnError;
       /** Null: terminal. Otherwise the least delay before another attempt, in milliseconds. */
       readonly retryAfterMs: number | null;
-      /** The provider did answer, in a form that is of no use: it may ask for money each time. */
+      /** The provider did answer, in an unusable form: it may charge for each attempt. */
       readonly mayBeBilled?: true;
-      /** The conversation is longer than the model takes. */
+      /** The conversation is longer than the model accepts. */
       readonly contextOverflow?: true;
       readonly usage: Usage;
     };

@@ -16,8 +16,8 @@ import type { SandboxCallEnd } from './steps/sandbox-tools.ts';
 import type { Usage } from './usage.ts';
 
 /**
- * The turn as a pure process: an input (a claim, an answer, a timer) gives the events to record; the effects to run next
- * are part of the state (`pending` of each thread). Nothing here knows a worker, a queue or a provider.
+ * The turn as a pure process: an input (a claim, an answer, a timer) yields the events to record; the effects to run
+ * next are part of the state (`pending` of each thread). Nothing here knows a worker, a queue or a provider.
  *
  *   started → claimed → requested ─ completed → (tools, people, other agents) → requested … → completed
  *                          │  ├─── failed, retryable → waits until retryAt → requested (retries.ts says how often)
@@ -25,13 +25,13 @@ import type { Usage } from './usage.ts';
  *                          │  └─── worker lost → effect.uncertain → claimed again → requested
  *                          └────── cancel, deadline → effect.uncertain → turn.cancelled, turn.failed
  *
- * A turn that waits for executors or people holds no worker: it is released as `resting`, and whatever answers it claims
- * it again or says that a worker is wanted. docs/turns.md has the table of its states.
+ * A turn that waits for executors or people holds no worker: it is released as `resting`, and whatever answers it
+ * claims it again or records that a worker is needed. docs/turns.md has the table of its states.
  */
 
 /**
- * Takes the turn as far as it gets without an answer, and when it has ended, the next one that is queued.
- * A turn that another worker holds is taken on by that worker.
+ * Advances the turn as far as it gets without an answer, and when it has ended, the next queued one. A turn that
+ * another worker holds is advanced by that worker.
  */
 export function advance(draft: TurnDraft, context: TurnContext): void {
   let at = running(draft);
@@ -57,12 +57,12 @@ function startQueued(draft: TurnDraft, { nowMs }: TurnClock): Running | null {
   return running(draft);
 }
 
-/** When a turn that starts now has to be over. */
+/** When a turn that starts now must have ended. */
 export function deadlineOf(nowMs: number, maxTurnSeconds: number): string {
   return toTimestamp(nowMs + maxTurnSeconds * 1000);
 }
 
-/** A worker takes the turn: what its predecessor had under way is lost, and the turn continues. */
+/** A worker takes the turn: its predecessor's effects in progress are lost, and the turn continues. */
 export function claim(draft: TurnDraft, workerId: string, clock: TurnClock): void {
   const at = running(draft);
   if (at === null) return;
@@ -103,8 +103,8 @@ export function withhold(
 }
 
 /**
- * The conversation of a call that has not been sent is longer than its model is known to take: it is made smaller first.
- * Where nothing can be taken away nothing is recorded, and the provider has the last word.
+ * The conversation of an unsent call is longer than its model is known to accept: it is compacted first. If nothing can
+ * be removed, nothing is recorded, and the provider decides.
  */
 export function shorten(draft: TurnDraft, callId: string, context: TurnContext): void {
   const asked = askedFor(draft, callId);
@@ -116,13 +116,13 @@ function askedFor(draft: TurnDraft, callId: string): Asked | null {
   return at === null ? null : threadAsking(at, callId);
 }
 
-/** Ends a turn whose time is over, whatever it is doing. */
+/** Ends a turn past its deadline, whatever it is doing. */
 export function expire(draft: TurnDraft, context: TurnContext): void {
   const at = running(draft);
   if (at !== null && expireTurn(at, context.nowMs) === 'ended') advance(draft, context);
 }
 
-/** The worker stops before its model calls have answered: the calls are given up and the turn handed back. */
+/** The worker stops before its model calls have answered: the calls are abandoned and the turn is handed back. */
 export function handBack(draft: TurnDraft, workerId: string): void {
   const at = running(draft);
   if (at?.turn.claim?.workerId !== workerId) return;
@@ -130,7 +130,7 @@ export function handBack(draft: TurnDraft, workerId: string): void {
   at.add({ type: 'segment.released', data: { turnId: at.turnId, epoch: at.turn.epoch } });
 }
 
-/** The bill of a call that was given up before it answered. Its turn may have ended; nothing else of it counts. */
+/** The cost of a call that was abandoned before it answered. Its turn may have ended; nothing else of it counts. */
 export function reportLate(draft: TurnDraft, late: { turnId: string; callId: string; usage: Usage }): void {
   if (draft.state.status === 'open') draft.add({ type: 'model.reported', data: late });
 }

@@ -6,7 +6,7 @@ import { askModel } from './steps/model.ts';
 import { finish } from './steps/output.ts';
 import type { Step } from './steps/step.ts';
 
-/** Takes every thread as far as it gets without an answer; a thread's end may let the one above it continue. */
+/** Advances every thread as far as it gets without an answer; a thread's end may let its parent continue. */
 export function progress(at: Running, context: TurnContext): void {
   for (let isMoving = true; isMoving && !at.isOver;) {
     isMoving = false;

@@ -6,9 +6,10 @@ import { answerCall } from './steps/tool-kind.ts';
 import { openToolCalls } from './steps/tools.ts';
 
 /**
- * Settles the calls that a failed turn left without a result, and takes the turn that continues it from there. A call
- * that an executor had claimed may have run: it is not made again, the model is told. All others were never begun, and
- * are opened as if the step had just been answered; agents used as tools ended with their turn, and the model knows.
+ * Settles the calls that a failed turn left without a result, and advances the turn that continues it from there. A
+ * call that an executor had claimed may have run: it is not made again, the model is told. All others never started,
+ * and are opened as if the step had just been answered; agents used as tools ended with their turn, and the model
+ * knows.
  */
 export function resume(draft: TurnDraft, context: TurnContext): void {
   const at = running(draft);

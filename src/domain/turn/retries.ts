@@ -2,11 +2,11 @@ import { toMs, toTimestamp } from '../kernel/time.ts';
 import type { TurnClock } from './context.ts';
 import type { Thread } from './thread.ts';
 
-/** A provider that is overloaded, limits the rate or cannot be reached is tried for at least so long, ms. */
+/** How long a provider that is overloaded, limits the rate or cannot be reached is retried at least, ms. */
 export const RETRY_FOR_MS = 120_000;
-/** However long each attempt took, there are so many more after the first; of what may have been billed, no more than these. */
+/** Retries after the first attempt, however long each took; also the maximum where attempts may have been billed. */
 export const RETRIES_MIN = 3;
-/** Clocks of two nodes may differ, so time alone is not a bound. */
+/** The clocks of two nodes may differ, so time alone is not a bound. */
 export const RETRIES_MAX = 20;
 const RETRY_BASE_MS = 250;
 const RETRY_CAP_MS = 30_000;

@@ -8,7 +8,7 @@ import type { ActiveTurn } from './state.ts';
 import { ROOT } from './thread.ts';
 import type { Thread } from './thread.ts';
 
-/** What a turn reads of the session that it runs in. */
+/** What a turn reads from the session that it runs in. */
 export interface SessionOfTurn {
   readonly agentId: string;
   readonly manifest: Manifest;
@@ -40,8 +40,8 @@ export function running(draft: TurnDraft): Running | null {
 }
 
 /**
- * A cursor over a turn that runs, at one of its threads. Session, turn and thread are always as they are after the events
- * that were added, and are there for as long as the thread is: once a step has ended it, nothing more is read of it.
+ * A cursor over a running turn, at one of its threads. Session, turn and thread always reflect the events that were
+ * added, and exist for as long as the thread does: once a step has ended it, nothing more is read from it.
  */
 export class Running {
   readonly turnId: string;
@@ -88,7 +88,7 @@ export class Running {
     return this.thread.conversation ?? this.session.conversation;
   }
 
-  /** What an event of the thread says of where it happened. */
+  /** What an event of the thread says about where it happened. */
   get stamp(): { readonly turnId: string; readonly agent?: AgentRef } {
     return { turnId: this.turnId, ...byAgent(this.thread) };
   }

@@ -10,18 +10,18 @@ import { ZERO_TOTAL } from './usage.ts';
 import type { Usage } from './usage.ts';
 
 /**
- * The active turn of a session. It begins with `turn.started` and its end removes it, so that an ended turn cannot be
- * continued by any event that comes late.
+ * The active turn of a session. It begins with `turn.started` and its end removes it, so that no late event can
+ * continue an ended turn.
  */
 export interface ActiveTurn {
   readonly turnId: string;
-  /** The failed turn that it continues with; null: it began with a message. */
+  /** The failed turn that it continues from; null: it started with a message. */
   readonly retryOf: string | null;
   readonly startedAt: string;
   readonly deadlineAt: string;
   /** The trace of the sender of the message (`traceparent`), if it named one. */
   readonly sender?: string;
-  /** Since when it waits for people; its time stands still meanwhile. Null: it does not. */
+  /** Since when it has been waiting for people, which stops its clock. Null: it is not. */
   readonly pausedAt: string | null;
   readonly maxSteps: number;
   /** Null: no limit of its own. */
@@ -34,9 +34,9 @@ export interface ActiveTurn {
   readonly claim: { readonly epoch: number; readonly workerId: string } | null;
   /** No worker runs it and there is something to run. */
   readonly wanted: boolean;
-  /** No worker runs it, and none has to before this time; null: it does not rest, or until someone answers. */
+  /** No worker runs it, and none has to before this time; null: it is not idle, or is until someone answers. */
   readonly restsUntil: string | null;
-  /** The highest epoch so far, kept over releases. */
+  /** The highest epoch so far, kept across releases of the turn. */
   readonly epoch: number;
   /** Model calls so far, over all threads, steps and attempts; effect ids are counted up by it. */
   readonly calls: number;
@@ -54,7 +54,9 @@ export function rootOf(turn: ActiveTurn): Thread {
   return turn.threads[ROOT] ?? startThread(null, turn.startedAt);
 }
 
-/** The turn after one of its events; null: it has ended, or there is none. An event that cannot apply changes nothing. */
+/**
+ * The turn after one of its events; null: it has ended, or does not exist. An event that cannot apply changes nothing.
+ */
 export function evolveTurn(turn: ActiveTurn | null, event: TurnEvent, meta: EventMeta): ActiveTurn | null {
   if (event.type === 'turn.started') return startedTurn(event.data, meta);
   if (turn === null || event.data.turnId !== turn.turnId) return turn;
@@ -88,7 +90,9 @@ export function evolveTurn(turn: ActiveTurn | null, event: TurnEvent, meta: Even
   }
 }
 
-/** How readers' knowledge of a wait is remembered: an action that is offered again, or has become uncertain, is news. */
+/**
+ * The key under which a wait counts as announced: an action that is offered again, or has become uncertain, is news.
+ */
 export function waitKey({ actionId, generation, status }: Action): string {
   return `${actionId}.${generation}${status === 'uncertain' ? '.uncertain' : ''}`;
 }
@@ -151,7 +155,9 @@ function counted(turn: ActiveTurn, event: TurnEvent, meta: EventMeta): ActiveTur
   }
 }
 
-/** A call of the session's own agent that is taken back after an executor had it may have run, and is remembered so. */
+/**
+ * A call of the session's own agent that is withdrawn after an executor had it may have run, and is remembered as such.
+ */
 function withDoubt(turn: ActiveTurn, actionId: string): ActiveTurn {
   const action = turn.work.actions[actionId];
   const root = turn.threads[ROOT];
@@ -161,7 +167,7 @@ function withDoubt(turn: ActiveTurn, actionId: string): ActiveTurn {
   return { ...turn, threads: { ...turn.threads, [ROOT]: { ...root, doubtful } } };
 }
 
-/** The thread that an event belongs to; null: to none. */
+/** The thread that an event belongs to; null: none. */
 function threadOf(turn: ActiveTurn, event: TurnEvent): string | null {
   if (event.type === 'model.completed' || event.type === 'model.failed' || event.type === 'model.withheld') {
     const { callId } = event.data;

@@ -9,32 +9,32 @@ import type { TurnEvent } from './events.ts';
 import type { ActiveTurn } from './state.ts';
 
 /*
- * What can be said of a turn without its threads: who sees to it, what it waits for, its status, and when something of it
- * is due. The dispatcher and the read models fold it from the log; where the whole turn is at hand, it says the same.
+ * What can be said about a turn without its threads: who attends to it, what it waits for, its status, and when
+ * something is due. The dispatcher and the read models fold it from the log; the whole turn yields the same.
  */
 
 /**
- * What has to be known of an open turn to see to it that it continues: who runs it, whether somebody should, and when its
- * next time is over. A fold of the log like the turn itself, but small: one is kept for each open turn of a stream.
+ * What has to be known about an open turn to make sure it continues: who runs it, whether a worker should, and when its
+ * next time expires. A fold of the log like the turn itself, but small: one is kept for each open turn of a stream.
  */
 export interface TurnSummary extends Attendance {
   readonly turnId: string;
   readonly deadlineAt: string;
-  /** It waits for people, and its time stands still. */
+  /** It waits for people, and its clock is stopped. */
   readonly paused: boolean;
-  /** When the claims of its actions are over. */
+  /** When the claims of its actions expire. */
   readonly claims: Readonly<Record<string, ClaimTimes>>;
 }
 
 export interface ClaimTimes {
   readonly claimId: string;
-  /** Unless its executor is heard of. */
+  /** Unless its executor sends a heartbeat. */
   readonly leaseExpiresAt: string;
   readonly leaseMs: number;
   readonly timeoutAt: string | null;
 }
 
-/** The summary after an event; null: there is no open turn. Total. */
+/** The summary after an event; null: no open turn. Total. */
 export function evolveSummary(summary: TurnSummary | null, event: TurnEvent): TurnSummary | null {
   if (event.type === 'turn.started') {
     const { turnId, deadlineAt } = event.data;
@@ -92,8 +92,9 @@ function withoutClaim(summary: TurnSummary, actionId: string): TurnSummary {
 }
 
 /**
- * When something of the turn is due although nothing has happened, ms; its worker keeps the deadline while it runs.
- * @param leaseOverMs when the lease of a claim is over, with what has been heard of its executor; by default the history alone
+ * When something of the turn is due without any event, ms; its worker enforces the deadline while it runs. @param
+ * leaseOverMs when the lease of a claim expires, including what was heard from its executor; by default the history
+ * alone
  */
 export function dueMs(
   { claims, restsUntil, paused, deadlineAt }: TurnSummary,
@@ -119,7 +120,7 @@ export interface Wait {
   readonly budgetId?: string;
 }
 
-/** What a turn waits for after one of its events, by id; the same list when that changes nothing. */
+/** What a turn waits for after one of its events, by id; the same list if nothing changed. */
 export function evolveWaits(waits: readonly Wait[], event: TurnEvent): readonly Wait[] {
   switch (event.type) {
     case 'action.pending': {
@@ -149,7 +150,7 @@ export function evolveWaits(waits: readonly Wait[], event: TurnEvent): readonly 
   }
 }
 
-/** The same list from the whole turn. */
+/** The same list, from the whole turn. */
 export function waitsOf({ turnId, work }: ActiveTurn): readonly Wait[] {
   const actions = Object.values(work.actions).flatMap((action): Wait[] => {
     const { actionId: id, agentId, toolName, hook, status } = action;
@@ -177,7 +178,7 @@ function drop(waits: readonly Wait[], id: string): readonly Wait[] {
   return waits.some((wait) => wait.id === id) ? waits.filter((wait) => wait.id !== id) : waits;
 }
 
-/** What a turn is doing. People come first: what only they can answer is told at once. */
+/** What a turn is doing. People come first: what only they can answer is shown at once. */
 export const TURN_STATUSES = ['running', 'waiting', 'paused', 'uncertain'] as const;
 export type TurnStatus = (typeof TURN_STATUSES)[number];
 

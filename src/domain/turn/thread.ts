@@ -6,7 +6,7 @@ import type { ToolCall, TurnEvent } from './events.ts';
 import type { Usage } from './usage.ts';
 import { addUsage } from './usage.ts';
 
-/** A model call that was requested and has not answered. */
+/** A model call that was requested and has not been answered. */
 export interface PendingCall {
   readonly effectId: string;
   readonly callId: string;
@@ -37,7 +37,7 @@ export const ROOT = 'root';
  */
 export interface Thread {
   readonly agent: AgentRef | null;
-  /** The call of the agent above that this thread answers; null: the root. */
+  /** The parent agent's call that this thread answers; null: the root. */
   readonly callId: string | null;
   readonly startedAt: string;
   readonly phase: 'begin' | 'model' | 'tools';
@@ -58,38 +58,38 @@ export interface Thread {
   readonly sandboxCalls: readonly OpenSandboxCall[];
   /** Of those, calls whose action was taken back after an executor had claimed it: they may have run. */
   readonly doubtful: readonly string[];
-  /** When the last step was answered, and its tool calls with it; null: none was. */
+  /** When the last step was answered, and with it its tool calls; null: none was. */
   readonly answeredAt: string | null;
   /** Whether the last step called any tool. */
   readonly calledTools: boolean;
   readonly lastText: string;
-  /** What the last model call cost: the next one is taken to cost as much. */
+  /** What the last model call cost: the next one is assumed to cost as much. */
   readonly lastCostUsd: number;
   readonly lastTokens: number;
-  /** Tokens of it that the next prompt begins with: all but what was thought. 0: none were reported. */
+  /** Tokens of it that the next prompt begins with: all but reasoning. 0: none were reported. */
   readonly visibleTokens: number;
   /** The hook action that the thread waits for. */
   readonly hookActionId: string | null;
-  /** Hook points of this turn, and of this step, that are behind. */
+  /** Hook points of this turn, and of this step, that are done. */
   readonly passed: readonly string[];
   /** What the hook before the newest step added and narrowed; it says so again for each step. */
   readonly stepInstructions: string | null;
   readonly stepTools: readonly string[] | null;
-  /** A hook ended the turn with what there is. */
+  /** A hook ended the turn with what it has. */
   readonly stopped: boolean;
   /** What a hook gave as the output. */
   readonly output: { readonly value?: unknown } | null;
-  /** Outputs that did not fit the schema. */
+  /** Outputs that did not match the schema. */
   readonly rejected: number;
-  /** The conversation did not fit: a summary is asked for before the step is. */
+  /** The conversation did not fit: a summary is requested before the step. */
   readonly overflow: boolean;
   /** How often it was compacted since the last answer. */
   readonly compactions: number;
-  /** Summaries that models were asked for in this turn. */
+  /** Summaries requested from models in this turn. */
   readonly summaries: number;
   /** The question about a budget that the thread waits for. */
   readonly blockedBy: string | null;
-  /** Of an agent used as a tool; the root's is the session's. */
+  /** Of an agent used as a tool; the root uses the session's. */
   readonly conversation: Conversation | null;
 }
 
@@ -133,8 +133,8 @@ export function startThread(
 }
 
 /**
- * The session's own agent where a failed turn left it: the turn that continues from there repeats no step, and its limits
- * count from the beginning. What it waited for is settled by the events that follow (resume.ts).
+ * The session's own agent where a failed turn left it: the turn that continues from there repeats no step, and its
+ * limits count from zero. What it waited for is settled by the events that follow (resume.ts).
  */
 export function resumeThread(failed: Thread, startedAt: string): Thread {
   const { phase, answered, openToolCalls, doubtful, calledTools, lastText, lastCostUsd, lastTokens } = failed;
@@ -145,19 +145,19 @@ export function resumeThread(failed: Thread, startedAt: string): Thread {
     ...stood,
     ...{ stepInstructions, stepTools, stopped },
     answeredAt: openToolCalls.length > 0 ? startedAt : null,
-    // The output that a hook gave is gone, so the hook is asked again.
+    // A hook's output is gone, so the hook is asked again.
     passed: failed.passed.filter((name) => name !== 'after-turn'),
   };
 }
 
 const NOT_TRIED = { attempts: 0, failingSince: null } as const;
 
-/** How a hook point is named among those that are behind. */
+/** How a hook point is named among those that are done. */
 export function hookName({ at, scope }: HookPoint): string {
   return `${at}-${scope}`;
 }
 
-/** What a thread may know of where an event stands: the turn's epoch, and the time of the commit. */
+/** What a thread may know about an event's context: the turn's epoch, and the time of the commit. */
 export interface EventInTurn {
   readonly epoch: number;
   readonly at: string;
@@ -221,7 +221,7 @@ function evolveCall(thread: Thread, event: TurnEvent, at: string): Thread {
     }
     case 'model.failed': {
       const { attempts, answered: count } = thread;
-      // The provider did answer: what comes next has all its tries.
+      // The provider did answer: what comes next has all its attempts.
       if (event.data.overflow === true)
         return { ...thread, ...NOT_TRIED, pending: null, answered: count + 1, overflow: true };
       const failed = { attempts: attempts + 1, failingSince: thread.failingSince ?? at, retryAt: event.data.retryAt };
@@ -245,7 +245,7 @@ function answered(thread: Thread, callId: string): Thread {
 function hooked(thread: Thread, data: Extract<TurnEvent, { type: 'action.completed' }>['data']): Thread {
   const { actionId, hook, outcome } = data;
   if (thread.hookActionId !== actionId || hook === undefined) return thread;
-  // A failed hook is not behind: a turn that continues after it offers it again.
+  // A failed hook is not done: a turn that continues after it offers it again.
   if (outcome.kind === 'failed') return { ...thread, hookActionId: null };
   const next = { ...thread, hookActionId: null, passed: [...thread.passed, hookName(hook)] };
   const given: Readonly<Record<string, unknown>> = Object(outcome.output);

@@ -36,7 +36,7 @@ export const NO_USAGE: Usage = {
   costKnown: false,
 };
 
-/** The total of nothing yet: knows all of its (no) parts, so that adding keeps `known` true until one is not. */
+/** The total of nothing yet: all of its (no) parts are known, so adding keeps `known` true until one is not. */
 export const ZERO_TOTAL: Usage = { ...NO_USAGE, tokensReported: true, costKnown: true };
 
 export function addUsage(total: Usage, call: Usage): Usage {

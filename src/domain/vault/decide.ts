@@ -5,17 +5,17 @@ import type { CredentialType, EventData, RefreshSettings, VaultEvent } from './e
 import { secretsOf } from './state.ts';
 import type { Credential, OpenVault, VaultState } from './state.ts';
 
-/** Credentials that a vault has at a time, and in its life. */
+/** Credentials that a vault may have at a time, and in its lifetime. */
 export const CREDENTIALS_MAX = 100;
 export const CREDENTIALS_EVER_MAX = 1_000;
 
-/** A secret of a credential, as the store names it. */
+/** A secret of a credential, by its name in the store. */
 export interface NamedSecret {
   readonly credentialId: string;
   readonly secretId: string;
 }
 
-/** What is no longer named by anything, once the decision is recorded. */
+/** What nothing names once the decision is recorded. */
 export interface Superseding {
   readonly superseded: readonly NamedSecret[];
 }
@@ -57,7 +57,7 @@ export function decideDeleteVault(state: VaultState, actsFor: string | null): De
   return { kind: 'accepted', events: [{ type: 'vault.deleted', data: {} }], reply: { superseded } };
 }
 
-/** The secrets that a deleted vault named have been taken away. */
+/** The secrets that a deleted vault named have been removed. */
 export function decideClearVault(state: VaultState, secretIds: readonly string[]): Decision<VaultEvent, null> {
   if (state.status !== 'deleted' || state.left.every(({ secretId }) => !secretIds.includes(secretId))) {
     return { kind: 'unchanged', reply: null };
@@ -112,7 +112,7 @@ export interface RotateCredential extends Grant {
   readonly bodyHash: string;
 }
 
-/** Other tokens take the place of those that are there, at once. Type and address stay: a token is good for one place. */
+/** Other tokens replace the existing ones at once. Type and address stay: a token is valid for one place. */
 export function decideRotateCredential(
   state: VaultState,
   command: RotateCredential,
@@ -144,7 +144,7 @@ export function decideDeleteCredential(
   return { kind: 'accepted', events, reply: { superseded: secretsOf(known) } };
 }
 
-/** Records a use of the tokens of a generation; null when they are not there any more. */
+/** Records a use of the tokens of a generation; null when they no longer exist. */
 export function decideUseCredential(
   state: VaultState,
   use: EventData<'credential.used'>,

@@ -5,7 +5,7 @@ export type CredentialType = (typeof CREDENTIAL_TYPES)[number];
 
 const sha256 = z.string().regex(/^[0-9a-f]{64}$/);
 
-/** How new tokens are had. The tokens themselves, and a client's secret, are in the secret store. */
+/** How new tokens are obtained. The tokens themselves, and a client's secret, are in the secret store. */
 const refreshSchema = z.strictObject({
   tokenEndpoint: z.string(),
   clientId: z.string(),
@@ -13,20 +13,20 @@ const refreshSchema = z.strictObject({
   resource: z.string(),
 });
 
-/** What a change brings: where its secret is stored, and what is known of it. */
+/** What a change brings: where its secret is stored, and what is known about it. */
 const grant = {
-  /** Names the secret in the store; null: there is none yet, and the credential needs a sign-in. */
+  /** Names the secret in the store; null: none yet, and the credential needs a sign-in. */
   secretId: z.string().nullable(),
-  /** RFC 3339; null: its expiry is not known. */
+  /** RFC 3339; null: expiry unknown. */
   expiresAt: z.string().nullable(),
   refresh: refreshSchema.nullable(),
 };
 
 /** Why a refresh gave no new token. */
 export const REFRESH_FAILURES = [
-  /** The server says that the grant is gone. */
+  /** The server says that the grant is no longer valid. */
   'grant_gone',
-  /** The server answered that it cannot now. */
+  /** The server answered that it cannot refresh now. */
   'refused_for_now',
   /** The server was not reached: it has not seen the refresh token. */
   'not_reached',
@@ -43,9 +43,9 @@ export const vaultEventSchemas = {
     /** What a repeated creation is compared with. */
     bodyHash: sha256,
   }),
-  /** Its credentials are gone with it; the secrets that they name follow. */
+  /** Its credentials are deleted with it; the secrets that they name follow. */
   'vault.deleted': z.strictObject({}),
-  /** The secrets that a deletion left are gone, too. */
+  /** The secrets that a deletion left are deleted, too. */
   'vault.cleared': z.strictObject({ secretIds: z.array(z.string()) }),
   'credential.saved': z.strictObject({
     credentialId: z.string(),
@@ -65,7 +65,7 @@ export const vaultEventSchemas = {
     bodyHash: sha256,
   }),
   'credential.deleted': z.strictObject({ credentialId: z.string() }),
-  /** Somebody used it: once for each turn and address. */
+  /** It was used: recorded once per turn and address. */
   'credential.used': z.strictObject({
     credentialId: z.string(),
     generation: z.int(),
@@ -75,7 +75,7 @@ export const vaultEventSchemas = {
     /** Origin and path of what it was sent to. */
     url: z.string(),
   }),
-  /** The server has refused the token of this generation, and there is no way to a new one but a person. */
+  /** The server has refused the token of this generation, and only a person can provide a new one. */
   'credential.refused': z.strictObject({ credentialId: z.string(), generation: z.int() }),
   /** Recorded before the server is asked; `secretId` is where the answer will be stored. */
   'credential.refresh_started': z.strictObject({
@@ -83,7 +83,7 @@ export const vaultEventSchemas = {
     generation: z.int(),
     refreshId: z.string(),
     secretId: z.string(),
-    /** From then on another node may take it that this one has died. */
+    /** From then on another node may assume that this one has died. */
     until: z.string(),
   }),
   'credential.refreshed': z.strictObject({
@@ -99,7 +99,7 @@ export const vaultEventSchemas = {
     generation: z.int(),
     refreshId: z.string(),
     reason: z.enum(REFRESH_FAILURES),
-    /** Whether the access token can be used no more, either. */
+    /** Whether the access token can no longer be used, either. */
     needsAuth: z.boolean(),
     /** Before this time it is not tried again. */
     notBefore: z.string(),
@@ -121,7 +121,7 @@ export const vaultEventSchemas = {
     scopes: z.array(z.string()),
     expiresAt: z.string(),
   }),
-  /** The state has been used: whatever becomes of the exchange, it is good for no other. */
+  /** The state has been used: whatever becomes of the exchange, it is not valid for another. */
   'credential.sign_in_taken': z.strictObject({ credentialId: z.string(), signInId: z.string() }),
   'credential.signed_in': z.strictObject({ credentialId: z.string(), signInId: z.string(), ...grant }),
 } as const;

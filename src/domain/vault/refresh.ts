@@ -7,21 +7,21 @@ import { reachCredential } from './decide.ts';
 import type { Credential, RefreshUnderWay, VaultState } from './state.ts';
 
 /**
- * Whether the tokens of a generation may be replaced now, and by whom. The log decides: of all nodes that ask, one records
- * that it will use the refresh token, before it does.
+ * Whether the tokens of a generation may be replaced now, and by whom. The log decides: of all nodes that ask, one
+ * records that it will use the refresh token before doing so.
  */
 export type RefreshTurn =
-  /** It is this node's: the event is recorded. */
+  /** This node may refresh: the event is recorded. */
   | { readonly kind: 'ours'; readonly credential: Credential }
-  /** There are other tokens by now. */
+  /** The tokens have already been replaced. */
   | { readonly kind: 'replaced' }
-  /** Another node is at it, and is given until then. */
+  /** Another node is refreshing, and has until then. */
   | { readonly kind: 'theirs'; readonly until: string }
-  /** The node that was at it has not said how it ended; its answer may be in the secret store. */
+  /** The node that was refreshing has not recorded the outcome; its answer may be in the secret store. */
   | { readonly kind: 'lapsed'; readonly refreshing: RefreshUnderWay }
-  /** The last try failed a moment ago. */
+  /** The last attempt failed a moment ago. */
   | { readonly kind: 'later'; readonly notBefore: string }
-  /** There is no way but a person's. */
+  /** Only a person can help. */
   | { readonly kind: 'hopeless' };
 
 export interface StartRefresh {
@@ -68,8 +68,8 @@ export interface Refreshed {
 }
 
 /**
- * New tokens count, whichever node brings them and however late, as long as those that they replace are the newest: the server
- * honours no others by now. The reply is the secret that nothing names any more.
+ * New tokens count, whichever node brings them and however late, as long as those that they replace are the newest: the
+ * server no longer honours any others. The reply is the secret that nothing names any longer.
  */
 export function decideRefreshed(state: VaultState, data: Refreshed): Decision<VaultEvent, readonly NamedSecret[]> {
   const { credentialId } = data;
@@ -96,9 +96,9 @@ const PAUSE_MS = 1_000;
 const PAUSE_MS_MAX = 60_000;
 
 /**
- * A refusal while the access token is good changes nothing but that no refresh is tried any more. Where it is not known what
- * became of a try, the next one waits until the access token has expired: a server that takes a second use of a refresh
- * token for theft revokes that, too.
+ * A refusal while the access token is valid only stops further refreshes. If the outcome of an attempt is not known,
+ * the next one waits until the access token has expired: a server that takes a second use of a refresh token for theft
+ * revokes that, too.
  */
 export function decideRefreshFailed(state: VaultState, command: RefreshFailed): Decision<VaultEvent, null> {
   const { credentialId, generation, refreshId, reason, isRefused, nowMs } = command;
@@ -114,7 +114,7 @@ export function decideRefreshFailed(state: VaultState, command: RefreshFailed): 
   return { kind: 'accepted', events: [{ type: 'credential.refresh_failed', data }], reply: null };
 }
 
-/** The tokens of a generation are good for nothing, and there is no way to others but a person's. */
+/** The tokens of a generation are useless, and only a person can provide others. */
 export function decideRefused(
   state: VaultState,
   { credentialId, generation }: { readonly credentialId: string; readonly generation: number },
@@ -130,7 +130,7 @@ export function decideRefused(
   };
 }
 
-/** Whether the access token is good, as far as its time says; it may be refused all the same. */
+/** Whether the access token is valid, judging by its expiry; it may be refused nevertheless. */
 export function isUsable({ state, secretId, expiresAt }: Credential, nowMs: number): boolean {
   return state === 'ready' && secretId !== null && (expiresAt === null || toMs(expiresAt) > nowMs);
 }

@@ -7,14 +7,14 @@ import type { Grant, Superseding } from './decide.ts';
 import { secretsOf } from './state.ts';
 import type { Credential, SignIn, VaultState } from './state.ts';
 
-/** A credential that somebody can sign in for. */
+/** A credential that a person can sign in for. */
 export function reachForSignIn(state: VaultState, actsFor: string | null, id: string) {
   const known = reachCredential(state, actsFor, id);
   if (isRejection(known) || known.type === 'oauth') return known;
   return reject('conflict', 'A bearer credential has no sign-in. Rotate it with another token.');
 }
 
-/** Of two sign-ins that are begun, the second counts. */
+/** Of two sign-ins that were started, the second counts. */
 export function decideStartSignIn(
   state: VaultState,
   { actsFor, ...data }: EventData<'credential.sign_in_started'> & { readonly actsFor: string | null },
@@ -32,14 +32,14 @@ export interface TakeSignIn {
   readonly actsFor: string | null;
   readonly credentialId: string;
   readonly stateHash: string;
-  /** The issuer that the answer names; undefined: it names none. */
+  /** The issuer named in the answer; undefined: none. */
   readonly iss: string | undefined;
   readonly nowMs: number;
 }
 
 /**
- * Uses up the state that came back, before the code is sent anywhere: it is good once, for the credential that it was made
- * for, and only with an answer of the server that was asked.
+ * Uses up the state that came back, before the code is sent anywhere: it is valid once, for the credential that it was
+ * made for, and only with an answer from the server that was asked.
  */
 export function decideTakeSignIn(state: VaultState, command: TakeSignIn): Decision<VaultEvent, SignIn> {
   const { actsFor, credentialId, stateHash, iss, nowMs } = command;
@@ -58,7 +58,7 @@ export function decideTakeSignIn(state: VaultState, command: TakeSignIn): Decisi
   return { kind: 'accepted', events: [{ type: 'credential.sign_in_taken', data }], reply: signIn };
 }
 
-/** The tokens of a sign-in, unless another has been begun, or the credential rotated, since. */
+/** The tokens of a sign-in, unless another was started, or the credential rotated, since. */
 export function decideSignedIn(
   state: VaultState,
   { credentialId, signInId, ...grant }: Grant & { readonly credentialId: string; readonly signInId: string },

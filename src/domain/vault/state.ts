@@ -1,7 +1,7 @@
 import type { EventMeta } from '../kernel/decision.ts';
 import type { CredentialType, EventData, RefreshSettings, VaultEvent } from './events.ts';
 
-/** A refresh that was begun and of which no end is recorded. */
+/** A refresh that was started and whose end is not recorded. */
 export interface RefreshUnderWay {
   readonly refreshId: string;
   readonly secretId: string;
@@ -9,11 +9,11 @@ export interface RefreshUnderWay {
 }
 
 export type SignIn = Omit<EventData<'credential.sign_in_started'>, 'credentialId'> & {
-  /** Its state has come back, so it is good for no other exchange. */
+  /** Its state has come back, so it is not valid for another exchange. */
   readonly taken: boolean;
 };
 
-/** A repetition of a rotation is known by these. */
+/** A repetition of a rotation is recognised by these. */
 interface RotationReceipt {
   readonly keyHash: string;
   readonly bodyHash: string;
@@ -28,12 +28,15 @@ export interface Credential {
   readonly bodyHash: string;
   /** `needs_auth`: it cannot be used before a sign-in or a rotation. */
   readonly state: 'ready' | 'needs_auth';
-  /** Counts the tokens: each that is stored has the next number. */
+  /** Counts the tokens: each stored one has the next number. */
   readonly generation: number;
   readonly secretId: string | null;
   readonly expiresAt: string | null;
   readonly refresh: RefreshSettings | null;
-  /** The server has said that the grant is gone: the access token is good until it expires, and no refresh is tried. */
+  /**
+   * The server has said that the grant is no longer valid: the access token is valid until it expires, and no refresh
+   * is tried.
+   */
   readonly grantGone: boolean;
   readonly refreshing: RefreshUnderWay | null;
   /** No refresh before this time; null: any time. */
@@ -53,20 +56,20 @@ export interface OpenVault {
   readonly metadata: Readonly<Record<string, unknown>>;
   readonly bodyHash: string;
   readonly credentials: Readonly<Record<string, Credential>>;
-  /** Ids of credentials that were deleted: the request that made one does not make it again. */
+  /** Ids of deleted credentials: the request that made one does not make it again. */
   readonly gone: readonly string[];
   readonly createdAt: string;
   readonly updatedAt: string;
 }
 
-/** absent → open → deleted. An id is made of a request, so it is never used again. */
+/** absent → open → deleted. An id is derived from a request, so it is never used again. */
 export type VaultState =
   | { readonly status: 'absent' }
   | OpenVault
   | {
       readonly status: 'deleted';
       readonly subject: string;
-      /** Secrets that may still be stored, with the credentials that they were of. */
+      /** Secrets that may still be stored, with the credentials that they belonged to. */
       readonly left: readonly { readonly credentialId: string; readonly secretId: string }[];
     };
 
@@ -75,7 +78,7 @@ export const initialVault: VaultState = { status: 'absent' };
 /** Part of a snapshot's name: raise it whenever the meaning of the folded state changes. */
 export const VAULT_FOLD_VERSION = 1;
 
-/** Rotations of a credential whose repetition is known. */
+/** Rotations of a credential whose repetition is recognised. */
 const ROTATIONS_KEPT = 20;
 
 /** Total: it never throws, and an event that cannot apply changes nothing. */
@@ -169,7 +172,7 @@ function evolveCredential(known: Credential, event: ChangeEvent, at: string): Cr
   }
 }
 
-/** With other tokens, whatever was under way with those before is over. */
+/** With other tokens, whatever was in progress with the old ones has ended. */
 function granted(known: Credential, grant: Pick<Credential, 'secretId' | 'expiresAt' | 'refresh'>): Credential {
   return {
     ...known,
@@ -197,7 +200,7 @@ function refreshFailed(known: Credential, data: EventData<'credential.refresh_fa
   };
 }
 
-/** Every secret that a credential names: of its tokens, of a refresh and of a sign-in that are under way. */
+/** Every secret that a credential names: of its tokens, and of a refresh or sign-in in progress. */
 export function secretsOf({ id, secretId, refreshing, signIn }: Credential) {
   const ids = [secretId, refreshing?.secretId ?? null, signIn?.secretId ?? null];
   return ids.flatMap((one) => (one === null ? [] : [{ credentialId: id, secretId: one }]));

@@ -5,7 +5,7 @@ import type { Running } from '../running.ts';
 import { answerCall } from './tool-kind.ts';
 import type { ToolKind } from './tool-kind.ts';
 
-/** What an agent used as a tool takes. */
+/** The input of an agent used as a tool. */
 const DELEGATION_INPUT: JsonSchema = {
   type: 'object',
   properties: { task: { type: 'string', minLength: 1 } },
@@ -13,7 +13,7 @@ const DELEGATION_INPUT: JsonSchema = {
   additionalProperties: false,
 };
 
-/** Other agents; one that is used as a tool uses none itself. */
+/** Other agents; one used as a tool uses none itself. */
 export const agentTools: ToolKind = {
   declared: ({ agents = [] }, { agent }) =>
     agent === null

@@ -6,7 +6,7 @@ import type { Running } from '../running.ts';
 import type { Thread } from '../thread.ts';
 import type { Step } from './step.ts';
 
-/** Hands over what a thread gives: the session's own ends the turn, an agent used as a tool answers its call. */
+/** Hands over a thread's output: the session's own thread ends the turn, an agent used as a tool answers its call. */
 export function completeThread(at: Running, output: unknown): Step {
   const { turnId } = at;
   const { agent, callId } = at.thread;
@@ -19,7 +19,10 @@ export function completeThread(at: Running, output: unknown): Step {
   return 'ended';
 }
 
-/** Ends a thread that cannot continue: the session's own fails the turn, an agent used as a tool gives a failed result. */
+/**
+ * Ends a thread that cannot continue: the session's own fails the turn, an agent used as a tool returns a failed
+ * result.
+ */
 export function failThread(at: Running, error: TurnError): Step {
   const { turnId } = at;
   const { agent, callId } = at.thread;
@@ -45,14 +48,14 @@ export function cancelTurn(at: Running, reason: string | undefined): Step {
   return 'ended';
 }
 
-/** Ends a turn whose time is over, whatever it is doing. Its time stands still while it waits for people. */
+/** Ends a turn past its deadline, whatever it is doing. Its clock stops while it waits for people. */
 export function expireTurn(at: Running, nowMs: number): Step {
   const { pausedAt, deadlineAt } = at.turn;
   if (pausedAt !== null || nowMs < toMs(deadlineAt)) return 'next';
   return failTurn(at, { code: 'turn_timeout', message: 'The turn took longer than its limits.maxTurnSeconds.' });
 }
 
-/** Ends everything that the turn has under way: the calls of models, the agents used as tools, what was offered and asked. */
+/** Ends everything that the turn has in progress: model calls, agents used as tools, what was offered and asked. */
 function breakOff(at: Running): void {
   giveUpCalls(at, 'cancelled');
   for (const thread of at.threads()) {
@@ -65,7 +68,7 @@ function breakOff(at: Running): void {
   withdraw(at, null);
 }
 
-/** Of every model call that has not answered it is not known whether it happened. */
+/** Whether an unanswered model call happened is not known. */
 export function giveUpCalls(at: Running, reason: 'lost' | 'cancelled'): void {
   for (const thread of at.threads()) giveUpCall(thread, reason);
 }
@@ -77,7 +80,7 @@ function giveUpCall(at: Running, reason: 'lost' | 'cancelled'): void {
   at.add({ type: 'effect.uncertain', data: { ...at.stamp, effectId, kind: 'model', reason, callId } });
 }
 
-/** Takes back what was offered and asked: of one delegation, or of the whole turn (null). */
+/** Withdraws what was offered and asked: of one delegation, or of the whole turn (null). */
 function withdraw(at: Running, delegationId: string | null): void {
   const { turnId } = at;
   const { work } = at.turn;

@@ -20,7 +20,7 @@ export const executorTools: ToolKind = {
 
 function askApproval(at: Running, { name: toolName, callId, input }: ToolCall): void {
   const { agentId, stamp } = at;
-  // The action is known from now on: readers follow the call by it, whatever the answer is.
+  // The action id is known from now on: readers follow the call by it, whatever the answer is.
   const ids = { interactionId: at.nextId('in'), actionId: at.nextId('ac') };
   at.add({
     type: 'interaction.opened',

@@ -4,7 +4,7 @@ import { hookName } from '../thread.ts';
 import type { Step } from './step.ts';
 import { declaredTools } from './tools.ts';
 
-/* What executors are told at a hook is nothing that they could read from the history, but for the newest step. */
+/* Executors are told nothing at a hook that they could read from the history, except the newest step. */
 
 export function hookBeforeTurn(at: Running): Step {
   return offer(at, { at: 'before', scope: 'turn' }, () => {
@@ -28,12 +28,12 @@ export function hookAfterStep(at: Running): Step {
   });
 }
 
-/** @param output what the thread gives as it stands */
+/** @param output what the thread would give now */
 export function hookAfterTurn(at: Running, output: unknown): Step {
   return offer(at, { at: 'after', scope: 'turn' }, () => ({ output }));
 }
 
-/** Offers a hook that the thread's agent has at this point and that is not behind; the thread waits for it then. */
+/** Offers the hook that the thread's agent has at this point, unless it is done; the thread then waits for it. */
 function offer(at: Running, hook: HookPoint, input: () => Readonly<Record<string, unknown>>): Step {
   const name = hookName(hook);
   if (at.thread.passed.includes(name)) return 'next';

@@ -15,7 +15,7 @@ import { isCompactable, shrink, summarise } from './shrinking.ts';
 import type { Step } from './step.ts';
 import { openToolCalls, withOwnIds } from './tools.ts';
 
-/** Asks the thread's model for its next step, as soon as it may: within its limits, at its time, after its hook. */
+/** Asks the thread's model for its next step, as soon as allowed: within its limits, at its time, after its hook. */
 export function askModel(at: Running, context: TurnContext): Step {
   const { thread } = at;
   const maxSteps = thread.agent === null ? at.turn.maxSteps : (at.manifest.limits?.maxSteps ?? DEFAULT_MAX_STEPS);
@@ -24,7 +24,7 @@ export function askModel(at: Running, context: TurnContext): Step {
     return failThread(at, { code: 'max_steps_exceeded', message });
   }
   if (thread.retryAt !== null && context.nowMs < toMs(thread.retryAt)) return 'waits';
-  // The hook comes before steps, and a summary is none.
+  // The hook runs before steps, and a summary is not a step.
   const hooked = thread.overflow ? 'next' : hookBeforeStep(at);
   return hooked === 'next' ? request(at, context) : hooked;
 }
@@ -53,7 +53,10 @@ function request(at: Running, context: TurnContext): Step {
   return 'waits';
 }
 
-/** Whether the process that decides may start effects of the turn; a turn without a worker is claimed for its own. */
+/**
+ * Whether the process that decides may start effects of the turn; a turn without a worker is claimed for its own
+ * worker.
+ */
 function hold(at: Running, { workerId, release }: TurnContext): Step {
   if (workerId === null || release === true) return 'waits';
   const { turnId } = at;
@@ -63,7 +66,7 @@ function hold(at: Running, { workerId, release }: TurnContext): Step {
   return 'next';
 }
 
-/** A call is taken to cost what the one before it cost, and so is each that is under way. */
+/** A call is assumed to cost what the previous one cost, and so is each in progress. */
 function wouldPassLimit({ maxCostUsd, usage, threads }: ActiveTurn, thread: Thread): boolean {
   if (maxCostUsd === null) return false;
   const calling = Object.values(threads).filter(({ pending }) => pending !== null);
@@ -71,7 +74,7 @@ function wouldPassLimit({ maxCostUsd, usage, threads }: ActiveTurn, thread: Thre
   return usage.costUsd >= maxCostUsd || usage.costUsd + underWay + thread.lastCostUsd > maxCostUsd;
 }
 
-/** Asks a person to let model calls cost more; the thread waits for the answer. */
+/** Asks a person to allow model calls to cost more; the thread waits for the answer. */
 function askToRaise(at: Running, { budgetId, why }: { readonly budgetId: string; readonly why: string }): Step {
   const { agentId, stamp } = at;
   const interactionId = at.nextId('in');
@@ -87,7 +90,7 @@ export interface Asked {
   readonly pending: PendingCall;
 }
 
-/** The thread that waits for a call; null: none does any more. */
+/** The thread that waits for a call; null: none any longer. */
 export function threadAsking(at: Running, callId: string): Asked | null {
   for (const thread of at.threads()) {
     const { pending } = thread.thread;
@@ -126,7 +129,7 @@ function failed({ at, pending }: Asked, failure: Extract<ModelOutcome, { kind: '
   const retryAt = nextTryAt(at.thread, failure, clock);
   at.add({ type: 'model.failed', data: { ...data, retryAt } });
   if (retryAt !== null) return 'waits';
-  // Without a summary the older part is left out all the same: the turn is worth more than it.
+  // Without a summary the older part is still left out: the turn is worth more than it.
   return purpose === 'summary' ? summarise(at, '') : failThread(at, error);
 }
 
@@ -140,8 +143,8 @@ export function withholdCall(
 }
 
 /**
- * The conversation of a call that has not been sent is longer than its model is known to take: it is made smaller first.
- * Where nothing can be taken away nothing is recorded (`waits`), and the provider has the last word.
+ * The conversation of an unsent call is longer than its model is known to accept: it is compacted first. If nothing can
+ * be removed, nothing is recorded (`waits`), and the provider decides.
  */
 export function shortenFor({ at, pending }: Asked): Step {
   if (!isCompactable(at)) return 'waits';

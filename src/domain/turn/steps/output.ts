@@ -5,15 +5,15 @@ import { completeThread, failThread } from './ending.ts';
 import { hookAfterTurn } from './hooks.ts';
 import type { Step } from './step.ts';
 
-/** Times that a model is asked again for an output that fits its schema. */
+/** How often a model is asked again for an output that matches its schema. */
 const REPAIRS_MAX = 1;
 
-/** The thread's model has answered without calls: what it gives is checked, shown to the last hook, and handed over. */
+/** The thread's model has answered without calls: its output is checked, shown to the last hook, and handed over. */
 export function finish(at: Running): Step {
   const { stopped, lastText } = at.thread;
   const { outputSchema } = at.manifest;
   const output = outputOf(at);
-  // A turn that a hook stopped ends with what there is.
+  // A turn that a hook stopped ends with what it has.
   const isChecked = outputSchema !== undefined && !stopped;
   const problem = isChecked
     ? output === undefined
@@ -25,7 +25,7 @@ export function finish(at: Running): Step {
   return hooked === 'next' ? completeThread(at, output === undefined ? lastText : output) : hooked;
 }
 
-/** What the thread gives as it stands: text, or the value that its schema asks for. */
+/** What the thread would give now: text, or the value that its schema asks for. */
 function outputOf(at: Running): unknown {
   const { output, lastText } = at.thread;
   if (output !== null) return output.value;
@@ -53,7 +53,7 @@ function jsonOf(text: string): unknown {
   }
 }
 
-/** By its two ends alone: an expression that looks for them would try every newline between as one of them. */
+/** Only by its two ends: an expression that searches for them would try every newline in between as one of them. */
 function unfenced(text: string): string {
   if (!text.startsWith(FENCE) || !text.endsWith(FENCE)) return text;
   return text

@@ -6,8 +6,8 @@ import { waitKey } from '../state.ts';
 import { isUncertain } from '../summary.ts';
 
 /**
- * After whatever happened to a turn: says what it now waits for, keeps its deadline from counting the time of people, and
- * lets go of it when there is nothing to run. The turn holds no process while it rests.
+ * After anything that happened to a turn: announces what it now waits for, keeps people's time out of its deadline, and
+ * releases it when there is nothing to run. An idle turn holds no process.
  */
 export function settleRest(at: Running, context: TurnContext): void {
   resumeClock(at, context);
@@ -27,7 +27,7 @@ export function settleRest(at: Running, context: TurnContext): void {
   }
 }
 
-/** Once no answer of a person is missing any more, the time that people took is added to the deadline. */
+/** Once every person has answered, the time that people took is added to the deadline. */
 function resumeClock(at: Running, { nowMs }: TurnContext): void {
   const { pausedAt, deadlineAt: before, work } = at.turn;
   if (pausedAt === null) return;

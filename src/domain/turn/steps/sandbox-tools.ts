@@ -47,14 +47,14 @@ export interface SandboxCallEnd {
   readonly ran: {
     readonly sandboxId: string;
     readonly exec: ExecFigures;
-    /** The files as they are after it; null: none. */
+    /** The files after it; null: none. */
     readonly files: FilesRef | null;
     /** The sandbox was taken for the turn with this call. */
     readonly begins: boolean;
   } | null;
 }
 
-/** Records the end of a call, unless the turn has no more use for it. Returns whether it was recorded. */
+/** Records the end of a call, unless the turn no longer needs it. Returns whether it was recorded. */
 export function settleSandboxCall(at: Running, { callId, outcome, ran }: SandboxCallEnd): boolean {
   const asking = at.threads().find(({ thread }) => thread.sandboxCalls.some((call) => call.callId === callId));
   const call = asking?.thread.sandboxCalls.find((one) => one.callId === callId);

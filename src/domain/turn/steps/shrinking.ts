@@ -5,14 +5,17 @@ import type { Thread } from '../thread.ts';
 import { failThread } from './ending.ts';
 import type { Step } from './step.ts';
 
-/** Times in a row that a conversation is made smaller for one step; each makes it smaller, so few need as many. */
+/** How often in a row a conversation is compacted for one step; each makes it smaller, so few need this many. */
 export const COMPACTIONS_MAX = 16;
-/** Summaries that one turn asks a model for and pays; past it what is too old is left out without. */
+/** Summaries that one turn requests and pays for; beyond it what is too old is left out without one. */
 export const SUMMARIES_MAX = 20;
 
 type Conversations = Pick<SessionOfTurn, 'conversation' | 'inherits'>;
 
-/** How the conversation of a thread is made smaller: an agent used as a tool has its own, the session's may continue an inherited one. */
+/**
+ * How the conversation of a thread is compacted: an agent used as a tool has its own, the session's may continue an
+ * inherited one.
+ */
 function shrinkOfThread(session: Conversations, thread: Thread): Shrink | null {
   if (thread.compactions >= COMPACTIONS_MAX) return null;
   return thread.conversation === null
@@ -20,25 +23,25 @@ function shrinkOfThread(session: Conversations, thread: Thread): Shrink | null {
     : shrinkOf(thread.conversation);
 }
 
-/** What a summary is asked for of; null: none is wanted. */
+/** What is to be summarised; null: no summary is needed. */
 export function cutOfThread(session: Conversations, thread: Thread): Cut | null {
   const wanted = shrinkOfThread(session, thread);
   return wanted?.kind === 'summary' ? wanted.cut : null;
 }
 
-/** Whether anything can be taken away from a conversation that is too long. */
+/** Whether anything can be removed from a conversation that is too long. */
 export function isCompactable(at: Running): boolean {
   return shrinkOfThread(at.session, at.thread) !== null;
 }
 
-/** Does at once what no model has to be asked for; where a summary is wanted, the next request is that. */
+/** Does at once what needs no model; if a summary is needed, the next request asks for it. */
 export function shrink(at: Running): Step {
   const wanted = shrinkOfThread(at.session, at.thread);
   if (wanted?.kind === 'parts' || at.thread.summaries >= SUMMARIES_MAX) return summarise(at, '');
   return 'next';
 }
 
-/** Puts a summary in the place of what it was asked for of, or cuts what is long where there is nothing to summarise. */
+/** Replaces what was summarised by the summary, or cuts what is long if there is nothing to summarise. */
 export function summarise(at: Running, text: string): Step {
   const { session, thread, conversation, stamp } = at;
   const wanted = shrinkOfThread(session, thread);

@@ -12,7 +12,7 @@ export interface DeclaredTool {
   readonly inputSchema: JsonSchema;
 }
 
-/** A kind of tool: which ones of it a thread has, and how a call of one begins once its input fits. */
+/** A kind of tool: which tools of it a thread has, and how a call of one begins once its input is valid. */
 export interface ToolKind {
   readonly declared: (manifest: Manifest, thread: Thread) => readonly DeclaredTool[];
   readonly open: (at: Running, call: ToolCall) => void;

@@ -25,7 +25,9 @@ function toolsOf({ declared }: ToolKind, manifest: Manifest, thread: Thread): re
   return stepTools === null ? tools : tools.filter(({ name }) => stepTools.includes(name));
 }
 
-/** Opens the tool calls of a step: each is answered at once, offered to executors, put before a person, or delegated. */
+/**
+ * Opens the tool calls of a step: each is answered at once, offered to executors, submitted to a person, or delegated.
+ */
 export function openToolCalls(at: Running): Step {
   // The calls of a step may name only what that step's model was shown.
   for (const call of at.thread.openToolCalls) openToolCall(at, call);
@@ -54,7 +56,7 @@ export function toolOf(
   return thread.isOver ? null : (thread.manifest.tools?.find(({ name }) => name === toolName) ?? null);
 }
 
-/** Gives calls of one step ids that differ, for what answers them goes by the id. */
+/** Gives calls of one step distinct ids, since answers refer to the id. */
 export function withOwnIds(calls: readonly ToolCall[]): ToolCall[] {
   const seen = new Set<string>();
   return calls.map((call, at) => {
