@@ -5,7 +5,7 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 export const ROOT = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '..');
-const CODE_FOLDERS = ['src', 'test', 'bench', 'scripts'];
+const CODE_FOLDERS = ['src', 'test', 'bench', 'scripts', 'examples'];
 /** What the compiler knew at its last run: only what has changed since is checked again. */
 const TYPES_CACHE = path.join(ROOT, 'node_modules/.cache/types.tsbuildinfo');
 const WIDTH = 10;

@@ -36,7 +36,7 @@ const PROGRAMS = {
   bench: ['bench/main.ts'],
   chaos: ['test/chaos/main.ts'],
   package: ['scripts/package.ts'],
-  format: ['node_modules/oxfmt/bin/oxfmt', 'src', 'test', 'bench', 'scripts'],
+  format: ['node_modules/oxfmt/bin/oxfmt', 'src', 'test', 'bench', 'scripts', 'examples'],
 };
 
 function say(line) {

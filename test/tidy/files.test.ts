@@ -9,7 +9,7 @@ const LINES_MAX = 400;
 const word = (...parts: string[]) => parts.join('');
 
 describe('files', () => {
-  const code = sources('src', 'test', 'bench');
+  const code = sources('src', 'test', 'bench', 'examples');
 
   test('the walk sees code at all', () => {
     expect(code.length).toBeGreaterThan(5);

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { importsOf, sources, topLevelOfSrc } from './tree.ts';
+import { committable, importsOf, read, sources, topLevelOfSrc } from './tree.ts';
 
 /** The folders of src, as AGENTS.md names them. A new one is a decision, not an accident. */
 const FOLDERS = [
@@ -31,6 +31,14 @@ test('relative imports inside src name the file with its ending', () => {
       .map((specifier) => `${file} imports ${specifier}`),
   );
   expect(wrong).toEqual([]);
+});
+
+test('every example has a page of its own, and a test runs it', () => {
+  const files = committable().filter((file) => file.startsWith('examples/'));
+  const folders = [...new Set(files.map((file) => file.split('/')[1] ?? ''))];
+  expect(folders.length).toBeGreaterThan(0);
+  const run = read('test/e2e/examples.test.ts');
+  expect(folders.filter((name) => !files.includes(`examples/${name}/README.md`) || !run.includes(name))).toEqual([]);
 });
 
 function isOfTheDomain(file: string, specifier: string): boolean {

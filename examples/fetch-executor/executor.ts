@@ -2,7 +2,7 @@
  * An executor in one file: it runs the tool `add` of one agent, with nothing but `fetch` (docs/executors.md). Copy it and
  * put your tools into TOOLS.
  *
- *   HOST_URL=http://127.0.0.1:7070 TENANT_ID=tn_… EXECUTOR_TOKEN=… node scripts/executor-example.ts
+ *   HOST_URL=http://127.0.0.1:7070 TENANT_ID=tn_… EXECUTOR_TOKEN=… node examples/fetch-executor/executor.ts
  */
 import { randomUUID } from 'node:crypto';
 
@@ -33,7 +33,6 @@ const TOOLS: Readonly<Record<string, (input: unknown) => unknown>> = {
   },
 };
 
-// oxlint-disable-next-line node/no-process-env -- where to find the Host is all that it is told
 const { HOST_URL = 'http://127.0.0.1:7070', TENANT_ID = '', EXECUTOR_TOKEN = '' } = process.env;
 const HEADERS = { authorization: `Bearer ${EXECUTOR_TOKEN}`, 'svc-tenant': TENANT_ID, 'svc-protocol': '8' };
 const RETRY_MS = 500;
