@@ -9,7 +9,7 @@ export function viewToActionResponse(view: ActionView): Action {
   return {
     ...{ actionId, sessionId, turnId, agentId, kind },
     ...optional({ toolName, hook }),
-    // An executor is shown what it may claim, and what it has claimed.
+    // An executor sees what it may claim, and what it has claimed.
     ...{ callId, input, status: status === 'pending' ? 'pending' : 'claimed', generation },
     ...optional({ subject, info: info && { ...info } }),
     createdAt,

@@ -2,8 +2,8 @@ import type { IncomingMessage } from 'node:http';
 import { refuseUnparsed, requestTimeout } from './unreadable.ts';
 
 /**
- * Refuses a body that is not whole in time, and closes its connection. The server's own time-out is one for all requests,
- * and an upload may take longer than a command.
+ * Refuses a body not complete in time, and closes its connection. The server's own timeout is one for all requests, and
+ * an upload may take longer than a command.
  */
 export function limitBodyTime(request: IncomingMessage, withinMs: number): void {
   const { 'content-length': length, 'transfer-encoding': chunked } = request.headers;

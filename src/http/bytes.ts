@@ -3,7 +3,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import { Readable } from 'node:stream';
 import { ProblemError } from './problem.ts';
 
-/** Bytes that a route sends: whole, or the range that was asked for. */
+/** Bytes that a route sends: whole, or the requested range. */
 export interface SentBytes {
   /** As the receiver should save it. */
   readonly name: string;
@@ -16,8 +16,8 @@ export interface SentBytes {
 const CACHE_CONTROL = 'private, no-cache';
 
 /**
- * What a stranger has uploaded is never shown in place: no guessing of types, always an attachment, and no script should a
- * browser open it all the same.
+ * What a stranger uploaded is never shown in place: no type sniffing, always an attachment, and no script should a
+ * browser open it anyway.
  */
 function secured(reply: FastifyReply, name: string, contentType: string): FastifyReply {
   return reply.headers({
@@ -50,7 +50,7 @@ export async function sendBytes(request: FastifyRequest, reply: FastifyReply, by
   return await reply.send(request.method === 'HEAD' ? nothing() : await bytes.open(range));
 }
 
-/** Answers with bytes that are made while they are sent. */
+/** Answers with bytes that are generated as they are sent. */
 export async function sendMade(
   request: FastifyRequest,
   reply: FastifyReply,
@@ -60,7 +60,7 @@ export async function sendMade(
   return await reply.send(request.method === 'HEAD' ? nothing() : await made.open());
 }
 
-/** For HEAD: the framework leaves the length that was set alone when the body is a stream. */
+/** For HEAD: the framework keeps the length that was set when the body is a stream. */
 function nothing(): Readable {
   return Readable.from([]);
 }
@@ -75,7 +75,7 @@ function isFor(header: string | string[] | undefined, tag: string): boolean {
   return header === undefined || header === tag;
 }
 
-/** One range of bytes. Several of them, or what is none, is answered with the whole (RFC 9110, section 14.2). */
+/** One range of bytes. Several, or an invalid one, is answered with the whole (RFC 9110, section 14.2). */
 function rangeOf(
   header: string | undefined,
   size: number,

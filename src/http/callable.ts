@@ -2,8 +2,8 @@ import type { EgressPolicy } from '../lib/egress.ts';
 import { ProblemError } from './problem.ts';
 
 /**
- * Refuses an address that this Host would not call, when it is given and not only when it is used.
- * @param path where the address stands in the body
+ * Refuses an address that this Host would not call, when it is given, not only when it is used.
+ * @param path where the address is in the body
  * @throws ProblemError invalid_request
  */
 export function requireCallable(policy: EgressPolicy, url: string | undefined, path: string): void {

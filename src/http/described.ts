@@ -17,7 +17,7 @@ export const TAGS = {
 
 export type Tag = keyof typeof TAGS;
 
-/** What a route's schema says of its operation beside its shapes. */
+/** What a route's schema says of its operation besides shapes. */
 export interface Described {
   readonly operationId: string;
   readonly tags: readonly Tag[];

@@ -9,15 +9,15 @@ import type { EventStreams } from './sse.ts';
 export interface Presence {
   /** A stream was opened here; the function says that it has ended. */
   opened(tenantId: string, agentId: string): () => void;
-  /** Agents whose executor is connected to some node; as other nodes reported it, a few seconds old at most. */
+  /** Agents whose executor is connected to some node; as other nodes reported, at most a few seconds old. */
   connected(tenantId: string): ReadonlySet<string>;
 }
 
 /** Tells of work that waits for executors, wherever it was offered. */
 export interface WorkFeed {
   /**
-   * Calls back when there is any, and whenever there is new, with the first actions of it; a list or a claim that is sent
-   * then, to any node, finds them. Returns the function that ends the listening.
+   * Calls back when there is work, and whenever there is new work, with its first actions; a list or claim sent then,
+   * to any node, finds them. Returns the function that stops listening.
    */
   listen(executor: ExecutorOf, onWork: (actions: readonly ActionView[]) => void): () => void;
 }
@@ -59,7 +59,7 @@ export function discover(
     // The headers go out with the first bytes.
     stream.send(': keepalive\n\n');
     const unlisten = work.listen({ tenantId, agentId }, (actions) => {
-      // A reader that has not taken what waits for it learns from that, too, that there is work.
+      // A reader that has not taken what waits for it learns from that, too, of the work.
       if (!stream.isSlow) stream.send(workAvailable(actions));
     });
     const left = presence.opened(tenantId, agentId);

@@ -5,7 +5,7 @@ import type { Json } from './document-shapes.ts';
 import { PROTOCOL } from './gate.ts';
 import { STATUS_OF } from './problem.ts';
 
-/** What of an operation follows from its route and not from its schemas. */
+/** What about an operation follows from its route, not its schemas. */
 export interface OperationFacts {
   readonly realm: 'open' | 'admin' | 'tenant';
   readonly reads: boolean;
@@ -98,7 +98,7 @@ const MEANING: Readonly<Record<string, string>> = {
 const BYTES = { '*/*': { schema: { type: 'string', format: 'binary' } } };
 const FILE_HEADERS = { ...ID, etag: refHeader('ETag'), 'content-disposition': refHeader('ContentDisposition') };
 
-/** What an operation answers that is not JSON, by status. */
+/** Answers of an operation that are not JSON, by status. */
 const SENT: Readonly<Record<Sends, Readonly<Record<string, Json>>>> = {
   file: {
     '200': { description: 'The bytes.', headers: FILE_HEADERS, content: BYTES },
@@ -136,8 +136,8 @@ const SENT: Readonly<Record<Sends, Readonly<Record<string, Json>>>> = {
 };
 
 /**
- * Adds to every operation what its route says: headers, refusals, bytes, streams, and an example of its body; and to the
- * components what these have in common.
+ * Adds to every operation what its route says: headers, refusals, bytes, streams, and an example of its body; and to
+ * the components what they share.
  */
 export function withEdges(document: Json, facts: ReadonlyMap<string, OperationFacts>, examples: Json): Json {
   const paths = mapOperations(objectOf(document['paths']), (operation) => {

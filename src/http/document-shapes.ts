@@ -25,7 +25,7 @@ export function withNamedShapes(document: Json): Json {
       continue;
     }
     if (!read.has(name)) continue;
-    // What is read and sent alike has one name; a client that is told it sends no more than that is refused nothing.
+    // What is read and sent alike has one name; a client that sends no more than it declares is refused nothing.
     const isSame = sameBut(extensible(schema), extensible(made[own]), plain);
     if (sent.has(own) && !isSame) kept[name] = schema;
     else renamed.set(name, own);
@@ -95,7 +95,7 @@ function namedContent(holder: unknown, name: string, add: (name: string, schema:
   return { ...rest, content: { ...objectOf(content), 'application/json': { ...json, schema: named } } };
 }
 
-/** Members that this version refuses, to say so plainly, are no part of a shape. */
+/** Members that this version refuses, to say so plainly, are not in a shape. */
 function withoutUnserved(schema: unknown): unknown {
   if (Array.isArray(schema)) return schema.map(withoutUnserved);
   if (typeof schema !== 'object' || schema === null) return schema;

@@ -19,7 +19,7 @@ import type { Problem } from './problem.ts';
 const RETRY_AFTER_SECONDS = '1';
 const ISSUES_MAX = 20;
 
-/** What the client learns of an error. Null: nothing of it, it is a bug and belongs in the log. */
+/** What the client learns of an error. Null: nothing, it is a bug and belongs in the log. */
 export function problemOf(error: unknown, bodyBytesMax: number): Problem | null {
   if (error instanceof ProblemError) return error.problem;
   if (error instanceof ReadsBusyError) return { ...unavailable('database'), message: READS_BUSY };
@@ -34,7 +34,7 @@ export function problemOf(error: unknown, bodyBytesMax: number): Problem | null 
   return frameworkProblem(error, bodyBytesMax);
 }
 
-/** What is not available for a reason that trying again at once does not change. */
+/** What is unavailable for a reason that an immediate retry does not change. */
 function explained(error: unknown): Problem | null {
   if (error instanceof ParkedCommitError) return { ...unavailable('database'), message: PARKED };
   if (error instanceof OlderNodesError) return { ...unavailable('upgrade'), message: OLDER };

@@ -5,10 +5,10 @@ import type { Caller } from '../auth/caller.ts';
 import { ProblemError } from './problem.ts';
 
 export interface FairnessLimits {
-  /** Requests a second of one credential, and of all credentials of one tenant, on this node. */
+  /** Requests per second of one credential, and of all credentials of a tenant, on this node. */
   readonly credentialPerSecond: number;
   readonly tenantPerSecond: number;
-  /** Failed authentications a second of one address; past it the answer waits. */
+  /** Failed authentications per second of one address; past it the answer waits. */
   readonly failuresPerSecond: number;
 }
 
@@ -36,7 +36,7 @@ export class Fairness {
       new TokenBuckets({ perSecond, burst: perSecond * BURST_SECONDS, debt }, { clock, namesMax: NAMES_MAX });
     this.#credentials = buckets(limits.credentialPerSecond);
     this.#tenants = buckets(limits.tenantPerSecond);
-    // Failures at the same time queue up one behind the other, up to the longest delay.
+    // Simultaneous failures queue up one behind the other, up to the longest delay.
     this.#failures = buckets(limits.failuresPerSecond, (limits.failuresPerSecond * DELAY_MAX_MS) / 1000);
   }
 
@@ -50,7 +50,7 @@ export class Fairness {
   async refused(address: string): Promise<void> {
     const waitMs = Math.min(DELAY_MAX_MS, this.#failures.take(address));
     if (waitMs === 0) return;
-    // Held answers take memory too: past the bound the guesser is told to go away instead.
+    // Held answers take memory too: past the bound the guesser is refused instead.
     if (this.#delayed >= DELAYED_MAX) this.#spend(DELAY_MAX_MS, 'address');
     this.#delayed++;
     await delay(waitMs);

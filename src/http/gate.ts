@@ -8,7 +8,7 @@ import type { Fairness } from './fairness.ts';
 import { ProblemError } from './problem.ts';
 import type { RequestLog } from './request-log.ts';
 
-/** What a route says of itself; the gate refuses to let one start that says nothing. */
+/** What a route says of itself; the gate does not let one start that says nothing. */
 export interface RouteRules {
   /** Null: the route needs neither credential nor protocol header (health, readiness, the document). */
   readonly access: Access | null;
@@ -61,7 +61,7 @@ export function refuseOrigin(request: FastifyRequest): void {
   throw new ProblemError({ code: 'origin_rejected', message });
 }
 
-/** A route or method that is not there says so only to someone who brings a credential at all. */
+/** A route or method that does not exist says so only to someone who sends any credential. */
 export function passUnknown(request: FastifyRequest): void {
   refuseOrigin(request);
   if (!/^Bearer +\S/i.test(request.headers.authorization ?? ''))
@@ -95,7 +95,7 @@ function checkProtocol(request: FastifyRequest, features: readonly string[]): vo
   throw new ProblemError({ code: 'protocol_unsupported', message, extra: { protocol: { ...PROTOCOL, features } } });
 }
 
-/** Refusals of the credential itself; what it may not do, or lacks, is the caller's to know. */
+/** Refusals of the credential itself; what it may not do, or lacks, only the caller needs to know. */
 const LOGGED: ReadonlySet<string> = new Set(['credential_invalid', 'token_expired']);
 
 async function authenticated(

@@ -13,7 +13,7 @@ export function placeOf(ref: AggregateRef, cursor: string): EventPlace {
   return place;
 }
 
-/** Whether a place is of the session as it is now, and not of an earlier one with the same id. */
+/** Whether a place is of the present session, not of an earlier one with the same id. */
 export function isCurrent({ position, inherited }: EventPlace, { createdPosition, origin }: ReadSession): boolean {
   if (inherited === undefined) return position >= createdPosition;
   return inherited.createdPosition === createdPosition && origin?.ancestry[inherited.ancestor] !== undefined;

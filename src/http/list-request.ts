@@ -16,7 +16,7 @@ export class ListRequest {
 
   /**
    * @param scope names the route, the tenant and the filters; a cursor is good for this scope only
-   * @param keyParts of how many texts the key of an entry consists
+   * @param keyParts how many texts make up the key of an entry
    * @throws ProblemError cursor_invalid
    */
   constructor(scope: string, query: ListQuery, keyParts: number) {
@@ -27,7 +27,7 @@ export class ListRequest {
   }
 
   /**
-   * Of a list that is ordered by the places of events: where the last entry that the caller has stands; null: from the start.
+   * For a list ordered by the places of events: the place of the last entry that the caller has; null: from the start.
    * @throws ProblemError cursor_invalid
    */
   get afterPlace(): { readonly position: number; readonly index: number } | null {

@@ -21,14 +21,14 @@ export function decodePageCursor(scope: string, cursor: string, parts: number): 
   }
 }
 
-/** The check keeps mistakes out, not somebody who makes cursors: a NUL is not text for Postgres. */
+/** The check keeps mistakes out, not forged cursors: a NUL is not text for Postgres. */
 function isKeyPart(part: unknown): part is string {
   return typeof part === 'string' && !part.includes('\0');
 }
 
 const CHECK_CHARS = 8;
 
-/** Over the key too: a cursor that was cut or mistyped is none, it must not become another place. */
+/** Over the key too: a cursor that was cut or mistyped is invalid and must not become another place. */
 function check(scope: string, body: string): string {
   return createHash('sha256').update(`${scope}\0${body}`).digest('base64url').slice(0, CHECK_CHARS);
 }

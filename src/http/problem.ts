@@ -5,7 +5,7 @@ import { optional } from '../domain/kernel/optional.ts';
 import type { Manifest } from '../domain/agent/manifest.ts';
 import type { Rejection, RejectionCode } from '../domain/kernel/rejection.ts';
 
-/** Codes that only the edge gives. */
+/** Codes that only the edge uses. */
 type EdgeCode =
   | 'origin_rejected'
   | 'range_not_satisfiable'
@@ -78,13 +78,13 @@ export function statusOf({ code, details }: Problem): number {
   return counted ? 409 : STATUS_OF[code];
 }
 
-/** What a refused request is answered, but for the ids that the response adds. */
+/** The answer to a refused request, without the ids that the response adds. */
 export interface Problem {
   readonly code: ProblemCode;
   readonly message: string;
   readonly details?: Readonly<Record<string, unknown>> | undefined;
   readonly activeTurnId?: string | undefined;
-  /** Members of the body beside the usual ones. */
+  /** Members of the body besides the usual. */
   readonly extra?: Readonly<Record<string, unknown>>;
   readonly headers?: Readonly<Record<string, string>>;
 }
@@ -109,7 +109,7 @@ export function requireAgent(caller: Caller, agentId: string): void {
   throw refused(notGranted());
 }
 
-/** A manifest that somebody sends reaches no further than its sender. @throws ProblemError not_granted */
+/** A manifest reaches no further than its sender. @throws ProblemError not_granted */
 export function requireAgentsOf(caller: Caller, { agents = [] }: Pick<Manifest, 'agents'>): void {
   for (const { agentId } of agents) requireAgent(caller, agentId);
 }
@@ -127,7 +127,7 @@ export function refused({ kind: _kind, ...problem }: Rejection): ProblemError {
 
 /**
  * A session that was found, if the caller may see it.
- * @throws ProblemError not_found, the same for one that is not there and one of another subject; not_granted
+ * @throws ProblemError not_found, the same for a missing one and one of another subject; not_granted
  */
 export function withinReach<T extends { readonly subject: string | null; readonly agentId: string }>(
   caller: Caller,

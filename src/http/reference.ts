@@ -1,7 +1,7 @@
 import { objectOf } from './document-shapes.ts';
 import type { Json } from './document-shapes.ts';
 
-/** The document as one page for people: no script, no address outside, links within. */
+/** The document as a page for people: no script, no external address, links within. */
 export function referencePage(given: object): string {
   const document = objectOf(given);
   const info = objectOf(document['info']);

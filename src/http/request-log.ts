@@ -10,12 +10,12 @@ export interface RequestLogOptions {
   readonly all: boolean;
 }
 
-/** Lines about refused credentials that one second may bring; the next one says how many were left out. */
+/** Lines about refused credentials allowed per second; the next one says how many were left out. */
 const REFUSALS_PER_SECOND = 20;
 
 /**
- * What is logged of requests: where from, which route, what became of it, whose credential. Never a header, a query, a
- * body or a path as it was sent, for these hold keys, tokens and content; the request id finds the rest.
+ * What is logged of requests: where from, which route, the outcome, whose credential. Never a header, a query, a body
+ * or a path as it was sent: these hold keys, tokens and content; the request id finds the rest.
  */
 export class RequestLog {
   readonly #options: RequestLogOptions;
@@ -34,7 +34,7 @@ export class RequestLog {
     this.#options.logger.info(line, 'a request was answered');
   }
 
-  /** Somebody at this address tries keys, or a client has an old one. Under attack a sample tells as much as all of it. */
+  /** This address is trying out keys, or a client has an old one. Under attack a sample tells as much as all of it. */
   refused(request: FastifyRequest, code: string): void {
     if (this.#refusals.take('') > 0) {
       this.#leftOut++;

@@ -25,19 +25,19 @@ export interface ServerOptions {
   readonly timeouts: { readonly headersMs: number; readonly requestMs: number; readonly uploadMs: number };
   /** Addresses and networks whose `X-Forwarded-For` says where a request comes from. */
   readonly trustedProxies: readonly string[];
-  /** Those that a node of its roles serves; the others are not there. */
+  /** Those that a node of its roles serves; the others do not exist. */
   readonly routes: readonly FastifyPluginAsyncZod[];
-  /** The node is about to stop: a client's next request shall find another. */
+  /** The node is about to stop: a client's next request should find another. */
   readonly isDraining: () => boolean;
   /** Called for every answered request, for the metrics. */
   readonly onResponse: (request: { readonly route: string; readonly status: number; readonly ms: number }) => void;
 }
 
-/** How often connections are checked for clients that have used up their time. */
+/** How often connections are checked for clients that are out of time. */
 const TIMEOUT_CHECK_MS = 1_000;
-/** Longer than the idle time-outs of usual load balancers, so that it is not we who close under a request. */
+/** Longer than the idle timeouts of usual load balancers, so that we do not close during a request. */
 const KEEP_ALIVE_TIMEOUT_MS = 72_000;
-/** All headers together with the request line: a token of 16 KiB and as much beside it. */
+/** All headers together with the request line: a token of 16 KiB and as much besides. */
 const HEADER_BYTES_MAX = 32_768;
 /** A parameter that is too long finds its route, and is refused there as invalid. */
 const PARAM_CHARS_MAX = HEADER_BYTES_MAX;
@@ -58,7 +58,7 @@ export async function createServer(options: ServerOptions): Promise<FastifyInsta
       connectionsCheckingInterval: TIMEOUT_CHECK_MS,
       maxHeaderSize: HEADER_BYTES_MAX,
     },
-    // The one that closes it gives what is under way a time (closeServer); until then every request is served.
+    // `closeServer` bounds what is under way; until then every request is served.
     forceCloseConnections: 'idle',
     return503OnClosing: false,
     genReqId: ({ headers }) => requestIdOf(headers['x-request-id']),
@@ -86,7 +86,7 @@ export async function createServer(options: ServerOptions): Promise<FastifyInsta
   return app;
 }
 
-/** The framework says at `info` where it listens; the Host says that itself, in words. */
+/** The framework logs at `info` where it listens; the Host says that itself, in words. */
 function withoutChatter(logger: Logger): Logger {
   return logger.level === 'info' ? logger.child({}, { level: 'warn' }) : logger;
 }
@@ -94,10 +94,10 @@ function withoutChatter(logger: Logger): Logger {
 function addHooks(app: FastifyInstance, { gate, timeouts, isDraining, onResponse }: ServerOptions): void {
   app.addHook('onRequest', async (request, reply) => {
     reply.header('x-request-id', request.id);
-    // The client's next request finds another node, instead of a connection that ends under it.
+    // The client's next request finds another node, instead of a connection that ends during it.
     if (isDraining()) reply.header('connection', 'close');
     if (request.routeOptions.config.rules?.rawBody !== true) limitBodyTime(request.raw, timeouts.requestMs);
-    // An empty parameter is a path with a slash too many, and that is another route.
+    // An empty parameter is a path with an extra slash, and that is another route.
     if (request.is404 || Object.values(Object(request.params)).includes('')) throw unknownRoute(request);
     await passGate(request, gate);
   });
@@ -112,7 +112,7 @@ function addHooks(app: FastifyInstance, { gate, timeouts, isDraining, onResponse
   });
   app.setErrorHandler(async (error, request, reply) => {
     const problem = problemOf(error, gate.bodyBytesMax) ?? internalProblem(error, request);
-    // Nothing is away where a tenant asks for too much; that is counted, not written once for each request.
+    // Nothing is down when a tenant asks for too much; that is counted, not logged for each request.
     if (problem.code === 'unavailable' && !(error instanceof ReadsBusyError))
       request.log.warn({ err: error, requestId: request.id }, 'a dependency is unavailable');
     return await sendProblem(reply, problem, request.id);
@@ -125,7 +125,7 @@ function unknownRoute(request: FastifyRequest): ProblemError {
   return isMalformed(request.raw) ? malformedUrl() : notFound('route');
 }
 
-/** What the router itself gives up on never reaches the hooks: the checks before it run here. */
+/** What the router gives up on never reaches the hooks: the checks before it run here. */
 async function refuseUnrouted(
   error: FastifyError,
   request: FastifyRequest,
@@ -164,7 +164,7 @@ function requestIdOf(header: string | string[] | undefined): string {
   return typeof header === 'string' && /^[\x21-\x7e]{1,128}$/.test(header) ? header : randomUUID();
 }
 
-/** What is still under way after that has no more time, ms. */
+/** How long requests under way get at a close, ms. */
 const CLOSE_MS = 5_000;
 
 /** Takes no more requests and ends what is under way, within a bound. */

@@ -5,12 +5,12 @@ import type { AggregateRef } from '../streams/subjects.ts';
 
 /** What a stream needs to know of its session before it opens. */
 export interface StreamedSession extends ReadSession {
-  /** The place behind everything that has been recorded when the stream opens. */
+  /** The place after everything recorded when the stream opens. */
   readonly latest: () => EventPlace;
 }
 
 /**
- * Looks a session up in the fold of its own subject: live streams continue while the read models are away.
- * @throws ProblemError not_found for a session that is not there or out of the caller's reach
+ * Looks a session up in the fold of its own subject: live streams continue while the read models are down.
+ * @throws ProblemError not_found for a session that is missing or out of the caller's reach
  */
 export type SessionAccess = (ref: AggregateRef, caller: Caller) => Promise<StreamedSession>;

@@ -4,7 +4,7 @@ import type { Drained, TailEnd } from '../streams/tail.ts';
 
 export interface StreamOwner {
   readonly caller: Caller;
-  /** Of the credential, when the stream opened. */
+  /** That of the credential at the opening. */
   readonly fingerprint: string | null;
   /** Bytes that may wait in the socket. */
   readonly bufferBytes: number;
@@ -12,20 +12,20 @@ export interface StreamOwner {
   readonly onHeld: (bytes: number) => void;
 }
 
-/** However full the socket is, so much is put into it: it says when that has gone. */
+/** However full the socket is, this much is written to it: it says when that is sent. */
 const PIECE_MIN = 1_024;
 
-/** What of a text is still to be sent. */
+/** What is left to send of a text. */
 interface Rest {
   readonly text: string;
-  /** UTF-8 bytes of it that have been put into the socket. */
+  /** UTF-8 bytes of it already written to the socket. */
   readonly sent: number;
   readonly sinceMs: number;
 }
 
 /**
- * One open stream: a socket, and whose it is. No more waits in the socket than may; what does not fit follows when that has
- * gone. A reader that does not take it is not waited for in memory: the rest is let go, and asked for again.
+ * One open stream: a socket, and whose it is. No more than allowed waits in the socket; what does not fit follows when
+ * that is sent. For a reader that does not take it the rest is not kept in memory: it is dropped and requested again.
  */
 export class SseStream {
   readonly #socket: FastifyReply['raw'];
@@ -34,7 +34,7 @@ export class SseStream {
   #waiting: (() => void)[] = [];
   #ended = false;
   #rest: Rest | null = null;
-  /** So much of a text has been sent whose rest was let go. */
+  /** How much was sent of a text whose rest was dropped. */
   #sentOfLost: number | null = null;
   #slowSinceMs = Number.POSITIVE_INFINITY;
   /** Held, as it was reported last. */
@@ -57,12 +57,12 @@ export class SseStream {
     return this.#ended;
   }
 
-  /** Whether it takes nothing more just now. */
+  /** Whether it takes nothing more now. */
   get isSlow(): boolean {
     return this.#isAmid || this.#socket.writableLength >= this.#owner.bufferBytes;
   }
 
-  /** When it began to be slow, ms of the monotonic clock; Infinity while it is not. */
+  /** When it became slow, ms of the monotonic clock; Infinity while it is not. */
   get slowSinceMs(): number {
     return this.#slowSinceMs;
   }
@@ -76,7 +76,7 @@ export class SseStream {
     return this.#rest !== null || this.#sentOfLost !== null;
   }
 
-  /** A few bytes, whole, as they go over the wire. Nothing is sent on a stream that has ended, or amid a longer text. */
+  /** A few bytes, whole, as they go over the wire. Nothing is sent on an ended stream, or amid a longer text. */
   send(text: string): void {
     if (this.#ended || this.#isAmid) return;
     this.#lastWrite = performance.now();
@@ -113,7 +113,7 @@ export class SseStream {
     return this.#sentOfLost === null ? 'taken' : 'again';
   }
 
-  /** Lets go of what has waited since before a moment of the monotonic clock; it is asked for when the reader continues. */
+  /** Drops what has waited since before a moment of the monotonic clock; it is requested when the reader continues. */
   letGo(beforeMs: number): void {
     if (this.#rest !== null && this.#rest.sinceMs <= beforeMs) {
       this.#sentOfLost = this.#rest.sent;
@@ -122,7 +122,7 @@ export class SseStream {
     this.tellHeld();
   }
 
-  /** What is in the socket shrinks without a word; this tells of it. */
+  /** What is in the socket shrinks silently; this reports it. */
   tellHeld(): void {
     const held = this.heldBytes;
     const more = held - this.#told;
@@ -157,7 +157,7 @@ export class SseStream {
     const bytes = Buffer.from(rest.text);
     const room = Math.max(PIECE_MIN, this.#owner.bufferBytes - this.#socket.writableLength);
     const end = Math.min(bytes.length, rest.sent + room);
-    // A copy: what waits in the socket would hold on to the whole text otherwise.
+    // A copy: otherwise what waits in the socket would retain the whole text.
     const piece = Buffer.from(bytes.subarray(rest.sent, end));
     this.#lastWrite = performance.now();
     const isAll = end === bytes.length;

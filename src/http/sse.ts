@@ -15,20 +15,20 @@ import type { Frame } from './wire/records.ts';
 const HEADERS = { 'content-type': 'text/event-stream', 'cache-control': 'no-store', 'x-accel-buffering': 'no' };
 
 export interface StreamLimits {
-  /** Bytes that may wait for one reader; one that has as many is slow. */
+  /** Bytes that may wait for one reader; at this many it is slow. */
   readonly bufferBytes: number;
   /** Bytes that may wait for all readers of this node; past it the slowest are cut off. */
   readonly totalBytes: number;
-  /** A comment line is sent after so much silence, ms. */
+  /** Silence after which a comment line is sent, ms. */
   readonly keepaliveMs: number;
   /** Streams of one tenant that may be open on this node. */
   readonly perTenantMax: number;
-  /** Called for each stream that was one too many, for the metrics. */
+  /** Called for each stream over the limit, for the metrics. */
   readonly onRefused?: () => void;
 }
 
 export interface StreamStart {
-  /** Whose stream it is: it ends with the credential, or when that is past its time. */
+  /** Whose stream it is: it ends with the credential, or when that has expired. */
   readonly caller: Caller;
   readonly ref: AggregateRef;
   /** What it reads through. */
@@ -45,13 +45,13 @@ export interface StreamStart {
  */
 export type CredentialFingerprint = (caller: Caller) => string | null;
 
-/** The rest of a text that the reader has not taken for so long is not kept. */
+/** How long the rest of a text is kept that the reader does not take. */
 const REST_MS = 500;
 
-/** How often the streams are swept: for silent ones, and for those whose credential is past its time. */
+/** How often the streams are swept: for silent ones, and for those whose credential has expired. */
 const SWEEP_MS = 1_000;
 
-/** All open event streams of this node: one timer keeps the silent ones alive and ends those that are past their time. */
+/** All open event streams of this node: one timer keeps the silent ones alive and ends the expired ones. */
 export class EventStreams {
   readonly #hub: TailHub;
   readonly #limits: StreamLimits;
@@ -111,7 +111,7 @@ export class EventStreams {
       throw tooManyStreams(this.#limits.perTenantMax);
     }
     reply.hijack();
-    // Its client left while the session was looked up: a stream that began now would never hear of that.
+    // Its client left while the session was looked up: a stream begun now would never learn of that.
     if (reply.raw.destroyed) return;
     const headers: Record<string, string> = { ...HEADERS, 'x-request-id': request.id, connection: 'keep-alive' };
     reply.raw.writeHead(200, headers);
@@ -168,7 +168,7 @@ export class EventStreams {
   }
 }
 
-/** The commit of the last event is read again: its later events may be missing at the reader. */
+/** The commit of the last event is read again: the reader may lack its later events. */
 function tailStart({ ref, session, after }: StreamStart): { after: number; before: EarlierPart[] } {
   const { createdPosition, origin } = session;
   if (after !== null && after.inherited === undefined) return { after: after.position - 1, before: [] };
@@ -223,7 +223,7 @@ class TailReader implements TailSink {
   write(stored: StoredCommit, part?: EarlierPart): boolean {
     const isSame = this.#unfinished?.position === stored.position && this.#unfinished.part === part;
     if (this.#unfinished !== null && !isSame) {
-      // The rest of it is not there any more, and nothing else can follow on half a frame.
+      // The rest of it is gone, and nothing else can follow half a frame.
       this.#stream.end('failed');
       return true;
     }

@@ -4,34 +4,34 @@ import type { SseStream } from './sse-stream.ts';
 const COUNT_MS = 50;
 /** Sooner when this much of the bound has been added since the last count: a stalled event loop adds a lot in one turn. */
 const COUNT_SHARE = 0.25;
-/** Of the bound, what may be left: cutting off one reader with each commit would count all each time. */
+/** Of the bound, what may be left: cutting off one reader per commit would count all each time. */
 const LEFT = 0.8;
 
 export interface StreamMemoryOptions {
   /** All that may wait for readers in this process, bytes. */
   readonly totalBytes: number;
   readonly streams: Iterable<SseStream>;
-  /** What waits beside that in the streams, bytes. */
+  /** What waits outside the streams, bytes. */
   readonly beside: () => number;
 }
 
 /**
- * What waits for the readers of this node, all together. Past the bound texts are let go that can be read from the log
- * again, then those are cut off that have been slow for longest: they resume where they were, here or on another node.
+ * What waits for all readers of this node. Past the bound, texts are dropped that can be read from the log again, then
+ * those that have been slow longest are cut off: they resume where they were, here or on another node.
  */
 export class StreamMemory {
   readonly #options: StreamMemoryOptions;
   #bytes = 0;
   #countedMs = Number.NEGATIVE_INFINITY;
   #addedBytes = 0;
-  /** Set while a count is put off: the readers may fall silent before it is due. */
+  /** Set while a count is deferred: the readers may fall silent before it is due. */
   #later: NodeJS.Timeout | undefined;
 
   constructor(options: StreamMemoryOptions) {
     this.#options = options;
   }
 
-  /** Bytes that wait: at least those that do, and what has gone since the last count. */
+  /** Bytes that wait: at least those that do, and what was sent since the last count. */
   get bytes(): number {
     return this.#bytes + this.#options.beside();
   }

@@ -43,7 +43,7 @@ const REASONS: Readonly<Record<string, string>> = {
   ERR_HTTP_REQUEST_TIMEOUT: 'The request was not sent in time.',
 };
 
-/** As the HTTP server says that a request took too long. */
+/** The HTTP server's error for a too slow request. */
 export function requestTimeout(): Error & { readonly code: string } {
   return Object.assign(new Error('the request was not sent in time'), { code: 'ERR_HTTP_REQUEST_TIMEOUT' });
 }

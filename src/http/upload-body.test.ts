@@ -41,7 +41,7 @@ test('a store that takes its time is not the silence of the sender', async () =>
   await chunks.next();
   request.push(null);
   expect((await chunks.next()).done).toBe(true);
-  // The store may continue for a while when it has everything.
+  // The store may take a while after it has everything.
   vi.advanceTimersByTime(SILENCE_MS * 10);
   expect(upload.signal.aborted).toBe(false);
   expect(vi.getTimerCount()).toBe(0);

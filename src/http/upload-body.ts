@@ -8,9 +8,9 @@ export interface UploadLimits {
   readonly concurrent: number;
   readonly perTenant: number;
   readonly perSubject: number;
-  /** A sender that is silent for so long is given up, ms. */
+  /** A sender silent for this long is given up, ms. */
   readonly silenceMs: number;
-  /** What a sender that is waited for sends at least, averaged over the time of a silence, bytes a second. */
+  /** The least that a sender must send, averaged over the time of a silence, bytes per second. */
   readonly leastBytesPerSecond: number;
 }
 
@@ -23,7 +23,7 @@ export interface Uploader {
 /** One upload under way. */
 export interface OpenUpload {
   readonly body: AsyncIterable<Uint8Array>;
-  /** Aborts when the sender falls silent, or when the tenant goes; its reason is what the sender is answered. */
+  /** Aborts when the sender falls silent, or when the tenant goes; its reason is the answer to the sender. */
   readonly signal: AbortSignal;
   /** The length that the sender has announced, bytes; null: none. */
   readonly declaredBytes: number | null;
@@ -31,7 +31,7 @@ export interface OpenUpload {
   readonly close: () => void;
 }
 
-/** Uploads that this node is taking: so many at a time, none for longer than its sender and its tenant are there. */
+/** Uploads that this node is taking: a bounded number, none for longer than its sender and tenant exist. */
 export class Uploads {
   readonly #limits: UploadLimits;
   readonly #open = new Map<AbortController, Uploader>();
@@ -44,14 +44,14 @@ export class Uploads {
     return this.#open.size;
   }
 
-  /** Ends those of a tenant that is about to be deleted: nothing of it may come back. */
+  /** Ends those of a tenant about to be deleted: nothing of it may come back. */
   end(tenantId: string): void {
-    // What every other request of it is answered from now on.
+    // What all its other requests are answered from now on.
     const reason = new ProblemError({ code: 'credential_invalid', message: INVALID_CREDENTIAL });
     for (const [controller, of] of this.#open) if (of.tenantId === tenantId) controller.abort(reason);
   }
 
-  /** @throws ProblemError rate_limited when the node, the tenant or the person has as many under way as may be */
+  /** @throws ProblemError rate_limited when the node, the tenant or the person is at its limit */
   open(request: IncomingMessage, uploader: Uploader): OpenUpload {
     this.#refuseTooMany(uploader);
     const controller = new AbortController();
@@ -68,7 +68,7 @@ export class Uploads {
       close: () => {
         silence.end(0);
         this.#open.delete(controller);
-        // The rest of the body cannot be read while this holds on to it.
+        // The rest of the body cannot be read while this holds it.
         void body.return(undefined);
       },
     };
@@ -94,7 +94,7 @@ export class Uploads {
 
 /**
  * Bounds how long the sender is waited for. It begins with the time of one silence; waiting uses that up, and what is
- * sent fills it again at the least rate. A byte now and then keeps no place.
+ * sent fills it again at the least rate. An occasional byte does not help.
  */
 class Patience {
   readonly #limits: UploadLimits;
@@ -123,7 +123,7 @@ class Patience {
   }
 }
 
-/** Leaving the loop leaves the connection open: a refusal has still to be sent over it. */
+/** Leaving the loop leaves the connection open: a refusal must still be sent over it. */
 async function* chunksOf(request: IncomingMessage, silence: Patience): AsyncGenerator<Uint8Array, void> {
   try {
     silence.begin();
@@ -144,8 +144,8 @@ const DRAIN_MS = 2_000;
 const DRAIN_BYTES_MAX = 16_777_216;
 
 /**
- * After a refusal the sender may still be writing. What it writes is read for a moment, so that it gets to see the answer;
- * who continues regardless loses the connection.
+ * After a refusal the sender may still be writing. What it writes is read for a moment, so that it gets to see the
+ * answer; a sender that continues loses the connection.
  */
 export function drainBriefly(request: IncomingMessage): void {
   if (request.complete || request.destroyed) return;

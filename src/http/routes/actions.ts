@@ -50,7 +50,7 @@ export interface ClaimRouteDeps extends HoldActionDeps {
 
 const config = { rules: { access: ACCESS.executorWork } };
 
-/** What an executor finds its work with; its agent is its principal. Nothing of it needs the database. */
+/** How an executor finds its work; its agent is its principal. None of it needs the database. */
 export function actionRoutes(deps: ActionRouteDeps): FastifyPluginAsyncZod {
   return async (app) => {
     app.get(
@@ -77,7 +77,7 @@ export function actionRoutes(deps: ActionRouteDeps): FastifyPluginAsyncZod {
   };
 }
 
-/** How an executor takes actions, and says that it is still at one; its result is a command of the session. */
+/** How an executor takes actions, and says that it still works on one; its result is a command of the session. */
 export function claimRoutes(deps: ClaimRouteDeps): FastifyPluginAsyncZod {
   return async (app) => {
     app.post(
@@ -100,7 +100,7 @@ export function claimRoutes(deps: ClaimRouteDeps): FastifyPluginAsyncZod {
         const { actionId } = request.params;
         const input = { executor: executorOf(caller), actionId, ...request.body, actor: actorOf(caller) };
         const { reply, position } = accepted(await claimAction(deps, input));
-        // Counts that are asked for right after it do not have the action any more.
+        // Counts requested right after it no longer have the action.
         await deps.freshness('sessions', reply.ref, position);
         return toClaimResponse(reply);
       },

@@ -81,7 +81,7 @@ export function adminRoutes(deps: AdminRouteDeps): FastifyPluginAsyncZod {
         const tenant = await queries.get(tenantId);
         if (tenant === null) throw notFound('tenant');
         const { sessions, activeTurns, pendingActions } = await queries.counts(tenantId);
-        // Of a tenant that is going, the account may be unreadable already.
+        // The account of a tenant being deleted may be unreadable already.
         const isGoing = tenant.state === 'deleting';
         const artifactBytes = isGoing ? 0 : (await deps.artifactUse(tenantId)).usedBytes;
         const sandboxes = isGoing ? 0 : await deps.sandboxesOf(tenantId);

@@ -255,7 +255,7 @@ export function reachOf(caller: Caller) {
     artifactOutOfReach(caller, owner);
 }
 
-/** @throws ProblemError not_found, with the same bytes for one that is not there and one out of reach; not_granted */
+/** @throws ProblemError not_found, with the same bytes for a missing one and one out of reach; not_granted */
 async function reached(
   deps: ArtifactRouteDeps,
   request: FastifyRequest,

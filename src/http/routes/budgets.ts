@@ -23,7 +23,7 @@ const docs = operations('Model calls', {
 
 export interface BudgetRouteDeps extends SaveBudgetDeps {
   readonly freshness: Freshness;
-  /** What a budget has spent in the period of a time; nothing in another. */
+  /** What a budget has spent in the period that `at` is in, and in no other. */
   readonly shown: (state: BudgetState, at: string) => readonly BudgetWithSpend[];
 }
 
@@ -60,7 +60,7 @@ export function budgetRoutes(deps: BudgetRouteDeps): FastifyPluginAsyncZod {
   };
 }
 
-/** A budget without an id is named by what it is about, so that the same list again is the same budgets. */
+/** A budget without an id is named by what it covers, so that the same list gives the same budgets. */
 function withIds(budgets: readonly BudgetToSave[]): BudgetDefinition[] {
   const named = budgets.map((budget) => {
     const { id, scope, period, agentId, sessionId } = budget;

@@ -64,7 +64,7 @@ export function commandRoutes(deps: SendCommandDeps): FastifyPluginAsyncZod {
   };
 }
 
-/** The sender's trace (W3C Trace Context); what is malformed counts as not sent. */
+/** The sender's trace (W3C Trace Context); a malformed one counts as absent. */
 function traceOf({ headers: { traceparent } }: FastifyRequest): string | undefined {
   if (typeof traceparent !== 'string') return undefined;
   const [, traceId = '', spanId = ''] = /^00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}$/.exec(traceparent) ?? [];
@@ -103,8 +103,8 @@ function toCommand(
 }
 
 /**
- * The kind of a command belongs to the role of its sender: results are an executor's, of a management key there are
- * answers alone, all else is everyone else's.
+ * The kind of a command belongs to the role of its sender: results are an executor's, a management key may only answer,
+ * all else is everyone else's.
  * @throws ProblemError key_role_mismatch
  */
 function refuseOtherRole({ kind }: Caller, { type }: CommandBody): void {
@@ -119,7 +119,7 @@ function refuseOtherRole({ kind }: Caller, { type }: CommandBody): void {
 
 /**
  * Why the session is out of reach for this command. A management key answers questions about budgets, and nothing else
- * of a session. The sender of a repeated command has reached it, whatever it waits for by now.
+ * of a session. The sender of a repeated command has reached it, whatever it waits for now.
  */
 function beyondReach(
   caller: Caller,

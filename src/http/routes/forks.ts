@@ -51,7 +51,7 @@ export function forkRoutes(deps: ForkRouteDeps): FastifyPluginAsyncZod {
             at: place === null ? null : recordPlace(place),
             misplaced: (session) =>
               place === null || isCurrent(place, session) ? null : reject('cursor_invalid', FOREIGN_CURSOR),
-            // One key space with the commands of the session: a fork is none of them.
+            // One key space with the commands of the session: a fork is not one.
             bodyHash: sha256Hex(canonicalJson({ fork: { idempotencyKey, id: childId, cursor } })),
             outOfReach: (session) => outOfReach(caller, session),
           }),

@@ -114,7 +114,7 @@ function ledgerRoute(queries: SessionQueries): FastifyPluginAsyncZod {
   };
 }
 
-/** The records are JSON text already: parsing them to write them again would be most of the work of a page. */
+/** The records are JSON text already: parsing and rewriting them would be most of the work of a page. */
 async function sendText(reply: Pick<FastifyReply, 'type'>, text: string): Promise<FastifyReply> {
   return await reply.type('application/json; charset=utf-8').send(text);
 }
@@ -123,7 +123,7 @@ type CallResponse = Omit<ModelCallView, 'position' | 'index' | 'outcome'> & {
   readonly outcome: 'completed' | 'failed' | 'cancelled' | 'lost';
 };
 
-/** Members in the documented order: jsonb does not keep one. */
+/** Members in the documented order: jsonb keeps none. */
 function toCallResponse({ outcome, usage, ...call }: ModelCallView): CallResponse {
   if (outcome === 'pending' || outcome === 'withheld') throw new Error('the ledger shows calls that have ended only');
   const { id, sessionId, turnId, agentId, provider, model, at } = call;

@@ -12,7 +12,7 @@ const docs = operations('Host', {
   getCaller: ['What the calling credential is'],
 });
 
-/** What readiness rests on; a detail never shows addresses or secrets. */
+/** What readiness depends on; detail never shows addresses or secrets. */
 export interface Checks {
   readonly database: Check;
   readonly engine: Check;

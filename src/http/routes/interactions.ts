@@ -43,7 +43,7 @@ export function interactionRoutes({ actions, caughtUp }: InteractionRouteDeps): 
         const { limit: _limit, cursor: _cursor, ...filter } = request.query;
         const scope = `GET /v1/interactions ${caller.tenantId} ${caller.subject ?? ''} ${canonicalJson(filter)}`;
         const list = new ListRequest(scope, request.query, 2);
-        // A subject's list is its own, whatever it asks for; another's is as empty as one that is not there.
+        // A subject's list is its own, whatever it asks for; another's is as empty as a missing one.
         if (caller.subject !== null && filter.subject !== undefined && filter.subject !== caller.subject) {
           return { interactions: [], nextCursor: null };
         }
@@ -63,13 +63,13 @@ export function interactionRoutes({ actions, caughtUp }: InteractionRouteDeps): 
   };
 }
 
-/** A budget is the tenant's affair: people do not see the question, and a management key sees nothing else. */
+/** Budgets are the tenant's business: people do not see the question, and a management key sees nothing else. */
 function budgetsFor({ kind, subject }: Caller): InteractionFilter['budgets'] {
   if (kind === 'management') return 'only';
   return subject === null ? 'too' : 'none';
 }
 
-/** Members in the documented order: jsonb does not keep one. */
+/** Members in the documented order: jsonb keeps none. */
 function toInteractionResponse(view: InteractionView): ShownInteraction {
   const { interactionId, kind, sessionId, turnId, agentId, subject, createdAt } = view;
   const { prompt, toolName, input, schema, budgetId, actionId, agent } = view;

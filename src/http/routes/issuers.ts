@@ -84,7 +84,7 @@ async function openTenant(deps: KeyRouteDeps, tenantId: string): Promise<KnownTe
 
 /** @throws ProblemError not_found */
 function toIssuerResponse({ issuers }: KnownTenant, name: string) {
-  // A client may choose a name that every object has, `constructor` for one.
+  // A client may choose a name that every object has, such as `constructor`.
   const issuer = Object.hasOwn(issuers, name) ? issuers[name] : undefined;
   if (issuer === undefined) throw notFound('issuer');
   return { name, ...issuer };

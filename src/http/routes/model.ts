@@ -151,14 +151,14 @@ function credentialRoutes(deps: ModelRouteDeps): FastifyPluginAsyncZod {
   };
 }
 
-/** What a body says of a model, as the use cases take it. */
+/** What a body says about a model, as use cases take it. */
 export function modelInput({ provider, model, settings, baseUrl, credential }: wire.ModelSeed): ModelInput {
   const sent = Object.entries(settings ?? {}).filter(([, value]) => value !== undefined);
   const kept = settings === undefined ? {} : { settings: Object.fromEntries(sent) };
   return { selection: { provider, model, ...kept, baseUrl: baseUrl ?? null }, apiKey: credential?.apiKey ?? null };
 }
 
-/** The model of turns that name none of their own, as it is in force on this Host. */
+/** The model of turns that name none, as it is in force on this Host. */
 export function toModelResponse({ model, providers, fixtureModel }: KnownTenant, fixtureIsOn: boolean) {
   if (model === null) {
     return fixtureModel && fixtureIsOn
@@ -170,7 +170,7 @@ export function toModelResponse({ model, providers, fixtureModel }: KnownTenant,
   return { configured, ...model, ...withoutNulls({ baseUrl }) };
 }
 
-/** @throws ProblemError when the fixture model is asked of a Host that does not have it */
+/** @throws ProblemError when the fixture model is requested of a Host without it */
 export function requireFixture(
   { fixtureModel }: Pick<ModelRouteDeps, 'fixtureModel'>,
   provider: string,
@@ -192,7 +192,7 @@ function toCredentialResponse<P extends ModelProvider>({ providers }: KnownTenan
 async function catalogOf({ catalog, fixtureModel }: ModelRouteDeps, { providers }: KnownTenant) {
   const remote = REMOTE.map(async (id) => {
     const known = providers[id];
-    // A server of the tenant's own may ask for no credential.
+    // A tenant's own server may need no credential.
     const configured = id === 'openai-compatible' ? Boolean(known?.baseUrl) : Boolean(known?.credential);
     return { id, name: NAMES[id], configured, models: [...(await catalog(id))] };
   });

@@ -74,7 +74,7 @@ export function sandboxFileRoutes(deps: SandboxRouteDeps): FastifyPluginAsyncZod
 /** Puts files into a sandbox and takes them out, while no turn runs on it. */
 export function sandboxWriteRoutes(deps: SandboxRouteDeps & { readonly uploads: Uploads }): FastifyPluginAsyncZod {
   return async (app) => {
-    // The body is left in the connection: it is read as far as a file may be long.
+    // The body is left in the connection: it is read up to a file's maximum length.
     app.removeAllContentTypeParsers();
     app.addContentTypeParser('*', (_request, _payload, done) => done(null));
     const config = { rules: { access: ACCESS.writeSandboxes, rawBody: true as const } };
@@ -152,7 +152,7 @@ async function putFile(
   { sandboxId, path }: Place,
 ) {
   const { tenantId, subject } = callerOf(request);
-  // Before a byte is read: no memory is filled for a sandbox that is not there, or not free.
+  // Before a byte is read: no memory is used for a sandbox that is missing or not free.
   await reachedSandbox(deps, request, sandboxId);
   const { body, declaredBytes, signal, close } = deps.uploads.open(request.raw, { tenantId, subject });
   try {
@@ -165,7 +165,7 @@ async function putFile(
   }
 }
 
-/** @throws ProblemError limit_exceeded for a body that is longer than a file may be, unread where it says so itself */
+/** @throws ProblemError limit_exceeded for a body longer than a file may be, unread where it says so itself */
 async function collected(
   body: AsyncIterable<Uint8Array>,
   limits: { readonly declaredBytes: number | null; readonly limitBytes: number; readonly signal: AbortSignal },

@@ -140,7 +140,7 @@ function listRoute({ queries }: SandboxRouteDeps): FastifyPluginAsyncZod {
   };
 }
 
-/** What happened to a sandbox and in it, live: as the stream of a session. */
+/** What happened to and in a sandbox, live, like the stream of a session. */
 export function sandboxEventRoutes(deps: SandboxDeps, streams: EventStreams): FastifyPluginAsyncZod {
   return async (app) => {
     app.get(
@@ -160,7 +160,7 @@ export function sandboxEventRoutes(deps: SandboxDeps, streams: EventStreams): Fa
         const { position } = await deps.sandboxes.load(ref);
         const latest = { shard: deps.sandboxes.store.shardOf(ref), position, index: LAST_INDEX };
         const after = cursor === 'latest' ? latest : place;
-        // Its making is a record too.
+        // Its creation is a record too.
         const whole = { createdPosition: session.createdPosition - 1 };
         streams.open(request, reply, { caller, ref, session: whole, after, agent: null });
       },
@@ -173,7 +173,7 @@ function lastEventId(header: string | string[] | undefined): string | undefined 
   return header === undefined || header === '' ? undefined : String(header);
 }
 
-/** @throws ProblemError not_found, with the same bytes for one that is not there and one out of reach; not_granted */
+/** @throws ProblemError not_found, with the same bytes for a missing one and one out of reach; not_granted */
 export async function reachedSandbox(
   deps: Pick<SandboxDeps, 'sandboxes'>,
   request: FastifyRequest,

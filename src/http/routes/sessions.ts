@@ -120,7 +120,7 @@ function listRoute({ queries, ownWrites }: SessionRouteDeps): FastifyPluginAsync
       async (request) => {
         const caller = callerOf(request);
         const { limit: _limit, cursor: _cursor, label, ...filter } = request.query;
-        // A subject's list is its own, whatever it asks for; another's is as empty as one that is not there.
+        // A subject's list is its own, whatever it asks for; another's is as empty as a missing one.
         if (caller.subject !== null && filter.subject !== undefined && filter.subject !== caller.subject) {
           return { sessions: [], nextCursor: null, asOf: timestamp(Date.now()) };
         }
@@ -188,13 +188,13 @@ function sandboxReach(caller: Caller): SandboxReach {
   return (sandbox) => sandboxOutOfReach(caller, sandbox);
 }
 
-/** @throws ProblemError not_granted when a token's grants do not reach the sandbox that is named */
+/** @throws ProblemError not_granted when a token's grants do not reach the named sandbox */
 function requireSandbox(caller: Caller, wanted: OpenSessionBody['sandbox']): void {
   const refusal = typeof wanted === 'object' && 'id' in wanted ? sandboxGranted(caller, wanted.id) : null;
   if (refusal !== null) throw refused(refusal);
 }
 
-/** @throws ProblemError not_found, with the same bytes for a session that is not there and one out of reach */
+/** @throws ProblemError not_found, with the same bytes for a missing session and one out of reach */
 export async function reachableSession(
   queries: SessionQueries,
   ref: AggregateRef,

@@ -25,7 +25,7 @@ export interface NodeStatus {
 /** How far a group of read models is behind one stream. */
 export interface ProjectionStatus {
   readonly name: string;
-  /** Where its rows lie. */
+  /** Where its rows are. */
   readonly schema: string;
   /** Whether nodes of this version read from it. */
   readonly built: boolean;
@@ -89,7 +89,7 @@ export function statusRoutes(deps: StatusRouteDeps): FastifyPluginAsyncZod {
   };
 }
 
-/** Whether both ends of the connection are this machine's loopback, and no proxy between them speaks for somebody else. */
+/** Whether both ends of the connection are this machine's loopback, and no proxy between them speaks for another. */
 function isLoopback({ socket, headers }: FastifyRequest): boolean {
   if (FORWARDED.some((name) => name in headers)) return false;
   return [socket.localAddress, socket.remoteAddress].every(

@@ -26,7 +26,7 @@ const docs = operations('Artifacts', {
   uploadArtifactVersion: ['Upload a file as a further version', 'The body is the file.'],
 });
 
-/** Files sent as raw bytes in one request, taken in while they flow. */
+/** Files sent as raw bytes in one request, stored as they arrive. */
 export function uploadRoutes(deps: ArtifactRouteDeps): FastifyPluginAsyncZod {
   return async (app) => {
     // The body is left in the connection: the use case reads it, as fast as the store takes it.
@@ -115,7 +115,7 @@ function noMediaType(): ProblemError {
 }
 
 /**
- * The session that the file is to belong to.
+ * The session that the file will belong to.
  * @throws ProblemError invalid_request when a person's file would belong to no session; not_found; not_granted;
  *   limit_exceeded
  */

@@ -86,7 +86,7 @@ export function usageRoutes({ queries, usage, clock }: UsageRouteDeps): FastifyP
 }
 
 /**
- * Without `to` up to the end of today, in UTC, so that a call of this moment is within, whichever node's clock wrote it.
+ * Without `to`, up to the end of today in UTC, so that a call made now is included, whichever node's clock wrote it.
  * @throws ProblemError invalid_request
  */
 function rangeOf(query: { readonly from?: string | undefined; readonly to?: string | undefined }, nowMs: number) {

@@ -92,7 +92,7 @@ function listRoutes(deps: VaultRouteDeps): FastifyPluginAsyncZod {
       async (request) => {
         const caller = callerOf(request);
         const wanted = request.query.subject ?? null;
-        // Another person's list is as empty as that of one who has no vault.
+        // Another person's list is as empty as that of one without a vault.
         if (caller.subject !== null && wanted !== null && wanted !== caller.subject) {
           return { vaults: [], nextCursor: null };
         }
@@ -120,7 +120,7 @@ function listRoutes(deps: VaultRouteDeps): FastifyPluginAsyncZod {
             const ref = vaultRef(caller.tenantId, id);
             const outcome = await deleteVault(deps, { ref, actsFor: subject, ...meta });
             if (outcome.kind === 'done') deleted++;
-            // One that is gone already: the list is behind.
+            // Already gone: the list is behind.
             else if (outcome.code !== 'not_found') throw refused(outcome);
             await freshness('vaults', ref, outcome.kind === 'done' ? outcome.position : null);
           }
@@ -137,7 +137,7 @@ function listRoutes(deps: VaultRouteDeps): FastifyPluginAsyncZod {
 const DELETED_AT_ONCE = 100;
 
 /**
- * Whose vault it is to be: of the person that the request is made for, or the one that it names.
+ * Whose vault it will be: the person's that the request is made for, or the one's that it names.
  * @throws ProblemError invalid_request
  */
 function subjectOf(caller: Caller, sent: string | undefined): string {
@@ -151,7 +151,7 @@ function subjectOf(caller: Caller, sent: string | undefined): string {
   });
 }
 
-/** What is there, or the refusal thrown. */
+/** What was found, or throws the refusal. */
 export function found<T extends object>(reached: T | Rejection): T {
   if (isRejection(reached)) throw refused(reached);
   return reached;

@@ -93,7 +93,7 @@ export const linkBody = z.strictObject({
 });
 export const link = z.object({ path: z.string(), expiresAt: timestamp });
 
-/** 10,000 parts of 5 MiB, the most that S3 puts together, less a margin. */
+/** 10,000 parts of 5 MiB, the most that S3 combines, less a margin. */
 export const ARTIFACT_FILE_BYTES_MAX = 51_539_607_552;
 /** Far beyond any disk, and still an exact number. */
 const TOTAL_BYTES_MAX = 2 ** 50;

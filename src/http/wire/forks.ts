@@ -7,6 +7,6 @@ export const forkBody = z.strictObject({
   idempotencyKey,
   /** Of the new session. */
   id: clientId,
-  /** The last record that it inherits. Whatever is not a cursor is refused as such where it is read. */
+  /** The last record that it inherits. What is not a cursor is refused where it is read. */
   cursor: text(1, 1_000).optional(),
 });

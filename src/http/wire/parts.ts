@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { text } from '../../domain/kernel/schemas.ts';
 
-/** What the shapes of several resources consist of. */
+/** What the shapes of several resources share. */
 
 /** A number in a query, written in digits. */
 export function count(min: number, max: number, byDefault: number) {
@@ -16,7 +16,7 @@ export function count(min: number, max: number, byDefault: number) {
 
 export const requestId = text(1, 256);
 export const idempotencyKey = text(1, 256);
-/** Whatever is not a cursor is refused as such where it is read. */
+/** What is not a cursor is refused where it is read. */
 export const cursor = z.string();
 export const sha256 = z.string().regex(/^[0-9a-f]{64}$/, 'must be 64 lower-case hex digits');
 export const timestamp = z.iso.datetime();

@@ -25,7 +25,7 @@ export function recordText(
   return { cursor, text };
 }
 
-/** One event as an SSE frame, and where it stands. */
+/** One event as an SSE frame, and its place. */
 export interface Frame {
   readonly index: number;
   readonly text: string;

@@ -175,7 +175,7 @@ export const seedBody = z.strictObject({
 });
 export const seeded = z.object({ applied: z.array(z.string()), kept: z.array(z.string()) });
 
-/** What a tenant has, and may have, only so many of. */
+/** What a tenant has a limited number of. */
 const held = { keys: z.int(), issuers: z.int(), executors: z.int() };
 export const tenantStatus = z.object({
   tenant,

@@ -9,7 +9,7 @@ import { count, nullableCursor, timestamp } from './parts.ts';
 export const USAGE_DAYS_MAX = 400;
 
 const total = {
-  /** As in a model call. `duplicate`: some call in it is one. */
+  /** As in a model call. `duplicate`: some call in it is. */
   usage: usageSchema,
   calls: z.int(),
   duplicates: z.int(),
@@ -18,7 +18,7 @@ const total = {
 export const sessionUsageQuery = z.strictObject({ turnId: text(1, 200).optional() });
 export const sessionUsage = z.object({ ...total, asOf: timestamp }).meta({ id: 'SessionUsage' });
 
-/** With an offset or Z; four digits for the year, also after it has been taken to UTC. */
+/** With an offset or Z; four digits for the year, also after conversion to UTC. */
 const instant = z.iso
   .datetime({ offset: true })
   .transform((value) => new Date(value).toISOString())

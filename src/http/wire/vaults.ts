@@ -16,7 +16,7 @@ const secret = z
   .string()
   .regex(/^[\x21-\x7e]+$/, 'must be visible ASCII characters')
   .max(SECRET_CHARS_MAX);
-/** A secret is sent there in the clear otherwise. */
+/** Otherwise a secret is sent there in the clear. */
 const address = z
   .url()
   .max(2_000)
@@ -93,7 +93,7 @@ export const credential = z
     name: z.string(),
     type: z.enum(CREDENTIAL_TYPES),
     url: z.string(),
-    /** `needs_auth`: it cannot be used before a sign-in or a rotation. */
+    /** `needs_auth`: unusable before a sign-in or a rotation. */
     state: z.enum(['ready', 'needs_auth']),
     scopes: z.array(z.string()).optional(),
     expiresAt: timestamp.optional(),
@@ -103,7 +103,7 @@ export const credential = z
   .meta({ id: 'VaultCredential' });
 export const authorizeBody = z.strictObject({
   requestId: requestId.optional(),
-  /** Where the browser comes back to: a page of the application, which sends on what it is given. */
+  /** Where the browser returns to: a page of the application, which forwards what it is given. */
   redirectUri: z
     .url()
     .max(2_000)
