@@ -16,7 +16,7 @@ export interface Principal {
 
 /** The credentials of all tenants, as this node knows them; answers at once, without asking a store. */
 export interface CredentialIndex {
-  /** Of every tenant that has registered a key with this hash. */
+  /** From every tenant that registered a key with this hash. */
   principals(hash: string): readonly Principal[];
 }
 
@@ -32,7 +32,7 @@ export interface Credentials {
 /** Whether the route belongs to the Host (no tenant is named) or to a tenant. */
 export type Realm = 'admin' | 'tenant';
 
-/** The same words whether the key, the tenant or their pairing is unknown: nothing can be learnt from it. */
+/** The same words whether the key, the tenant or their pairing is unknown: nothing can be learned from it. */
 export const INVALID_CREDENTIAL =
   'The credential is not valid for this tenant. Check the key and the Svc-Tenant header.';
 const INVALID_ADMIN = 'The credential is not valid. Check the key.';
@@ -51,7 +51,7 @@ export class Authenticator {
     this.#adminHash = sha256Hex(parts.adminKey);
   }
 
-  /** Finds out who calls. What the caller may do is `authorize`'s question. */
+  /** Finds out who calls. `authorize` decides what the caller may do. */
   async authenticate(credentials: Credentials, realm: Realm): Promise<Caller | AuthRefusal> {
     const secret = BEARER.exec(credentials.authorization ?? '')?.[1];
     if (secret === undefined) return refuse('credential_required', 'Send the key as "Authorization: Bearer <key>".');

@@ -25,7 +25,7 @@ export const ACCESS = {
    * at that: the gate has not read the body.
    */
   commands: { kinds: [...APPLICATION_OR_MANAGEMENT, ...EXECUTOR], scopes: ['sessions:own'] },
-  /** Of a management key, what it may answer: questions about budgets. */
+  /** A management key sees what it may answer: budget questions. */
   interactions: { kinds: APPLICATION_OR_MANAGEMENT, scopes: ['sessions:own'] },
   artifacts: { kinds: APPLICATION, scopes: ['sessions:own'] },
   vaults: { kinds: APPLICATION, scopes: ['vaults:own'] },

@@ -25,11 +25,11 @@ export interface Caller {
   readonly sandboxes: readonly string[] | null;
   /** SHA-256 of the credential, hex: names it for limits and for streams that must end with it. */
   readonly credential: string;
-  /** When the credential ends by itself, ms since 1970, and a stream that it opened with it; null: never. */
+  /** When the credential, and with it a stream that it opened, expires, ms since 1970; null: never. */
   readonly expiresAt: number | null;
 }
 
-/** As commits name who caused them. */
+/** How commits name who caused them. */
 export function actorOf(caller: Caller): string {
   const principal = caller.kind === 'admin' ? 'admin' : `${caller.kind}:${caller.principalId}`;
   return caller.subject === null ? principal : `${principal} for subject:${caller.subject}`;
@@ -46,7 +46,7 @@ export interface ReachedSession {
 
 /**
  * Why a session is out of the caller's reach; null: it is not. Another subject's session, and for an executor one in
- * which its agent does not work, is refused with the words for one that is not there.
+ * which its agent does not work, is refused with the words for a missing one.
  */
 export function outOfReach(caller: Caller, session: ReachedSession): Rejection | null {
   if (caller.kind === 'executor') return worksIn(caller, session) ? null : unknownSession();
@@ -65,8 +65,8 @@ function unknownSession(): Rejection {
 }
 
 /**
- * The same for an artifact, by the session that it belongs to: a subject reaches those of its own sessions only, and none
- * that belongs to no session.
+ * The same for an artifact, by the session that it belongs to: a subject reaches only those of its own sessions, and
+ * none without a session.
  */
 export function artifactOutOfReach(
   caller: Caller,
@@ -100,13 +100,13 @@ interface ReachedSandbox {
 }
 
 /**
- * Why a sandbox is out of the caller's reach; null: it is not. A person reaches those of their own, and of those without
- * a subject the ones that their token names; another's is refused with the words for one that is not there.
+ * Why a sandbox is out of the caller's reach; null: it is not. A person reaches their own, and those without a subject
+ * that their token names; another's is refused with the words for a missing one.
  */
 export function sandboxOutOfReach(caller: Caller, { sandboxId, subject, owner }: ReachedSandbox): Rejection | null {
   const isNamed = caller.sandboxes?.includes(sandboxId) === true;
   const isWithin = caller.subject === null || subject === caller.subject || (subject === null && isNamed);
   if (!isWithin) return reject('not_found', 'No such sandbox.');
-  // That of a person's own session came with the session, which no grant of sandboxes limits.
+  // The sandbox of a person's own session came with it, which no grant of sandboxes limits.
   return owner !== null && subject === caller.subject ? null : sandboxGranted(caller, sandboxId);
 }

@@ -29,7 +29,7 @@ export interface VerifiedToken {
   readonly scopes: readonly Scope[];
   readonly agents: readonly string[] | null;
   readonly sandboxes: readonly string[] | null;
-  /** When it is past its time, ms since 1970: its `exp`, or the end of the tolerance when it came within that. */
+  /** When it expires, ms since 1970: its `exp`, or the end of the tolerance when it came within that. */
   readonly expiresAt: number;
 }
 
@@ -41,10 +41,10 @@ const TOLERANCE_SECONDS = 30;
 const REFUSED_HEADERS = ['jku', 'jwk', 'x5u', 'x5c', 'crit'];
 const JWKS_BYTES_MAX = 262_144;
 const JWKS_TIMEOUT_MS = 3_000;
-/** A fetched key set is used for so long; an unknown key id fetches it again, at most once in the cool-down. */
+/** How long a fetched key set is used; an unknown key id fetches it again, at most once per cool-down. */
 const JWKS_AGE_MS = 600_000;
 const JWKS_COOLDOWN_MS = 10_000;
-/** Key sets that are kept; the one that was not asked for longest goes first. */
+/** Key sets that are kept; the least recently used goes first. */
 const KEY_SETS_MAX = 1_000;
 
 /** Whether a bearer has the form of a compact JWS; keys of the Host never contain a dot. */
@@ -98,7 +98,7 @@ export class TokenVerifier {
       const found = Object.entries(this.#index.issuers(tenantId)).find(([, { issuer }]) => issuer === iss);
       return found === undefined ? null : { name: found[0], issuer: found[1] };
     } catch {
-      // No JSON where JSON must be: no token.
+      // Invalid JSON: not a token.
       return null;
     }
   }
@@ -130,13 +130,13 @@ function keySet(issuer: Issuer, fetch: EgressClient['fetch']): JWTVerifyGetKey {
       return await remote(header, token);
     } catch (cause) {
       if (cause instanceof errors.JWKSNoMatchingKey || cause instanceof errors.JWKSMultipleMatchingKeys) throw cause;
-      // Not fetched, or what came is not a key set: that says nothing about the token.
+      // Not fetched, or not a key set: that says nothing about the token.
       throw new UnavailableError('issuer', "the issuer's keys cannot be fetched", { cause });
     }
   };
 }
 
-/** A bounded fetch: no long bodies. A redirect comes as what it is, an answer without keys. */
+/** A bounded fetch: no long bodies. A redirect counts as an answer without keys. */
 async function fetchKeys(
   fetch: EgressClient['fetch'],
   url: string,

@@ -1,6 +1,6 @@
 const SUBJECT = /^[\x21-\x7e]{1,200}$/;
 
-/** Names that are the Host's own. */
+/** Names reserved for the Host. */
 export const RESERVED_SUBJECTS: readonly string[] = ['host', 'studio'];
 
 /** Whether a text has the form of a subject: 1 to 200 visible ASCII characters. */
