@@ -1,6 +1,6 @@
 /**
- * A signal that aborts with the first of these, until it is released. `AbortSignal.any` lets go by itself, by weak
- * references that cost several times as much; where the end is known, they are not needed.
+ * A signal that aborts with the first of these, until it is released. `AbortSignal.any` releases by itself, by weak
+ * references, at several times the cost; where the end is known, they are not needed.
  */
 export function firstOf(signals: readonly AbortSignal[]): {
   readonly signal: AbortSignal;

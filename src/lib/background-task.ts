@@ -8,30 +8,30 @@ export type OnRound = (task: string, outcome: 'worked' | 'failed') => void;
 /** What a round is given: a signal that aborts when the task is stopped. */
 export interface Round {
   readonly signal: AbortSignal;
-  /** For a round that lasts: it works, whatever has failed before. A round that ends without an error says so by itself. */
+  /** For a long round: it works, whatever failed before. A round that ends without an error says so by itself. */
   readonly worked: () => void;
-  /** For a round that continues after an error: it fails, and is tried again. */
+  /** For a round that continues after an error: it fails, and is retried. */
   readonly failed: (error: unknown) => void;
 }
 
 export interface BackgroundTaskOptions {
-  /** A label of metrics: one of few. */
+  /** A metrics label: one of few. */
   readonly name: string;
   /** In the log, when it fails: "the removal of orphaned artifacts". */
   readonly what: string;
-  /** One round. What it throws is logged once until a round works again, and the next round is a try of its own. */
+  /** One round. What it throws is logged once until a round works again; the next round tries again. */
   readonly work: (round: Round) => Promise<void>;
-  /** Between two rounds, ms; `failures`: so many have failed in a row. */
+  /** Between two rounds, ms; `failures`: how many failed in a row. */
   readonly pauseMs: number | ((failures: number) => number);
   /** Before the first round, ms; default none. */
   readonly firstPauseMs?: number;
   readonly logger: Logger;
-  /** Instead of the log, for errors that are not all an outage. */
+  /** Instead of the log, where not every error is an outage. */
   readonly onError?: (error: unknown, outage: OutageLog) => void | Promise<void>;
   readonly onRound?: OnRound | undefined;
 }
 
-/** Work that is done again and again, one round at a time, from `start` to `stop`. No error ends it. */
+/** Work that is repeated, one round at a time, from `start` to `stop`. No error ends it. */
 export class BackgroundTask {
   readonly #options: BackgroundTaskOptions;
   readonly #outage: OutageLog;
@@ -47,7 +47,7 @@ export class BackgroundTask {
     this.#loop = this.#run();
   }
 
-  /** Resolves when the round under way has ended, which its signal asks of it. */
+  /** Resolves when the round under way, which its signal aborts, has ended. */
   async stop(): Promise<void> {
     this.#stop.abort();
     await this.#loop;
@@ -66,7 +66,7 @@ export class BackgroundTask {
         outage.worked();
         onRound?.(name, 'worked');
       } catch (error) {
-        // What a stop has cut short has not failed.
+        // What a stop cut short has not failed.
         if (signal.aborted) return;
         failures++;
         onRound?.(name, 'failed');

@@ -5,8 +5,8 @@ export type Clock = () => number;
 export const systemClock: Clock = () => Date.now();
 
 /**
- * Since this process began, whatever the machine's clock is set to: for time that passes here and is compared with
- * itself only, such as how long something has been tried.
+ * Since this process began, whatever the machine's clock is set to: for time that passes here and is compared only with
+ * itself, such as how long something has been tried.
  */
 export const monotonicClock: Clock = () => performance.now();
 

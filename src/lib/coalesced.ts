@@ -1,6 +1,6 @@
 /**
- * One question under way at most, and its answer shared by everyone who asks until `keptMs` after it came; a failure is
- * shared likewise. For questions that anybody may ask as often as they like.
+ * At most one question under way, its answer shared by everyone who asks until `keptMs` after it came; so is a failure.
+ * For questions that anyone may ask as often as they like.
  */
 export function coalesced<T>(keptMs: number, ask: () => Promise<T>): () => Promise<T> {
   let answer: Promise<T> | null = null;

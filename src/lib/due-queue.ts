@@ -1,4 +1,4 @@
-/** Stale places in the heap that are put up with before it is rebuilt, beside one for each item. */
+/** Stale places tolerated in the heap before it is rebuilt, besides one for each item. */
 const SLACK = 1_000;
 
 interface Place<T> {
@@ -7,8 +7,8 @@ interface Place<T> {
 }
 
 /**
- * Items by a time, earliest first; each is there at most once. What it costs depends on what is set and taken, not on how
- * many wait: a heap in which an item's former place stays until it comes up or the heap is rebuilt.
+ * Items by time, earliest first; each is there at most once. The cost depends on what is set and taken, not on how many
+ * wait: a heap in which an item's former place stays until it comes up or the heap is rebuilt.
  */
 export class DueQueue<T> {
   readonly #times = new Map<T, number>();
@@ -24,7 +24,7 @@ export class DueQueue<T> {
     return this.#heap[0]?.atMs ?? Number.POSITIVE_INFINITY;
   }
 
-  /** Sets the item's time, or moves it there; infinity takes it out. */
+  /** Sets or moves the item's time; infinity takes it out. */
   set(item: T, atMs: number): void {
     if (atMs === Number.POSITIVE_INFINITY) {
       this.#times.delete(item);

@@ -14,7 +14,7 @@ export interface EgressClientOptions {
 /** HTTP to addresses that tenants name. Every such connection of the Host goes through one of these. */
 export interface EgressClient {
   /**
-   * As `fetch`, but it follows no redirect: what a tenant sends goes to the address that was checked and to no other.
+   * As `fetch`, but follows no redirects: what a tenant sends goes to the address that was checked and to no other.
    * @throws AddressRefusedError, as the cause of a TypeError when only the look-up of a name shows it
    */
   readonly fetch: (url: string | URL, init?: Omit<RequestInit, 'redirect' | 'dispatcher'>) => Promise<Response>;
@@ -22,8 +22,8 @@ export interface EgressClient {
 }
 
 /**
- * The policy is held against the URL and then against each address when its connection is made: a literal address is
- * never looked up, and a name can come to stand for another address in between.
+ * The policy is checked on the URL and then on each address when its connection is made: a literal address is never
+ * looked up, and a name can resolve to another address in between.
  */
 export function egressClient({ policy, connectMs, silenceMs }: EgressClientOptions): EgressClient {
   const dispatcher = new Agent({

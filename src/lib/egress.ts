@@ -11,11 +11,11 @@ export interface EgressPolicy {
    * loopback; no credentials in it; a literal address must be one that `allowsAddress` takes.
    */
   allowsUrl(url: string): boolean;
-  /** Whether a connection may be made to an IP address that a host of a URL (`hostname`, as it stands there) resolved to. */
+  /** Whether a connection may be made to an IP address that a host of a URL (`hostname`, as written there) resolved to. */
   allowsAddress(address: string, hostname: string): boolean;
 }
 
-/** A part of a policy that cannot be understood; the message says what a part may be. */
+/** A policy has a part that cannot be understood; the message says what is valid. */
 export class EgressSyntaxError extends Error {}
 
 type Address = ipaddr.IPv4 | ipaddr.IPv6;
@@ -40,8 +40,8 @@ const METADATA_NETWORKS = [
   'fd20:ce::/32',
 ].map((text) => ipaddr.parseCIDR(text));
 /**
- * Never meant by somebody who names a server: link-local (most metadata services), unspecified, to many at once; and
- * addresses of the past or of translators, which hide another address.
+ * Never meant by someone who names a server: link-local (most metadata services), unspecified, multicast and broadcast;
+ * and obsolete or translated addresses, which hide another address.
  */
 const NEVER = new Set<string>([
   ...['linkLocal', 'unspecified', 'broadcast', 'multicast'],
@@ -89,7 +89,7 @@ function allowsUrl(rules: Rules, text: string): boolean {
   if (METADATA_NAMES.has(host)) return false;
   const literal = addressOf(host);
   if (literal !== null && !allowsAddress(rules, host, host)) return false;
-  // In the open only where no network is crossed, or where the operator named the server and so vouches for the way to it.
+  // In the clear only where no network is crossed, or where the operator named the server and so vouches for the path.
   if (isNamed(rules, host) || (literal !== null && isWithin(rules.networks, literal))) return true;
   if (isLoopbackHost(host)) return rules.isLoopback;
   return protocol === 'https:' && (rules.isPublic || rules.networks.length > 0);
@@ -101,7 +101,7 @@ function allowsAddress(rules: Rules, text: string, hostname: string): boolean {
   const host = bareHost(hostname);
   if (isWithin(rules.networks, address) || isNamed(rules, host)) return true;
   const range = address.range();
-  // A name that turns out to be this machine was not given by somebody who meant it.
+  // A name that turns out to be this machine was not meant to be it.
   if (range === 'loopback') return rules.isLoopback && isLoopbackHost(host);
   return rules.isPublic && range === 'unicast';
 }
@@ -139,7 +139,7 @@ function addressOf(text: string): Address | null {
   return address;
 }
 
-/** Whether a URL is one that any policy could allow: http or https, and without credentials in it. */
+/** Whether any policy could allow a URL: http or https, and without credentials in it. */
 export function isCallableForm(text: string): boolean {
   if (!URL.canParse(text)) return false;
   const { protocol, hostname, username, password } = new URL(text);
@@ -148,14 +148,14 @@ export function isCallableForm(text: string): boolean {
   );
 }
 
-/** As `isCallableForm`, for an address that paths are put behind: it has no query and no fragment of its own. */
+/** As `isCallableForm`, for an address that paths are appended to: it has no query or fragment. */
 export function isCallableBase(text: string): boolean {
   if (!isCallableForm(text)) return false;
   const { search, hash } = new URL(text);
   return search === '' && hash === '';
 }
 
-/** Whether a host, as it stands in a URL, names this machine. */
+/** Whether a host, as written in a URL, names this machine. */
 export function isLoopbackHost(hostname: string): boolean {
   const host = bareHost(hostname);
   return host === 'localhost' || addressOf(host)?.range() === 'loopback';

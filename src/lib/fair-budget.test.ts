@@ -3,7 +3,7 @@ import { FairBudget } from './fair-budget.ts';
 
 const NEVER = new AbortController().signal;
 
-/** Takes in the order of the list, and tells in which order it was granted. */
+/** Takes in the order of the list, and records the order of the grants. */
 function takers(budget: FairBudget) {
   const granted: string[] = [];
   const given: Record<string, () => void> = {};
@@ -86,7 +86,7 @@ test('a name that is to leave as much as it holds has half of it alone, and the 
   for (const name of ['c', 'd']) void take(name, `${name}1`);
   await settle();
   expect(granted.slice(4)).toEqual(['b1', 'b2', 'c1', 'd1']);
-  // The last of it is for those that have none.
+  // The last of it is for those with none.
   given['a1']?.();
   await settle();
   expect(granted).toHaveLength(8);

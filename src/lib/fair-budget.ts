@@ -4,17 +4,17 @@ interface Waiter {
 }
 
 export interface FairBudgetOptions {
-  /** All that may be held at a time, in the caller's unit. */
+  /** All that may be held at once, in the caller's unit. */
   readonly total: number;
-  /** What one name may hold of it while others are there to want the rest. */
+  /** What one name may hold of it while others want the rest. */
   readonly perName: number;
   /** Whether a name that holds some gets more only while at least as much as it holds is free for others after that. */
   readonly leavesAsMuch?: boolean;
 }
 
 /**
- * Something scarce, shared by names (tenants): who wants some of it waits until there is enough, and names take turns,
- * so that a queue of one is not a queue for another.
+ * Something scarce, shared by names (tenants): a taker waits until there is enough, and names take turns, so that one's
+ * queue does not delay another.
  */
 export class FairBudget {
   readonly #total: number;
@@ -33,7 +33,7 @@ export class FairBudget {
   }
 
   /**
-   * Resolves once the amount is held, to the function that gives it back. More than a name may hold counts as all that it
+   * Resolves once the amount is held, to the function that returns it. More than a name may hold counts as all that it
    * may: it gets through, alone.
    * @throws the signal's reason, when it aborts before
    */
@@ -44,7 +44,7 @@ export class FairBudget {
       const queue = this.#waiting.get(name) ?? [];
       const leave = (): void => {
         this.#remove(name, waiter);
-        // An error by the signal's contract; what it is, its owner decides.
+        // An error by the signal's contract; its owner decides which.
         reject(signal.reason instanceof Error ? signal.reason : new Error('no longer wanted'));
       };
       const grant = (): void => {
@@ -60,7 +60,7 @@ export class FairBudget {
     return () => this.#giveBack(name, held);
   }
 
-  /** As `take`, where no wait is needed; null: one is, nothing is held. */
+  /** As `take`, if no wait is needed; null: one is, nothing is held. */
   takeNow(name: string, amount: number): (() => void) | null {
     const held = Math.min(amount, this.#perName, this.#total);
     if (held > this.#free || !this.#isWithinShare(name, held)) return null;
@@ -91,7 +91,7 @@ export class FairBudget {
   #serve(): void {
     for (let next = this.#next(); next !== null; next = this.#next()) {
       const { name, waiter } = next;
-      // Smaller ones behind it would get ahead of it for ever.
+      // Smaller ones behind it would overtake it forever.
       if (waiter.amount > this.#free) return;
       this.#hold(name, waiter.amount);
       this.#remove(name, waiter);
@@ -100,7 +100,7 @@ export class FairBudget {
     }
   }
 
-  /** Of the names within their share the one that holds least, and of those the one whose last turn is longest ago. */
+  /** Of the names within their share, the one that holds least, and of those the one whose last turn is oldest. */
   #next(): { readonly name: string; readonly waiter: Waiter } | null {
     let found: { readonly name: string; readonly waiter: Waiter } | null = null;
     for (const [name, [waiter]] of this.#waiting) {

@@ -59,15 +59,15 @@ export function faultPoint(name: FaultPoint): Promise<void> | void {
   return handlers.get(name)?.();
 }
 
-/** Sets what happens at a point; returns the function that takes it away again. */
+/** Sets what happens at a point; returns the function that removes it. */
 export function onFaultPoint(name: FaultPoint, handler: () => Promise<void> | void): () => void {
   handlers.set(name, handler);
   return () => handlers.delete(name);
 }
 
 /**
- * Arms points from a text such as `model.answered=kill` or `turn.claimed=kill@3` (at the third time); used by the
- * child processes of the crash tests. `kill` is SIGKILL to this process, as if the machine had gone.
+ * Arms points from a text such as `model.answered=kill` or `turn.claimed=kill@3` (at the third time); used by the child
+ * processes of the crash tests. `kill` is SIGKILL to this process, as if the machine were gone.
  */
 export function armFaultPoints(text: string): void {
   for (const entry of text.split(',').filter((part) => part !== '')) {

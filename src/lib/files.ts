@@ -18,7 +18,7 @@ export async function readIfPresent(path: string): Promise<string | undefined> {
   }
 }
 
-/** Writes a file so that a reader, and a crash at any instant, sees the old text or the new one and never a part. */
+/** Writes a file so that a reader, and a crash at any instant, sees the old text or the new one, never a part. */
 export async function writeAtomically(path: string, text: string, mode: number): Promise<void> {
   const temporary = `${path}.${process.pid}-${randomBytes(4).toString('hex')}.tmp`;
   try {
@@ -39,8 +39,8 @@ export async function writeAtomically(path: string, text: string, mode: number):
 }
 
 /**
- * A secret that is made once and kept: the file's text without surrounding blanks, or `make()` written to it with mode
- * 0600. An existing file is put to 0600 too. Fails on an empty file, which would otherwise be an empty key.
+ * A secret that is made once and kept: the file's text without outer blanks, or `make()` written to it with mode
+ * 0600. An existing file is set to 0600, too. Fails on an empty file, which would otherwise be an empty key.
  */
 export async function readOrCreateSecret(path: string, make: () => string): Promise<string> {
   const found = await readIfPresent(path);
@@ -56,7 +56,7 @@ export async function readOrCreateSecret(path: string, make: () => string): Prom
   return text;
 }
 
-/** Makes what was renamed or linked in a directory outlast a power cut. */
+/** Makes renames and links in a directory survive a power cut. */
 export async function syncDirectory(path: string): Promise<void> {
   const directory = await open(path, 'r');
   try {

@@ -2,7 +2,7 @@ import { lookup } from 'node:dns';
 import type { LookupAddress, LookupOptions } from 'node:dns';
 import type { EgressPolicy } from './egress.ts';
 
-/** The address that a tenant gave, or what its name stands for, is one that the Host does not call. */
+/** The address that a tenant gave, or that its name resolves to, is one that the Host does not call. */
 export class AddressRefusedError extends Error {
   constructor() {
     super('the address is not one that this Host calls');
@@ -18,8 +18,8 @@ type Resolve = (
 ) => void;
 
 /**
- * A look-up for `node:net` that gives only addresses which may be called; one that may not spoils them all. It looks when
- * the connection is made, so that a name cannot come to stand for another address after it was checked.
+ * A look-up for `node:net` that gives only addresses which may be called; one that may not fails them all. It runs when
+ * the connection is made, so that a name cannot change to another address after it was checked.
  */
 export function guardedLookup(policy: EgressPolicy, resolve: Resolve = lookup) {
   return (hostname: string, options: LookupOptions, callback: LookupCallback): void => {

@@ -2,7 +2,7 @@ import { existsSync } from 'node:fs';
 
 /**
  * A file or directory that comes with the program, by its path from the root of the installation. The root is where
- * package.json lies: above the sources, and above a build of them.
+ * package.json is: above the sources, and above a build of them.
  */
 export function installed(path: string): URL {
   let directory = new URL('./', import.meta.url);

@@ -24,7 +24,7 @@ function gate(): {
   };
 }
 
-/** Lets everything run that is able to. */
+/** Lets everything run that can. */
 const settled = async (): Promise<void> => await new Promise((resolve) => setImmediate(resolve));
 
 test('tasks of one key run one after the other, in the order of their calls', async () => {

@@ -7,7 +7,7 @@ export class QueueFullError extends Error {
   }
 }
 
-/** Thrown when work has waited as long as it may. It has not been begun, and never will be. */
+/** Thrown when work has waited as long as it may. It has not begun, and never will. */
 export class WaitedTooLongError extends Error {
   readonly key: string;
   constructor(key: string) {
@@ -33,7 +33,7 @@ interface Lane {
 }
 
 /**
- * Runs tasks with the same key one after the other, tasks with different keys side by side.
+ * Runs tasks with the same key one after the other, tasks with different keys concurrently.
  * It saves appends that would only conflict inside this process; it is not a lock, other nodes do not see it.
  */
 export class KeyedQueue {
@@ -45,8 +45,8 @@ export class KeyedQueue {
   }
 
   /**
-   * @param options.urgent goes before everything that waits and is not urgent, is never refused, and waits as long as it
-   *   takes: for work that must not be lost, of which there is only as much as the process has begun itself
+   * @param options.urgent goes before everything that waits and is not urgent, is never refused, and waits as long as
+   * it takes: for work that must not be lost, and of which there is only what the process itself began
    * @throws QueueFullError, WaitedTooLongError when the task was not begun; otherwise what the task throws
    */
   async run<T>(key: string, task: () => Promise<T>, { urgent = false } = {}): Promise<T> {

@@ -12,7 +12,7 @@ const CAUSES_MAX = 8;
 const TEXT_CHARS_MAX = 4_000;
 
 /**
- * What may be written of an error: an allow-list. Errors of libraries carry whole rows, statements with their values,
+ * What may be logged of an error: an allow-list. Errors of libraries carry whole rows, statements with their values,
  * requests and answers as members of their own (Postgres: `detail`, "Failing row contains …").
  */
 export function loggedError(error: unknown, depth = 0): LoggedError {
@@ -33,7 +33,7 @@ export function loggedError(error: unknown, depth = 0): LoggedError {
 }
 
 /**
- * Some messages quote what they could not use: the parser of JSON a part of the text, and Postgres the value of a column
+ * Some messages quote what they could not use: the JSON parser a part of the text, and Postgres the value of a column
  * (class 22, "invalid input syntax for type …").
  */
 function safeMessage(error: Error): string {

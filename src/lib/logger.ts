@@ -5,8 +5,8 @@ import { loggedError } from './logged-error.ts';
 export type Logger = PinoLogger;
 
 /**
- * Members that are never written, wherever they occur two levels deep. Log calls do not pass secrets in the first place;
- * this is the net below them.
+ * Members that are never written, wherever they occur two levels deep. Log calls pass no secrets in the first place;
+ * this is the safety net.
  */
 const REDACTED = ['authorization', 'apiKey', 'token', 'credential', 'key', 'password', 'headers', 'url'].flatMap(
   (name) => [name, `*.${name}`],

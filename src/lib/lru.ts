@@ -1,8 +1,9 @@
 import { LRUCache } from 'lru-cache';
 
 /**
- * A map that forgets its least recently used entries once their weights add up to more than `capacity`. An entry that
- * alone is heavier is kept, by itself: what is used most is often the largest, and would otherwise be made again each time.
+ * A map that forgets its least recently used entries once their weights add up to more than `capacity`. An entry
+ * heavier than that is kept, by itself: what is used most is often the largest, and would otherwise be rebuilt each
+ * time.
  */
 export class WeightedLru<V extends NonNullable<unknown>> {
   readonly #entries: LRUCache<string, V>;
@@ -41,7 +42,7 @@ export class WeightedLru<V extends NonNullable<unknown>> {
 
   /** Forgets every entry whose key the test accepts. */
   deleteWhere(test: (key: string) => boolean): void {
-    // A list of its own: the cache does not say what its iterator does once the entry under it is gone.
+    // A copy: the cache does not say what its iterator does once the entry under it is gone.
     for (const key of [...this.#entries.keys()]) if (test(key)) this.#entries.delete(key);
   }
 }

@@ -1,4 +1,4 @@
-/** A pure function that remembers its results. Once it has `limit` of them it forgets them all: no order is kept for it. */
+/** A pure function that remembers its results. Once it has `limit` of them it forgets them all: no order is kept. */
 export function memoized<V>(limit: number, make: (key: string) => V): (key: string) => V {
   const made = new Map<string, V>();
   return (key) => {

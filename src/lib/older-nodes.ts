@@ -1,2 +1,2 @@
-/** What was asked for would be recorded in a way that a node of the version before, which is still there, does not know. */
+/** The request would be recorded in a way that a node of the previous version, still running, does not know. */
 export class OlderNodesError extends Error {}

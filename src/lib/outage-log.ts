@@ -1,6 +1,6 @@
 import type { Logger } from './logger.ts';
 
-/** Says once that something has begun to fail and once that it works again, however often it is tried in between. */
+/** Says once that something has begun to fail and once that it works again, however often it is tried meanwhile. */
 export class OutageLog {
   readonly #logger: Logger;
   readonly #what: string;

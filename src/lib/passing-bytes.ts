@@ -6,9 +6,9 @@ import { createContext, Script } from 'node:vm';
 const COLLECT_EACH_BYTES = 16_777_216;
 
 /**
- * Counts bytes that have passed through this process and are not needed any more, and collects the young garbage once
- * they are many. The bytes of a buffer lie outside the heap: V8 collects dead ones only when there are 64 MiB more of
- * them (measured: 67 MiB during a file of 2 GiB, 25 so, and half as fast again, since their memory is used again).
+ * Counts bytes that have passed through this process and are no longer needed, and collects the young garbage once they
+ * are many. A buffer's bytes are outside the heap: V8 collects dead ones only once there are 64 MiB more (measured: 67
+ * MiB during a file of 2 GiB, 25 this way, and half as fast again, since memory is reused).
  */
 export function bytesPassed(bytes: number): void {
   passed += bytes;

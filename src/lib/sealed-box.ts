@@ -15,16 +15,16 @@ const NONCES_AT_ONCE = 256;
 const nonces = Buffer.allocUnsafe(NONCE_BYTES * NONCES_AT_ONCE);
 let used = nonces.length;
 
-/** A key for `seal` and `open`. @throws for any other number of bytes than `KEY_BYTES` */
+/** A key for `seal` and `open`. @throws unless there are `KEY_BYTES` bytes */
 export function sealingKey(bytes: Uint8Array): KeyObject {
   if (bytes.length !== KEY_BYTES) throw new RangeError(`a key has ${KEY_BYTES} bytes, not ${bytes.length}`);
   return createSecretKey(bytes);
 }
 
 /**
- * Seals bytes with AES-256-GCM under a random nonce: without the key they cannot be read or changes them unnoticed. The
- * context is bound to them without being stored: what was sealed for one place does not open in another. One key is good
- * for 2^32 sealings (NIST SP 800-38D, 8.3). The result is `prefix`, nonce, tag, ciphertext.
+ * Seals bytes with AES-256-GCM under a random nonce: without the key they cannot be read or changed unnoticed. The
+ * context is bound to them without being stored: what was sealed for one place does not open in another. One key is
+ * good for 2^32 sealings (NIST SP 800-38D, 8.3). The result is `prefix`, nonce, tag, ciphertext.
  */
 export function seal(
   key: KeyObject,
@@ -54,7 +54,7 @@ export interface SealOptions {
   readonly nonce?: Uint8Array;
 }
 
-/** The bytes that were sealed (without the prefix), or null when key, context or a single bit is another. */
+/** The bytes that were sealed (without the prefix), or null when key, context or a single bit differs. */
 export function open(key: KeyObject, sealed: Uint8Array, context: string): Buffer | null {
   if (sealed.length < SEAL_BYTES) return null;
   const decipher = createDecipheriv(CIPHER, key, sealed.subarray(0, NONCE_BYTES), { authTagLength: TAG_BYTES });

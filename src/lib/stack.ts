@@ -1,4 +1,4 @@
-/** What has been started, to be stopped in reverse order; one part that fails does not keep the others running. */
+/** What has been started, to be stopped in reverse order; a failing part does not keep the others running. */
 export class Stack {
   readonly #entries: { readonly name: string; readonly stop: () => Promise<void> | void }[] = [];
 

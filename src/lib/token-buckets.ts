@@ -2,20 +2,20 @@ import type { Clock } from './clock.ts';
 import { WeightedLru } from './lru.ts';
 
 export interface Rate {
-  /** Tokens that come back each second. */
+  /** Tokens that return each second. */
   readonly perSecond: number;
-  /** Tokens that may be there at most. */
+  /** The most tokens there may be. */
   readonly burst: number;
   /**
-   * Tokens that may be owed: up to it a token that is not there yet is taken in advance, so that each taker waits longer
-   * than the one before. Absent: none, and a caller that has to wait has taken nothing.
+   * Tokens that may be owed: up to it a token is taken before it is there, so that each taker waits longer than the one
+   * before. Absent: none, and a caller that must wait has taken nothing.
    */
   readonly debt?: number;
 }
 
 /**
- * A token bucket for each name, in this process. A bucket that is not used is forgotten, oldest first, and is full when
- * it is named again; `namesMax` bounds the memory that strangers can make it take.
+ * A token bucket for each name, in this process. An unused bucket is forgotten, oldest first, and is full when named
+ * again; `namesMax` bounds the memory that strangers can make it use.
  */
 export class TokenBuckets {
   readonly #rate: Rate;
@@ -28,7 +28,7 @@ export class TokenBuckets {
     this.#buckets = new WeightedLru(options.namesMax);
   }
 
-  /** Takes a token. Returns 0, or after how many milliseconds there will be one. */
+  /** Takes a token. Returns 0, or in how many milliseconds there will be one. */
   take(name: string): number {
     const now = this.#clock();
     const bucket = this.#buckets.get(name) ?? { tokens: this.#rate.burst, at: now };

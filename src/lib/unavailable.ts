@@ -2,7 +2,7 @@
 export type Dependency = 'streams' | 'database' | 'objects' | 'issuer';
 
 /**
- * A dependency cannot be reached, is full, is behind, or has not done what it was asked; trying again later may work.
+ * A dependency cannot be reached, is full, is behind, or has not done what was asked; a later retry may work.
  * - `streams`: the log. An append that ends like this may have been recorded or not.
  * - `database`: the read models. Reads answer 503, commands and event streams continue.
  * - `objects`: the object store. A write that ends like this has left nothing that a reader could see.

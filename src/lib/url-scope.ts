@@ -1,17 +1,17 @@
 import { isLoopbackHost } from './egress.ts';
 
-/** The address of a server as tokens for it name it (RFC 8707): without query, fragment, and a slash at the end. */
+/** A server's address as its tokens name it (RFC 8707): without query, fragment, and a slash at the end. */
 export function canonicalResource(url: string): string {
   const { origin, pathname } = new URL(url);
   return `${origin}${pathname.replace(/\/+$/, '')}`;
 }
 
-/** Characters that some servers read as a slash: where they stand, one path is not surely below another. */
+/** Characters that some servers read as a slash: with them, one path is not surely below another. */
 const HIDDEN_SLASH = /%2f|%5c/i;
 
 /**
- * How much of the path of a URL is covered by a credential that was given for another, in characters; null: it may not be
- * sent there. It covers its own origin only, its own path and what is below it.
+ * How much of a URL's path is covered by a credential given for another URL, in characters; null: it may not be sent
+ * there. It covers its own origin only, its own path and what is below it.
  */
 export function coveredPath(credentialUrl: string, target: string): number | null {
   if (!URL.canParse(target) || !URL.canParse(credentialUrl)) return null;

@@ -1,4 +1,4 @@
-/** A level that many may raise and one waits for: nothing that is raised before the wait begins is missed. */
+/** A level that many may raise and one waits for: nothing raised before the wait begins is missed. */
 export class Wake {
   #raised = false;
   #resolve: (() => void) | null = null;
