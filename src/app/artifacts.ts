@@ -24,17 +24,17 @@ import type { Config } from './config.ts';
 import type { Metrics } from './metrics/metrics.ts';
 import type { Stack } from '../lib/stack.ts';
 
-/** What the routes of artifacts need, but for what all routes share. */
+/** What artifact routes need beyond what all routes share. */
 export interface Artifacts {
   readonly routes: Omit<ArtifactRouteDeps, 'freshness' | 'sessionQueries'>;
   readonly use: (tenantId: string) => Promise<ArtifactUse>;
-  /** Removes the artifacts of a session that is deleted, as far as they are known; the reconciler finds the others. */
+  /** Removes a deleted session's artifacts, as far as they are known; the reconciler finds the others. */
   readonly removeOf: SessionRouteDeps['removeArtifacts'];
   /** What a file of a message is, for the model. */
   readonly files: ModelCallDeps['files'];
 }
 
-/** Artifacts that go with the request that deletes their session; more of them follow a moment later. */
+/** Artifacts removed by the request that deletes their session; more follow a moment later. */
 const OF_SESSION_MAX = 1_000;
 
 export interface ArtifactsOptions {

@@ -30,8 +30,8 @@ const DOWN = {
 const isDown = (server: EmbeddedServers['nats']): boolean => server?.isRunning === false;
 
 /**
- * What a role cannot do without. Not the database, but for a projector: commands, turns and event streams continue without
- * it, and a node that leaves for it makes that outage larger.
+ * What a role cannot do without. Not the database, except for a projector: commands, turns and event streams continue
+ * without it, and a node that leaves over it enlarges that outage.
  */
 const NEEDED: Readonly<Record<Role, readonly (keyof Checks)[]>> = {
   commands: ['streams'],
@@ -49,7 +49,7 @@ export function hasWhatItNeeds(roles: readonly Role[], checks: Checks): boolean 
   return answer && (isBuilt || !roles.includes('reads'));
 }
 
-/** Readiness: each dependency is asked, within a bound. Details are our own words: never an address or a secret. */
+/** Readiness: each dependency is asked, within a bound. Details are our own words, never an address or a secret. */
 export async function readiness({ pool, source, objects, streams, engine, embedded }: CheckDeps): Promise<Checks> {
   const database = async (): Promise<string | undefined> => {
     const left = await building(pool, source, PROJECTIONS);
@@ -67,7 +67,7 @@ export async function readiness({ pool, source, objects, streams, engine, embedd
   return { database: databaseCheck, engine: engineCheck, streams: streamsCheck, objects: objectsCheck };
 }
 
-/** A dependency answers, but what is needed of it is not there; the message is shown. */
+/** A dependency answers but lacks what is needed; the message is shown. */
 class NotReady extends Error {}
 
 function buildingText(left: readonly Building[]): string {

@@ -33,7 +33,7 @@ const networks = z
     error: 'must be IP addresses or networks such as 10.1.0.0/16, separated by commas',
   });
 
-/** Of the turns of a process, what one tenant gets unless it is said. */
+/** A tenant's default share of the turns of a process. */
 const TENANT_SHARE = 0.75;
 
 /** Everything that can be configured; docs/operations/running.md explains each. */
@@ -123,7 +123,7 @@ export interface ArtifactConfig {
 
 /** Sandboxes without a machine. */
 export interface SandboxConfig {
-  /** Commands that run at the same time on this node, and those of one tenant. */
+  /** Commands that run at once on this node, and those of one tenant. */
   readonly children: number;
   readonly childrenPerTenant: number;
   readonly memoryMiB: number;
@@ -145,10 +145,10 @@ export interface Config {
   readonly kekFile: string | undefined;
   readonly roles: readonly Role[];
   readonly natsUrl: string | undefined;
-  /** Certificates (PEM) that a NATS server's must be signed by; absent: those that the system trusts. */
+  /** CA certificates (PEM) that a NATS server's must be signed by; absent: the system's. */
   readonly natsCaFile: string | undefined;
   readonly databaseUrl: string | undefined;
-  /** Connections to Postgres of this node at most; absent: by its roles (`poolSize`). */
+  /** Most Postgres connections of this node; absent: by its roles (`poolSize`). */
   readonly databaseConnections: number | undefined;
   readonly shards: number;
   readonly replicas: number;
@@ -158,7 +158,7 @@ export interface Config {
   readonly logLevel: string;
   readonly bodyBytesMax: number;
   readonly turns: number;
-  /** Those of one tenant while no other has any. */
+  /** A tenant's turns while no other has any. */
   readonly turnsPerTenant: number;
   /** How long a claim of an executor is good for without a heartbeat. */
   readonly leaseMs: number;
@@ -175,11 +175,11 @@ export interface Config {
   };
   /** Whether each answered request has a line in the log. */
   readonly accessLog: boolean;
-  /** Proxies that are believed when they say whom they forward for. */
+  /** Proxies trusted to say whom they forward for. */
   readonly trustedProxies: readonly string[];
   /** Time for a client to send its headers, and its whole request. */
   readonly timeouts: { readonly headersMs: number; readonly requestMs: number; readonly uploadMs: number };
-  /** How long a node that stops says that it is not ready before it takes no more connections. */
+  /** How long a stopping node reports not ready before it refuses connections. */
   readonly drainMs: number;
   readonly artifacts: ArtifactConfig;
   readonly sandboxes: SandboxConfig;
@@ -245,7 +245,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     accessLog: env.AGENT_HOST_ACCESS_LOG === '1',
     trustedProxies: env.AGENT_HOST_TRUSTED_PROXIES,
     timeouts: {
-      // The headers are a part of the request, so they have no more time than it has.
+      // The headers are part of the request, so they get no more time than it.
       headersMs: Math.min(env.AGENT_HOST_HEADERS_SECONDS, env.AGENT_HOST_REQUEST_SECONDS) * 1000,
       requestMs: env.AGENT_HOST_REQUEST_SECONDS * 1000,
       uploadMs: env.AGENT_HOST_UPLOAD_SECONDS * 1000,
@@ -281,7 +281,7 @@ function artifactsOf(env: z.infer<typeof schema>): ArtifactConfig {
   };
 }
 
-/** By default a command has half a core, and a tenant half of the commands. */
+/** By default a command has half a core, and a tenant half the commands. */
 function sandboxesOf(env: z.infer<typeof schema>): SandboxConfig {
   const children = env.AGENT_HOST_SANDBOX_CHILDREN ?? 2 * availableParallelism();
   const perTenant = env.AGENT_HOST_SANDBOX_CHILDREN_PER_TENANT ?? Math.ceil(children / 2);
@@ -298,7 +298,7 @@ function sandboxesOf(env: z.infer<typeof schema>): SandboxConfig {
   };
 }
 
-/** On one machine a model server of one's own stands on loopback; in a cluster other people's services do. */
+/** On one machine, loopback has the operator's own model server; in a cluster, other people's services. */
 function egressOf({ AGENT_HOST_EGRESS: text, NATS_URL: natsUrl }: z.infer<typeof schema>): EgressPolicy {
   try {
     return egressPolicy(text ?? (natsUrl === undefined ? 'public,loopback' : 'public'));
@@ -309,7 +309,7 @@ function egressOf({ AGENT_HOST_EGRESS: text, NATS_URL: natsUrl }: z.infer<typeof
   }
 }
 
-/** On with an address, or when it is asked for; what else the exporter reads from the environment is its own affair. */
+/** On with an address, or on request; what else the exporter reads from the environment is its own business. */
 function tracesOf(env: z.infer<typeof schema>): Readonly<Record<string, string>> | null {
   const address = env.OTEL_EXPORTER_OTLP_TRACES_ENDPOINT ?? env.OTEL_EXPORTER_OTLP_ENDPOINT;
   const exporter = env.OTEL_TRACES_EXPORTER ?? (address === undefined ? 'none' : 'otlp');
@@ -332,7 +332,7 @@ function unescaped(value: string): string {
   }
 }
 
-/** Better a refusal at the start than bytes that end up in another place than the operator believes. */
+/** Better a refusal at the start than bytes stored elsewhere than the operator believes. */
 function s3Of(env: z.infer<typeof schema>, present: readonly string[]): S3Options | null {
   const { S3_BUCKET: bucket, S3_ACCESS_KEY_ID: accessKeyId, S3_SECRET_ACCESS_KEY: secretAccessKey } = env;
   if (bucket === undefined) {
@@ -346,7 +346,7 @@ function s3Of(env: z.infer<typeof schema>, present: readonly string[]): S3Option
   const credentials =
     accessKeyId === undefined || secretAccessKey === undefined ? undefined : { accessKeyId, secretAccessKey };
   const endpoint = env.S3_ENDPOINT;
-  // Servers of one's own rarely have a name for each bucket; AWS wants one.
+  // Self-hosted servers rarely have a name for each bucket; AWS wants one.
   const pathStyle = (env.S3_ADDRESSING ?? (endpoint === undefined ? 'virtual' : 'path')) === 'path';
   const bufferBytesMax = env.AGENT_HOST_UPLOAD_BUFFER_MIB * 1_048_576;
   return { endpoint, bucket, region: env.S3_REGION, credentials, pathStyle, bufferBytesMax };

@@ -26,7 +26,7 @@ export function forgetErased(
   };
 }
 
-/** A tenant that the directory knows has its data key, or has lost it, which a new one would hide. */
+/** A tenant that the directory knows has its data key or has lost it, which a new key would hide. */
 export function dataKeys(keyring: Keyring, directory: Directory): CreateTenantDeps['prepare'] {
   return async (tenantId) => {
     if (directory.tenant(tenantId) !== undefined) return true;

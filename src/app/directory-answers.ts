@@ -30,7 +30,7 @@ export function fingerprintsOf(directory: Directory): CredentialFingerprint {
       return Object.hasOwn(issuers, principalId) ? JSON.stringify(issuers[principalId]) : null;
     }
     const own = directory.principals(credential).find((principal) => principal.tenantId === tenantId);
-    // Not by the role alone: executors may change tokens with each other, and keys may go and come again.
+    // Not by the role alone: executors may swap tokens, and keys may be removed and added again.
     return own?.role === kind && own.principalId === principalId ? `${kind}:${principalId}` : null;
   };
 }

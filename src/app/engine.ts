@@ -64,7 +64,7 @@ export class Engine {
     return this.#worker;
   }
 
-  /** @throws when no living worker is known in the whole installation */
+  /** @throws when no live worker is known in the installation */
   async check(): Promise<void> {
     await Promise.resolve();
     if (!this.#liveness.anyAlive) throw new Error('no worker is alive');
@@ -124,7 +124,7 @@ export class Engine {
   }
 }
 
-/** Starts the engine of a node, with the models that its turns call and the budgets that they are held against. */
+/** Starts the engine of a node, with the models that its turns call and the budgets that they are checked on. */
 export async function startEngine(services: Services, stack: Stack): Promise<Engine> {
   const { options, log, directory, write, artifacts, metrics, leases: claims } = services;
   const { config, nodeId, logger } = options;

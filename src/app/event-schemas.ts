@@ -18,6 +18,6 @@ export const EVENT_SCHEMAS = {
       schemas,
     ]),
   ),
-  // The roster of a tenant's sandboxes is one of its sandboxes' kind.
+  // The roster of a tenant's sandboxes is of the sandbox kind.
   [sandboxType.kind]: { ...sandboxType.schemas, ...rosterType.schemas },
 };

@@ -8,7 +8,7 @@ export interface PresenceDeps {
   readonly nodeId: string;
   /** When this process started: tells what it wrote from what an earlier process of the node did. */
   readonly startedAt: string;
-  /** Whether that process of that node still says that it lives. */
+  /** Whether that process of that node still reports itself alive. */
   readonly isAlive: (nodeId: string, startedAt: string) => boolean;
   readonly logger: Logger;
 }
@@ -25,7 +25,7 @@ const PREFIX = 'executor';
 /** Streams that come and go at once are reported once. */
 const GATHER_MS = 100;
 const RETRY_MS = 1_000;
-/** Clears away what a node that never comes back has left; that it is gone is known by its own entry much sooner. */
+/** Clears what a node that never returns has left; its own entry shows much sooner that it is gone. */
 const TTL_MS = 60_000;
 const RENEW_MS = 20_000;
 
@@ -52,7 +52,7 @@ export class ExecutorPresence implements Presence {
     this.#outage = new OutageLog(deps.logger, 'the list of connected executors');
   }
 
-  /** Resolves once it is known what the other nodes say. */
+  /** Resolves once the other nodes' reports are known. */
   async start(): Promise<void> {
     await this.#deps.leases.watch(PREFIX, (change) => this.#take(change), this.#stop.signal);
     this.#renewal = setInterval(() => {
@@ -150,7 +150,7 @@ export class ExecutorPresence implements Presence {
     }
     const entry: PresenceEntry = { tenantId, nodeId, startedAt, agents };
     const expected = (await leases.get(key))?.revision ?? 0;
-    // Only this node writes this key; it can run out in between, and then it is written with the next heartbeat.
+    // Only this node writes this key; it can expire in between, and is then written with the next heartbeat.
     const written = await leases.swap(key, JSON.stringify(entry), { expected, ttlMs: TTL_MS });
     if (written === null) this.#changed.add(tenantId);
   }

@@ -16,10 +16,10 @@ import type { Stack } from '../lib/stack.ts';
 import { WorkSignals } from './work-signals.ts';
 import type { WorkSignalDeps } from './work-signals.ts';
 
-/** Of an action that has ended the database knows where it was; one that stands still is not waited for, ms. */
+/** The database knows where an ended action was; how long a stalled one is waited for, ms. */
 const ENDED_WITHIN_MS = 1_000;
 
-/** How executors find their actions, take and keep them, and people what they have to answer. */
+/** How executors find, take and keep their actions, and people find what they have to answer. */
 export interface ExecutorWork {
   readonly index: ActionIndex;
   readonly open: OpenActionList;
@@ -29,7 +29,7 @@ export interface ExecutorWork {
   readonly work: WorkSignals;
 }
 
-/** Starts what knows the open actions of the log. None of it waits for the database, but for those that have ended. */
+/** Starts what knows the open actions of the log. Only for ended ones does it wait for the database. */
 export async function openExecutorWork(services: Services, stack: Stack): Promise<ExecutorWork> {
   const { log, reads, write, leases, registry, metrics } = services;
   const { config, logger } = services.options;
@@ -51,7 +51,7 @@ export async function openExecutorWork(services: Services, stack: Stack): Promis
   };
   const { loop, sessions } = write;
   const places = new ActionLocator(list, endedActions(actions));
-  // 0.12 has taken heartbeats out of the history.
+  // 0.12 removed heartbeats from the history.
   const isHistoryAsked = (): boolean => registry.hasOlderThan([0, 12]);
   const holding: HoldActionDeps = {
     ...{ loop, sessions, places, leases, clock: systemClock },

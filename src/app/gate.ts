@@ -12,7 +12,7 @@ import type { LogPorts } from './log.ts';
 import type { Metrics } from './metrics/metrics.ts';
 import type { Stack } from '../lib/stack.ts';
 
-/** For a key set to be fetched, ms; the verifier's own bound is shorter. */
+/** How long fetching a key set may take, ms; the verifier's is shorter. */
 const KEY_SET_MS = 5_000;
 
 export interface GateDeps {

@@ -8,7 +8,7 @@ import { StartError } from '../lib/start-error.ts';
 /** The Host's key, which wraps the tenants' data keys, and keys that wrapped them before. */
 export interface HostKeys {
   readonly hostKey: KeyObject;
-  /** They open what they have wrapped, and wrap nothing. */
+  /** They open what they wrapped, and wrap nothing. */
   readonly earlierHostKeys: readonly KeyObject[];
 }
 

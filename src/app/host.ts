@@ -56,7 +56,7 @@ async function assemble(options: HostOptions, stack: Stack): Promise<Host> {
   const isDraining = (): boolean => draining.signal.aborted;
   const node = await openNode(services, { engine, streams, isDraining, stack });
   const addresses = await serve(node, open, draining);
-  // Only now could an executor be heard.
+  // Only now can executors be heard.
   if (config.roles.includes('commands')) services.leases.hear();
   const onError = (name: string, error: unknown): void =>
     logger.error({ err: error, part: name }, 'a part did not stop cleanly');
@@ -86,7 +86,7 @@ async function serve(
   stack.defer('metrics', metricsServer.close);
   const address = await listen(server, config);
   stack.defer('listener', async () => {
-    // Balancers have seen that this node is not ready before it takes no more connections.
+    // Balancers have seen that this node is not ready before it refuses connections.
     draining.abort();
     await delay(config.drainMs);
     hub.stop();

@@ -12,7 +12,7 @@ export async function listen(server: FastifyInstance, { listen: { host, port } }
   });
 }
 
-/** Opens something on a port, and says in words why it cannot be had. @throws StartError */
+/** Opens something on a port, and says in words why it cannot. @throws StartError */
 export async function listening<T>(port: number, variable: string, open: () => Promise<T>): Promise<T> {
   try {
     return await open();

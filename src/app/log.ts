@@ -33,7 +33,7 @@ import { StartError } from '../lib/start-error.ts';
 export interface LogPorts {
   readonly codec: Codec;
   readonly store: EventStore;
-  /** To be started once. */
+  /** Start it once. */
   readonly feed: Continuity;
   readonly source: CommitSource;
   readonly work: WorkQueue;
@@ -48,7 +48,7 @@ export interface LogPorts {
   /** Of the rows of read models. */
   readonly seals: RowSeals;
   readonly secrets: SealedSecrets;
-  /** Where they lie, with the wrapped data keys. */
+  /** Where they are, with the wrapped data keys. */
   readonly secretBucket: KeyValue;
   /** False while the connection of the appends is down: a request then need not wait to find out. */
   readonly connected: () => boolean;

@@ -79,7 +79,7 @@ export async function modelCatalog(provider: string): Promise<readonly CatalogMo
 
 /**
  * Addresses are in the directory, which every node has at hand; keys are read from the secret store when they are first
- * used. Each that is saved has an id of its own, so what is kept here under an id is never an older one.
+ * used. Each saved key has its own id, so what is kept here under an id is never an older one.
  */
 function connectionsOf(
   directory: Directory,
@@ -93,7 +93,7 @@ function connectionsOf(
     if (cached !== undefined) return { kind: 'known', apiKey: cached };
     try {
       const apiKey = await secrets.get(tenantId, secretName(provider, secretId));
-      // It has been replaced, and this node is about to learn by what.
+      // It has been replaced, and this node will soon learn by what.
       if (apiKey === null) return { kind: 'unreadable' };
       if (idsIn(directory.tenant(tenantId)).has(secretId)) keys.set(place, apiKey, 1);
       return { kind: 'known', apiKey };

@@ -14,11 +14,11 @@ export interface NodeEntry {
 }
 
 const PREFIX = 'node';
-/** A node that says nothing for so long is no longer listed. Whole seconds: the server's resolution. */
+/** A node silent for this long is no longer listed. Whole seconds: the server's resolution. */
 const TTL_MS = 10_000;
 const RENEW_MS = 3_000;
 
-/** The processes of the installation, by entries that run out. For people; nothing is decided on it. */
+/** The processes of the installation, by expiring entries. For people; nothing is decided on it. */
 export class NodeRegistry {
   readonly #leases: KeyValue;
   readonly #clock: Clock;
@@ -38,12 +38,12 @@ export class NodeRegistry {
     return [...this.#nodes.values()].toSorted((a, b) => a.startedAt.localeCompare(b.startedAt));
   }
 
-  /** Whether this process of the node still says that it lives. */
+  /** Whether this process of the node still reports itself alive. */
   isAlive(nodeId: string, startedAt: string): boolean {
     return this.#nodes.get(`${PREFIX}.${nodeId}`)?.startedAt === startedAt;
   }
 
-  /** Whether a node of a version before `major.minor` is listed: it does not know what came with that one. */
+  /** Whether a node older than `major.minor` is listed: it does not know what that version added. */
   hasOlderThan([major, minor]: readonly [major: number, minor: number]): boolean {
     return this.#nodes.values().some(({ version }) => {
       const [, ofMajor = '0', ofMinor = '0'] = /^(\d+)\.(\d+)/.exec(version) ?? [];

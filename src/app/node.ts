@@ -29,7 +29,7 @@ export interface Node extends Services {
   readonly streams: EventStreams;
   readonly isDraining: () => boolean;
   readonly stack: Stack;
-  /** Of sessions, tenants, usage and vaults, which several resources ask. */
+  /** For sessions, tenants, usage and vaults, used by several resources. */
   readonly queries: {
     readonly sessions: SessionQueries;
     readonly tenants: TenantQueries;
@@ -50,7 +50,7 @@ export interface ServedRoutes {
 
 type Running = Pick<Node, 'engine' | 'streams' | 'isDraining' | 'stack'>;
 
-/** Adds to the services what more than one resource is made from. */
+/** Adds to the services what several resources are made from. */
 export async function openNode(services: Services, running: Running): Promise<Node> {
   const { options, log, pool, reads, directory, progress, artifacts } = services;
   const sessions = sessionQueries({ ...reads.sessions, store: log.store, progress });

@@ -48,7 +48,7 @@ export function startProjectors({ databaseUrl, ...deps }: ProjectorsOptions): ()
   const restore = async (signal: AbortSignal): Promise<void> => {
     deps.built.forget();
     await restoreAll(signal);
-    // What was made in its place may be empty.
+    // Its replacement may be empty.
     record();
   };
   const projectors = PROJECTIONS.flatMap((group) =>

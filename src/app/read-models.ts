@@ -52,7 +52,7 @@ function readsOf({ pool, reads, seals }: GroupReads, built: BuiltModels): ReadMo
   return {
     agents: of([agents]),
     sessions: of([sessions]),
-    // These look into rows of other groups.
+    // These read rows of other groups.
     tenants: of([tenants, agents, sessions]),
     artifacts: of([artifacts, sessions]),
     vaults: of([vaults]),

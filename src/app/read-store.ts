@@ -17,8 +17,8 @@ const READING = 20;
 const OWN = 4;
 
 /**
- * Connections of a node at most, unless it is said. A projector holds one for each read model and shard: where it leads for
- * as long as it does, where another leads for the moment of its check. @throws StartError
+ * A node's default maximum of connections. A projector holds one for each read model and shard: where it leads, as long
+ * as it does; where another leads, while it checks. @throws StartError
  */
 export function poolSize({ databaseConnections: given, roles, shards }: Config): number {
   const isReading = roles.includes('commands') || roles.includes('reads');
@@ -38,9 +38,9 @@ function sharesOf(config: Config): { readonly own: number; readonly reading: num
   return { own: leading + own, reading: left - own };
 }
 
-/** One statement of a page, until the database gives it up, ms. */
+/** How long the database lets a page's statement run, ms. */
 const READ_STATEMENT_MS = 10_000;
-/** How long a read waits until the tenant's others have left it a connection, ms. */
+/** How long a read waits for the tenant's others to free a connection, ms. */
 const READ_WAIT_MS = 5_000;
 /** Reads of one tenant that wait at a time. */
 const READS_WAITING_MAX = 1_000;
@@ -52,8 +52,8 @@ interface PoolOptions {
 }
 
 /**
- * Opens the pool for the Host's own work. A projector brings the database up to date first; the other roles start on what
- * is there, and what needs more answers 503 until it is there. @throws StartError
+ * Opens the pool for the Host's own work. A projector brings the database up to date first; the other roles start on
+ * what is there, and what needs more answers 503 until then. @throws StartError
  */
 export async function openPool(options: PoolOptions, log: LogPorts, metrics: Metrics): Promise<ReadStore> {
   const { databaseUrl, config } = options;
@@ -108,8 +108,8 @@ export async function openReads(
 }
 
 /**
- * A projector makes a database that is missing. Nodes of the other roles continue while it is away, so they start without
- * it, too: what they write is in the log, what they read answers 503 until it is there.
+ * A projector makes a database that is missing. Nodes of the other roles continue while it is down, so they start
+ * without it, too: what they write is in the log, what they read answers 503 until then.
  */
 async function withoutDatabase(error: unknown, options: PoolOptions, log: LogPorts): Promise<void> {
   const { databaseUrl, config, logger } = options;

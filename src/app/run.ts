@@ -13,7 +13,7 @@ import { StartError } from '../lib/start-error.ts';
 
 /** How long a step of the start that is under way is waited for when a stop is asked for, ms. */
 const START_STEP_MS = 10_000;
-/** Past it, and the time of the drain, a graceful stop is given up, ms: the engine hands over within 10 s, the servers end after it. */
+/** After this and the drain, a graceful stop is abandoned, ms: the engine hands over within 10 s, then the servers end. */
 export const STOP_MS = 25_000;
 const FAILED_STOP_MS = 3_000;
 
@@ -38,7 +38,7 @@ export async function runHost(config: Config, stop: AbortController): Promise<nu
     await Promise.race([aborted(stop.signal), start]);
     await aborted(stop.signal);
     report(`Stopping (${String(stop.signal.reason)}): handing turns over, ending streams …`);
-    // A start that is under way ends after its present step, so that what the step has begun can be unwound.
+    // A start under way ends after its present step, so that what the step began can be unwound.
     await Promise.race([Promise.allSettled([start]), delay(START_STEP_MS)]);
     const ended = stack.unwind(onError).then(() => true);
     const hung = delay(STOP_MS + config.drainMs).then(() => false);
@@ -47,7 +47,7 @@ export async function runHost(config: Config, stop: AbortController): Promise<nu
     report('Stopped.');
     return 0;
   } catch (error) {
-    // What failed may be what the parts need to say goodbye: they get a moment, not the time of a graceful stop.
+    // What failed may be what the parts need to stop: they get a moment, not the time of a graceful stop.
     await Promise.race([stack.unwind(onError), delay(FAILED_STOP_MS)]);
     throw error;
   }
@@ -89,7 +89,7 @@ async function startComponents({ config, stack, stop, logger, report }: Start): 
   await dataDir.publish('metrics-listen', host.metricsAddress);
   await dataDir.publish('listen', host.address);
   report(welcome(config, { ...host, dataDir: dataDir.path, seconds: (performance.now() - begun) / 1000 }));
-  // Node would write it at the exit, which a process that is killed does not come to.
+  // Node would write it at exit, which a killed process does not reach.
   flushCompileCache();
 }
 

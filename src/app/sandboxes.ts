@@ -10,7 +10,7 @@ import type { SandboxConfig } from './config.ts';
 
 export interface SandboxesOptions {
   readonly config: SandboxConfig;
-  /** Where programs of the system are looked for; absent: in the usual places. */
+  /** Where system programs are looked up; absent: in the usual places. */
   readonly path: string | undefined;
   readonly logger: Logger;
 }
@@ -23,7 +23,7 @@ export function openSandboxes({ config, path, logger }: SandboxesOptions): Sandb
   return openVirtualSandboxes({ program, children, childrenPerTenant, memoryMiB, bubblewrap, path, log });
 }
 
-/** What a child runs: of a build the file beside this one, else the sources as they are. */
+/** What a child runs: in a build the file beside this one, else the sources. */
 function childProgram(): ChildProgram {
   const built = fileURLToPath(new URL('sandbox/child.mjs', import.meta.url));
   if (existsSync(built)) return { node: process.execPath, file: built, readable: [dirname(built)] };

@@ -12,7 +12,7 @@ export const SECRET_VARIABLES = [
   'S3_SECRET_ACCESS_KEY',
 ] as const;
 
-/** The environment with the secrets that are in files, without the blanks around them. @throws StartError */
+/** The environment with the secrets that are in files, without surrounding blanks. @throws StartError */
 export function withSecretFiles(environment: Environment): Environment {
   const read = SECRET_VARIABLES.flatMap((name) => {
     const path = environment[`${name}_FILE`];

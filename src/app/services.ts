@@ -36,7 +36,7 @@ export interface HostOptions {
   readonly adminKey: string;
   /** Wraps the tenants' data keys. */
   readonly hostKey: KeyObject;
-  /** They open what they have wrapped before. */
+  /** They open what they wrapped before. */
   readonly earlierHostKeys: readonly KeyObject[];
   readonly nodeId: string;
   /** Where objects are kept, absolute. */
@@ -46,7 +46,7 @@ export interface HostOptions {
   readonly shutDown: () => void;
 }
 
-/** What the engine, the projectors and the resources of a node share: the log, both sides of it, and who else is there. */
+/** What the engine, the projectors and the resources of a node share: the log, both sides of it, and the other nodes. */
 export interface Services extends ReadModels {
   readonly options: HostOptions;
   readonly metrics: Metrics;
@@ -96,7 +96,7 @@ async function openLogOf({ config, logger, ...options }: HostOptions, metrics: M
     ...{ hostKey: options.hostKey, earlierHostKeys: options.earlierHostKeys, metrics, logger },
   });
   stack.defer('log', log.close);
-  // First: all that follow the log wait for it, also a projector that makes a lost database again.
+  // First: all that follow the log wait for it, even a projector that rebuilds a lost database.
   await log.feed.start();
   stack.defer('live feed', () => log.feed.stop());
   return log;

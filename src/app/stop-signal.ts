@@ -1,9 +1,9 @@
 import closeWithGrace from 'close-with-grace';
 
 /**
- * Aborts, with the signal's name as the reason, at SIGTERM or SIGINT. The caller unwinds and exits; a second signal
- * or an uncaught error ends the process, and so does the caller when its stop hangs. To be called first of all: a signal without a handler
- * kills the process where it stands, and is ignored by the first process of a container.
+ * Aborts, with the signal's name as the reason, at SIGTERM or SIGINT. The caller unwinds and exits; a second signal or
+ * an uncaught error ends the process, and so does the caller when its stop hangs. Call it first: a signal without a
+ * handler kills the process where it stands, and is ignored by the first process of a container.
  */
 export function stopOnSignals(): AbortController {
   const stop = new AbortController();

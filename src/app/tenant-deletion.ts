@@ -38,7 +38,7 @@ export interface DeletionDeps {
 
 const CAUGHT_UP_WITHIN_MS = 30_000;
 
-/** What takes tenants away, and what the Admin route needs to ask for it. */
+/** What deletes tenants, and what the Admin route needs to request it. */
 export function tenantDeletion(deps: DeletionDeps): {
   readonly deletion: TenantDeletion;
   readonly remove: DeleteTenantDeps;

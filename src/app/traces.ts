@@ -13,7 +13,7 @@ export type Recorded = (before: SessionState, stored: StoredCommit) => void;
 
 export interface TracesOptions {
   readonly config: Config;
-  /** What the service says of itself where the operator has said nothing else. */
+  /** What the service says of itself unless the operator set it. */
   readonly service: Readonly<Record<string, string>>;
   readonly metrics: Metrics;
   readonly logger: Logger;
@@ -22,8 +22,8 @@ export interface TracesOptions {
 
 /**
  * Spans of turns, made from the commits that this process appends. Each commit is appended by one process, so each span
- * is exported once, by the process that closed it, wherever it began. Off unless an exporter is configured; nothing of it is loaded
- * then.
+ * is exported once, by the process that closed it, wherever it began. Off unless an exporter is configured; none of it
+ * is loaded then.
  */
 export async function openTraces({ config, service, metrics, logger, stack }: TracesOptions): Promise<Recorded | null> {
   if (config.traces === null) return null;

@@ -5,10 +5,11 @@ import type { UsageQueries } from '../projections/usage/queries.ts';
 import type { LogPorts } from './log.ts';
 import type { ReadModels } from './read-models.ts';
 
-/** Sums over the ledger of model calls, for who reads them and for budgets that begin. */
+/** Sums over the ledger of model calls, for readers and for budgets that begin. */
 export function usageOf(node: ReadModels & { readonly log: LogPorts }): UsageQueries {
   const { log, progress, built, reads } = node;
   const sums = usageQueries({ reads: reads.sessions.reads, store: log.store, source: log.source, progress });
-  // Before they wait for the projector: what it fills is not a ledger yet, and a budget would begin with too little spent.
+  // Before waiting for the projector: what it is filling is not a ledger yet, and a budget would begin with too little
+  // spent.
   return builtOnly(sums, built, [SCHEMAS.sessions]);
 }

@@ -7,7 +7,7 @@ import type { ActionView } from '../projections/actions/views.ts';
 
 export interface WorkSignalDeps {
   readonly open: Pick<OpenActions, 'reached' | 'pending' | 'find' | 'listen'>;
-  /** Pending ones as their executor is shown them; those that are over by now are left out. */
+  /** Pending ones as their executor sees them; those that have ended are left out. */
   readonly show: (executor: ExecutorRef, actions: readonly OpenAction[]) => Promise<readonly ActionView[]>;
   readonly logger: Logger;
 }
@@ -22,7 +22,7 @@ const RETRY_MS = 250;
 interface Listening {
   readonly executor: ExecutorRef;
   readonly told: Set<OnWork>;
-  /** Those who have not heard yet of what was there before they came. */
+  /** Those not told yet of what was there before them. */
   readonly waiting: Set<OnWork>;
   /** Offered since the last signal, at most as many as one names. */
   readonly offered: Map<string, OpenAction>;
@@ -31,9 +31,9 @@ interface Listening {
 }
 
 /**
- * Tells the executors that are connected to this node of new work, wherever it was offered. It hears of it from the open
- * actions, which know of everything that the log holds; what a node lists or claims comes from there too, so a client that is
- * told finds it, and neither needs the database.
+ * Tells the executors that are connected to this node of new work, wherever it was offered. It hears of it from the
+ * open actions, which know of everything that the log holds; what a node lists or claims comes from there too, so a
+ * notified client finds it, and neither needs the database.
  */
 export class WorkSignals implements WorkFeed {
   readonly #deps: WorkSignalDeps;
@@ -80,7 +80,7 @@ export class WorkSignals implements WorkFeed {
     return listening;
   }
 
-  /** One at a time for an agent: what comes meanwhile is signalled together, after it. */
+  /** One at a time for an agent: what arrives meanwhile is signalled together afterwards. */
   #tell(listening: Listening): void {
     if (listening.isTelling) return;
     listening.isTelling = true;
@@ -103,7 +103,7 @@ export class WorkSignals implements WorkFeed {
   async #tellOnce({ executor, told, waiting, offered }: Listening): Promise<void> {
     const { open, show } = this.#deps;
     const fresh = [...waiting];
-    // What was there before they came, too.
+    // What was there before them, too.
     if (fresh.length > 0) await open.reached();
     const isWaiting = ({ actionId, generation }: OpenAction): boolean => {
       const now = open.find(executor, actionId);

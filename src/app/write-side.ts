@@ -34,8 +34,8 @@ interface WriteSideDeps {
 }
 
 /**
- * The command loop, and the folds of every kind of aggregate, which the live feed keeps up to date; `caches` are all that
- * keep something of a tenant in memory.
+ * The command loop, and the folds of every kind of aggregate, which the live feed keeps up to date; `caches` are all
+ * that hold a tenant's data in memory.
  */
 export function writeSide({ log, config, metrics, traced, ownWrites, logger }: WriteSideDeps) {
   const onSnapshotError = (error: unknown): void => {

@@ -24,11 +24,11 @@ export interface InstallationDeps {
 
 /** However many scrapers there are, the installation is sampled no more often than this, ms. */
 const KEPT_MS = 1_000;
-/** A sample that takes longer is dropped; well below the 10 s after which Prometheus gives a scrape up. */
+/** A sample that takes longer is dropped; well below the 10 s after which Prometheus gives up a scrape. */
 const WITHIN_MS = 3_000;
-/** Longer than a model call may take (engine/model-call.ts): of a turn that runs something is recorded within this, ms. */
+/** Longer than a model call may take (engine/model-call.ts): a running turn records something within this, ms. */
 const SILENT_MS = 660_000;
-/** Where no worker lives no turn is taken on: a moment for its lease and the read models to say so is enough, ms. */
+/** Without a live worker no turn is taken on: a moment for its lease and the read models to show it is enough, ms. */
 const SILENT_WITHOUT_WORKER_MS = 5_000;
 
 /**

@@ -10,7 +10,7 @@ import type { Samples, SampledName } from './sampled.ts';
 
 export const PREFIX = 'agent_host_';
 
-/** Bounds of what is done in milliseconds, and of what a provider takes minutes for; seconds. */
+/** Buckets for what takes milliseconds, and for what takes a provider minutes; seconds. */
 const QUICK = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15];
 const LONG = [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600];
 
@@ -20,7 +20,7 @@ const TURN_ENDS: ReadonlyMap<string, TurnOutcome> = new Map([
   ['turn.cancelled', 'cancelled'],
 ]);
 
-/** Kinds of tokens as the ledger has them: input and output are all of them, the others say what of these they were. */
+/** Kinds of tokens as the ledger has them: input and output are all of them, the others break these down. */
 function tokensOf(usage: Usage): Readonly<Record<string, number>> {
   const { inputTokens, outputTokens, cachedTokens, cacheWriteTokens, reasoningTokens } = usage;
   return {
@@ -142,7 +142,7 @@ export class Metrics {
     for (const [name, { help, labelNames }] of Object.entries(SAMPLED)) this.#sampled(name, { help, labelNames });
   }
 
-  /** Says where a sampled metric comes from; without a source, and while the source gives null, it is not there. */
+  /** Sets the source of a sampled metric; without a source, and while the source gives null, it is absent. */
   sample(name: SampledName, read: () => Samples | Promise<Samples>): void {
     this.#sources.set(name, read);
   }
@@ -178,7 +178,7 @@ export class Metrics {
     const collect = async (): Promise<void> => {
       const read = (await this.#sources.get(name)?.()) ?? [];
       metric.reset();
-      // A metric without labels would be 0 now, and that is a statement.
+      // A metric without labels would now be 0, which is a claim.
       if (labelNames.length === 0) metric.remove();
       for (const { labels = {}, value } of typeof read === 'number' ? [{ value: read }] : read)
         metric.inc(labels, value);

@@ -15,7 +15,7 @@ interface SampledMetric {
 const plain = (help: string): SampledMetric => ({ help, labelNames: [] });
 
 /**
- * Metrics that are asked for when Prometheus reads. What a name ends with says what it is: `_total` is a counter,
+ * Metrics that are asked for when Prometheus reads. The end of a name says what it is: `_total` is a counter,
  * everything else a gauge.
  */
 export const SAMPLED = {

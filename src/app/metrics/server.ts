@@ -3,7 +3,7 @@ import type { Server } from 'node:http';
 import type { Address } from '../config.ts';
 import type { Metrics } from './metrics.ts';
 
-/** What this node itself cannot do without is there, and it does not stop. */
+/** What this node itself needs is there, and it is not stopping. */
 export type NodeReadiness = () => Promise<boolean>;
 
 /**

@@ -9,7 +9,7 @@ import { PROJECTIONS } from '../projectors.ts';
 import { featuresOf, SERVICE } from '../service.ts';
 import { version } from '../version.ts';
 
-/** Whether the Host lives and is ready, and what the Host admin sees of the installation. */
+/** Whether the Host is live and ready, and what the Host admin sees of the installation. */
 export async function hostResource(node: Node): Promise<readonly ServedRoutes[]> {
   const { options, log, pool, reads, registry, metrics, checks, queries, isDraining } = node;
   const lags = async () => await projectionLag({ pool, source: log.source, now: systemClock() }, PROJECTIONS);

@@ -12,7 +12,7 @@ import { modelCatalog } from '../models.ts';
 import type { Node, ServedRoutes } from '../node.ts';
 import { tenantDeletion } from '../tenant-deletion.ts';
 
-/** Tenants as the Host admin makes and deletes them; a projector ends the deletions that were begun. */
+/** Tenants as the Host admin makes and deletes them; a projector finishes begun deletions. */
 export function adminResource(node: Node): readonly ServedRoutes[] {
   const { options, log, pool, directory, progress, write, artifacts, queries, freshness, answers } = node;
   const { metrics, stack } = node;
