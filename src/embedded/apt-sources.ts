@@ -11,7 +11,7 @@ export interface AptSource {
   readonly signedBy: string | undefined;
 }
 
-/** Reads the one-line format (`deb [options] uri suite component…`); lines it does not understand are left out. */
+/** Reads the one-line format (`deb [options] uri suite component…`); unknown lines are left out. */
 export function parseOneLineSources(text: string): AptSource[] {
   const sources: AptSource[] = [];
   for (const line of text.split('\n')) {

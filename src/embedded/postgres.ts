@@ -24,7 +24,7 @@ export interface PostgresOptions {
   readonly report: (line: string) => void;
   /** Default: any free one. */
   readonly port?: number;
-  /** How long a port in use, and what is left of a killed server, are waited for; default 30 s. */
+  /** How long to wait for a port in use, and for what is left of a killed server; default 30 s. */
   readonly patienceMs?: number;
   /** Ends a start that is under way, which then throws. */
   readonly signal?: AbortSignal;
@@ -57,7 +57,7 @@ const SETTINGS: Readonly<Record<string, string>> = {
   wal_level: 'minimal',
   max_wal_senders: '0',
   max_wal_size: '1GB',
-  // A segment that is used again keeps the bytes of deleted rows until they are written over.
+  // A reused segment keeps the bytes of deleted rows until they are overwritten.
   wal_recycle: 'off',
   huge_pages: 'off',
   jit: 'off',
@@ -108,9 +108,9 @@ export async function startPostgres(options: PostgresOptions): Promise<EmbeddedS
 
 /**
  * After a crash Postgres refuses to start when the pid in its lock file is that of any process of its account: one that
- * took the number, which small numbers make likely in containers, or its own zombie that was not reaped. The number
- * alone is replaced, by one that no process can have: the rest lets Postgres check that no orphan of the old server still
- * has its memory. The number of the server that runs on these data stays, and keeps a second one out.
+ * reused the number, which small numbers make likely in containers, or its own unreaped zombie. Only the number is
+ * replaced, by one that no process can have: the rest lets Postgres check that no orphan of the old server still has
+ * its memory. The number of the server that runs on these data stays, and keeps a second one out.
  */
 async function disownOtherPid(dataDirectory: string): Promise<void> {
   const path = join(dataDirectory, 'postmaster.pid');
@@ -159,7 +159,7 @@ async function tryStart(spec: StartSpec): Promise<StartOutcome> {
   }
 }
 
-/** Postgres says in the eighth line of `postmaster.pid` how far it is; `pg_ctl` waits for the same. */
+/** The eighth line of `postmaster.pid` says how far Postgres is; `pg_ctl` waits for the same. */
 async function becomesReady(
   server: GuardedProcess,
   dataDirectory: string,
@@ -179,7 +179,7 @@ async function becomesReady(
   return (await waitUntil(look, { timeoutMs: READY_MS, intervalMs: 5, onWait })) ?? false;
 }
 
-/** Makes the cluster beside its final place and moves it there when it is complete. */
+/** Makes the cluster beside its final place and moves it there once complete. */
 async function ensureCluster(
   place: PostgresPlace,
   dataDirectory: string,

@@ -2,9 +2,9 @@ import { execFileSync } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 
 /**
- * Which process a pid means now: the boot and the start time of that process. A pid alone can be somebody else's by the
- * time it is read from a file. `undefined` when there is no such process, or only a zombie that waits to be reaped, perhaps
- * for ever: in a container often no process does.
+ * Which process a pid means now: the boot and the start time of that process. A pid alone can be another process's by
+ * the time it is read from a file. `undefined` for no such process, or only a zombie, perhaps never reaped: in a
+ * container often no process does that.
  * The text is legal in a file name.
  */
 export function processIdentity(pid: number): string | undefined {
@@ -18,7 +18,7 @@ export function isRunning(pid: number): boolean {
   return processIdentity(pid) !== undefined;
 }
 
-/** The command line of a running process, arguments divided by blanks; empty when it cannot be read. */
+/** The command line of a running process, arguments separated by blanks; empty when it cannot be read. */
 export function commandLine(pid: number): string {
   if (process.platform !== 'linux') return psColumn(pid, 'command') ?? '';
   return readOrUndefined(`/proc/${pid}/cmdline`)?.replaceAll('\0', ' ') ?? '';
@@ -38,7 +38,7 @@ function linuxIdentity(pid: number): string | undefined {
   return `${boot}-${parsed.startTicks}`;
 }
 
-/** True while a thread of a process whose first thread has ended is still at work: a write may hold it in the kernel. */
+/** True while a process whose first thread has ended has a thread at work: a write may hold it in the kernel. */
 function hasThreads(pid: number): boolean {
   try {
     return readdirSync(`/proc/${pid}/task`).length > 1;

@@ -14,7 +14,7 @@ export interface CommandResult {
   readonly failure: string | undefined;
 }
 
-/** Bounds and surroundings of a command. Without `env` it gets a bare PATH, HOME and the C locale, so that output is parseable. */
+/** Bounds and environment of a command. Without `env` it gets a bare PATH, HOME and the C locale, so that output is parseable. */
 export interface CommandOptions {
   readonly timeoutMs: number;
   readonly cwd?: string;
@@ -23,15 +23,15 @@ export interface CommandOptions {
 }
 
 /**
- * The process's environment, read in this one place of `embedded`: where programs and caches are is the machine's
- * business, not a setting of the Host.
+ * The process's environment, read in this one place of `embedded`: where programs and caches are depends on the machine
+ * and is not a setting of the Host.
  */
 export function machineEnvironment(): Readonly<Record<string, string | undefined>> {
   // oxlint-disable-next-line node/no-process-env -- see above; settings come from app/config.ts
   return process.env;
 }
 
-/** The surroundings a child needs and nothing else: the Host's environment may hold secrets. */
+/** The environment a child needs, no more: the Host's own may hold secrets. */
 export function bareEnvironment(extra: readonly string[] = []): Record<string, string> {
   const result: Record<string, string> = { LC_ALL: 'C' };
   const env = machineEnvironment();

@@ -15,13 +15,13 @@ export interface Servers {
   readonly stop: () => Promise<void>;
 }
 
-/** Absent: another has the address in its configuration, and runs the server. */
+/** Absent: the configuration has its address, and others run the server. */
 export interface EmbeddedServers {
   readonly nats: Pick<SupervisedServer, 'isRunning' | 'restarts'> | undefined;
   readonly postgres: Pick<SupervisedServer, 'isRunning' | 'restarts'> | undefined;
 }
 
-/** What is in place already; an address that is absent is that of a server to be started. */
+/** What is in place already; an absent address means a server to start. */
 export interface Places {
   readonly natsUrl?: string | undefined;
   readonly databaseUrl?: string | undefined;
@@ -36,7 +36,7 @@ export interface ServersOptions {
   readonly logger: Logger;
 }
 
-/** Starts what the configuration does not name an address for, the two at the same time, and again when it ends. */
+/** Starts each server without an address in the configuration, both at once, and restarts it when it ends. */
 export async function startServers({ config, dataDir, report, logger }: ServersOptions): Promise<Servers> {
   const natsAt = async (place: Place = {}) => await startNats(config, dataDir, report, place);
   const postgresAt = async (place: Place = {}) =>
@@ -72,7 +72,7 @@ export async function startServers({ config, dataDir, report, logger }: ServersO
   };
 }
 
-/** Where a server is started again, and what ends such a start. */
+/** Where a server is restarted, and what ends such a start. */
 type Place = Partial<Parameters<StartAgain>[0]>;
 
 /** The embedded nats-server alone. */

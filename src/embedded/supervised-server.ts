@@ -2,7 +2,7 @@ import { backoffMs, delay } from '../lib/backoff.ts';
 import type { Logger } from '../lib/logger.ts';
 import type { EmbeddedServer } from './nats-server.ts';
 
-/** How a server is started again: on the same port and data, so that clients with its address find it. */
+/** How a server is restarted: on the same port and data, so that clients with its address find it. */
 export type StartAgain = (place: { readonly port: number; readonly signal: AbortSignal }) => Promise<EmbeddedServer>;
 
 export interface SupervisedServerOptions {
@@ -12,14 +12,14 @@ export interface SupervisedServerOptions {
   readonly logger: Logger;
 }
 
-/** Before a try to start it again; the first is after about 100 ms, the tenth and later ones after 15 to 30 s. */
+/** Pause before a restart; the first is after about 100 ms, the tenth and later ones after 15 to 30 s. */
 const PAUSE_MS = { baseMs: 100, capMs: 30_000 };
-/** A server that has run for so long has got over what ended it before. */
+/** A server that has run this long has recovered from what ended it. */
 const HEALTHY_MS = 60_000;
 
 /**
- * A server that is started again whenever it ends by itself, for as long as it takes: a full disk, a program that has
- * gone, a port that another has may be put right tomorrow, and the Host has things to do meanwhile.
+ * A server that is restarted whenever it ends by itself, for as long as it takes: a full disk, a missing program or a
+ * port in use may be fixed tomorrow, and the Host has work to do meanwhile.
  */
 export class SupervisedServer {
   readonly name: string;
@@ -46,12 +46,12 @@ export class SupervisedServer {
     return this.#running !== null;
   }
 
-  /** How often it has been started again. */
+  /** How often it has been restarted. */
   get restarts(): number {
     return this.#starts;
   }
 
-  /** Ends it, or what is being done to have it back. */
+  /** Ends it, or the restart under way. */
   async stop(): Promise<void> {
     this.#stop.abort();
     await this.#running?.stop();

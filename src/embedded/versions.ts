@@ -11,7 +11,7 @@ export function parseVersion(text: string): Version | undefined {
   return { numbers: [Number(match[1]), Number(match[2]), Number(match[3])], preRelease: match[4] };
 }
 
-/** Negative when `left` is the older one, zero when they are the same, positive when it is the newer one. */
+/** Negative when `left` is older, zero when they are the same, positive when it is newer. */
 export function compareVersions(left: Version, right: Version): number {
   for (const index of [0, 1, 2] as const) {
     const difference = left.numbers[index] - right.numbers[index];

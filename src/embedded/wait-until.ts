@@ -1,6 +1,6 @@
 import { setTimeout as pause } from 'node:timers/promises';
 
-/** How long, in milliseconds, and how often to check. `onWait` is called with the waited milliseconds after each check that failed. */
+/** How long, in milliseconds, and how often to check. `onWait` is called with the milliseconds waited after each failed check. */
 export interface WaitBounds {
   readonly timeoutMs: number;
   readonly intervalMs?: number;
@@ -8,8 +8,8 @@ export interface WaitBounds {
 }
 
 /**
- * Looks at a condition until it gives something other than `undefined`, which is returned; `undefined` once the time is up.
- * Level-triggered on purpose: files and foreign processes give no event that cannot be missed.
+ * Checks a condition until it gives something other than `undefined`, and returns that; `undefined` once the time is
+ * up. Level-triggered on purpose: files and other processes give no event that cannot be missed.
  */
 export async function waitUntil<T>(
   look: () => Promise<T | undefined> | T | undefined,
