@@ -3,7 +3,7 @@ import { StartError } from '../lib/start-error.ts';
 
 type Options = NonNullable<NonNullable<Parameters<typeof parseArgs>[0]>['options']>;
 
-/** The options and words of a command line. @throws StartError for an option that the command does not have */
+/** The options and words of a command line. @throws StartError for an unknown option */
 export function readArguments<const O extends Options>(
   args: readonly string[],
   options: O,

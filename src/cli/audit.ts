@@ -16,8 +16,8 @@ const SHOWN_MAX = 100;
 const ROW_CHARS = 300;
 
 /**
- * `agent-host audit replay [name] [--until <time|cursor>]`: rebuilds read models in a scratch schema and reports every row that
- * differs from the live one. Exit code 1 when any does. One that was interrupted continues where it was.
+ * `agent-host audit replay [name] [--until <time|cursor>]`: rebuilds read models in a scratch schema and reports every
+ * row that differs from the live one. Exit code 1 when any does. An interrupted one continues where it stopped.
  */
 export async function auditReplay(config: Config, args: readonly string[]): Promise<number> {
   const { values, words } = readArguments(args, { until: { type: 'string' } });
@@ -56,7 +56,7 @@ export async function auditReplay(config: Config, args: readonly string[]): Prom
   });
 }
 
-/** A time, or the cursor of a record: everything up to its commit, and of other streams up to the time of that. */
+/** A time, or the cursor of a record: everything up to its commit, and in other streams up to its time. */
 async function readUntil(text: string | undefined, source: CommitSource): Promise<ReplayEnd | null> {
   if (text === undefined) return null;
   const place = placeInCursor(text);

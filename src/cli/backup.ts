@@ -24,13 +24,13 @@ const SECRETS = 'KV_SECRETS';
 const DIRECTORY = 'KV_DIRECTORY';
 
 /**
- * `agent-host backup <directory>`: copies what an installation cannot be made again from anything else, while it runs:
- * the streams of the log, the tenants' wrapped keys, the objects. A directory that has a backup gets a newer one; its
- * objects are not copied again. Returns the exit code.
+ * `agent-host backup <directory>`: copies, while it runs, what an installation cannot be rebuilt without: the streams
+ * of the log, the tenants' wrapped keys, the objects. A directory with a backup gets a newer one; its objects are not
+ * copied again. Returns the exit code.
  *
- * The order is what makes it consistent. Objects first; then the directory, which is so never newer than the log that it
- * was made from; the log up to one instant; the keys, which are so at least as new as the log; then the objects that have
- * come since, so that what the log names is there.
+ * The order is what makes it consistent. Objects first; then the directory, thus never newer than the log that it was
+ * made from; the log up to one instant; the keys, thus at least as new as the log; then newer objects, so that what the
+ * log names is there.
  */
 export async function backup(config: Config, path: string): Promise<number> {
   const directory = resolve(path);
@@ -67,7 +67,7 @@ export async function backup(config: Config, path: string): Promise<number> {
   }
 }
 
-/** Two backups at once would take each other's files away. */
+/** Two backups at once would remove each other's files. */
 async function takeDirectory(directory: string, stack: Stack): Promise<void> {
   await mkdir(directory, { recursive: true, mode: 0o700 });
   const attempt = await tryClaim(directory, 'lock');
@@ -78,7 +78,7 @@ async function takeDirectory(directory: string, stack: Stack): Promise<void> {
   stack.defer('lock', async () => await claim.release());
 }
 
-/** An empty directory in another place than the Host's would be taken for a store without objects. */
+/** An empty directory other than the Host's would be taken for a store without objects. */
 async function checkObjects({ s3, objectsDir, dataDir }: Config): Promise<void> {
   const path = objectsDir ?? join(dataDir, 'objects');
   if (s3 !== null || (await isDirectory(path))) return;
@@ -116,8 +116,8 @@ async function copyStreams(
     const place = { messages, firstSequence, lastSequence: cut?.get(name) ?? last_seq };
     return { name, file, ...seal, ...place, config: { ...config }, state: { ...state } };
   };
-  // The directory spares the first start a time in which no credential would be known. A restore begins at the other end: a
-  // log whose keys are not there yet would be taken for damaged.
+  // The directory spares the first start a time without known credentials. A restore begins at the other end: a log
+  // whose keys are not there yet would be taken for damaged.
   const entries = [await copy(DIRECTORY)];
   const cut = await archive.cut(events);
   for (const name of events) entries.push(await copy(name, cut));

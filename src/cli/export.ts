@@ -21,7 +21,7 @@ const CACHE_BYTES = 16_777_216;
 
 /**
  * `agent-host export session <tenant>/<id> [--out <file>] [--with-bytes]`: writes what the log holds of a session, with
- * the histories that it reads through, into one signed file that is checked without the Host (docs/audit.md).
+ * the histories that it reads through, into one signed file, checked without the Host (docs/audit.md).
  */
 export async function exportSession(config: Config, args: readonly string[]): Promise<number> {
   const { values, words } = readArguments(args, { out: { type: 'string' }, 'with-bytes': { type: 'boolean' } });
@@ -65,7 +65,7 @@ export async function exportSession(config: Config, args: readonly string[]): Pr
   }
 }
 
-/** `agent-host export public-key`: the key that exports of this installation are signed with, for who checks them. */
+/** `agent-host export public-key`: the key that signs exports of this installation, for those who check them. */
 export async function exportPublicKey(config: Config): Promise<number> {
   process.stdout.write(`${publicKeyOf(signingKey((await hostKeysOfRunning(config)).hostKey))}\n`);
   return 0;

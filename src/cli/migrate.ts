@@ -4,8 +4,8 @@ import { databaseRefusal } from '../app/read-store.ts';
 import { databaseUrlOf } from './running-host.ts';
 
 /**
- * `agent-host migrate`: brings the database up to date for the nodes of this version, as a step of its own. Nodes of the
- * version before continue with theirs. Returns the exit code.
+ * `agent-host migrate`: brings the database up to date for the nodes of this version, as a step of its own. Nodes of
+ * the previous version keep theirs. Returns the exit code.
  */
 export async function migrateDatabase(config: Config): Promise<number> {
   const url = await databaseUrlOf(config);

@@ -1,4 +1,4 @@
-/** How far a long command has come in one part of its work. */
+/** How far a long command is in one part of its work. */
 export interface Progress {
   readonly group: string;
   readonly shard: number;
@@ -14,8 +14,8 @@ const LINE_EVERY_MS = 2_000;
 type Output = Pick<NodeJS.WriteStream, 'isTTY' | 'write'>;
 
 /**
- * Shows how far long work has come: a bar that is drawn over on a terminal, a line now and then otherwise. `done`
- * removes the bar, before anything else is printed.
+ * Shows how far long work has come: a bar redrawn in place on a terminal, otherwise a line now and then. `done` removes
+ * the bar, before anything else is printed.
  */
 export function progressPrinter(output: Output = process.stdout): {
   readonly show: (progress: Progress) => void;

@@ -24,9 +24,9 @@ import { Stack } from '../lib/stack.ts';
 import { StartError } from '../lib/start-error.ts';
 
 /**
- * `agent-host restore <directory>`: makes a new installation from a backup, with the same sequences, so that cursors and
- * expectations continue meaning what they meant. Nothing is touched before the whole backup has been verified. One that was
- * interrupted is started again by running it once more. Read models and everything else is made from the log by the first start.
+ * `agent-host restore <directory>`: makes a new installation from a backup, with the same sequences, so that cursors
+ * and expectations keep their meaning. Nothing is touched before the whole backup has been verified. If it was
+ * interrupted, run it again. The first start makes read models and everything else from the log.
  */
 export async function restore(config: Config, path: string): Promise<number> {
   const directory = resolve(path);
@@ -112,7 +112,7 @@ async function openArchive(config: Config, dataDir: DataDir, stack: Stack): Prom
   }
 }
 
-/** Refuses an installation that is not empty, unless a restore has begun it: what that one left is thrown away. */
+/** Refuses an installation that is not empty, unless a restore has begun it: what that left is discarded. */
 async function begin(archive: StreamArchive, objects: ObjectStore, replicas: number): Promise<void> {
   const names = (await archive.names()).filter((name) =>
     /^(EVT_\d+|WORK|KV_(SECRETS|DIRECTORY|SNAPSHOT|LEASE))$/.test(name),
@@ -149,7 +149,7 @@ async function restoreStream(
   progress.end(`, ${found.messages} messages up to ${entry.lastSequence}`);
 }
 
-/** The streams of events end at the instant of the backup; of a bucket the copy is as it is. */
+/** The event streams end at the instant of the backup; a bucket's copy stays as it is. */
 function isLog(name: string): boolean {
   return name.startsWith('EVT_');
 }

@@ -12,7 +12,7 @@ import { Metrics } from '../app/metrics/metrics.ts';
 import { Stack } from '../lib/stack.ts';
 import { StartError } from '../lib/start-error.ts';
 
-/** What an operator's command works on, beside a Host that keeps running. */
+/** What an operator's command works on while a Host keeps running. */
 export interface RunningHost {
   readonly log: LogPorts;
   readonly pool: ReadStore;
@@ -42,19 +42,19 @@ export async function besideRunningHost<T>(
     stack.defer('read store', async () => await pool.end());
     return await work({ log, pool, logger });
   } catch (error) {
-    // It met other work on the same read models: nothing is wrong, and its message says what to do.
+    // Other work is under way on these read models: nothing is wrong, and the message says what to do.
     throw error instanceof FencedError ? new StartError(error.message, { cause: error }) : error;
   } finally {
     await stack.unwind();
   }
 }
 
-/** Where a Host's log is. @throws StartError when it is an embedded one that does not run */
+/** Where a Host's log is. @throws StartError when it is embedded and not running */
 export async function logUrlOf(config: Config): Promise<string> {
   return config.natsUrl ?? (await published(config, 'nats-url', 'NATS_URL'));
 }
 
-/** Where a Host's database is. @throws StartError when it is an embedded one that does not run */
+/** Where a Host's database is. @throws StartError when it is embedded and not running */
 export async function databaseUrlOf(config: Config): Promise<string> {
   return config.databaseUrl ?? (await published(config, 'database-url', 'DATABASE_URL'));
 }

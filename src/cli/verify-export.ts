@@ -39,7 +39,7 @@ function report({ header, problems, checked, unchecked }: Checked): void {
     const { tenant, session, installation, exportedAt } = header;
     lines.push(`session ${session} of tenant ${tenant}, exported ${exportedAt} by installation ${installation}`);
   }
-  // A history that is not what it was has nothing that could be relied on.
+  // Nothing in an altered history can be relied on.
   if (problems.length === 0) lines.push(...checked.map((what) => `checked: ${what}`));
   if (problems.length === 0) lines.push(...unchecked.map((what) => `not checked: ${what}`));
   lines.push(...problems.slice(0, SHOWN_MAX).map((what) => `problem: ${what}`));

@@ -15,16 +15,16 @@ import { VerifyState } from '../archive/audit/verify-state.ts';
 
 /** Problems that are printed one by one; the rest is counted. */
 const SHOWN_MAX = 100;
-/** Read ahead by one reader, commits. */
+/** Commits that one reader reads ahead. */
 const BUFFER = 500;
-/** How often an interruptible run writes down how far it has come, ms. */
+/** How often an interruptible run records how far it is, ms. */
 const SAVE_EVERY_MS = 15_000;
 
 /**
  * `agent-host audit verify [--state <file>]`: reads the whole log and checks that each aggregate is a chain of commits,
- * that every commit opens under its tenant's key in the place where it is, that its events have their shape, and that
- * the log still has what snapshots and read models have seen of it. With `--state`, an interrupted run continues where it
- * was. Exit code 1 when anything is wrong.
+ * that every commit opens under its tenant's key in its place, that its events have their shape, and that the log still
+ * has what snapshots and read models have seen of it. With `--state`, an interrupted run continues where it stopped.
+ * Exit code 1 when anything is wrong.
  */
 export async function auditVerify(config: Config, args: readonly string[]): Promise<number> {
   const stateFile = readArguments(args, { state: { type: 'string' } }).values.state ?? null;
@@ -78,7 +78,7 @@ async function verifyStream(log: LogPorts, state: VerifyState, shard: number, si
   progress.done();
 }
 
-/** Snapshots name the commit that they were made of, by position and hash. */
+/** Snapshots name the commit that they were made from, by position, hash. */
 async function snapshotWitnesses({ snapshots, folds }: LogPorts): Promise<Witness[]> {
   const keys = new Set<string>();
   const listed = new AbortController();
@@ -117,7 +117,7 @@ async function missingOnes(host: RunningHost, { verifier }: VerifyState): Promis
 
 async function isLost(log: LogPorts, verifier: ChainVerifier, { ref, position }: RecordedPosition): Promise<boolean> {
   if (position <= (verifier.heads.get(subjectOf(ref))?.position ?? 0)) return false;
-  // A tenant that is being deleted goes from the log first. What has been stored since its stream was read is not lost.
+  // A tenant being deleted leaves the log first. What was stored since its stream was read is not lost.
   return !log.keyring.unfinished.includes(ref.tenant) && (await log.store.head(ref)) < position;
 }
 
@@ -141,7 +141,7 @@ function report({ verifier, problems }: VerifyState, rate: string): void {
   );
 }
 
-/** Ctrl-C and SIGTERM, for a run that can continue later; otherwise they end the process as ever. */
+/** Ctrl-C and SIGTERM, for a run that can continue later; otherwise they end the process as usual. */
 function interruption(resumable: boolean): AbortSignal {
   const interrupted = new AbortController();
   if (resumable) for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => interrupted.abort());

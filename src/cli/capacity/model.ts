@@ -15,7 +15,7 @@ export interface Limits {
 export const SUBJECT_BYTES = 700;
 /** A Host's JavaScript runs on one core; what it uses beyond is collecting and I/O. */
 const CORES_OF_NODE = 1;
-/** From these on an alert rings. */
+/** An alert fires from these on. */
 const EVENT_LOOP_SECONDS = 0.25;
 const PROJECTION_SECONDS = 10;
 
@@ -46,7 +46,7 @@ export interface PerTurn {
   readonly cpuMs: number;
   readonly appends: number;
   readonly statements: number;
-  /** Null where no projector was asked. Rows and their bytes are as late as the counters of Postgres. */
+  /** Null where no projector was asked. Rows and their bytes lag as the counters of Postgres do. */
   readonly logBytes: number | null;
   readonly rows: number | null;
   readonly readStoreBytes: number | null;
@@ -68,7 +68,7 @@ export interface Capacity {
   readonly stored: Stored | null;
   /** Null: no turn has ended meanwhile. */
   readonly perTurn: PerTurn | null;
-  /** What is nearest to its limit first. */
+  /** Nearest to its limit first. */
   readonly uses: readonly Use[];
 }
 
@@ -99,7 +99,7 @@ function secondsOf([before, after]: Pair): number {
   return (after.atMs - before.atMs) / 1000;
 }
 
-/** A counter that is smaller than before has restarted: the node was restarted, and what it shows has come since. */
+/** A counter that is smaller than before has restarted: the node was restarted, and what it shows is since then. */
 function grown([before, after]: Pair, name: string): number {
   const [was, is] = [sum(before, name) ?? 0, sum(after, name) ?? 0];
   return is < was ? is : is - was;

@@ -11,7 +11,7 @@ export interface Scrape {
   readonly samples: readonly { readonly name: string; readonly labels: string; readonly value: number }[];
 }
 
-/** Reads `/metrics` of a node. @throws StartError when it cannot be read, or is not a Host's */
+/** Reads `/metrics` of a node. @throws StartError when it is unreadable, or not a Host's */
 export async function scrape(url: string): Promise<Scrape> {
   const text = await textOf(url);
   const atMs = performance.now();

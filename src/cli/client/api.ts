@@ -24,8 +24,9 @@ interface Operation extends z.infer<typeof operationSchema> {
 }
 
 /**
- * `agent-host api <operationId> [name=value …] [--body <json>|@file|-]`: any operation of the Host's own document. Without an
- * operationId it lists them. The answer goes to standard output as it comes. Returns the exit code: 1 for a refusal.
+ * `agent-host api <operationId> [name=value …] [--body <json>|@file|-]`: any operation of the Host's own document.
+ * Without an operationId it lists them. The answer goes to standard output as is. Returns the exit code: 1 for a
+ * refusal.
  */
 export async function api(config: Config, env: Environment, args: readonly string[]): Promise<number> {
   const { values, words } = readArguments(args, OPTIONS);

@@ -10,9 +10,9 @@ const OPTIONS = { attach: { type: 'string' } } as const;
 type Asked = Extract<EventRecord, { type: 'turn.paused' }>['payload']['interactions'][number];
 
 /**
- * `agent-host chat [agent] [--attach session]`: a conversation at the terminal. Each line is a message; what the agent says and
- * does is shown as it happens, and what it asks a person is asked here. Ctrl-C interrupts a turn, and ends the chat between
- * turns; so does the end of the input. Returns the exit code.
+ * `agent-host chat [agent] [--attach session]`: a conversation at the terminal. Each line is a message; what the agent
+ * says and does is shown live, and what it asks a person is asked here. Ctrl-C interrupts a turn, and ends the chat
+ * between turns; so does the end of the input. Returns the exit code.
  */
 export async function chat(env: Environment, args: readonly string[]): Promise<number> {
   const { values, words } = readArguments(args, OPTIONS);
@@ -34,12 +34,12 @@ class Chat {
   readonly #from: string;
   readonly #lines: Interface;
   readonly #ended = new AbortController();
-  /** Lines that were typed and not read yet; null once there are no more. */
+  /** Lines typed but not read yet; null once there are no more. */
   #typed: (string | null)[] = [];
   #wake: () => void = () => undefined;
-  /** Turns that this chat has started and not seen the end of. */
+  /** Turns that this chat started and has not seen end. */
   readonly #open = new Set<string>();
-  /** A message is on its way: its turn may run already. */
+  /** A message is on its way: its turn may already run. */
   #sending = false;
   readonly #seenEnds = new Set<string>();
   #asked: readonly Asked[] = [];
@@ -85,7 +85,7 @@ class Chat {
     }
   }
 
-  /** A line answers what is asked, else it is a message; one after the other, so that input from a file is a conversation. */
+  /** A line answers a question, else it is a message; one after the other, so that a file can be a conversation. */
   async #talk(): Promise<void> {
     for (;;) {
       await this.#until(() => this.#asked.length > 0 || this.#open.size === 0);
@@ -141,7 +141,7 @@ class Chat {
       this.#type(null);
       return;
     }
-    // That the turn is over is said by its record.
+    // The record says that the turn is over.
     this.#session.cancel({ reason: 'interrupted' }).catch((error: unknown) => this.#print(String(error)));
   }
 
@@ -156,7 +156,7 @@ function questionOf({ kind, toolName = 'it', input, prompt, budgetId }: Asked): 
   return `${prompt ?? 'A question'}${budgetId === undefined ? '' : ' (JSON)'}`;
 }
 
-/** What a schema asks for is JSON; a text that is not JSON is itself. */
+/** What a schema asks for is JSON; other text is taken as it is. */
 function jsonOr(line: string): unknown {
   try {
     return JSON.parse(line);

@@ -7,14 +7,14 @@ import type { Client } from '../../client/client.ts';
 import { readIfPresent } from '../../lib/files.ts';
 import { StartError } from '../../lib/start-error.ts';
 
-/** Which Host and tenant the commands for callers speak to, and with which key. */
+/** Which Host and tenant client commands talk to, and with which key. */
 const contextSchema = z.object({ url: z.string(), tenant: z.string(), key: z.string(), agent: z.string() });
 export type Context = z.infer<typeof contextSchema>;
 
-/** Of the environment, what these commands go by. */
+/** The environment that these commands use. */
 export type Environment = Readonly<Record<string, string | undefined>>;
 
-/** `AGENT_HOST_CONTEXT`, else a file of the person who calls. */
+/** `AGENT_HOST_CONTEXT`, else a file of the person who runs it. */
 export function contextPath(env: Environment): string {
   const { AGENT_HOST_CONTEXT: named, XDG_CONFIG_HOME: config } = env;
   return named || join(config || join(homedir(), '.config'), 'agent-host/context.json');
@@ -47,14 +47,14 @@ function jsonOf(text: string): unknown {
   }
 }
 
-/** Long enough for a node to be replaced, and short for a person who has started none. */
+/** Long enough for a node to be replaced, short for a person who started none. */
 const RETRY_MS = 5_000;
 
 export function clientOf({ url, tenant, key }: Pick<Context, 'url' | 'key'> & { readonly tenant?: string }): Client {
   return createClient({ url, tenant, key, retryMs: RETRY_MS });
 }
 
-/** Runs a command; what the Host refuses, and a Host that is not there, is one plain line. @throws StartError */
+/** Runs a command; a refusal or an unreachable Host is one plain line. @throws StartError */
 export async function plainly<T>(url: string, command: () => Promise<T>): Promise<T> {
   try {
     return await command();
@@ -65,7 +65,7 @@ export async function plainly<T>(url: string, command: () => Promise<T>): Promis
   }
 }
 
-/** What `fetch` throws when there is no answer, and what a request that took too long is aborted with. */
+/** What `fetch` throws without an answer, and what a request that took too long is aborted with. */
 function isUnreachable(error: unknown): boolean {
   if (error instanceof DOMException) return error.name === 'TimeoutError';
   return error instanceof TypeError && error.message === 'fetch failed';

@@ -45,7 +45,7 @@ export async function init(config: Config, env: Environment, args: readonly stri
   return 0;
 }
 
-/** A key is shown once: one that still opens something is not written over. @throws StartError */
+/** A key is shown once: one that still works is not overwritten. @throws StartError */
 async function refuseToForget(env: Environment): Promise<void> {
   const known = await readContext(env).catch(() => null);
   if (known === null) return;

@@ -2,7 +2,7 @@ import type { EventRecord } from '../../client/client.ts';
 
 const CHARS_MAX = 200;
 
-/** A record as a line for a person; null: it says nothing that is not said elsewhere. */
+/** A record as a line for a person; null: it says nothing new. */
 export function lineOf(event: EventRecord): string | null {
   switch (event.type) {
     case 'message.assistant': {
@@ -34,7 +34,7 @@ export function lineOf(event: EventRecord): string | null {
   }
 }
 
-/** Whether a turn has ended with it. */
+/** Whether it ends a turn. */
 export function endsTurn({ type }: EventRecord): boolean {
   return type === 'turn.completed' || type === 'turn.failed' || type === 'turn.cancelled';
 }
@@ -44,7 +44,7 @@ export function short(value: unknown): string {
   return text.length > CHARS_MAX ? `${text.slice(0, CHARS_MAX)}…` : text;
 }
 
-/** Rows under a head, each column as wide as it needs. */
+/** Rows under a heading, columns as wide as needed. */
 export function table(head: readonly string[], rows: readonly (readonly string[])[]): string {
   const all = [head, ...rows];
   const widths = head.map((_, column) => Math.max(...all.map((row) => (row[column] ?? '').length)));
