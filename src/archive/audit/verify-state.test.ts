@@ -30,7 +30,7 @@ const stream: readonly FollowedCommit[] = [
   stored(2, 'old', unchained),
   stored(3, 'a', commitOf('a', 2)),
   stored(4, 'old', commitOf('old', 2)),
-  // Of a deleted session the deletion is left.
+  // Only the deletion of a session is left.
   stored(5, 'gone', commitOf('gone', 9, {}, 'session.deleted')),
   stored(6, 'a', commitOf('a', 3, { prev: 'another' })),
   { kind: 'undecodable', ref: ref('old'), shard: 0, position: 7, error: new Error('no'), commitId: 'co_x' },

@@ -41,7 +41,7 @@ export class VerifyState {
   readonly #positions: number[];
   readonly #file: string | null;
 
-  /** Not for others: `load` makes one. */
+  /** Private: `load` makes one. */
   constructor(options: {
     readonly file: string | null;
     readonly verifier: ChainVerifier;
@@ -54,7 +54,7 @@ export class VerifyState {
     this.#file = options.file;
   }
 
-  /** What the file holds, or the beginning where there is none. @throws StartError when it is something else */
+  /** What the file holds, or the beginning without one. @throws StartError when it is something else */
   static async load(
     file: string | null,
     { schemas, shards }: { readonly schemas: Schemas; readonly shards: number },

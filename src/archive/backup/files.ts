@@ -25,7 +25,7 @@ export class Sealing {
     }
   }
 
-  /** To be asked once, after the end. */
+  /** Call it once, after the end. */
   result(): FileSeal {
     return { bytes: this.#bytes, sha256: this.#hash.digest('hex') };
   }

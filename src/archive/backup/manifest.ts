@@ -15,7 +15,7 @@ const stream = z.strictObject({
   messages: z.int().min(0),
   firstSequence: z.int().min(0),
   lastSequence: z.int().min(0),
-  /** As the server gave them, and wants them back. */
+  /** As the server gave them and expects them. */
   config: z.looseObject({ name: z.string() }),
   state: z.looseObject({ messages: z.int(), first_seq: z.int(), last_seq: z.int() }),
 });
@@ -47,7 +47,7 @@ export async function writeManifest(directory: string, manifest: Manifest): Prom
   await writeAtomically(fileOf(directory), `${JSON.stringify(manifest, null, 2)}\n`, 0o600);
 }
 
-/** Null when there is none. @throws StartError when what is there is no manifest of this format */
+/** Null when there is none. @throws StartError when it is not a manifest of this format */
 export async function readManifest(directory: string): Promise<Manifest | null> {
   const text = await readIfPresent(fileOf(directory));
   if (text === undefined) return null;

@@ -46,8 +46,8 @@ interface Copying {
 }
 
 /**
- * Copies every object of a store that the index does not name yet, and names it there. An object never changes under its
- * address: what a backup before has named, or an interrupted one has copied, is not fetched again.
+ * Copies every object of a store that the index does not name yet, and names it there. An object never changes under
+ * its address: what an earlier backup named, or an interrupted one copied, is not fetched again.
  */
 export async function copyMissing(
   { from, to, known }: { readonly from: ObjectStore; readonly to: ObjectStore; readonly known: ObjectIndex },
@@ -72,7 +72,7 @@ export async function copyMissing(
   progress.end(`, ${copied} copied, ${index.size} in all`);
 }
 
-/** Null when the object is not there any more. */
+/** Null when the object is gone. */
 async function copyObject({ from, to, progress }: Copying, object: ObjectAddress): Promise<FileSeal | null> {
   const source = await from.open(object);
   if (source === null) return null;
@@ -105,7 +105,7 @@ export async function removeOthers(store: ObjectStore, index: ObjectIndex): Prom
   await store.removeUnfinished(Date.now());
 }
 
-/** Copies the objects that an index names, unless they are there with the same number of bytes. */
+/** Copies the objects that an index names, unless they exist with the same number of bytes. */
 export async function putBack(
   { from, to }: { readonly from: ObjectStore; readonly to: ObjectStore },
   index: ObjectIndex,

@@ -1,4 +1,4 @@
-/** Says how many bytes long work has come through, and at what rate, at most twice a second. */
+/** Says how many bytes long work has processed, and at what rate, at most twice a second. */
 export class ByteProgress {
   readonly #what: string;
   readonly #begun = performance.now();
@@ -16,7 +16,7 @@ export class ByteProgress {
     process.stdout.write(`${this.#what}: ${this.#text()}\n`);
   }
 
-  /** The last line: `12.3 MiB, 45.6 MiB/s`, and what else there is to say. */
+  /** The last line: `12.3 MiB, 45.6 MiB/s`, and anything else to say. */
   end(more = ''): void {
     process.stdout.write(`${this.#what}: ${this.#text()}${more}\n`);
   }

@@ -11,12 +11,12 @@ interface Expected {
   readonly sha256: string;
 }
 
-/** Holds the artifacts of a bundle against what its commits say of them, and their bytes against their digests. */
+/** Checks a bundle's artifacts against what its commits say of them, and their bytes against their digests. */
 export class ArtifactCheck {
   readonly #report: (what: string) => void;
   /** What `artifact.created` says, by artifact and version. */
   readonly #created = new Map<string, Expected>();
-  /** Named by commits and without a line of their own so far. */
+  /** Named by commits and without a line of their own yet. */
   readonly #missing = new Set<string>();
   /** Files whose bytes have to follow, by path; null: of a file artifact. */
   #files = new Map<string | null, Expected>();

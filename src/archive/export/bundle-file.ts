@@ -14,19 +14,19 @@ import { publicKeyOf, signatureOf } from './signing-key.ts';
 
 /**
  * Writes a bundle and signs it; one whose name ends with `.gz` is compressed. The file appears whole or not at all, and
- * never in the place of another. Holds a few lines in memory, however many there are.
+ * never replaces another. Holds a few lines in memory, however many there are.
  * @throws StartError when there is a file of that name
  */
 export async function writeBundle(path: string, lines: AsyncIterable<Line>, key: KeyObject): Promise<void> {
   const temporary = `${path}.${process.pid}-${randomBytes(4).toString('hex')}.tmp`;
   try {
-    // A long export would be for nothing.
+    // A long export would be wasted.
     if (await isThere(path)) throw exists(path);
     const source = Readable.from(signed(lines, key));
     const sink = createWriteStream(temporary, { flags: 'wx', mode: 0o600, flush: true });
     if (path.endsWith('.gz')) await pipeline(source, createGzip(), sink);
     else await pipeline(source, sink);
-    // A rename would take the place of a file that has come meanwhile.
+    // A rename would replace a file that was made meanwhile.
     await link(temporary, path);
     await syncDirectory(dirname(path));
   } catch (error) {

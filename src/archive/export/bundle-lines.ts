@@ -5,7 +5,7 @@ import { createGunzip } from 'node:zlib';
 import { line as lineSchema } from './format.ts';
 import type { Line } from './format.ts';
 
-/** A file that is not a bundle, or a part of one. Final: the rest of it says nothing. */
+/** The file is not a bundle, or only a part of one. Final: the rest is useless. */
 export class UnreadableBundleError extends Error {}
 
 /** A line with a commit of 8 MiB, all of it escaped. */
@@ -46,7 +46,7 @@ function parsed(bytes: Buffer, number: number): Line {
 async function* rawLines(path: string): AsyncGenerator<Buffer> {
   const file = createReadStream(path);
   const source = (await isCompressed(path)) ? file.pipe(createGunzip()) : file;
-  // An error does not go through a pipe by itself.
+  // A pipe does not pass errors on by itself.
   if (source !== file) file.on('error', (error) => source.destroy(error));
   let parts: Buffer[] = [];
   let length = 0;

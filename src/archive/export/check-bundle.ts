@@ -23,7 +23,7 @@ export interface CheckOptions {
   readonly key: string | null;
 }
 
-/** What a check found of a bundle. */
+/** What a check found in a bundle. */
 export interface Checked {
   readonly header: LineOf<'export'> | null;
   readonly problems: readonly string[];
@@ -32,8 +32,8 @@ export interface Checked {
 }
 
 /**
- * Checks a bundle with nothing but the file. What is wrong is in `problems`; a file that breaks off or is something else
- * is one of them. Memory does not grow with the history but for event ids, a million at most, and the artifacts named.
+ * Checks a bundle with nothing but the file. What is wrong is in `problems`; a truncated or foreign file is one of
+ * them. Memory does not grow with the history except for event ids, at most a million, and the artifacts named.
  */
 export async function checkBundle(path: string, options: CheckOptions): Promise<Checked> {
   const check = new BundleCheck(options);

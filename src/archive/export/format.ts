@@ -18,11 +18,11 @@ export const line = z.discriminatedUnion('kind', [
     session: z.string(),
     withBytes: z.boolean(),
   }),
-  /** The commits that follow are of this session: of the exported one last, before it of those that it was forked from. */
+  /** The commits that follow are of this session: of the exported one last, before it those that it was forked from. */
   z.strictObject({ kind: z.literal('chain'), session: z.string(), subject: z.string() }),
   /** `text` is the commit as it was encoded, character for character: its UTF-8 bytes are what the chain is made of. */
   z.strictObject({ kind: z.literal('commit'), position: z.int(), text: z.string() }),
-  /** A version that the commits name, as the artifact's own history says. `deleted`: its bytes are gone. */
+  /** A version that the commits name, from the artifact's own history. `deleted`: its bytes are gone. */
   z.strictObject({
     kind: z.literal('artifact'),
     ...version,
@@ -63,7 +63,7 @@ export const line = z.discriminatedUnion('kind', [
 export type Line = z.infer<typeof line>;
 export type LineOf<K extends Line['kind']> = Extract<Line, { kind: K }>;
 
-/** What is signed of a bundle: its format, and the SHA-256 of the bytes of every line before the signature. */
+/** What a bundle's signature covers: format, and the SHA-256 of the bytes of every line before the signature. */
 export function signedText(digest: string): string {
   return `${FORMAT}\n${digest}\n`;
 }

@@ -34,7 +34,7 @@ export interface BundleOptions {
 
 /** Commits of one read; each may have 8 MiB. */
 const PAGE = 50;
-/** A line of bytes holds so many. */
+/** Bytes that one line holds. */
 const CHUNK_BYTES = 49_152;
 
 /** A part of the history: a session from its creation to a commit. */
@@ -46,7 +46,7 @@ interface Part {
 
 /**
  * The lines of an export, without the signature: the commits of the session and of those that it reads through, as they
- * were when this began, and the artifacts that they name. @throws StartError when there is no such session
+ * were when this began, and the artifacts that they name. @throws StartError when the session does not exist
  */
 export async function* sessionBundle(deps: BundleDeps, options: BundleOptions): AsyncGenerator<Line> {
   const { ref, installation, withBytes } = options;

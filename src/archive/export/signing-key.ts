@@ -9,7 +9,7 @@ const SEED_BYTES = 32;
 const PRIVATE_HEAD = Buffer.from('302e020100300506032b657004220420', 'hex');
 const PUBLIC_HEAD = Buffer.from('302a300506032b6570032100', 'hex');
 
-/** The key that signs exports: it follows from the Host's key, so every node of an installation has the same one. */
+/** The key that signs exports: derived from the Host's key, so every node of an installation has the same one. */
 export function signingKey(hostKey: KeyObject): KeyObject {
   const seed = Buffer.from(hkdfSync('sha256', hostKey, Buffer.alloc(0), INFO, SEED_BYTES));
   return createPrivateKey({ key: Buffer.concat([PRIVATE_HEAD, seed]), format: 'der', type: 'pkcs8' });
@@ -23,7 +23,7 @@ export function publicKeyOf(key: KeyObject): string {
     .toString('base64url');
 }
 
-/** What an export calls its installation by: a digest of the public key. */
+/** An export's name for its installation: a digest of the public key. */
 export function installationOf(publicKey: string): string {
   return sha256Hex(publicKey).slice(0, 16);
 }
