@@ -4,7 +4,7 @@ import { pathOf } from './connection.ts';
 
 export interface UploadOptions extends CallOptions {
   readonly sessionId?: string | undefined;
-  /** By the name without it. */
+  /** Default: by the name. */
   readonly contentType?: string | undefined;
   readonly labels?: Readonly<Record<string, string>> | undefined;
 }
@@ -26,7 +26,7 @@ export class Artifacts {
     this.#connection = connection;
   }
 
-  /** Stores a new file. It is sent as it comes, and once: a stream cannot be sent again. */
+  /** Stores a new file. It is sent as it comes, once: a stream cannot be resent. */
   async upload(name: string, body: Bytes, options: UploadOptions = {}): Promise<UploadArtifactResponse> {
     const { sessionId, labels = {} } = options;
     const label = Object.entries(labels).map(([key, value]) => `${key}=${value}`);

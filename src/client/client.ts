@@ -24,7 +24,7 @@ export { Problem } from './problem.ts';
 export { Session, TurnError } from './session.ts';
 export type { AskOptions, EventsOptions, SendOptions } from './session.ts';
 
-/** A client of the agent runtime Host. It keeps no connection open; what a stream holds ends with its loop or signal. */
+/** A client of the agent runtime Host. It keeps no connection open; a stream's ends with its loop or signal. */
 export function createClient(options: ClientOptions): Client {
   return new Client(options);
 }
@@ -80,7 +80,7 @@ class Sessions {
     this.#connection = connection;
   }
 
-  /** Opens a session, or gets the one that is there; without an id it has one of its own. */
+  /** Opens a session, or gets the existing one; without an id it gets a new one. */
   async open(
     { id, ...body }: OpenSessionRequest & { readonly id?: string },
     options: CallOptions = {},

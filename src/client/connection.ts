@@ -5,17 +5,17 @@ import { Problem, problemOf } from './problem.ts';
 export interface ClientOptions {
   /** Where the Host is, for example `https://agents.example.com`; several nodes are tried in turn. */
   readonly url: string | readonly string[];
-  /** The credential: a key, a token, or what gives one whenever it is needed. */
+  /** The credential: a key, a token, or what gives one whenever needed. */
   readonly key: string | (() => string | Promise<string>);
   /** The tenant id; absent with the key of the Host admin. */
   readonly tenant?: string | undefined;
   /** The person that an application key acts for, and what that person may do. */
   readonly subject?: { readonly id: string; readonly scopes: readonly string[] } | undefined;
-  /** Of one try of a request, ms; 30,000 without it. Streams have no such limit. */
+  /** Bound of one try of a request, ms; default 30,000. Streams have none. */
   readonly timeoutMs?: number | undefined;
-  /** How long a request that is safe to repeat is repeated while the Host is away, ms; 60,000 without it. */
+  /** How long a request that is safe to repeat is retried while the Host is down, ms; default 60,000. */
   readonly retryMs?: number | undefined;
-  /** A stream that is silent for so long is opened again, ms; 60,000 without it (the Host sends something every 15 s). */
+  /** A stream silent for this long is reopened, ms; default 60,000 (the Host sends something every 15 s). */
   readonly silenceMs?: number | undefined;
   /** Instead of the platform's. */
   readonly fetch?: ((url: string, init: RequestInit) => Promise<Response>) | undefined;
@@ -50,12 +50,12 @@ interface RawCall extends CallOptions {
   readonly path: string;
   readonly headers?: Readonly<Record<string, string>> | undefined;
   readonly body?: Bytes | undefined;
-  /** Whether the same request may be sent again when it is not known what became of it. */
+  /** Whether the same request may be sent again when its outcome is unknown. */
   readonly repeatable: boolean;
 }
 
 const PROTOCOL = '8';
-/** Somebody else may do better, or the same node a little later. */
+/** Another node may do better, or the same one a little later. */
 const PASSING: ReadonlySet<number> = new Set([429, 502, 503, 504]);
 
 /** Sends requests to the nodes of a Host. */
@@ -76,8 +76,8 @@ export class Connection {
   }
 
   /**
-   * Calls an operation, named by its method and path. Reads, PUT, DELETE and whatever has an idempotencyKey or names its
-   * request is sent again while the Host is away; anything else once.
+   * Calls an operation, named by its method and path. Reads, PUT, DELETE and whatever has an idempotencyKey or names
+   * its request is sent again while the Host is down; anything else once.
    * @throws Problem when the Host refuses
    */
   async request<O extends Operation>(operation: O, input: Input<O>): Promise<Operations[O]['answer']> {
@@ -92,12 +92,12 @@ export class Connection {
       signal,
       timeoutMs,
     });
-    // The types are made of the document that the Host answers by.
+    // The types are made from the document that the Host follows.
     const answer: Operations[O]['answer'] = JSON.parse(await response.text());
     return answer;
   }
 
-  /** Sends until there is an answer that is worth having, or the time for it is over. @throws Problem when the Host refuses */
+  /** Sends until there is a usable answer, or the time for it is over. @throws Problem when the Host refuses */
   async send(call: RawCall): Promise<Response> {
     const until = Date.now() + (this.#options.retryMs ?? 60_000);
     for (let failures = 0; ; failures++) {
@@ -106,7 +106,7 @@ export class Connection {
       call.signal?.throwIfAborted();
       const problem = answer instanceof Response ? await problemOf(answer) : answer;
       const passing = !(answer instanceof Response) || PASSING.has(answer.status);
-      // A request that was refused for the moment has done nothing, whatever it was.
+      // A request refused for the moment has done nothing, whatever it was.
       const isSafe = call.repeatable || (answer instanceof Response && answer.status === 429);
       const waitMs = answer instanceof Response ? retryAfterMs(answer, failures) : backoffMs(failures);
       if (!passing || !isSafe || Date.now() + waitMs > until) throw problem;
@@ -122,7 +122,7 @@ export class Connection {
     return await this.open(path, { method, headers, body, signal: either });
   }
 
-  /** One request without a limit of time, as a stream needs it. */
+  /** One request without a time limit, as a stream needs it. */
   async open(
     path: string,
     {

@@ -63,7 +63,7 @@ class World {
   }
 
   #stream(after: number): ReadableStream<Uint8Array> {
-    // Something between the Host and its reader may send once more what it has sent.
+    // Something between the Host and its reader may send again what it has sent.
     let next = this.#chance() < 0.02 ? Math.max(0, after - 2) : after + 1;
     let bytes = new TextEncoder().encode('event: ready\ndata: {}\n\n: keepalive\n\n');
     return new ReadableStream({
@@ -71,7 +71,7 @@ class World {
         const chance = this.#chance();
         if (chance < 0.35) {
           this.cuts++;
-          // Cut in the middle of whatever is under way, or ended in order.
+          // Cut in the middle of whatever is under way, or ended cleanly.
           if (chance < 0.2) controller.enqueue(bytes.slice(0, Math.floor(this.#chance() * bytes.length)));
           if (chance < 0.25) controller.error(new TypeError('terminated'));
           else controller.close();

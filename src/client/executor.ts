@@ -5,11 +5,11 @@ import { follow } from './stream.ts';
 
 export interface HandlerContext {
   readonly action: Action;
-  /** Aborted when the claim is lost or the executor is made to stop at once: what the handler does then counts for nothing. */
+  /** Aborted when the claim is lost or the executor must stop at once: what the handler does then does not count. */
   readonly signal: AbortSignal;
   /**
-   * Asks a person and gives the answer. The action is let go meanwhile, and the handler runs again from its beginning when the
-   * answer is there: what stands before this call runs twice.
+   * Asks a person and gives the answer. The action is released meanwhile, and the handler runs again from its start
+   * once the answer is there: what precedes this call runs twice.
    */
   readonly ask: (
     prompt: string,
@@ -22,15 +22,15 @@ export interface HandlerContext {
 export type Handler = (input: any, context: HandlerContext) => unknown;
 
 export interface ExecutorOptions {
-  /** Actions at the same time; 10 without it, 100 at most. */
+  /** Actions at the same time; default 10, at most 100. */
   readonly concurrency?: number | undefined;
   /** Runs hooks; without it each is answered with `{}`, which changes nothing. */
   readonly hook?: Handler | undefined;
-  /** Told what went wrong beside the results; nothing of it ends the executor. */
+  /** Called with what goes wrong besides results; none of it ends the executor. */
   readonly onError?: ((error: unknown) => void) | undefined;
 }
 
-/** Thrown out of a handler by `ask`, to let go of the action. */
+/** Thrown out of a handler by `ask`, to release the action. */
 class Question extends Error {
   readonly interaction: { kind: 'question' | 'approval'; prompt: string; schema?: Record<string, unknown> };
 
@@ -45,7 +45,7 @@ type Outcome =
   | { readonly kind: 'failed'; readonly code: string; readonly message: string }
   | { readonly kind: 'ask'; readonly interaction: Question['interaction'] };
 
-/** Runs the tools of one agent: hears of work, claims it in batches, keeps it, and repeats a result until it is known. */
+/** Runs the tools of one agent: hears of work, claims it in batches, keeps it, and repeats a result until it is acknowledged. */
 export class Executor {
   /** Settles when the executor has ended: by `stop`, or rejects when the Host refuses its credential. */
   readonly done: Promise<void>;
@@ -85,7 +85,7 @@ export class Executor {
     clearTimeout(timer);
   }
 
-  /** Each signal means: take what there is. A stream that is opened again says so at once, so nothing is missed in between. */
+  /** Each signal means: take what there is. A reopened stream says so at once, so nothing is missed in between. */
   async #listen(): Promise<void> {
     const { signal } = this.#listening;
     try {
@@ -109,7 +109,7 @@ export class Executor {
     }
   }
 
-  /** One claim at a time; a signal that comes meanwhile is heeded after it. */
+  /** One claim at a time; a signal that comes meanwhile is handled after it. */
   #take(): void {
     this.#wanted = true;
     this.#taking ??= this.#takeAll()
@@ -158,7 +158,7 @@ export class Executor {
     await this.#send(claim, outcome);
   }
 
-  /** Repeats the result until it is known: one key for a claim, so that it counts once. */
+  /** Repeats the result until it is acknowledged: one key per claim, so that it counts once. */
   async #send({ action, claimId, generation }: Claim, outcome: Outcome): Promise<void> {
     const { actionId, sessionId } = action;
     const idempotencyKey = `${actionId}.${generation}`;
@@ -216,7 +216,7 @@ export class Executor {
           lost.abort(error);
           return;
         }
-        // The Host is away: a lease does not run out while no node could have heard a heartbeat.
+        // The Host is down: a lease does not expire while no node could have heard a heartbeat.
         this.#options.onError?.(error);
       }
     }

@@ -25,7 +25,7 @@ export function reasonOf(signal: AbortSignal | undefined): Error {
 const FIRST_MS = 100;
 const LAST_MS = 5_000;
 
-/** How long to wait before the next try: doubling, and spread so that many clients do not come back together. */
+/** How long to wait before the next try: doubling, and spread so that many clients do not return together. */
 export function backoffMs(failures: number): number {
   const full = Math.min(LAST_MS, FIRST_MS * 2 ** Math.min(failures, 10));
   return full / 2 + (Math.random() * full) / 2;

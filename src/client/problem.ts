@@ -22,7 +22,7 @@ export class Problem extends Error {
   }
 }
 
-/** The refusal that an answer brings; an answer of something that stands between has a code of its own. */
+/** The refusal in an answer; an answer from something in between has a code of its own. */
 export async function problemOf(response: Response): Promise<Problem> {
   const text = await response.text().catch(() => '');
   const requestId = response.headers.get('x-request-id') ?? undefined;

@@ -24,11 +24,11 @@ export interface EventsOptions {
 }
 
 export interface SendOptions extends CallOptions {
-  /** What becomes of it while another turn is active; `refuse` without it. */
+  /** What becomes of it while another turn is active; default `refuse`. */
   readonly whenBusy?: 'refuse' | 'queue' | 'interrupt' | undefined;
   /** For this turn only. */
   readonly manifest?: Manifest | undefined;
-  /** Two messages with the same key are one; without it each has a key of its own. */
+  /** Two messages with the same key are one; by default each has its own. */
   readonly idempotencyKey?: string | undefined;
 }
 
@@ -39,7 +39,7 @@ export interface AskOptions extends SendOptions {
   readonly onEvent?: ((event: EventRecord) => void) | undefined;
 }
 
-/** How a turn ended that did not complete. */
+/** How an uncompleted turn ended. */
 export class TurnError extends Error {
   override readonly name = 'TurnError';
   readonly turnId: string;
@@ -61,7 +61,7 @@ type Sent = Command extends infer C
     : never
   : never;
 
-/** Ids of records that may come once more: so many as one connection can have in flight. */
+/** Ids of records that may come again: as many as one connection can have in flight. */
 const RECENT = 1_024;
 
 /** A session by its id. Nothing is asked of the Host before a method is called. */
@@ -78,7 +78,7 @@ export class Session {
     return { sessionId: this.id };
   }
 
-  /** The session as it is now, with everything acknowledged before. */
+  /** The session now, with everything acknowledged before. */
   async get(options: CallOptions = {}): Promise<SessionView> {
     return await this.#connection.request('GET /v1/sessions/{sessionId}', { params: this.#params, ...options });
   }
@@ -111,7 +111,7 @@ export class Session {
     return await this.command({ type: 'cancel', turnId, reason });
   }
 
-  /** Takes the last turn up again where it failed. */
+  /** Resumes the last turn where it failed. */
   async retry(turnId?: string): Promise<SendCommandResponse> {
     return await this.command({ type: 'retry', turnId });
   }
@@ -153,8 +153,8 @@ export class Session {
   }
 
   /**
-   * Every record after a place of the history, and each new one: in order and once, over cuts, ends and other nodes. It goes
-   * on until the loop is left, the signal is aborted, or the Host refuses.
+   * Every record after a place of the history, and each new one: in order and once, across cuts, ends and other nodes.
+   * It runs until the loop is left, the signal is aborted, or the Host refuses.
    * @throws Problem when the Host refuses for good, as `not_found` once the session is deleted
    */
   async *events({ from, agent, signal }: EventsOptions = {}): AsyncGenerator<EventRecord, void, undefined> {
@@ -180,7 +180,7 @@ export class Session {
   }
 
   /**
-   * Sends a message and waits for what its turn gives.
+   * Sends a message and waits for its turn's result.
    * @returns the output of the turn: its last text, or what its outputSchema says
    * @throws TurnError when the turn fails, is cancelled, or asks a person and `answer` is absent
    */

@@ -5,8 +5,8 @@ export interface Frame {
 }
 
 /**
- * The frames of a body of server-sent events. Half a frame at the end of a body that was cut is none.
- * @param silence told when the body is waited for, and when something has come, comments too
+ * The frames of a body of server-sent events. Half a frame at the end of a cut body is dropped.
+ * @param silence called when the body is awaited, and when something has come, comments too
  */
 export async function* frames(
   body: ReadableStream<Uint8Array>,
@@ -27,7 +27,7 @@ export async function* frames(
       yield* blocks.map(frameOf).filter((frame) => frame !== null);
     }
   } finally {
-    // A reader that stops lets go of the connection.
+    // A reader that stops releases the connection.
     await reader.cancel().catch(() => undefined);
   }
 }

@@ -12,8 +12,8 @@ export interface StreamPlace {
 }
 
 /**
- * The frames of a stream that is opened again, on the next node, whenever it ends, is cut or falls silent: `place` says from
- * where. It ends when the Host refuses for good, or with the signal, which it throws the reason of.
+ * The frames of a stream that is reopened, on the next node, whenever it ends, is cut or falls silent: `place` says
+ * from where. It ends when the Host refuses for good, or with the signal, whose reason it throws.
  */
 export async function* follow(
   connection: Connection,
@@ -26,7 +26,7 @@ export async function* follow(
     let error: unknown;
     try {
       for await (const frame of attempt.frames(place())) {
-        // A node that answers and gives nothing is no better than one that does not answer.
+        // A node that answers with nothing is no better than one that does not answer.
         failures = frame.event === 'ready' ? failures : 0;
         yield frame;
       }
@@ -36,7 +36,7 @@ export async function* follow(
     } finally {
       attempt.end();
     }
-    // A node that ends a stream in order is about to stop; one that does not answer may be gone.
+    // A node that ends a stream cleanly is about to stop; one that does not answer may be gone.
     connection.leaveNode();
     await connection.wait(failures === 0 && error === undefined ? 0 : backoffMs(failures), signal);
     failures++;
