@@ -16,7 +16,7 @@ import type { Stack } from '../lib/stack.ts';
 import { WorkSignals } from './work-signals.ts';
 import type { WorkSignalDeps } from './work-signals.ts';
 
-/** The database knows where an ended action was; how long a stalled one is waited for, ms. */
+/** The database knows where an ended action was; how long to wait for a stalled database, ms. */
 const ENDED_WITHIN_MS = 1_000;
 
 /** How executors find, take and keep their actions, and people find what they have to answer. */
