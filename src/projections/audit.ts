@@ -26,20 +26,20 @@ export interface AuditOptions extends RebuildOptions {
   readonly version: string;
   /** Called for each batch that was replayed. */
   readonly onReplayed: (batch: readonly FollowedCommit[]) => void;
-  /** Called with the first differences, so many of them; the others are only counted. */
+  /** Called with this many of the first differences; the others are only counted. */
   readonly onDifference: (difference: Difference & { readonly table: string }) => void;
   readonly shownMax: number;
 }
 
 /**
- * Replays the log into a scratch schema and compares it row for row with the live read model, as that stood when the
- * audit began: a snapshot of the database holds it still, while projectors and readers continue. An audit that was
- * interrupted leaves its schema, and the next one continues in it.
- * @throws FencedError when another audit of the group is under way, or a tenant was deleted meanwhile
+ * Replays the log into a scratch schema and compares it row for row with the live read model, as of the start of the
+ * audit: a snapshot of the database freezes it, while projectors and readers continue. An audit that was interrupted
+ * leaves its schema, and the next one continues in it.
+ * @throws FencedError when another audit of the group is running, or a tenant was deleted meanwhile
  */
 export async function audit(options: AuditOptions): Promise<Compared> {
   const { pool } = options;
-  // By hand: two connections work at the same time here, which the library's transactions refuse.
+  // By hand: two connections work concurrently here, which the library's transactions refuse.
   return await forLongWork(pool, async (live) => {
     await live.query(sql.unsafe`begin isolation level repeatable read read only`);
     try {
@@ -76,7 +76,10 @@ async function auditAlone(
   }
 }
 
-/** What a scratch schema is made for: another version may make other rows, and another end is not an end of this replay. */
+/**
+ * What a scratch schema is made for: another version may make other rows, and another end position is not this
+ * replay's.
+ */
 function purposeOf({ version, until }: AuditOptions): string {
   return JSON.stringify({ version, until });
 }
@@ -107,7 +110,7 @@ async function isBegun(
 async function begin(connection: DatabasePoolConnection, options: AuditOptions): Promise<void> {
   const scratch = auditedIn(options.group);
   await makeBeside(connection, options.group, scratch);
-  // Last: a schema without it was not made to its end.
+  // Last: a schema without it was not completed.
   await connection.query(
     sql.unsafe`comment on schema ${sql.identifier([scratch])} is ${sql.literalValue(purposeOf(options))}`,
   );

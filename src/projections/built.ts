@@ -11,15 +11,15 @@ import { isGone, isTableGone, reading } from './read-store/pool.ts';
 import type { ReadStore } from './read-store/pool.ts';
 import { UnbuiltReadModelsError } from './unavailable.ts';
 
-/** However many reads there are, the database is asked once in this time whether a schema is built, ms. */
+/** However many reads arrive, the database is asked only once per interval whether a schema is built, ms. */
 const ASKED_MS = 1_000;
 /** How often a projector compares the checkpoints with what was newest, ms. */
 const POLL_MS = 50;
 const POLL_MS_MAX = 1_000;
 
 /**
- * Which schemas hold everything that the log held when they were begun. Until a schema does, its rows are a part of the
- * truth that says nothing about what it lacks, so nothing is read from it.
+ * Which schemas hold everything that the log held when they were started. Until a schema does, its rows are incomplete
+ * without showing what is missing, so nothing is read from it.
  */
 export class BuiltModels {
   readonly #pool: ReadStore;
@@ -36,7 +36,7 @@ export class BuiltModels {
     this.#built.add(schema);
   }
 
-  /** The tables have gone: what is made in their place has to be filled first. */
+  /** The tables are gone: their replacements have to be filled first. */
   forget(): void {
     this.#built.clear();
     this.#askedAt = Number.NEGATIVE_INFINITY;
@@ -49,7 +49,7 @@ export class BuiltModels {
     if (this.#lacking(schemas).length > 0) throw new UnbuiltReadModelsError();
   }
 
-  /** Resolves when all of them are built, or the time is over, or the database does not answer. */
+  /** Resolves when all of them are built, or the time has passed, or the database does not answer. */
   async settled(schemas: readonly string[], withinMs: number): Promise<void> {
     const deadline = performance.now() + withinMs;
     try {
@@ -178,7 +178,7 @@ export async function markBuilt(pool: CommonQueryMethods, schema: string): Promi
 /** How far the schemas that are not built yet have come. */
 export interface Building {
   readonly schema: string;
-  /** Of what the log holds now, 0 to 100, rounded down; null: the tables are not there. */
+  /** Of what the log holds now, 0 to 100, rounded down; null: the tables do not exist. */
   readonly percent: number | null;
 }
 

@@ -9,7 +9,7 @@ export class FencedError extends Error {}
 /** The schema that a rebuild fills. */
 export const besideOf = (group: ProjectionGroup): string => `${group.schema}_next`;
 
-/** The schema that a rebuild has taken the place of, until it is dropped. */
+/** The schema that a rebuild has replaced, until it is dropped. */
 export const replacedOf = (group: ProjectionGroup): string => `${group.schema}_old`;
 
 /** The schema that an audit fills; one that was interrupted leaves it, and continues in it. */
@@ -76,9 +76,9 @@ export async function moveCheckpoint(
 }
 
 /**
- * Keeps projectors and the swap of a rebuild apart: a projector takes it shared as the first statement of its
- * transaction, the swap takes it alone. It comes before any table is named, because a name that was looked up before a
- * swap would write into the tables that are about to go.
+ * Keeps projectors and the swap of a rebuild apart: a projector takes the lock shared as the first statement of its
+ * transaction, the swap takes it exclusively. It comes before any table is named, because a name resolved before a swap
+ * would write into the tables that are about to be dropped.
  */
 export async function holdGroup(
   transaction: CommonQueryMethods,

@@ -32,12 +32,12 @@ export interface Shown {
   readonly tell: (difference: Difference) => void;
 }
 
-/** Rows of either side that are held at a time: their keys and digests, not what is in them. */
+/** Rows of either side that are held at a time: their keys and digests, not their contents. */
 const PAGE_ROWS = 2_000;
 
 /**
- * The key has the order that is wanted; with old samples of a table, or none, a planner may still take a sort of all its
- * rows for cheaper than the index.
+ * The key has the order that is wanted; with old samples of a table, or none, a planner may still consider sorting all
+ * its rows cheaper than the index.
  */
 const BY_KEY = new Map([
   ['enable_sort', 'off'],
@@ -57,8 +57,8 @@ type Pages = readonly [live: readonly DigestRow[], replayed: readonly DigestRow[
 
 /**
  * Compares two tables row for row, a page of their primary keys at a time. It sorts nothing and holds a page of keys and
- * digests, however large the tables and their rows are. Which of two keys comes first the database alone says: its order
- * of texts is not this program's.
+ * digests, however large the tables and their rows are. Only the database decides which of two keys comes first: its
+ * order of texts is not this program's.
  */
 export async function compareTables(sides: Sides, shown: Shown): Promise<Compared> {
   const inOrder = async (): Promise<Compared> => await new Comparison(sides, await keyOf(sides.live), shown).run();

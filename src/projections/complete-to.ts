@@ -13,7 +13,7 @@ function ofTenant(tenant: string): FragmentSqlToken {
 
 /**
  * The time up to which rows made from a tenant's sessions are complete, ms since 1970: just before the oldest of its parked
- * commits was stored, or of some of them. Null: nothing is parked. @throws UnavailableError (database)
+ * commits was stored, or of some of them. Null: none is parked. @throws UnavailableError (database)
  */
 export async function completeTo(
   { reads, source }: { readonly reads: TenantReads; readonly source: CommitSource },

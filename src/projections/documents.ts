@@ -4,7 +4,7 @@ import { z } from 'zod';
 import type { RowSeals } from '../streams/row-seals.ts';
 import type { ProjectionTarget } from './projection.ts';
 
-/** A row's identity within its table: the tenant and what the table's other key columns say. */
+/** A row's identity within its table: the tenant and the table's other key columns. */
 export type DocumentKey = Readonly<Record<string, string>>;
 
 type Value = string | number | boolean | null | readonly string[];
@@ -15,8 +15,9 @@ export type Digest = (text: string) => string;
 
 /**
  * A table of documents: key columns, some columns taken out of the document for filters and order, and the document
- * itself, sealed with the data key of its tenant. What a column has outlives the key until its page is written again: ids
- * and numbers, and of what tenants wrote digests. Its evolve functions are pure; a batch of commits costs one read and one write, however long it is.
+ * itself, sealed with the data key of its tenant. What a column holds outlives the key until its page is rewritten: ids
+ * and numbers, and of what tenants wrote digests. Its evolve functions are pure; a batch of commits costs one read and
+ * one write, however long it is.
  */
 export interface DocumentTable<V> {
   readonly name: string;
@@ -29,7 +30,7 @@ export interface DocumentTable<V> {
 interface Entry<V> {
   readonly key: DocumentKey;
   view: V | undefined;
-  /** Begins in this batch. Should the batch be a repetition, the stored document is newer and stays. */
+  /** Begins in this batch. If the batch is a repetition, the stored document is newer and stays. */
   readonly isNew: boolean;
   /** Position of the newest commit in the stored document; 0: there is none. */
   stored: number;
@@ -94,7 +95,7 @@ export class DocumentBatch<V> {
     return this.#views.get(idOf(this.#table, key))?.view;
   }
 
-  /** Takes in one event of the commit at `position`. Undefined from `evolve`: there is no such document. */
+  /** Applies one event of the commit at `position`. Undefined from `evolve`: no such document. */
   evolve(key: DocumentKey, position: number, evolve: (view: V | undefined) => V | undefined): void {
     const entry = this.#views.get(idOf(this.#table, key));
     if (entry === undefined) throw new Error(`a document of ${this.#table.name} was not asked for`);
@@ -127,7 +128,7 @@ export class DocumentBatch<V> {
   }
 }
 
-/** Where a document stands: its table, and the values of its key in their order, the tenant first. */
+/** Where a document is: its table, and the values of its key in their order, the tenant first. */
 export interface DocumentPlace {
   readonly table: string;
   readonly key: readonly string[];

@@ -10,14 +10,14 @@ import { forLongWork, withSettings } from './read-store/long-work.ts';
 import { reading } from './read-store/pool.ts';
 import type { ReadStore } from './read-store/pool.ts';
 
-/** Rows of one step: some ten milliseconds of work, after which others have their turn. */
+/** Rows of one step: some ten milliseconds of work, then others have their turn. */
 const STEP_ROWS = 1_000;
-/** After a step this many times as long as it took is left to others. */
+/** After a step, others get this many times as long as it took. */
 const PAUSE_TIMES = 1;
 
 /**
- * The rows of a step are found by the primary key. With old samples of a table, or none, a planner may still take a look
- * at all of it for cheaper.
+ * The rows of a step are found by the primary key. With old samples of a table, or none, a planner may still consider a
+ * full scan cheaper.
  */
 export const BY_KEY = new Map([
   ['enable_sort', 'off'],
@@ -30,8 +30,8 @@ export const BY_KEY = new Map([
 /**
  * Removes a tenant's rows from every read model: it costs what the tenant has, in steps of their own between which
  * others continue, and one that was interrupted is resumed by calling it again. Its commits are gone from the log, so
- * a rebuild gives the same; one that is under way has read some of those commits and has others in hand: what it has made
- * goes, and it fails and says so. So does an audit.
+ * a rebuild gives the same; a running one has read some of those commits and is processing others: what it has made is
+ * dropped, and it fails and says so. So does an audit.
  */
 export async function eraseRows(pool: ReadStore, groups: readonly ProjectionGroup[], tenant: string): Promise<void> {
   await reading(async () => {
@@ -72,7 +72,7 @@ interface Table {
 
 async function eraseTable(connection: DatabasePoolConnection, { schema, table }: Table, tenant: string): Promise<void> {
   if (table === 'parked') {
-    // There are few: what is parked is an alarm.
+    // There are few: a parked commit is an alarm.
     await step(connection, schema, async (transaction) => {
       await transaction.query(sql.unsafe`
         delete from ${sql.identifier([schema, table])} where split_part(subject, '.', 3) = ${escapeToken(tenant)}`);
@@ -114,19 +114,19 @@ export interface Step {
   /** Columns of the primary key behind the tenant. */
   readonly key: readonly string[];
   readonly tenant: string;
-  /** Of the key that the step before ended with; empty: there was none. */
+  /** Of the key that the previous step ended with; empty: none. */
   readonly behind: readonly Value[];
 }
 
 const lastRow = z.object({ key: z.array(z.union([z.string(), z.number()])), rows: z.int() });
 
-/** Takes the next rows away; null: there are no more. */
+/** Deletes the next rows; null: there are no more. */
 async function eraseStep(transaction: DatabaseTransactionConnection, step: Step): Promise<Step['behind'] | null> {
   const last = await transaction.maybeOne(stepStatement(step));
   return last === null || last.rows < STEP_ROWS ? null : last.key;
 }
 
-/** By the primary key, from the last row of the step before: what is dead behind it is not looked at again. */
+/** By the primary key, from the last row of the step before: dead rows before it are not scanned again. */
 export function stepStatement({ name, key, tenant, behind }: Step): QuerySqlToken<typeof lastRow> {
   const table = sql.identifier([...name]);
   const names = (key.length === 0 ? ['tenant'] : key).map((column) => sql.identifier([column]));

@@ -15,7 +15,10 @@ export interface OwnWritesDeps {
   readonly clock: Clock;
 }
 
-/** What a list waits for its projector at most, ms: a person who lists what they have just started does not notice it. */
+/**
+ * How long a list waits for its projector at most, ms: a person who lists what they have just started does not notice
+ * it.
+ */
 const WITHIN_MS = 100;
 /** Tenants whose newest write is remembered; one that is forgotten gets its list without waiting. */
 const TENANTS_MAX = 10_000;

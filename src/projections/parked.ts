@@ -30,10 +30,10 @@ export interface RetryOptions {
   readonly position: number;
 }
 
-/** It can be applied, which was the question; nothing of it stays. */
+/** It can be applied, which was the question; it is rolled back. */
 class AppliedError extends Error {}
 
-/** Aggregates that one start tries again; those that are left wait for the next. */
+/** Aggregates that one start tries again; the others wait for the next. */
 const AGGREGATES_MAX = 1_000;
 const ERROR_CHARS_MAX = 2_000;
 
@@ -48,9 +48,9 @@ interface ParkedAggregate {
 class NoBetterError extends Error {}
 
 /**
- * Tries every parked commit of a shard again: this program may be a newer one, or what was in the way has been mended.
- * One that fails again stays parked, and nothing of its aggregate's rows changes. Returns how many are parked no more.
- * @throws FencedError, or whatever says that the database is away
+ * Tries every parked commit of a shard again: this program may be newer, or the cause may have been fixed. One that
+ * fails again stays parked, and nothing of its aggregate's rows changes. Returns how many are no longer parked. @throws
+ * FencedError, or whatever says that the database is unavailable
  */
 export async function retryParked(connection: DatabasePoolConnection, options: RetryOptions): Promise<number> {
   const { group, shard, position, logger } = options;
@@ -84,7 +84,7 @@ async function makeAnew(
 ): Promise<number> {
   const { group, shard, source, position } = options;
   const ref = refOfSubject(subject);
-  // Reading a whole aggregate for what cannot be applied now either would hold the line up at each start.
+  // Reading a whole aggregate for what still cannot be applied would hold up the stream at each start.
   if (!(await isWorthIt(connection, options, { ref, positions }))) throw new NoBetterError();
   return await connection.transaction(async (transaction) => {
     await holdGroup(transaction, group.schema, 'shared');
@@ -114,7 +114,7 @@ async function isWorthIt(
   return false;
 }
 
-/** Tries it on the rows as they are, and takes it back. */
+/** Tries it on the rows as they are, and rolls back. */
 async function canBeApplied(
   connection: DatabasePoolConnection,
   { group, seals }: RetryOptions,

@@ -3,11 +3,11 @@ import { delay } from '../lib/backoff.ts';
 import { readCheckpoint } from './checkpoint.ts';
 import { reading } from './read-store/pool.ts';
 
-/** A freshness wait that is longer than this gives up. */
+/** A freshness wait gives up after this, ms. */
 export const FRESH_WITHIN_MS = 2_000;
-/** A database that has not answered for so long stands still: no caller waits for another poll until it has, ms. */
+/** A database that has not answered for this long is stalled: no caller waits for another poll until it has, ms. */
 const STILL_MS = 2_000;
-/** A missed announcement is made good by a poll of the checkpoint, ms. */
+/** A poll of the checkpoint makes up for a missed announcement, ms. */
 const POLL_MS = 250;
 
 /** How far the read models of the whole installation have come, as their projectors announce it. */
@@ -16,7 +16,7 @@ export class ProjectionProgress {
   readonly #waiting = new Set<{ key: string; position: number; resolve: () => void }>();
   readonly #pool: DatabasePool;
   readonly #onPoll: () => void;
-  /** Polls that are under way: callers share it, so that a late projector costs one statement at a time. */
+  /** Polls in progress: callers share them, so that a late projector costs one statement at a time. */
   readonly #polls = new Map<string, Promise<number | null>>();
   /** Polls that have not been answered for too long. */
   #still = 0;
@@ -28,8 +28,8 @@ export class ProjectionProgress {
   }
 
   /**
-   * An announcement, from this process or another. The newest counts, also where it is lower than the one before: the
-   * database may have been dropped, and what is believed too low is looked up.
+   * An announcement, from this process or another. The newest counts, even if it is lower than the one before: the
+   * database may have been dropped, and a position that seems too low is polled.
    */
   reached({ schema, shard, position }: { schema: string; shard: number; position: number }): void {
     const key = `${schema}.${shard}`;
@@ -49,7 +49,7 @@ export class ProjectionProgress {
       if (done()) return true;
       if (this.#still > 0) return done();
       const seen = await this.#poll(schema, shard, deadline);
-      // The database is away: the caller's write is in the log all the same, only its reading back is late.
+      // The database is unavailable: the caller's write is in the log anyway, only reading it back is late.
       if (seen === null) return done();
       this.reached({ schema, shard, position: seen });
     }

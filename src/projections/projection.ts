@@ -13,7 +13,7 @@ export interface ProjectionTarget {
 export interface ProjectionGroup {
   /** For people, and for the configuration. */
   readonly name: GroupName;
-  /** Where its rows lie (schemas.ts). */
+  /** The schema of its rows (schemas.ts). */
   readonly schema: string;
   readonly kinds: readonly AggregateKind[];
   /** Tables that a rebuild makes again; an audit compares them row for row. */

@@ -14,7 +14,7 @@ import { applyBatch } from './runner.ts';
  * than once.
  */
 const REBUILD_BATCH_MAX = 2_000;
-/** The swap reads the log for its last stretch; a log that does not answer for so long is away, ms. */
+/** The swap reads the last stretch of the log; a log that does not answer for this long is unavailable, ms. */
 const SWAP_IDLE_MS = 60_000;
 
 export interface RebuildOptions {
@@ -39,7 +39,7 @@ export async function rebuild(options: RebuildOptions): Promise<void> {
   await forLongWork(pool, async (connection) => {
     await makeBeside(connection, group, next);
     try {
-      // A crash ends the rebuild anyway, so no batch waits for the disk; the commit that swaps brings all of them there.
+      // A crash ends the rebuild anyway, so no batch waits for the disk; the commit of the swap flushes them all.
       await connection.query(sql.unsafe`set synchronous_commit to off`);
       try {
         for (let shard = 0; shard < source.shards; shard++) await fill(connection, { ...options, schema: next, shard });
@@ -55,7 +55,7 @@ export async function rebuild(options: RebuildOptions): Promise<void> {
   });
 }
 
-/** Whether a schema is there. */
+/** Whether a schema exists. */
 export async function exists(connection: DatabasePoolConnection, schema: string): Promise<boolean> {
   return await connection.exists(sql.unsafe`select from pg_namespace where nspname = ${schema}`);
 }
@@ -95,16 +95,16 @@ export async function fill(
 }
 
 /**
- * With the projectors held off, the last stretch is read inside the same transaction: a reader never sees a checkpoint go
- * back, and with it rows that it had been promised. Renaming locks no table, so readers are not held up; the old tables
- * are dropped afterwards, one by one, so that no drop waits for a reader while it blocks another.
+ * With the projectors held off, the last stretch is read inside the same transaction: a reader never sees a checkpoint
+ * go back, nor lose rows that it was promised. Renaming locks no table, so readers are not held up; the old tables are
+ * dropped afterwards, one by one, so that no drop waits for a reader while it blocks another.
  */
 async function swap(connection: DatabasePoolConnection, options: RebuildOptions, next: string): Promise<void> {
   const { schema: live, tables } = options.group;
   const old = replacedOf(options.group);
   await connection.query(sql.unsafe`drop schema if exists ${sql.identifier([old])} cascade`);
   await connection.transaction(async (transaction) => {
-    // One that stands still would hold the projectors off for as long.
+    // A stalled one would hold off the projectors for as long.
     await transaction.query(
       sql.unsafe`set local idle_in_transaction_session_timeout = ${sql.literalValue(`${SWAP_IDLE_MS}`)}`,
     );

@@ -24,7 +24,7 @@ export interface RecordedPosition {
 }
 
 /**
- * The newest commit that the read models have seen of each aggregate which they have a row of, a page at a time.
+ * The newest commit that the read models have seen of each aggregate that has a row, a page at a time.
  * @throws UnavailableError (database)
  */
 export async function* recordedPositions(pool: ReadStore): AsyncGenerator<readonly RecordedPosition[]> {

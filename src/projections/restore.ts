@@ -17,7 +17,7 @@ export interface RestoreOptions {
   readonly source: CommitSource;
   readonly seals: RowSeals;
   readonly logger: Logger;
-  /** Gives it up; what is half done is done again the next time. */
+  /** Aborts it; what is half done is done again the next time. */
   readonly signal: AbortSignal;
 }
 
@@ -26,9 +26,9 @@ const LOCK = 7_070_002;
 const MAINTENANCE = 'postgres';
 
 /**
- * Brings back a database that is not there. It is made beside, migrated, filled from the log, and only then gets its
- * name: until then readers learn that it is away, and never see a part of the rows. One process does it; the others
- * find it being done and return. A database that is there but empty is migrated only: its projectors fill it.
+ * Restores a missing database. It is created under another name, migrated, filled from the log, and only then renamed:
+ * until then readers learn that it is unavailable, and never see a part of the rows. One process does it; the others
+ * find it being done and return. A database that exists but is empty is only migrated: its projectors fill it.
  */
 export async function restoreReadStore(options: RestoreOptions): Promise<void> {
   const name = databaseOf(options.url);

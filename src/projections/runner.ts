@@ -23,15 +23,15 @@ import { isGone, isUnavailable } from './read-store/pool.ts';
 export const BATCH_MAX = 500;
 /**
  * Under load, how long arrivals are left to gather after a batch, ms: a transaction costs a dozen statements however many
- * commits it has. A batch that is nearly empty means no load, a large one means being behind; neither waits.
+ * commits it has. A nearly empty batch means no load, a large one a backlog; neither waits.
  */
 const GATHER_MS = 20;
 const GATHER_FROM = 8;
 const GATHER_BELOW = 200;
 
 /**
- * A commit takes as long as the session that it deletes is large: given up and begun again, it would never be applied. A
- * process that stands still within a transaction loses it all the same.
+ * A commit takes as long as the session that it deletes is large: cancelled and restarted, it would never be applied. A
+ * process that stalls within a transaction loses it nevertheless.
  */
 const PATIENT = new Map([
   ['statement_timeout', '0'],
@@ -39,7 +39,7 @@ const PATIENT = new Map([
   ['idle_session_timeout', '0'],
 ]);
 
-/** How often a standby asks whether the leading projector has gone. */
+/** How often a standby checks whether the leading projector is gone. */
 const STANDBY_MS = 400;
 /** One that has lost its connection waits longer than that: a standby, where there is one, is likely to be in better shape. */
 const RETRY_MS = { baseMs: 500, capMs: 2_000 };
@@ -51,7 +51,7 @@ export interface ProjectorOptions {
   readonly source: CommitSource;
   readonly seals: RowSeals;
   readonly logger: Logger;
-  /** Brings the database back after it has been dropped, until the signal says to give up. */
+  /** Restores the database after it has been dropped, until the signal aborts. */
   readonly restore: (signal: AbortSignal) => Promise<void>;
   /** Called after each transaction with how far the group's rows now reach. */
   readonly onProgress: (progress: { schema: string; shard: number; position: number }) => void;
@@ -111,7 +111,7 @@ export class Projector {
       if (isGone(error)) await this.#restore(round);
       throw error;
     } finally {
-      // When its connection dies, `connect` rejects and leaves the work that it was given where it is: waiting for commits.
+      // When its connection dies, `connect` rejects and leaves its callback where it is: waiting for commits.
       leading.abort();
       this.#position = 0;
     }

@@ -15,7 +15,7 @@ export interface ScrubOptions {
 
 /** One table at a time is locked, for as long as rewriting it takes, and never longer than this, ms. */
 const TABLE_MS = 600_000;
-/** How long the lock of a table is waited for, ms: others that ask for it meanwhile wait behind us. */
+/** How long to wait for the lock of a table, ms: others that want it meanwhile wait behind us. */
 const LOCK_MS = 5_000;
 const BOUNDS = new Map([
   ['statement_timeout', `${TABLE_MS}`],
@@ -32,10 +32,12 @@ const UNSEALED = ['tenants', 'agents', 'sessions', 'artifacts'];
  * Makes what was deleted unreadable in the files of Postgres, where it is not sealed: in the rows that nodes of 0.11 have
  * made, which this version does not read. What is sealed went with the data key. A deleted row stays in its page, in
  * indexes and in samples that ANALYZE took of it, and everything that was ever written stays in the write-ahead log for a
- * while; so each such table is rewritten, sampled again, and the log is moved on until the segments with the old bytes
- * are gone. The last part needs a superuser, and settings that the embedded Postgres has (docs/operations/deleting-a-tenant.md
- * says what is left elsewhere). An installation that began with 0.12 has no such rows.
- * @throws UnavailableError (database) when a lock was not to be had, or an old snapshot still needs the rows: try again
+ * while; so each such table is rewritten and analysed again, and the write-ahead log is advanced until the segments
+ * with the old bytes are gone. The last part needs a superuser, and settings that the embedded Postgres has
+ * (docs/operations/deleting-a-tenant.md says what is left elsewhere). An installation that began with 0.12 has no such
+ * rows.
+ * @throws UnavailableError (database) when a lock could not be obtained, or an old snapshot still needs the rows: try
+ * again
  */
 export async function scrub({ pool, logger }: ScrubOptions): Promise<void> {
   await reading(

@@ -6,10 +6,10 @@ class ReadsUnavailableError extends UnavailableError {
   }
 }
 
-/** A tenant has as many reads under way as it may, and this one has waited for its turn for too long. */
+/** A tenant has as many reads in progress as it may, and this one has waited too long for its turn. */
 export class ReadsBusyError extends ReadsUnavailableError {}
 
-/** The database was told to stop working on a read that took too long. */
+/** The database cancelled a read that took too long. */
 export class ReadTooLongError extends ReadsUnavailableError {}
 
 /** The rows lack a commit that could not be projected, and the log cannot make good for it. */

@@ -17,20 +17,20 @@ export interface ExecutorRef {
   readonly agentId: string;
 }
 
-/** Where an action is that has been offered and has not ended. What becomes of it is decided on its session's fold. */
+/** Where an open action is. What becomes of it is decided on its session's fold. */
 export interface OpenAction {
   readonly actionId: string;
   readonly sessionId: string;
   readonly generation: number;
   readonly status: ActionView['status'];
   readonly createdAt: string;
-  /** Of the claim; null: there is none, or it is older than this process. */
+  /** Of the claim; null: none, or it is older than this process. */
   readonly requestId: string | null;
-  /** Of the commit that this is from; 0: it is older than this process. */
+  /** Of the commit that this comes from; 0: it is older than this process. */
   readonly position: number;
 }
 
-/** What the read model has of open actions: a place to continue from. */
+/** The open actions in the read model: a starting point. */
 export interface OpenActionsSeed {
   /** By stream, how far the rows have come. */
   readonly positions: ReadonlyMap<number, number>;
@@ -39,7 +39,7 @@ export interface OpenActionsSeed {
 
 export interface OpenActionsDeps {
   readonly source: CommitSource;
-  /** @throws when the read model is away */
+  /** @throws when the read model is unavailable */
   readonly seed: () => Promise<OpenActionsSeed>;
   readonly logger: Logger;
   readonly onRound?: OnRound;
@@ -59,14 +59,14 @@ interface AgentActions {
 }
 
 /**
- * The open actions of all sessions, in memory, from the log: what executors find their work with, whether the database is
- * there or not. It begins with what the read model has; a node that starts while that is away reads the log from its
- * beginning. An entry is some hundred bytes; what an action asks for is in the fold of its session.
+ * The open actions of all sessions, in memory, from the log: executors find their work here, whether the database is
+ * available or not. It starts from the read model; a node that starts without it reads the log from its beginning. An
+ * entry is some hundred bytes; what an action asks for is in the fold of its session.
  */
 export class OpenActions {
   readonly #deps: OpenActionsDeps;
   readonly #tenants = new Map<string, Map<string, AgentActions>>();
-  /** By tenant and action, whose it is. */
+  /** By tenant and action, the agent it belongs to. */
   readonly #agentOf = new Map<string, string>();
   readonly #positions = new Map<number, number>();
   readonly #waiting = new Set<{ shard: number; position: number; resolve: () => void }>();
@@ -92,8 +92,8 @@ export class OpenActions {
   }
 
   /**
-   * Resolves when everything is known here that the log held before this was asked.
-   * @throws UnavailableError (streams) when the log does not answer, or has not been read so far yet
+   * Resolves when everything that the log held at the call is known here. @throws UnavailableError (streams) when the
+   * log does not answer, or has not been read that far yet
    */
   async reached(): Promise<void> {
     const { source } = this.#deps;
@@ -111,7 +111,7 @@ export class OpenActions {
     return this.#tenants.get(tenantId)?.get(agentId)?.open.get(actionId) ?? null;
   }
 
-  /** Those that are claimed, by this request or by one that is not known here. */
+  /** Those claimed by this request, or by one that is not known here. */
   claimedUnder({ tenantId, agentId }: ExecutorRef, requestId: string): readonly OpenAction[] {
     const open = this.#tenants.get(tenantId)?.get(agentId)?.open.values() ?? [];
     return [...open].filter(
@@ -265,7 +265,7 @@ function keyOf(tenantId: string, actionId: string): string {
   return `${tenantId}\0${actionId}`;
 }
 
-/** The status after an event of the action; null: it is over. */
+/** The status after an event of the action; null: it has ended. */
 function statusAfter(event: SessionEvent): OpenAction['status'] | null {
   switch (event.type) {
     case 'action.claimed':

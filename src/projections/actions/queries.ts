@@ -13,7 +13,7 @@ const OPEN_STATUSES = ['pending', 'claimed', 'asked', 'uncertain'] as const;
 
 export interface InteractionFilter {
   readonly agentId?: string | undefined;
-  /** Whose session asks; absent: anybody's. */
+  /** The subject whose sessions are searched; absent: any. */
   readonly subject?: string | undefined;
   /** Agents whose sessions are within reach; null: all. */
   readonly agents: readonly string[] | null;
@@ -32,7 +32,7 @@ export interface ActionIndex {
    */
   open(): Promise<OpenActionsSeed>;
   /**
-   * The session of an action of this agent, over or not; null: there is none of its own.
+   * The session of an action of this agent, ended or not; null: the agent has no such action.
    * @throws UnavailableError (database)
    */
   sessionOf(executor: ExecutorRef, actionId: string): Promise<string | null>;

@@ -118,7 +118,7 @@ function offered(
   return { ...data, sessionId, status: 'pending', ...whose, info, createdAt };
 }
 
-/** What is over is kept for who asks for it by its id; its input is not read there any more. */
+/** Ended ones are kept for lookups by id; their input is no longer read there. */
 function over(view: ActionView, status: 'completed' | 'withdrawn'): ActionView {
   const { input: _input, resume: _resume, info: _info, ...rest } = view;
   return { ...rest, status };

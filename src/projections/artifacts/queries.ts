@@ -14,7 +14,7 @@ export type ListedSession = Pick<SessionView, 'id' | 'createdPosition' | 'origin
 export interface ArtifactFilter {
   /** As it is now: the rows may still have artifacts of a deleted session that had the same id. */
   readonly session?: ListedSession | undefined;
-  /** Whose artifacts are within reach; null: anybody's, and those of no session. */
+  /** Whose artifacts are within reach; null: any, including those of no session. */
   readonly subject: string | null;
   /** Agents whose sessions are within reach; null: all. */
   readonly agents: readonly string[] | null;
@@ -50,8 +50,8 @@ export interface ArtifactQueries {
   /** Tenants with an operation that is overdue, at most 100. As fresh as the rows are. */
   overdue(now: string): Promise<readonly string[]>;
   /**
-   * Of the next 1,000 artifacts those whose session is not there, as far as the rows tell. A pass reads so many rows and
-   * no more, however many there are in all; `next` is where the one after it begins.
+   * Of the next 1,000 artifacts those whose session is not there, as far as the rows tell. A pass reads this many rows
+   * and no more, however many exist; `next` is where the following one begins.
    */
   orphans(after: ArtifactPlace): Promise<{ readonly orphans: readonly ArtifactPlace[]; readonly next: ArtifactPlace }>;
   /** Those that no stored artifact names, as far as the rows tell. */
@@ -65,8 +65,8 @@ const tenantRow = z.object({ tenant: z.string() });
 const nameRow = z.object({ tenant: z.string(), owner: z.string(), name: z.string() });
 
 /**
- * A fork reads through to the sessions before it: what had been made there when it was forked is listed with its own. Two
- * sets of ids rather than two conditions: neither has an index that serves the other, and all of the tenant's would be read.
+ * A fork reads through to its ancestors: what they had made when it was forked is listed with its own. Two sets of ids
+ * rather than two conditions: neither has an index that serves the other, and all of the tenant's would be read.
  */
 function ofSession(tenant: string, { id, createdPosition, origin }: ListedSession): FragmentSqlToken {
   const own = sql.fragment`
@@ -82,7 +82,7 @@ function ofSession(tenant: string, { id, createdPosition, origin }: ListedSessio
 }
 
 interface Deps extends SealedReads {
-  /** For what this process asks for itself. */
+  /** For this process's own reads. */
   readonly pool: CommonQueryMethods;
 }
 

@@ -53,7 +53,7 @@ export function evolveAccountView(view: AccountView | undefined, event: QuotaEve
   return evolveQuota(view ?? initialQuota, event, meta);
 }
 
-/** When the first operation that is under way is overdue; null: there is none. */
+/** When the first operation in progress is overdue; null: none. */
 export function dueAt({ reservations, removals }: AccountView): string | null {
   const expiries = [...Object.values(reservations), ...Object.values(removals)].map(({ expiresAt }) => expiresAt);
   return expiries.toSorted().at(0) ?? null;

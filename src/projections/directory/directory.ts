@@ -29,7 +29,7 @@ export class Directory {
   readonly #principals = new PrincipalIndex();
   readonly #listeners = new Set<(tenantId: string) => void>();
   readonly #stop = new AbortController();
-  /** Newest change of a tenant that has not been taken in yet. */
+  /** Newest change of a tenant that has not been applied yet. */
   readonly #opening = new Map<string, Promise<void>>();
   readonly #unsealed = new Set<string>();
 
@@ -67,7 +67,7 @@ export class Directory {
     return tenant === undefined || tenant.state === 'deleting' ? {} : tenant.issuers;
   }
 
-  /** Calls back when a tenant's entry has changed or continued this node. Returns the function that ends it. */
+  /** Calls back when a tenant's entry has changed or is gone on this node. Returns the function that unsubscribes. */
   onChange(listener: (tenantId: string) => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
@@ -97,7 +97,9 @@ export class Directory {
     this.#remember(entry);
   }
 
-  /** Takes a tenant out of the bucket, when nothing else of it is left. Other nodes forget it by the marker that stays. */
+  /**
+   * Removes a tenant from the bucket, when nothing else of it is left. Other nodes forget it by the marker that stays.
+   */
   async remove(tenantId: string): Promise<void> {
     await this.#deps.bucket.remove(`${PREFIX}.${tenantId}`);
     this.#forget(tenantId);

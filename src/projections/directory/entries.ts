@@ -11,7 +11,7 @@ export interface DirectoryTenant {
   readonly keys: readonly { readonly id: string; readonly role: KeyRole; readonly hash: string }[];
   readonly executors: readonly { readonly agentId: string; readonly hash: string }[];
   readonly issuers: Readonly<Record<string, Issuer>>;
-  /** Whether model calls have to be held against budgets. */
+  /** Whether model calls have to be checked against budgets. */
   readonly budgeted: boolean;
   /** The model of turns that name none of their own. */
   readonly model: ModelSelection | null;
@@ -29,7 +29,7 @@ export interface DirectoryTenant {
  * `DirectoryTenant` as it is.
  */
 interface SealedEntry extends Pick<DirectoryTenant, 'id' | 'state' | 'position'> {
-  /** The other members; null: the tenant is being deleted, they are not needed any more. */
+  /** The other members; null: the tenant is being deleted, they are no longer needed. */
   readonly sealed: string | null;
 }
 

@@ -19,10 +19,10 @@ export class PrincipalIndex {
     return this.#principals.get(hash) ?? [];
   }
 
-  /** Puts the credentials of a tenant's entry in the place of those of the entry before it; undefined: there is none. */
+  /** Replaces the credentials of a tenant's previous entry by those of the new one; undefined: there is none. */
   replace(tenantId: string, before: DirectoryTenant | undefined, after: DirectoryTenant | undefined): void {
     for (const { hash } of credentialsOf(before)) this.#set(hash, this.#others(tenantId, hash));
-    // A tenant that is being deleted has no credentials any more: they answer as if they had never been.
+    // A tenant that is being deleted no longer has credentials: they answer as if they had never existed.
     if (after?.state === 'deleting') return;
     for (const { hash, ...principal } of credentialsOf(after)) {
       this.#set(hash, [...this.#others(tenantId, hash), { tenantId, ...principal }]);

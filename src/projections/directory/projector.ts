@@ -63,7 +63,7 @@ export class DirectoryProjector {
     }
   }
 
-  /** While the log is away this waits, and holds up what comes after it: a key that was taken away must not stay alive. */
+  /** While the log is unavailable this waits, and holds up what comes after it: a revoked key must not stay alive. */
   async #publishUntilDone(shard: number, tenantId: string, signal: AbortSignal): Promise<void> {
     for (let attempt = 0; !signal.aborted; attempt++) {
       try {
@@ -71,7 +71,7 @@ export class DirectoryProjector {
         return;
       } catch (error) {
         this.#warn(shard, error);
-        // Another error is one of this tenant's commits, which no repetition mends and which must not stop the others.
+        // Any other error concerns this tenant's commits; repetition does not fix it, and it must not stop the others.
         if (!isUnavailableError(error, 'streams')) return;
         await delay(backoffMs(attempt, RETRY), signal);
       }

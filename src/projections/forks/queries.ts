@@ -23,8 +23,8 @@ interface Part {
 }
 
 /**
- * A page of a history, part by part: at most one page of each session that it reads through, however long they are. What
- * an ancestor got after the fork is not part of it.
+ * A page of a history, part by part: at most one page of each session that it reads through, however long they are.
+ * What an ancestor recorded after the fork is not part of it.
  */
 export async function readThrough(
   queries: Pick<SessionQueries, 'history'>,
@@ -69,14 +69,14 @@ async function readPart(
   if (inherited === null || end === null) return await history(ref, request);
   const behind = { position: end.position, index: end.index + 1 };
   const from = request.from ?? (request.order === 'desc' ? behind : null);
-  // One more than asked for: what the ancestor has behind the end must not count as more of this history.
+  // One more than asked for: what the ancestor has beyond the end must not count as more of this history.
   const page = await history(ref, { ...request, from, limit: request.limit + 1, upTo: end.position });
   const isPast = ({ position, index }: HistoryPlace): boolean =>
     position > end.position || (position === end.position && index > end.index);
   const within = page.records.filter((record) => !isPast(record)).map((record) => ({ ...record, inherited }));
   const records = within.slice(0, request.limit);
   if (within.length > request.limit) return { records, examined: records.at(-1) ?? null, hasMore: true };
-  // Whatever was read behind the end is none of this history: it ends with its last record.
+  // Whatever was read beyond the end is not part of this history: it ends with its last record.
   const seen = page.examined !== null && isPast(page.examined) ? (last ?? records.at(-1) ?? null) : page.examined;
   return { records, examined: seen === null ? null : { ...seen, inherited }, hasMore: false };
 }

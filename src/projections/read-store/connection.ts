@@ -8,7 +8,7 @@ const CONNECT_MS = 10_000;
  */
 export async function withConnection<T>(url: string, use: (client: Client) => Promise<T>): Promise<T> {
   const client = new Client({ connectionString: url, connectionTimeoutMillis: CONNECT_MS });
-  // The next statement says that the connection is gone; between two, there is no listener, and the process would end.
+  // The next statement reports a lost connection; between statements nothing listens, and the process would end.
   client.on('error', () => undefined);
   await client.connect();
   try {

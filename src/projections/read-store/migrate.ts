@@ -10,20 +10,20 @@ const LOCK = 7_070_001;
 
 /**
  * From this number on migrations only add, and are noted in a table of their own: versions before 0.12 refuse to start on a
- * database with a number that they do not know in `public.migration`, but these are none of their business.
+ * database with a number that they do not know in `public.migration`, but these do not concern them.
  */
 const FIRST_ADDITION = 9;
 
-/** What a statement waits for a lock at most, ms: others that ask for the same lock meanwhile wait behind it. */
+/** How long a statement waits for a lock at most, ms: others that want the same lock meanwhile wait behind it. */
 const LOCK_MS = 2_000;
-/** Between two attempts, so that those who waited get their turn. */
+/** Between two attempts, so that waiting statements get their turn. */
 const PAUSE_MS = { baseMs: 250, capMs: 5_000 };
 const WITHIN_MS = 60_000;
 
 /** The database was made by a newer version of this program, which has removed what this one uses. */
 export class NewerSchemaError extends Error {}
 
-/** A lock that the migrations need is held by somebody else, for too long. */
+/** A lock that the migrations need is held elsewhere for too long. */
 export class MigrationBlockedError extends Error {}
 
 export interface MigrateOptions {
@@ -36,8 +36,8 @@ export interface MigrateOptions {
 
 /**
  * Brings the schema up to date: numbered SQL files, forward only, each once and whole. Safe to run from many processes
- * at once: they queue at an advisory lock, and all but the first find nothing to do. No lock is waited for long at a time:
- * nodes of the version before continue with the same tables.
+ * at once: they queue at an advisory lock, and all but the first find nothing to do. No lock is waited for long at a
+ * time: nodes of the previous version keep using the same tables.
  * @throws NewerSchemaError, MigrationBlockedError, or what says that the database cannot be used
  */
 export async function migrate(url: string, options: MigrateOptions = {}): Promise<void> {
@@ -102,8 +102,8 @@ async function inTransaction<T>(client: Client, work: () => Promise<T>): Promise
 }
 
 /**
- * Refuses a database that newer versions have taken something away from which this one reads. One that lacks migrations of
- * this version is none of its business: what needs them is not available until a projector, or `agent-host migrate`, has
+ * Refuses a database from which newer versions have removed something that this one reads. Missing migrations of this
+ * version are not checked here: what needs them is not available until a projector, or `agent-host migrate`, has
  * applied them.
  * @throws NewerSchemaError, or what says that the database cannot be used
  */

@@ -6,15 +6,15 @@ import { ReadTooLongError } from '../unavailable.ts';
 import { isUnavailableError, UnavailableError } from '../../lib/unavailable.ts';
 import { tlsOf } from './tls.ts';
 
-/** The pool of connections, by its own name: only the read side knows which library gives it. */
+/** The pool of connections, by its own name: only the read side knows which library provides it. */
 export type ReadStore = DatabasePool;
 
 export interface ReadStoreOptions {
   readonly url: string;
   readonly maximumConnections: number;
-  /** For one statement, until the database gives it up; 30 s unless it is said. */
+  /** For one statement, until the database cancels it; 30 s by default. */
   readonly statementMs?: number;
-  /** For a transaction that asks nothing, until the database ends its connection; 60 s unless it is said. */
+  /** For an idle transaction, until the database ends its connection; 60 s by default. */
   readonly idleInTransactionMs?: number;
   /** Called with each statement before it runs: for figures, and for tests of what the database is asked. */
   readonly onStatement?: (statement: Statement) => void;
@@ -68,7 +68,7 @@ Reflect.set(Client.prototype, 'connect', function heard(this: Client, ...args: r
 
 /**
  * The driver asks the database for its types when it is made. This one is made for the first connection, so that a pool
- * can be opened while the database is away.
+ * can be opened while the database is unavailable.
  */
 function whenNeeded(make: DriverFactory): DriverFactory {
   return async (options) => {
@@ -84,7 +84,9 @@ function whenNeeded(make: DriverFactory): DriverFactory {
   };
 }
 
-/** Rows are held against the schema of their statement: a column that changed its type is found here, not further on. */
+/**
+ * Rows are checked against the schema of their statement: a column that changed its type is found here, not further on.
+ */
 const checkingRows: Interceptor = {
   name: 'check-rows',
   transformRow: ({ resultParser }, query, row) => {
@@ -103,12 +105,15 @@ const PASSING_CLASSES = ['08', '53', '57', '40', '55', '58'];
 const NO_DATABASE = '3D000';
 const NO_TABLE = ['3F000', '42P01'];
 
-/** Whether an error says that the database, a schema of it or a table is not there: they will be made and filled again. */
+/**
+ * Whether an error says that the database, a schema of it or a table does not exist: they will be created and filled
+ * again.
+ */
 export function isGone(error: unknown): boolean {
   return hasState(error, [NO_DATABASE, ...NO_TABLE]);
 }
 
-/** Whether the database is there, and a schema or table of it is not. */
+/** Whether the database exists, but a schema or table of it does not. */
 export function isTableGone(error: unknown): boolean {
   return hasState(error, NO_TABLE);
 }
@@ -148,7 +153,7 @@ export function isUnavailable(error: unknown): boolean {
   return false;
 }
 
-/** Whether the database has given a statement up because it took too long. */
+/** Whether the database has cancelled a statement because it took too long. */
 function isTooLong(error: unknown): boolean {
   for (let cause: unknown = error; cause instanceof Error; cause = cause.cause) {
     if (cause.constructor.name === 'StatementTimeoutError') return true;
@@ -158,7 +163,7 @@ function isTooLong(error: unknown): boolean {
 
 /**
  * Runs a read and names a database that is out of reach as such.
- * @throws UnavailableError (database), and of these ReadTooLongError when the database has given the read up
+ * @throws UnavailableError (database), and of these ReadTooLongError when the database has cancelled the read
  */
 export async function reading<T>(read: () => Promise<T>): Promise<T> {
   try {

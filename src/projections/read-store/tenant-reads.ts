@@ -26,7 +26,7 @@ export interface SealedReads {
 
 /** What the queries over a group of read models read with. */
 export interface GroupReads extends SealedReads {
-  /** For what this process asks for itself. */
+  /** For this process's own reads. */
   readonly pool: ReadStore;
 }
 
@@ -46,12 +46,12 @@ export interface SharedReadsOptions {
   readonly onRefused: () => void;
 }
 
-/** On the way to the database and back; what takes longer than its statement and this is not waited for any more, ms. */
+/** On the way to the database and back; what takes longer than its statement and this is no longer waited for, ms. */
 const ON_THE_WAY_MS = 2_000;
 
 /**
- * A tenant has no more of the connections than it leaves to others: half of them when it is alone, a third when two want
- * them, and the first read of one that comes finds a connection however long the others' take.
+ * A tenant has no more of the connections than it leaves to others: half of them when it is alone, a third when two
+ * compete, and a newcomer's first read finds a connection however long the others' take.
  */
 export class SharedReads implements TenantReads {
   readonly #options: SharedReadsOptions;
@@ -97,7 +97,7 @@ export class SharedReads implements TenantReads {
     }
   }
 
-  /** The database ends a statement that takes too long; where it cannot be reached any more, nothing does. */
+  /** The database ends a statement that takes too long; if it can no longer be reached, nothing does. */
   async #answered<T>(read: Promise<T>): Promise<T> {
     const withinMs = this.#options.statementMs + ON_THE_WAY_MS;
     return await new Promise<T>((resolve, reject) => {

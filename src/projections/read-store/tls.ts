@@ -1,12 +1,12 @@
 import { readFileSync } from 'node:fs';
 import type { ConnectionOptions } from 'node:tls';
 
-/** Modes in which the server has to show who it is. */
+/** Modes in which the server has to prove its identity. */
 const VERIFYING = ['verify-full', 'verify-ca'];
 
 /**
- * The address without what it says of TLS, and that as the pool takes it: the pool's own reading of addresses refuses the
- * modes that verify the server, and passes over the file of certificates. Both are checked in full, name included.
+ * The address without its TLS parameters, and these as the pool takes them: the pool's own parser refuses the modes
+ * that verify the server, and ignores the file of certificates. Both are checked in full, name included.
  * @throws when the file cannot be read
  */
 export function tlsOf(url: string): { readonly url: string; readonly ssl?: ConnectionOptions } {

@@ -10,7 +10,7 @@ export interface SandboxFilter {
   readonly state?: SandboxStatus | undefined;
   /** All of them must match. */
   readonly labels: readonly { readonly name: string; readonly value: string }[];
-  /** Whose sandboxes are within reach; null: anybody's. */
+  /** Whose sandboxes are within reach; null: any. */
   readonly subject: string | null;
   /** Those that a token's grants name; null: no grant limits the caller. */
   readonly granted: readonly string[] | null;

@@ -9,9 +9,9 @@ import { agentOf, placedEvents } from './views.ts';
 const OF_SESSION = { tenant: 'text', session_id: 'text', position: 'bigint' };
 
 /**
- * The history of sessions as rows: one for each commit that has records of it, in the log's own sealed bytes. Nothing is
- * encoded twice, and the end of the tenant's key is the end of the rows. Beside them stands what a page selects by: which
- * agents used as tools a commit is of, and which artifacts it made.
+ * The history of sessions as rows: one for each commit that has records of it, in the log's own sealed bytes. Nothing
+ * is encoded twice, and without the tenant's key the rows are unreadable. Beside them is what a page selects by: which
+ * agents used as tools a commit concerns, and which artifacts it made.
  */
 export class HistoryBatch {
   readonly #schema: string;

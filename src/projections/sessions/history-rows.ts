@@ -14,7 +14,7 @@ import type { Behind } from './places.ts';
 /** Which records of a session's rows are wanted. */
 export interface RowsRequest extends Behind {
   readonly limit: number;
-  /** A delegation id or an agent path; null: of any. */
+  /** A delegation id or an agent path; null: any. */
   readonly agent: string | null;
   /** Positions, inclusive and exclusive. */
   readonly upTo: number;
@@ -24,8 +24,8 @@ export interface RowsRequest extends Behind {
 const row = z.object({ shard: z.int(), position: z.int(), commit: sealed });
 
 /**
- * Records from the rows, at most so many. A row has one of them at least, so as many rows are more than enough; of those,
- * the database hands on only the ones whose records are needed. With an agent, a row may have records of others beside it.
+ * Records from the rows, at most this many. Each row has at least one, so as many rows are always enough; of those, the
+ * database returns only the ones whose records are needed. With an agent, a row may have records of others beside it.
  */
 export async function historyRows(
   { reads, seals }: SealedReads,
@@ -38,7 +38,7 @@ export async function historyRows(
   const conditions = [
     sql.fragment`tenant = ${ref.tenant} and session_id = ${ref.id} and position <= ${upTo} and position > ${since}`,
   ];
-  // The commit of the place itself may have more records behind it.
+  // The commit of the place itself may have more records after it.
   if (from !== null)
     conditions.push(
       order === 'asc' ? sql.fragment`position >= ${from.position}` : sql.fragment`position <= ${from.position}`,

@@ -19,7 +19,7 @@ export interface HistoryRequest {
   readonly from: { readonly position: number; readonly index: number } | null;
   /** A delegation id or an agent path. */
   readonly agent: string | null;
-  /** Nothing behind this position matters, and the log has it: the newest need not be asked for. */
+  /** Nothing beyond this position matters, and the log has it: the newest need not be queried. */
   readonly upTo?: number;
 }
 
@@ -46,7 +46,7 @@ export async function readHistory(deps: HistoryDeps, ref: AggregateRef, request:
   const { reached, parked } = await readReached(reads, ref, shard);
   progress.reached({ schema: SCHEMAS.sessions, shard, position: reached });
   const unread = head > reached ? await topUp(store, ref, { after: reached, atLeast: head }) : [];
-  // The session was deleted and opened again since: what the rows still have belongs to the one before.
+  // The session was deleted and opened again since: what the rows still have belongs to its predecessor.
   const deletedAt = unread.findLastIndex(({ commit }) => commit.events.some(({ type }) => type === 'session.deleted'));
   const ahead = recordsOf(unread.slice(deletedAt + 1));
   const inRows = deletedAt >= 0 ? 0 : reached;
@@ -69,7 +69,7 @@ export async function readHistory(deps: HistoryDeps, ref: AggregateRef, request:
   const page = records.slice(0, request.limit);
   if (records.length > request.limit) return { records: page, examined: page.at(-1) ?? null, hasMore: true };
   if (request.agent === null) return { records: page, examined: page.at(-1) ?? null, hasMore: false };
-  // With a filter, a page that came to the end has examined everything up to there, whatever it kept.
+  // With a filter, a page that reached the end has examined everything up to there, whatever it kept.
   const end = await endOf(deps, { ref, reached: inRows, order: request.order }, ahead);
   return {
     records: page,

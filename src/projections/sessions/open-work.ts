@@ -8,7 +8,7 @@ import { tableOf } from '../schemas.ts';
 export interface OpenWork {
   /** Open turns by state; a state that no turn is in is absent. */
   readonly turns: Readonly<Record<string, number>>;
-  /** Running turns of which nothing has been recorded since the asked time. */
+  /** Running turns with nothing recorded since the given time. */
   readonly silent: number;
   readonly pendingActions: number;
   /** When the oldest of them was offered; null: there is none. */
@@ -27,7 +27,7 @@ const row = z.object({
 });
 
 /**
- * One statement over partial indexes that hold open work alone: its cost goes with what is open, not with history.
+ * One statement over partial indexes that hold open work alone: its cost depends on what is open, not on history.
  * @param silentSince RFC 3339
  * @throws UnavailableError (database)
  */

@@ -27,7 +27,7 @@ export interface Reached {
 
 const reachedRow = z.object({ reached: z.int(), parked: z.array(z.int()) });
 
-/** In one statement: what is parked a moment later lies behind the position. */
+/** In one statement: what is parked a moment later is beyond the position. */
 export async function readReached(reads: TenantReads, ref: AggregateRef, shard: number): Promise<Reached> {
   return await reads.read(
     ref.tenant,
@@ -83,7 +83,7 @@ export interface Lacking<T> {
 }
 
 /**
- * The records of a page and the one after it, with those that their rows lack. What lies behind is none of this page's.
+ * The records of a page and the one after it, with those that their rows lack. What is beyond is not part of this page.
  * @throws ParkedCommitError when the page covers a commit that cannot be shown
  */
 export function withLacking<T extends Place>(
@@ -97,7 +97,7 @@ export function withLacking<T extends Place>(
   const whole = [...found, ...records.filter(({ position, index }) => !known.has(`${position}.${index}`))]
     .toSorted((a, b) => sign * inOrder(a, b))
     .slice(0, page.limit + 1);
-  // A page that has more behind it ends before the first of that.
+  // A page with more after it ends before the first of those.
   const behind = whole.length > page.limit ? whole.at(-1) : undefined;
   const isCovered = (position: number): boolean =>
     isWithin({ position, index: page.order === 'asc' ? LAST_INDEX : 0 }, page) &&
@@ -131,7 +131,7 @@ export function callsOf(
     .slice(0, page.limit);
 }
 
-/** Names what of the log cannot be decoded as an answer that cannot be had. @throws ParkedCommitError */
+/** Turns a commit that cannot be decoded into an unavailable answer. @throws ParkedCommitError */
 export async function decodable<T>(read: () => Promise<T>): Promise<T> {
   try {
     return await read();

@@ -1,10 +1,10 @@
-/** Where an event stands in the history of its session. */
+/** Where an event is in the history of its session. */
 export interface Place {
   readonly position: number;
   readonly index: number;
 }
 
-/** Which part of a history is meant: what lies behind a place, in an order. */
+/** Which part of a history is meant: what comes after a place, in an order. */
 export interface Behind {
   readonly order: 'asc' | 'desc';
   /** Exclusive; null: from the beginning, or with `desc` from the end. */

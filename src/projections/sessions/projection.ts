@@ -135,7 +135,7 @@ interface Deleted {
   readonly position: number;
 }
 
-/** How the rows of each table say which session they are of, and how new they are. */
+/** How the rows of each table name their session, and how new they are. */
 const DELETED_FROM = [
   ['session', 'id', 'applied'],
   ['history', 'session_id', 'position'],

@@ -4,7 +4,7 @@ import type { CommitPage, EventStore } from '../../streams/event-store.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
 import { decodable } from './parked.ts';
 
-/** Commits that a page tops itself up with at most; further behind, it waits for the projection instead. */
+/** Maximum commits that a page is topped up with; further behind, it waits for the projection instead. */
 const TOP_UP_MAX = 2_000;
 const TOP_UP_BATCH = 500;
 

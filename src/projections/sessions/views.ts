@@ -33,10 +33,10 @@ export interface SessionView {
   readonly busy: boolean;
   readonly labels: Readonly<Record<string, string>>;
   readonly info: Readonly<Record<string, unknown>>;
-  /** Absent: it has none, and never had. */
+  /** Absent: it never had any. */
   readonly vaultIds?: readonly string[] | undefined;
   readonly usage: Usage;
-  /** Where the newest record of the canonical history stands; null while it is empty. */
+  /** The place of the newest record of the canonical history; null while it is empty. */
   readonly last: EventPlace | null;
   /** Of a fork: whose history comes before its own. */
   readonly origin?: ForkOrigin;
@@ -90,7 +90,7 @@ export interface HistoryRecord {
 
 export type HistoryPlace = Pick<HistoryRecord, 'shard' | 'position' | 'index' | 'inherited'>;
 
-/** Where and when an event stands. */
+/** Where and when an event was recorded. */
 export interface EventPlaceInTime {
   readonly at: string;
   readonly shard: number;

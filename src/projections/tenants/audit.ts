@@ -49,7 +49,7 @@ function subjectIn(ref: AggregateRef, commit: Commit, index: number): AuditSubje
     return event === undefined ? null : vaultSubject(ref.id, event);
   }
   const event = eventOf<QuotaEvent>();
-  // What is stored and removed is no change of a setting.
+  // What is stored and removed is not a change of a setting.
   return event?.type === 'quota.limited' ? { resource: 'artifacts:limits', details: event.data } : null;
 }
 

@@ -56,7 +56,7 @@ export interface UsageQueries {
   tenant(tenant: string, request: UsageRequest): Promise<UsageReport>;
   /**
    * What budgets that begin have spent already.
-   * @throws UnavailableError (database) also while a commit is parked: a limit that begins with too little spent is none
+   * @throws UnavailableError (database) also while a commit is parked: a limit must not begin with too little spent
    */
   ledger(tenant: string, request: LedgerRequest): Promise<LedgerReading>;
 }
@@ -87,7 +87,7 @@ const groupRow = totalRow.extend({ key: z.string().nullable() });
 
 const NUMBERS = ['inputTokens', 'outputTokens', 'totalTokens', 'cachedTokens', 'cacheWriteTokens', 'reasoningTokens'];
 
-/** The group of a call; a model's name alone does not say who bills it. */
+/** The group of a call; a model's name alone does not tell who bills it. */
 const KEYS: Readonly<Record<UsageGrouping, FragmentSqlToken>> = {
   agent: sql.fragment`agent_id`,
   model: sql.fragment`model`,
@@ -171,12 +171,12 @@ async function tenantUsage(
   return { groups: groups.toSorted((a, b) => compareBytes(a.key, b.key)), total: totalOf(total) };
 }
 
-/** A call that is under way, or was never let start, has used nothing that is known. */
+/** A call that is in progress, or was never allowed to start, has used nothing that is known. */
 const ended = sql.fragment`outcome not in ('pending', 'withheld')`;
 
 /**
- * The members of each call's usage as columns. `silent` is a failed call that reported nothing: it takes nothing away
- * from what is known, as in the totals of its turn and session.
+ * The members of each call's usage as columns. `silent` is a failed call that reported nothing: it does not make the
+ * sum unknown, as in the totals of its turn and session.
  */
 const usageOfCall = sql.fragment`
   lateral (select input_tokens as "inputTokens", output_tokens as "outputTokens", total_tokens as "totalTokens",
@@ -245,7 +245,7 @@ const openingRow = z.object({ budgetId: z.string(), costUsd: z.number(), tokens:
 const pendingRow = z.object({ callId: z.string(), agentId: z.string(), sessionId: z.string() });
 const idRow = z.object({ id: z.string() });
 
-/** A call that was requested longer ago will not end any more. */
+/** A call that was requested longer ago will never end. */
 const PENDING_MS_MAX = 3_600_000;
 const PENDING_MAX = 1_000;
 

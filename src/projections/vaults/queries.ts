@@ -7,7 +7,7 @@ import { subjectText } from '../sessions/digests.ts';
 import type { VaultView } from './views.ts';
 
 export interface VaultQueries {
-  /** Newest first; `after` is the creation time and id of the last one seen. Subject null: everybody's. */
+  /** Newest first; `after` is the creation time and id of the last one seen. Subject null: all. */
   list(
     tenant: string,
     subject: string | null,

@@ -1,6 +1,6 @@
 import type { VaultEvent } from '../../domain/vault/events.ts';
 
-/** A vault as lists show it. What it holds is not in here. */
+/** A vault as lists show it, without its contents. */
 export interface VaultView {
   readonly id: string;
   readonly name: string;
@@ -21,7 +21,7 @@ export function evolveVaultView(
     return { id, name, subject, metadata, removed: false, createdAt: at, updatedAt: at };
   }
   if (view === undefined || event.type === 'credential.used') return view;
-  // What a deleted vault was is not shown any more.
+  // What a deleted vault was is no longer shown.
   if (event.type === 'vault.deleted') return { ...view, name: '', metadata: {}, removed: true, updatedAt: at };
   return { ...view, updatedAt: at };
 }
