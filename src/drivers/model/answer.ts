@@ -5,12 +5,14 @@ import { failed } from './failure.ts';
 import { costOf } from './prices.ts';
 import type { Seller } from './prices.ts';
 
-/** Text and inputs of one answer; with the rest of its commit they fit the smallest message that a log may take. */
+/**
+ * Text and inputs of one answer; with the rest of its commit they fit the smallest message size that a log may accept.
+ */
 const ANSWER_CHARS_MAX = 1_000_000;
 const CALLS_MAX = 200;
 
 export interface AnswerContext {
-  /** Of the call; ids of tool calls are made from it. */
+  /** Of the call; ids of tool calls are derived from it. */
   readonly callId: string;
   readonly model: string;
   readonly seller: Seller;
@@ -45,7 +47,7 @@ export function outcomeOf(
   return { kind: 'completed', text, toolCalls, usage };
 }
 
-/** Why there is nothing in an answer, when that is not an answer; null: the model had nothing to say. */
+/** Why an answer is empty, when that makes it no answer; null: the model had nothing to say. */
 function withoutContent(reason: LanguageModelV4GenerateResult['finishReason']['unified']) {
   switch (reason) {
     case 'length':

@@ -7,18 +7,18 @@ type Part = LanguageModelV4TextPart | LanguageModelV4FilePart;
 /** What is sent in place of the files of a message, by message. */
 export type Attachments = ReadonlyMap<ConversationMessage, readonly Part[]>;
 
-/** Bytes of files that one request carries at most, the newest messages first; older files are only mentioned. */
+/** Maximum bytes of files in one request, the newest messages first; older files are only mentioned. */
 const BYTES_MAX = 20_971_520;
-/** Of a file that is text, so much is shown; the rest is marked as cut. */
+/** How much of a text file is shown; the rest is marked as cut. */
 const TEXT_BYTES_MAX = 400_000;
-/** Images that every provider takes. */
+/** Images that every provider accepts. */
 const IMAGES = ['image/png', 'image/jpeg', 'image/gif', 'image/webp'];
-/** Types that are text, beside `text/*`. */
+/** Types that are text, besides `text/*`. */
 const TEXTS = /^(text\/|application\/(json|xml|yaml|x-yaml|javascript|toml|x-ndjson|sql)$|[^;]*\+(json|xml)$)/;
 
 /**
  * Reads the files that the messages name, as far as the provider understands them: text as text, images and (where the
- * provider takes them) PDFs as they are. Of everything else the model is told that it is there.
+ * provider accepts them) PDFs as they are. Everything else is only mentioned to the model.
  * @throws UnavailableError (objects)
  */
 export async function attachmentsOf(provider: RemoteProvider, request: ModelRequest): Promise<Attachments> {
@@ -54,7 +54,7 @@ async function partOf(provider: RemoteProvider, file: ModelFile | null, fits: bo
   return text(`(The file ${told} is part of this message, but cannot be shown to you.)`);
 }
 
-/** Servers that copy OpenAI's chat completions take images, if anything. */
+/** Servers that copy OpenAI's chat completions accept images at most. */
 function understands(provider: RemoteProvider, mediaType: string): boolean {
   return IMAGES.includes(mediaType) || (mediaType === 'application/pdf' && provider !== 'openai-compatible');
 }

@@ -7,7 +7,7 @@ import { optional } from '../../domain/kernel/optional.ts';
 const ANSWER_BYTES_MAX = 8_388_608;
 const CONNECT_MS = 10_000;
 
-/** More came than an answer may have. */
+/** An answer was larger than allowed. */
 export class AnswerTooLargeError extends Error {
   constructor() {
     super(`the answer of the provider is larger than ${ANSWER_BYTES_MAX} bytes`);
@@ -27,7 +27,7 @@ export interface ModelClientOptions {
   readonly silenceMs: number;
 }
 
-/** A client for addresses that tenants name; whatever it sends, it holds against the Host's policy first. */
+/** A client for addresses that tenants name; it checks whatever it sends against the Host's policy first. */
 export function modelClient(options: ModelClientOptions): ModelClient {
   const client = egressClient({ ...options, connectMs: CONNECT_MS });
   const guarded = async (input: string | URL | Request, init: RequestInit = {}): Promise<unknown> => {
@@ -44,8 +44,8 @@ export function modelClient(options: ModelClientOptions): ModelClient {
 }
 
 /**
- * The same answer, of which no more is read than may be stored. What comes out of the decoder is counted, not what comes
- * in: a thousandth of it is enough for a provider, or an impostor, to fill the memory.
+ * The same answer, of which no more is read than may be stored. The decoder's output is counted, not its input: a
+ * thousandth of it is enough for a provider, or an impostor, to fill the memory.
  */
 function bounded(response: UndiciResponse): UndiciResponse {
   if (response.body === null) return response;

@@ -8,7 +8,7 @@ import { retryAfterMs } from './retry-after.ts';
 
 export type Failure = Extract<ModelOutcome, { kind: 'failed' }>;
 
-/** What is said of a failure: our own words only. A provider's message may repeat the key or the whole request. */
+/** The description of a failure: our own words only. A provider's message may repeat the key or the whole request. */
 interface Meaning {
   readonly code: string;
   readonly message: string;
@@ -45,7 +45,7 @@ const UNREADABLE: Meaning = {
   mayBeBilled: true,
 };
 
-/** By status; others of their hundred are as the last line of it. */
+/** By status; other statuses of a class are treated as the class's last line. */
 const BY_STATUS: Readonly<Record<number, Meaning>> = {
   401: terminal('model_credential_invalid', 'The provider refused the credential. Store a valid one for the provider.'),
   403: terminal('model_forbidden', 'The credential may not use this model or API. Check its rights at the provider.'),
@@ -90,7 +90,7 @@ function meaningOf(error: unknown): Meaning {
   const codes = causes.map(codeOf);
   if (APICallError.isInstance(error) && error.statusCode !== undefined) {
     const { statusCode } = error;
-    // A failure may come in the form of an answer: told as success, without the members that the library looks for.
+    // A failure may come in the form of an answer: reported as success, without the members that the library looks for.
     // Its text may be the model's, so only the words count.
     const { words } = reportOf(bodyOf(error));
     const told = statusCode < 300 ? ofWords({ words, message: '' }) : ofAnswer(statusCode, bodyOf(error));
@@ -106,8 +106,8 @@ function meaningOf(error: unknown): Meaning {
 }
 
 /**
- * The parser of HTTP, the decoders, and Node's words for wrong arguments. All other codes are the network's: look-up of
- * the name, connection and encryption give too many to list, and a certificate's follow no form.
+ * The parser of HTTP, the decoders, and Node's words for wrong arguments. All other codes are the network's: name
+ * resolution, connection and encryption have too many to list, and a certificate's follow no pattern.
  */
 const OF_THE_ANSWER = /^(HPE_|Z_|ZSTD_|ERR_(?!SSL|TLS))/;
 
@@ -145,7 +145,7 @@ function ofWords({ words, message }: Report): Meaning | null {
   return words.includes('server_error') ? passing('model_provider_error', 'The provider failed.') : null;
 }
 
-/** Words of error bodies that are repeated: those of the providers' documents, and nothing that a provider makes up. */
+/** Words of error bodies that are repeated: those of the providers' documents, and nothing that a provider invents. */
 const KNOWN_WORDS: ReadonlySet<string> = new Set([
   'invalid_request_error',
   'invalid_value',
@@ -163,7 +163,7 @@ const KNOWN_WORDS: ReadonlySet<string> = new Set([
 ]);
 
 /**
- * A context that is too long is told by OpenAI, and most that copy it, with a code; by the others in words only:
+ * A context that is too long is reported by OpenAI, and most that copy it, with a code; by the others in words only:
  * Anthropic "prompt is too long: n tokens > m maximum", Google "The input token count (n) exceeds the maximum number of
  * tokens allowed (m)", vLLM "maximum context length is m tokens", llama.cpp "exceeds the available context size".
  */

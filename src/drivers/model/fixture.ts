@@ -22,8 +22,8 @@ const script = z.strictObject({ fixture: z.array(step).max(1_000) });
 type Step = z.infer<typeof step>;
 
 /**
- * The deterministic model: it plays the script in the newest user message, a step per
- * call, and echoes where there is none. It is free, so its cost is known to be 0.
+ * The deterministic model: it plays the script in the newest user message, a step per call, and echoes if there is
+ * none. It is free, so its cost is known to be 0.
  */
 export const fixtureModel: ModelDriver = {
   async call(asked, signal) {
@@ -35,7 +35,7 @@ export const fixtureModel: ModelDriver = {
   },
 };
 
-/** A message of nothing but files says what is in those that are text, and what the others are. */
+/** A message of files only is answered with the contents of text files, and with what the others are. */
 async function withTextOfFiles(request: ModelRequest): Promise<ModelRequest> {
   const at = request.messages.findLastIndex((message) => message.role === 'user' && message.byHost !== true);
   const message = request.messages[at];
@@ -108,7 +108,10 @@ function lastInput(messages: readonly ConversationMessage[]): string {
   return typeof last.output === 'string' ? last.output : JSON.stringify(last.output ?? null);
 }
 
-/** Four characters a token, unless the script says otherwise. Only the newest input is counted: no cost that grows. */
+/**
+ * Four characters per token, unless the script says otherwise. Only the newest input is counted, so that the cost does
+ * not grow.
+ */
 function usageOf(request: ModelRequest, output: string, said: Step['usage']): Usage {
   const input = request.instructions.length + lastInput(request.messages).length;
   const inputTokens = said?.inputTokens ?? Math.ceil(input / 4);

@@ -48,13 +48,13 @@ export interface ModelRequest {
 /**
  * A provider of models. `call` settles with an outcome and does not reject: what the provider reports, a refused
  * connection or an overload is a failed outcome that says whether another attempt makes sense; only what `file` throws may pass. When the signal aborts,
- * the request is cancelled and the call settles soon; its outcome is then looked at for its bill only.
- * No implementation retries by itself: attempts are the turn's, and each is recorded. No outcome has a key, a header
- * or the provider's own words of an error in it. Ids of tool calls are unique among all calls, whatever the provider
- * names them; an input that is not valid JSON comes as its text.
+ * the request is cancelled and the call settles soon; its outcome then only matters for its cost.
+ * No implementation retries by itself: attempts are the turn's, and each is recorded. No outcome contains a key, a
+ * header or the provider's own error text. Ids of tool calls are unique among all calls, whatever the provider names
+ * them; an input that is not valid JSON comes as its text.
  */
 export interface ModelDriver {
-  /** Tokens that a model takes, its answer included; null or absent: it is not known. */
+  /** Tokens that a model accepts, including its answer; null or absent: not known. */
   readonly contextWindow?: (model: string) => number | null;
   call(request: ModelRequest, signal: AbortSignal): Promise<ModelOutcome>;
 }
@@ -74,9 +74,9 @@ export interface ModelConnection {
     | { readonly kind: 'known'; readonly apiKey: string }
     /** The tenant has stored none. */
     | { readonly kind: 'none' }
-    /** There is one, but it cannot be read now: it is being replaced, or the store is away. */
+    /** There is one, but it cannot be read now: it is being replaced, or the store is unavailable. */
     | { readonly kind: 'unreadable' };
 }
 
-/** Asked for every call, so that a credential that was changed on any node is used by the next one. */
+/** Queried for every call, so that a credential changed on any node is used by the next one. */
 export type ModelConnections = (tenant: string, provider: string) => Promise<ModelConnection>;

@@ -3,7 +3,7 @@ import type { ModelInfo, ModelPrice } from '@pydantic/genai-prices';
 import { optional } from '../../domain/kernel/optional.ts';
 import type { Usage } from '../../domain/turn/usage.ts';
 
-/** A model of the catalogue; prices in US dollars for a million tokens, the lowest tier where there are several. */
+/** A model of the catalogue; prices in US dollars per million tokens, the lowest tier where there are several. */
 export interface PricedModel {
   readonly id: string;
   readonly name: string;
@@ -20,7 +20,7 @@ type Tokens = Pick<Usage, 'inputTokens' | 'outputTokens' | 'cachedTokens' | 'cac
 /** What a call cost, US dollars; null when no price is known for the model. */
 export function costOf(seller: Seller, model: string, tokens: Tokens): number | null {
   const usage = {
-    // All input tokens, those of the cache among them.
+    // All input tokens, including cached ones.
     input_tokens: Math.max(tokens.inputTokens, tokens.cachedTokens + tokens.cacheWriteTokens),
     output_tokens: tokens.outputTokens,
     cache_read_tokens: tokens.cachedTokens,
@@ -30,18 +30,18 @@ export function costOf(seller: Seller, model: string, tokens: Tokens): number | 
     const total = calcPrice(usage, model, seller)?.total_price;
     return total !== undefined && Number.isFinite(total) && total >= 0 ? total : null;
   } catch {
-    // The catalogue has the model, but not for what was used of it.
+    // The catalogue has the model, but no price for what was used of it.
     return null;
   }
 }
 
-/** Tokens that a model takes, its answer included; null when the catalogue does not say. */
+/** Tokens that a model accepts, including its answer; null when the catalogue does not say. */
 export function contextWindowOf(provider: string, model: string): number | null {
   const key = `${provider} ${model}`;
   const known = windows.get(key);
   if (known !== undefined) return known;
   const found = findWindow(provider, model);
-  // Names come from manifests, so they have no end.
+  // Names come from manifests, so there is no limit to them.
   if (windows.size >= WINDOWS_KEPT) windows.clear();
   windows.set(key, found);
   return found;
@@ -60,7 +60,7 @@ function findWindow(provider: string, model: string): number | null {
   }
 }
 
-/** Models of a provider that make text, as the catalogue knows them, by id. */
+/** A provider's text models in the catalogue, by id. */
 export function catalogueOf(provider: string): readonly PricedModel[] {
   const found = findProvider({ providerId: provider });
   const own = OWN_MODELS[provider];
@@ -68,7 +68,7 @@ export function catalogueOf(provider: string): readonly PricedModel[] {
   return models.map((model) => pricedModel(provider, model)).toSorted((one, other) => (one.id < other.id ? -1 : 1));
 }
 
-/** The catalogue also has what other kinds of API sell: images, speech, embeddings, other makers' models. */
+/** The catalogue also has what other kinds of APIs sell: images, speech, embeddings, other makers' models. */
 const OWN_MODELS: Readonly<Record<string, RegExp>> = {
   anthropic: /^claude-(?!v?\d)/,
   openai: /^(gpt-[4-9](?!.*(image|audio|realtime|transcribe|tts|vision|ft|:))|o\d|codex)/,
@@ -76,7 +76,7 @@ const OWN_MODELS: Readonly<Record<string, RegExp>> = {
 };
 
 function pricedModel(provider: string, { id, name, context_window: contextWindow }: ModelInfo): PricedModel {
-  // Prices change by date: what is asked for is the one in force now.
+  // Prices change by date: the one in force now is meant.
   const found = calcPrice({ input_tokens: 1, output_tokens: 1 }, id, { providerId: provider });
   const current = found?.model.id === id ? found.model_price : undefined;
   const [input, output] = [lowest(current, 'input_mtok'), lowest(current, 'output_mtok')];

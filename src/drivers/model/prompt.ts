@@ -9,12 +9,12 @@ type AssistantContent = Extract<LanguageModelV4Message, { role: 'assistant' }>['
 
 /** Some providers refuse a text without any visible character. */
 const NO_TEXT = '(no text)';
-/** For a call whose turn ended before its result was there: providers refuse a call without one. */
+/** For a call whose turn ended before its result arrived: providers refuse a call without one. */
 const UNFINISHED = 'The call was not finished: its turn was ended before.';
 
 /**
- * The conversation in the form that every provider takes: roles alternate, an assistant's message is never empty, and
- * after its tool calls come exactly their results.
+ * The conversation in the form that every provider accepts: roles alternate, an assistant's message is never empty, and
+ * its tool calls are followed by exactly their results.
  */
 export function toPrompt(
   instructions: string,
@@ -54,13 +54,13 @@ function addAssistant(prompt: LanguageModelV4Message[], message: Assistant, resu
   const { content, answers } = stepOf(message, results);
   if (content.length === 0) return;
   const last = prompt.at(-1);
-  // What is kept of a step is never changed, so two that follow each other make a third.
+  // Stored messages are never changed, so two consecutive ones are merged into a third.
   if (last?.role === 'assistant') prompt[prompt.length - 1] = { ...last, content: [...last.content, ...content] };
   else prompt.push({ role: 'assistant', content });
   if (answers.length > 0) prompt.push({ role: 'tool', content: answers });
 }
 
-/** A message of the model with the results of its calls, as providers take them. */
+/** A message of the model with the results of its calls, as providers accept them. */
 interface Step {
   readonly results: readonly ToolResult[];
   readonly content: AssistantContent;
@@ -68,7 +68,7 @@ interface Step {
 }
 
 /**
- * By identity: messages never change, and all but the newest are sent again with every step, so making them again would
+ * By identity: messages never change, and all but the newest are sent again with every step, so rebuilding them would
  * cost more the longer a conversation is.
  */
 const steps = new WeakMap<Assistant, Step>();
@@ -103,24 +103,24 @@ function resultPart(callId: string, name: string, result: ToolResult | undefined
 }
 
 function jsonValue(value: unknown): JSONValue {
-  // What a tool gave has been through the log, so it is JSON; a member that was absent there is null.
+  // What a tool returned has been through the log, so it is JSON; an absent member is null there.
   // oxlint-disable-next-line typescript/no-unsafe-type-assertion
   return (value ?? null) as JSONValue;
 }
 
-/** Providers disagree about ids; nine letters and digits are what the strictest takes. The same id every time. */
+/** Providers disagree about ids; nine letters and digits are what the strictest accepts. The same id every time. */
 export function wireId(callId: string): string {
   const digest = createHash('sha256').update(callId).digest('hex').slice(0, 15);
   return Number.parseInt(digest, 16).toString(36).padStart(9, '0').slice(-9);
 }
 
-/** A model may have called a tool by a name that no provider takes back. */
+/** A model may have called a tool by a name that no provider accepts back. */
 function wireName(name: string): string {
   const safe = name.replaceAll(/[^A-Za-z0-9_-]/g, '_').slice(0, 64);
   return safe === '' ? 'unnamed' : safe;
 }
 
-/** Providers take an object as input; text that was not valid JSON is shown to the model as what it was. */
+/** Providers require an object as input; text that was not valid JSON is shown to the model as it was. */
 function wireInput(input: unknown): JSONObject {
   // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- it has been through the log, so it is JSON
   if (typeof input === 'object' && input !== null && !Array.isArray(input)) return input as JSONObject;

@@ -122,8 +122,8 @@ function toolOf({ name, description, inputSchema }: ModelRequest['tools'][number
 }
 
 /**
- * Servers that copy OpenAI differ in whether they take a schema, or ignore it; providers that do take objects only. Where
- * one does not take it together with tools, the library asks for a call of a tool of its own, named `json`.
+ * Servers that copy OpenAI may accept a schema or ignore it; providers that accept one accept objects only. If one does
+ * not accept it together with tools, the library asks for a call of its own tool, named `json`.
  */
 function takesSchema(
   provider: RemoteProvider,
@@ -139,8 +139,8 @@ function asking({ instructions }: ModelRequest, schema: Readonly<Record<string, 
 }
 
 /**
- * Claude up to 4.5 takes a step after tool results only with the thinking that came before the calls, or without any.
- * Thinking is not kept, so such a step is asked for without.
+ * Claude up to 4.5 accepts a step after tool results only with the thinking that preceded the calls, or without any.
+ * Thinking is not kept, so such a step is requested without it.
  */
 const THINKS_IN_ONE_GO = /^claude-(3|(opus|sonnet|haiku)-4(-[0-5])?(-\d{8}|-latest)?$)/;
 
@@ -150,7 +150,7 @@ function mayThink(provider: RemoteProvider, { model, messages }: ModelRequest): 
 
 const EFFORTS = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh', 'max'] as const;
 
-/** What of the request is for one provider only, and how much it shall think. */
+/** The provider-specific part of the request, including how much the model should think. */
 function effortOf(
   provider: RemoteProvider,
   wanted: string | undefined,
@@ -159,7 +159,7 @@ function effortOf(
   const fixed: SharedV4ProviderOptions =
     provider === 'openai' ? { openai: { store: false, strictJsonSchema: false } } : {};
   if (wanted === undefined) return { providerOptions: fixed };
-  // A server of the tenant's own knows its own words.
+  // A server of the tenant's own has its own options.
   if (provider === 'openai-compatible') {
     return { providerOptions: { openaiCompatible: { reasoningEffort: wanted } } };
   }

@@ -1,4 +1,4 @@
-/** No provider means more than a day; the turn's own deadline comes first anyway. */
+/** No provider means longer than a day; the turn's own deadline comes first anyway. */
 const RETRY_AFTER_MS_MAX = 86_400_000;
 
 /**

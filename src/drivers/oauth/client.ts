@@ -15,7 +15,7 @@ import type {
 } from './port.ts';
 
 export interface OauthClientOptions {
-  /** What passes the policy for outgoing addresses, and follows no redirect. */
+  /** Enforces the policy for outgoing addresses, and follows no redirect. */
   readonly http: EgressClient;
   /** For one answer as a whole, ms. */
   readonly answerMs: number;
@@ -37,7 +37,7 @@ const NOT_CONNECTED = new Set([
   'ENETUNREACH',
 ]);
 const resourceMetadata = z.object({ resource: z.url(), authorization_servers: z.array(z.string()).optional() });
-/** Answers by which a server says that a grant, or the client that it was given to, is not there any more. */
+/** Answers by which a server says that a grant, or the client that it was given to, no longer exists. */
 const GONE = new Set(['invalid_grant', 'invalid_client', 'unauthorized_client']);
 
 class TooLongError extends Error {}
@@ -62,7 +62,7 @@ type Asking = Readonly<{
   [oauth.allowInsecureRequests]: true;
 }>;
 
-/** http is left to the policy for addresses, and to the check of each endpoint that a server names. */
+/** Plain http is left to the policy for addresses, and to the check of each endpoint that a server names. */
 function askingBy({ http, answerMs }: OauthClientOptions): Asking {
   return {
     // oxlint-disable-next-line typescript/no-deprecated -- plain http passes isSafe on loopback only
@@ -150,7 +150,7 @@ function failed(reason: Extract<TokenAnswer, { kind: 'failed' }>['reason']): Tok
   return { kind: 'failed', reason };
 }
 
-/** Only what is surely known is said: anything else may have reached the server. */
+/** Only what is certain is reported: anything else may have reached the server. */
 function reasonOf(error: unknown): Extract<TokenAnswer, { kind: 'failed' }>['reason'] {
   if (error instanceof oauth.ResponseBodyError) return GONE.has(error.error) ? 'grant_gone' : 'refused_for_now';
   if (error instanceof oauth.WWWAuthenticateChallengeError) return 'grant_gone';
@@ -159,7 +159,7 @@ function reasonOf(error: unknown): Extract<TokenAnswer, { kind: 'failed' }>['rea
     if ('code' in cause && NOT_CONNECTED.has(String(cause.code))) return 'not_reached';
   }
   const answer = error instanceof Error && error.cause instanceof Response ? error.cause : null;
-  // It has refused before it could use anything up.
+  // It refused before it could use anything up.
   const isRefusal = answer !== null && ((answer.status >= 400 && answer.status < 500) || answer.status === 503);
   return isRefusal ? 'refused_for_now' : 'in_doubt';
 }

@@ -1,9 +1,9 @@
 import type { RefreshFailure } from '../../domain/vault/events.ts';
 
-/** Tokens as a server gave them. */
+/** Tokens as a server issued them. */
 export interface Tokens {
   readonly accessToken: string;
-  /** Null: it gave none; the one that was used is good on. */
+  /** Null: it issued none; the one that was used stays valid. */
   readonly refreshToken: string | null;
   readonly expiresInSeconds: number | null;
 }
@@ -37,24 +37,24 @@ export interface AuthorizationServer {
   readonly authorizationEndpoint: string;
   readonly tokenEndpoint: string;
   readonly registrationEndpoint: string | null;
-  /** Whether it takes the address of a document for the id of a client. */
+  /** Whether it accepts the address of a document as the id of a client. */
   readonly takesClientDocuments: boolean;
   /** Whether it names itself in the answer to the browser (RFC 9207). */
   readonly namesIssuer: boolean;
 }
 
-/** Why no sign-in can be begun; the text is ours, never the server's. */
+/** Why no sign-in can be started; the text is ours, never the server's. */
 export interface SignInRefused {
   readonly kind: 'refused';
   readonly message: string;
 }
 
 /**
- * What authorization servers are asked. Nothing that one says but tokens, endpoints and ids is given on: descriptions of
- * errors are whatever the server's owner wants somebody to read.
+ * Requests to authorization servers. Of their answers only tokens, endpoints and ids are passed on: descriptions of
+ * errors are whatever the server's owner wants people to read.
  */
 export interface OauthClient {
-  /** Never throws: every end has a name. */
+  /** Never throws: every outcome has a name. */
   refresh(request: RefreshRequest): Promise<TokenAnswer>;
   exchange(request: ExchangeRequest): Promise<TokenAnswer>;
   /** Finds the server that a resource trusts (RFC 9728, RFC 8414). */

@@ -8,7 +8,7 @@ import { UnavailableError } from '../../lib/unavailable.ts';
 import { pathOf } from './port.ts';
 import type { ByteRange, ObjectAddress, ObjectStore, PutOptions, StoredObject } from './port.ts';
 
-/** What is being written; beside the tenants, so that no list meets it. */
+/** Unfinished writes; beside the tenants, so that no list includes them. */
 const UNFINISHED = '.unfinished';
 const PAGE = 1_000;
 const READ_CHUNK_BYTES = 524_288;
@@ -22,7 +22,10 @@ export async function directoryObjects(root: string): Promise<ObjectStore> {
   return new DirectoryObjects(root);
 }
 
-/** A directory that an earlier version made is open to every account of the machine. The group's rights are the operator's choice. */
+/**
+ * A directory created by an earlier version is open to every account of the machine. The group's rights are the
+ * operator's choice.
+ */
 async function closeToOthers(root: string): Promise<void> {
   const { mode, uid } = await stat(root);
   if (uid === process.getuid?.() && (mode & 0o007) !== 0) await chmod(root, mode & 0o770);
@@ -182,7 +185,7 @@ async function fill(
   return bytes + (await writeAll(file, gathered));
 }
 
-/** What a chunk of the network has is too little for a write of its own. */
+/** A chunk from the network is too small for a write of its own. */
 async function writeAll(file: FileHandle, chunks: readonly Uint8Array[]): Promise<number> {
   const all = Buffer.concat(chunks);
   if (all.length > 0) await storing(async () => await file.writeFile(all));
@@ -198,7 +201,7 @@ async function flushDirectory(path: string): Promise<void> {
   }
 }
 
-/** Names in a directory; none when it is not there. */
+/** Names in a directory; none when it does not exist. */
 async function* entries(path: string): AsyncIterable<string> {
   const directory = await storing(async () => await ifThere(async () => await opendir(path)));
   if (directory === null) return;
@@ -215,7 +218,7 @@ async function ifThere<T>(operation: () => Promise<T>): Promise<T | null> {
   }
 }
 
-/** Whatever the file system refuses (no space, no permission, a broken disk) is the store being unavailable. */
+/** Whatever the file system refuses (no space, no permission, a broken disk) means that the store is unavailable. */
 async function storing<T>(operation: () => Promise<T>): Promise<T> {
   try {
     return await operation();

@@ -1,14 +1,18 @@
 import { isUnavailableError } from '../../lib/unavailable.ts';
 import type { ObjectStore } from './port.ts';
 
-/** An operation that is over; `unavailable`: the store did not carry it out, `failed`: its caller or source ended it. */
+/**
+ * An operation that has ended; `unavailable`: the store did not carry it out, `failed`: its caller or source ended it.
+ */
 export interface ObjectOperation {
   readonly operation: 'check' | 'put' | 'open' | 'remove' | 'remove_owner' | 'remove_unfinished' | 'erase_tenant';
   readonly outcome: 'done' | 'unavailable' | 'failed';
   readonly ms: number;
 }
 
-/** A store that tells of its operations. `open` is over when bytes can be read; a `list` continues as long as its reader. */
+/**
+ * A store that reports its operations. `open` has ended when bytes can be read; a `list` lasts as long as its reader.
+ */
 export function measuredObjects(store: ObjectStore, onOperation: (operation: ObjectOperation) => void): ObjectStore {
   const measured = async <T>(operation: ObjectOperation['operation'], run: () => Promise<T>): Promise<T> => {
     const begun = performance.now();

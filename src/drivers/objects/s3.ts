@@ -26,23 +26,23 @@ export interface S3Options {
   readonly credentials?: { readonly accessKeyId: string; readonly secretAccessKey: string } | undefined;
   /** `https://host/bucket/key` instead of `https://bucket.host/key`. */
   readonly pathStyle: boolean;
-  /** What all writes under way may hold in memory together, bytes; absent: 256 MiB. */
+  /** What all writes in progress may hold in memory together, bytes; absent: 256 MiB. */
   readonly bufferBytesMax?: number | undefined;
 }
 
-/** A part of a multipart upload, bytes: the least that S3 takes, and the most that waits in memory, twice. */
+/** A part of a multipart upload, bytes: the least that S3 accepts, and the most that waits in memory, twice. */
 const PART_BYTES = 5_242_880;
 const WRITE_BYTES = 2 * PART_BYTES;
 const BUFFER_BYTES_MAX = 268_435_456;
-/** A write that has waited so long for its memory is given up, ms. */
+/** A write that has waited this long for its memory is aborted, ms. */
 const BUFFER_WAIT_MS = 30_000;
 const CONNECT_MS = 2_000;
-/** Without a byte for so long, an exchange with the store is given up, ms. */
+/** An exchange with the store is aborted after this long without a byte, ms. */
 const SILENCE_MS = 30_000;
 const TRIES = 3;
 const SOCKETS_MAX = 256;
 
-/** Objects in an S3 bucket, `<tenant>/<owner>/<name>`. An upload is visible once S3 has put its parts together. */
+/** Objects in an S3 bucket, `<tenant>/<owner>/<name>`. An upload is visible once S3 has assembled its parts. */
 export function s3Objects(options: S3Options): ObjectStore & { readonly close: () => void } {
   return new S3Objects(options);
 }
@@ -54,7 +54,7 @@ class S3Objects implements ObjectStore {
 
   constructor({ endpoint, bucket, region, credentials, pathStyle, bufferBytesMax = BUFFER_BYTES_MAX }: S3Options) {
     this.#bucket = bucket;
-    // Half of it: slow senders of one tenant, which hold what they have for long, leave the others the rest.
+    // Half of it: slow senders of one tenant, which hold what they have for a long time, leave the others the rest.
     this.#buffers = new FairBudget({ total: bufferBytesMax, perName: Math.max(WRITE_BYTES, bufferBytesMax / 2) });
     this.#client = new S3Client({
       region,
@@ -88,7 +88,7 @@ class S3Objects implements ObjectStore {
     }
   }
 
-  /** Nothing of the source is read before there is memory for it: its sender waits. */
+  /** The source is not read before there is memory for it: its sender waits. */
   async #buffer(tenant: string, bytes: number, signal: AbortSignal | undefined): Promise<() => void> {
     const late = AbortSignal.timeout(BUFFER_WAIT_MS);
     const until = signal === undefined ? late : AbortSignal.any([signal, late]);
@@ -125,7 +125,7 @@ class S3Objects implements ObjectStore {
       await storing(async () => await upload.done());
       return watched.bytes;
     } catch (error) {
-      // Why the source ended is what the caller has to know, not what the library made of it.
+      // The caller has to know why the source ended, not what the library made of it.
       if (watched.failure !== undefined) throw watched.failure;
       signal?.throwIfAborted();
       throw error;
@@ -248,7 +248,7 @@ class WatchedSource {
     }
   }
 
-  /** What the library throws into the generator, when it gives up by itself, is not a failure of the source. */
+  /** What the library throws into the generator when it gives up is not a failure of the source. */
   async #next(chunks: AsyncIterator<Uint8Array>): Promise<IteratorResult<Uint8Array>> {
     try {
       this.#signal?.throwIfAborted();
@@ -271,13 +271,16 @@ function nullIfAbsent(error: unknown): null {
   throw error;
 }
 
-/** Some servers do not tell what is unfinished; those remove it by themselves, or by a rule of the bucket. */
+/** Some servers do not list unfinished uploads; those remove them by themselves, or by a rule of the bucket. */
 function nullIfNotImplemented(error: unknown): null {
   if (error instanceof Error && error.name === 'NotImplemented') return null;
   throw error;
 }
 
-/** Whatever the service refuses or does not answer is the store being unavailable: no request of ours is wrong by itself. */
+/**
+ * Whatever the service refuses or does not answer means that the store is unavailable: none of our requests is wrong in
+ * itself.
+ */
 async function storing<T>(operation: () => Promise<T>): Promise<T> {
   try {
     return await operation();

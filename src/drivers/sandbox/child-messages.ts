@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { MANIFEST_ENTRIES_MAX } from '../../domain/sandbox/manifest.ts';
 
-/** What a child may say. It may have been taken over by a script, so each message is checked like a stranger's. */
+/** What a child may send. It may have been taken over by a script, so no message is trusted unchecked. */
 const text = z.string();
 const number = z.int().min(0).max(Number.MAX_SAFE_INTEGER);
 const source = z.union([z.strictObject({ given: number }), z.strictObject({ sent: number })]);

@@ -9,10 +9,10 @@ import type { Frame } from './frames.ts';
 import type { Command } from './confinement.ts';
 import type { ToChild } from './messages.ts';
 
-/** Behind the Host, and behind the other children once a call of it takes long. */
+/** Lower priority than the Host, and than the other children once a call of it takes long. */
 const NICE = 5;
 const NICE_LONG = 19;
-/** What is kept of what Node itself says when it ends. */
+/** How much of Node's own output at its end is kept. */
 const LAST_WORDS_MAX = 8_192;
 
 /** How a child ended. */
@@ -22,15 +22,15 @@ export interface ChildEnd {
   readonly lastWords: string;
 }
 
-/** One process that runs scripts. Whatever it sends is that of a stranger. */
+/** One process that runs scripts. Nothing that it sends is trusted. */
 export class SandboxChild {
-  /** Whose calls it has run; null: none yet. It never runs those of another. */
+  /** The tenant whose calls it has run; null: none yet. It never runs another's. */
   tenant: string | null = null;
   calls = 0;
-  /** Whether it runs behind others, from which there is no way back. */
+  /** Whether it runs at the lower priority, which cannot be undone. */
   isDemoted = false;
   idleSinceMs = performance.now();
-  /** Resolves when the process is gone, and its pipes are. */
+  /** Resolves when the process and its pipes are gone. */
   readonly ended: Promise<ChildEnd>;
   readonly #process: ChildProcess;
   readonly #input: Writable;
@@ -69,7 +69,7 @@ export class SandboxChild {
     if (isFull && !this.#isGone) await Promise.race([once(this.#input, 'drain').catch(() => undefined), this.ended]);
   }
 
-  /** The next frame of the child; null: there will be none. @throws FrameError */
+  /** The next frame of the child; null: no more will come. @throws FrameError */
   async receive(): Promise<Frame | null> {
     for (;;) {
       const next = this.#reader.next();
@@ -107,10 +107,10 @@ export class SandboxChild {
     });
     child.on('exit', () => {
       this.#isGone = true;
-      // The process that waits for the Host's end has nothing to end any more.
+      // The process that waits for the Host's end has nothing left to end.
       const guard = child.stdio[3];
       if (guard !== null && guard !== undefined && 'end' in guard) guard.end('ended\n');
-      // What it has left in its pipes is for no one; while it is there, they do not close.
+      // What it left in its pipes is discarded; otherwise they would not close.
       for (const pipe of [child.stdin, child.stdout]) pipe?.destroy();
     });
     child.on('close', (code, signal) => resolve({ code, signal }));
@@ -132,7 +132,10 @@ export class SandboxChild {
   }
 }
 
-/** A process and all below it, where the system tells. Bubblewrap runs the program two processes below itself. */
+/**
+ * A process and all its descendants, where the system lists them. Bubblewrap runs the program two processes below
+ * itself.
+ */
 export function withDescendants(pid: number): number[] {
   const found = [pid];
   for (let i = 0; i < found.length && i < 64; i++) {

@@ -11,7 +11,7 @@ export interface ChildProgram {
   readonly readable: readonly string[];
 }
 
-/** What Node has mapped for itself when it is ready, most of which it never touches. */
+/** What Node has mapped when it is ready, most of which it never touches. */
 const BASE_MIB = 640;
 
 export interface Command {
@@ -20,8 +20,8 @@ export interface Command {
 }
 
 /**
- * Limits of the system, then the program in the place of the shell. A second process waits for the Host's end of
- * descriptor 3: when that closes without a word, the Host is gone, and a child that is in a loop would never see it.
+ * Sets limits of the system, then replaces the shell by the program. A second process waits for the Host's end of
+ * descriptor 3: when that closes without a word, the Host is gone, and a child in a busy loop would never notice.
  */
 const GUARD = `
 data=$1; shift
@@ -46,7 +46,7 @@ function nodeArguments(program: ChildProgram, memoryMiB: number): string[] {
     ...program.readable.map((path) => `--allow-fs-read=${path}${statSync(path).isDirectory() ? '/*' : ''}`),
     `--max-old-space-size=${memoryMiB}`,
     '--max-semi-space-size=16',
-    // Collecting garbage in parallel would take the cores of others.
+    // Parallel garbage collection would take cores from others.
     '--v8-pool-size=1',
     '--disallow-code-generation-from-strings',
     '--no-warnings',
@@ -65,7 +65,7 @@ function bubblewrapArguments(program: ChildProgram): string[] {
   ];
 }
 
-/** Where a program lies that the PATH names; null: nowhere. */
+/** Where the PATH finds a program; null: nowhere. */
 export function onPath(name: string, path: string | undefined): string | null {
   const directories = (path ?? '/usr/local/bin:/usr/bin:/bin').split(delimiter);
   return directories.map((directory) => join(directory, name)).find((file) => existsSync(file)) ?? null;

@@ -2,10 +2,10 @@
 export class QueueFullError extends Error {}
 
 export interface FairTurnsOptions {
-  /** So many at the same time, and so many of one tenant. */
+  /** How many run at the same time, in all and of one tenant. */
   readonly atOnce: number;
   readonly perTenant: number;
-  /** So many wait at most, together and of one tenant. */
+  /** How many may wait, in all and of one tenant. */
   readonly waiting: number;
   readonly waitingPerTenant: number;
   /** While its turn is younger than this, a tenant may begin again before it is another's: a change of tenants costs a process. */
@@ -17,13 +17,13 @@ interface Waiting {
   readonly reject: (error: unknown) => void;
 }
 
-/** Says who comes next: each tenant in turn, and none beyond its share. */
+/** Decides who comes next: each tenant in turn, and none beyond its share. */
 export class FairTurns {
   readonly #options: FairTurnsOptions;
   /** In the order in which the tenants come next. */
   readonly #queues = new Map<string, Waiting[]>();
   readonly #running = new Map<string, number>();
-  /** When the tenants that are at work came last in their turn. */
+  /** When each working tenant last had its turn. */
   readonly #since = new Map<string, number>();
   #busy = 0;
   #waiting = 0;
@@ -93,7 +93,7 @@ export class FairTurns {
       this.#since.set(tenant, performance.now());
       const queue = this.#queues.get(tenant);
       this.#begin(tenant);
-      // Behind the others from here on.
+      // After the others from here on.
       if (queue !== undefined && this.#queues.delete(tenant) && queue.length > 0) this.#queues.set(tenant, queue);
     }
   }
@@ -107,7 +107,7 @@ export class FairTurns {
     next.resolve();
   }
 
-  /** Who has the fewest at work; of several the one that has waited longest for its turn. */
+  /** The tenant with the fewest running; of several the one that has waited longest for its turn. */
   #next(): string | undefined {
     let [next, fewest]: [string | undefined, number] = [undefined, this.#options.perTenant];
     for (const [tenant, queue] of this.#queues) {

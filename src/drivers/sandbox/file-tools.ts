@@ -10,18 +10,20 @@ import type { GrepMatch, SandboxFailure, SandboxResults, SandboxToolCall } from 
 import { cut, OUTPUT_CHARACTERS, storable } from './output.ts';
 import type { SandboxAnswer, SandboxCall } from './port.ts';
 
-/** The tools that need no process. They run in the Host's thread, so each does a little at a time, and so much at most. */
+/**
+ * The tools that need no process. They run in the Host's thread, so each does a little at a time, and within a limit.
+ */
 export type FileToolCall = Exclude<SandboxToolCall, { name: 'bash' }>;
 type InputOf<Name extends FileToolCall['name']> = Extract<FileToolCall, { name: Name }>['input'];
 
-/** Others have their turn after so much of the thread, and a call has so much of it, ms. */
+/** How long a call uses the thread before others have their turn, and in all, ms. */
 const SLICE_MS = 4;
 const THREAD_MS_MAX = 2_000;
 /** Characters of a line that a match shows. */
 const MATCH_TEXT_MAX = 500;
 /** Places of a text that one edit changes. */
 const REPLACEMENTS_MAX = 10_000;
-/** A NUL in the first bytes: no text. */
+/** A NUL in the first bytes: not text. */
 const BINARY_PROBE = 8_000;
 
 interface Done {
@@ -182,7 +184,7 @@ class Matches {
   }
 }
 
-/** Gives the thread to others now and then, and measures what of it was used. */
+/** Yields the thread to others now and then, and measures its use. */
 class Clock {
   readonly #signal: AbortSignal;
   readonly #startedMs = performance.now();
@@ -246,7 +248,7 @@ async function bytesOf(call: SandboxCall, file: WorkspaceFile, clock: Clock): Pr
   return await clock.away(async () => await call.contents.read(file.sha256));
 }
 
-/** The manifest with other bytes for a path, once they are kept. */
+/** The manifest with other bytes for a path, once they are stored. */
 async function kept(call: SandboxCall, path: string, bytes: Uint8Array, clock: Clock): Promise<WorkspaceManifest> {
   const sha256 = createHash('sha256').update(bytes).digest('hex');
   const mode = fileAt(call.files, path)?.mode ?? FILE_MODE;
@@ -258,7 +260,7 @@ async function kept(call: SandboxCall, path: string, bytes: Uint8Array, clock: C
   return files;
 }
 
-/** Where the text continues after so many lines. */
+/** Where the text continues after this many lines. */
 function lineStart(text: string, from: number, lines: number): number {
   let at = from;
   for (let i = 0; i < lines && at < text.length; i++) {

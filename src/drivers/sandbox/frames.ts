@@ -26,7 +26,7 @@ export function frame(header: object, body?: Uint8Array): Uint8Array[] {
   return body === undefined || body.byteLength === 0 ? [head] : [head, body];
 }
 
-/** Puts what arrives together again. What has not been taken yet is held, so the reader reads no faster than it takes. */
+/** Reassembles what arrives. What has not been taken yet is held, so the reader reads no faster than it takes. */
 export class FrameReader {
   readonly #headerBytesMax: number;
   readonly #bodyBytesMax: number;
@@ -44,7 +44,7 @@ export class FrameReader {
     this.#held += chunk.byteLength;
   }
 
-  /** The next frame that has arrived whole; null: it has not. @throws FrameError when it can be none */
+  /** The next complete frame; null: not complete yet. @throws FrameError when it cannot be a frame */
   next(): Frame | null {
     this.#lengths ??= this.#takeLengths();
     if (this.#lengths === null || this.#held < this.#lengths.header + this.#lengths.body) return null;

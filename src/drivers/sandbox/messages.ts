@@ -1,6 +1,6 @@
 import type { WorkspaceLimits } from '../../domain/sandbox/manifest.ts';
 
-/** A script for a child, with the files that it may look at. */
+/** A script for a child, with the files that it may read. */
 export interface RunMessage {
   readonly type: 'run';
   readonly command: string;
@@ -11,7 +11,7 @@ export interface RunMessage {
   readonly python: boolean;
   /** Whether `curl` exists. */
   readonly web: boolean;
-  /** ms since the epoch: a child has no say in what time it is. */
+  /** ms since the epoch: the Host tells a child the time. */
   readonly now: number;
 }
 
@@ -21,7 +21,7 @@ export interface ContentMessage {
   readonly file: number;
 }
 
-/** What a request to the web has come to; the body is in the body. */
+/** The outcome of a request to the web; its body is in the body. */
 export interface WebMessage {
   readonly type: 'web';
   readonly request: number;
@@ -50,9 +50,9 @@ export type FromChild =
       readonly url: string;
       readonly headers: Record<string, string>;
     }
-  /** Bytes of a file that is new or changed, in the body; the first has the number 0, the next 1. */
+  /** Bytes of a new or changed file, in the body; the first has the number 0, the next 1. */
   | { readonly type: 'bytes' }
-  /** A limit that the script has passed, in words for the model. Nothing of the call is kept. */
+  /** A limit that the script has exceeded, in words for the model. Nothing of the call is kept. */
   | { readonly type: 'exceeded'; readonly message: string; readonly cpuMs: number }
   | {
       readonly type: 'done';

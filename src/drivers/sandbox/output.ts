@@ -1,4 +1,4 @@
-/** Of the texts of one result together at most, and what the errors have at least when both are too long, characters. */
+/** Maximum of the texts of one result together, and minimum for the errors when both are too long, characters. */
 export const OUTPUT_CHARACTERS = 30_000;
 const ERRORS_LEAST = 10_000;
 /** Room for the line that says how much was cut. */
@@ -10,7 +10,9 @@ export interface Output {
   readonly truncated: boolean;
 }
 
-/** What a command has written, fit for every store: no NUL, no lone surrogate, and both texts together not too long. */
+/**
+ * What a command has written, valid in every store: no NUL, no lone surrogate, and both texts together not too long.
+ */
 export function boundedOutput(stdout: string, stderr: string): Output {
   const errorsMax = Math.max(ERRORS_LEAST, OUTPUT_CHARACTERS - stdout.length);
   const errors = cut(stderr, errorsMax);

@@ -9,20 +9,20 @@ export interface PoolOptions {
   /** Calls that wait for one, together and of one tenant. */
   readonly waiting: number;
   readonly waitingPerTenant: number;
-  /** A child that has not been used for so long ends. */
+  /** A child that has not been used for this long ends. */
   readonly idleMs: number;
-  /** A child runs so many calls at most. */
+  /** Maximum calls of one child. */
   readonly callsPerChild: number;
 }
 
 const SPARE_FACTOR = 10;
-/** About what it costs to start a process for another tenant, on a machine with something to do. */
+/** Roughly the cost of starting a process for another tenant, on a busy machine. */
 const KEPT_MS = 300;
 
 /**
  * Who may run a script now, and in which process. Tenants take turns, each has its share at most, and a process that has
- * run a script of one tenant never runs one of another: it is ended, and another, which has been started in advance,
- * takes its place.
+ * run a script of one tenant never runs one of another: it is ended, and another one, started in advance, takes its
+ * place.
  */
 export class ChildPool {
   readonly #options: PoolOptions;

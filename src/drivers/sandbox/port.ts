@@ -1,13 +1,13 @@
 import type { WorkspaceLimits, WorkspaceManifest } from '../../domain/sandbox/manifest.ts';
 import type { SandboxFailure, SandboxResults, SandboxToolCall } from '../../domain/sandbox/tools.ts';
 
-/** The bytes of files, by the hash of what they are (SHA-256, hexadecimal). */
+/** The bytes of files, by their hash (SHA-256, hexadecimal). */
 export interface ContentStore {
   /** The bytes of a file of the manifest that the call was given. What it throws ends the call with that error. */
   read(sha256: string): Promise<Uint8Array>;
   /**
-   * Keeps bytes that a call has made. It is awaited before the call is answered, so a manifest never names what is not
-   * there; when the call fails after all, no manifest names what was kept.
+   * Stores bytes that a call has made. It is awaited before the call is answered, so a manifest never names what is
+   * missing; if the call fails after all, no manifest names what was stored.
    */
   write(sha256: string, bytes: Uint8Array): Promise<void>;
 }
@@ -37,7 +37,7 @@ export type WebAccess = (request: WebRequest, signal: AbortSignal) => Promise<We
 
 /** One call of a tool on the files of a sandbox. */
 export interface SandboxCall {
-  /** Whose share of the node it takes, and with whom it may share a process. */
+  /** The tenant whose share of the node it uses, and with which it may share a process. */
   readonly tenant: string;
   readonly tool: SandboxToolCall;
   /** The files as they are before the call. */
@@ -52,7 +52,7 @@ export interface SandboxCall {
 
 /** What a call took, whether it went well or not. */
 export interface SandboxUsage {
-  /** From the moment when it had a place to run until it ended, ms; the wait before is in `queuedMs`. */
+  /** From the moment it had a place to run until it ended, ms; the wait before is in `queuedMs`. */
   readonly durationMs: number;
   readonly queuedMs: number;
   readonly cpuMs: number;
@@ -70,7 +70,7 @@ export type SandboxAnswer =
       readonly usage: SandboxUsage;
     }
   | {
-      /** `timeout`: its time was over. `killed`: it had to be ended for another reason. Nothing has changed. */
+      /** `timeout`: its time ran out. `killed`: it had to be ended for another reason. Nothing has changed. */
       readonly outcome: 'failed' | 'timeout' | 'killed';
       readonly code: SandboxFailure;
       /** Tells the model what to do. */
@@ -78,7 +78,7 @@ export type SandboxAnswer =
       readonly usage: SandboxUsage;
     };
 
-/** The node cannot run commands now; the call has had no effect and can be made again. */
+/** The node cannot run commands now; the call had no effect and can be repeated. */
 export class SandboxUnavailableError extends Error {
   override readonly name = 'SandboxUnavailableError';
 }
@@ -98,9 +98,9 @@ export interface SandboxDriver {
    * `contents` throws, and with SandboxUnavailableError when no process can be had.
    */
   run(call: SandboxCall, signal: AbortSignal): Promise<SandboxAnswer>;
-  /** Whether calls can be made on this node, and by what they are confined, for people; cheap. */
+  /** Whether calls can be made on this node, and what confines them, for people; cheap. */
   status(): SandboxStatus;
-  /** Ends all calls and processes; calls under way reject with SandboxUnavailableError. */
+  /** Ends all calls and processes; calls in progress reject with SandboxUnavailableError. */
   stop(): Promise<void>;
 }
 

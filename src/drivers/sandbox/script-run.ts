@@ -14,11 +14,11 @@ import type { SandboxCall } from './port.ts';
 type Message = z.infer<typeof childMessage>;
 type Done = Extract<Message, { type: 'done' }>;
 
-/** After this long a script runs behind the others. */
+/** After this long a script runs at a lower priority than others. */
 const LONG_MS = 1_000;
 /** To send what a script has left, after its own time. */
 const LEAVING_MS = 60_000;
-/** Requests to the web of one script at the same time, and all of one. */
+/** Web requests of one script at the same time, and in all. */
 const REQUESTS_AT_ONCE = 8;
 const REQUESTS_MAX = 1_000;
 
@@ -34,7 +34,7 @@ export type ScriptEnd =
       readonly outcome: 'failed' | 'timeout' | 'killed';
       readonly code: SandboxFailure;
       readonly message: string;
-      /** Null: the child did not come to say it. */
+      /** Null: the child ended before it could report it. */
       readonly cpuMs: number | null;
     };
 
@@ -96,7 +96,7 @@ export class ScriptRun {
       const message = parsed(next);
       if (message.type === 'done') return this.#done(message);
       if (message.type === 'exceeded') {
-        // What a stranger says is not for the model's eyes as it is; it is bounded, and a text.
+        // Untrusted output is not shown to the model as it is: it is bounded, and made valid text.
         return { outcome: 'failed', code: 'limit_exceeded', message: oneLine(message.message), cpuMs: message.cpuMs };
       }
       if (message.type === 'read') await this.#read(message.file);
@@ -128,7 +128,7 @@ export class ScriptRun {
     }, ms);
   }
 
-  /** Each file is asked for once, and is one of those that were given: there is no other way to bytes. */
+  /** Each file is asked for once, and is one of those given: there is no other way to bytes. */
   async #read(index: number): Promise<void> {
     const file = this.#given[index];
     if (file === undefined || this.#asked.has(index)) throw new FrameError('a child asks for what it may not have');
@@ -138,7 +138,7 @@ export class ScriptRun {
     await this.#child.send({ type: 'content', file: index }, bytes);
   }
 
-  /** Keeps the bytes of a file before the next message is read, so that no more than one is held. */
+  /** Stores the bytes of a file before the next message is read, so that no more than one is held. */
   async #keep(bytes: Uint8Array): Promise<void> {
     const { limits, contents } = this.#script.call;
     if (this.#sent.length === 0) this.#giveTime(LEAVING_MS);
@@ -222,7 +222,7 @@ function parsed({ header }: Frame): Message {
   return message.data;
 }
 
-/** Bytes of the files that are new or have others than before. */
+/** Bytes of the files that are new or changed. */
 function written(before: WorkspaceManifest, after: WorkspaceManifest): number {
   const was = new Map(before.files.map(({ path, sha256 }) => [path, sha256]));
   return after.files.reduce((sum, { path, sha256, size }) => sum + (was.get(path) === sha256 ? 0 : size), 0);

@@ -33,13 +33,13 @@ const WAITING_PER_TENANT = 1_024;
 const IDLE_MS = 60_000;
 /** What the interpreter may leave behind in its process ends with it. */
 const CALLS_PER_CHILD = 200;
-/** For a child to load its program, on a machine with much else to do. */
+/** For a child to load its program, on a busy machine. */
 const START_MS = 60_000;
 
 /** Calls of the other tools that run at the same time, and of one tenant: each may hold a file in memory. */
 const FILE_CALLS = 8;
 const FILE_CALLS_PER_TENANT = 4;
-/** Of a script whose process was ended from outside. */
+/** Attempts at a script whose process was ended from outside. */
 const ATTEMPTS = 2;
 
 type BashInput = Extract<SandboxToolCall, { name: 'bash' }>['input'];
@@ -119,7 +119,7 @@ class VirtualSandboxes implements SandboxDriver {
         const end = await run.run(signal);
         isReusable = end.outcome === 'completed';
         if (this.#isStopped && !isReusable) throw stopped();
-        // Its process was ended from outside. It has had no effect, so it is run again; but it may have been the reason.
+        // Its process was ended from outside. It has had no effect, so it is run again; but it may have been the cause.
         if (end.outcome === 'killed' && end.code === 'sandbox_lost' && attempt < ATTEMPTS) continue;
         return answerOf(end, performance.now() - startedMs, startedMs - askedMs);
       } finally {
@@ -146,14 +146,14 @@ class VirtualSandboxes implements SandboxDriver {
   }
 }
 
-/** The child when it is ready; else why it is not. */
+/** The child when it is ready; otherwise why it is not. */
 async function ready(child: SandboxChild): Promise<SandboxChild | string> {
   const timer = setTimeout(() => void child.kill(), START_MS);
   try {
     const frame = await child.receive();
     if (childMessage.safeParse(frame?.header).data?.type === 'ready') return child;
   } catch {
-    // What it says instead of that is not for anybody.
+    // What it says instead is not passed on.
   } finally {
     clearTimeout(timer);
   }
@@ -163,7 +163,7 @@ async function ready(child: SandboxChild): Promise<SandboxChild | string> {
 
 function answerOf(end: ScriptEnd, duration: number, queued: number): SandboxAnswer {
   const [durationMs, queuedMs] = [Math.round(duration), Math.round(queued)];
-  // One that did not come to say it is taken to have used all of its time.
+  // One that could not report it is assumed to have used all of its time.
   const usage = { durationMs, queuedMs, cpuMs: end.cpuMs ?? durationMs };
   if (end.outcome === 'completed') {
     const { result, files, bytesWritten } = end;

@@ -48,7 +48,10 @@ export class SealedSecrets implements SecretStore {
     await this.#bucket.shred(keyOf(tenant, name));
   }
 
-  /** Takes all secrets of a tenant away. Their bytes are not overwritten: the data key goes before (docs/decisions/0009). */
+  /**
+   * Removes all secrets of a tenant. Their bytes are not overwritten: the data key is destroyed first
+   * (docs/decisions/0009).
+   */
   async eraseAll(tenant: string): Promise<void> {
     await this.#bucket.erase(secretsOf(tenant));
   }

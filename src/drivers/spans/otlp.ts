@@ -14,7 +14,7 @@ export interface OtlpOptions {
   readonly logger: Logger;
   /** Spans that may wait; more are dropped. */
   readonly waitingMax?: number;
-  /** How long the receiver may take for what is left at the end, ms. */
+  /** How long the receiver may take for the remainder at the end, ms. */
   readonly closeMs?: number;
 }
 
@@ -22,7 +22,7 @@ type ReadableSpan = Parameters<OTLPTraceExporter['export']>[0][number];
 
 const WAITING_MAX = 4_096;
 const BATCH_MAX = 512;
-/** Spans of a moment go together, ms. */
+/** Spans within this time are sent together, ms. */
 const GATHER_MS = 500;
 const CLOSE_MS = 3_000;
 const SCOPE = { name: 'agent-runtime-host' };
@@ -34,8 +34,8 @@ const SAMPLED = 1;
 
 /**
  * Sends spans by OTLP over HTTP, as protobuf. Address, headers, time-outs and certificates are the exporter's own
- * variables, `OTEL_EXPORTER_OTLP_…`. One request at a time; the exporter repeats one that failed until its time-out is
- * over, and then its spans are given up.
+ * variables, `OTEL_EXPORTER_OTLP_…`. One request at a time; the exporter repeats a failed one until its time-out, and
+ * then drops its spans.
  */
 export class OtlpSpans implements SpanExporter {
   readonly #exporter = new OTLPTraceExporter();
@@ -84,7 +84,7 @@ export class OtlpSpans implements SpanExporter {
     this.#waiting = [];
   }
 
-  /** Resolves when nothing waits any more. */
+  /** Resolves when nothing is waiting. */
   async #send(): Promise<void> {
     this.#sending ??= this.#sendAll().finally(() => {
       this.#sending = null;
@@ -97,7 +97,7 @@ export class OtlpSpans implements SpanExporter {
       const batch = this.#waiting.splice(0, BATCH_MAX);
       this.#underWay = batch.length;
       const error = await this.#sendBatch(batch);
-      // What was under way at the end has been counted there.
+      // What was in progress at the end has been counted there.
       if (this.#isClosed) return;
       this.#underWay = 0;
       this.#count(error === null ? 'exported' : 'failed', batch.length);

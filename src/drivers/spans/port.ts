@@ -6,7 +6,7 @@ export interface SpanOwner {
   readonly sessionId: string;
 }
 
-/** What has become of spans since the start. */
+/** What became of spans since the start. */
 export interface SpanCounts {
   /** The receiver has taken them. */
   readonly exported: number;
@@ -17,8 +17,8 @@ export interface SpanCounts {
 }
 
 /**
- * Where spans go. `export` takes them, without waiting and without throwing, whatever becomes of the receiver; what does
- * not fit into a bounded buffer is counted and forgotten.
+ * Where spans go. `export` accepts them without waiting or throwing, whatever the receiver does; what does not fit into
+ * a bounded buffer is counted and dropped.
  */
 export interface SpanExporter {
   export(owner: SpanOwner, spans: readonly TurnSpan[]): void;

@@ -10,7 +10,7 @@ import { WorkspaceFs } from './workspace-fs.ts';
 
 /**
  * The program of a child: runs one script at a time over files in memory, and asks the Host, which it knows as a pipe, for
- * everything else. It has no rights, so what a script may do to this process ends here, and with it.
+ * everything else. It has no rights, so whatever a script does to this process stays here, and ends with it.
  */
 const MIB = 1_048_576;
 /** Output that a script may hold before it is cut, and a text that it may build, bytes. */
@@ -23,7 +23,7 @@ const LIMITS = {
 
 const [input, output] = [process.stdin, process.stdout];
 const reader = new FrameReader({ headerBytesMax: HEADER_BYTES_MAX, bodyBytesMax: BODY_BYTES_MAX });
-/** What waits for an answer of the Host. */
+/** What waits for an answer from the Host. */
 const contents = new Map<number, { resolve: (bytes: Uint8Array) => void; bytes: Promise<Uint8Array> }>();
 const requests = new Map<number, (answer: { header: WebMessage; body: Uint8Array }) => void>();
 let requestsMade = 0;
@@ -101,7 +101,7 @@ async function run(message: RunMessage): Promise<void> {
   try {
     ended = await bash.exec(message.command, { rawScript: true });
   } catch (error) {
-    // A fault of the interpreter is one of the script: it has met something that no shell does so.
+    // A fault of the interpreter counts as the script's: it uses something that shells treat differently.
     ended = { stdout: '', stderr: `bash: ${error instanceof Error ? error.message : 'failed'}\n`, exitCode: 2 };
   }
   if (tree.exceeded !== null) return send({ type: 'exceeded', message: tree.exceeded, cpuMs: cpuMs() });
@@ -154,7 +154,7 @@ function sourceOf(file: FileNode, sent: Map<Uint8Array, number>): FileSource {
 }
 let sentCount = 0;
 
-/** The Host is believed: it has nothing to gain from this process. */
+/** The Host is trusted: it has nothing to gain from this process. */
 function isMessage(header: unknown): header is ToChild {
   return typeof header === 'object' && header !== null && 'type' in header;
 }
@@ -173,7 +173,7 @@ function take({ header: message, body }: Frame): void {
   }
 }
 
-/** Commands that most scripts have, so that the first call finds them compiled. */
+/** Commands that most scripts use, so that the first call finds them compiled. */
 const WARM_UP = `
 mkdir -p a && cd a && for i in 1 2 3; do echo "line $i" >> f; done
 cat f | grep -n line | sed 's/line/x/' | awk '{print $2}' | sort -r | uniq | head -2 | wc -l
@@ -195,7 +195,7 @@ async function warmUp(): Promise<void> {
   await prepare(empty).bash.exec(WARM_UP);
 }
 
-// The Host is gone, or has no more use for this process.
+// The Host is gone, or no longer needs this process.
 input.on('end', () => process.exit(0));
 input.on('error', () => process.exit(0));
 output.on('error', () => process.exit(0));

@@ -34,7 +34,7 @@ export function failure(code: string, words: string, call: string, path: string)
 
 const SYSTEM = ['/bin', '/usr', '/dev', '/proc'];
 const WORDS = { ENOENT: 'no such file or directory', ENOTDIR: 'not a directory' };
-/** Besides the files: directories, and files outside the workspace, which are gone after the call. */
+/** Besides the files: directories, and files outside the workspace, which do not outlive the call. */
 const ENTRIES_PER_FILE = 3;
 
 /**
@@ -44,7 +44,7 @@ const ENTRIES_PER_FILE = 3;
 export class Tree {
   readonly root: DirectoryNode;
   readonly limits: WorkspaceLimits;
-  /** The first limit that was passed, in words for the model. */
+  /** The first limit that was exceeded, in words for the model. */
   exceeded: string | null = null;
   #isSealed = false;
   #ids = 0;
@@ -56,7 +56,7 @@ export class Tree {
     this.root = this.#directory(0);
   }
 
-  /** What is there belongs to the system; what is put from here on counts, and without a limit until `seal`. */
+  /** Existing nodes belong to the system; what is put from here on counts, without a limit until `seal`. */
   startCounting(): void {
     this.#entries = 0;
     this.#bytes = 0;
@@ -98,7 +98,7 @@ export class Tree {
     return node;
   }
 
-  /** Makes a directory and those above it; what is there already stays. */
+  /** Makes a directory and those above it; existing ones stay. */
   makeDirectories(path: string, call: string): DirectoryNode {
     let at = this.root;
     let done = '';
@@ -137,7 +137,7 @@ export class Tree {
     above.spelled.set(foldedPath(name), name);
   }
 
-  /** Takes a node out, with all that is in it. */
+  /** Removes and returns a node, with its contents. */
   take(path: string, call: string): Node {
     this.#mayChange(path, call);
     const [above, name] = this.#place(path, call);
@@ -149,13 +149,13 @@ export class Tree {
     return node;
   }
 
-  /** Puts a node back that `take` took, with all that is in it. */
+  /** Puts back a node that `take` removed, with its contents. */
   give(path: string, node: Node, call: string): void {
     this.put(path, node, call);
     for (const [below, each] of walk(node, '')) if (below !== '') this.#count(1, each.kind === 'file' ? each.size : 0);
   }
 
-  /** Before a file gets another size. @throws when it may not have it */
+  /** Called before a file changes its size. @throws when it may not have it */
   resize(path: string, file: FileNode, size: number, call: string): void {
     this.#mayChange(path, call);
     if (size > this.limits.fileBytes) {

@@ -10,7 +10,7 @@ type Dirent = { name: string; isFile: boolean; isDirectory: boolean; isSymbolicL
 export type ReadGiven = (given: number) => Promise<Uint8Array>;
 
 /**
- * The file system of one call: everything in memory, the files of the workspace read when a command first looks into
+ * The file system of one call: everything in memory, the files of the workspace are read when a command first opens
  * them. Links cannot be made, because what a workspace keeps is files.
  */
 export class WorkspaceFs implements IFileSystem {
@@ -33,7 +33,7 @@ export class WorkspaceFs implements IFileSystem {
     const bytes = bytesOf(content, encoding);
     const file = this.#writable(at, 'open');
     this.tree.resize(at, file, bytes.byteLength, 'write');
-    // The writer may keep and change its buffer.
+    // The writer may reuse its buffer.
     file.bytes = bytes.slice();
     file.given = null;
     file.shared = false;
@@ -207,7 +207,7 @@ export class WorkspaceFs implements IFileSystem {
     if (file.bytes !== null) return file.bytes;
     const given = file.given ?? 0;
     const bytes = await this.#readGiven(given);
-    // It may have been written while its bytes were on their way.
+    // It may have been written while its bytes were in transit.
     if (file.given === given) file.bytes ??= bytes;
     return file.bytes ?? bytes;
   }
@@ -229,7 +229,7 @@ export class WorkspaceFs implements IFileSystem {
   }
 }
 
-/** Without these, a program that writes to nowhere would fill the memory. */
+/** Without these, a program that writes to /dev/null would fill the memory. */
 function isDevice(path: string): boolean {
   return ['/dev/null', '/dev/zero', '/dev/full', '/dev/stdout', '/dev/stderr'].includes(path);
 }
