@@ -39,7 +39,7 @@ export interface WantedSandboxCall {
   readonly call: OpenSandboxCall;
 }
 
-/** Between two looks at a sandbox that another turn has, or a store or driver that is away, ms. */
+/** Between two checks of a sandbox that another turn holds, or of an unavailable store or driver, ms. */
 const RETRY = { baseMs: 50, capMs: 1_000 };
 /** Characters of a script that the history shows. */
 const COMMAND_SHOWN = 500;
