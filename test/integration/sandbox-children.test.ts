@@ -1,11 +1,13 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { readFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
+import { setTimeout as pause } from 'node:timers/promises';
 import { describe, expect, test } from 'vitest';
 import { withDescendants } from '#src/drivers/sandbox/child-process.ts';
+import { childCommand, onPath } from '#src/drivers/sandbox/confinement.ts';
 import { SandboxUnavailableError } from '#src/drivers/sandbox/port.ts';
 import { hostileSuite } from '../conformance/sandbox-hostile.ts';
-import { confinements, ENDLESS_SCRIPT, TestSandbox, virtualSandboxes } from '../support/sandboxes.ts';
+import { CHILD_PROGRAM, confinements, ENDLESS_SCRIPT, TestSandbox, virtualSandboxes } from '../support/sandboxes.ts';
 import { until } from '../support/wait-until.ts';
 
 const WAIT_MS = 45_000;
@@ -18,6 +20,20 @@ function isAlive(pid: number): boolean {
   } catch {
     return false;
   }
+}
+
+/** Living processes of these process groups. */
+function inGroups(groups: ReadonlySet<number>): number[] {
+  const all = readdirSync('/proc').filter((name) => /^\d+$/.test(name));
+  return all.map(Number).filter((pid) => {
+    try {
+      const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
+      const [state, , group] = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+      return state !== 'Z' && groups.has(Number(group));
+    } catch {
+      return false;
+    }
+  });
 }
 
 const below = (pid: number) => withDescendants(pid).slice(1);
@@ -54,6 +70,26 @@ describe.each(confinements())('children, bubblewrap %s', (bubblewrap) => {
     } finally {
       owner.kill('SIGKILL');
     }
+  });
+
+  test('end with a Host that is killed at any moment of their start', async () => {
+    const path = bubblewrap === 'off' ? null : onPath('bwrap', process.env['PATH']);
+    const command = childCommand(CHILD_PROGRAM, 64, path);
+    const groups = new Set<number>();
+    for (let n = 0; n < 60; n++) {
+      const child = spawn(command.file, [...command.args], {
+        ...{ env: {}, cwd: '/', stdio: ['pipe', 'pipe', 'pipe', 'pipe'], detached: true },
+      });
+      for (const pipe of child.stdio) pipe?.on('error', () => undefined);
+      const exited = once(child, 'exit');
+      groups.add(child.pid ?? 0);
+      await pause(n / 3);
+      // As the system closes what a killed process had open.
+      for (const pipe of child.stdio) pipe?.destroy();
+      await exited;
+    }
+    await until('nothing of them is left', () => inGroups(groups).length === 0, WAIT_MS);
+    expect(inGroups(groups)).toEqual([]);
   });
 
   test('a call whose process is killed is made again, and has the files from before', async () => {

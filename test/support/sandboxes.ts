@@ -14,10 +14,13 @@ const CHILD = join(dirname(PROGRAM), 'sandbox/child.mjs');
 /** Runs until it is ended, whatever the interpreter allows. */
 export const ENDLESS_SCRIPT = 'while true; do x=$(seq 1 99999); done';
 
-/** The driver as the app makes it, with the child of the program that is tested. */
+/** The child of the program that is tested. */
+export const CHILD_PROGRAM = { node: process.execPath, file: CHILD, readable: [dirname(CHILD)] };
+
+/** The driver as the app makes it. */
 export function virtualSandboxes(options: Partial<VirtualOptions> = {}): SandboxDriver {
   return openVirtualSandboxes({
-    program: { node: process.execPath, file: CHILD, readable: [dirname(CHILD)] },
+    program: CHILD_PROGRAM,
     children: 4,
     childrenPerTenant: 2,
     memoryMiB: 256,

@@ -21,13 +21,14 @@ export interface Command {
 
 /**
  * Sets limits of the system, then replaces the shell by the program. A second process waits for the Host's end of
- * descriptor 3: when that closes without a word, the Host is gone, and a child in a busy loop would never notice.
+ * descriptor 3: when that closes without a word, the Host is gone, and a child in a busy loop would never notice. It kills
+ * the group: bubblewrap that dies while it starts leaves a process behind that waits for it for good.
  */
 const GUARD = `
 data=$1; shift
 ulimit -c 0; ulimit -f 0; ulimit -n 256; ulimit -d "$data" 2>/dev/null
 self=$$
-( ( read -r line <&3 || kill -KILL "$self" ) >/dev/null 2>&1 </dev/null & )
+( ( read -r line <&3 || kill -s KILL -- "-$self" ) >/dev/null 2>&1 </dev/null & )
 exec "$@" 3<&-
 `;
 
