@@ -10,7 +10,7 @@ const FOREIGN = [
   `${'anch'}ors/[a-z-]+\\.md`,
   `(${'wire'} contract|${'inter'}face specification|\\b${'des'}ign), (section|promise)`,
   `\\.\\./${'sha'}red\\b`,
-  `/work/${'sha'}red`,
+  `/${'wor'}k/${'sha'}red`,
 ];
 const isText = (file: string) =>
   /\.(ts|mjs|cjs|json|md|ya?ml|sql|conf|cfg|sh)$/.test(file) && file !== 'package-lock.json';
