@@ -18,7 +18,7 @@ const folderMayImport = (folder, allowed, comment) => ({
 
 const LIB = '^src/lib/';
 const DOMAIN = '^src/domain/';
-const STREAMS_PORT = '^src/streams/(?!jetstream/)';
+const STREAMS_PORT = '^src/streams/(?!(jetstream|memory)/)';
 const DRIVER_PORTS = '^src/drivers/[^/]+/port\\.ts$';
 /** What the other side may know of the read models: their queries, the shapes these give, and that they may be away. */
 const QUERIES = '^src/projections/([^/]+/(queries|views)|unavailable)\\.ts$';
@@ -29,6 +29,7 @@ const CLI = '^src/cli/';
 const CLIENT = '^src/client/';
 const ARCHIVE = '^src/archive/';
 const EMBEDDED = '^src/embedded/';
+const IN_MEMORY = '^src/in-memory/';
 
 /** @type {import('dependency-cruiser').IConfiguration} */
 module.exports = {
@@ -76,6 +77,13 @@ module.exports = {
       from: { path: CLIENT, pathNot: TEST },
       to: { pathNot: CLIENT },
     },
+    {
+      name: 'react-imports',
+      comment: 'The hook is for the browsers of others: the client, and the React that is there.',
+      severity: 'error',
+      from: { path: '^src/react/', pathNot: TEST },
+      to: { pathNot: ['^src/react/', CLIENT, '(^|/)node_modules/(@types/)?react/'] },
+    },
     folderMayImport(
       'embedded',
       [LIB, '^src/projections/read-store/connection\\.ts$'],
@@ -90,6 +98,11 @@ module.exports = {
       'cli',
       [LIB, DOMAIN, '^src/(streams|drivers|projections)/', COMMANDS, APP, ARCHIVE, EMBEDDED, CLIENT],
       'A command of the program works beside a Host or without one: it runs no turns and serves no requests.',
+    ),
+    folderMayImport(
+      'in-memory',
+      [LIB, DOMAIN, '^src/(streams|drivers)/', '^src/projections/read-store/pglite\\.ts$', APP, CLIENT],
+      'The Host as a library: another root beside the program, on the same composition.',
     ),
     {
       name: 'app-imports',
@@ -106,7 +119,7 @@ module.exports = {
       to: {
         path: DOMAIN,
         // Rules of values, which decide nothing.
-        pathNot: '^src/domain/(turn/usage|kernel/optional|sandbox/(manifest|paths|search|tools))\\.ts$',
+        pathNot: '^src/domain/(turn/usage|kernel/(json-schema|optional)|sandbox/(manifest|paths|search|tools))\\.ts$',
         dependencyTypesNot: ['type-only'],
       },
     },
@@ -127,16 +140,16 @@ module.exports = {
     },
     {
       name: 'log-adapters-by-app-and-cli-only',
-      comment: 'streams/jetstream is chosen by app and cli; all other code takes the port.',
+      comment: 'What the log is kept in is chosen by app, cli and in-memory; all other code takes the port.',
       severity: 'error',
-      from: { path: '^src/', pathNot: [TEST, APP, CLI, '^src/streams/jetstream/'] },
-      to: { path: '^src/streams/jetstream/' },
+      from: { path: '^src/', pathNot: [TEST, APP, CLI, IN_MEMORY, '^src/streams/(jetstream|memory)/'] },
+      to: { path: '^src/streams/(jetstream|memory)/' },
     },
     {
       name: 'driver-implementations-by-app-and-cli-only',
       comment: 'Outside its own folder a driver is known by its port.ts.',
       severity: 'error',
-      from: { path: '^src/', pathNot: [TEST, APP, CLI, '^src/drivers/'] },
+      from: { path: '^src/', pathNot: [TEST, APP, CLI, IN_MEMORY, '^src/drivers/'] },
       to: { path: '^src/drivers/', pathNot: DRIVER_PORTS },
     },
     {
@@ -182,7 +195,7 @@ module.exports = {
       name: 'app-by-cli-and-main-only',
       comment: 'app is the composition root: only the commands of the program and the entry files build on it.',
       severity: 'error',
-      from: { path: '^src/', pathNot: [TEST, '^src/main\\.ts$', APP, CLI] },
+      from: { path: '^src/', pathNot: [TEST, '^src/main\\.ts$', APP, CLI, IN_MEMORY] },
       to: { path: ['^src/main\\.ts$', APP] },
     },
     {
@@ -207,6 +220,13 @@ module.exports = {
       to: { path: EMBEDDED },
     },
     {
+      name: 'in-memory-stands-apart',
+      comment: 'The program does not start the Host of tests; what both need is below them.',
+      severity: 'error',
+      from: { path: '^src/', pathNot: [TEST, IN_MEMORY] },
+      to: { path: IN_MEMORY },
+    },
+    {
       name: 'main-builds-roots-only',
       comment: 'The entry reads its environment, starts app or a command, and ends the process.',
       severity: 'error',
@@ -225,7 +245,7 @@ module.exports = {
       comment: 'What ships may only need what is installed with it.',
       severity: 'error',
       from: { path: '^src/', pathNot: TEST },
-      to: { dependencyTypes: ['npm-dev'], dependencyTypesNot: ['type-only'] },
+      to: { dependencyTypes: ['npm-dev'], dependencyTypesNot: ['type-only', 'npm-peer'] },
     },
     {
       name: 'no-undeclared-dependencies',
@@ -254,7 +274,16 @@ module.exports = {
       severity: 'error',
       from: {
         orphan: true,
-        pathNot: ['^src/main\\.ts$', '^src/client/client\\.ts$', '^test/', '^bench/main\\.ts$', TEST, '\\.d\\.ts$'],
+        pathNot: [
+          '^src/main\\.ts$',
+          '^src/client/client\\.ts$',
+          '^src/react/use-session\\.ts$',
+          '^src/in-memory/index\\.ts$',
+          '^test/',
+          '^bench/main\\.ts$',
+          TEST,
+          '\\.d\\.ts$',
+        ],
       },
       to: {},
     },

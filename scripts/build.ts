@@ -59,7 +59,48 @@ async function buildInto(directory: string): Promise<void> {
     logLevel: 'silent',
     output: { dir: directory, format: 'esm', entryFileNames: MAIN, chunkFileNames: '[name]-[hash].mjs', minify: false },
   });
+  await buildChild(directory);
+}
+
+/** The Host as a library: its own modules in a few files, and everything else from the packages that come with it. */
+export async function buildLibrary(directory: string): Promise<void> {
+  const { build } = await import('rolldown');
+  await build({
+    input: { index: join(ROOT, 'src/in-memory/index.ts') },
+    platform: 'node',
+    external: /^[^./]/,
+    plugins: [
+      {
+        // One client for both exports of the package: an error of one is an instance of the other's class.
+        name: 'client-of-the-package',
+        resolveId: (source) =>
+          source.endsWith('/client/client.ts') ? { id: 'agent-runtime-host/client', external: true } : null,
+      },
+    ],
+    treeshake: false,
+    logLevel: 'silent',
+    output: { dir: directory, format: 'esm', entryFileNames: '[name].mjs', chunkFileNames: '[name]-[hash].mjs' },
+  });
+  await buildChild(directory);
+}
+
+/** What runs the scripts of sandboxes, beside the program that starts it. */
+async function buildChild(directory: string): Promise<void> {
+  const { build } = await import('rolldown');
   // In one file, all of it loaded before the first script runs: the process then gives up its right to read files.
+  const sandbox = {
+    dir: join(directory, 'sandbox'),
+    format: 'esm',
+    entryFileNames: '[name].mjs',
+    minify: false,
+  } as const;
+  await build({
+    input: { bridge: join(ROOT, 'src/drivers/sandbox/bridge/main.ts') },
+    platform: 'node',
+    treeshake: false,
+    logLevel: 'silent',
+    output: sandbox,
+  });
   await build({
     input: { [CHILD]: join(ROOT, 'src/drivers/sandbox/child/main.ts') },
     platform: 'node',
@@ -67,13 +108,7 @@ async function buildInto(directory: string): Promise<void> {
     external: ['@mongodb-js/zstd', 'node-liblzma'],
     treeshake: false,
     logLevel: 'silent',
-    output: {
-      dir: join(directory, 'sandbox'),
-      format: 'esm',
-      entryFileNames: '[name].mjs',
-      codeSplitting: false,
-      minify: false,
-    },
+    output: { ...sandbox, codeSplitting: false },
   });
 }
 

@@ -183,9 +183,15 @@ async function install() {
   await exclusively(async () => {
     if (isInstalled()) return;
     const command = isLockComplete() ? ['ci'] : ['install', '--no-save'];
-    say(`Installing the dependencies (npm ${command.join(' ')}) …`);
+    const what = `Installing the dependencies (npm ${command.join(' ')}) …`;
+    say(what);
     const began = performance.now();
+    const seconds = () => Math.round((performance.now() - began) / 1000);
+    // It may take minutes, and npm says nothing meanwhile.
+    const clock = setInterval(() => process.stderr.write(`\r${seconds()} s`), process.stderr.isTTY ? 1_000 : 2 ** 30);
     const { ok, output } = await npm([...command, '--loglevel=error', '--no-fund', '--no-audit']);
+    clearInterval(clock);
+    if (process.stderr.isTTY) process.stderr.write('\r\u001b[K');
     if (!ok) {
       process.stderr.write(output.endsWith('\n') || output === '' ? output : `${output}\n`);
       fail('npm failed (its output is above); with the network and the registry in reach, run the same command again.');

@@ -11,6 +11,8 @@ import type {
 } from './api.ts';
 import type { CallOptions, Connection } from './connection.ts';
 import { pathOf } from './connection.ts';
+import { previewOf, WrittenText } from './preview.ts';
+import type { Preview } from './preview.ts';
 import { follow } from './stream.ts';
 
 export type Interaction = TurnPaused['payload']['interactions'][number];
@@ -20,6 +22,8 @@ export interface EventsOptions {
   readonly from?: string | undefined;
   /** Of one agent used as a tool, by its path or delegation. */
   readonly agent?: string | undefined;
+  /** Called with the pieces of an answer while it is written; only then does the Host send them. */
+  readonly onPreview?: ((preview: Preview) => void) | undefined;
   readonly signal?: AbortSignal | undefined;
 }
 
@@ -35,6 +39,11 @@ export interface SendOptions extends CallOptions {
 export interface AskOptions extends SendOptions {
   /** Answers what the turn asks of a person: true or false for an approval, a value for a question. Without it such a turn throws. */
   readonly answer?: ((interaction: Interaction) => unknown) | undefined;
+  /**
+   * Called with what the agent says while it is written. All pieces together are the texts of its messages, one after
+   * the other.
+   */
+  readonly onText?: ((text: string) => void) | undefined;
   /** Called with every record of the turn. */
   readonly onEvent?: ((event: EventRecord) => void) | undefined;
 }
@@ -157,16 +166,18 @@ export class Session {
    * It runs until the loop is left, the signal is aborted, or the Host refuses.
    * @throws Problem when the Host refuses for good, as `not_found` once the session is deleted
    */
-  async *events({ from, agent, signal }: EventsOptions = {}): AsyncGenerator<EventRecord, void, undefined> {
+  async *events({ from, agent, onPreview, signal }: EventsOptions = {}): AsyncGenerator<EventRecord, void, undefined> {
     // A cut before the first record must not make "now" later.
     const first = from === 'latest' ? ((await this.get({ signal })).cursor ?? undefined) : from;
     let cursor = first === 'start' ? undefined : first;
     const recent = new Set<string>();
+    const shown = onPreview === undefined ? {} : { previews: 'true' };
     const place = () => ({
-      path: pathOf('/v1/sessions/{sessionId}/events', this.#params, { cursor, agent }),
+      path: pathOf('/v1/sessions/{sessionId}/events', this.#params, { cursor, agent, ...shown }),
       headers: {},
     });
-    for await (const { id, data } of follow(this.#connection, place, signal)) {
+    for await (const { id, event, data } of follow(this.#connection, place, signal)) {
+      if (event === 'preview') onPreview?.(previewOf(data));
       if (id === null || recent.has(id)) continue;
       recent.add(id);
       for (const old of recent) {
@@ -185,19 +196,27 @@ export class Session {
    * @throws TurnError when the turn fails, is cancelled, or asks a person and `answer` is absent
    */
   async ask(content: string | readonly MessagePart[], options: AskOptions = {}): Promise<unknown> {
-    const { answer, onEvent, ...send } = options;
+    const { answer, onEvent, onText, ...send } = options;
     const receipt = await this.send(content, send);
     const { turnId } = receipt;
     if (turnId === null) throw new Error('a message has a turn');
-    for await (const event of this.events({ from: receipt.cursor ?? undefined, signal: options.signal })) {
+    const written = new WrittenText();
+    const answered = new Set<string>();
+    const onPreview = onText && ((preview: Preview) => preview.turnId === turnId && onText(written.preview(preview)));
+    for await (const event of this.events({ from: receipt.cursor ?? undefined, onPreview, signal: options.signal })) {
       if (event.turnId !== turnId) continue;
+      onText?.(written.record(event));
       onEvent?.(event);
       if (event.type === 'turn.completed') return event.payload.output;
       if (event.type === 'turn.failed')
         throw new TurnError(turnId, event.payload.error.code, event.payload.error.message);
       if (event.type === 'turn.cancelled')
         throw new TurnError(turnId, 'cancelled', event.payload.reason ?? 'It was cancelled.');
-      if (event.type === 'turn.paused') await this.#answerAll(turnId, event.payload.interactions, answer);
+      if (event.type === 'turn.paused') {
+        const open = event.payload.interactions.filter(({ interactionId }) => !answered.has(interactionId));
+        await this.#answerAll(turnId, open, answer);
+        for (const { interactionId } of open) answered.add(interactionId);
+      }
     }
     throw new Error('a stream of events ends only by what it throws');
   }
@@ -210,7 +229,7 @@ export class Session {
     for (const interaction of interactions) {
       const { interactionId, kind } = interaction;
       const given = await answer(interaction);
-      // Under one key for each question: a pause that lists it again is answered once.
+      // Under one key for each question: the Host counts what is sent for it once.
       const idempotencyKey = `answer-${interactionId}`;
       const command: Sent =
         kind === 'approval'

@@ -1,12 +1,16 @@
 import { createInterface } from 'node:readline';
 import type { Interface } from 'node:readline';
-import type { EventRecord, Session } from '../../client/client.ts';
+import { WrittenText } from '../../client/client.ts';
+import type { EventRecord, Preview, Session } from '../../client/client.ts';
 import { readArguments } from '../arguments.ts';
-import { clientOf, plainly, readContext } from './context.ts';
-import type { Environment } from './context.ts';
-import { endsTurn, lineOf, short } from './show.ts';
+import { optionsOf } from '../catalog/callers.ts';
+import { plainText, safeJson } from '../terminal.ts';
+import { withClient } from './context.ts';
+import type { Environment } from './context-file.ts';
+import { callsOf, endsTurn, lineOf, short } from './show.ts';
 
-const OPTIONS = { attach: { type: 'string' } } as const;
+/** A person who approves sees what is approved; more than this is said to be there. */
+const ASKED_CHARS_MAX = 4_000;
 type Asked = Extract<EventRecord, { type: 'turn.paused' }>['payload']['interactions'][number];
 
 /**
@@ -15,23 +19,23 @@ type Asked = Extract<EventRecord, { type: 'turn.paused' }>['payload']['interacti
  * between turns; so does the end of the input. Returns the exit code.
  */
 export async function chat(env: Environment, args: readonly string[]): Promise<number> {
-  const { values, words } = readArguments(args, OPTIONS);
-  const context = await readContext(env);
-  return await plainly(context.url, async () => {
-    const client = clientOf(context);
+  const { values, words } = readArguments(args, optionsOf('chat'));
+  const { attach, json: asJson = false } = values;
+  return await withClient(env, values.context, async (client, context) => {
     const session =
-      values.attach === undefined
+      attach === undefined
         ? await client.sessions.open({ agentId: words[0] ?? context.agent })
-        : client.session(values.attach);
+        : client.session(attach);
     await session.get();
-    process.stdout.write(`Session ${session.id}. Ctrl-C interrupts a turn, Ctrl-D ends the chat.\n`);
-    return await new Chat(session, values.attach === undefined ? 'latest' : 'start').run();
+    if (!asJson) process.stdout.write(`Session ${session.id}. Ctrl-C interrupts a turn, Ctrl-D ends the chat.\n`);
+    return await new Chat(session, { from: attach === undefined ? 'latest' : 'start', asJson }).run();
   });
 }
 
 class Chat {
   readonly #session: Session;
   readonly #from: string;
+  readonly #asJson: boolean;
   readonly #lines: Interface;
   readonly #ended = new AbortController();
   /** Lines typed but not read yet; null once there are no more. */
@@ -43,11 +47,15 @@ class Chat {
   #sending = false;
   readonly #seenEnds = new Set<string>();
   #asked: readonly Asked[] = [];
+  readonly #answered = new Set<string>();
   readonly #isTerminal = process.stdin.isTTY;
+  /** The cursor stands behind a part of an answer. */
+  #isWriting = false;
 
-  constructor(session: Session, from: string) {
+  constructor(session: Session, { from, asJson }: { readonly from: string; readonly asJson: boolean }) {
     this.#session = session;
     this.#from = from;
+    this.#asJson = asJson;
     this.#lines = createInterface({ input: process.stdin, output: process.stdout, terminal: this.#isTerminal });
     this.#lines.setPrompt(this.#isTerminal ? '> ' : '');
     this.#lines.on('line', (line) => this.#type(line));
@@ -72,10 +80,15 @@ class Chat {
   }
 
   async #follow(from: string): Promise<void> {
-    for await (const event of this.#session.events({ from, signal: this.#ended.signal })) {
-      const line = lineOf(event);
-      if (line !== null) this.#print(line);
-      if (event.type === 'turn.paused') this.#asked = event.payload.interactions;
+    const written = new WrittenText();
+    const onPreview = this.#asJson ? undefined : (preview: Preview): void => this.#write(written.preview(preview));
+    for await (const event of this.#session.events({ from, onPreview, signal: this.#ended.signal })) {
+      if (this.#asJson) this.#print(safeJson(event));
+      else this.#show(event, written.record(event));
+      if (event.type === 'command.approve' || event.type === 'command.respond')
+        this.#isAnswered(event.payload.interactionId);
+      if (event.type === 'turn.paused')
+        this.#asked = event.payload.interactions.filter(({ interactionId }) => !this.#answered.has(interactionId));
       if (endsTurn(event) && event.turnId !== null) {
         this.#asked = [];
         this.#seenEnds.add(event.turnId);
@@ -90,17 +103,24 @@ class Chat {
     for (;;) {
       await this.#until(() => this.#asked.length > 0 || this.#open.size === 0);
       const [asked, ...later] = this.#asked;
-      if (asked !== undefined) this.#print(questionOf(asked));
+      if (asked !== undefined && !this.#asJson) this.#print(plainText(questionOf(asked)));
       if (this.#isTerminal) this.#lines.prompt();
       const line = await this.#line();
       if (line === null) return;
       if (asked !== undefined) {
         this.#asked = later;
+        this.#answered.add(asked.interactionId);
         await this.#answer(asked, line.trim());
       } else if (line.trim() !== '') {
         await this.#send(line);
       }
     }
+  }
+
+  /** Here, or by somebody else: what is answered is not asked again, though a pause that was on its way lists it. */
+  #isAnswered(interactionId: string): void {
+    this.#answered.add(interactionId);
+    this.#asked = this.#asked.filter((asked) => asked.interactionId !== interactionId);
   }
 
   async #send(line: string): Promise<void> {
@@ -142,17 +162,40 @@ class Chat {
       return;
     }
     // The record says that the turn is over.
-    this.#session.cancel({ reason: 'interrupted' }).catch((error: unknown) => this.#print(String(error)));
+    this.#session.cancel({ reason: 'interrupted' }).catch((error: unknown) => this.#print(plainText(String(error))));
+  }
+
+  /** A record, of whose text a part may have been written already. */
+  #show(event: EventRecord, rest: string): void {
+    const line =
+      event.type === 'message.assistant' && event.payload.agent === undefined ? callsOf(event) : lineOf(event);
+    this.#write(rest);
+    if (line !== null) this.#print(line);
+    else if (event.type === 'message.assistant') this.#endLine();
+  }
+
+  /** A piece of a line that is not complete yet. */
+  #write(piece: string): void {
+    if (piece === '') return;
+    if (this.#isTerminal && !this.#isWriting) process.stdout.write('\r\u001B[K');
+    this.#isWriting = true;
+    process.stdout.write(plainText(piece));
+  }
+
+  #endLine(): void {
+    if (this.#isWriting) process.stdout.write('\n');
+    this.#isWriting = false;
   }
 
   #print(text: string): void {
+    this.#endLine();
     if (this.#isTerminal) process.stdout.write('\r\u001B[K');
     process.stdout.write(`${text}\n`);
   }
 }
 
 function questionOf({ kind, toolName = 'it', input, prompt, budgetId }: Asked): string {
-  if (kind === 'approval') return `Allow ${toolName} ${short(input)}? [y/n]`;
+  if (kind === 'approval') return `Allow ${toolName} ${short(input, ASKED_CHARS_MAX)}? [y/n]`;
   return `${prompt ?? 'A question'}${budgetId === undefined ? '' : ' (JSON)'}`;
 }
 

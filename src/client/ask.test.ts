@@ -1,0 +1,31 @@
+import { expect, test } from 'vitest';
+import { createClient } from './client.ts';
+
+const frame = (index: number, type: string, payload: unknown): string =>
+  `id: ${index}\nevent: ${type}\ndata: ${JSON.stringify({ cursor: `${index}`, turnId: 'tu_1', type, payload })}\n\n`;
+
+test('a question is put once, although a pause that was on its way when it was answered lists it again', async () => {
+  const approval = { interactionId: 'in_1', kind: 'approval', prompt: 'Pay?' };
+  const question = { interactionId: 'in_2', kind: 'question', prompt: 'Which seat?' };
+  const frames = [
+    frame(1, 'turn.paused', { interactions: [approval] }),
+    frame(2, 'turn.paused', { interactions: [approval, question] }),
+    frame(3, 'turn.completed', { output: 'done' }),
+  ];
+  const sent: string[] = [];
+  const client = createClient({
+    ...{ url: 'http://one', key: 'k', tenant: 't' },
+    fetch: async (_url, { body }) => {
+      if (typeof body !== 'string')
+        return new Response(frames.join(''), { headers: { 'content-type': 'text/event-stream' } });
+      const { type, interactionId } = JSON.parse(body) as { type: string; interactionId?: string };
+      sent.push(`${type} ${interactionId ?? ''}`.trim());
+      return await Promise.resolve(Response.json({ commandId: 'co', turnId: 'tu_1', cursor: '0' }));
+    },
+  });
+  const asked: string[] = [];
+  const answer = ({ kind }: { kind: string }): unknown => asked.push(kind);
+  expect(await client.session('s').ask('Book', { answer })).toBe('done');
+  expect(asked).toEqual(['approval', 'question']);
+  expect(sent).toEqual(['message', 'approve in_1', 'respond in_2']);
+});
