@@ -1,5 +1,5 @@
 import { parseArgs } from 'node:util';
-import { StartError } from '../lib/start-error.ts';
+import { misuse } from '../lib/start-error.ts';
 
 type Options = NonNullable<NonNullable<Parameters<typeof parseArgs>[0]>['options']>;
 
@@ -17,6 +17,14 @@ export function readArguments<const O extends Options>(
     return { values, words: positionals };
   } catch (cause) {
     const what = cause instanceof Error ? cause.message : String(cause);
-    throw new StartError(`${what}; agent-host help shows what there is`, { cause });
+    return misuse(`${what}; agent-host help shows what there is`, cause);
   }
+}
+
+/** A number of an option. @throws StartError */
+export function numberOf(name: string, text: string, { least = 0, whole = false } = {}): number {
+  const value = Number(text);
+  if (text.trim() !== '' && Number.isFinite(value) && value >= least && (!whole || Number.isInteger(value)))
+    return value;
+  return misuse(`--${name} must be a ${whole ? 'whole ' : ''}number of ${least} or more`);
 }

@@ -29,12 +29,17 @@ export function progressPrinter(output: Output = process.stdout): {
       const part = Math.min(1, position / Math.max(1, newest));
       const text = `${group}: stream ${shard}, ${Math.floor(100 * part)} %`;
       if (!output.isTTY) output.write(`${text}\n`);
-      else output.write(`\r\x1b[K[${'#'.repeat(Math.round(BAR * part)).padEnd(BAR, '.')}] ${text}`);
+      else output.write(`\r\x1b[K${barOf(part)} ${text}`);
     },
     done: () => {
       if (output.isTTY) output.write('\r\x1b[K');
     },
   };
+}
+
+/** A bar that is full at 1. */
+export function barOf(part: number): string {
+  return `[${'#'.repeat(Math.round(BAR * Math.min(1, part))).padEnd(BAR, '.')}]`;
 }
 
 /** Work over time, as it is printed: `1234 commits/s, 5678 events/s`. */

@@ -1,14 +1,15 @@
 import { readFile } from 'node:fs/promises';
 import { z } from 'zod';
 import type { Config } from '../../app/config.ts';
-import { readIfPresent } from '../../lib/files.ts';
-import { StartError } from '../../lib/start-error.ts';
+import { misuse } from '../../lib/start-error.ts';
 import { readArguments } from '../arguments.ts';
-import { plainly, readContext } from './context.ts';
-import type { Context, Environment } from './context.ts';
-import { table } from './show.ts';
-
-const OPTIONS = { body: { type: 'string' } } as const;
+import { optionsOf } from '../catalog/callers.ts';
+import { escapedJson, plainText } from '../terminal.ts';
+import { adminKeyFor } from './admin-key.ts';
+import { plainly } from './context.ts';
+import { readContext } from './context-file.ts';
+import type { Context, Environment } from './context-file.ts';
+import { print, table } from './output.ts';
 
 const operationSchema = z.object({
   operationId: z.string(),
@@ -29,18 +30,18 @@ interface Operation extends z.infer<typeof operationSchema> {
  * refusal.
  */
 export async function api(config: Config, env: Environment, args: readonly string[]): Promise<number> {
-  const { values, words } = readArguments(args, OPTIONS);
-  const context = await readContext(env);
+  const { values, words } = readArguments(args, optionsOf('api'));
+  const context = await readContext(env, values.context);
   return await plainly(context.url, async () => {
     const operations = await operationsOf(context.url);
     const [id, ...given] = words;
     if (id === undefined) {
       const rows = operations.map(({ operationId, tags, summary }) => [operationId, tags.join(), summary]);
-      process.stdout.write(table(['OPERATION', 'GROUP', 'WHAT IT DOES'], rows));
-      return 0;
+      const shown = operations.map(({ parameters: _parameters, ...operation }) => operation);
+      return print(shown, values.json, () => table(['OPERATION', 'GROUP', 'WHAT IT DOES'], rows));
     }
     const operation = operations.find((one) => one.operationId === id);
-    if (operation === undefined) throw new StartError(`no operation is named ${id}; agent-host api lists them`);
+    if (operation === undefined) return misuse(`no operation is named ${id}; agent-host api lists them`);
     const body = values.body === undefined ? undefined : await bodyOf(values.body);
     const response = await fetch(`${context.url}${pathOf(operation, given)}`, {
       method: operation.method,
@@ -50,10 +51,21 @@ export async function api(config: Config, env: Environment, args: readonly strin
       },
       ...(body === undefined ? {} : { body }),
     });
-    for await (const chunk of response.body ?? []) process.stdout.write(chunk);
-    if (process.stdout.isTTY) process.stdout.write('\n');
+    await printAnswer(response);
     return response.ok ? 0 : 1;
   });
+}
+
+/** As it comes for a program; a terminal obeys nothing in it. */
+async function printAnswer(response: Response): Promise<void> {
+  if (!process.stdout.isTTY) {
+    for await (const chunk of response.body ?? []) process.stdout.write(chunk);
+    return;
+  }
+  const isJson = /json/.test(response.headers.get('content-type') ?? '');
+  for await (const text of response.body?.pipeThrough(new TextDecoderStream()) ?? [])
+    process.stdout.write(isJson ? escapedJson(text) : plainText(text));
+  process.stdout.write('\n');
 }
 
 async function operationsOf(url: string): Promise<Operation[]> {
@@ -76,10 +88,10 @@ function pathOf({ operationId, path, parameters }: Operation, given: readonly st
     const place = places.get(name);
     if (place === 'path') filled = filled.replace(`{${name}}`, encodeURIComponent(value));
     else if (place === 'query') query.append(name, value);
-    else throw new StartError(`${operationId} has no parameter ${name || pair}; it has ${namesOf(parameters)}`);
+    else misuse(`${operationId} has no parameter ${name || pair}; it has ${namesOf(parameters)}`);
   }
   const missing = /\{(\w+)\}/.exec(filled)?.[1];
-  if (missing !== undefined) throw new StartError(`${operationId} needs ${missing}=…`);
+  if (missing !== undefined) misuse(`${operationId} needs ${missing}=…`);
   return query.size === 0 ? filled : `${filled}?${query.toString()}`;
 }
 
@@ -90,14 +102,12 @@ function namesOf(parameters: Operation['parameters']): string {
 
 async function headersOf(
   { tags }: Operation,
-  { tenant, key }: Context,
+  { url, tenant, key }: Context,
   { config, env }: { readonly config: Config; readonly env: Environment },
 ): Promise<Record<string, string>> {
   const protocol = { 'svc-protocol': '8' };
   if (!tags.includes('Admin')) return { ...protocol, authorization: `Bearer ${key}`, 'svc-tenant': tenant };
-  const adminKey = env['AGENT_HOST_ADMIN_KEY'] || (await readIfPresent(`${config.dataDir}/admin-key`))?.trim();
-  if (adminKey === undefined) throw new StartError('the key of the Host admin is missing; set AGENT_HOST_ADMIN_KEY');
-  return { ...protocol, authorization: `Bearer ${adminKey}` };
+  return { ...protocol, authorization: `Bearer ${await adminKeyFor(url, config, env)}` };
 }
 
 /** A JSON text, `@file`, or `-` for standard input. */

@@ -1,14 +1,18 @@
 import type { EventRecord } from '../../client/client.ts';
+import { plainText } from '../terminal.ts';
 
 const CHARS_MAX = 200;
 
-/** A record as a line for a person; null: it says nothing new. */
+/** A record as a line for a person, neutral for a terminal; null: it says nothing new. */
 export function lineOf(event: EventRecord): string | null {
+  const said = saidBy(event);
+  return said === null ? null : plainText(said);
+}
+
+function saidBy(event: EventRecord): string | null {
   switch (event.type) {
-    case 'message.assistant': {
-      const calls = event.payload.toolCalls.map(({ name, input }) => `[calls ${name} ${short(input)}]`);
-      return [event.payload.text, ...calls].filter((text) => text !== '').join('\n') || null;
-    }
+    case 'message.assistant':
+      return [event.payload.text, ...calls(event.payload)].filter((text) => text !== '').join('\n') || null;
     case 'action.completed': {
       const { toolName = 'hook', outcome } = event.payload;
       return outcome.kind === 'completed'
@@ -34,24 +38,21 @@ export function lineOf(event: EventRecord): string | null {
   }
 }
 
+/** The calls of a message, neutral for a terminal; null: it has none. */
+export function callsOf({ payload }: Extract<EventRecord, { type: 'message.assistant' }>): string | null {
+  return payload.toolCalls.length === 0 ? null : plainText(calls(payload).join('\n'));
+}
+
+function calls({ toolCalls }: Extract<EventRecord, { type: 'message.assistant' }>['payload']): readonly string[] {
+  return toolCalls.map(({ name, input }) => `[calls ${name} ${short(input)}]`);
+}
+
 /** Whether it ends a turn. */
 export function endsTurn({ type }: EventRecord): boolean {
   return type === 'turn.completed' || type === 'turn.failed' || type === 'turn.cancelled';
 }
 
-export function short(value: unknown): string {
+export function short(value: unknown, charsMax = CHARS_MAX): string {
   const text = typeof value === 'string' ? value : (JSON.stringify(value) ?? '');
-  return text.length > CHARS_MAX ? `${text.slice(0, CHARS_MAX)}…` : text;
-}
-
-/** Rows under a heading, columns as wide as needed. */
-export function table(head: readonly string[], rows: readonly (readonly string[])[]): string {
-  const all = [head, ...rows];
-  const widths = head.map((_, column) => Math.max(...all.map((row) => (row[column] ?? '').length)));
-  const line = (row: readonly string[]): string =>
-    row
-      .map((cell, column) => cell.padEnd(widths[column] ?? 0))
-      .join('  ')
-      .trimEnd();
-  return `${all.map(line).join('\n')}\n`;
+  return text.length > charsMax ? `${text.slice(0, charsMax)}… (${text.length - charsMax} more characters)` : text;
 }
