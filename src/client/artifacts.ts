@@ -16,6 +16,14 @@ export interface Download {
   readonly size: number | null;
 }
 
+export interface DownloadOptions {
+  /** Default: the latest. */
+  readonly version?: number | 'latest' | undefined;
+  /** A file of a folder. */
+  readonly path?: string | undefined;
+  readonly signal?: AbortSignal | undefined;
+}
+
 type Query = NonNullable<Operations['GET /v1/artifacts']['query']>;
 
 /** Files and folders. */
@@ -60,12 +68,24 @@ export class Artifacts {
     } while (cursor !== undefined);
   }
 
-  /** The bytes of a version, as a stream. */
-  async download(
-    artifactId: string,
-    { version = 'latest', signal }: { readonly version?: number | 'latest'; readonly signal?: AbortSignal } = {},
-  ): Promise<Download> {
-    const path = pathOf('/v1/artifacts/{artifactId}/versions/{version}/content', { artifactId, version });
+  /** The bytes of a version, or of one file of a folder, as a stream. */
+  async download(artifactId: string, { version = 'latest', path, signal }: DownloadOptions = {}): Promise<Download> {
+    const place =
+      path === undefined
+        ? pathOf('/v1/artifacts/{artifactId}/versions/{version}/content', { artifactId, version })
+        : pathOf('/v1/artifacts/{artifactId}/versions/{version}/files/{path}', { artifactId, version, path });
+    return await this.#download(place, signal);
+  }
+
+  /** All files of a version of a folder as a zip, as a stream. */
+  async zip(artifactId: string, { version = 'latest', signal }: Omit<DownloadOptions, 'path'> = {}): Promise<Download> {
+    return await this.#download(
+      pathOf('/v1/artifacts/{artifactId}/versions/{version}/zip', { artifactId, version }),
+      signal,
+    );
+  }
+
+  async #download(path: string, signal: AbortSignal | undefined): Promise<Download> {
     const response = await this.#connection.send({ method: 'GET', path, repeatable: true, signal, timeoutMs: DAY_MS });
     const length = response.headers.get('content-length');
     const stream = response.body ?? new Blob([]).stream();

@@ -3,10 +3,13 @@ import { backoffMs, pause, reasonOf } from './pause.ts';
 import { Problem, problemOf } from './problem.ts';
 
 export interface ClientOptions {
-  /** Where the Host is, for example `https://agents.example.com`; several nodes are tried in turn. */
+  /** Where the Host is, for example `https://agents.example.com`; several nodes are tried in turn. In a browser, a path such as `/agents`. */
   readonly url: string | readonly string[];
-  /** The credential: a key, a token, or what gives one whenever needed. */
-  readonly key: string | (() => string | Promise<string>);
+  /**
+   * The credential: a key, a token, or what gives one whenever needed. Absent in a browser, which calls a route of yours
+   * that adds it.
+   */
+  readonly key?: string | (() => string | Promise<string>) | undefined;
   /** The tenant id; absent with the key of the Host admin. */
   readonly tenant?: string | undefined;
   /** The person that an application key acts for, and what that person may do. */
@@ -107,7 +110,9 @@ export class Connection {
       const problem = answer instanceof Response ? await problemOf(answer) : answer;
       const passing = !(answer instanceof Response) || PASSING.has(answer.status);
       // A request refused for the moment has done nothing, whatever it was.
-      const isSafe = call.repeatable || (answer instanceof Response && answer.status === 429);
+      const isRefused = answer instanceof Response && answer.status === 429;
+      // A stream can be sent once only.
+      const isSafe = !(call.body instanceof ReadableStream) && (call.repeatable || isRefused);
       const waitMs = answer instanceof Response ? retryAfterMs(answer, failures) : backoffMs(failures);
       if (!passing || !isSafe || Date.now() + waitMs > until) throw problem;
       this.#node++;
@@ -133,7 +138,7 @@ export class Connection {
     }: Partial<Pick<RawCall, 'method' | 'headers' | 'body'>> & { readonly signal: AbortSignal },
   ): Promise<Response> {
     const { key, tenant, subject } = this.#options;
-    const credential = typeof key === 'string' ? key : await key();
+    const credential = typeof key === 'function' ? await key() : key;
     const url = this.#urls[this.#node % this.#urls.length] ?? '';
     const person: Record<string, string> =
       subject === undefined ? {} : { 'svc-subject': subject.id, 'svc-scopes': subject.scopes.join(' ') };
@@ -141,7 +146,7 @@ export class Connection {
     return await this.#fetch(`${url}${path}`, {
       method,
       headers: {
-        authorization: `Bearer ${credential}`,
+        ...(credential === undefined ? {} : { authorization: `Bearer ${credential}` }),
         'svc-protocol': PROTOCOL,
         ...(tenant === undefined ? {} : { 'svc-tenant': tenant }),
         ...person,
