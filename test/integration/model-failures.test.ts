@@ -99,11 +99,12 @@ describe.each(WIRES)('%s', (wire) => {
   });
 
   test('a body that is cut off, no JSON, or of another form can be tried again', async () => {
-    for (const cut of ['broken', 'closed'] as const) {
+    for (const cut of ['broken', 'closed', 'failed'] as const) {
       calls.server.next({ cut });
-      const { error, retryAfterMs } = await calls.failure();
-      expect(['model_answer_invalid', 'model_unreachable']).toContain(error.code);
-      expect(retryAfterMs).toBe(0);
+      const { error, retryAfterMs, mayBeBilled } = await calls.failure();
+      const codes = ['model_answer_invalid', 'model_unreachable', 'model_overloaded', 'model_provider_error'];
+      expect(codes, cut).toContain(error.code);
+      expect({ retryAfterMs, mayBeBilled }, cut).toEqual({ retryAfterMs: 0, mayBeBilled: true });
     }
     for (const raw of ['', 'null', '[]', '<html>', '{"candidates":7,"content":7,"output":7,"choices":7}']) {
       calls.server.next({ raw });
@@ -211,12 +212,17 @@ describe('one provider only', () => {
     expect(await own.call({}, { ...own.known(), baseUrl })).toMatchObject({ text: 'pong' });
   });
 
-  test('OpenAI tells of its own failures in the form of an answer', async () => {
+  test('OpenAI tells of its own failures in the stream', async () => {
     for (const [code, wanted] of [
       ['server_error', 'model_provider_error'],
       ['rate_limit_exceeded', 'model_rate_limited'],
     ] as const) {
-      openai.server.next({ raw: JSON.stringify({ id: 'r', status: 'failed', error: { code, message: 'm' } }) });
+      const response = { id: 'r', created_at: 1, model: 'm', status: 'failed', error: { code, message: 'm' } };
+      const frame = { type: 'response.failed', sequence_number: 1, response };
+      openai.server.next({
+        raw: `data: ${JSON.stringify(frame)}\n\n`,
+        headers: { 'content-type': 'text/event-stream' },
+      });
       expect(await openai.failure()).toMatchObject({ error: { code: wanted }, retryAfterMs: 0 });
     }
     // What the model said about contexts is no report of an error.

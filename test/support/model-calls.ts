@@ -3,6 +3,7 @@ import type { ModelOutcome } from '#src/domain/turn/model-outcome.ts';
 import { modelClient } from '#src/drivers/model/client.ts';
 import type { ModelConnection, ModelDriver, ModelRequest } from '#src/drivers/model/port.ts';
 import { remoteModel } from '#src/drivers/model/provider.ts';
+import type { StreamPatience } from '#src/drivers/model/watchdog.ts';
 import { egressPolicy } from '#src/lib/egress.ts';
 import { ModelServer } from './model-server.ts';
 import type { Wire } from './model-wire.ts';
@@ -28,6 +29,8 @@ export const MODELS: Readonly<Record<Wire, string>> = {
 /** What the Hosts of the tests call: their servers stand on this machine. */
 export const CALLABLE = egressPolicy('public,loopback');
 
+export const PATIENT: StreamPatience = { firstTokenMs: 60_000, silenceMs: 60_000 };
+
 export type Failed = Extract<ModelOutcome, { kind: 'failed' }>;
 
 /** A driver, and the server that it calls; both end with the tests that it was made in. */
@@ -51,9 +54,9 @@ export class ModelCalls {
   }
 
   /** The driver with another client. */
-  with(client: ReturnType<typeof modelClient>): ModelDriver {
+  with(client: ReturnType<typeof modelClient>, patience: StreamPatience = PATIENT): ModelDriver {
     const connections = async () => await Promise.resolve(this.#connection ?? this.known());
-    return remoteModel(this.wire, { client, connections, clock: () => Date.parse(NOW) });
+    return remoteModel(this.wire, { client, connections, clock: () => Date.parse(NOW), patience });
   }
 
   get server(): ModelServer {
@@ -69,6 +72,7 @@ export class ModelCalls {
     return {
       callId: 'mc_01arz3ndektsv4rrffq69g5fav',
       tenant: 'tn_1',
+      conversationId: 'conversation',
       model: MODELS[this.wire],
       settings: {},
       instructions: 'Be brief.',

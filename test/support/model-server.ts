@@ -1,16 +1,24 @@
 import { createServer } from 'node:http';
 import type { IncomingHttpHeaders, IncomingMessage, Server, ServerResponse } from 'node:http';
-import { answerBody, errorBody, spokenIn, violationsIn } from './model-wire.ts';
+import { spokenIn, violationsIn } from './model-requests.ts';
+import { answerBody, errorBody } from './model-wire.ts';
+import { brokenOff, streamOf } from './model-stream.ts';
 import type { Wire, WireAnswer, WireError } from './model-wire.ts';
 
 /** One answer of the server, in the order in which they were given; after the last one it answers `pong`. */
 export type Reply =
-  | WireAnswer
+  | (WireAnswer & {
+      /** Frames that are sent before the rest waits until this resolves. */
+      readonly stallAfter?: { readonly frames: number; readonly until: Promise<void> };
+    })
   | { readonly error: WireError; readonly headers?: Readonly<Record<string, string>> }
   /** As it is. */
   | { readonly raw: string | Uint8Array; readonly status?: number; readonly headers?: Readonly<Record<string, string>> }
-  /** A right answer of which only the first part comes, before the connection breaks or ends as if it were whole. */
-  | { readonly cut: 'broken' | 'closed' }
+  /**
+   * A right answer of which only the first part comes, before the connection breaks, ends as if it were whole, or the
+   * provider says in the stream that it failed.
+   */
+  | { readonly cut: 'broken' | 'closed' | 'failed' }
   /** The connection is closed before anything was answered. */
   | { readonly hangUp: true }
   /** Nothing is ever answered. */
@@ -125,19 +133,32 @@ export class ModelServer implements AsyncDisposable {
     } else if ('raw' in reply) {
       response.writeHead(reply.status ?? 200, { 'content-type': 'application/json', ...reply.headers });
       response.end(reply.raw);
-    } else send(response, { status: 200, body: this.#answer(request, reply) });
+    } else this.#stream(response, this.#frames(request, reply), reply.stallAfter).catch(() => response.destroy());
   }
 
-  #answer(request: WireRequest | undefined, answer: WireAnswer): unknown {
-    return answerBody(this.#wire, modelOf(request?.path ?? '', request?.body), answer);
+  #frames(request: WireRequest | undefined, answer: WireAnswer): readonly string[] {
+    return streamOf(this.#wire, answerBody(this.#wire, modelOf(request?.path ?? '', request?.body), answer));
   }
 
-  #cut(response: ServerResponse, request: WireRequest | undefined, how: 'broken' | 'closed'): void {
-    const whole = JSON.stringify(this.#answer(request, { text: 'x'.repeat(1_000) }));
-    const half = whole.slice(0, whole.length / 2);
-    const length = how === 'broken' ? whole.length : half.length;
-    response.writeHead(200, { 'content-type': 'application/json', 'content-length': length });
+  async #stream(
+    response: ServerResponse,
+    frames: readonly string[],
+    stall?: { readonly frames: number; readonly until: Promise<void> },
+  ): Promise<void> {
+    response.writeHead(200, { 'content-type': 'text/event-stream' });
+    for (const [at, frame] of frames.entries()) {
+      if (stall?.frames === at) await stall.until;
+      response.write(frame);
+    }
+    response.end();
+  }
+
+  #cut(response: ServerResponse, request: WireRequest | undefined, how: 'broken' | 'closed' | 'failed'): void {
+    const whole = this.#frames(request, { text: 'some words and more of them '.repeat(20) });
+    const half = whole.slice(0, Math.floor(whole.length / 2)).join('');
+    response.writeHead(200, { 'content-type': 'text/event-stream' });
     if (how === 'closed') response.end(half);
+    else if (how === 'failed') response.end(half + brokenOff(this.#wire));
     else response.write(half, () => response.destroy());
   }
 }
@@ -159,7 +180,7 @@ function pathOf(wire: Wire, model: string): string {
   const paths = {
     anthropic: '/v1/messages',
     openai: '/v1/responses',
-    google: `/v1beta/models/${model}:generateContent`,
+    google: `/v1beta/models/${model}:streamGenerateContent?alt=sse`,
     'openai-compatible': '/v1/chat/completions',
   };
   return paths[wire];

@@ -1,14 +1,15 @@
-import type { LanguageModelV4GenerateResult, LanguageModelV4Usage } from '@ai-sdk/provider';
+import type { LanguageModelV4FinishReason, LanguageModelV4Usage } from '@ai-sdk/provider';
 import type { ModelOutcome } from '../../domain/turn/model-outcome.ts';
 import type { Usage } from '../../domain/turn/usage.ts';
 import { failed } from './failure.ts';
 import { costOf } from './prices.ts';
 import type { Seller } from './prices.ts';
+import type { StreamedAnswer } from './stream.ts';
 
 /**
  * Text and inputs of one answer; with the rest of its commit they fit the smallest message size that a log may accept.
  */
-const ANSWER_CHARS_MAX = 1_000_000;
+export const ANSWER_CHARS_MAX = 1_000_000;
 const CALLS_MAX = 200;
 
 export interface AnswerContext {
@@ -20,7 +21,7 @@ export interface AnswerContext {
 
 /** What a model answered, as a turn takes it. */
 export function outcomeOf(
-  { content, finishReason, usage: reported }: LanguageModelV4GenerateResult,
+  { content, finishReason, usage: reported }: StreamedAnswer,
   context: AnswerContext,
 ): ModelOutcome {
   const usage = usageOf(reported, context);
@@ -48,7 +49,7 @@ export function outcomeOf(
 }
 
 /** Why an answer is empty, when that makes it no answer; null: the model had nothing to say. */
-function withoutContent(reason: LanguageModelV4GenerateResult['finishReason']['unified']) {
+function withoutContent(reason: LanguageModelV4FinishReason['unified']) {
   switch (reason) {
     case 'length':
       return {

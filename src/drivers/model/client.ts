@@ -3,14 +3,20 @@ import { egressClient } from '../../lib/egress-client.ts';
 import type { EgressPolicy } from '../../lib/egress.ts';
 import { optional } from '../../domain/kernel/optional.ts';
 
-/** An answer is read whole and stored as one message of the log, so it has a bound, bytes. */
-const ANSWER_BYTES_MAX = 8_388_608;
+/**
+ * The frames of a streamed answer repeat some 250 bytes around each word, so all of them may be much larger than what is
+ * stored of them; one frame, or an answer that is none, is read whole and may not.
+ */
+const ANSWER_BYTES_MAX = 268_435_456;
+const FRAME_BYTES_MAX = 8_388_608;
 const CONNECT_MS = 10_000;
 
 /** An answer was larger than allowed. */
 export class AnswerTooLargeError extends Error {
   constructor() {
-    super(`the answer of the provider is larger than ${ANSWER_BYTES_MAX} bytes`);
+    super(
+      `the answer of the provider is larger than ${ANSWER_BYTES_MAX} bytes, or a frame of it than ${FRAME_BYTES_MAX}`,
+    );
   }
 }
 
@@ -50,12 +56,21 @@ export function modelClient(options: ModelClientOptions): ModelClient {
 function bounded(response: UndiciResponse): UndiciResponse {
   if (response.body === null) return response;
   let bytes = 0;
+  let frameBytes = 0;
   const counted = new TransformStream<Uint8Array, Uint8Array>({
     transform(chunk, controller) {
       bytes += chunk.byteLength;
-      if (bytes > ANSWER_BYTES_MAX) controller.error(new AnswerTooLargeError());
+      const end = endOfFrame(chunk);
+      frameBytes = end === 0 ? frameBytes + chunk.byteLength : chunk.byteLength - end;
+      if (bytes > ANSWER_BYTES_MAX || frameBytes > FRAME_BYTES_MAX) controller.error(new AnswerTooLargeError());
       else controller.enqueue(chunk);
     },
   });
   return new UndiciResponse(response.body.pipeThrough(counted), response);
+}
+
+/** Where the last whole frame of a chunk ends; 0: none does. An end that two chunks share is found with the next one. */
+function endOfFrame(chunk: Uint8Array): number {
+  const bytes = Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength);
+  return Math.max(...['\n\n', '\r\n\r\n', '\r\r'].map((end) => bytes.lastIndexOf(end) + 1));
 }

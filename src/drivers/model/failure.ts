@@ -5,6 +5,8 @@ import { NO_USAGE } from '../../domain/turn/usage.ts';
 import { AddressRefusedError } from '../../lib/guarded-lookup.ts';
 import { AnswerTooLargeError } from './client.ts';
 import { retryAfterMs } from './retry-after.ts';
+import { AnswerBrokenOffError, AnswerTooLongError } from './stream.ts';
+import { SILENT } from './watchdog.ts';
 
 export type Failure = Extract<ModelOutcome, { kind: 'failed' }>;
 
@@ -61,10 +63,27 @@ const BY_STATUS: Readonly<Record<number, Meaning>> = {
   529: passing('model_overloaded', 'The provider is overloaded.'),
 };
 
+const SILENCE = passing(
+  'model_timeout',
+  'The provider was silent for too long: it did not begin its answer, or stopped in the middle of it.',
+);
+const BROKEN_OFF: Meaning = {
+  ...passing('model_provider_error', 'The provider broke off the answer.'),
+  mayBeBilled: true,
+};
+
+export interface FailedCall {
+  readonly signal: AbortSignal;
+  readonly nowMs: number;
+  /** A part of the answer had arrived: the provider may bill it. */
+  readonly hasBegun?: boolean;
+}
+
 /** The outcome of a call that threw, whatever was thrown. */
-export function failureOf(error: unknown, { signal, nowMs }: { signal: AbortSignal; nowMs: number }): Failure {
+export function failureOf(error: unknown, { signal, nowMs, hasBegun = false }: FailedCall): Failure {
   if (signal.aborted) return failed(terminal('cancelled', 'The call was cancelled.'));
-  const meaning = meaningOf(error);
+  const known = meaningOf(error);
+  const meaning: Meaning = hasBegun ? { ...known, mayBeBilled: true } : known;
   const failure = failed(meaning);
   if (!meaning.retry || !APICallError.isInstance(error)) return failure;
   return { ...failure, retryAfterMs: retryAfterMs(error.responseHeaders ?? {}, bodyOf(error), nowMs) };
@@ -84,6 +103,9 @@ export function failed({ code, message, retry, contextOverflow, mayBeBilled }: M
 }
 
 function meaningOf(error: unknown): Meaning {
+  if (error === SILENT) return SILENCE;
+  if (error instanceof AnswerTooLongError) return TOO_LARGE;
+  if (error instanceof AnswerBrokenOffError) return error.report === undefined ? UNREADABLE : ofFrame(error.report);
   const causes = chainOf(error);
   if (causes.some((cause) => cause instanceof AddressRefusedError)) return REFUSED_ADDRESS;
   if (causes.some((cause) => cause instanceof AnswerTooLargeError)) return TOO_LARGE;
@@ -103,6 +125,13 @@ function meaningOf(error: unknown): Meaning {
     'model_unreachable',
     `The provider cannot be reached, or closed the connection (${network}). Check baseUrl if it is your own.`,
   );
+}
+
+/** By what a provider sends in the middle of its stream. */
+function ofFrame(report: unknown): Meaning {
+  const body = (JSON.stringify(report) ?? '').slice(0, REPORT_CHARS_MAX);
+  const status = Number(member(report, 'statusCode'));
+  return ofWords(reportOf(body)) ?? BY_STATUS[status] ?? BROKEN_OFF;
 }
 
 /**

@@ -5,6 +5,7 @@ import type { ModelFile, ModelRequest } from './port.ts';
 const request = (text: string, more: Partial<ModelRequest> = {}): ModelRequest => ({
   callId: 'mc_01arz3ndektsv4rrffq69g5fav',
   tenant: 'tn_1',
+  conversationId: 'conversation',
   model: 'any',
   settings: {},
   instructions: 'Be brief.',
@@ -103,4 +104,17 @@ test('an abort ends a delayed call at once', async () => {
   );
   abort.abort();
   expect(await call).toMatchObject({ kind: 'failed', error: { code: 'cancelled' } });
+});
+
+test('a text at a rate is written word by word, and all of it', async () => {
+  // As many blanks as a pattern that repeats would look at again from each of them.
+  for (const text of ['', ' ', 'one', ' one  two\nthree ', ' '.repeat(400_000)]) {
+    const pieces: string[] = [];
+    const asked = request(JSON.stringify({ fixture: [{ text, tokensPerSecond: 100_000 }] }));
+    const outcome = await fixtureModel.call(asked, never, (delta) =>
+      pieces.push(delta.kind === 'text' ? delta.text : ''),
+    );
+    expect(outcome).toMatchObject({ text });
+    expect(pieces.join('')).toBe(text);
+  }
 });

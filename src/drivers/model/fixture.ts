@@ -4,7 +4,7 @@ import type { ModelOutcome } from '../../domain/turn/model-outcome.ts';
 import { NO_USAGE } from '../../domain/turn/usage.ts';
 import type { Usage } from '../../domain/turn/usage.ts';
 import { delay } from '../../lib/backoff.ts';
-import type { ModelDriver, ModelFile, ModelRequest } from './port.ts';
+import type { ModelDriver, ModelFile, ModelRequest, OnModelDelta } from './port.ts';
 
 const step = z.strictObject({
   text: z.string().optional(),
@@ -14,6 +14,7 @@ const step = z.strictObject({
     .optional(),
   error: z.strictObject({ code: z.string(), message: z.string(), retryable: z.boolean().optional() }).optional(),
   delayMs: z.int().min(0).max(3_600_000).optional(),
+  tokensPerSecond: z.number().min(0.01).max(100_000).optional(),
   usage: z.strictObject({ inputTokens: z.int().min(0), outputTokens: z.int().min(0) }).optional(),
 });
 
@@ -26,14 +27,38 @@ type Step = z.infer<typeof step>;
  * none. It is free, so its cost is known to be 0.
  */
 export const fixtureModel: ModelDriver = {
-  async call(asked, signal) {
+  async call(asked, signal, onDelta) {
     const request = await withTextOfFiles(asked);
     const played = scriptOf(request)[request.answered];
     if (played?.delayMs !== undefined) await delay(played.delayMs, signal);
+    if (played?.tokensPerSecond !== undefined) await write(played, played.tokensPerSecond, { signal, onDelta });
     if (signal.aborted) return cancelled();
     return played === undefined ? echo(request) : play(played, request);
   },
 };
+
+interface Writing {
+  readonly signal: AbortSignal;
+  readonly onDelta: OnModelDelta | undefined;
+}
+
+/** Word by word, a word a token: the text, then the inputs of the calls. */
+async function write({ text = '', toolCalls = [] }: Step, rate: number, { signal, onDelta }: Writing): Promise<void> {
+  const said = wordsOf(text).map((word) => ({ kind: 'text' as const, text: word }));
+  const called = toolCalls.flatMap(({ name, input }, index) =>
+    wordsOf(JSON.stringify(input) ?? '').map((word) => ({ kind: 'toolCall' as const, index, name, input: word })),
+  );
+  for (const delta of [...said, ...called]) {
+    await delay(1_000 / rate, signal);
+    if (signal.aborted) return;
+    onDelta?.(delta);
+  }
+}
+
+/** With the white space before each. No part of the pattern repeats: the text is a tenant's, and may be nothing but blanks. */
+function wordsOf(text: string): readonly string[] {
+  return text === '' ? [] : text.split(/(?<=\S)(?=\s)/u);
+}
 
 /** A message of files only is answered with the contents of text files, and with what the others are. */
 async function withTextOfFiles(request: ModelRequest): Promise<ModelRequest> {

@@ -28,6 +28,8 @@ export interface ModelRequest {
   readonly callId: string;
   /** Whose address and credential of the provider are used. */
   readonly tenant: string;
+  /** The same for all calls whose conversations share a beginning, and for no others: where to look in a cache. */
+  readonly conversationId: string;
   readonly model: string;
   readonly settings: ModelSettings;
   /** The system prompt. */
@@ -45,10 +47,19 @@ export interface ModelRequest {
   readonly answered: number;
 }
 
+/** A piece of an answer that is being written. Nothing of it is final: the outcome replaces all of them. */
+export type ModelDelta =
+  | { readonly kind: 'text'; readonly text: string }
+  /** The next piece of a call's arguments, as JSON text. `index`: which of the answer's calls, from 0. */
+  | { readonly kind: 'toolCall'; readonly index: number; readonly name: string; readonly input: string };
+
+export type OnModelDelta = (delta: ModelDelta) => void;
+
 /**
  * A provider of models. `call` settles with an outcome and does not reject: what the provider reports, a refused
  * connection or an overload is a failed outcome that says whether another attempt makes sense; only what `file` throws may pass. When the signal aborts,
  * the request is cancelled and the call settles soon; its outcome then only matters for its cost.
+ * `onDelta` is called with the pieces of the answer as they arrive, and not after the call has settled.
  * No implementation retries by itself: attempts are the turn's, and each is recorded. No outcome contains a key, a
  * header or the provider's own error text. Ids of tool calls are unique among all calls, whatever the provider names
  * them; an input that is not valid JSON comes as its text.
@@ -56,7 +67,7 @@ export interface ModelRequest {
 export interface ModelDriver {
   /** Tokens that a model accepts, including its answer; null or absent: not known. */
   readonly contextWindow?: (model: string) => number | null;
-  call(request: ModelRequest, signal: AbortSignal): Promise<ModelOutcome>;
+  call(request: ModelRequest, signal: AbortSignal, onDelta?: OnModelDelta): Promise<ModelOutcome>;
 }
 
 /** Providers that are called over the network. */

@@ -5,20 +5,33 @@ import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
 import type { LanguageModelV4, LanguageModelV4CallOptions, SharedV4ProviderOptions } from '@ai-sdk/provider';
 import { optional } from '../../domain/kernel/optional.ts';
 import type { ModelOutcome } from '../../domain/turn/model-outcome.ts';
-import { outcomeOf } from './answer.ts';
+import { firstOf } from '../../lib/abort.ts';
+import { ANSWER_CHARS_MAX, outcomeOf } from './answer.ts';
 import { attachmentsOf } from './attachments.ts';
 import type { Attachments } from './attachments.ts';
 import type { ModelClient } from './client.ts';
 import { failed, failureOf } from './failure.ts';
-import type { ModelConnection, ModelConnections, ModelDriver, ModelRequest, RemoteProvider } from './port.ts';
+import type {
+  ModelConnection,
+  ModelConnections,
+  ModelDriver,
+  ModelRequest,
+  OnModelDelta,
+  RemoteProvider,
+} from './port.ts';
 import { contextWindowOf } from './prices.ts';
 import type { Seller } from './prices.ts';
+import { withBreakpoints } from './caching.ts';
 import { toPrompt } from './prompt.ts';
+import { readAnswer } from './stream.ts';
+import { SILENT, Watchdog } from './watchdog.ts';
+import type { StreamPatience } from './watchdog.ts';
 
 export interface RemoteModelDeps {
   readonly client: ModelClient;
   readonly connections: ModelConnections;
   readonly clock: () => number;
+  readonly patience: StreamPatience;
 }
 
 /** The libraries would take another address from the environment when none is given. */
@@ -32,13 +45,14 @@ const ADDRESSES: Readonly<Record<RemoteProvider, string | null>> = {
 const UNREADABLE_KEY_RETRY_MS = 1_000;
 
 /**
- * A provider through the AI SDK: one request for one step. Only the provider's translation of the SDK is used (its
- * published model interface), not its loop: attempts, tools and the check of the output are the turn's.
+ * A provider through the AI SDK: one request for one step, whose answer is streamed. Only the provider's translation of
+ * the SDK is used (its published model interface), not its loop: attempts, tools and the check of the output are the
+ * turn's.
  */
 export function remoteModel(provider: RemoteProvider, deps: RemoteModelDeps): ModelDriver {
   return {
     contextWindow: (model) => contextWindowOf(provider, model),
-    async call(request, signal) {
+    async call(request, signal, onDelta) {
       const attachments = await attachmentsOf(provider, request);
       try {
         const connection = await deps.connections(request.tenant, provider);
@@ -46,8 +60,7 @@ export function remoteModel(provider: RemoteProvider, deps: RemoteModelDeps): Mo
         if ('kind' in reached) return reached;
         const options = optionsOf(provider, request, attachments);
         if ('kind' in options) return options;
-        const result = await reached.model(request.model).doGenerate({ ...options, abortSignal: signal });
-        return outcomeOf(result, { callId: request.callId, model: request.model, seller: reached.seller });
+        return await streamed(deps, { reached, request, options, signal, onDelta });
       } catch (error) {
         return failureOf(error, { signal, nowMs: deps.clock() });
       }
@@ -55,8 +68,40 @@ export function remoteModel(provider: RemoteProvider, deps: RemoteModelDeps): Mo
   };
 }
 
+interface Streaming {
+  readonly reached: Reached;
+  readonly request: ModelRequest;
+  readonly options: LanguageModelV4CallOptions;
+  readonly signal: AbortSignal;
+  readonly onDelta: OnModelDelta | undefined;
+}
+
+async function streamed({ patience, clock }: RemoteModelDeps, asked: Streaming): Promise<ModelOutcome> {
+  const { reached, request, options, signal, onDelta } = asked;
+  const watchdog = new Watchdog(patience);
+  // Whatever ends the reading early ends the request, too: an answer that is not read is still paid for.
+  const over = new AbortController();
+  const ends = firstOf([signal, watchdog.signal, over.signal]);
+  try {
+    const { stream } = await reached.model(request.model).doStream({ ...options, abortSignal: ends.signal });
+    const answer = await readAnswer(stream, { onDelta, watchdog, charsMax: ANSWER_CHARS_MAX });
+    return outcomeOf(answer, { callId: request.callId, model: request.model, seller: reached.seller });
+  } catch (error) {
+    return failureOf(watchdog.signal.aborted ? SILENT : error, {
+      ...{ signal, nowMs: clock(), hasBegun: watchdog.hasBegun },
+    });
+  } finally {
+    watchdog.stop();
+    over.abort(OVER);
+    ends.release();
+  }
+}
+
+/** The default reason of an abort costs a stack trace for each call. */
+const OVER = new Error('the call is over');
+
 interface Reached {
-  readonly model: (id: string) => Pick<LanguageModelV4, 'doGenerate'>;
+  readonly model: (id: string) => Pick<LanguageModelV4, 'doStream'>;
   readonly seller: Seller;
 }
 
@@ -78,7 +123,7 @@ function reach(
   // A server of the tenant's own may well ask for none.
   if (provider === 'openai-compatible') {
     const own = key.kind === 'known' ? { apiKey: key.apiKey } : {};
-    const sdk = createOpenAICompatible({ name: 'openaiCompatible', baseURL, fetch, ...own });
+    const sdk = createOpenAICompatible({ name: 'openaiCompatible', baseURL, fetch, includeUsage: true, ...own });
     return { model: (id) => sdk.chatModel(id), seller: { providerApiUrl: baseURL } };
   }
   if (key.kind === 'none') {
@@ -105,11 +150,11 @@ function optionsOf(
   const { settings, tools, outputSchema } = request;
   const native = outputSchema !== null && takesSchema(provider, outputSchema, tools);
   const instructions = outputSchema === null || native ? request.instructions : asking(request, outputSchema);
-  const effort = effortOf(provider, mayThink(provider, request) ? settings.reasoningEffort : undefined);
+  const effort = effortOf(provider, mayThink(provider, request) ? settings.reasoningEffort : undefined, request);
   if ('kind' in effort) return effort;
   const { temperature, maxOutputTokens } = settings;
   return {
-    prompt: toPrompt(instructions, request.messages, attachments),
+    prompt: withBreakpoints(provider, request, toPrompt(instructions, request.messages, attachments)),
     ...optional({ temperature, maxOutputTokens }),
     ...(tools.length === 0 ? {} : { tools: tools.map(toolOf) }),
     ...(native ? { responseFormat: { type: 'json', schema: outputSchema } } : {}),
@@ -154,10 +199,13 @@ const EFFORTS = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh', 'max'] as 
 function effortOf(
   provider: RemoteProvider,
   wanted: string | undefined,
+  { conversationId, settings }: ModelRequest,
 ): Pick<LanguageModelV4CallOptions, 'reasoning' | 'providerOptions'> | ModelOutcome {
+  // What begins the same is sent to where it was cached.
+  const cacheKey = settings.caching === 'off' ? {} : { promptCacheKey: conversationId };
   // Nothing is kept at the provider, and a schema that its strict mode does not cover is not an error.
   const fixed: SharedV4ProviderOptions =
-    provider === 'openai' ? { openai: { store: false, strictJsonSchema: false } } : {};
+    provider === 'openai' ? { openai: { store: false, strictJsonSchema: false, ...cacheKey } } : {};
   if (wanted === undefined) return { providerOptions: fixed };
   // A server of the tenant's own has its own options.
   if (provider === 'openai-compatible') {
