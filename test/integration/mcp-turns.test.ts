@@ -1,0 +1,159 @@
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import type { EventRecord, TenantClient } from '../support/client.ts';
+import { startHost } from '../support/host.ts';
+import type { Host } from '../support/host.ts';
+import { EverythingServer, ModernServer } from '../support/mcp-servers.ts';
+import { until } from '../support/wait-until.ts';
+import { fresh, newTenant, refused } from '../conformance/http/target.ts';
+
+/** Turns whose agents use MCP servers, on two nodes of one log. */
+
+const TURN_MS = 60_000;
+const env = { AGENT_HOST_EGRESS: 'loopback' };
+const hosts: Host[] = [];
+let modern: ModernServer;
+let everything: EverythingServer;
+let tenant: TenantClient;
+let there: TenantClient;
+let second: Host;
+
+beforeAll(async () => {
+  [modern, everything] = await Promise.all([ModernServer.start(), EverythingServer.start()]);
+  const first = await startHost({ env });
+  hosts.push(first);
+  second = await startHost({ join: first, env });
+  hosts.push(second);
+  tenant = await newTenant({ adminKey: first.adminKey, nodes: [first, second] });
+  there = tenant.at(second);
+});
+
+afterAll(async () => {
+  for (const host of hosts.toReversed()) await host[Symbol.asyncDispose]();
+  await modern[Symbol.asyncDispose]();
+  await everything[Symbol.asyncDispose]();
+});
+
+const call = (name: string, input: object = {}) => ({ toolCalls: [{ name, input }] });
+const outcomes = (items: readonly EventRecord[]) =>
+  items.flatMap((item) => (item.type === 'action.completed' ? [item.payload.outcome] : []));
+
+async function opened(server: object): Promise<string> {
+  const [agentId, id] = [fresh('agent'), fresh('s')];
+  await tenant.saveAgent(agentId, { mcpServers: [server] });
+  await tenant.openSession(id, { agentId });
+  return id;
+}
+
+async function played(id: string, steps: readonly unknown[]): Promise<EventRecord[]> {
+  const { turnId } = await tenant.play(id, steps);
+  const end = await tenant.turnEnd(id, turnId, TURN_MS);
+  expect(end.type, JSON.stringify(end.payload)).toBe('turn.completed');
+  return (await tenant.items(id)).filter((item) => item.turnId === turnId);
+}
+
+async function waiting(of: TenantClient, id: string, status: string) {
+  return await until(`the session is ${status}`, async () => {
+    const session = await of.session(id);
+    return session.status === status && (session.waits[0] ?? false);
+  });
+}
+
+test('a turn calls the tools of a server, and its history says which there are', async () => {
+  const id = await opened({ name: 'modern', url: modern.url });
+  const items = await played(id, [call('modern_add', { a: 2, b: 3 }), { text: 'done' }]);
+  expect(items.map(({ type }) => type)).toEqual([
+    ...['command.message', 'mcp.state', 'message.assistant', 'action.completed'],
+    ...['message.assistant', 'turn.completed'],
+  ]);
+  expect(items[1]?.payload).toMatchObject({ server: 'modern', state: 'connected', toolCount: 4 });
+  expect(items[3]?.payload).toMatchObject({
+    ...{ kind: 'mcp', toolName: 'modern_add' },
+    outcome: { kind: 'completed', output: { sum: 5 } },
+  });
+  const again = await played(id, [call('modern_add', { a: 1, b: 1 }), call('modern_none'), { text: 'done' }]);
+  expect(again.map(({ type }) => type)).not.toContain('mcp.state');
+  expect(outcomes(again)).toMatchObject([{ output: { sum: 2 } }]);
+});
+
+test('a question pauses the turn, and is answered at another node when the one that asked was killed', async () => {
+  const id = await opened({ name: 'modern', url: modern.url });
+  const { turnId } = await there.play(id, [call('modern_book', { room: 'blue' }), { text: 'done' }]);
+  const wait = await waiting(tenant, id, 'paused');
+  expect(wait).toMatchObject({ kind: 'interaction', interactionKind: 'question', server: 'modern' });
+  await second.kill();
+  const inbox = JSON.parse((await tenant.request({ path: '/v1/interactions' })).text) as { interactions: object[] };
+  expect(inbox.interactions).toMatchObject([{ interactionId: wait.id, prompt: 'Book blue?', toolName: 'modern_book' }]);
+  const answer = async (value: unknown) => await tenant.command(id, { type: 'respond', interactionId: wait.id, value });
+  refused(await answer({ nights: 'two' }), 400, 'invalid_request');
+  expect((await answer({ nights: 2 })).status).toBe(202);
+  expect((await tenant.turnEnd(id, turnId, TURN_MS)).type).toBe('turn.completed');
+  const [outcome] = outcomes(await tenant.items(id));
+  expect(outcome).toMatchObject({ kind: 'completed', output: expect.stringContaining('"nights":2') as string });
+  expect(modern.done.filter((what) => what.startsWith('book blue'))).toEqual(['book blue accept']);
+  await second.restart();
+  there = tenant.at(second);
+});
+
+test('an approval shows what would be called; refused, nothing is', async () => {
+  const id = await opened({ name: 'modern', url: modern.url, approval: 'writes' });
+  const before = modern.done.length;
+  const { turnId } = await tenant.play(id, [
+    call('modern_add', { a: 1, b: 1 }),
+    call('modern_book', { room: 'red' }),
+    { text: 'done' },
+  ]);
+  const wait = await waiting(tenant, id, 'paused');
+  expect(wait).toMatchObject({ interactionKind: 'approval', toolName: 'modern_book', server: 'modern' });
+  const answer = await there.command(id, { type: 'approve', interactionId: wait.id, approved: false });
+  expect(answer.status).toBe(202);
+  await tenant.turnEnd(id, turnId, TURN_MS);
+  const items = await tenant.items(id);
+  expect(items.find(({ type }) => type === 'action.pending')?.payload).toMatchObject({ kind: 'mcp' });
+  expect(outcomes(items)).toMatchObject([{ kind: 'completed' }, { code: 'approval_denied' }]);
+  expect(modern.done.slice(before)).toEqual(['add']);
+});
+
+test('cancelling a turn reaches the server', async () => {
+  const id = await opened({ name: 'modern', url: modern.url });
+  const { cancelled, waiting: under } = modern;
+  const { turnId } = await tenant.play(id, [call('modern_wait')]);
+  await until('the call is under way', async () => await Promise.resolve(modern.waiting > under));
+  await there.command(id, { type: 'cancel' });
+  expect((await tenant.turnEnd(id, turnId, TURN_MS)).type).toBe('turn.cancelled');
+  await until('the server knows', async () => await Promise.resolve(modern.cancelled > cancelled));
+  const doubt = (await tenant.items(id)).find(({ type }) => type === 'effect.uncertain');
+  expect(doubt?.payload).toMatchObject({ kind: 'mcp', reason: 'cancelled' });
+});
+
+test('a server that is away fails a turn that requires it, and no other', async () => {
+  const url = 'http://127.0.0.1:9/mcp';
+  const id = await opened({ name: 'gone', url });
+  const { turnId } = await tenant.play(id, [{ text: 'done' }]);
+  const end = await tenant.turnEnd(id, turnId, TURN_MS);
+  expect(end).toMatchObject({ type: 'turn.failed', payload: { error: { code: 'mcp_unavailable' } } });
+  const items = await played(await opened({ name: 'gone', url, required: false }), [{ text: 'done' }]);
+  expect(items.find(({ type }) => type === 'mcp.state')?.payload).toMatchObject({ state: 'unavailable' });
+});
+
+test('the reference server of the older revisions: text, an image, a file, a question in the middle of a call', async () => {
+  const id = await opened({ name: 'every', url: everything.url });
+  const reference = { resourceType: 'Text', resourceId: 1 };
+  const items = await played(id, [
+    call('every_echo', { message: 'hello' }),
+    call('every_get-tiny-image'),
+    call('every_get-resource-reference', reference),
+    { text: 'done' },
+  ]);
+  const [echo, image, file] = outcomes(items);
+  expect(echo).toEqual({ kind: 'completed', output: 'Echo: hello' });
+  expect(image).toMatchObject({ output: { content: [{ type: 'file', contentType: 'image/png', version: 1 }] } });
+  expect(file).toMatchObject({ output: { content: [{ type: 'resource', contentType: 'text/plain' }] } });
+  const created = (await tenant.items(id)).filter(({ type }) => type === 'artifact.created');
+  expect(created.map(({ payload }) => payload)).toMatchObject([{ source: 'tool', contentType: 'image/png' }]);
+  const { turnId } = await tenant.play(id, [call('every_trigger-elicitation-request'), { text: 'done' }]);
+  const wait = await waiting(there, id, 'paused');
+  expect(wait).toMatchObject({ interactionKind: 'question', server: 'every' });
+  await there.command(id, { type: 'respond', interactionId: wait.id, value: { action: 'decline' } });
+  expect((await tenant.turnEnd(id, turnId, TURN_MS)).type).toBe('turn.completed');
+  expect(JSON.stringify(outcomes(await tenant.items(id)).at(-1))).toMatch(/declin/i);
+});
