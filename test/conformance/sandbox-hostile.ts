@@ -5,6 +5,8 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { z } from 'zod';
 import type { SandboxAnswer, SandboxDriver } from '#src/drivers/sandbox/port.ts';
+import { TestPod } from '../support/pods.ts';
+import type { TestPods } from '../support/pods.ts';
 import { TestSandbox } from '../support/sandboxes.ts';
 
 /**
@@ -23,6 +25,8 @@ const scriptSchema = z.strictObject({
   stdout: z.string().optional(),
   stderr: z.string().optional(),
   files: z.array(z.string()).optional(),
+  /** In a pod it has no end, or takes what there is: which wall it meets first depends on the machine. Others end by themselves. */
+  pod: z.literal('exhausts').optional(),
 });
 type Script = z.infer<typeof scriptSchema>;
 
@@ -83,7 +87,7 @@ export function hostileSuite(open: (childrenPerTenant: number) => SandboxDriver)
     box.limits = LIMITS;
     const answer = await box.bash(script.script, script.seconds ?? SECONDS);
     const got = seen(script, answer);
-    const { group: _, script: __, seconds: ___, ...wanted } = script;
+    const { group: _, script: __, seconds: ___, pod: ____, ...wanted } = script;
     const isSame = JSON.stringify(sorted(got)) === JSON.stringify(sorted(wanted));
     const leaks = [planted, directory, process.cwd(), 'root:x:0'].filter((text) =>
       JSON.stringify(answer).includes(text),
@@ -122,6 +126,60 @@ export function hostileSuite(open: (childrenPerTenant: number) => SandboxDriver)
   test('after all of it, another tenant works as before', async () => {
     const answer = await new TestSandbox(driver, 'tn_other').bash('echo fine; ls -a; ls /tmp');
     expect(answer).toMatchObject({ outcome: 'completed', result: { stdout: 'fine\n.\n..\n', exitCode: 0 } });
+  });
+}
+
+/** Of a script in a pod: a real shell on the programs of the machine, whose words differ from machine to machine. */
+const POD_LIMITS = { cpus: 1, memoryBytes: 268_435_456, storageBytes: 16_777_216 };
+const EXHAUSTING_SECONDS = 1;
+
+/** The same scripts in pods. @param open makes a driver for as many scripts of one tenant as it may run at a time */
+export function hostilePodSuite(open: (childrenPerTenant: number) => TestPods): void {
+  let pods: TestPods;
+  const planted = `planted-${process.pid}-${Math.random().toString(36).slice(2)}`;
+  beforeAll(async () => {
+    pods = open(AT_ONCE);
+    await writeFile(join(pods.directory, 'secret'), planted);
+    process.env['AGENT_HOST_PLANTED'] = planted;
+  });
+  afterAll(async () => {
+    delete process.env['AGENT_HOST_PLANTED'];
+    await pods[Symbol.asyncDispose]();
+  });
+
+  async function run({ script, pod: exhausts }: Script): Promise<readonly unknown[]> {
+    const box = await TestPod.start(pods.driver, 'tn_hostile');
+    box.limits = POD_LIMITS;
+    const answer = await box.bash(script, exhausts === undefined ? SECONDS : EXHAUSTING_SECONDS);
+    const isExpected = exhausts !== undefined || answer.outcome === 'completed';
+    const leaks = [planted, process.cwd(), 'root:x:0'].filter((text) => JSON.stringify(answer).includes(text));
+    await pods.driver.discard(box.volume);
+    return isExpected && leaks.length === 0 ? [] : [{ script, answer, leaks }];
+  }
+
+  test(
+    'each script ends, and shows nothing of the Host',
+    async () => {
+      const scripts = [...SCRIPTS];
+      const wrong: unknown[] = [];
+      const next = async (): Promise<void> => {
+        for (let script = scripts.pop(); script !== undefined; script = scripts.pop())
+          wrong.push(...(await run(script)));
+      };
+      await Promise.all(Array.from({ length: AT_ONCE }, next));
+      expect(wrong).toEqual([]);
+    },
+    GROUP_MS,
+  );
+
+  test('after all of it, no file of the Host was read or changed, and another tenant works as before', async () => {
+    const box = await TestPod.start(pods.driver, 'tn_other');
+    const path = join(pods.directory, 'secret');
+    expect(await box.out(`cat ${path} 2>&1 | grep -o 'No such.*'; ls -A . /tmp`)).toBe(
+      'No such file or directory\n.:\n\n/tmp:\n',
+    );
+    expect(readFileSync(path, 'utf8')).toBe(planted);
+    expect(await pods.driver.volumes()).toEqual([box.volume]);
   });
 }
 

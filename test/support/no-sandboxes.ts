@@ -5,6 +5,8 @@ import type { OpenSessionInput } from '#src/commands/session/open-session.ts';
 export const noSandboxes: SessionSandboxes = {
   prepare: async () => await Promise.resolve({ kind: 'done', sandbox: undefined }),
   leave: async () => await Promise.resolve(),
+  fork: async () => await Promise.resolve({ kind: 'done', sandbox: undefined }),
+  keepPromise: async () => await Promise.resolve(null),
 };
 
 /** What such a session says about its sandbox. */

@@ -3,11 +3,13 @@ import type { Decision } from '../../domain/kernel/decision.ts';
 import type { Rejection } from '../../domain/kernel/rejection.ts';
 import { reject } from '../../domain/kernel/rejection.ts';
 import {
+  busy,
   decideAttach,
   decideDetach,
   decideReset,
   decideStop,
   decideWriteFiles,
+  holderOf,
   noSandbox,
 } from '../../domain/sandbox/decide.ts';
 import type { SandboxEvent } from '../../domain/sandbox/events.ts';
@@ -17,11 +19,16 @@ import type { OpenSandbox, SandboxState } from '../../domain/sandbox/state.ts';
 import { UnavailableError } from '../../lib/unavailable.ts';
 import type { ArtifactReach } from '../artifact/deps.ts';
 import type { Executed } from '../execute.ts';
+import type { PodVolume } from '../../drivers/sandbox/port.ts';
+import { podBounds } from '../../domain/sandbox/pod.ts';
+import { onVolume } from './files.ts';
 import { endedHolder } from './open-sandbox.ts';
+import { readyPod } from './pods.ts';
 import type { SandboxInput } from './open-sandbox.ts';
 import { sandboxRef } from './deps.ts';
 import type { SandboxDeps } from './deps.ts';
 import { faultRefusal, sourceFiles } from './source.ts';
+import type { WorkspaceWriter } from './workspace-store.ts';
 
 export interface FoundSandbox {
   readonly kind: 'done';
@@ -50,10 +57,22 @@ export async function resetSandbox(
 ): Promise<Executed<null> | Rejection> {
   const found = await findSandbox(deps, input);
   if (found.kind === 'rejected') return found;
-  const { source } = found.state.spec;
-  const first = await sourceFiles(deps, { tenant: input.tenant, source, reach: input.artifactReach });
-  if (first !== null && 'kind' in first) return first;
-  return await change(deps, input, (state, ended) => decideReset(state, first, ended));
+  const { spec, workspace } = found.state;
+  const { tenant, artifactReach: reach } = input;
+  const first = await sourceFiles(deps, { tenant, source: spec.source, reach, workspace });
+  if (first.kind === 'rejected') return first;
+  const { files, storedBytes } = first;
+  const reset = await change(deps, input, (state, ended) => decideReset(state, { files, storedBytes }, ended));
+  if (reset.kind === 'done' && found.state.machine !== null) await discardOlder(deps, input);
+  return reset;
+}
+
+/** The volumes of a pod before its reset are of no use to anyone. What fails here is removed by the next sweep. */
+async function discardOlder(deps: SandboxDeps, { tenant, sandboxId, actor, causation }: SandboxInput): Promise<void> {
+  const { state } = await deps.sandboxes.load(sandboxRef(tenant, sandboxId));
+  if (state.status === 'absent') return;
+  const ready = await readyPod(deps, { tenant, state, meta: { actor, causation } });
+  if (ready.kind === 'done') await deps.pods.discard({ ...ready.volume, generation: ready.volume.generation - 1 });
 }
 
 /** A session is to work in an existing sandbox. */
@@ -94,23 +113,60 @@ export async function writeFile(
   { bytes, ...input }: FileInput & { readonly bytes: Uint8Array },
 ): Promise<Executed<string> | Rejection> {
   const sha256 = createHash('sha256').update(bytes).digest('hex');
-  await deps.workspaces.contents(input.tenant).write(sha256, bytes);
-  const outcome = await changeFiles(deps, input, (manifest) => {
+  const pod = await changePod(deps, input, async (volume, { spec }) => {
+    const { storageBytes } = podBounds(spec);
+    const { path } = input;
+    const end = await deps.pods.files.write(volume, { path, bytes, storageBytes });
+    if (end === 'written') return null;
+    const full = { code: 'limit_exceeded', message: `the volume holds ${storageBytes} bytes at most` } as const;
+    const refused = { code: 'invalid_path', message: 'a file, a link or a directory is in the way' } as const;
+    return faultRefusal(end === 'full' ? full : refused);
+  });
+  if (pod !== null) return pod.kind === 'rejected' ? pod : { ...pod, reply: sha256 };
+  const outcome = await changeFiles(deps, input, async (manifest, writer) => {
     if (isDirectory(manifest, input.path)) return { code: 'invalid_path', message: 'the path is a directory' };
     const mode = fileAt(manifest, input.path)?.mode ?? FILE_MODE;
     const file = { path: input.path, sha256, size: bytes.length, mode };
-    return withFile(manifest, file, deps.workspaceLimits);
+    const next = withFile(manifest, file, deps.workspaceLimits);
+    if (!isFault(next)) await writer.write(sha256, bytes);
+    return next;
   });
   return outcome.kind === 'rejected' ? outcome : { ...outcome, reply: sha256 };
 }
 
 /** Deletes a file, or a directory with its contents, from a sandbox that no turn runs on. */
 export async function deleteFile(deps: SandboxDeps, input: FileInput): Promise<Executed<null> | Rejection> {
+  const pod = await changePod(deps, input, async (volume) => {
+    const isRemoved = await deps.pods.files.remove(volume, input.path);
+    return isRemoved ? null : reject('not_found', 'The sandbox has no such file.');
+  });
+  if (pod !== null) return pod;
   return await changeFiles(deps, input, (manifest) => {
     const isThere = fileAt(manifest, input.path) !== undefined || isDirectory(manifest, input.path);
     return isThere ? withoutPath(manifest, input.path) : null;
   });
 }
+
+/** Changes files of a pod that no turn runs on. Null: the sandbox is none, or there is none. */
+async function changePod(
+  deps: SandboxDeps,
+  { tenant, sandboxId, outOfReach, actor, causation }: FileInput,
+  work: (volume: PodVolume, state: OpenSandbox) => Promise<Rejection | null>,
+): Promise<Executed<null> | Rejection | null> {
+  const ended = await endedHolder(deps, tenant, sandboxId);
+  const found = await findSandbox(deps, { tenant, sandboxId, outOfReach });
+  if (found.kind === 'rejected') return found;
+  const { state } = found;
+  if (state.machine === null) return null;
+  const holder = holderOf(state, ended);
+  if (holder !== null) return busy(holder);
+  const meta = { actor, causation };
+  const refusal = await onVolume(deps, { tenant, state, meta }, async (volume) => await work(volume, state));
+  return refusal ?? { kind: 'done', reply: null, position: null };
+}
+
+type Changed = WorkspaceManifest | ManifestFault | null;
+type MaybePromise<T> = T | Promise<T>;
 
 /** Lost races in a row: each one means that another writer made progress. */
 const TRIES_MAX = 100;
@@ -119,22 +175,26 @@ const TRIES_MAX = 100;
 async function changeFiles(
   deps: SandboxDeps,
   { tenant, sandboxId, outOfReach, actor, causation }: FileInput,
-  changed: (manifest: WorkspaceManifest) => WorkspaceManifest | ManifestFault | null,
+  changed: (manifest: WorkspaceManifest, writer: WorkspaceWriter) => MaybePromise<Changed>,
 ): Promise<Executed<null> | Rejection> {
   const ref = sandboxRef(tenant, sandboxId);
+  let writer: WorkspaceWriter | null = null;
   for (let tries = 0; tries < TRIES_MAX; tries++) {
     const ended = await endedHolder(deps, tenant, sandboxId);
     const found = await findSandbox(deps, { tenant, sandboxId, outOfReach });
     if (found.kind === 'rejected') return found;
-    const basis = found.state.files;
-    const next = changed(await deps.workspaces.manifest(tenant, basis));
+    const { files: basis, workspace } = found.state;
+    const base = await deps.workspaces.load(tenant, basis);
+    writer ??= deps.workspaces.writer(tenant, workspace);
+    const next = await changed(base.manifest, writer);
     if (next === null) return reject('not_found', 'The sandbox has no such file.');
     if (isFault(next)) return faultRefusal(next);
-    const files = await deps.workspaces.put(tenant, next);
-    const storedBytes = Math.max(0, files.bytes - (basis?.bytes ?? 0));
+    const files = await writer.keep(base, next);
+    const { storedBytes } = writer;
     const outcome = await deps.loop.execute(deps.sandboxes, ref, {
       ...{ actor, causation },
       decide: (state) => {
+        writer?.checkAge();
         const refusal = state.status === 'absent' ? noSandbox() : outOfReach(state);
         return refusal ?? decideWriteFiles(state, { files, storedBytes, basis }, ended);
       },

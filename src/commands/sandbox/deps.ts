@@ -6,6 +6,8 @@ import type { SandboxState } from '../../domain/sandbox/state.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
 import type { ArtifactDeps } from '../artifact/deps.ts';
 import type { Repository } from '../repository.ts';
+import type { PodDriver } from '../../drivers/sandbox/port.ts';
+import type { PodMaxima } from '../../domain/sandbox/pod.ts';
 import type { WorkspaceStore } from './workspace-store.ts';
 
 /** What every use case of sandboxes works with. */
@@ -17,6 +19,9 @@ export interface SandboxDeps extends ArtifactDeps {
   readonly workspaceLimits: WorkspaceLimits;
   /** Sandboxes of one tenant at most. */
   readonly sandboxesMax: number;
+  /** Runs pods, or says why it cannot. */
+  readonly pods: PodDriver;
+  readonly podMaxima: PodMaxima;
 }
 
 export function sandboxRef(tenant: string, sandboxId: string): AggregateRef {

@@ -1,5 +1,4 @@
 import type { Rejection } from '../../domain/kernel/rejection.ts';
-import { reject } from '../../domain/kernel/rejection.ts';
 import { decideDeleteSandbox, decideOpenSandbox, noSandbox } from '../../domain/sandbox/decide.ts';
 import type { FilesRef } from '../../domain/sandbox/events.ts';
 import { decideAdd, decideStrike } from '../../domain/sandbox/roster.ts';
@@ -7,11 +6,13 @@ import type { SandboxKind, SandboxSpec } from '../../domain/sandbox/spec.ts';
 import type { OpenSandbox } from '../../domain/sandbox/state.ts';
 import { canonicalJson } from '../../lib/canonical-json.ts';
 import { faultPoint } from '../../lib/fault-points.ts';
+import { newId } from '../../lib/ids.ts';
 import type { ArtifactReach } from '../artifact/deps.ts';
 import type { Executed } from '../execute.ts';
 import type { CommitMeta } from '../repository.ts';
 import { rosterRef, sandboxRef } from './deps.ts';
 import type { SandboxDeps } from './deps.ts';
+import { podRefusal, readyPod, volumeOf } from './pods.ts';
 import { sourceFiles } from './source.ts';
 
 /** Why the caller may not reach a sandbox; null: it may. */
@@ -43,39 +44,52 @@ export async function openSandbox(deps: SandboxDeps, input: OpenSandboxInput): P
     const refusal = outOfReach(state);
     if (refusal !== null) return refusal;
   } else {
-    if (kind === 'pod') return podsUnavailable();
+    const unavailable = kind === 'pod' ? await podRefusal(deps, spec ?? {}) : null;
+    if (unavailable !== null) return unavailable;
     const added = await takePlace(deps, tenant, { sandboxId, meta: { actor, causation } });
     if (added !== null) return added;
     await faultPoint('sandbox.added');
   }
-  const first = state.status === 'open' ? null : await firstFiles(deps, input);
-  if (first !== null && 'kind' in first) return await giveUp(deps, input, first);
+  const workspace = newId('ws');
+  const first = state.status === 'open' ? NO_FIRST : await firstFiles(deps, input, workspace);
+  if (first.kind === 'rejected') return await giveUp(deps, input, first);
   const wanted = canonicalJson(spec ?? {});
-  return await deps.loop.execute(deps.sandboxes, ref, {
+  const opened = await deps.loop.execute(deps.sandboxes, ref, {
     actor,
     causation,
     decide: (now) => {
       const refusal = now.status === 'open' ? outOfReach(now) : null;
       if (refusal !== null) return refusal;
-      const command = { sandboxId, kind, spec: spec ?? {}, subject, labels, owner, files: first };
+      const { files, storedBytes } = first;
+      const command = {
+        ...{ sandboxId, kind, spec: spec ?? {}, subject, labels, owner },
+        ...{ files, storedBytes, workspace },
+      };
       const same = (there: OpenSandbox): boolean =>
         there.kind === kind && (spec === undefined || canonicalJson(there.spec) === wanted);
       return decideOpenSandbox(now, command, same);
     },
   });
+  return opened.kind === 'rejected' || kind === 'virtual' ? opened : await started(deps, input, opened);
 }
 
-/** Pods have no driver on this Host. */
-export function podsUnavailable(): Rejection {
-  return reject('sandbox_unavailable', `${PODS_UNAVAILABLE} Use kind "virtual".`);
+/** A pod is running when its request is answered. If it cannot be now, the next call that needs it tries again. */
+async function started<T extends Executed<null>>(
+  deps: SandboxDeps,
+  { tenant, sandboxId, actor, causation }: OpenSandboxInput,
+  opened: T,
+): Promise<T> {
+  const { state } = await deps.sandboxes.load(sandboxRef(tenant, sandboxId));
+  if (state.status === 'open') await readyPod(deps, { tenant, state, meta: { actor, causation } });
+  return opened;
 }
 
-export const PODS_UNAVAILABLE = 'This Host runs no pods.';
+const NO_FIRST = { kind: 'done', files: null, storedBytes: 0 } as const;
 
-async function firstFiles(deps: SandboxDeps, input: OpenSandboxInput): Promise<FilesRef | null | Rejection> {
-  if (input.files !== undefined) return input.files;
+async function firstFiles(deps: SandboxDeps, input: OpenSandboxInput, workspace: string) {
+  if (input.files !== undefined) return { ...NO_FIRST, files: input.files };
   const { tenant, spec, artifactReach } = input;
-  return await sourceFiles(deps, { tenant, source: spec?.source, reach: artifactReach });
+  return await sourceFiles(deps, { tenant, source: spec?.source, reach: artifactReach, workspace });
 }
 
 async function giveUp(
@@ -160,6 +174,7 @@ export async function removeSandbox(
   const ref = sandboxRef(tenant, sandboxId);
   const meta = { actor, causation };
   const ended = await endedHolder(deps, tenant, sandboxId);
+  const { state: before } = await deps.sandboxes.load(ref);
   const outcome = await deps.loop.execute(deps.sandboxes, ref, {
     ...meta,
     decide: (state) => {
@@ -169,6 +184,8 @@ export async function removeSandbox(
   });
   if (outcome.kind === 'rejected') return outcome;
   await faultPoint('sandbox.deleted');
+  // What this does not remove is found by the sweep of volumes.
+  if (before.status === 'open' && before.machine !== null) await deps.pods.discard(volumeOf(tenant, before));
   await strike(deps, tenant, { gone: [sandboxId], meta });
   return outcome;
 }

@@ -1,11 +1,17 @@
 import { reject } from '../../domain/kernel/rejection.ts';
 import type { Rejection } from '../../domain/kernel/rejection.ts';
 import type { SessionSandbox } from '../../domain/session/events.ts';
+import { virtualSpec } from '../../domain/sandbox/spec.ts';
 import type { SandboxChoice } from '../../domain/sandbox/spec.ts';
+import type { ForkSandbox } from '../../domain/session/fork-events.ts';
+import type { RecordPlace } from '../../domain/session/fork-state.ts';
+import type { OpenSession } from '../../domain/session/state.ts';
 import { newId } from '../../lib/ids.ts';
+import type { AggregateRef } from '../../streams/subjects.ts';
 import type { ArtifactReach } from '../artifact/deps.ts';
 import type { CommitMeta } from '../repository.ts';
 import { attachSession, detachSession } from './change-sandbox.ts';
+import { filesAt } from './fork-files.ts';
 import { openSandbox, removeSandbox } from './open-sandbox.ts';
 import type { SandboxReach } from './open-sandbox.ts';
 import { sandboxRef } from './deps.ts';
@@ -30,12 +36,18 @@ export interface SessionSandboxInput extends CommitMeta {
 export interface SessionSandboxes {
   readonly prepare: (input: SessionSandboxInput) => ReturnType<typeof prepareSandbox>;
   readonly leave: (input: LeaveInput) => Promise<void>;
+  /** Makes the sandbox of a fork before the fork is recorded. */
+  readonly fork: (input: ForkInput) => ReturnType<typeof forkSandbox>;
+  /** Makes the sandbox that a recorded fork was promised, unless it is there. */
+  readonly keepPromise: (input: PromisedInput) => Promise<Rejection | null>;
 }
 
 export function sessionSandboxes(deps: SandboxDeps): SessionSandboxes {
   return {
     prepare: async (input) => await prepareSandbox(deps, input),
     leave: async (input) => await leaveSandbox(deps, input),
+    fork: async (input) => await forkSandbox(deps, input),
+    keepPromise: async (input) => await makePromised(deps, input),
   };
 }
 
@@ -74,4 +86,52 @@ async function leaveSandbox(deps: SandboxDeps, { tenant, sessionId, sandbox, ...
   const input = { tenant, sandboxId: sandbox.sandboxId, outOfReach: () => null, ...meta };
   if (sandbox.own) await removeSandbox(deps, input);
   else await detachSession(deps, { ...input, sessionId });
+}
+
+export interface ForkInput extends CommitMeta {
+  readonly parent: { readonly ref: AggregateRef; readonly session: OpenSession };
+  readonly childId: string;
+  /** The last record that the fork inherits; null: everything up to now. */
+  readonly at: RecordPlace | null;
+}
+
+/**
+ * A virtual sandbox for a fork, with the files as they were at its record. Also where the parent shares one: the fork gets its
+ * own. None where the parent has none, or a pod, whose files are not part of the history.
+ */
+async function forkSandbox(
+  deps: SandboxDeps,
+  { parent, childId, at, actor, causation }: ForkInput,
+): Promise<{ readonly kind: 'done'; readonly sandbox: ForkSandbox | undefined } | Rejection> {
+  const { ref, session } = parent;
+  if (session.sandbox === undefined) return { kind: 'done', sandbox: undefined };
+  const { state: box } = await deps.sandboxes.refresh(sandboxRef(ref.tenant, session.sandbox.sandboxId));
+  if (box.status === 'open' && box.kind !== 'virtual') return { kind: 'done', sandbox: undefined };
+  const spec = virtualSpec.parse(box.status === 'open' ? box.spec : {});
+  const sandbox = { sandboxId: newId('sb'), spec, files: await filesAt(deps, parent, at) };
+  const { subject } = session;
+  const refusal = await makePromised(deps, {
+    ...{ tenant: ref.tenant, sessionId: childId, subject, sandbox, actor, causation },
+  });
+  return refusal ?? { kind: 'done', sandbox };
+}
+
+export interface PromisedInput extends CommitMeta {
+  readonly tenant: string;
+  /** Of the fork. */
+  readonly sessionId: string;
+  readonly subject: string | null;
+  readonly sandbox: ForkSandbox;
+}
+
+async function makePromised(
+  deps: SandboxDeps,
+  { tenant, sessionId, subject, sandbox, actor, causation }: PromisedInput,
+): Promise<Rejection | null> {
+  const { sandboxId, spec, files } = sandbox;
+  const made = await openSandbox(deps, {
+    ...{ tenant, sandboxId, kind: 'virtual', spec, subject, files, owner: { sessionId }, actor, causation },
+    ...{ outOfReach: () => null, artifactReach: () => null },
+  });
+  return made.kind === 'rejected' ? made : null;
 }

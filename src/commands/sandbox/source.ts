@@ -1,6 +1,6 @@
 import type { Rejection } from '../../domain/kernel/rejection.ts';
 import { reject } from '../../domain/kernel/rejection.ts';
-import type { FilesRef } from '../../domain/sandbox/events.ts';
+import type { FirstFiles } from '../../domain/sandbox/decide.ts';
 import { FILE_MODE, isFault, manifestOf } from '../../domain/sandbox/manifest.ts';
 import type { ManifestFault, WorkspaceFile } from '../../domain/sandbox/manifest.ts';
 import type { SandboxSpec } from '../../domain/sandbox/spec.ts';
@@ -12,14 +12,16 @@ interface Source {
   readonly tenant: string;
   readonly source: SandboxSpec['source'];
   readonly reach: ArtifactReach;
+  /** Owner of what the sandbox writes. */
+  readonly workspace: string;
 }
 
 /** The files that a sandbox starts with: those of an artifact's version, or none. */
 export async function sourceFiles(
   deps: SandboxDeps,
-  { tenant, source, reach: outOfReach }: Source,
-): Promise<FilesRef | null | Rejection> {
-  if (source === undefined) return null;
+  { tenant, source, reach: outOfReach, workspace }: Source,
+): Promise<({ readonly kind: 'done' } & FirstFiles) | Rejection> {
+  if (source === undefined) return { kind: 'done', files: null, storedBytes: 0 };
   const { artifactId, version = 'latest' } = source;
   const found = await findArtifact(deps, { tenant, artifactId, outOfReach });
   const one = found.kind === 'rejected' ? found : versionOf(found, String(version));
@@ -28,13 +30,14 @@ export async function sourceFiles(
   const files = tree.map(({ path, sha256, size }): WorkspaceFile => ({ path, sha256, size, mode: FILE_MODE }));
   const manifest = manifestOf(files, [], deps.workspaceLimits);
   if (isFault(manifest)) return faultRefusal(manifest);
-  const contents = deps.workspaces.contents(tenant);
+  const writer = deps.workspaces.writer(tenant, workspace);
   for (const file of tree) {
     const chunks: Buffer[] = [];
     for await (const chunk of await openFile(deps, one, file)) chunks.push(Buffer.from(chunk));
-    await contents.write(file.sha256, Buffer.concat(chunks));
+    await writer.write(file.sha256, Buffer.concat(chunks));
   }
-  return await deps.workspaces.put(tenant, manifest);
+  const kept = await writer.keep(await deps.workspaces.load(tenant, null), manifest);
+  return { kind: 'done', files: kept, storedBytes: writer.storedBytes };
 }
 
 /** What is wrong with the files of a request. */

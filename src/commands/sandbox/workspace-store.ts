@@ -1,82 +1,193 @@
 import { Readable } from 'node:stream';
+import { z } from 'zod';
 import { bytesOf, workspaceManifest, EMPTY_MANIFEST } from '../../domain/sandbox/manifest.ts';
 import type { WorkspaceManifest } from '../../domain/sandbox/manifest.ts';
 import type { FilesRef } from '../../domain/sandbox/events.ts';
-import type { ByteRange, ObjectStore } from '../../drivers/objects/port.ts';
+import type { ByteRange, ObjectAddress, ObjectStore } from '../../drivers/objects/port.ts';
 import type { ContentStore } from '../../drivers/sandbox/port.ts';
+import type { Clock } from '../../lib/clock.ts';
 import { sha256Hex } from '../../lib/hash.ts';
+import { newId } from '../../lib/ids.ts';
 import { WeightedLru } from '../../lib/lru.ts';
 import { UnavailableError } from '../../lib/unavailable.ts';
 
 /**
- * Owner of the contents of all workspaces of a tenant, and of their manifests, by the hash of what they are: a fork or
- * an export gets its files without copying a byte. What no manifest names is swept (engine/workspace-sweeper.ts).
+ * Contents and manifests of workspaces in the object store. Each sandbox has an owner of its own there (`ws_…`), and everything
+ * that changes its files writes under a name of its own (`wo_…`), which is never used again: so an object that no recorded manifest
+ * names can be removed without asking who may be writing it just now. Manifests say where each content is, perhaps
+ * under the owner of another sandbox: a fork or an export gets files without copying a byte.
  */
-export const WORKSPACE_OWNER = 'ws';
-
-/** Contents and manifests of workspaces in the object store. */
 export class WorkspaceStore {
   readonly #objects: ObjectStore;
-  readonly #known: WeightedLru<WorkspaceManifest>;
+  readonly #known: WeightedLru<KeptFiles>;
+  readonly #recordMs: number;
+  readonly #clock: Clock;
 
-  constructor(objects: ObjectStore, cacheBytes: number) {
+  /** @param options `recordMs`: how long what is written may stay unrecorded; what is older may be swept. */
+  constructor(objects: ObjectStore, options: WorkspaceStoreOptions) {
     this.#objects = objects;
-    this.#known = new WeightedLru(cacheBytes);
+    this.#known = new WeightedLru(options.cacheBytes);
+    this.#recordMs = options.recordMs;
+    this.#clock = options.clock;
   }
 
   /** The files that a reference names; null: an empty workspace. @throws UnavailableError (objects) */
-  async manifest(tenant: string, ref: FilesRef | null): Promise<WorkspaceManifest> {
-    if (ref === null) return EMPTY_MANIFEST;
-    const key = `${tenant}/${ref.manifest}`;
+  async load(tenant: string, ref: FilesRef | null): Promise<KeptFiles> {
+    if (ref === null) return NO_FILES;
+    const key = `${tenant}/${ref.object}`;
     const known = this.#known.get(key);
     if (known !== undefined) return known;
-    const manifest = workspaceManifest.parse(JSON.parse((await this.bytes(tenant, ref.manifest)).toString()));
-    this.#keep(key, manifest);
-    return manifest;
+    const text = (await this.bytes(tenant, ref.object)).toString();
+    if (sha256Hex(text) !== ref.manifest) throw new Error('a manifest is not the one that was recorded');
+    const { objects, ...manifest } = storedManifest.parse(JSON.parse(text));
+    const files = new KeptFiles(manifest, new Map(manifest.files.map(({ sha256 }, i) => [sha256, objects[i] ?? ''])));
+    this.#keep(key, files);
+    return files;
   }
 
-  /** Stores a manifest under its hash. Its contents are stored already: what is recorded can be read. */
-  async put(tenant: string, manifest: WorkspaceManifest): Promise<FilesRef> {
-    const text = JSON.stringify(manifest);
-    const name = sha256Hex(text);
-    await this.#write(tenant, name, Buffer.from(text));
-    this.#keep(`${tenant}/${name}`, manifest);
-    return { manifest: name, files: manifest.files.length, bytes: bytesOf(manifest) };
-  }
-
-  /** Contents of one tenant, for a call. `written` is how many bytes it has stored. */
-  contents(tenant: string): ContentStore & { readonly written: () => number } {
-    let written = 0;
-    return {
-      read: async (sha256) => await this.bytes(tenant, sha256),
-      write: async (sha256, bytes) => {
-        await this.#write(tenant, sha256, bytes);
-        written += bytes.length;
+  /** For one change of a sandbox's files. @param workspace the sandbox's owner in the store */
+  writer(tenant: string, workspace: string): WorkspaceWriter {
+    const name = `${workspace}/${newId('wo')}`;
+    return new WorkspaceWriter(name, {
+      read: async (object) => await this.bytes(tenant, object),
+      write: async (object, bytes) => {
+        const address = addressOf(tenant, object);
+        await this.#objects.put(address, Readable.from([bytes]), { declaredBytes: bytes.length });
       },
-      written: () => written,
-    };
+      kept: (object, files) => this.#keep(`${tenant}/${object}`, files),
+      recordMs: this.#recordMs,
+      clock: this.#clock,
+    });
   }
 
   /** @throws UnavailableError (objects), also when what a manifest names is missing: the store has lost data */
-  async open(tenant: string, sha256: string, range?: ByteRange): Promise<Readable> {
-    const stream = await this.#objects.open({ tenant, owner: WORKSPACE_OWNER, name: sha256 }, range);
+  async open(tenant: string, object: string, range?: ByteRange): Promise<Readable> {
+    const stream = await this.#objects.open(addressOf(tenant, object), range);
     if (stream === null) throw new UnavailableError('objects', 'an object that a workspace names is not there');
     return stream;
   }
 
-  async bytes(tenant: string, sha256: string): Promise<Buffer> {
+  async bytes(tenant: string, object: string): Promise<Buffer> {
     const chunks: Buffer[] = [];
-    for await (const chunk of await this.open(tenant, sha256)) chunks.push(Buffer.from(chunk));
+    for await (const chunk of await this.open(tenant, object)) chunks.push(Buffer.from(chunk));
     return Buffer.concat(chunks);
   }
 
-  /** Rewritten when it already exists: its age starts again, so that no sweep removes what was just named. */
-  async #write(tenant: string, name: string, bytes: Uint8Array): Promise<void> {
-    const address = { tenant, owner: WORKSPACE_OWNER, name };
-    await this.#objects.put(address, Readable.from([bytes]), { declaredBytes: bytes.length });
+  #keep(key: string, files: KeptFiles): void {
+    const { manifest } = files;
+    this.#known.set(key, files, 500 + manifest.files.length * 350 + manifest.directories.length * 100);
+  }
+}
+
+interface WorkspaceStoreOptions {
+  readonly cacheBytes: number;
+  readonly recordMs: number;
+  readonly clock: Clock;
+}
+
+/** A manifest as its object has it: where the bytes of each file are, in the order of the files. */
+const storedManifest = workspaceManifest.extend({ objects: z.array(z.string()) });
+
+/** How the name of a manifest's object ends. */
+const MANIFEST = '-m';
+
+function addressOf(tenant: string, object: string): ObjectAddress {
+  const [owner = '', name = ''] = object.split('/');
+  return { tenant, owner, name };
+}
+
+/** Files, and where their bytes are. */
+export class KeptFiles {
+  readonly manifest: WorkspaceManifest;
+  readonly #objects: ReadonlyMap<string, string>;
+
+  /** @param objects by hash, as `<owner>/<name>` */
+  constructor(manifest: WorkspaceManifest, objects: ReadonlyMap<string, string>) {
+    this.manifest = manifest;
+    this.#objects = objects;
   }
 
-  #keep(key: string, manifest: WorkspaceManifest): void {
-    this.#known.set(key, manifest, 500 + manifest.files.length * 250 + manifest.directories.length * 100);
+  /** Where the bytes of a hash are; undefined: no file has them. */
+  find(sha256: string): string | undefined {
+    return this.#objects.get(sha256);
+  }
+
+  /** As `find`, of a file of the manifest. */
+  objectOf(sha256: string): string {
+    const object = this.find(sha256);
+    if (object === undefined) throw new Error('a manifest does not say where a file is');
+    return object;
+  }
+}
+
+const NO_FILES = new KeptFiles(EMPTY_MANIFEST, new Map());
+
+interface WriterStore {
+  readonly read: (object: string) => Promise<Buffer>;
+  readonly write: (object: string, bytes: Uint8Array) => Promise<void>;
+  readonly kept: (object: string, files: KeptFiles) => void;
+  readonly recordMs: number;
+  readonly clock: Clock;
+}
+
+/** What one change of a sandbox's files brings into the store. Nothing names it until the change is recorded. */
+export class WorkspaceWriter {
+  /** Bytes that it has written so far. */
+  storedBytes = 0;
+  readonly #name: string;
+  readonly #store: WriterStore;
+  readonly #written = new Map<string, string>();
+  #manifests = 0;
+  /** When it wrote first. */
+  #firstMs: number | null = null;
+
+  constructor(name: string, store: WriterStore) {
+    this.#name = name;
+    this.#store = store;
+  }
+
+  /** Contents for a call that begins with these files. */
+  contents(base: KeptFiles): ContentStore {
+    return {
+      read: async (sha256) => await this.#store.read(base.objectOf(sha256)),
+      write: async (sha256, bytes) => {
+        if (base.find(sha256) === undefined) await this.write(sha256, bytes);
+      },
+    };
+  }
+
+  /** Before it is recorded. @throws UnavailableError (objects) when that comes so late that it may have been swept */
+  checkAge(): void {
+    const { clock, recordMs } = this.#store;
+    if (clock() - (this.#firstMs ?? clock()) < recordMs) return;
+    throw new UnavailableError('objects', 'a change of files was not recorded in time');
+  }
+
+  async write(sha256: string, bytes: Uint8Array): Promise<void> {
+    if (this.#written.has(sha256)) return;
+    const object = `${this.#name}-${this.#written.size}`;
+    await this.#put(object, bytes);
+    this.#written.set(sha256, object);
+  }
+
+  async #put(object: string, bytes: Uint8Array): Promise<void> {
+    this.#firstMs ??= this.#store.clock();
+    await this.#store.write(object, bytes);
+    this.storedBytes += bytes.length;
+  }
+
+  /** Stores the manifest of what the files are now. Their contents are stored already: what is recorded can be read. */
+  async keep(base: KeptFiles, manifest: WorkspaceManifest): Promise<FilesRef> {
+    const objects = new Map(
+      manifest.files.map(({ sha256 }) => [sha256, this.#written.get(sha256) ?? base.objectOf(sha256)]),
+    );
+    const text = JSON.stringify({ ...manifest, objects: manifest.files.map(({ sha256 }) => objects.get(sha256)) });
+    const object = `${this.#name}${MANIFEST}${this.#manifests === 0 ? '' : this.#manifests}`;
+    this.#manifests += 1;
+    await this.#put(object, Buffer.from(text));
+    this.#store.kept(object, new KeptFiles(manifest, objects));
+    const workspaces = new Set([object, ...objects.values()].map((one) => one.split('/')[0] ?? ''));
+    const sizes = { files: manifest.files.length, bytes: bytesOf(manifest) };
+    return { manifest: sha256Hex(text), object, workspaces: [...workspaces], ...sizes };
   }
 }

@@ -28,6 +28,12 @@ export function toCanonicalSandbox(event: SandboxEvent, sandboxId: string): Cano
       return state('stopped');
     case 'sandbox.started':
       return state('creating');
+    case 'sandbox.observed': {
+      const { observed, reason } = event.data;
+      return observed === 'running' ? state('running') : state('stopped', reason ?? observed);
+    }
+    case 'sandbox.expired':
+      return state('stopped', 'expired');
     case 'sandbox.deleted':
       return state('stopped', 'deleted');
     case 'sandbox.executed':

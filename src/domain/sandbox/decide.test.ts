@@ -17,8 +17,9 @@ import { statusOf } from './shown.ts';
 import { evolveSandbox, initialSandbox } from './state.ts';
 import type { OpenSandbox, SandboxState } from './state.ts';
 
-const FIRST: FilesRef = { manifest: 'a'.repeat(64), files: 1, bytes: 3 };
-const SECOND: FilesRef = { manifest: 'b'.repeat(64), files: 2, bytes: 8 };
+const FIRST: FilesRef = { manifest: 'a'.repeat(64), object: 'ws_1/wo_1-m', workspaces: ['ws_1'], files: 1, bytes: 3 };
+const SECOND: FilesRef = { manifest: 'b'.repeat(64), object: 'ws_1/wo_2-m', workspaces: ['ws_1'], files: 2, bytes: 8 };
+const NOTHING = { files: null, storedBytes: 0 };
 const turn = (turnId: string, segment = 1) => ({ sessionId: `session of ${turnId}`, turnId, segment });
 
 function take<R>(state: SandboxState, decision: Decision<SandboxEvent, R>): { state: SandboxState; reply: R } {
@@ -30,7 +31,7 @@ function take<R>(state: SandboxState, decision: Decision<SandboxEvent, R>): { st
 }
 
 function made(kind: 'virtual' | 'pod' = 'virtual'): SandboxState {
-  const command = { sandboxId: 'box', kind, spec: {}, subject: null, owner: null, files: null };
+  const command = { sandboxId: 'box', kind, spec: {}, subject: null, owner: null, ...NOTHING, workspace: 'ws_1' };
   return take(
     initialSandbox,
     decideOpenSandbox(initialSandbox, command, () => true),
@@ -43,7 +44,7 @@ function open(state: SandboxState): OpenSandbox {
 }
 
 function held(state: SandboxState, turnId: string, ended: string | null = null): SandboxState {
-  return take(state, decideHold(state, turn(turnId), ended)).state;
+  return take(state, decideHold(state, turn(turnId), { ended: ended })).state;
 }
 
 const call = (epoch: number, callId: string, files: FilesRef | null = null) => ({
@@ -58,7 +59,15 @@ const call = (epoch: number, callId: string, files: FilesRef | null = null) => (
 
 test('a repeated PUT changes labels only; other content is a conflict', () => {
   const state = made();
-  const command = { sandboxId: 'box', kind: 'virtual' as const, spec: {}, subject: null, owner: null, files: null };
+  const command = {
+    sandboxId: 'box',
+    kind: 'virtual' as const,
+    spec: {},
+    subject: null,
+    owner: null,
+    ...NOTHING,
+    workspace: 'ws_1',
+  };
   expect(decideOpenSandbox(state, command, () => true)).toMatchObject({ kind: 'unchanged' });
   expect(decideOpenSandbox(state, command, () => false)).toMatchObject({ code: 'conflict' });
   const labelled = take(
@@ -72,8 +81,8 @@ test('a repeated PUT changes labels only; other content is a conflict', () => {
 test('one turn at a time: another takes it when it was given back, or is known to have ended', () => {
   const first = held(made(), 't1');
   expect(statusOf(open(first))).toBe('running');
-  expect(decideHold(first, turn('t1'), null)).toMatchObject({ kind: 'unchanged', reply: { epoch: 1 } });
-  const refusal = decideHold(first, turn('t2'), null);
+  expect(decideHold(first, turn('t1'), { ended: null })).toMatchObject({ kind: 'unchanged', reply: { epoch: 1 } });
+  const refusal = decideHold(first, turn('t2'), { ended: null });
   expect(refusal).toMatchObject({ code: 'sandbox_busy', activeTurnId: 't1' });
   expect(open(held(first, 't2', 't1')).holder).toMatchObject({ turnId: 't2', epoch: 2 });
   const free = take(first, decideRelease(first, 't1')).state;
@@ -91,11 +100,11 @@ test('a turn that has lost the sandbox records nothing, and what it gives back s
 test('a worker that takes the turn over finds what was recorded, and the one before it records nothing more', () => {
   const first = held(made(), 't1');
   const called = take(first, decideRecordCall(first, call(1, 'c1', FIRST))).state;
-  const taken = take(called, decideHold(called, turn('t1', 2), null));
+  const taken = take(called, decideHold(called, turn('t1', 2), { ended: null }));
   expect(taken.reply).toEqual({ epoch: 2, begins: false });
   expect(open(taken.state).lastCall).toMatchObject({ callId: 'c1' });
   expect(decideRecordCall(taken.state, call(1, 'c0', SECOND))).toMatchObject({ code: 'sandbox_lost' });
-  expect(decideHold(taken.state, turn('t1', 1), null)).toMatchObject({ code: 'sandbox_lost' });
+  expect(decideHold(taken.state, turn('t1', 1), { ended: null })).toMatchObject({ code: 'sandbox_lost' });
 });
 
 test('a call is recorded once, with the files after it; made again, it has its first result', () => {
@@ -116,7 +125,7 @@ test('with a turn running nothing is written, emptied, stopped or deleted; once 
     const busy = held(made(kind), 't1');
     const decisions = (ended: string | null) => [
       decideWriteFiles(busy, written, ended),
-      decideReset(busy, null, ended),
+      decideReset(busy, NOTHING, ended),
       decideDeleteSandbox(busy, ended),
       ...(kind === 'pod' ? [decideStop(busy, ended)] : []),
     ];
@@ -131,7 +140,7 @@ test('a change of files that others were faster with is made again of theirs', (
   expect(decideWriteFiles(state, late, null)).toMatchObject({ kind: 'unchanged', reply: 'changed' });
   const again = take(state, decideWriteFiles(state, { ...late, basis: FIRST }, null)).state;
   expect(open(again)).toMatchObject({ files: SECOND, storedBytes: 8 });
-  expect(open(take(again, decideReset(again, null, null)).state).files).toBeNull();
+  expect(open(take(again, decideReset(again, NOTHING, null)).state).files).toBeNull();
 });
 
 test('a stop and a turn that starts: what is recorded first wins, and a turn starts what was stopped', () => {
@@ -149,7 +158,7 @@ test('a sandbox that is deleted is not there, for turns, sessions and people ali
   const state = made();
   const gone = take(state, decideDeleteSandbox(state, null)).state;
   expect(gone).toEqual(initialSandbox);
-  expect(decideHold(gone, turn('t1'), null)).toMatchObject({ code: 'sandbox_lost' });
+  expect(decideHold(gone, turn('t1'), { ended: null })).toMatchObject({ code: 'sandbox_lost' });
   expect(decideAttach(gone, 's')).toMatchObject({ code: 'not_found' });
-  expect(decideReset(gone, null, null)).toMatchObject({ code: 'not_found' });
+  expect(decideReset(gone, NOTHING, null)).toMatchObject({ code: 'not_found' });
 });

@@ -13,7 +13,11 @@ export interface OpenSandboxCommand {
   /** Absent: an existing sandbox keeps its own. */
   readonly labels?: Readonly<Record<string, string>> | undefined;
   readonly owner: { readonly sessionId: string } | null;
+  /** What it begins with, and what that brought into the store. */
   readonly files: FilesRef | null;
+  readonly storedBytes: number;
+  /** Owner of what it writes, unless it exists. */
+  readonly workspace: string;
 }
 
 /**
@@ -35,6 +39,7 @@ export function decideOpenSandbox(
       'A sandbox with this id exists with another kind or spec. Use another id, or send what it was made with.';
     return reject('conflict', message);
   }
+  if (isExpired(state)) return expired();
   const events: SandboxEvent[] = [];
   const { labels } = command;
   if (labels !== undefined && !sameLabels(state.labels, labels)) {
@@ -86,13 +91,21 @@ export function noSandbox(): Rejection {
   return reject('not_found', 'No such sandbox.');
 }
 
-function busy({ turnId, sessionId }: Holder): Rejection {
+function isExpired({ machine }: OpenSandbox): boolean {
+  return machine?.desired === 'deleted';
+}
+
+function expired(): Rejection {
+  return reject('conflict', 'The pod has expired and does not start again. Delete it, or use another id.');
+}
+
+export function busy({ turnId, sessionId }: Holder): Rejection {
   const message = 'A turn is running on the sandbox. Wait for its end or cancel it, then send this again.';
   return reject('sandbox_busy', message, { activeTurnId: turnId, details: { sessionId } });
 }
 
 /** The turn that held it has ended: the next one finds it free. */
-function freed(state: OpenSandbox, ended: string | null): SandboxEvent[] {
+export function freed(state: OpenSandbox, ended: string | null): SandboxEvent[] {
   if (state.holder === null || holderOf(state, ended) !== null) return [];
   return [{ type: 'sandbox.released', data: { epoch: state.holder.epoch } }];
 }
@@ -106,13 +119,16 @@ export interface Held {
 /**
  * A turn takes the sandbox, or has it already. One turn at a time: of a starting turn and a stop, the one recorded
  * first wins, and the turn starts a stopped sandbox again.
+ * @param more `ended`: a turn that is known to have ended without releasing it. `inputs`: the files with those of the turn's
+ * message, put there with its beginning and not again after a crash.
  */
 export function decideHold(
   state: SandboxState,
   by: Omit<Holder, 'epoch'>,
-  ended: string | null,
+  { ended, inputs = null }: { readonly ended: string | null; readonly inputs?: Omit<Written, 'basis'> | null },
 ): Decision<SandboxEvent, Held> {
   if (state.status === 'absent') return lost();
+  if (isExpired(state)) return reject('sandbox_lost', 'The pod has expired: the time that its ttl gave it is over.');
   const holder = holderOf(state, ended);
   const isOwn = holder?.turnId === by.turnId;
   if (holder !== null && !isOwn) return busy(holder);
@@ -122,7 +138,8 @@ export function decideHold(
   }
   const epoch = state.epoch + 1;
   const held: SandboxEvent = { type: 'sandbox.held', data: { ...by, epoch } };
-  return { kind: 'accepted', events: [...startedAgain(state), held], reply: { epoch, begins: !isOwn } };
+  const put: SandboxEvent[] = inputs === null || isOwn ? [] : [{ type: 'sandbox.written', data: inputs }];
+  return { kind: 'accepted', events: [...startedAgain(state), held, ...put], reply: { epoch, begins: !isOwn } };
 }
 
 /** The turn has ended. Releasing what another turn, or no turn, holds changes nothing. */
@@ -173,7 +190,7 @@ export function recordedCall(
   return lastCall?.turnId === turnId && lastCall.callId === callId ? lastCall : null;
 }
 
-function lost(): Rejection {
+export function lost(): Rejection {
   return reject('sandbox_lost', 'The sandbox is not there any more, or another turn has it.');
 }
 
@@ -201,16 +218,23 @@ export function decideWriteFiles(
   return { kind: 'accepted', events: [...freed(state, ended), written], reply: 'written' };
 }
 
+/** What a sandbox begins with; null: nothing. */
+export interface FirstFiles {
+  readonly files: FilesRef | null;
+  readonly storedBytes: number;
+}
+
 /** Everything in it is removed. `first`: what its source gives it. */
 export function decideReset(
   state: SandboxState,
-  first: FilesRef | null,
+  first: FirstFiles,
   ended: string | null,
 ): Decision<SandboxEvent, null> {
   if (state.status === 'absent') return noSandbox();
   const holder = holderOf(state, ended);
   if (holder !== null) return busy(holder);
-  const reset: SandboxEvent = { type: 'sandbox.reset', data: { files: first } };
+  if (isExpired(state)) return expired();
+  const reset: SandboxEvent = { type: 'sandbox.reset', data: first };
   return { kind: 'accepted', events: [...freed(state, ended), reset], reply: null };
 }
 
@@ -222,7 +246,7 @@ export function decideStop(state: SandboxState, ended: string | null): Decision<
   }
   const holder = holderOf(state, ended);
   if (holder !== null) return busy(holder);
-  if (state.machine.desired === 'suspended') return { kind: 'unchanged', reply: null };
+  if (state.machine.desired !== 'running') return { kind: 'unchanged', reply: null };
   const stopped: SandboxEvent = { type: 'sandbox.stopped', data: { hostEpoch: state.machine.hostEpoch + 1 } };
   return { kind: 'accepted', events: [...freed(state, ended), stopped], reply: null };
 }

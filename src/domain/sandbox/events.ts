@@ -3,9 +3,14 @@ import { podSpec, SANDBOX_KINDS, virtualSpec } from './spec.ts';
 
 const sha256 = z.string().regex(/^[0-9a-f]{64}$/);
 
-/** Which files a workspace has: the manifest is an object of the store, named by its hash, however many files it lists. */
+/** Which files a workspace has: the manifest is an object of the store, however many files it lists. */
 export const filesRef = z.strictObject({
+  /** Of the manifest's text. */
   manifest: sha256,
+  /** Where it is: `<workspace>/<name>`. */
+  object: z.string(),
+  /** Whose objects it names, its own included: a fork names those of its parent. */
+  workspaces: z.array(z.string()),
   files: z.int().min(0),
   /** Of all files together. */
   bytes: z.int().min(0),
@@ -48,10 +53,13 @@ export const sandboxEventSchemas = {
     spec: z.union([virtualSpec, podSpec]),
     subject: z.string().nullable(),
     labels: z.record(z.string(), z.string()),
+    /** Owner of what it writes into the object store: no other sandbox has it, before or after. */
+    workspace: z.string(),
     /** The session that it was made for; null: it was made on its own. */
     owner: ownerSchema.nullable(),
     /** What it starts with: those of the forked session, or those of its source. */
     files: filesRef.nullable(),
+    storedBytes: z.int().min(0),
   }),
   /** A session that it was not made for works in it. */
   'sandbox.attached': z.strictObject({ sessionId: z.string() }),
@@ -84,9 +92,22 @@ export const sandboxEventSchemas = {
   /** A client wrote or deleted a file, or files of a message were put there. */
   'sandbox.written': z.strictObject({ files: filesRef, storedBytes: z.int().min(0) }),
   /** Everything in it was removed. */
-  'sandbox.reset': z.strictObject({ files: filesRef.nullable() }),
+  'sandbox.reset': z.strictObject({ files: filesRef.nullable(), storedBytes: z.int().min(0) }),
   'sandbox.stopped': z.strictObject({ hostEpoch: z.int().min(1) }),
   'sandbox.started': z.strictObject({ hostEpoch: z.int().min(1) }),
+  /**
+   * What became of a pod, as its driver finds it. One of an earlier start or volume changes nothing: it was outrun.
+   */
+  'sandbox.observed': z.strictObject({
+    observed: z.enum(['running', 'lost', 'failed']),
+    hostEpoch: z.int().min(1),
+    volumeGeneration: z.int().min(1),
+    reason: z.string().max(500).optional(),
+  }),
+  /** A call is about to begin that cannot be made twice: if its worker dies, what it did is not known. */
+  'sandbox.called': z.strictObject({ epoch: z.int().min(1), turnId: z.string(), callId: z.string() }),
+  /** The time that a pod was given is over; it does not start again. */
+  'sandbox.expired': z.strictObject({ hostEpoch: z.int().min(1) }),
   /** The id is free again: what comes after is another sandbox. */
   'sandbox.deleted': z.strictObject({}),
 } as const;

@@ -19,13 +19,26 @@ export interface LastCall {
   readonly exec: ExecFigures;
 }
 
-/** A machine behind a sandbox: its desired state. The observed state comes from its driver. */
+/** A machine behind a sandbox: what it should be, and what its driver has seen of it. */
 export interface Machine {
-  readonly desired: 'running' | 'suspended';
+  /** `deleted`: it has expired. */
+  readonly desired: 'running' | 'suspended' | 'deleted';
   /** Rises with each reset. */
   readonly volumeGeneration: number;
   /** Rises with each stop and start; a machine with a lower one is fenced. */
   readonly hostEpoch: number;
+  /** Of this start and volume; absent: nothing yet. */
+  readonly observed?: 'running' | 'lost' | 'failed' | undefined;
+  readonly reason?: string | undefined;
+  /** The newest generation whose volume was made: if it is not there, it is lost. */
+  readonly volume?: number | undefined;
+}
+
+/** A call that cannot be made twice and has no recorded end. */
+export interface BegunCall {
+  readonly epoch: number;
+  readonly turnId: string;
+  readonly callId: string;
 }
 
 export interface OpenSandbox {
@@ -36,10 +49,14 @@ export interface OpenSandbox {
   readonly subject: string | null;
   readonly labels: Readonly<Record<string, string>>;
   readonly owner: { readonly sessionId: string } | null;
+  /** Owner of what it writes into the object store. */
+  readonly workspace: string;
   /** Sessions that work in it, including the owner. */
   readonly sessions: readonly string[];
   /** Null: the workspace is empty. */
   readonly files: FilesRef | null;
+  /** What it began with. */
+  readonly first: FilesRef | null;
   /** Bytes that it has brought into the object store since it was made. */
   readonly storedBytes: number;
   readonly holder: Holder | null;
@@ -47,6 +64,7 @@ export interface OpenSandbox {
   readonly epoch: number;
   /** The newest call: its session may not have recorded it yet. */
   readonly lastCall: LastCall | null;
+  readonly begun?: BegunCall | null | undefined;
   /** Null: it is virtual. */
   readonly machine: Machine | null;
   /** Position of its creation: a later one with the same id is another sandbox. */
@@ -61,7 +79,7 @@ export type SandboxState = { readonly status: 'absent' } | OpenSandbox;
 export const initialSandbox: SandboxState = { status: 'absent' };
 
 /** Part of a snapshot's name: raise it whenever the meaning of the folded state changes. */
-export const SANDBOX_FOLD_VERSION = 1;
+export const SANDBOX_FOLD_VERSION = 2;
 
 export function evolveSandbox(state: SandboxState, event: SandboxEvent, { at, position }: EventMeta): SandboxState {
   if (event.type === 'sandbox.created') {
@@ -71,7 +89,7 @@ export function evolveSandbox(state: SandboxState, event: SandboxEvent, { at, po
       status: 'open',
       ...event.data,
       sessions: event.data.owner === null ? [] : [event.data.owner.sessionId],
-      storedBytes: 0,
+      first: event.data.files,
       holder: null,
       epoch: 0,
       lastCall: null,
@@ -101,21 +119,30 @@ function evolveOpen(
         ...state,
         ...{ holder: event.data, epoch: event.data.epoch },
         lastCall: state.lastCall?.turnId === event.data.turnId ? state.lastCall : null,
+        begun: state.begun?.turnId === event.data.turnId ? state.begun : null,
       };
     case 'sandbox.released':
-      return state.holder?.epoch === event.data.epoch ? { ...state, holder: null, lastCall: null } : state;
+      return state.holder?.epoch === event.data.epoch ? { ...state, holder: null, lastCall: null, begun: null } : state;
     case 'sandbox.executed': {
       const { turnId, callId, outcome, exec, files, storedBytes } = event.data;
       const lastCall = { turnId, callId, outcome, exec };
-      return { ...state, ...stored(state, files, storedBytes), lastCall };
+      return { ...state, ...stored(state, files, storedBytes), lastCall, begun: null };
     }
     case 'sandbox.written':
       return { ...state, ...stored(state, event.data.files, event.data.storedBytes) };
     case 'sandbox.reset': {
       const { machine } = state;
-      const next = machine === null ? null : { ...machine, volumeGeneration: machine.volumeGeneration + 1 };
-      return { ...state, files: event.data.files, machine: next };
+      const volumeGeneration = (machine?.volumeGeneration ?? 0) + 1;
+      const next = machine === null ? null : { ...machine, ...UNSEEN, volumeGeneration };
+      const storedBytes = state.storedBytes + event.data.storedBytes;
+      return { ...state, files: event.data.files, storedBytes, machine: next };
     }
+    case 'sandbox.observed':
+      return { ...state, machine: observed(state, event.data) };
+    case 'sandbox.called':
+      return { ...state, begun: event.data };
+    case 'sandbox.expired':
+      return { ...state, machine: driven(state, 'deleted', event.data.hostEpoch) };
     case 'sandbox.stopped':
       return { ...state, machine: driven(state, 'suspended', event.data.hostEpoch) };
     case 'sandbox.started':
@@ -130,5 +157,16 @@ function stored(state: OpenSandbox, files: FilesRef | null, bytes: number): Pick
 }
 
 function driven({ machine }: OpenSandbox, desired: Machine['desired'], hostEpoch: number): Machine | null {
-  return machine === null ? null : { ...machine, desired, hostEpoch };
+  return machine === null ? null : { ...machine, ...UNSEEN, desired, hostEpoch };
+}
+
+/** Of a machine that has just been given another state or volume. */
+const UNSEEN = { observed: undefined, reason: undefined };
+
+function observed(
+  { machine }: OpenSandbox,
+  { observed: seen, hostEpoch, volumeGeneration, reason }: Extract<SandboxEvent, { type: 'sandbox.observed' }>['data'],
+): Machine | null {
+  if (machine?.hostEpoch !== hostEpoch || machine.volumeGeneration !== volumeGeneration) return machine;
+  return { ...machine, observed: seen, reason, volume: seen === 'running' ? volumeGeneration : machine.volume };
 }

@@ -1,3 +1,4 @@
+import type { Duplex, Readable } from 'node:stream';
 import type { WorkspaceLimits, WorkspaceManifest } from '../../domain/sandbox/manifest.ts';
 import type { SandboxFailure, SandboxResults, SandboxToolCall } from '../../domain/sandbox/tools.ts';
 
@@ -112,4 +113,110 @@ export interface SandboxStatus {
   readonly children: number;
   readonly busy: number;
   readonly waiting: number;
+}
+
+/** The volume of a pod: a directory or disk that is its workspace. A sandbox that is reset has another. */
+export interface PodVolume {
+  readonly tenant: string;
+  readonly sandboxId: string;
+  /** Position of the sandbox's creation: a later one with the same id has other volumes. */
+  readonly createdPosition: number;
+  readonly generation: number;
+}
+
+/** What the commands of a pod may use. */
+export interface PodLimits {
+  readonly cpus: number;
+  readonly memoryBytes: number;
+  readonly storageBytes: number;
+}
+
+/** The way out of a pod: decides by itself what may be reached, and adds credentials that the pod must not see. */
+export interface PodNetwork {
+  /** A request in the clear, as proxies are sent them. @throws with a message that the command may see */
+  readonly web: WebAccess;
+  /** A connection for what the Host cannot read. @throws with a message that the command may see */
+  readonly connect: (target: { readonly host: string; readonly port: number }) => Promise<Duplex>;
+}
+
+/** One call of a tool in a pod. */
+export interface PodCall {
+  readonly volume: PodVolume;
+  readonly tool: SandboxToolCall;
+  readonly limits: PodLimits;
+  /** Bytes of a file that the other tools than bash read or write. */
+  readonly fileBytes: number;
+  /** A command with lower ones is ended before this one begins; this one is refused where there are higher ones. */
+  readonly fence: { readonly hostEpoch: number; readonly epoch: number };
+  /** Null: there is no network. */
+  readonly network: PodNetwork | null;
+}
+
+/** Whether pods can run on this node, and what is missing otherwise, for people. */
+export type PodStatus =
+  | { readonly available: true; readonly backend: string }
+  | { readonly available: false; readonly backend: null; readonly reason: string };
+
+/** The volume of a pod is not on this machine: its files are lost, or on another one. */
+export class VolumeLostError extends Error {
+  override readonly name = 'VolumeLostError';
+}
+
+/** A file of a pod. */
+export interface PodFile {
+  readonly path: string;
+  readonly size: number;
+  readonly sha256: string;
+}
+
+/** Files of a volume between calls. A link is never followed. @throws VolumeLostError */
+export interface PodFiles {
+  /** Sorted by path, below a directory or all; null: there are more than can be listed. */
+  list(volume: PodVolume, under: string): Promise<readonly PodFile[] | null>;
+  /** A file without its bytes; null: there is none. */
+  stat(volume: PodVolume, path: string): Promise<PodFile | null>;
+  /** Null: there is no such file. `end` is part of the range. */
+  open(
+    volume: PodVolume,
+    path: string,
+    range?: { readonly start: number; readonly end: number },
+  ): Promise<Readable | null>;
+  /** `refused`: a file, a link or a directory is in the way. `full`: the volume would have more than it may. */
+  write(volume: PodVolume, file: PodUpload): Promise<'written' | 'refused' | 'full'>;
+  /** False: nothing is there. */
+  remove(volume: PodVolume, path: string): Promise<boolean>;
+}
+
+export interface PodUpload {
+  readonly path: string;
+  readonly bytes: Uint8Array;
+  readonly storageBytes: number;
+}
+
+/**
+ * Runs tools on a volume that stays from call to call. Guarantees, checked by test/conformance/pod.ts:
+ * - a command sees its volume, the programs of its image and nothing else: no file, variable, process or network of the
+ *   Host, and no other pod. What it has written stays, however it ended.
+ * - nothing runs between calls: what a command leaves in the background ends with it, and with the Host.
+ * - of two commands of a pod, the one with the higher fence runs.
+ */
+export interface PodDriver {
+  /** Found out once. */
+  status(): Promise<PodStatus>;
+  /** Makes the volume with its first files, unless it is there. */
+  provision(volume: PodVolume, first: WorkspaceManifest, contents: Pick<ContentStore, 'read'>): Promise<void>;
+  /** Whether the volume is there. */
+  has(volume: PodVolume): Promise<boolean>;
+  /**
+   * Settles with an answer whose `files` is null. Rejects with the signal's reason when it aborts (the call is ended
+   * first), with VolumeLostError, and with SandboxUnavailableError when the call had no effect and can be repeated.
+   */
+  run(call: PodCall, signal: AbortSignal): Promise<SandboxAnswer>;
+  readonly files: PodFiles;
+  /** All volumes that are there. */
+  volumes(): Promise<readonly PodVolume[]>;
+  /** Removes a volume with its files; no call of it runs, and none comes. */
+  discard(volume: PodVolume): Promise<void>;
+  /** Ends all calls; those in progress reject with SandboxUnavailableError. */
+  stop(): Promise<void>;
 }

@@ -44,12 +44,34 @@ function readGiven(given: number): Promise<Uint8Array> {
 }
 
 interface FetchOptions {
+  readonly followRedirects?: boolean;
   readonly method?: string;
   readonly headers?: ConstructorParameters<typeof Headers>[0];
   readonly body?: string | Uint8Array | null;
 }
 
-async function webFetch(url: string, options: FetchOptions = {}) {
+const REDIRECTS = new Set([301, 302, 303, 307, 308]);
+const REDIRECTS_MAX = 20;
+
+/** The Host follows no redirect: each step is a request of its own, which it allows or not. */
+async function webFetch(from: string, options: FetchOptions = {}) {
+  let [url, request] = [from, options];
+  for (let steps = 0; ; steps++) {
+    const answer = await webRequest(url, request);
+    const { location } = answer.headers;
+    if (options.followRedirects === false || location === undefined || !REDIRECTS.has(answer.status)) return answer;
+    if (steps === REDIRECTS_MAX) throw new Error(`there are more than ${REDIRECTS_MAX} redirects`);
+    const next = new URL(location, url);
+    const headers = new Headers(request.headers);
+    // As browsers and curl do: what is meant for one server is not sent to another.
+    if (next.origin !== new URL(url).origin) for (const name of ['authorization', 'cookie']) headers.delete(name);
+    const isKept = answer.status >= 307 || request.method === 'HEAD' || request.method === 'GET';
+    request = isKept ? { ...request, headers } : { headers };
+    url = next.href;
+  }
+}
+
+async function webRequest(url: string, options: FetchOptions) {
   const { promise, resolve } = Promise.withResolvers<{ header: WebMessage; body: Uint8Array }>();
   const request = requestsMade++;
   requests.set(request, resolve);

@@ -1,0 +1,211 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { MANIFEST_ENTRIES_MAX } from '../../../domain/sandbox/manifest.ts';
+import type { WorkspaceManifest } from '../../../domain/sandbox/manifest.ts';
+import { WeightedLru } from '../../../lib/lru.ts';
+import { FairTurns, QueueFullError } from '../fair-turns.ts';
+import { SandboxUnavailableError, VolumeLostError } from '../port.ts';
+import type {
+  ContentStore,
+  PodCall,
+  PodDriver,
+  PodFile,
+  PodFiles,
+  PodStatus,
+  PodUpload,
+  PodVolume,
+  SandboxAnswer,
+} from '../port.ts';
+import { runPodFileTool } from './file-calls.ts';
+import { ground } from './ground.ts';
+import type { Ground, GroundOptions } from './ground.ts';
+import { runScript } from './script.ts';
+import type { BashCall } from './script.ts';
+import { Volumes } from './volumes.ts';
+import type { Volume } from './volumes.ts';
+
+export interface PodOptions extends GroundOptions {
+  /** Whether the operator lets pods run. */
+  readonly enabled: boolean;
+  /** Where the volumes are. */
+  readonly directory: string;
+  /** Calls at the same time on this node, and of one tenant. */
+  readonly children: number;
+  readonly childrenPerTenant: number;
+  /** What leads from a pod to the proxy: Node, and the program that it runs. */
+  readonly bridge: { readonly node: string; readonly program: string };
+}
+
+const WAITING = 4_096;
+const WAITING_PER_TENANT = 1_024;
+/** Volumes whose size is remembered. */
+const COUNTED = 1_000;
+
+/** Pods on this machine: bubblewrap for each command, and a directory for each volume. */
+export function openPods(options: PodOptions): PodDriver {
+  return new Pods(options);
+}
+
+class Pods implements PodDriver {
+  readonly #options: PodOptions;
+  readonly #turns: FairTurns;
+  readonly #stopping = new AbortController();
+  readonly #calls = new Set<Promise<unknown>>();
+  readonly #used = new WeightedLru<{ readonly bytes: number }>(COUNTED);
+  #ground: Promise<Ground | string> | null = null;
+  #sockets: Promise<string> | null = null;
+
+  constructor(options: PodOptions) {
+    this.#options = options;
+    const { children: atOnce, childrenPerTenant: perTenant } = options;
+    this.#turns = new FairTurns({
+      ...{ atOnce, perTenant, keptMs: 0, waiting: WAITING, waitingPerTenant: WAITING_PER_TENANT },
+    });
+  }
+
+  async status(): Promise<PodStatus> {
+    const found = await this.#found();
+    if (typeof found === 'string') return { available: false, backend: null, reason: found };
+    return { available: true, backend: 'bubblewrap' };
+  }
+
+  async provision(volume: PodVolume, first: WorkspaceManifest, contents: Pick<ContentStore, 'read'>): Promise<void> {
+    const volumes = await this.#volumes();
+    if ((await volumes.find(volume)) === null) await volumes.make(volume, first, contents);
+  }
+
+  async has(volume: PodVolume): Promise<boolean> {
+    return (await (await this.#volumes()).find(volume)) !== null;
+  }
+
+  async run(call: PodCall, signal: AbortSignal): Promise<SandboxAnswer> {
+    signal.throwIfAborted();
+    if (this.#stopping.signal.aborted) throw stopped();
+    const running = this.#run(call, AbortSignal.any([signal, this.#stopping.signal]));
+    const settled = running.catch(() => undefined);
+    this.#calls.add(settled);
+    try {
+      return await running;
+    } catch (error) {
+      signal.throwIfAborted();
+      throw error;
+    } finally {
+      this.#calls.delete(settled);
+    }
+  }
+
+  readonly files: PodFiles = {
+    list: async (volume, under) => {
+      const { files } = await this.#volume(volume);
+      const listing = await files.list(under, MANIFEST_ENTRIES_MAX);
+      if (listing === null) return null;
+      const found: PodFile[] = [];
+      for (const { path, size } of listing.files) {
+        const sha256 = await files.hash(path);
+        if (sha256 !== null) found.push({ path, size, sha256 });
+      }
+      return found;
+    },
+    stat: async (volume, path) => {
+      const { files } = await this.#volume(volume);
+      const entry = await files.entry(path);
+      const sha256 = entry?.kind === 'file' ? await files.hash(path) : null;
+      return entry?.kind === 'file' && sha256 !== null ? { path, size: entry.size, sha256 } : null;
+    },
+    open: async (volume, path, range) => await (await this.#volume(volume)).files.stream(path, range),
+    write: async (of, { path, bytes, storageBytes }: PodUpload) => {
+      const volume = await this.#volume(of);
+      if ((await this.#count(volume)) + bytes.byteLength > storageBytes) return 'full';
+      const entry = await volume.files.entry(path);
+      const mode = entry?.kind === 'file' ? entry.mode : undefined;
+      return (await volume.files.write(path, bytes, mode)) ? 'written' : 'refused';
+    },
+    remove: async (volume, path) => await (await this.#volume(volume)).files.remove(path),
+  };
+
+  async volumes(): Promise<readonly PodVolume[]> {
+    return await (await this.#volumes()).all();
+  }
+
+  async discard(volume: PodVolume): Promise<void> {
+    await (await this.#volumes()).remove(volume);
+  }
+
+  async stop(): Promise<void> {
+    this.#stopping.abort(stopped());
+    this.#turns.refuse(stopped());
+    await Promise.all(this.#calls);
+    if (this.#sockets !== null) await rm(await this.#sockets, { recursive: true, force: true });
+  }
+
+  async #run(call: PodCall, signal: AbortSignal): Promise<SandboxAnswer> {
+    const askedMs = performance.now();
+    const { tenant } = call.volume;
+    try {
+      await this.#turns.take(tenant, signal);
+    } catch (error) {
+      if (error instanceof QueueFullError) return queueFull(performance.now() - askedMs);
+      throw error;
+    }
+    try {
+      const queuedMs = Math.round(performance.now() - askedMs);
+      const volume = await this.#volume(call.volume);
+      const { tool } = call;
+      if (tool.name === 'bash') return await this.#bash({ ...call, tool }, volume, { signal, queuedMs });
+      const usedBytes = async () => await this.#count(volume);
+      return await runPodFileTool({ volume, usedBytes }, { tool, call }, { signal, queuedMs });
+    } finally {
+      this.#turns.end(tenant);
+    }
+  }
+
+  async #bash(
+    call: BashCall,
+    volume: Volume,
+    { signal, queuedMs }: { readonly signal: AbortSignal; readonly queuedMs: number },
+  ): Promise<SandboxAnswer> {
+    const found = await this.#found();
+    if (typeof found === 'string') throw new SandboxUnavailableError(found);
+    const usedBytes = this.#used.get(volume.workspace)?.bytes ?? (await this.#count(volume));
+    const count = async () => await this.#count(volume);
+    const sockets = async () => await (this.#sockets ??= mkdtemp(join(tmpdir(), 'agent-host-')));
+    const { bridge } = this.#options;
+    return await runScript({ call, volume, ground: found, usedBytes, count, bridge, sockets, queuedMs }, signal);
+  }
+
+  async #count(volume: Volume): Promise<number> {
+    const bytes = await (await this.#volumes()).usedBytes(volume);
+    this.#used.set(volume.workspace, { bytes }, 1);
+    return bytes;
+  }
+
+  async #volume(of: PodVolume): Promise<Volume> {
+    const volume = await (await this.#volumes()).find(of);
+    if (volume === null) throw new VolumeLostError("the pod's volume is not on this machine");
+    return volume;
+  }
+
+  async #volumes(): Promise<Volumes> {
+    const found = await this.#found();
+    return new Volumes(this.#options.directory, typeof found !== 'string' && found.hasOwnUsers);
+  }
+
+  async #found(): Promise<Ground | string> {
+    if (!this.#options.enabled) return 'they are switched off by AGENT_HOST_PODS';
+    return await (this.#ground ??= ground(this.#options));
+  }
+}
+
+function queueFull(queued: number): SandboxAnswer {
+  return {
+    outcome: 'failed',
+    code: 'limit_exceeded',
+    message: 'too many calls wait for their turn; try again later',
+    usage: { durationMs: 0, queuedMs: Math.round(queued), cpuMs: 0, bytesWritten: 0 },
+  };
+}
+
+function stopped(): SandboxUnavailableError {
+  return new SandboxUnavailableError('this node is stopping; another one takes over');
+}

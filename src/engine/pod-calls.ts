@@ -1,0 +1,133 @@
+import { sandboxRef } from '../commands/sandbox/deps.ts';
+import { readyPod } from '../commands/sandbox/pods.ts';
+import type { ReadyPod } from '../commands/sandbox/pods.ts';
+import type { Rejection } from '../domain/kernel/rejection.ts';
+import { decideRecordCall } from '../domain/sandbox/decide.ts';
+import type { Recorded } from '../domain/sandbox/decide.ts';
+import { decideBeginCall } from '../domain/sandbox/decide-pod.ts';
+import type { CallStart } from '../domain/sandbox/decide-pod.ts';
+import type { ExecFigures, ToolOutcome } from '../domain/sandbox/events.ts';
+import { podBounds } from '../domain/sandbox/pod.ts';
+import type { OpenSandbox } from '../domain/sandbox/state.ts';
+import type { SandboxToolCall } from '../domain/sandbox/tools.ts';
+import { SandboxUnavailableError, VolumeLostError } from '../drivers/sandbox/port.ts';
+import type { PodNetwork, SandboxAnswer } from '../drivers/sandbox/port.ts';
+import { faultPoint } from '../lib/fault-points.ts';
+import { figuresOf, outcomeOf } from './sandbox-call.ts';
+import type { Execution, SandboxCallDeps, WantedSandboxCall } from './sandbox-call.ts';
+
+/** Calls that look at files only can be made again. */
+const PURE: ReadonlySet<SandboxToolCall['name']> = new Set(['read', 'grep', 'glob']);
+const NOTHING = { durationMs: 0, queuedMs: 0, cpuMs: 0, bytesWritten: 0 };
+const LOST =
+  'the node that ran the command is gone; it may have run in part, or to its end. See what it has done before you run it again';
+
+/**
+ * Runs calls in pods. A command of a pod may have done anything, so it is made once: that it begins is recorded before it
+ * does, and one without a recorded end is uncertain, not repeated.
+ */
+export class PodCaller {
+  readonly #deps: SandboxCallDeps;
+  readonly #actor: string;
+  /** Calls that are recorded as begun, of which this worker knows that they did not. */
+  readonly #notBegun = new Set<string>();
+
+  constructor(deps: SandboxCallDeps, actor: string) {
+    this.#deps = deps;
+    this.#actor = actor;
+  }
+
+  /** The recorded end of a call. @throws SandboxUnavailableError, the signal's reason, UnavailableError */
+  async execute(wanted: WantedSandboxCall, execution: Execution): Promise<Recorded | Rejection> {
+    const { ref, turn } = wanted;
+    const { sandboxes: deps } = this.#deps;
+    const { tool, sandboxId } = execution;
+    const { state } = await deps.sandboxes.load(sandboxRef(ref.tenant, sandboxId));
+    if (state.status === 'absent')
+      return await this.#record(wanted, execution, gone('the sandbox is not there any more'));
+    const meta = { actor: this.#actor, causation: turn.turnId };
+    const ready = await readyPod(deps, { tenant: ref.tenant, state, meta });
+    if (ready.kind === 'rejected') return await this.#record(wanted, execution, gone(ready.message));
+    const start = PURE.has(tool.name) ? ({ kind: 'begins' } as const) : await this.#begin(wanted, execution);
+    if (start.kind === 'rejected') return start;
+    if (start.kind === 'recorded') return { ...start.call, files: null };
+    if (start.kind === 'begun') return await this.#record(wanted, execution, uncertain());
+    const answer = await this.#answer(wanted, execution, { state, ready });
+    await faultPoint('sandbox.executed');
+    return await this.#record(wanted, execution, answer);
+  }
+
+  async #begin({ ref, turn, call }: WantedSandboxCall, { sandboxId, held }: Execution): Promise<CallStart | Rejection> {
+    const { loop, sandboxes } = this.#deps.sandboxes;
+    const again = this.#notBegun.delete(call.callId);
+    const begun = { epoch: held.epoch, turnId: turn.turnId, callId: call.callId };
+    const outcome = await loop.execute(sandboxes, sandboxRef(ref.tenant, sandboxId), {
+      ...this.#meta(turn.turnId),
+      decide: (state) => decideBeginCall(state, begun, again),
+    });
+    await faultPoint('sandbox.begun');
+    return outcome.kind === 'rejected' ? outcome : outcome.reply;
+  }
+
+  async #answer(
+    wanted: WantedSandboxCall,
+    { tool, held, signal }: Execution,
+    { state, ready }: { readonly state: OpenSandbox; readonly ready: ReadyPod },
+  ): Promise<SandboxAnswer> {
+    const { sandboxes: deps, network } = this.#deps;
+    const limits = podBounds(state.spec);
+    const fence = { hostEpoch: state.machine?.hostEpoch ?? 1, epoch: held.epoch };
+    const { volume } = ready;
+    const { fileBytes } = deps.workspaceLimits;
+    const way: PodNetwork | null = network?.(wanted, state) ?? null;
+    try {
+      return await deps.pods.run({ volume, tool, limits, fileBytes, fence, network: way }, signal);
+    } catch (error) {
+      if (error instanceof VolumeLostError) return gone(error.message);
+      // It says that nothing has begun.
+      if (error instanceof SandboxUnavailableError && !signal.aborted) this.#notBegun.add(wanted.call.callId);
+      throw error;
+    }
+  }
+
+  async #record(
+    { ref, turn, call }: WantedSandboxCall,
+    { tool, sandboxId, held }: Execution,
+    answer: SandboxAnswer,
+  ): Promise<Recorded | Rejection> {
+    const { sandboxes: deps, onExec } = this.#deps;
+    const exec: ExecFigures = figuresOf(tool, answer);
+    const outcome: ToolOutcome = outcomeOf(answer);
+    const { callId } = call;
+    const { turnId } = turn;
+    const recorded = await deps.loop.execute(deps.sandboxes, sandboxRef(ref.tenant, sandboxId), {
+      ...this.#meta(turnId),
+      decide: (now) =>
+        decideRecordCall(now, {
+          ...{ epoch: held.epoch, sessionId: ref.id, turnId, callId },
+          ...{ exec, outcome, files: null, storedBytes: 0 },
+        }),
+    });
+    await faultPoint('sandbox.recorded');
+    if (recorded.kind === 'rejected') return recorded;
+    onExec?.(exec);
+    return { ...recorded.reply, files: null };
+  }
+
+  #meta(turnId: string) {
+    return { actor: this.#actor, causation: turnId, urgent: true as const };
+  }
+}
+
+/** Whether a recorded call is one whose worker died: no driver ends one so. */
+export function isLostCall({ outcome, durationMs, cpuMs }: ExecFigures): boolean {
+  return outcome === 'killed' && durationMs === 0 && cpuMs === 0;
+}
+
+function uncertain(): SandboxAnswer {
+  return { outcome: 'killed', code: 'sandbox_lost', message: LOST, usage: NOTHING };
+}
+
+function gone(why: string): SandboxAnswer {
+  return { outcome: 'failed', code: 'sandbox_lost', message: why, usage: NOTHING };
+}

@@ -1,0 +1,59 @@
+import type { SandboxDeps } from '../commands/sandbox/deps.ts';
+import type { Held } from '../domain/sandbox/decide.ts';
+import type { ExecFigures, ToolOutcome } from '../domain/sandbox/events.ts';
+import type { OpenSandbox } from '../domain/sandbox/state.ts';
+import type { SandboxToolCall } from '../domain/sandbox/tools.ts';
+import type { OpenSession } from '../domain/session/state.ts';
+import type { ActiveTurn } from '../domain/turn/state.ts';
+import type { OpenSandboxCall } from '../domain/turn/thread.ts';
+import type { PodNetwork, SandboxAnswer, SandboxDriver } from '../drivers/sandbox/port.ts';
+import type { AggregateRef } from '../streams/subjects.ts';
+
+export interface SandboxCallDeps {
+  readonly sandboxes: SandboxDeps;
+  readonly driver: SandboxDriver;
+  /** The way out of a sandbox; null: it has none. */
+  readonly network?: (wanted: WantedSandboxCall, sandbox: OpenSandbox) => PodNetwork | null;
+  /** Called with each call that a sandbox has carried out, for the metrics. */
+  readonly onExec?: (exec: ExecFigures) => void;
+}
+
+/** A call that is to be made, and the fold that requires it. */
+export interface WantedSandboxCall {
+  readonly ref: AggregateRef;
+  readonly session: OpenSession;
+  readonly turn: ActiveTurn;
+  readonly call: OpenSandboxCall;
+}
+
+export interface HeldSandbox extends Held {
+  readonly kind: 'held';
+  readonly note: string | null;
+}
+
+export interface Execution {
+  readonly tool: SandboxToolCall;
+  readonly sandboxId: string;
+  readonly held: HeldSandbox;
+  readonly signal: AbortSignal;
+}
+
+/** Characters of a script that the history shows. */
+const COMMAND_SHOWN = 500;
+
+export function outcomeOf(answer: SandboxAnswer): ToolOutcome {
+  if (answer.outcome === 'completed') return { kind: 'completed', output: answer.result };
+  return { kind: 'failed', code: answer.code, message: answer.message };
+}
+
+export function figuresOf({ name, input }: SandboxToolCall, { outcome, usage, ...answer }: SandboxAnswer): ExecFigures {
+  const { durationMs, cpuMs, bytesWritten } = usage;
+  const result: object = 'result' in answer ? answer.result : {};
+  return {
+    tool: name,
+    ...('command' in input ? { command: [...input.command].slice(0, COMMAND_SHOWN).join('') } : {}),
+    ...('path' in input && input.path !== undefined ? { path: input.path } : {}),
+    ...('exitCode' in result && typeof result.exitCode === 'number' ? { exitCode: result.exitCode } : {}),
+    ...{ durationMs: Math.round(durationMs), cpuMs: Math.round(cpuMs), bytesWritten, outcome },
+  };
+}

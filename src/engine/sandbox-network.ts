@@ -1,0 +1,180 @@
+import { connect } from 'node:net';
+import type { Duplex } from 'node:stream';
+import { setTimeout } from 'node:timers/promises';
+import type { UrlCall, UrlCredential } from '../commands/vault/url-credentials.ts';
+import { allowsTarget } from '../domain/sandbox/network.ts';
+import type { Target } from '../domain/sandbox/network.ts';
+import type { OpenSandbox } from '../domain/sandbox/state.ts';
+import type { PodNetwork, WebRequest, WebResponse } from '../drivers/sandbox/port.ts';
+import type { EgressClient } from '../lib/egress-client.ts';
+import type { EgressPolicy } from '../lib/egress.ts';
+import { AddressRefusedError, guardedLookup } from '../lib/guarded-lookup.ts';
+import { redacted } from './redacted.ts';
+import type { WantedSandboxCall } from './sandbox-call.ts';
+
+export interface SandboxNetworkDeps {
+  readonly http: EgressClient;
+  readonly policy: EgressPolicy;
+  /** Credentials of the session's vaults. */
+  readonly credentials: { readonly forUrl: (call: UrlCall) => Promise<UrlCredential> };
+  /** For a connection to be made, ms. */
+  readonly connectMs: number;
+}
+
+/** Body of an answer that a command gets through the Host, bytes: it is held in memory. */
+const BODY_BYTES_MAX = 33_554_432;
+/** Not the command's, and not for it: which server is meant, how a body is sent. A credential goes to the server in the URL. */
+const OF_THE_CONNECTION = [
+  ...['host', 'connection', 'keep-alive', 'upgrade', 'te', 'expect', 'proxy-authorization'],
+  ...['content-encoding', 'content-length', 'transfer-encoding'],
+];
+
+/** A message for the command. */
+class RefusedError extends Error {}
+
+/**
+ * The way out of sandboxes whose spec allows some hosts: these, at the addresses that the Host's own policy allows, and no
+ * others. A credential of the session's vaults whose address covers a request is added here, outside of the sandbox.
+ */
+export class SandboxNetwork {
+  readonly #deps: SandboxNetworkDeps;
+
+  constructor(deps: SandboxNetworkDeps) {
+    this.#deps = deps;
+  }
+
+  /** The network of one call; null: there is none. */
+  readonly of = (wanted: WantedSandboxCall, { spec }: OpenSandbox): PodNetwork | null => {
+    const allow = spec.network?.allow ?? [];
+    if (allow.length === 0) return null;
+    return {
+      web: async (request, signal) => await this.#web(wanted, allow, { request, signal }),
+      connect: async (target) => await this.#connect(allow, target),
+    };
+  };
+
+  async #web(wanted: WantedSandboxCall, allow: readonly string[], { request, signal }: Asked): Promise<WebResponse> {
+    const url = urlOf(request.url);
+    demand(allow, targetOf(url));
+    try {
+      const found = await this.#credential(wanted, allow, url);
+      const first = await this.#send(found, { request, signal });
+      const { credential } = found;
+      if (first.status !== 401 || credential.kind !== 'token') return first;
+      const next = await credential.refused();
+      return next.kind === 'token' ? await this.#send({ ...found, credential: next }, { request, signal }) : first;
+    } catch (error) {
+      throw told(error, url);
+    }
+  }
+
+  /**
+   * The credential for a request, and where it is sent. A request in the clear is sent with TLS when a credential is for
+   * that: so a pod, whose encrypted connections the Host cannot read, uses it.
+   */
+  async #credential({ ref, session, turn }: WantedSandboxCall, allow: readonly string[], url: URL): Promise<Found> {
+    const vaultIds = session.vaultIds ?? [];
+    const asked = { tenant: ref.tenant, vaultIds, purpose: 'sandbox', sessionId: ref.id, turnId: turn.turnId } as const;
+    for (const candidate of [url, ...secured(url)]) {
+      if (vaultIds.length === 0 || !allowsTarget(allow, targetOf(candidate))) continue;
+      const credential = await this.#deps.credentials.forUrl({ ...asked, url: candidate.href });
+      if (credential.kind === 'needs_auth') throw new RefusedError(`the credential for ${url.host} needs a sign-in`);
+      if (credential.kind === 'unavailable')
+        throw new RefusedError(`the credential for ${url.host} is unavailable now`);
+      if (credential.kind === 'token') return { url: candidate, credential };
+    }
+    return { url, credential: { kind: 'none' } };
+  }
+
+  async #send({ url, credential }: Found, { request, signal }: Asked): Promise<WebResponse> {
+    const token = credential.kind === 'token' ? credential.token : null;
+    const { method, body } = request;
+    // The names are the sandbox's own: `Host` must not name another server, nor `Authorization` stand beside the credential.
+    const own = Object.entries(request.headers)
+      .map(([name, value]) => [name.toLowerCase(), value] as const)
+      .filter(([name]) => !OF_THE_CONNECTION.includes(name));
+    const headers = { ...Object.fromEntries(own), ...(token === null ? {} : { authorization: `Bearer ${token}` }) };
+    const response = await this.#deps.http.fetch(url, { method, headers, body, signal });
+    const chunks: Uint8Array[] = [];
+    let length = 0;
+    for await (const chunk of response.body ?? []) {
+      length += chunk.byteLength;
+      // Leaving the loop ends the connection.
+      if (length > BODY_BYTES_MAX) throw new RefusedError(`the answer is larger than ${BODY_BYTES_MAX} bytes`);
+      chunks.push(chunk);
+    }
+    const kept = [...response.headers].filter(([name]) => !OF_THE_CONNECTION.includes(name));
+    const { status, statusText } = response;
+    const whole = { status, statusText, headers: Object.fromEntries(kept), body: Buffer.concat(chunks) };
+    // A server that says what it was sent does not say it to the sandbox.
+    return { ...(token === null ? whole : redacted(whole, token)), url: request.url };
+  }
+
+  async #connect(allow: readonly string[], target: Target): Promise<Duplex> {
+    demand(allow, target);
+    const { policy, connectMs } = this.#deps;
+    const url = new URL(`https://${target.host}:${target.port}/`);
+    if (!policy.allowsUrl(url.href)) throw told(new AddressRefusedError(), url);
+    const host = url.hostname.replace(/^\[|\]$/g, '');
+    const socket = connect({ host, port: target.port, lookup: guardedLookup(policy) });
+    const isDone = new AbortController();
+    try {
+      await new Promise<void>((resolve, reject) => {
+        socket.once('connect', resolve).once('error', reject);
+        const late = setTimeout(connectMs, null, { signal: isDone.signal });
+        late.then(() => reject(new RefusedError(`${url.host} does not answer`))).catch(() => undefined);
+      });
+      return socket;
+    } catch (error) {
+      socket.destroy();
+      throw told(error, url);
+    } finally {
+      isDone.abort();
+    }
+  }
+}
+
+interface Asked {
+  readonly request: WebRequest;
+  readonly signal: AbortSignal;
+}
+
+interface Found {
+  readonly url: URL;
+  readonly credential: UrlCredential;
+}
+
+function urlOf(text: string): URL {
+  const url = URL.canParse(text) ? new URL(text) : null;
+  if (url === null || !['http:', 'https:'].includes(url.protocol))
+    throw new RefusedError('the address is not one of http or https');
+  return url;
+}
+
+function targetOf({ hostname, port, protocol }: URL): Target {
+  return { host: hostname, port: port === '' ? (protocol === 'https:' ? 443 : 80) : Number(port) };
+}
+
+/** The same address with TLS. */
+function secured(url: URL): URL[] {
+  if (url.protocol !== 'http:') return [];
+  const other = new URL(url);
+  other.protocol = 'https:';
+  return [other];
+}
+
+function demand(allow: readonly string[], target: Target): void {
+  if (allowsTarget(allow, target)) return;
+  throw new RefusedError(`${target.host}:${target.port} is not in network.allow of the sandbox`);
+}
+
+/** What the command is told: nothing of what the Host found out about its own network. */
+function told(error: unknown, url: URL): Error {
+  if (error instanceof RefusedError) return error;
+  const isRefused = [error, error instanceof Error ? error.cause : null].some(
+    (one) => one instanceof AddressRefusedError,
+  );
+  if (!isRefused) return new RefusedError(`${url.host} could not be reached`, { cause: error });
+  const way = url.protocol === 'http:' ? '; it may call it with https' : '';
+  return new RefusedError(`this Host does not call ${url.host}${way}`);
+}
