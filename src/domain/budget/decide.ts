@@ -1,10 +1,13 @@
+import { Draft } from '../kernel/decision.ts';
 import type { Decision } from '../kernel/decision.ts';
 import { reject } from '../kernel/rejection.ts';
 import { toMs } from '../kernel/time.ts';
+import { allotmentFor, heldOf, limitsIn, silentSince } from './allot.ts';
+import type { AllotmentWish, Amount, DrawnOn } from './allot.ts';
 import type { BudgetDefinition, BudgetEvent, CountedCall } from './events.ts';
 import { openingsOf, startedBefore } from './opening.ts';
 import type { LedgerReading } from './opening.ts';
-import { counts, hasSettled, spentAt } from './state.ts';
+import { counts, evolveBudgets, hasSettled, spentAt } from './state.ts';
 import type { Budget, BudgetState } from './state.ts';
 import { optional } from '../kernel/optional.ts';
 
@@ -73,36 +76,57 @@ export interface ExpectedCall {
   readonly agentId: string;
   readonly sessionId: string;
   /** What the previous call cost; null: it is the first. */
-  readonly before: { readonly costUsd: number; readonly tokens: number } | null;
+  readonly before: Amount | null;
+  /** Its node would spend on further calls of the agent without asking. */
+  readonly wish?: AllotmentWish | undefined;
 }
 
 export interface Reserved {
-  /** The budget that the call would exceed; null: it may start. */
+  /** The budget that the call would exceed; null: it may start, or is to ask again. */
   readonly refusedBy: Budget | null;
   /** Whether the budgets now count it as in progress. */
   readonly reserved: boolean;
+  /** It would fit if allotments were smaller: they are recalled, and it is to ask again once the budgets have changed. */
+  readonly awaits: boolean;
 }
 
 /**
  * Whether a call may start. It counts at the cost of the previous call, or at the average of the budget's calls, and so
- * do calls in progress on any node.
+ * do calls in progress on any node, and allotments as a whole.
  */
 export function decideReserve(state: BudgetState, call: ExpectedCall, at: string): Decision<BudgetEvent, Reserved> {
   const isUnderWay = state.underWay[call.callId] !== undefined;
-  if (isUnderWay || state.budgets.length === 0) {
-    return { kind: 'unchanged', reply: { refusedBy: null, reserved: isUnderWay } };
-  }
+  const nothing = { refusedBy: null, reserved: isUnderWay, awaits: false };
+  if (isUnderWay || state.budgets.length === 0) return { kind: 'unchanged', reply: nothing };
+  const draft = new Draft<BudgetState, BudgetEvent>(state, evolveBudgets, at);
+  for (const { allotmentId } of silentSince(state, at))
+    draft.add({ type: 'allotment.returned', data: { allotmentId } });
+  const { callId, agentId, sessionId, wish } = call;
   const expected = expectedOf(state, call);
-  const refusedBy = state.budgets.find((budget) => wouldPass(state, budget, { ...call, ...expected, at })) ?? null;
-  if (refusedBy !== null) return { kind: 'unchanged', reply: { refusedBy, reserved: false } };
-  const { callId, agentId, sessionId } = call;
+  const one = { callId, agentId, sessionId, ...expected };
+  const refusedBy = inTheWay(draft.state, one, at);
+  if (refusedBy !== null) {
+    const awaits = inTheWay(withoutLoose(draft.state), one, at) === null;
+    if (awaits && hasOpen(draft.state)) draft.add({ type: 'allotments.recalled', data: {} });
+    const reply = { refusedBy: awaits ? null : refusedBy, reserved: false, awaits };
+    // Nothing waits for the rest: it is recorded with the next call that may start.
+    return awaits && draft.events.length > 0
+      ? { kind: 'accepted', events: draft.events, reply }
+      : { kind: 'unchanged', reply };
+  }
   const lost = Object.values(state.underWay).filter((other) => toMs(at) - toMs(other.at) > LOST_AFTER_MS);
-  const events: BudgetEvent[] = lost.map(({ at: _since, ...other }) => ({ type: 'spend.settled', data: other }));
-  events.push({ type: 'spend.reserved', data: { callId, agentId, sessionId, ...expected } });
-  return { kind: 'accepted', events, reply: { refusedBy: null, reserved: true } };
+  for (const { at: _since, ...other } of lost) draft.add({ type: 'spend.settled', data: other });
+  draft.add({ type: 'spend.reserved', data: one });
+  const granted = wish === undefined ? null : allotmentFor(draft.state, call, { wish, expected, at });
+  if (granted !== null) draft.add(granted);
+  return { kind: 'accepted', events: draft.events, reply: { ...nothing, reserved: true } };
 }
 
-function expectedOf(state: BudgetState, { before, ...call }: ExpectedCall): { costUsd: number; tokens: number } {
+/** What a call is taken to cost before it has ended. */
+export function expectedOf(
+  state: BudgetState,
+  { before, ...call }: Pick<ExpectedCall, 'agentId' | 'sessionId' | 'before'>,
+): Amount {
   if (before !== null) return before;
   const known = state.budgets.filter((budget) => budget.calls > 0 && counts(budget, call));
   const most = (of: (budget: Budget) => number): number => Math.max(0, ...known.map(of));
@@ -112,15 +136,25 @@ function expectedOf(state: BudgetState, { before, ...call }: ExpectedCall): { co
   };
 }
 
+/** The budget that the call would pass; null: none. */
+function inTheWay(state: BudgetState, call: CountedCall, at: string): Budget | null {
+  return state.budgets.find((budget) => wouldPass(state, budget, { ...call, at })) ?? null;
+}
+
 function wouldPass(state: BudgetState, budget: Budget, call: CountedCall & { readonly at: string }): boolean {
   if (!counts(budget, call)) return false;
-  const { limitUsd, limitTokens } = budget;
-  const spent = spentAt(budget, call.at);
-  const underWay = Object.values(state.underWay).filter((other) => counts(budget, other));
-  const usd = underWay.reduce((sum, other) => sum + other.costUsd, spent.usd);
-  const tokens = underWay.reduce((sum, other) => sum + other.tokens, spent.tokens);
-  const passesUsd = limitUsd !== undefined && (usd >= limitUsd || usd + call.costUsd > limitUsd);
-  return passesUsd || (limitTokens !== undefined && (tokens >= limitTokens || tokens + call.tokens > limitTokens));
+  const held = heldOf(state, budget, call.at);
+  return limitsIn(budget).some(([of, limit]) => held[of] >= limit || held[of] + call[of] > limit);
+}
+
+/** Without the allotments of which a holder may still give something back. */
+function withoutLoose(state: BudgetState): BudgetState {
+  const kept = Object.entries(state.allotments).filter(([, { phase }]) => phase === 'shrunk');
+  return { ...state, allotments: Object.fromEntries(kept) };
+}
+
+function hasOpen({ allotments }: BudgetState): boolean {
+  return Object.values(allotments).some(({ phase }) => phase === 'open');
 }
 
 /**
@@ -131,10 +165,20 @@ function wouldPass(state: BudgetState, budget: Budget, call: CountedCall & { rea
 export function decideSettle(
   state: BudgetState,
   call: CountedCall,
-  { wasReserved }: { readonly wasReserved: boolean },
+  { wasReserved, on }: { readonly wasReserved: boolean; readonly on?: DrawnOn | undefined },
 ): Decision<BudgetEvent, null> {
-  if (state.underWay[call.callId] === undefined && (wasReserved || hasSettled(state, call.callId))) {
-    return { kind: 'unchanged', reply: null };
+  const settled: BudgetEvent = { type: 'spend.settled', data: call };
+  const allotment = on === undefined ? undefined : state.allotments[on.allotmentId];
+  if (on !== undefined && allotment !== undefined) {
+    const { callId, costUsd, tokens } = call;
+    if (allotment.drawn.includes(callId)) return { kind: 'unchanged', reply: null };
+    // Of one that is closing, nothing stays behind that no call needs.
+    const frees = { costUsd: Math.max(costUsd, on.frees.costUsd), tokens: Math.max(tokens, on.frees.tokens) };
+    const data = { allotmentId: on.allotmentId, callId, ...frees };
+    return { kind: 'accepted', events: [settled, { type: 'allotment.drawn', data }], reply: null };
   }
-  return { kind: 'accepted', events: [{ type: 'spend.settled', data: call }], reply: null };
+  // One that started on an allotment that has been returned since was never counted by itself.
+  const isCounted = (wasReserved && on === undefined) || hasSettled(state, call.callId);
+  if (state.underWay[call.callId] === undefined && isCounted) return { kind: 'unchanged', reply: null };
+  return { kind: 'accepted', events: [settled], reply: null };
 }

@@ -35,6 +35,13 @@ const opening = z.strictObject({
   calls: z.int().min(0),
 });
 
+const allotment = {
+  allotmentId: z.string(),
+  costUsd: z.number().min(0),
+  tokens: z.int().min(0),
+  until: z.string(),
+};
+
 export const budgetEventSchemas = {
   /**
    * Replaces the list; what has been spent of a budget that stays is kept. A new one starts with its `opening`, and
@@ -54,6 +61,21 @@ export const budgetEventSchemas = {
   'spend.reserved': z.strictObject(call),
   /** It has ended. One that was not reserved started before its worker knew of any budget. */
   'spend.settled': z.strictObject(call),
+  /** A node may spend as much on calls of an agent without asking: it counts as in progress until it is settled or returned. */
+  'allotment.granted': z.strictObject({ ...allotment, holder: z.string(), agentId: z.string() }),
+  /** What is left of it, and how long it lasts; its holder extends it, or gives back what no call in progress needs. */
+  'allotment.changed': z.strictObject(allotment),
+  /** A call that started on it has ended: as much leaves it. `spend.settled` beside it has what the call cost. */
+  'allotment.drawn': z.strictObject({
+    allotmentId: z.string(),
+    callId: z.string(),
+    costUsd: z.number().min(0),
+    tokens: z.int().min(0),
+  }),
+  /** A call would fit if the allotments were smaller: their holders start no more calls on them, and shrink them. */
+  'allotments.recalled': z.strictObject({}),
+  /** By its holder; or its holder was silent past its end. */
+  'allotment.returned': z.strictObject({ allotmentId: z.string() }),
 } as const;
 
 type Schemas = typeof budgetEventSchemas;

@@ -1,4 +1,6 @@
 import type { EventMeta } from '../kernel/decision.ts';
+import { evolveAllotments, isOfAllotment, recalled } from './allotments.ts';
+import type { Allotments } from './allotments.ts';
 import type { BudgetDefinition, BudgetEvent, BudgetOpening, CountedCall } from './events.ts';
 
 export interface Budget extends BudgetDefinition {
@@ -21,18 +23,21 @@ export interface BudgetState {
   readonly underWay: Readonly<Record<string, CountedCall & { readonly at: string }>>;
   /** The newest calls that have ended, oldest first: none of them counts again, and a new budget reads them. */
   readonly settled: readonly (CountedCall & { readonly at: string })[];
+  /** What nodes may spend without asking, by id. */
+  readonly allotments: Allotments;
 }
 
-export const initialBudgets: BudgetState = { budgets: [], underWay: {}, settled: [] };
+export const initialBudgets: BudgetState = { budgets: [], underWay: {}, settled: [], allotments: {} };
 
 /** A call is settled right before its end is recorded, and again only when that was not acknowledged: a moment later. */
 const SETTLED_MAX = 100;
 
 /** Part of a snapshot's name: raise it whenever the meaning of the folded state changes. */
-export const BUDGET_FOLD_VERSION = 3;
+export const BUDGET_FOLD_VERSION = 4;
 
 /** Total: an event that cannot apply changes nothing. */
 export function evolveBudgets(state: BudgetState, event: BudgetEvent, { at }: EventMeta): BudgetState {
+  if (isOfAllotment(event)) return { ...state, allotments: evolveAllotments(state.allotments, event) };
   switch (event.type) {
     case 'budgets.saved': {
       const { budgets, opening = [], underWay = [] } = event.data;
@@ -43,6 +48,8 @@ export function evolveBudgets(state: BudgetState, event: BudgetEvent, { at }: Ev
         ...state,
         budgets: budgets.map((one) => saved(state, one, { at, opening })),
         underWay: { ...state.underWay, ...started },
+        // They were measured by the list before it.
+        allotments: recalled(state.allotments),
       };
     }
     case 'budget.raised': {
@@ -56,7 +63,7 @@ export function evolveBudgets(state: BudgetState, event: BudgetEvent, { at }: Ev
       const { [event.data.callId]: known, ...underWay } = state.underWay;
       if (known === undefined && hasSettled(state, event.data.callId)) return state;
       const settled = [...state.settled, { ...event.data, at }].slice(-SETTLED_MAX);
-      return { budgets: state.budgets.map((budget) => spent(budget, event.data, at)), underWay, settled };
+      return { ...state, budgets: state.budgets.map((budget) => spent(budget, event.data, at)), underWay, settled };
     }
   }
 }
