@@ -17,13 +17,13 @@ create table sandboxes.sandbox (
 );
 create index sandbox_by_creation on sandboxes.sandbox (tenant, created_at, id) where removed = 0;
 
--- Manifests that a sandbox has had: as long as it is there, its history has their files.
+-- Changes of files that a sandbox has recorded: what they wrote into the object store is named by something.
 create table sandboxes.manifest (
   tenant text not null,
   owner text not null,
   name text not null,
   position bigint not null,
-  primary key (tenant, owner, name)
+  primary key (tenant, name, owner)
 );
 
 -- `day`: of the call, UTC.

@@ -1,15 +1,22 @@
 import { sql } from 'slonik';
 import type { DatabasePoolConnection } from 'slonik';
 import { z } from 'zod';
+import { delay } from '../lib/backoff.ts';
 import { commitPlace } from '../streams/event-store.ts';
 import type { FollowedCommit } from '../streams/event-store.ts';
+import { finishDeferred } from './between-batches.ts';
 import { auditedIn, FencedError, readCheckpoint } from './checkpoint.ts';
 import { compareTables } from './compare-tables.ts';
 import type { Compared, Difference } from './compare-tables.ts';
 import { forLongWork } from './read-store/long-work.ts';
+import type { ProjectionGroup } from './projection.ts';
 import { exists, makeBeside } from './rebuild.ts';
 import type { RebuildOptions } from './rebuild.ts';
 import { applyBatch, BATCH_MAX } from './runner.ts';
+
+/** How long an audit waits until the rows of deleted sessions are gone, ms. */
+const DEFERRED_MS_MAX = 600_000;
+const DEFERRED_POLL_MS = 200;
 
 /** Where a replay ends, at the latest. */
 export interface ReplayEnd {
@@ -41,13 +48,33 @@ export async function audit(options: AuditOptions): Promise<Compared> {
   const { pool } = options;
   // By hand: two connections work concurrently here, which the library's transactions refuse.
   return await forLongWork(pool, async (live) => {
-    await live.query(sql.unsafe`begin isolation level repeatable read read only`);
+    await beginSnapshot(live, options.group);
     try {
       return await forLongWork(pool, async (connection) => await auditAlone(live, connection, options));
     } finally {
       await live.query(sql.unsafe`rollback`);
     }
   });
+}
+
+/**
+ * A snapshot in which nothing is put off: rows of a session that was deleted and has not yet gone would be in one side
+ * alone. @throws FencedError when that takes too long
+ */
+async function beginSnapshot(
+  live: DatabasePoolConnection,
+  { name, schema, deferredIn }: ProjectionGroup,
+): Promise<void> {
+  const deadline = performance.now() + DEFERRED_MS_MAX;
+  for (;;) {
+    await live.query(sql.unsafe`begin isolation level repeatable read read only`);
+    if (deferredIn === undefined) return;
+    if (!(await live.exists(sql.unsafe`select from ${sql.identifier([schema, deferredIn])}`))) return;
+    await live.query(sql.unsafe`rollback`);
+    if (performance.now() > deadline)
+      throw new FencedError(`rows of deleted sessions are still being removed from ${name}; run the audit later`);
+    await delay(DEFERRED_POLL_MS);
+  }
 }
 
 async function auditAlone(
@@ -137,10 +164,10 @@ async function replayStream(
 ): Promise<void> {
   const { source, group, onProgress } = options;
   let position = await readCheckpoint(connection, schema, shard);
-  if (position >= end) return;
   const done = new AbortController();
   const following = { shard, kinds: group.kinds, after: position, signal: done.signal, buffer: BATCH_MAX };
-  for await (const all of source.follow(following)) {
+  // One that is resumed may have applied all, and not have removed what that put off.
+  for await (const all of position < end ? source.follow(following) : []) {
     const batch = all.filter(
       (followed) => commitPlace(followed).position <= end && isBefore(followed, shard, options.until),
     );
@@ -150,6 +177,7 @@ async function replayStream(
     if (batch.length < all.length || position >= end) break;
   }
   done.abort();
+  await finishDeferred(connection, group.deferred?.(schema, shard), { position });
 }
 
 function isBefore(followed: FollowedCommit, shard: number, until: ReplayEnd | null): boolean {

@@ -169,9 +169,14 @@ async function hasReached(
   return true;
 }
 
+/**
+ * On disk when it returns, also where `synchronous_commit` is off: it is recorded once, so a Postgres that was killed a moment
+ * later and lost it would leave the read model unbuilt until the next start of a projector.
+ */
 export async function markBuilt(pool: CommonQueryMethods, schema: string): Promise<void> {
   await pool.query(sql.unsafe`
-    insert into public.read_model (schema, built_at) values (${schema}, now())
+    with durable as materialized (select set_config('synchronous_commit', 'on', true))
+    insert into public.read_model (schema, built_at) select ${schema}, now() from durable
     on conflict (schema) do update set built_at = coalesce(read_model.built_at, excluded.built_at)`);
 }
 

@@ -1,6 +1,7 @@
 import { sql } from 'slonik';
-import type { DatabaseTransactionConnection } from 'slonik';
+import type { DatabaseTransactionConnection, FragmentSqlToken } from 'slonik';
 import { z } from 'zod';
+import { inTurns } from '../lib/in-turns.ts';
 import type { RowSeals } from '../streams/row-seals.ts';
 import type { ProjectionTarget } from './projection.ts';
 
@@ -27,8 +28,17 @@ export interface DocumentTable<V> {
   readonly columnsOf: (view: V, digest: Digest) => Readonly<Record<string, Value>>;
 }
 
+/** What a batch has made of a document; `before` is undefined for one that was not there. */
+export interface Change<V> {
+  readonly key: DocumentKey;
+  readonly before: V | undefined;
+  readonly after: V;
+}
+
 interface Entry<V> {
   readonly key: DocumentKey;
+  /** As it was stored; unknown of one that begins in this batch. */
+  before: V | undefined;
   view: V | undefined;
   /** Begins in this batch. If the batch is a repetition, the stored document is newer and stays. */
   readonly isNew: boolean;
@@ -66,7 +76,8 @@ export class DocumentBatch<V> {
 
   #name(key: DocumentKey, isNew: boolean): void {
     const id = idOf(this.#table, key);
-    if (!this.#views.has(id)) this.#views.set(id, { key, view: undefined, isNew, stored: 0, applied: 0 });
+    if (!this.#views.has(id))
+      this.#views.set(id, { key, before: undefined, view: undefined, isNew, stored: 0, applied: 0 });
   }
 
   async load(transaction: DatabaseTransactionConnection): Promise<void> {
@@ -86,9 +97,15 @@ export class DocumentBatch<V> {
       if (entry === undefined) continue;
       const values = keyColumns.map((column) => entry.key[column] ?? '');
       entry.view = (await openDocument<V>(this.#seals, { table: name, key: values }, found.doc)) ?? undefined;
+      entry.before = entry.view;
       entry.stored = found.applied;
       entry.applied = found.applied;
     }
+  }
+
+  /** The newest commit that the stored document holds; 0: there is none. */
+  stored(key: DocumentKey): number {
+    return this.#views.get(idOf(this.#table, key))?.stored ?? 0;
   }
 
   get(key: DocumentKey): V | undefined {
@@ -104,13 +121,19 @@ export class DocumentBatch<V> {
     entry.applied = position;
   }
 
-  async save(transaction: DatabaseTransactionConnection): Promise<void> {
+  /**
+   * Returns what it has written. Sums over the rows of a table are kept by it, so a document of theirs that is named with
+   * `begin` must not be there: where the batch may be a repetition, `want` reads it.
+   */
+  async save(transaction: DatabaseTransactionConnection): Promise<readonly Change<V>[]> {
     const { name, keyColumns, columns, columnsOf } = this.#table;
-    const rows = [...this.#views.values()].flatMap(({ key, view, stored, applied }) => {
+    const changes: Change<V>[] = [];
+    const rows = [...this.#views.values()].flatMap(({ key, before, view, stored, applied }) => {
       if (applied <= stored || view === undefined) return [];
       const { tenant = '' } = key;
       const doc = sealDocument(this.#seals, { table: name, key: keyColumns.map((column) => key[column] ?? '') }, view);
       if (doc === null) return [];
+      changes.push({ key, before, after: view });
       return [{ ...key, ...columnsOf(view, (text) => this.#seals.digest(tenant, text)), applied, doc }];
     });
     await upsert(transaction, {
@@ -125,6 +148,7 @@ export class DocumentBatch<V> {
       newerBy: 'applied',
       rows,
     });
+    return changes;
   }
 }
 
@@ -159,7 +183,7 @@ export async function openDocuments<V>(
   rows: readonly { readonly key: readonly string[]; readonly doc: Uint8Array }[],
 ): Promise<readonly V[]> {
   const documents: V[] = [];
-  for (const { key, doc } of rows) {
+  for await (const { key, doc } of inTurns(rows)) {
     const document = await openDocument<V>(seals, { table, key }, doc);
     if (document !== null) documents.push(document);
   }
@@ -198,9 +222,6 @@ export async function upsert(
     names.map((name) => sql.identifier([name])),
     sql.fragment`, `,
   );
-  const definition = names.map(
-    (name) => sql.fragment`${sql.identifier([name])} ${sql.identifier([pgType(columns[name])])}`,
-  );
   const values = names.map((name) => {
     const column = sql.identifier([name]);
     return columns[name] === 'bytea' ? sql.fragment`decode(${column}, 'base64')` : column;
@@ -213,12 +234,24 @@ export async function upsert(
       : sql.fragment`where old.${sql.identifier([newerBy])} < excluded.${sql.identifier([newerBy])}`;
   await transaction.query(sql.unsafe`
     insert into ${sql.identifier([...table])} as old (${identifiers})
-    select ${sql.join(values, sql.fragment`, `)} from json_to_recordset(${storableJson(rows)}) as fresh(${sql.join(definition, sql.fragment`, `)})
+    select ${sql.join(values, sql.fragment`, `)} from ${recordset(rows, columns, 'fresh')}
     on conflict (${sql.join(
       key.map((name) => sql.identifier([name])),
       sql.fragment`, `,
     )})
     ${changes.length === 0 ? sql.fragment`do nothing` : sql.fragment`do update set ${sql.join(changes, sql.fragment`, `)} ${onlyNewer}`}`);
+}
+
+/** Rows as a table of a statement, with these columns and types. */
+export function recordset(
+  rows: readonly object[],
+  columns: Readonly<Record<string, string>>,
+  name: string,
+): FragmentSqlToken {
+  const definition = Object.entries(columns).map(
+    ([column, type]) => sql.fragment`${sql.identifier([column])} ${sql.identifier([pgType(type)])}`,
+  );
+  return sql.fragment`json_to_recordset(${storableJson(rows)}) as ${sql.identifier([name])}(${sql.join(definition, sql.fragment`, `)})`;
 }
 
 /** As text that Postgres can hold: what a model or a provider says may have a NUL or half a surrogate pair in it. */
@@ -233,8 +266,7 @@ function storableJson(rows: readonly object[]): string {
   return JSON.stringify(rows, (_, value: unknown) => (typeof value === 'string' ? storableText(value) : value));
 }
 
-/** Type names as the catalogue spells them: a quoted alias such as "int" would not be found. */
-/** As the catalogue names a type. Bytes come in base64. */
+/** Type names as the catalogue spells them: a quoted alias such as "int" would not be found. Bytes come in base64. */
 const PG_TYPES: Readonly<Record<string, string>> = {
   ...{ int: 'int4', bigint: 'int8', numeric: 'numeric', boolean: 'bool', 'text[]': '_text' },
 };

@@ -38,7 +38,9 @@ export async function eraseRows(pool: ReadStore, groups: readonly ProjectionGrou
     await forLongWork(pool, async (connection) => {
       for (const group of groups) await dropCopies(connection, group);
       const tables = [
-        ...groups.flatMap(({ schema, tables: names }) => [...names, 'parked'].map((table) => ({ schema, table }))),
+        ...groups.flatMap(({ schema, tables: names, deferredIn }) =>
+          [...names, ...(deferredIn === undefined ? [] : [deferredIn]), 'parked'].map((table) => ({ schema, table })),
+        ),
         ...(await tablesOfOthers(connection, groups)),
       ];
       await withSettings(connection, BY_KEY, async () => {

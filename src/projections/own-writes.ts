@@ -41,8 +41,14 @@ export class OwnWrites {
     this.#newest.set(ref.tenant, shards, 1);
   }
 
+  /** Waits, briefly, until the read model of sessions has what this process recorded for the tenant. */
+  async reached(tenant: string): Promise<void> {
+    const wanted = [...(this.#newest.get(tenant) ?? [])];
+    await Promise.all(wanted.map(async ([shard, position]) => await this.#reach(shard, position)));
+  }
+
   /**
-   * Waits, briefly, until the read model of sessions has what this process recorded for the tenant. Returns the time up to
+   * The same. Returns the time up to
    * which a list that is read from then on is complete, ms since 1970: now, unless the projector is behind or has parked a
    * commit of the tenant.
    * @throws UnavailableError (database), UnavailableError (streams)
@@ -51,12 +57,15 @@ export class OwnWrites {
     const wanted = [...(this.#newest.get(tenant) ?? [])];
     const applied = await Promise.all(
       wanted.map(async ([shard, position]) => {
-        const reached = await this.#deps.progress.reach(SCHEMAS.sessions, shard, position, WITHIN_MS);
-        return reached ? Number.POSITIVE_INFINITY : await this.#completeTo(tenant, shard);
+        return (await this.#reach(shard, position)) ? Number.POSITIVE_INFINITY : await this.#completeTo(tenant, shard);
       }),
     );
     const whole = await completeTo(this.#deps, tenant);
     return Math.min(this.#deps.clock(), ...applied, whole ?? Number.POSITIVE_INFINITY);
+  }
+
+  async #reach(shard: number, position: number): Promise<boolean> {
+    return await this.#deps.progress.reach(SCHEMAS.sessions, shard, position, WITHIN_MS);
   }
 
   /** Just before the first commit that has not been applied. */

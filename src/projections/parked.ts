@@ -89,6 +89,7 @@ async function makeAnew(
   return await connection.transaction(async (transaction) => {
     await holdGroup(transaction, group.schema, 'shared');
     await moveCheckpoint(transaction, group.schema, { shard, from: position, to: position });
+    await group.uncount?.(transaction, { schema: group.schema, shard }, ref);
     await removeRows(transaction, group, ref);
     let left = 0;
     for await (const batch of source.commitsOf(ref, shard, position)) {

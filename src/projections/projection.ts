@@ -1,13 +1,28 @@
-import type { DatabaseTransactionConnection } from 'slonik';
+import type { DatabasePoolConnection, DatabaseTransactionConnection } from 'slonik';
 import type { ProjectedCommit, RowSeals } from '../streams/row-seals.ts';
-import type { AggregateKind } from '../streams/subjects.ts';
+import type { AggregateKind, AggregateRef } from '../streams/subjects.ts';
 import type { GroupName } from './schemas.ts';
 
 /** Where a batch is written, and with what its rows are sealed; the keys of its tenants are known there. */
 export interface ProjectionTarget {
   readonly schema: string;
   readonly seals: RowSeals;
+  /** Called when applying leaves work for `deferred`. */
+  readonly onDeferred?: () => void;
 }
+
+/** Work that a group puts off, so that no transaction takes long: it is done in steps, between batches. */
+export interface DeferredWork {
+  /**
+   * Some ten milliseconds of it; false: nothing is left.
+   * @param position where the checkpoint is
+   * @throws FencedError when it is elsewhere
+   */
+  step(connection: WriteConnection, position: number): Promise<boolean>;
+}
+
+/** Inside a transaction, a batch is a savepoint. */
+export type WriteConnection = DatabasePoolConnection | DatabaseTransactionConnection;
 
 /** A group of read models that share a checkpoint: one schema, fed from one or several kinds of aggregates. */
 export interface ProjectionGroup {
@@ -29,4 +44,17 @@ export interface ProjectionGroup {
     target: ProjectionTarget,
     commits: readonly ProjectedCommit[],
   ) => Promise<void>;
+  /**
+   * Takes what the rows of an aggregate add to sums and counts out of them, before the rows are removed to be made again;
+   * absent: nothing is summed.
+   */
+  readonly uncount?: (
+    transaction: DatabaseTransactionConnection,
+    target: { readonly schema: string; readonly shard: number },
+    ref: AggregateRef,
+  ) => Promise<void>;
+  /** What applying has put off; absent: it never does. Its own table is in `deferredIn`. */
+  readonly deferred?: (schema: string, shard: number) => DeferredWork;
+  /** The table that says what is put off: as `parked`, it is of the schema and not compared. Tenant first in its key. */
+  readonly deferredIn?: string;
 }

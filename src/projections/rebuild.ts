@@ -1,11 +1,13 @@
 import { sql } from 'slonik';
-import type { DatabasePool, DatabasePoolConnection, DatabaseTransactionConnection } from 'slonik';
+import type { DatabasePool, DatabasePoolConnection } from 'slonik';
 import { z } from 'zod';
+import { optional } from '../domain/kernel/optional.ts';
 import type { Logger } from '../lib/logger.ts';
 import type { CommitSource } from '../streams/event-store.ts';
 import type { RowSeals } from '../streams/row-seals.ts';
 import { besideOf, FencedError, holdGroup, readCheckpoint, replacedOf } from './checkpoint.ts';
-import type { ProjectionGroup } from './projection.ts';
+import { finishDeferred } from './between-batches.ts';
+import type { ProjectionGroup, WriteConnection } from './projection.ts';
 import { forLongWork } from './read-store/long-work.ts';
 import { applyBatch } from './runner.ts';
 
@@ -68,31 +70,40 @@ export async function makeBeside(
 ): Promise<void> {
   await connection.query(sql.unsafe`drop schema if exists ${sql.identifier([schema])} cascade`);
   await connection.query(sql.unsafe`create schema ${sql.identifier([schema])}`);
-  for (const table of ['checkpoint', 'parked', ...group.tables]) {
+  for (const table of [...machineryOf(group), ...group.tables]) {
     await connection.query(sql.unsafe`
       create table ${sql.identifier([schema, table])} (like ${sql.identifier([group.schema, table])} including all)`);
   }
 }
 
+/** Tables of a group's schema that are not made of commits. */
+function machineryOf({ deferredIn }: ProjectionGroup): readonly string[] {
+  return ['checkpoint', 'parked', ...(deferredIn === undefined ? [] : [deferredIn])];
+}
+
 /** Reads a stream into a schema, up to what was its newest commit when this began, or as far as it gets before `signal`. */
-export async function fill(
-  connection: DatabasePoolConnection | DatabaseTransactionConnection,
-  options: RebuildOptions & { readonly schema: string; readonly shard: number; readonly signal?: AbortSignal },
-): Promise<void> {
+export async function fill(connection: WriteConnection, options: FillOptions): Promise<void> {
   const { source, group, schema, shard, onProgress } = options;
   const newest = await source.newest(shard, group.kinds);
-  let position = await readCheckpoint(connection, schema, shard);
   const done = new AbortController();
-  if (position >= newest) return;
   const signal = options.signal === undefined ? done.signal : AbortSignal.any([done.signal, options.signal]);
-  const following = { shard, kinds: group.kinds, after: position, signal, buffer: REBUILD_BATCH_MAX };
-  for await (const batch of source.follow(following)) {
-    position = await applyBatch(connection, { ...options, from: position, batch });
-    onProgress({ group: group.name, shard, position, newest });
-    if (position >= newest) break;
+  let position = await readCheckpoint(connection, schema, shard);
+  if (position < newest) {
+    const following = { shard, kinds: group.kinds, after: position, signal, buffer: REBUILD_BATCH_MAX };
+    for await (const batch of source.follow(following)) {
+      position = await applyBatch(connection, { ...options, from: position, batch });
+      onProgress({ group: group.name, shard, position, newest });
+      if (position >= newest) break;
+    }
+    done.abort();
   }
-  done.abort();
+  await finishDeferred(connection, group.deferred?.(schema, shard), {
+    position,
+    ...optional({ signal: options.signal }),
+  });
 }
+
+type FillOptions = RebuildOptions & { readonly schema: string; readonly shard: number; readonly signal?: AbortSignal };
 
 /**
  * With the projectors held off, the last stretch is read inside the same transaction: a reader never sees a checkpoint
@@ -120,7 +131,7 @@ async function swap(connection: DatabasePoolConnection, options: RebuildOptions,
     await transaction.query(sql.unsafe`alter schema ${sql.identifier([live])} rename to ${sql.identifier([old])}`);
     await transaction.query(sql.unsafe`alter schema ${sql.identifier([next])} rename to ${sql.identifier([live])}`);
   });
-  for (const table of [...tables, 'parked', 'checkpoint']) {
+  for (const table of [...tables, ...machineryOf(options.group)]) {
     await connection.query(sql.unsafe`drop table if exists ${sql.identifier([old, table])}`);
   }
   await connection.query(sql.unsafe`drop schema if exists ${sql.identifier([old])}`);

@@ -1,6 +1,7 @@
 import { sql } from 'slonik';
 import type { DatabasePool, DatabasePoolConnection, DatabaseTransactionConnection } from 'slonik';
 import { z } from 'zod';
+import { optional } from '../domain/kernel/optional.ts';
 import { backoffMs, delay } from '../lib/backoff.ts';
 import { faultPoint } from '../lib/fault-points.ts';
 import type { Logger } from '../lib/logger.ts';
@@ -14,8 +15,9 @@ import type { RowSeals } from '../streams/row-seals.ts';
 import { subjectOf } from '../streams/subjects.ts';
 import { FencedError, holdGroup, moveCheckpoint, readCheckpoint } from './checkpoint.ts';
 import { park as noteParked, retryParked } from './parked.ts';
+import { BetweenBatches } from './between-batches.ts';
 import { projected } from './projected.ts';
-import type { ProjectionGroup } from './projection.ts';
+import type { DeferredWork, ProjectionGroup, WriteConnection } from './projection.ts';
 import { withSettings } from './read-store/long-work.ts';
 import { isGone, isUnavailable } from './read-store/pool.ts';
 
@@ -138,12 +140,25 @@ export class Projector {
     this.#report(worked);
     const mended = await retryParked(connection, { ...this.#options, position: this.#position });
     if (mended > 0) this.#report(worked);
-    for await (const batch of source.follow(options)) {
+    // What a projector before this one has put off is still to be done.
+    const deferred = new BetweenBatches(group.deferred?.(group.schema, shard));
+    const step = async (work: DeferredWork): Promise<boolean> => {
+      try {
+        return await work.step(connection, this.#position);
+      } catch (error) {
+        if (isPassing(error)) throw error;
+        // As a commit that cannot be applied: it never stops the line, and is tried again when more is put off.
+        this.#options.logger.error({ err: error, group: group.name, shard }, 'ALARM: what was put off cannot be done');
+        return false;
+      }
+    };
+    for await (const batch of deferred.whileWaiting(source.follow(options), step)) {
       this.#position = await applyBatch(connection, {
         ...this.#options,
         schema: group.schema,
         from: this.#position,
         batch,
+        onDeferred: () => deferred.resume(),
       });
       this.#report(worked);
       if (batch.length >= GATHER_FROM && batch.length < GATHER_BELOW) await delay(GATHER_MS, signal);
@@ -157,9 +172,6 @@ export class Projector {
   }
 }
 
-/** Inside a transaction, a batch is a savepoint. */
-type WriteConnection = DatabasePoolConnection | DatabaseTransactionConnection;
-
 export interface BatchOptions {
   readonly group: ProjectionGroup;
   readonly schema: string;
@@ -169,6 +181,8 @@ export interface BatchOptions {
   readonly seals: RowSeals;
   readonly logger: Logger;
   readonly onParked?: () => void;
+  /** Something was put off: the group's `deferred` has work. */
+  readonly onDeferred?: () => void;
 }
 
 /**
@@ -195,14 +209,14 @@ function isPassing(error: unknown): boolean {
 }
 
 async function applyTogether(connection: WriteConnection, options: BatchOptions): Promise<number> {
-  const { group, schema, shard, from, batch, seals } = options;
+  const { group, schema, shard, from, batch, seals, onDeferred } = options;
   const commits = projected(batch);
   await seals.prepare(commits.map(({ ref }) => ref.tenant));
   const to = lastPosition(batch) ?? from;
   await connection.transaction(async (transaction) => {
     await holdGroup(transaction, schema, 'shared');
     await moveCheckpoint(transaction, schema, { shard, from, to });
-    if (commits.length > 0) await group.apply(transaction, { schema, seals }, commits);
+    if (commits.length > 0) await group.apply(transaction, { schema, seals, ...optional({ onDeferred }) }, commits);
   });
   await faultPoint('projection.applied');
   return to;

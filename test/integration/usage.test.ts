@@ -1,10 +1,12 @@
 import { expect, test } from 'vitest';
+import { periodStart } from '#src/domain/budget/opening.ts';
 import type { SessionEvent } from '#src/domain/session/events.ts';
 import { addUsage, NO_USAGE, ZERO_TOTAL } from '#src/domain/turn/usage.ts';
 import type { Usage } from '#src/domain/turn/usage.ts';
 import { ProjectionProgress } from '#src/projections/progress.ts';
 import { usageQueries } from '#src/projections/usage/queries.ts';
-import type { UsageGrouping, UsageTotal } from '#src/projections/usage/queries.ts';
+import type { UsageQueries } from '#src/projections/usage/queries.ts';
+import type { UsageGrouping, UsageTotal } from '#src/projections/usage/report.ts';
 import { refKey } from '#src/streams/subjects.ts';
 import type { StoredCommit } from '#src/streams/commit.ts';
 import { seededRandom } from '../support/random.ts';
@@ -104,7 +106,35 @@ test('whatever sessions do, the sums are those of their calls: failed, lost, can
       expect(rounded(report.total)).toEqual(sumOf(within));
     }
   }
+  for (const tenant of new Set(made.sessions.map(({ ref }) => ref.tenant))) await expectLedger(queries, tenant, calls);
   const shown = { ends: new Set(calls.map(({ end }) => end)).size, duplicates: sumOf(calls).duplicates };
   expect(shown.ends).toBe(2);
   expect(shown.duplicates, 'the random sessions repeat calls').toBeGreaterThan(0);
 });
+
+/** What budgets that begin have spent: of the tenant, of an agent, of a session; today, this month and ever. */
+async function expectLedger(queries: UsageQueries, tenant: string, calls: readonly Call[]): Promise<void> {
+  const own = calls.filter((call) => call.tenant === tenant);
+  const [{ at, keys } = { at: '2026-01-31T10:00:00.000Z', keys: { agent: 'none', session: 'none' } }] = own.slice(-1);
+  const budgets = (['day', 'month', 'total'] as const).flatMap((period) => [
+    { id: `t ${period}`, scope: 'tenant', period } as const,
+    { id: `a ${period}`, scope: 'agent', agentId: keys.agent, period } as const,
+    { id: `s ${period}`, scope: 'session', sessionId: keys.session, period } as const,
+  ]);
+  const reading = await queries.ledger(tenant, { budgets, at, settled: async () => await Promise.resolve([]) });
+  const expected = budgets.map((budget) => {
+    const counted = own.filter(
+      (call) =>
+        call.at >= periodStart(budget.period, at) &&
+        (budget.scope !== 'agent' || call.keys.agent === budget.agentId) &&
+        (budget.scope !== 'session' || call.keys.session === budget.sessionId),
+    );
+    const costUsd = counted.reduce((sum, { usage }) => sum + usage.costUsd, 0);
+    const tokens = counted.reduce((sum, { usage }) => sum + usage.totalTokens, 0);
+    const used = counted.filter(({ usage }) => usage.totalTokens > 0 || usage.costUsd > 0).length;
+    return { budgetId: budget.id, costUsd: Number(costUsd.toFixed(9)), tokens, calls: used };
+  });
+  const spent = reading.spent.map((one) => ({ ...one, costUsd: Number(one.costUsd.toFixed(9)) }));
+  const byId = (a: { budgetId: string }, b: { budgetId: string }): number => (a.budgetId < b.budgetId ? -1 : 1);
+  expect(spent.toSorted(byId)).toEqual(expected.toSorted(byId));
+}

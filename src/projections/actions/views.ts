@@ -48,6 +48,10 @@ export interface InteractionView {
   readonly input?: unknown;
   readonly schema?: Readonly<Record<string, unknown>> | undefined;
   readonly budgetId?: string | undefined;
+  readonly server?: string | undefined;
+  readonly vaultId?: string | undefined;
+  readonly credentialId?: string | undefined;
+  readonly url?: string | undefined;
   readonly actionId?: string | undefined;
   readonly agent?: AgentRef | undefined;
   readonly createdAt: string;
@@ -145,7 +149,7 @@ export function evolveInteractionView(
 ): InteractionView | undefined {
   switch (event.type) {
     case 'interaction.opened': {
-      const { callId: _, ...data } = event.data;
+      const { callId: _, mcp: _mcp, ...data } = event.data;
       const { id: sessionId, agentId: sessionAgent, subject } = session;
       return { ...data, sessionId, sessionAgent, subject, createdAt: at, status: 'open' };
     }

@@ -1,9 +1,11 @@
+import { sql } from 'slonik';
 import type { AgentEvent } from '../../domain/agent/events.ts';
 import { eventsOf } from '../../streams/commit.ts';
 import { DocumentBatch, sealDocument, upsert } from '../documents.ts';
 import type { DocumentTable } from '../documents.ts';
 import type { ProjectionGroup } from '../projection.ts';
 import { SCHEMAS } from '../schemas.ts';
+import { tally } from '../tallies.ts';
 import { evolveAgentView } from './views.ts';
 import type { AgentView } from './views.ts';
 
@@ -14,16 +16,23 @@ const table: DocumentTable<AgentView> = {
   columnsOf: ({ archived }) => ({ archived }),
 };
 
+const COUNTS = ['agents'];
+
 export const agentsProjection: ProjectionGroup = {
   name: 'agents',
   schema: SCHEMAS.agents,
   kinds: ['agent'],
-  tables: ['agent', 'agent_version'],
+  tables: ['agent', 'agent_version', 'tally'],
   rowsOf: {
     agent: [
       ['agent', 'id'],
       ['agent_version', 'agent_id'],
     ],
+  },
+  uncount: async (transaction, { schema, shard }, ref) => {
+    const there = sql.unsafe`select from ${sql.identifier([schema, 'agent'])} where tenant = ${ref.tenant} and id = ${ref.id}`;
+    if (!(await transaction.exists(there))) return;
+    await tally(transaction, { schema, shard, counts: COUNTS }, [{ tenant: ref.tenant, by: { agents: -1 } }]);
   },
   apply: async (transaction, target, commits) => {
     const agents = new DocumentBatch(table, target);
@@ -44,7 +53,14 @@ export const agentsProjection: ProjectionGroup = {
         versions.set(`${ref.tenant}\0${ref.id}\0${version}`, row);
       }
     }
-    await agents.save(transaction);
+    const changes = await agents.save(transaction);
+    const begun = changes.filter(({ before }) => before === undefined);
+    const counted = { schema: target.schema, shard: commits[0]?.shard ?? 0, counts: COUNTS };
+    await tally(
+      transaction,
+      counted,
+      begun.map(({ key }) => ({ tenant: key['tenant'] ?? '', by: { agents: 1 } })),
+    );
     await upsert(transaction, {
       table: [target.schema, 'agent_version'],
       key: ['tenant', 'agent_id', 'version'],

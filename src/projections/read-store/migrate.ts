@@ -122,6 +122,11 @@ async function migrations(): Promise<readonly string[]> {
   return (await readdir(DIRECTORY)).filter((name) => /^\d{4}-.*\.sql$/.test(name)).toSorted();
 }
 
+/** What the files of this version say, in their order. */
+export async function migrationTexts(): Promise<readonly string[]> {
+  return await Promise.all((await migrations()).map(async (name) => await readFile(new URL(name, DIRECTORY), 'utf8')));
+}
+
 /** The schemas and tables that a migration says it removes: `-- removes: <names>, unused since release <version>`. */
 export function removedBy(text: string): readonly string[] {
   const removals = [...text.matchAll(/^-- removes: (.+), unused since release \d+\.\d+/gm)];

@@ -7,7 +7,7 @@ import { DocumentBatch, upsert } from '../documents.ts';
 import type { DocumentTable } from '../documents.ts';
 import type { ProjectionGroup } from '../projection.ts';
 import { SCHEMAS } from '../schemas.ts';
-import { evolveSandboxView, namedManifest } from './views.ts';
+import { evolveSandboxView, recordedChange, usesOf } from './views.ts';
 import type { SandboxView } from './views.ts';
 
 const table: DocumentTable<SandboxView> = {
@@ -32,11 +32,12 @@ export const sandboxesProjection: ProjectionGroup = {
   name: 'sandboxes',
   schema: SCHEMAS.sandboxes,
   kinds: ['sandbox'],
-  tables: ['sandbox', 'manifest', 'exec'],
+  tables: ['sandbox', 'manifest', 'workspace_use', 'exec'],
   rowsOf: {
     sandbox: [
       ['sandbox', 'id'],
       ['manifest', 'owner'],
+      ['workspace_use', 'sandbox_id'],
       ['exec', 'sandbox_id'],
     ],
   },
@@ -46,14 +47,19 @@ export const sandboxesProjection: ProjectionGroup = {
     const sandboxes = new DocumentBatch(table, target);
     for (const { ref } of own) sandboxes.want({ tenant: ref.tenant, id: ref.id });
     await sandboxes.load(transaction);
-    const [manifests, execs] = [new Map<string, object>(), new Map<string, object>()];
+    const [manifests, uses, execs] = [new Map<string, object>(), new Map<string, object>(), new Map<string, object>()];
     for (const stored of own) {
       const { ref, commit, position } = stored;
       for (const [index, event] of eventsOf<SandboxEvent>(commit).entries()) {
         const meta = { at: commit.at, position, index };
         const key = { tenant: ref.tenant, id: ref.id };
-        sandboxes.evolve(key, position, (view) => evolveSandboxView(view, event, meta));
-        const name = namedManifest(event);
+        sandboxes.evolve(key, position, (view) => {
+          const next = evolveSandboxView(view, event, meta);
+          for (const use of usesOf(next, event))
+            uses.set(JSON.stringify([ref.tenant, use]), { tenant: ref.tenant, ...use });
+          return next;
+        });
+        const name = recordedChange(event);
         const { tenant, id: owner } = ref;
         if (name !== null) manifests.set(`${tenant}/${owner}/${name}`, { tenant, owner, name, position });
         if (event.type === 'sandbox.executed') execs.set(`${tenant}/${owner}/${position}`, execRow(stored, event.data));
@@ -65,6 +71,12 @@ export const sandboxesProjection: ProjectionGroup = {
       key: ['tenant', 'owner', 'name'],
       columns: { tenant: 'text', owner: 'text', name: 'text', position: 'bigint' },
       rows: [...manifests.values()],
+    });
+    await upsert(transaction, {
+      table: [schema, 'workspace_use'],
+      key: ['tenant', 'workspace', 'sandbox_id', 'session_id'],
+      columns: { tenant: 'text', workspace: 'text', sandbox_id: 'text', session_id: 'text' },
+      rows: [...uses.values()],
     });
     await upsert(transaction, {
       table: [schema, 'exec'],

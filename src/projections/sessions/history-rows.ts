@@ -1,5 +1,6 @@
 import { sql } from 'slonik';
 import { z } from 'zod';
+import { inTurns } from '../../lib/in-turns.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
 import { sealed } from '../documents.ts';
 import type { SealedReads } from '../read-store/tenant-reads.ts';
@@ -65,7 +66,7 @@ export async function historyRows(
         where ${agent === null ? sql.fragment`before < ${limit}` : sql.fragment`true`} order by ${direction}`),
   );
   const records: HistoryRecord[] = [];
-  for (const { commit: bytes, ...place } of rows) {
+  for await (const { commit: bytes, ...place } of inTurns(rows)) {
     const commit = await decodable(async () => await seals.openCommit(ref, bytes));
     if (commit === null) continue;
     const found = recordsOf([{ ref, ...place, hash: '', commit }])

@@ -43,7 +43,7 @@ export async function readHistory(deps: HistoryDeps, ref: AggregateRef, request:
   const { reads, store, progress } = deps;
   const shard = store.shardOf(ref);
   const head = await neededOf(store, ref, request);
-  const { reached, parked } = await readReached(reads, ref, shard);
+  const { reached, parked, removed } = await readReached(reads, ref, shard);
   progress.reached({ schema: SCHEMAS.sessions, shard, position: reached });
   const unread = head > reached ? await topUp(store, ref, { after: reached, atLeast: head }) : [];
   // The session was deleted and opened again since: what the rows still have belongs to its predecessor.
@@ -62,7 +62,7 @@ export async function readHistory(deps: HistoryDeps, ref: AggregateRef, request:
       ? []
       : await historyRows(deps, ref, {
           ...{ ...request, limit: wanted - (newerFirst ? inOrder.length : 0) },
-          ...{ upTo: inRows, since: lacking.deletedAt },
+          ...{ upTo: inRows, since: Math.max(lacking.deletedAt, removed) },
         });
   const found = newerFirst ? [...inOrder, ...rows] : [...rows, ...inOrder];
   const records = withLacking(found, lacking, request);
@@ -70,7 +70,7 @@ export async function readHistory(deps: HistoryDeps, ref: AggregateRef, request:
   if (records.length > request.limit) return { records: page, examined: page.at(-1) ?? null, hasMore: true };
   if (request.agent === null) return { records: page, examined: page.at(-1) ?? null, hasMore: false };
   // With a filter, a page that reached the end has examined everything up to there, whatever it kept.
-  const end = await endOf(deps, { ref, reached: inRows, order: request.order }, ahead);
+  const end = await endOf(deps, { ref, reached: inRows, removed, order: request.order }, ahead);
   return {
     records: page,
     examined: end !== null && isWithin(end, request) ? end : (page.at(-1) ?? null),
@@ -86,13 +86,13 @@ async function neededOf(store: EventStore, ref: AggregateRef, { upTo }: HistoryR
 /** The last record of the whole history in an order. */
 async function endOf(
   deps: HistoryDeps,
-  { ref, reached, order }: { ref: AggregateRef; reached: number; order: 'asc' | 'desc' },
+  { ref, reached, removed, order }: { ref: AggregateRef; reached: number; removed: number; order: 'asc' | 'desc' },
   ahead: readonly AgentRecord[],
 ): Promise<HistoryRecord | null> {
   const newest = ahead.at(-1)?.record;
   if (order === 'asc' && newest !== undefined) return newest;
   const outermost = { order: order === 'asc' ? 'desc' : 'asc', limit: 1, from: null, agent: null } as const;
-  const [row] = await historyRows(deps, ref, { ...outermost, upTo: reached, since: 0 });
+  const [row] = await historyRows(deps, ref, { ...outermost, upTo: reached, since: removed });
   return row ?? ahead[0]?.record ?? null;
 }
 

@@ -9,6 +9,7 @@ import { subjectOf } from '../../streams/subjects.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
 import type { TenantReads } from '../read-store/tenant-reads.ts';
 import { ParkedCommitError } from '../unavailable.ts';
+import { removedUpTo } from './removal.ts';
 import { inOrder, isWithin } from './places.ts';
 import type { Behind, Place } from './places.ts';
 import { callIdOf, evolveCallView, placedEvents } from './views.ts';
@@ -23,9 +24,11 @@ export interface Reached {
   readonly reached: number;
   /** Positions, rising. */
   readonly parked: readonly number[];
+  /** The rows up to here are of a deleted session of the same id, and are being removed; 0: none are. */
+  readonly removed: number;
 }
 
-const reachedRow = z.object({ reached: z.int(), parked: z.array(z.int()) });
+const reachedRow = z.object({ reached: z.int(), parked: z.array(z.int()), removed: z.int() });
 
 /** In one statement: what is parked a moment later is beyond the position. */
 export async function readReached(reads: TenantReads, ref: AggregateRef, shard: number): Promise<Reached> {
@@ -34,7 +37,7 @@ export async function readReached(reads: TenantReads, ref: AggregateRef, shard: 
     async (pool) =>
       await pool.one(sql.type(reachedRow)`
         select coalesce((select position from ${tableOf('sessions', 'checkpoint')} where shard = ${shard}), 0) as reached,
-          ${parkedPositions(ref, shard)} as parked`),
+          ${parkedPositions(ref, shard)} as parked, ${removedUpTo(ref)} as removed`),
   );
 }
 

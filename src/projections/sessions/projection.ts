@@ -1,16 +1,22 @@
-import { sql } from 'slonik';
 import type { DatabaseTransactionConnection } from 'slonik';
 import type { SessionEvent } from '../../domain/session/events.ts';
 import type { StoredCommit } from '../../streams/commit.ts';
 import type { ProjectedCommit } from '../../streams/row-seals.ts';
 import { DocumentBatch } from '../documents.ts';
-import type { DocumentKey, DocumentTable } from '../documents.ts';
+import type { Change, DocumentKey, DocumentTable } from '../documents.ts';
 import { actionIdOf, evolveActionView, evolveInteractionView, interactionIdOf } from '../actions/views.ts';
 import type { ActionView, InteractionView } from '../actions/views.ts';
 import type { ProjectionGroup, ProjectionTarget } from '../projection.ts';
 import { SCHEMAS } from '../schemas.ts';
+import { tally } from '../tallies.ts';
+import type { TallyChange } from '../tallies.ts';
+import { addCalls } from '../usage/sums.ts';
+import type { SignedCall } from '../usage/call-sums.ts';
+import type { SumTarget } from '../usage/sums.ts';
 import { labelText, subjectText } from './digests.ts';
 import { HistoryBatch } from './history-batch.ts';
+import { COUNTS, REMOVALS, RemovalSteps, removeDeleted, uncountSession } from './removal.ts';
+import type { Deleted } from './removal.ts';
 import { callIdOf, placedEvents, evolveCallView, evolveSessionView, evolveTurnView } from './views.ts';
 import type { EventPlaceInTime, ModelCallView, SessionView, TurnView } from './views.ts';
 
@@ -49,14 +55,23 @@ const callTable: DocumentTable<ModelCallView> = {
     ...{ cache_write_tokens: 'bigint', reasoning_tokens: 'bigint', cost_usd: 'numeric' },
     ...{ duplicate: 'boolean', tokens_reported: 'boolean', cost_known: 'boolean' },
   },
-  columnsOf: ({ turnId, position, index, agentId, provider, model, at, outcome, usage }) => ({
-    turn_id: turnId,
-    position,
-    index,
-    agent_id: agentId,
-    model: `${provider}/${model}`,
-    at,
-    outcome,
+  columnsOf: (view) => ({
+    turn_id: view.turnId,
+    position: view.position,
+    index: view.index,
+    agent_id: view.agentId,
+    model: modelOf(view),
+    at: view.at,
+    outcome: view.outcome,
+    ...usageColumns(view),
+  }),
+};
+
+/** A model's name alone does not tell who bills it. */
+const modelOf = ({ provider, model }: ModelCallView): string => `${provider}/${model}`;
+
+function usageColumns({ usage }: ModelCallView) {
+  return {
     input_tokens: usage.inputTokens,
     output_tokens: usage.outputTokens,
     total_tokens: usage.totalTokens,
@@ -67,8 +82,8 @@ const callTable: DocumentTable<ModelCallView> = {
     duplicate: usage.duplicate,
     tokens_reported: usage.tokensReported,
     cost_known: usage.costKnown,
-  }),
-};
+  };
+}
 
 const actionTable: DocumentTable<ActionView> = {
   name: 'action',
@@ -104,7 +119,10 @@ export const sessionsProjection: ProjectionGroup = {
   name: 'sessions',
   schema: SCHEMAS.sessions,
   kinds: ['session'],
-  tables: ['session', 'history', 'history_agent', 'history_artifact', 'turn', 'model_call', 'action', 'interaction'],
+  tables: [
+    ...['session', 'history', 'history_agent', 'history_artifact', 'turn', 'model_call', 'action', 'interaction'],
+    ...['usage', 'tally'],
+  ],
   rowsOf: {
     session: [
       ['session', 'id'],
@@ -119,49 +137,19 @@ export const sessionsProjection: ProjectionGroup = {
   },
   apply: async (transaction, target, commits) => {
     const batch = new SessionBatch(target);
+    for (const commit of commits) batch.wantSession(commit);
+    await batch.sessions.load(transaction);
     for (const commit of commits) batch.want(commit);
     for (const documents of batch.documents) await documents.load(transaction);
     for (const commit of commits) batch.apply(commit);
-    for (const documents of batch.documents) await documents.save(transaction);
-    await batch.history.save(transaction);
-    await removeDeleted(transaction, target.schema, batch.deleted);
+    const counted = { schema: target.schema, shard: commits[0]?.shard ?? 0 };
+    await batch.save(transaction, counted);
+    if (await removeDeleted(transaction, counted, batch.deleted)) target.onDeferred?.();
   },
+  uncount: uncountSession,
+  deferred: (schema, shard) => new RemovalSteps({ schema, shard }),
+  deferredIn: REMOVALS,
 };
-
-interface Deleted {
-  readonly tenant: string;
-  readonly id: string;
-  /** Of the deletion: what came after it belongs to another session of the same id. */
-  readonly position: number;
-}
-
-/** How the rows of each table name their session, and how new they are. */
-const DELETED_FROM = [
-  ['session', 'id', 'applied'],
-  ['history', 'session_id', 'position'],
-  ['history_agent', 'session_id', 'position'],
-  ['history_artifact', 'session_id', 'position'],
-  ['turn', 'session_id', 'applied'],
-  ['model_call', 'session_id', 'applied'],
-  ['action', 'session_id', 'applied'],
-  ['interaction', 'session_id', 'applied'],
-] as const;
-
-/** After the rows of the batch are written: a session may have been deleted and opened again within it. */
-async function removeDeleted(
-  transaction: DatabaseTransactionConnection,
-  schema: string,
-  deleted: readonly Deleted[],
-): Promise<void> {
-  if (deleted.length === 0) return;
-  for (const [table, idColumn, newness] of DELETED_FROM) {
-    await transaction.query(sql.unsafe`
-      delete from ${sql.identifier([schema, table])} as old
-      using json_to_recordset(${JSON.stringify(deleted)}) as gone(tenant text, id text, position bigint)
-      where old.tenant = gone.tenant and ${sql.identifier(['old', idColumn])} = gone.id
-        and ${sql.identifier(['old', newness])} <= gone.position`);
-  }
-}
 
 class SessionBatch {
   readonly sessions: DocumentBatch<SessionView>;
@@ -181,16 +169,34 @@ class SessionBatch {
     this.history = new HistoryBatch(target);
   }
 
-  get documents(): readonly Pick<DocumentBatch<unknown>, 'load' | 'save'>[] {
-    return [this.sessions, this.turns, this.calls, this.actions, this.interactions];
+  get documents(): readonly Pick<DocumentBatch<unknown>, 'load'>[] {
+    return [this.turns, this.calls, this.actions, this.interactions];
   }
 
+  /** Writes the rows, and what they add to sums and counts. */
+  async save(transaction: DatabaseTransactionConnection, target: SumTarget): Promise<void> {
+    const sessions = await this.sessions.save(transaction);
+    await this.turns.save(transaction);
+    const calls = await this.calls.save(transaction);
+    const actions = await this.actions.save(transaction);
+    await this.interactions.save(transaction);
+    await this.history.save(transaction);
+    await addCalls(transaction, target, calls.flatMap(signedCalls));
+    const changes = [...sessions.map(sessionTally), ...actions.map(actionTally)];
+    await tally(transaction, { ...target, counts: COUNTS }, changes);
+  }
+
+  wantSession({ ref: { tenant, id } }: StoredCommit): void {
+    this.sessions.want({ tenant, id });
+  }
+
+  /** Once the sessions are read: they tell whether a commit has been applied before. */
   want(stored: StoredCommit): void {
     const { tenant, id } = stored.ref;
-    this.sessions.want({ tenant, id });
     const events = placedEvents(stored);
     const key = (of: string): DocumentKey => ({ tenant, session_id: id, id: of });
-    for (const { event } of events) {
+    const isNew = stored.position > this.sessions.stored({ tenant, id });
+    for (const { event } of isNew ? events : []) {
       // Most turns begin and end within one batch: what begins here need not be looked for.
       if (event.type === 'turn.started') this.turns.begin(key(event.data.turnId));
       if (event.type === 'model.requested') this.calls.begin(key(event.data.callId));
@@ -231,6 +237,26 @@ class SessionBatch {
       this.interactions.evolve(key(interactionId), position, (view) => evolveInteractionView(view, event, context));
     }
   }
+}
+
+/** What a call was is taken out of the sums, what it has become is added; one that has not ended is not in them. */
+function signedCalls({ key, before, after }: Change<ModelCallView>): SignedCall[] {
+  const signed = (view: ModelCallView, sign: 1 | -1): SignedCall => {
+    const { sessionId, agentId, at, outcome, usage } = view;
+    return { tenant: key['tenant'] ?? '', sessionId, agentId, model: modelOf(view), at, outcome, usage, sign };
+  };
+  return [...(before === undefined ? [] : [signed(before, -1)]), signed(after, 1)];
+}
+
+function sessionTally({ key, before, after }: Change<SessionView>): TallyChange {
+  const isActive = (view: SessionView | undefined): number => (view === undefined || view.status === 'idle' ? 0 : 1);
+  const sessions = before === undefined ? 1 : 0;
+  return { tenant: key['tenant'] ?? '', by: { sessions, active: isActive(after) - isActive(before) } };
+}
+
+function actionTally({ key, before, after }: Change<ActionView>): TallyChange {
+  const isPending = (view: ActionView | undefined): number => (view?.status === 'pending' ? 1 : 0);
+  return { tenant: key['tenant'] ?? '', by: { pending: isPending(after) - isPending(before) } };
 }
 
 /** The documents that an event changes besides its session's. */

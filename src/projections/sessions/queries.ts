@@ -77,7 +77,7 @@ export function sessionQueries(deps: Deps): SessionQueries {
       const asOf = new Date().toISOString();
       if (!(await progress.reach(SCHEMAS.sessions, shard, head)))
         throw new UnavailableError('database', 'the read models are behind the log');
-      const { parked } = await readReached(reads, ref, shard);
+      const { parked, removed } = await readReached(reads, ref, shard);
       if (parked.length > 0) {
         const commits = await topUp(store, ref, { after: 0, atLeast: head });
         return { calls: callsOf(commits, { limit, turnId, from: after }), asOf };
@@ -90,7 +90,8 @@ export function sessionQueries(deps: Deps): SessionQueries {
         async (pool) =>
           await pool.any(sql.type(callRow)`
           select id, doc from ${tableOf('sessions', 'model_call')}
-          where tenant = ${ref.tenant} and session_id = ${ref.id} and ${turn} and ${from} and outcome not in ('pending', 'withheld')
+          where tenant = ${ref.tenant} and session_id = ${ref.id} and ${turn} and ${from} and position > ${removed}
+            and outcome not in ('pending', 'withheld')
           order by position, index limit ${limit}`),
       );
       const keyed = rows.map(({ id, doc }) => ({ key: [ref.tenant, ref.id, id], doc }));

@@ -91,10 +91,11 @@ export function tenantQueries({ pool: own, reads, seals }: GroupReads): TenantQu
         tenant,
         async (pool) =>
           await pool.one(sql.type(countsRow)`
-            select (select count(*)::int from ${tableOf('agents', 'agent')} where tenant = ${tenant}) as agents,
-                   (select count(*)::int from ${tableOf('sessions', 'session')} where tenant = ${tenant}) as sessions,
-                   (select count(*)::int from ${tableOf('sessions', 'session')} where tenant = ${tenant} and status <> 'idle') as "activeTurns",
-                   (select count(*)::int from ${tableOf('sessions', 'action')} where tenant = ${tenant} and status = 'pending') as "pendingActions"`),
+            select (select coalesce(sum(agents), 0)::int from ${tableOf('agents', 'tally')} where tenant = ${tenant}) as agents, counted.*
+            from (
+              select coalesce(sum(sessions), 0)::int as sessions, coalesce(sum(active), 0)::int as "activeTurns",
+                coalesce(sum(pending), 0)::int as "pendingActions"
+              from ${tableOf('sessions', 'tally')} where tenant = ${tenant}) as counted`),
       ),
     totals: async () =>
       await reading(
@@ -103,8 +104,8 @@ export function tenantQueries({ pool: own, reads, seals }: GroupReads): TenantQu
             select (select count(*)::int from ${tableOf('tenants', 'tenant')} where state = 'open') as open,
                    (select count(*)::int from ${tableOf('tenants', 'tenant')} where state = 'draining') as draining,
                    (select count(*)::int from ${tableOf('tenants', 'tenant')} where state = 'deleting') as deleting,
-                   (select count(*)::int from ${tableOf('sessions', 'session')} where status <> 'idle') as "activeTurns",
-                   (select count(*)::int from ${tableOf('sessions', 'action')} where status = 'pending') as "pendingActions"`),
+                   coalesce(sum(active), 0)::int as "activeTurns", coalesce(sum(pending), 0)::int as "pendingActions"
+            from ${tableOf('sessions', 'tally')}`),
       ),
     audit: async (tenant, page) => await auditTrail({ reads, seals }, tenant, page),
   };

@@ -19,6 +19,7 @@ import type { Batch, ReadMessage } from './direct-read.ts';
 import { apiCode, isPassing, isWrongLastSequence } from './errors.ts';
 import { messageId } from './message-id.ts';
 import { PublishDeniedError, Publisher } from './publisher.ts';
+import { purgeInSteps } from './purge.ts';
 
 export interface EventStoreOptions {
   readonly connection: NatsConnection;
@@ -329,7 +330,7 @@ export class JetStreamEventStore implements EventStore {
 
   async eraseBefore(ref: AggregateRef, position: number): Promise<void> {
     try {
-      await this.#manager.streams.purge(this.#streamOf(ref), { filter: subjectOf(ref), seq: position });
+      await purgeInSteps(this.#manager, this.#streamOf(ref), { filter: subjectOf(ref), before: position });
     } catch (cause) {
       throw new UnavailableError('streams', 'the log did not erase what it was asked to', { cause });
     }
@@ -339,7 +340,8 @@ export class JetStreamEventStore implements EventStore {
     try {
       for (let shard = 0; shard < this.#shards; shard++) {
         for (const kind of kinds) {
-          await this.#manager.streams.purge(streamName(shard), { filter: `evt.*.${escapeToken(tenant)}.${kind}.*` });
+          const filter = `evt.*.${escapeToken(tenant)}.${kind}.*`;
+          await purgeInSteps(this.#manager, streamName(shard), { filter, before: null });
         }
       }
     } catch (cause) {

@@ -6,6 +6,7 @@ import type { KeyValue, KeyValueChange, KeyValueEntry } from '../key-value.ts';
 import { delay } from '../../lib/backoff.ts';
 import { faultPoint } from '../../lib/fault-points.ts';
 import { UnavailableError } from '../../lib/unavailable.ts';
+import { purgeInSteps } from './purge.ts';
 import { ApiCode, apiCode, isWrongLastSequence } from './errors.ts';
 
 /** How often a watch asks whether entries that it has not heard of are still there, ms. */
@@ -97,7 +98,7 @@ export class JetStreamKeyValue implements KeyValue {
     this.#onRoundTrip();
     await this.#reach(async () => {
       const manager = await this.#js.jetstreamManager(false);
-      await manager.streams.purge(`KV_${this.#bucket}`, { filter: `$KV.${this.#bucket}.${prefix}.>` });
+      await purgeInSteps(manager, `KV_${this.#bucket}`, { filter: `$KV.${this.#bucket}.${prefix}.>`, before: null });
     });
   }
 

@@ -1,0 +1,47 @@
+import { jetstream, jetstreamManager } from '@nats-io/jetstream';
+import { expect, test } from 'vitest';
+import { purgeInSteps } from '#src/streams/jetstream/purge.ts';
+import { useServers } from '../support/servers.ts';
+
+const servers = useServers({});
+
+test('what is purged goes a few thousand at a time, and what is of others stays', async () => {
+  const { appends: connection } = servers.log.connections;
+  const manager = await jetstreamManager(connection);
+  await manager.streams.add({ name: 'PURGED', subjects: ['purged.>'], storage: 'memory' });
+  const js = jetstream(connection);
+  const published: Promise<unknown>[] = [];
+  // A stretch that is all of one tenant, with a little of another, and one in which it has little.
+  const ofOther = (n: number): boolean => (n < 12_000 ? n % 500 === 0 : n % 100 !== 0);
+  for (let n = 0; n < 24_000; n++) {
+    published.push(js.publish(`purged.${ofOther(n) ? 'other' : 'doomed'}.${n % 7}`, ''));
+    if (published.length === 500) await Promise.all(published.splice(0));
+  }
+  await Promise.all(published);
+  const requests: { readonly filter: string; readonly seq: number }[] = [];
+  const heard = connection.subscribe('$JS.API.STREAM.PURGE.PURGED', {
+    callback: (_, message) => void requests.push(message.json()),
+  });
+  await connection.flush();
+  const before = 23_500;
+  await purgeInSteps(manager, 'PURGED', { filter: 'purged.doomed.*', before });
+  await connection.flush();
+  const count = async (): Promise<readonly number[]> => {
+    const { state } = await manager.streams.info('PURGED', { subjects_filter: 'purged.>' });
+    const of = (whose: string): number =>
+      Object.entries(state.subjects ?? {}).reduce((sum, [name, n]) => (name.includes(whose) ? sum + n : sum), 0);
+    return [of('doomed'), of('other')];
+  };
+  const all = Array.from({ length: 24_000 }, (_, n) => n);
+  const others = all.filter(ofOther).length;
+  // A message's sequence is one more than its number.
+  expect(await count()).toEqual([all.filter((n) => !ofOther(n) && n + 1 >= before).length, others]);
+  expect(requests.length).toBeGreaterThan(3);
+  for (const [n, { seq, filter }] of requests.entries()) {
+    expect(filter).toBe('purged.doomed.*');
+    expect(seq - (requests[n - 1]?.seq ?? 0)).toBeLessThan(20_000);
+  }
+  await purgeInSteps(manager, 'PURGED', { filter: 'purged.doomed.*', before: null });
+  expect(await count()).toEqual([0, others]);
+  heard.unsubscribe();
+});
