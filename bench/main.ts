@@ -1,17 +1,21 @@
 import { commitLine, machineLine, table, writeResults } from './report.ts';
 import type { Result } from './report.ts';
 import type { Row } from './row.ts';
+import { abuse } from './rows/abuse.ts';
 import { acceptanceLatency } from './rows/acceptance-latency.ts';
 import { acceptedCommands } from './rows/accepted-commands.ts';
 import { artifactBytes } from './rows/artifact-bytes.ts';
+import { budgetedTurns } from './rows/budgets.ts';
 import { cancelLatency } from './rows/cancel.ts';
 import { coldStart } from './rows/cold-start.ts';
 import { crash } from './rows/crash.ts';
 import { deletion } from './rows/deletion.ts';
 import { disconnect } from './rows/disconnect.ts';
+import { executorTurns } from './rows/executor-turns.ts';
 import { idleStreams } from './rows/idle-streams.ts';
 import { liveTails } from './rows/live-tails.ts';
 import { longHistory } from './rows/long-history.ts';
+import { mcp } from './rows/mcp.ts';
 import { million } from './rows/million.ts';
 import { noopTurn } from './rows/noop-turn.ts';
 import { rebuild } from './rows/rebuild.ts';
@@ -27,6 +31,8 @@ const ROWS: Readonly<Record<string, Row>> = {
   row2: acceptanceLatency,
   row3: noopTurn,
   row4: threeStepTurns,
+  executor: executorTurns,
+  budgets: budgetedTurns,
   row5: liveTails,
   row6: idleStreams,
   row7: longHistory,
@@ -39,6 +45,8 @@ const ROWS: Readonly<Record<string, Row>> = {
   cancel: cancelLatency,
   disconnect,
   sandboxes,
+  mcp,
+  abuse,
 };
 
 /** Too long for a default run. */

@@ -75,6 +75,28 @@ export class Tenant {
     }
   }
 
+  /** Registers an executor of the agent; resolves to the headers of its requests. */
+  async registerExecutor(node: Node, agentId: string): Promise<string> {
+    const token = randomBytes(16).toString('hex');
+    const lines = new Lines(node.address);
+    try {
+      const body = { executors: [{ agentId, token }] };
+      expectStatus(await lines.send(this.#request('PUT', '/v1/executors', body)), 200);
+      return `Authorization: Bearer ${token}\r\nSvc-Tenant: ${this.id}\r\nSvc-Protocol: 8\r\n`;
+    } finally {
+      lines.close();
+    }
+  }
+
+  async saveBudgets(node: Node, budgets: readonly object[]): Promise<void> {
+    const lines = new Lines(node.address);
+    try {
+      expectStatus(await lines.send(this.#request('PUT', '/v1/tenant/budgets', { budgets })), 200);
+    } finally {
+      lines.close();
+    }
+  }
+
   message(sessionId: string, content: string): string {
     return this.#command(sessionId, { type: 'message', content });
   }

@@ -133,8 +133,13 @@ export class EventReader {
     this.#socket = socket;
   }
 
-  /** Resolves when the stream has begun. */
-  static async open(address: string, head: string, onFrame: (frame: string) => void): Promise<EventReader> {
+  /** Resolves when the stream has begun, with what it begins with. */
+  static async open(
+    address: string,
+    head: string,
+    onFrame: (frame: string) => void,
+    first = 'event: ready',
+  ): Promise<EventReader> {
     const socket = await dial(address);
     let text = '';
     let begun: (() => void) | null = null;
@@ -149,7 +154,7 @@ export class EventReader {
       if (begun !== null) {
         if (!text.startsWith('HTTP/1.1 200'))
           socket.destroy(new Error(`the stream was refused: ${text.slice(0, 200)}`));
-        if (!text.includes('event: ready')) return;
+        if (!text.includes(first)) return;
         begun();
         begun = null;
       }

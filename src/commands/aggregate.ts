@@ -59,8 +59,11 @@ export const budgetType: AggregateType<BudgetState, BudgetEvent> = {
   evolve: evolveBudgets,
   schemas: budgetEventSchemas,
   foldVersion: BUDGET_FOLD_VERSION,
-  weigh: ({ budgets, underWay, settled }) =>
-    500 + budgets.length * 400 + (Object.keys(underWay).length + settled.length) * 300,
+  weigh: ({ budgets, underWay, settled, allotments }) =>
+    500 +
+    budgets.length * 400 +
+    (Object.keys(underWay).length + settled.length) * 300 +
+    Object.values(allotments).reduce((sum, { drawn }) => sum + 400 + drawn.length * 40, 0),
 };
 
 export const tenantType: AggregateType<TenantState, TenantEvent> = {

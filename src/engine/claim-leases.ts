@@ -11,6 +11,8 @@ import type { KeyValue, KeyValueEntry } from '../streams/key-value.ts';
 export interface ClaimLeaseDeps {
   readonly leases: KeyValue;
   readonly clock: Clock;
+  /** Says how long a silence was where `clock` can be set; absent: it cannot. */
+  readonly steady?: Clock;
   readonly logger: Logger;
   /** How long a claim stays valid on this node without a heartbeat, ms. */
   readonly leaseMs: number;
@@ -27,7 +29,10 @@ interface Beat {
   readonly untilMs: number | null;
 }
 
-/** Since when, and until when, heartbeats for the sessions of one stream could be taken without a break, ms. */
+/**
+ * Since when, by `clock`, and until when, by `steady`, heartbeats for the sessions of one stream could be taken without a
+ * break, ms.
+ */
 interface Hearing {
   readonly sinceMs: number;
   readonly untilMs: number;
@@ -165,13 +170,13 @@ export class ClaimLeases {
     { tenant, shard }: { readonly tenant: string; readonly shard: number },
     claim: Omit<ClaimTimes, 'timeoutAt'>,
   ): Promise<boolean> {
-    const { leases, clock } = this.#deps;
+    const { leases, clock, steady = clock } = this.#deps;
     const nowMs = clock();
     if (nowMs < Date.parse(claim.leaseExpiresAt)) return false;
     const key = claimKey(tenant, claim.claimId);
     const heard = await leases.get(`${HEARING}.${shard}`);
     const hearing = heard === null ? null : this.#takeHearing(heard);
-    if (hearing === null || nowMs - hearing.untilMs > hearing.gapMs) return false;
+    if (hearing === null || steady() - hearing.untilMs > hearing.gapMs) return false;
     if (nowMs < hearing.sinceMs + claim.leaseMs) return false;
     const beat = await this.#read(key);
     if (beat?.untilMs === null) return true;
@@ -214,15 +219,15 @@ export class ClaimLeases {
   }
 
   async #sayHeard(shard: number, { gapMs, everyMs }: { gapMs: number; everyMs: number }): Promise<void> {
-    const { leases, clock, ask } = this.#deps;
+    const { leases, clock, steady = clock, ask } = this.#deps;
     const key = `${HEARING}.${shard}`;
     // Any one node is enough.
-    if (clock() - (this.#hearings.get(shard)?.untilMs ?? 0) < everyMs / 2) return;
+    if (steady() - (this.#hearings.get(shard)?.untilMs ?? 0) < everyMs / 2) return;
     await ask(shard);
     const before = this.#hearings.get(shard) ?? null;
-    const nowMs = clock();
-    const isUnbroken = before !== null && nowMs - before.untilMs <= gapMs;
-    const value = JSON.stringify({ sinceMs: isUnbroken ? before.sinceMs : nowMs, untilMs: nowMs, gapMs });
+    const untilMs = steady();
+    const isUnbroken = before !== null && untilMs - before.untilMs <= gapMs;
+    const value = JSON.stringify({ sinceMs: isUnbroken ? before.sinceMs : clock(), untilMs, gapMs });
     const revision = await leases.swap(key, value, { expected: before?.revision ?? 0 });
     const entry = revision === null ? await leases.get(key) : { key, value, revision };
     if (entry !== null) this.#takeHearing(entry);

@@ -1,26 +1,29 @@
 import type { SessionState } from '../domain/session/state.ts';
-import { agentIdOf } from '../domain/turn/agents.ts';
+import { agentIdOf, byAgent } from '../domain/turn/agents.ts';
 import type { ModelOutcome } from '../domain/turn/model-outcome.ts';
 import * as process from '../domain/turn/process.ts';
 import type { PendingCall } from '../domain/turn/thread.ts';
 import { NO_USAGE } from '../domain/turn/usage.ts';
 import type { Usage } from '../domain/turn/usage.ts';
+import type { Previews } from '../streams/previews.ts';
 import { firstOf } from '../lib/abort.ts';
 import { faultPoint } from '../lib/fault-points.ts';
 import { isUnavailableError } from '../lib/unavailable.ts';
 import type { BudgetGate } from './budget-gate.ts';
 import { fateOf } from './call-fate.ts';
+import { CallPreview } from './call-preview.ts';
 import { OVER, handBack, untilLogged, whileWanted } from './effect.ts';
 import type { EffectDeps } from './effect.ts';
 import { isTooLong, modelRequest } from './model-request.ts';
 import type { ModelRequestDeps, WantedCall } from './model-request.ts';
 import { turnStep } from './turn-step.ts';
 
-/** A provider that is silent for this long counts as a retryable failure, ms. */
-const CALL_TIMEOUT_MS = 600_000;
-
 export interface ModelCallDeps extends EffectDeps, ModelRequestDeps {
   readonly budgets: BudgetGate;
+  /** Shows answers while they are written. */
+  readonly previews: Pick<Previews, 'isAsked' | 'send'>;
+  /** The longest that a call may take, ms; then it counts as a retryable failure. */
+  readonly callMs: number;
   /** Called for each call that a driver has carried out, for the metrics. */
   readonly onCall?: (call: CalledModel) => void;
 }
@@ -93,7 +96,7 @@ export class ModelCaller {
       // A failed attempt says nothing about what the next one costs.
       before: step === 0 ? null : { costUsd: lastCostUsd, tokens: lastTokens },
     };
-    const { refusedBy, reserved } = await budgets.reserve(ref.tenant, expected, `worker:${workerId}`);
+    const { refusedBy, reserved } = await budgets.reserve(ref.tenant, expected, `worker:${workerId}`, this.#givingUp);
     await faultPoint('budget.reserved');
     if (refusedBy === null) return reserved ? 'reserved' : 'free';
     // The session's owner reads this too, and what a tenant has spent is not for everyone.
@@ -113,11 +116,14 @@ export class ModelCaller {
     }
     const asked = await modelRequest(this.#options, wanted);
     const silent = new AbortController();
-    const timer = setTimeout(() => silent.abort(OVER), CALL_TIMEOUT_MS);
+    const timer = setTimeout(() => silent.abort(OVER), this.#options.callMs);
     const givenUp = firstOf([unwanted, this.#givingUp, silent.signal]);
+    const preview = this.#preview(wanted);
+    // The answer of a call that another worker has taken over is that worker's to show.
+    givenUp.signal.addEventListener('abort', () => preview.end());
     const begun = performance.now();
     try {
-      const outcome = await driver.call(asked, givenUp.signal).catch(withoutFiles);
+      const outcome = await driver.call(asked, givenUp.signal, preview.take).catch(withoutFiles);
       const { kind, usage } = outcome;
       const isOurs = unwanted.aborted || this.#givingUp.aborted;
       const counted = kind === 'failed' && isOurs ? 'cancelled' : kind;
@@ -127,8 +133,13 @@ export class ModelCaller {
       return { kind: 'failed', error, retryAfterMs: 0, usage };
     } finally {
       clearTimeout(timer);
+      preview.end();
       givenUp.release();
     }
+  }
+
+  #preview({ ref, turn: { turnId }, thread, pending }: WantedCall): CallPreview {
+    return new CallPreview(this.#options.previews, { ref, turnId, modelCallId: pending.callId, ...byAgent(thread) });
   }
 
   /** The answer is paid for: it is kept until the log has it, or until another worker has taken the turn. */

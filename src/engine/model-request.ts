@@ -1,3 +1,4 @@
+import { hash } from 'node:crypto';
 import type { OpenSession } from '../domain/session/state.ts';
 import { manifestOf, modelOf } from '../domain/turn/agents.ts';
 import { summaryTask } from '../domain/turn/compaction.ts';
@@ -60,6 +61,7 @@ export async function modelRequest(deps: ModelRequestDeps, wanted: WantedCall): 
   const request = {
     callId: pending.callId,
     tenant: ref.tenant,
+    conversationId: hash('sha256', `${ref.tenant}\0${ref.id}\0${thread.agent?.delegationId ?? ''}`).slice(0, 32),
     model: pending.model,
     settings: modelOf(session, turn, thread)?.settings ?? {},
     instructions: stepInstructions === null ? manifest.instructions : `${manifest.instructions}\n\n${stepInstructions}`,

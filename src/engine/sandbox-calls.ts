@@ -1,10 +1,17 @@
 import { sandboxRef } from '../commands/sandbox/deps.ts';
-import type { SandboxDeps } from '../commands/sandbox/deps.ts';
 import { endedHolder } from '../commands/sandbox/open-sandbox.ts';
 import type { Rejection } from '../domain/kernel/rejection.ts';
-import { decideHold, decideRecordCall, decideRelease, recordedCall } from '../domain/sandbox/decide.ts';
+import {
+  decideHold,
+  decideRecordCall,
+  decideRelease,
+  holderOf,
+  noSandbox,
+  recordedCall,
+} from '../domain/sandbox/decide.ts';
 import type { Held, Recorded } from '../domain/sandbox/decide.ts';
-import type { ExecFigures, FilesRef, ToolOutcome } from '../domain/sandbox/events.ts';
+import type { FilesRef, SandboxEvent } from '../domain/sandbox/events.ts';
+import type { SandboxState } from '../domain/sandbox/state.ts';
 import { SANDBOX_TOOL_INPUTS } from '../domain/sandbox/tools.ts';
 import type { SandboxToolCall } from '../domain/sandbox/tools.ts';
 import type { SessionSandbox } from '../domain/session/events.ts';
@@ -13,37 +20,22 @@ import * as process from '../domain/turn/process.ts';
 import type { ActiveTurn } from '../domain/turn/state.ts';
 import type { SandboxCallEnd } from '../domain/turn/steps/sandbox-tools.ts';
 import type { OpenSandboxCall } from '../domain/turn/thread.ts';
-import { SandboxUnavailableError } from '../drivers/sandbox/port.ts';
-import type { SandboxAnswer, SandboxDriver } from '../drivers/sandbox/port.ts';
 import { firstOf } from '../lib/abort.ts';
 import { backoffMs, delay } from '../lib/backoff.ts';
 import { faultPoint } from '../lib/fault-points.ts';
-import { isUnavailableError } from '../lib/unavailable.ts';
 import type { AggregateRef } from '../streams/subjects.ts';
 import { handBack, whileWanted } from './effect.ts';
 import type { EffectDeps } from './effect.ts';
+import { inputsOf, storeInputs } from './message-inputs.ts';
+import type { Inputs } from './message-inputs.ts';
+import { isLostCall, PodCaller } from './pod-calls.ts';
+import { figuresOf, outcomeOf } from './sandbox-call.ts';
+import type { Execution, HeldSandbox, SandboxCallDeps, WantedSandboxCall } from './sandbox-call.ts';
 import { turnStep } from './turn-step.ts';
+import { whileAway } from './while-away.ts';
 
-export interface SandboxCallDeps {
-  readonly sandboxes: SandboxDeps;
-  readonly driver: SandboxDriver;
-  /** Called with each call that a sandbox has carried out, for the metrics. */
-  readonly onExec?: (exec: ExecFigures) => void;
-}
-
-/** A call that is to be made, and the fold that requires it. */
-export interface WantedSandboxCall {
-  readonly ref: AggregateRef;
-  readonly session: OpenSession;
-  readonly turn: ActiveTurn;
-  readonly call: OpenSandboxCall;
-}
-
-/** Between two checks of a sandbox that another turn holds, or of an unavailable store or driver, ms. */
+/** Between two checks of a sandbox that another turn holds, ms. */
 const RETRY = { baseMs: 50, capMs: 1_000 };
-/** Characters of a script that the history shows. */
-const COMMAND_SHOWN = 500;
-
 type Ran = NonNullable<SandboxCallEnd['ran']>;
 
 /**
@@ -54,12 +46,14 @@ type Ran = NonNullable<SandboxCallEnd['ran']>;
 export class SandboxCaller {
   readonly #steps: EffectDeps;
   readonly #deps: SandboxCallDeps;
+  readonly #pods: PodCaller;
   /** Aborted when a stopping worker has waited long enough. */
   readonly #givingUp: AbortSignal;
 
   constructor(steps: EffectDeps, deps: SandboxCallDeps, givingUp: AbortSignal) {
     this.#steps = steps;
     this.#deps = deps;
+    this.#pods = new PodCaller(deps, `worker:${steps.workerId}`);
     this.#givingUp = givingUp;
   }
 
@@ -70,7 +64,8 @@ export class SandboxCaller {
     await whileWanted(this.#steps, { ref, turn, isWanted }, async ({ unwanted }) => {
       const ended = firstOf([unwanted, this.#givingUp]);
       try {
-        const end = await this.#untilDone(wanted, ended.signal);
+        const trying = { logger: this.#steps.logger, session: ref.id, signal: ended.signal };
+        const end = await whileAway(trying, async () => await this.#attempt(wanted, ended.signal));
         if (end !== null) await this.#settle(ref, end);
         else if (!unwanted.aborted) await handBack(this.#steps, ref);
       } finally {
@@ -103,22 +98,6 @@ export class SandboxCaller {
     await loop.execute(sandboxes, box, { ...this.#meta(turnId), decide: (now) => decideRelease(now, turnId) });
   }
 
-  /** Null: it was ended early. Unavailable dependencies are waited for: such a call has left nothing behind. */
-  async #untilDone(wanted: WantedSandboxCall, signal: AbortSignal): Promise<SandboxCallEnd | null> {
-    for (let attempt = 0; !signal.aborted; attempt++) {
-      try {
-        return await this.#attempt(wanted, signal);
-      } catch (error) {
-        if (signal.aborted) return null;
-        const isAway = error instanceof SandboxUnavailableError || isUnavailableError(error, 'objects');
-        if (!isAway) throw error;
-        this.#steps.logger.warn({ err: error, session: wanted.ref.id }, 'a call of a sandbox waits for what it needs');
-        await delay(backoffMs(attempt, RETRY), signal);
-      }
-    }
-    return null;
-  }
-
   async #attempt(wanted: WantedSandboxCall, signal: AbortSignal): Promise<SandboxCallEnd | null> {
     const { ref, session, turn, call } = wanted;
     const { callId } = call;
@@ -132,19 +111,28 @@ export class SandboxCaller {
     if (held.kind === 'rejected') return failedCall(callId, 'sandbox_lost', held.message);
     const { state } = await this.#deps.sandboxes.sandboxes.load(sandboxRef(ref.tenant, sandboxId));
     const known = state.status === 'open' ? recordedCall(state, { turnId, callId }) : null;
+    const isPod = state.status === 'open' && state.machine !== null;
+    const execution = { tool, sandboxId, held, signal };
     const recorded =
       known === null
-        ? await this.#execute(wanted, { tool, sandboxId, held, signal })
+        ? await (isPod ? this.#pods.execute(wanted, execution) : this.#execute(wanted, execution))
         : { ...known, files: state.status === 'open' ? state.files : null };
     if ('kind' in recorded) return failedCall(callId, 'sandbox_lost', recorded.message);
     const { outcome, exec, files } = recorded;
-    const ran: Ran = { sandboxId, exec, files, begins: held.begins };
+    const ran: Ran = {
+      sandboxId,
+      exec,
+      files,
+      begins: held.begins,
+      note: held.note,
+      ...(isLostCall(exec) ? { isLost: true } : {}),
+    };
     return { callId, outcome, ran };
   }
 
   /** Takes the sandbox for the turn as soon as no other turn has it. Null: the call was ended first. */
   async #hold(
-    { ref, turn }: WantedSandboxCall,
+    { ref, session, turn }: WantedSandboxCall,
     sandboxId: string,
     signal: AbortSignal,
   ): Promise<HeldSandbox | Rejection | null> {
@@ -153,42 +141,66 @@ export class SandboxCaller {
     const by = { sessionId: ref.id, turnId: turn.turnId, segment: turn.epoch };
     for (let attempt = 0; !signal.aborted; attempt++) {
       const ended = await endedHolder(this.#deps.sandboxes, ref.tenant, sandboxId);
-      const outcome = await loop.execute(sandboxes, box, {
+      const inputs = await this.#inputs(ref.tenant, { session, turn, box, ended });
+      const outcome = await loop.execute<SandboxState, SandboxEvent, Held | 'changed'>(sandboxes, box, {
         ...this.#meta(turn.turnId),
-        decide: (state) => decideHold(state, by, ended),
+        decide: (state) => {
+          const files = state.status === 'open' ? state.files : null;
+          const isChanged = inputs !== null && files?.object !== inputs.basis?.object;
+          if (isChanged) return { kind: 'unchanged', reply: 'changed' };
+          inputs?.checkAge();
+          return decideHold(state, by, { ended, inputs: writtenBy(inputs) });
+        },
       });
-      if (outcome.kind === 'done') return { kind: 'held', ...outcome.reply };
+      if (outcome.kind === 'done') {
+        if (outcome.reply === 'changed') continue;
+        return { kind: 'held', ...outcome.reply, note: inputs?.note ?? null };
+      }
       if (outcome.code !== 'sandbox_busy') return outcome;
       await delay(backoffMs(attempt, RETRY), signal);
     }
     return null;
   }
 
+  /** What the files of the message make of the sandbox's, before the turn takes it. Null: nothing. */
+  async #inputs(tenant: string, { session, turn, box, ended }: Taking): Promise<Inputs | null> {
+    const inputs = inputsOf(session, turn);
+    if (inputs.length === 0) return null;
+    const { state } = await this.#deps.sandboxes.sandboxes.load(box);
+    // A turn that has it changes its files; if it is this one, they are there.
+    if (state.status === 'absent' || state.kind !== 'virtual' || holderOf(state, ended) !== null) return null;
+    return await storeInputs(this.#deps.sandboxes, tenant, { box: state, inputs });
+  }
+
   async #execute(
-    { ref, turn, call }: WantedSandboxCall,
+    wanted: WantedSandboxCall,
     { tool, sandboxId, held, signal }: Execution,
   ): Promise<Recorded | Rejection> {
-    const { sandboxes: deps, driver, onExec } = this.#deps;
+    const { ref, turn, call } = wanted;
+    const { sandboxes: deps, driver, network, onExec } = this.#deps;
     const { tenant } = ref;
-    const contents = deps.workspaces.contents(tenant);
     const box = sandboxRef(tenant, sandboxId);
     const { state } = await deps.sandboxes.load(box);
-    const spec = state.status === 'open' ? state.spec : {};
-    const python = 'python' in spec && spec.python === true;
-    const files = await deps.workspaces.manifest(tenant, state.status === 'open' ? state.files : null);
-    const limits = deps.workspaceLimits;
-    const answer = await driver.run({ tenant, tool, files, contents, limits, python }, signal);
+    if (state.status === 'absent') return noSandbox();
+    const base = await deps.workspaces.load(tenant, state.files);
+    const writer = deps.workspaces.writer(tenant, state.workspace);
+    const [files, contents, limits] = [base.manifest, writer.contents(base), deps.workspaceLimits];
+    const python = 'python' in state.spec && state.spec.python === true;
+    const web = network?.(wanted, state)?.web ?? null;
+    const answer = await driver.run({ tenant, tool, files, contents, limits, python, web }, signal);
     const exec = figuresOf(tool, answer);
     const after: FilesRef | null =
-      answer.outcome === 'completed' && answer.files !== null ? await deps.workspaces.put(tenant, answer.files) : null;
+      answer.outcome === 'completed' && answer.files !== null ? await writer.keep(base, answer.files) : null;
     await faultPoint('sandbox.executed');
     const outcome = await deps.loop.execute(deps.sandboxes, box, {
       ...this.#meta(turn.turnId),
-      decide: (now) =>
-        decideRecordCall(now, {
+      decide: (now) => {
+        if (after !== null) writer.checkAge();
+        return decideRecordCall(now, {
           ...{ epoch: held.epoch, sessionId: ref.id, turnId: turn.turnId, callId: call.callId },
-          ...{ exec, outcome: outcomeOf(answer), files: after, storedBytes: after === null ? 0 : contents.written() },
-        }),
+          ...{ exec, outcome: outcomeOf(answer), files: after, storedBytes: after === null ? 0 : writer.storedBytes },
+        });
+      },
     });
     await faultPoint('sandbox.recorded');
     if (outcome.kind === 'rejected') return outcome;
@@ -207,15 +219,15 @@ export class SandboxCaller {
   }
 }
 
-interface HeldSandbox extends Held {
-  readonly kind: 'held';
+interface Taking {
+  readonly session: OpenSession;
+  readonly turn: ActiveTurn;
+  readonly box: AggregateRef;
+  readonly ended: string | null;
 }
 
-interface Execution {
-  readonly tool: SandboxToolCall;
-  readonly sandboxId: string;
-  readonly held: HeldSandbox;
-  readonly signal: AbortSignal;
+function writtenBy(inputs: Inputs | null) {
+  return inputs === null || inputs.files === null ? null : { files: inputs.files, storedBytes: inputs.storedBytes };
 }
 
 function isOpen(state: SessionState, callId: string): boolean {
@@ -237,21 +249,4 @@ function parsedCall({ name, input }: OpenSandboxCall): SandboxToolCall | null {
   if (!parsed.success) return null;
   // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- parsed by the schema of this very name
   return { name: known, input: parsed.data } as SandboxToolCall;
-}
-
-function outcomeOf(answer: SandboxAnswer): ToolOutcome {
-  if (answer.outcome === 'completed') return { kind: 'completed', output: answer.result };
-  return { kind: 'failed', code: answer.code, message: answer.message };
-}
-
-function figuresOf({ name, input }: SandboxToolCall, { outcome, usage, ...answer }: SandboxAnswer): ExecFigures {
-  const { durationMs, cpuMs, bytesWritten } = usage;
-  const result: object = 'result' in answer ? answer.result : {};
-  return {
-    tool: name,
-    ...('command' in input ? { command: [...input.command].slice(0, COMMAND_SHOWN).join('') } : {}),
-    ...('path' in input && input.path !== undefined ? { path: input.path } : {}),
-    ...('exitCode' in result && typeof result.exitCode === 'number' ? { exitCode: result.exitCode } : {}),
-    ...{ durationMs: Math.round(durationMs), cpuMs: Math.round(cpuMs), bytesWritten, outcome },
-  };
 }

@@ -4,6 +4,7 @@ import type { OpenSession, SessionDraft, SessionState } from '../domain/session/
 import type { TurnContext } from '../domain/turn/context.ts';
 import * as process from '../domain/turn/process.ts';
 import { hasJobs, isReady, retryDueMs } from '../domain/turn/jobs.ts';
+import { rootOf } from '../domain/turn/state.ts';
 import type { ActiveTurn } from '../domain/turn/state.ts';
 import { isUnavailableError } from '../lib/unavailable.ts';
 import { backoffMs, delay } from '../lib/backoff.ts';
@@ -17,13 +18,16 @@ import { Calls } from './calls.ts';
 import type { CallFailure } from './calls.ts';
 import type { ClaimLeases } from './claim-leases.ts';
 import type { WorkerLiveness } from './liveness.ts';
+import { McpCaller } from './mcp-calls.ts';
+import type { McpCallDeps } from './mcp-calls.ts';
 import { ModelCaller } from './model-call.ts';
 import type { ModelCallDeps } from './model-call.ts';
 import type { WantedCall } from './model-request.ts';
+import { OutputsExporter } from './outputs-export.ts';
 import { Places } from './places.ts';
 import type { Place } from './places.ts';
 import { SandboxCaller } from './sandbox-calls.ts';
-import type { SandboxCallDeps } from './sandbox-calls.ts';
+import type { SandboxCallDeps } from './sandbox-call.ts';
 import { SessionChecks } from './session-checks.ts';
 import { turnStep } from './turn-step.ts';
 import { UnconfirmedClaims } from './unconfirmed-claims.ts';
@@ -33,6 +37,8 @@ export interface WorkerOptions extends Omit<ModelCallDeps, 'stopping'> {
   readonly work: WorkQueue;
   /** Runs the built-in tools of agents; null: no agent has any. */
   readonly sandboxes: SandboxCallDeps | null;
+  /** Calls MCP servers; null: no agent has any. */
+  readonly mcp: McpCallDeps | null;
   readonly liveness: WorkerLiveness;
   /** What is known about executors that hold claims. */
   readonly claims: Pick<ClaimLeases, 'lapsed'>;
@@ -65,6 +71,8 @@ export class Worker implements TurnRunner {
   readonly #options: WorkerOptions & ModelCallDeps;
   readonly #calls: ModelCaller;
   readonly #sandboxes: SandboxCaller | null;
+  readonly #mcp: McpCaller | null;
+  readonly #outputs: OutputsExporter | null;
   readonly #stopping = new AbortController();
   /** Aborted when a drain has taken too long. */
   readonly #givingUp = new AbortController();
@@ -80,7 +88,10 @@ export class Worker implements TurnRunner {
     this.#options = { ...options, stopping: this.#stopping.signal };
     this.#calls = new ModelCaller(this.#options, this.#givingUp.signal);
     this.#checks = new SessionChecks(options.logger, this.#stopping.signal);
+    this.#mcp = options.mcp && new McpCaller(this.#options, options.mcp, this.#givingUp.signal);
     this.#sandboxes = options.sandboxes && new SandboxCaller(this.#options, options.sandboxes, this.#givingUp.signal);
+    this.#outputs =
+      options.sandboxes && new OutputsExporter(this.#options, options.sandboxes.sandboxes, this.#givingUp.signal);
     const { concurrency: total, tenantConcurrency: perTenant = total } = options;
     this.#places = new Places({ total, perTenant: Math.min(total, perTenant) }, () => this.#fillPlaces());
     this.#unconfirmed = new UnconfirmedClaims({
@@ -295,6 +306,7 @@ export class Worker implements TurnRunner {
     const unwatch = sessions.watch(ref, () => calls.wake.raise());
     const onStop = (): void => calls.wake.raise();
     this.#stopping.signal.addEventListener('abort', onStop);
+    const unheard = clock.onJump?.(onStop);
     try {
       for (;;) {
         const failure = calls.takeFailure();
@@ -311,6 +323,7 @@ export class Worker implements TurnRunner {
       }
     } finally {
       this.#stopping.signal.removeEventListener('abort', onStop);
+      unheard?.();
       unwatch();
       await calls.settled();
       await this.#sandboxes?.leave(ref);
@@ -338,6 +351,9 @@ export class Worker implements TurnRunner {
     // One after the other: they work on the same files.
     const run = async () => call && (await this.#sandboxes?.run({ ref, session, turn, call }));
     if (call !== undefined) calls.start('sandbox', run);
+    if (rootOf(turn).outputs === 'requested')
+      calls.start('outputs', async () => await this.#outputs?.run({ ref, session, turn }));
+    this.#mcp?.start(calls, { ref, session, turn });
     for (const thread of Object.values(wanted.turn.threads)) {
       const { pending } = thread;
       if (pending === null) continue;

@@ -4,27 +4,36 @@ import type { Stored, StoredVersion } from '../../domain/artifact/decide.ts';
 import type { ArtifactOwner } from '../../domain/artifact/events.ts';
 import { treePath } from '../../domain/artifact/names.ts';
 import type { ArtifactState, KnownArtifact } from '../../domain/artifact/state.ts';
-import { byPath, clashingPath, TREE_BYTES_MAX, TREE_FILES_MAX } from '../../domain/artifact/tree.ts';
+import { byPath, clashingPath, isShared, TREE_BYTES_MAX, TREE_FILES_MAX } from '../../domain/artifact/tree.ts';
 import type { FileEntry, StoredFile } from '../../domain/artifact/tree.ts';
 import { reject } from '../../domain/kernel/rejection.ts';
 import type { Rejection } from '../../domain/kernel/rejection.ts';
-import { isUnavailableError } from '../../lib/unavailable.ts';
 import { canonicalJson } from '../../lib/canonical-json.ts';
+import { faultPoint } from '../../lib/fault-points.ts';
 import { sha256Hex } from '../../lib/hash.ts';
 import { newId } from '../../lib/ids.ts';
+import { isUnavailableError } from '../../lib/unavailable.ts';
 import type { CommitMeta } from '../repository.ts';
 import { Reservation, ByteCounter, UploadRefusedError } from './reservation.ts';
 import type { UploadContext } from './reservation.ts';
 import { artifactRef } from './deps.ts';
 import type { ArtifactDeps } from './deps.ts';
 import { treeOf } from './read.ts';
-import { settleReleased, settleStored } from './settle.ts';
+import { settleAttempts, settleReleased, settleStored } from './settle.ts';
 
-/** A file to be exported. It is read twice: once to see whether it changed, and once more if it did. */
-export interface ExportedFile {
+/** A file to be exported. */
+export type ExportedFile = ReadFile | KeptFile;
+
+/** One that is read twice: once to see whether it changed, and once more if it did. */
+interface ReadFile {
   readonly path: string;
   readonly contentType: string;
   readonly open: () => AsyncIterable<Uint8Array>;
+}
+
+/** One whose bytes are in the store already, under another owner (`<owner>/<name>`): they stay there, uncopied. */
+interface KeptFile extends StoredFile {
+  readonly open?: never;
 }
 
 export interface ExportInput extends CommitMeta {
@@ -34,8 +43,10 @@ export interface ExportInput extends CommitMeta {
   /** Of the folder; one for each session and name. */
   readonly name: string;
   readonly files: readonly ExportedFile[];
-  /** The turn that has ended. */
+  /** The turn that ends; it makes one version at most. Null: there is none. */
   readonly turnId: string | null;
+  /** Why the session takes no artifact that it does not have yet; null or absent: it does. */
+  readonly refusesNew?: Rejection | null;
   readonly signal: AbortSignal;
 }
 
@@ -65,19 +76,18 @@ export async function exportTree(deps: ArtifactDeps, input: ExportInput): Promis
   const entries = await digested(input);
   const sha256 = treeDigest(entries);
   const known = folder.state.status === 'stored' ? folder.state : null;
-  const latest = known?.versions.at(-1);
-  if (latest === undefined && entries.length === 0)
-    return { kind: 'done', artifactId: null, version: 0, changed: false };
-  if (known !== null && latest?.sha256 === sha256) {
-    return { kind: 'done', artifactId: known.artifactId, version: latest.version, changed: false };
-  }
-  const old = known === null || latest === undefined ? [] : await storedFilesOf(deps, input.tenant, known);
+  const same = await settledVersion(deps, input, { known, sha256 });
+  if (same !== null) return same;
+  if (known === null && input.refusesNew) return input.refusesNew;
+  const old = known === null ? [] : await storedFilesOf(deps, input.tenant, known);
   const uploadId = newId('up');
-  const files = placed(entries, old, uploadId);
-  const fresh = files.filter(({ object }) => object.startsWith(uploadId));
+  const files = placed(entries, { old, kept: input.files, uploadId });
+  const had = new Set(old.map(({ object }) => object));
+  const fresh = files.filter(({ object }) => !had.has(object));
   const bytes = new Map(fresh.map(({ object, size }) => [object, size])).values().reduce((sum, n) => sum + n, 0);
   const { tenant, actor, causation } = input;
   const context = { tenant, artifactId: folder.artifactId, uploadId, meta: { actor, causation } };
+  if (input.turnId !== null) await settleAttempts(deps, tenant, folder.artifactId);
   const reservation = await Reservation.reserve(deps, context, 0);
   if (!(reservation instanceof Reservation)) return reservation;
   try {
@@ -86,6 +96,26 @@ export async function exportTree(deps: ArtifactDeps, input: ExportInput): Promis
   } finally {
     reservation.end();
   }
+}
+
+/** What is there already, if it needs no new version: the turn has made one, or nothing has changed. */
+async function settledVersion(
+  deps: ArtifactDeps,
+  { tenant, turnId, files, actor, causation }: ExportInput,
+  { known, sha256 }: { readonly known: KnownArtifact | null; readonly sha256: string },
+): Promise<Exported | null> {
+  const latest = known?.versions.at(-1);
+  if (known === null || latest === undefined) {
+    return files.length === 0 ? { kind: 'done', artifactId: null, version: 0, changed: false } : null;
+  }
+  const { artifactId } = known;
+  const { version, uploadId } = latest;
+  if (turnId !== null && latest.turnId === turnId) {
+    // Another worker has made it, and may have died before it told the session.
+    await settleStored(deps, { tenant, artifactId, uploadId }, { actor, causation });
+    return { kind: 'done', artifactId, version, changed: true };
+  }
+  return latest.sha256 === sha256 ? { kind: 'done', artifactId, version, changed: false } : null;
 }
 
 function refusalOf(files: readonly ExportedFile[]): Rejection | null {
@@ -119,7 +149,12 @@ function folderId(seed: string): string {
 
 async function digested({ files, signal }: ExportInput): Promise<FileEntry[]> {
   const entries: FileEntry[] = [];
-  for (const { path, contentType, open } of files) {
+  for (const file of files) {
+    const { path, contentType, open } = file;
+    if (open === undefined) {
+      entries.push({ path, size: file.size, sha256: file.sha256, contentType });
+      continue;
+    }
     const counter = new ByteCounter();
     for await (const _ of counter.through(open(), () => undefined, signal));
     entries.push({ path, size: counter.bytes, sha256: counter.digest(), contentType });
@@ -137,9 +172,16 @@ async function storedFilesOf(deps: ArtifactDeps, tenant: string, artifact: Known
   return version === undefined ? [] : await treeOf(deps, { kind: 'done', tenant, artifact, version });
 }
 
-/** Where each file's bytes are or will be stored; equal bytes once. */
-function placed(entries: readonly FileEntry[], old: readonly StoredFile[], uploadId: string): StoredFile[] {
-  const objects = new Map(old.map(({ sha256, object }) => [sha256, object]));
+interface Places {
+  readonly old: readonly StoredFile[];
+  readonly kept: readonly ExportedFile[];
+  readonly uploadId: string;
+}
+
+/** Where each file's bytes are or will be stored; equal bytes once, and where they are already if they are. */
+function placed(entries: readonly FileEntry[], { old, kept, uploadId }: Places): StoredFile[] {
+  const there = [...kept.filter((file) => file.open === undefined), ...old];
+  const objects = new Map(there.map(({ sha256, object }) => [sha256, object]));
   return entries.map((entry) => {
     const object = objects.get(entry.sha256) ?? `${uploadId}-${objects.size}`;
     objects.set(entry.sha256, object);
@@ -164,6 +206,7 @@ async function keep(deps: ArtifactDeps, input: ExportInput, keeping: Keeping): P
   let outcome: Stored | Rejection;
   try {
     const version = await storeAll(deps, input, keeping);
+    await faultPoint('outputs.stored');
     outcome = await recordFolder(deps, input, { context, version });
   } catch (error) {
     if (isUnavailableError(error, 'streams')) throw error;
@@ -176,6 +219,7 @@ async function keep(deps: ArtifactDeps, input: ExportInput, keeping: Keeping): P
     await settleReleased(deps, context, context.meta).catch(deps.onUnsettled);
     return outcome;
   }
+  await faultPoint('outputs.recorded');
   await settleStored(deps, context, context.meta).catch(deps.onUnsettled);
   return { kind: 'done', artifactId: context.artifactId, version: outcome.version, changed: true };
 }
@@ -191,10 +235,10 @@ async function storeAll(
   await reservation.take(stored.bytes);
   const written = new Set<string>();
   for (const { path, object, sha256 } of stored.fresh) {
-    if (written.has(object)) continue;
+    if (written.has(object) || isShared({ object })) continue;
     written.add(object);
     const file = files.find((one) => one.path === path);
-    if (file === undefined) throw new Error('an exported file has no source');
+    if (file?.open === undefined) throw new Error('an exported file has no source');
     const counter = new ByteCounter();
     const flow = counter.through(file.open(), () => undefined, signal);
     await deps.objects.put({ tenant, owner, name: object }, flow, { signal });

@@ -5,7 +5,7 @@ import { diffTrees, storedTree } from '../../domain/artifact/tree.ts';
 import type { FileEntry, StoredFile, TreeDiff } from '../../domain/artifact/tree.ts';
 import { reject } from '../../domain/kernel/rejection.ts';
 import type { Rejection } from '../../domain/kernel/rejection.ts';
-import type { ByteRange } from '../../drivers/objects/port.ts';
+import type { ByteRange, ObjectAddress } from '../../drivers/objects/port.ts';
 import { UnavailableError } from '../../lib/unavailable.ts';
 import { passingBytes } from '../../lib/passing-bytes.ts';
 import { artifactRef } from './deps.ts';
@@ -85,12 +85,17 @@ async function openObject(
   { tenant, owner, object }: { tenant: string; owner: string; object: string },
   range?: ByteRange,
 ): Promise<Readable> {
-  const stream = await objects.open({ tenant, owner, name: object }, range);
+  const stream = await objects.open(addressOf({ tenant, owner, object }), range);
   if (stream !== null) return passingBytes(stream);
   const { state } = await artifacts.refresh(artifactRef(tenant, owner));
   if (state.status !== 'stored')
     throw new ArtifactGoneError('objects', 'the artifact was deleted while it was being read');
   throw new UnavailableError('objects', 'an object that a version names is not there');
+}
+
+function addressOf({ tenant, owner, object }: { tenant: string; owner: string; object: string }): ObjectAddress {
+  const [shared, name] = object.split('/');
+  return name === undefined ? { tenant, owner, name: object } : { tenant, owner: shared ?? '', name };
 }
 
 export interface ComparedVersions extends TreeDiff {

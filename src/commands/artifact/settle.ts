@@ -95,6 +95,17 @@ export async function settleOverdue(deps: ArtifactDeps, tenant: string, nowMs: n
   }
 }
 
+/**
+ * Ends what earlier attempts at one artifact have left open. Only for artifacts that one process at a time writes: then
+ * no attempt but the newest is alive, and none of them may count twice.
+ */
+export async function settleAttempts(deps: ArtifactDeps, tenant: string, artifactId: string): Promise<void> {
+  const { state } = await deps.quotas.refresh(quotaRef(tenant));
+  for (const [uploadId, reservation] of Object.entries(state.reservations)) {
+    if (reservation.artifactId === artifactId) await settleUpload(deps, { tenant, artifactId, uploadId });
+  }
+}
+
 /** The upload may be slow instead of dead: the artifact's history decides, and a late recording is refused there. */
 async function settleUpload(deps: ArtifactDeps, upload: Upload): Promise<void> {
   const { tenant, artifactId, uploadId } = upload;

@@ -36,6 +36,8 @@ export interface UploadInput extends CommitMeta {
   /** The length of the body as stated by the sender, bytes; null: not stated. */
   readonly declaredBytes: number | null;
   readonly body: AsyncIterable<Uint8Array>;
+  /** Absent: `upload`. */
+  readonly source?: 'upload' | 'tool';
   /** Ends the upload, and its reason is thrown: nothing is stored unless it has been recorded already. */
   readonly signal: AbortSignal;
 }
@@ -118,7 +120,7 @@ async function take(deps: ArtifactDeps, input: UploadInput, reserved: ReservedUp
 
 async function store(
   deps: ArtifactDeps,
-  { body, declaredBytes, signal }: UploadInput,
+  { body, declaredBytes, signal, source = 'upload' }: UploadInput,
   { context, reservation, contentType }: ReservedUpload,
 ): Promise<StoredVersion> {
   const { tenant, artifactId, uploadId } = context;
@@ -131,7 +133,7 @@ async function store(
   if (declaredBytes !== null && counter.bytes !== declaredBytes) throw new UploadBrokenError('the body ended early');
   const size = counter.bytes;
   const bytes = { size, storedBytes: size, sha256: counter.digest(), object: uploadId, objects: [uploadId] };
-  return { uploadId, contentType, source: 'upload', turnId: null, ...bytes };
+  return { uploadId, contentType, source, turnId: null, ...bytes };
 }
 
 async function record(

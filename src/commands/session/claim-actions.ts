@@ -33,6 +33,8 @@ export class ActionClaims {
   readonly #running = new Map<string, Promise<readonly HeldAction[]>>();
   /** By action, until when it is planned for a request, ms. */
   readonly #planned = new Map<string, number>();
+  /** Whether the list of open actions has had everything that the log held, since the log was last away. */
+  #isListWhole = false;
 
   constructor(deps: ClaimActionsDeps) {
     this.#deps = deps;
@@ -50,6 +52,36 @@ export class ActionClaims {
   }
 
   async #claim(input: ClaimActionsInput): Promise<readonly HeldAction[]> {
+    try {
+      return (await this.#claimKnown(input)) ?? (await this.#claimPlanned(input));
+    } catch (error) {
+      // The log was away, or may have been: what happened meanwhile may be missing from the list of open actions.
+      this.#isListWhole = false;
+      throw error;
+    }
+  }
+
+  /**
+   * A request that nothing is known of, while the list of open actions has some: its plan is written without having been
+   * looked for, and the log is not asked whether there are more. Null: it has to be found out what the request has got.
+   */
+  async #claimKnown(input: ClaimActionsInput): Promise<readonly HeldAction[] | null> {
+    const { open, plans } = this.#deps;
+    const { executor, requestId, limit } = input;
+    if (!this.#isListWhole || open.claimedUnder(executor, requestId).length > 0) return null;
+    const actions = this.#choose(executor, limit, null);
+    if (actions.length === 0) return null;
+    const plan = await plans.write(executor, requestId, { revision: 0, actions });
+    if (plan === null) {
+      // It is a repetition, and gets what its first plan says: these are free for others.
+      for (const { actionId } of actions) this.#planned.delete(actionId);
+      return null;
+    }
+    const held = await this.#go(input, plan.actions);
+    return held.length > 0 ? held : null;
+  }
+
+  async #claimPlanned(input: ClaimActionsInput): Promise<readonly HeldAction[]> {
     const { open, plans } = this.#deps;
     const { executor, requestId, limit } = input;
     let plan = await plans.read(executor, requestId);
@@ -59,6 +91,7 @@ export class ActionClaims {
       // Of an earlier request, which may have been answered: what it claimed has ended, and it gets nothing else.
       if (plan !== null && made === 0 && !(await this.#areOthers(input, plan.actions))) return [];
       await open.reached();
+      this.#isListWhole = true;
       const again: readonly HeldAction[] = plan === null ? await this.#again(input) : [];
       if (again.length > 0) return again;
       const actions = this.#choose(executor, limit, plan);
@@ -97,14 +130,15 @@ export class ActionClaims {
   }
 
   async #go(input: ClaimActionsInput, actions: readonly PlannedAction[]): Promise<readonly HeldAction[]> {
-    const { executor, requestId, actor } = input;
+    const { limit: _, ...by } = input;
+    const sessions = Map.groupBy(actions, ({ sessionId }) => sessionId);
     const outcomes = await Promise.all(
-      actions.map(async ({ actionId, sessionId, generation }) => {
-        const outcome = await claimIn(this.#deps, sessionId, { executor, requestId, actor, actionId, generation });
-        return outcome.kind === 'rejected' ? null : outcome.reply;
-      }),
+      [...sessions].map(async ([sessionId, wanted]) => await claimIn(this.#deps, sessionId, { ...by, wanted })),
     );
-    return outcomes.filter((held) => held !== null);
+    const held = outcomes.flatMap((outcome) => (outcome.kind === 'rejected' ? [] : outcome.reply));
+    const claims = new Map(held.map((one) => [one.action.actionId, one]));
+    // As they were planned: the oldest first.
+    return actions.flatMap(({ actionId }) => claims.get(actionId) ?? []);
   }
 
   /** The oldest ones; those that are being claimed here for others only when there is nothing else. */

@@ -51,8 +51,9 @@ export async function deleteSession(
   const first = await once();
   const { outcome } = first.hadAll ? first : await once();
   if (outcome.kind === 'rejected') return outcome;
+  await faultPoint('session.deleted');
   if (sandbox !== undefined) {
-    // If this process dies first, the sandbox's place is found to be free when it is needed.
+    // If this process dies first, the sandbox is found by the walk for orphans (engine/workspace-sweeper.ts).
     await deps.sandboxes.leave({ tenant: ref.tenant, sessionId: ref.id, sandbox, ...meta });
   }
   if (outcome.reply === null) return outcome;

@@ -4,11 +4,13 @@ import type { Rejection } from '../../domain/kernel/rejection.ts';
 import type { SessionEvent } from '../../domain/session/events.ts';
 import { decideFork, taken } from '../../domain/session/fork.ts';
 import { forkNamed } from '../../domain/session/fork-state.ts';
+import type { ForkSandbox } from '../../domain/session/fork-events.ts';
 import type { RecordPlace } from '../../domain/session/fork-state.ts';
 import { findReceipt, mayHaveLeftSince, receiptKey } from '../../domain/session/receipts.ts';
 import type { OpenSession, SessionState } from '../../domain/session/state.ts';
 import { faultPoint } from '../../lib/fault-points.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
+import type { CommitMeta } from '../repository.ts';
 import { settleFork } from './forks.ts';
 import type { ForkDeps } from './forks.ts';
 import type { OlderReceipts } from './receipt-archive.ts';
@@ -58,12 +60,20 @@ export async function forkSession(deps: ForkSessionDeps, input: ForkSessionInput
     const { receipt, lookedUpTo } = await findOlder(deps, input, key);
     if (receipt !== null) return receipt.hash === hash ? await answer(deps, input, receipt.position) : used();
     const child = await childOf(deps, input);
+    const made = await sandboxOf(deps, input, { key, lookedUpTo, child });
+    if (made.kind === 'rejected') return made;
+    const { sandbox } = made;
     const outcome = await deps.loop.execute<SessionState, SessionEvent, Reply>(deps.sessions, ref, {
       actor: input.actor,
       causation: requestId,
-      decide: (state) => decide(state, input, { key, lookedUpTo, child }),
+      decide: (state) => decide(state, input, { key, lookedUpTo, child, ...made }),
       receipt: () => ({ key, hash, requestId, turnId: null }),
     });
+    if (sandbox !== undefined && (outcome.kind === 'rejected' || outcome.reply !== 'new')) {
+      const { tenant } = ref;
+      const own = { sandboxId: sandbox.sandboxId, own: true };
+      await deps.sandboxes.leave({ tenant, sessionId: input.childId, sandbox: own, ...metaOf(input) });
+    }
     if (outcome.kind === 'rejected') return outcome;
     const { reply, position } = outcome;
     if (reply === 'retry') continue;
@@ -72,11 +82,47 @@ export async function forkSession(deps: ForkSessionDeps, input: ForkSessionInput
   }
 }
 
+function metaOf({ actor, requestId }: ForkSessionInput): CommitMeta {
+  return { actor, causation: requestId };
+}
+
+interface Made {
+  /** Absent: the fork gets none. */
+  readonly sandbox?: ForkSandbox | undefined;
+  /** The parent's calls in its sandbox that its files are those of. */
+  readonly calls: number;
+}
+
+/** The sandbox of a fork that is about to be recorded: it is there before the fork names it. */
+async function sandboxOf(
+  deps: ForkSessionDeps,
+  input: ForkSessionInput,
+  known: Omit<Known, keyof Made>,
+): Promise<({ readonly kind: 'done' } & Made) | Rejection> {
+  const { ref, childId, at } = input;
+  const { state: session } = await deps.sessions.load(ref);
+  const calls = callsOf(session);
+  const isNew = decide(session, input, { ...known, calls }).kind === 'accepted';
+  if (!isNew || session.status === 'absent') return { kind: 'done', calls };
+  const made = await deps.sandboxes.fork({ parent: { ref, session }, childId, at, ...metaOf(input) });
+  return made.kind === 'rejected' ? made : { ...made, calls };
+}
+
+function callsOf(session: SessionState): number {
+  return session.status === 'open' ? (session.execs?.[0]?.n ?? 0) : 0;
+}
+
+interface Known extends Made {
+  readonly key: string;
+  readonly lookedUpTo: number;
+  readonly child: SessionState;
+}
+
 /** The order that clients rely on: existence, idempotent replay, state. */
 function decide(
   state: SessionState,
   input: ForkSessionInput,
-  { key, lookedUpTo, child }: { readonly key: string; readonly lookedUpTo: number; readonly child: SessionState },
+  { key, lookedUpTo, child, sandbox, calls }: Known,
 ): Decision<SessionEvent, Reply> {
   if (state.status === 'absent') return reject('not_found', 'No such session.');
   const refusal = input.outOfReach(state);
@@ -86,7 +132,12 @@ function decide(
     return first.hash === input.bodyHash ? { kind: 'unchanged', reply: { recordedAt: first.position } } : used();
   }
   if (mayHaveLeftSince(state.receipts, key, lookedUpTo)) return { kind: 'unchanged', reply: 'retry' };
-  const decision = input.misplaced(state) ?? decideFork(state, { childId: input.childId, at: input.at, child });
+  const { childId, at } = input;
+  const decision = input.misplaced(state) ?? decideFork(state, { childId, at, child, sandbox });
+  // Everything up to now is inherited, and a call has changed files since they were looked up.
+  if (decision.kind === 'accepted' && at === null && callsOf(state) !== calls) {
+    return { kind: 'unchanged', reply: 'retry' };
+  }
   return decision.kind === 'rejected' ? decision : { ...decision, reply: 'new' };
 }
 

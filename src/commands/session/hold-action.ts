@@ -4,11 +4,12 @@ import { reject } from '../../domain/kernel/rejection.ts';
 import { toMs, toTimestamp } from '../../domain/kernel/time.ts';
 import {
   claimStale,
-  decideClaim,
+  decideClaims,
   decideHeartbeat,
   decideRecordedHeartbeat,
   notClaimable,
 } from '../../domain/session/claims.ts';
+import type { WantedAction } from '../../domain/session/claims.ts';
 import type { SessionEvent } from '../../domain/session/events.ts';
 import type { OpenSession, SessionState } from '../../domain/session/state.ts';
 import type { TurnContext } from '../../domain/turn/context.ts';
@@ -74,37 +75,49 @@ export async function claimAction(deps: HoldActionDeps, input: HoldActionInput):
   const id = await deps.places.sessionOf(input.executor, input.actionId);
   if (id === null) return notThere();
   if (id === undefined) return notClaimable();
-  return await claimIn(deps, id, input);
+  const { actionId, ...by } = input;
+  const claimed = await claimIn(deps, id, { ...by, wanted: [{ actionId }] });
+  if (claimed.kind === 'rejected') return claimed;
+  const [reply] = claimed.reply;
+  return reply === undefined ? notClaimable() : { ...claimed, reply };
 }
 
-/** The same where the session is known; `generation`: this one or none. */
+/**
+ * The same for actions of one session, which are claimed in one commit; those that cannot be had are left out.
+ * `generation`: this one or none.
+ */
 export async function claimIn(
   deps: HoldActionDeps,
   sessionId: string,
-  input: HoldActionInput & { readonly generation?: number },
-): Promise<Held> {
+  input: Omit<HoldActionInput, 'actionId'> & { readonly wanted: readonly Omit<WantedAction, 'claimId'>[] },
+): Promise<Executed<readonly HeldAction[]> | Rejection> {
   const { loop, sessions, clock, leaseMs } = deps;
-  const { executor, actionId, actor, requestId: causation } = input;
-  const ref: AggregateRef = { tenant: executor.tenantId, kind: 'session', id: sessionId };
-  const command = { ...input, agentId: executor.agentId, claimId: newId('cl') };
-  const outcome = await loop.execute<SessionState, SessionEvent, FoundAction>(sessions, ref, {
-    actor,
-    causation,
+  const { executor, actor, requestId } = input;
+  const { tenantId: tenant, agentId } = executor;
+  const ref: AggregateRef = { tenant, kind: 'session', id: sessionId };
+  const wanted = input.wanted.map((one) => ({ ...one, claimId: newId('cl') }));
+  const outcome = await loop.execute<SessionState, SessionEvent, readonly FoundAction[]>(sessions, ref, {
+    ...{ actor, causation: requestId },
     decide: (state) => {
       if (state.status === 'absent') return notThere();
-      const decision = decideClaim(state, command, contextOf(clock(), leaseMs));
+      const decision = decideClaims(state, { agentId, requestId, wanted }, contextOf(clock(), leaseMs));
       if (decision.kind === 'rejected') return decision;
-      return { ...decision, reply: found(ref, state, decision.reply.action) };
+      return { ...decision, reply: decision.reply.actions.map((action) => found(ref, state, action)) };
     },
   });
   await faultPoint('action.claimed');
   if (outcome.kind === 'rejected') return outcome;
-  deps.places.remember(executor, [{ actionId, sessionId }]);
-  const held = heldFrom(outcome.reply);
-  if (clock() < toMs(held.leaseExpiresAt)) return { ...outcome, reply: held };
-  // Returned again after a time in which it could not be renewed: its executor is alive, so it continues.
-  const kept = await keep(deps, held);
-  return kept === null ? notClaimable() : { ...outcome, reply: kept };
+  deps.places.remember(
+    executor,
+    outcome.reply.map(({ action: { actionId } }) => ({ actionId, sessionId })),
+  );
+  const held = await Promise.all(outcome.reply.map(async (one) => await heldNow(deps, heldFrom(one))));
+  return { ...outcome, reply: held.filter((one) => one !== null) };
+}
+
+/** Returned again after a time in which it could not be renewed, its executor is alive, so the claim continues. */
+async function heldNow(deps: HoldActionDeps, held: HeldAction): Promise<HeldAction | null> {
+  return deps.clock() < toMs(held.leaseExpiresAt) ? held : await keep(deps, held);
 }
 
 /**

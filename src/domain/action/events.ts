@@ -29,10 +29,28 @@ const shown = {
   schema: z.record(z.string(), z.unknown()).optional(),
   /** The budget that a model call would exceed. */
   budgetId: z.string().optional(),
+  /** The MCP server that asks, that wants a sign-in, or that would be called. */
+  server: z.string().optional(),
+  /** Of a sign-in: the credential that a person has to renew, and its vault. Absent: no vault of the session has one. */
+  vaultId: z.string().optional(),
+  credentialId: z.string().optional(),
+  /** Where a person does what an MCP server asks for. */
+  url: z.string().optional(),
 };
 
 /** What a person has to answer, as readers see it. */
 export const shownInteraction = z.strictObject(shown);
+
+/** A tool of an MCP server, as it was declared when it was listed. */
+export const mcpTarget = z.strictObject({
+  server: z.string(),
+  /** The server's own name of the tool. */
+  tool: z.string(),
+  /** SHA-256 of the declaration. */
+  digest: z.string(),
+  /** The server says that it only reads, or that a second call changes nothing more. */
+  repeatable: z.boolean(),
+});
 
 export const actionEventSchemas = {
   /** Offered to the executors of an agent: for the first time, or once more under a higher generation. */
@@ -72,12 +90,14 @@ export const actionEventSchemas = {
     turnId,
     actionId,
     generation,
-    /** `sandbox`: the Host ran it, and it was not offered to executors. */
-    kind: z.enum(['tool', 'hook', 'sandbox']),
+    /** `sandbox`, `mcp`: the Host ran it, and it was not offered to executors. */
+    kind: z.enum(['tool', 'hook', 'sandbox', 'mcp']),
     toolName: z.string().optional(),
     hook: hookPoint.optional(),
     callId: z.string(),
     outcome: outcomeSchema,
+    /** Artifacts that the Host has stored of an MCP tool's result. */
+    files: z.array(z.strictObject({ artifactId: z.string(), version: z.int() })).optional(),
     agent: agentRef.optional(),
   }),
   /** Which result answered a claim: the same one again, under any idempotency key, gets the first receipt. */
@@ -101,6 +121,8 @@ export const actionEventSchemas = {
     callId: z.string().optional(),
     agent: agentRef.optional(),
     ...shown,
+    /** Of an approval of an MCP call: what exactly is approved. */
+    mcp: mcpTarget.optional(),
   }),
   'interaction.withdrawn': z.strictObject({ turnId, interactionId: z.string() }),
 } as const;
@@ -111,4 +133,5 @@ export type ActionEvent = {
 }[keyof Schemas];
 export type AgentRef = z.infer<typeof agentRef>;
 export type ShownInteraction = z.infer<typeof shownInteraction>;
+export type McpTarget = z.infer<typeof mcpTarget>;
 export type Outcome = z.infer<typeof outcomeSchema>;

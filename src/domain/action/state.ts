@@ -1,6 +1,6 @@
 import type { HookPoint } from '../agent/manifest.ts';
 import type { EventMeta } from '../kernel/decision.ts';
-import type { ActionEvent, AgentRef, ShownInteraction } from './events.ts';
+import type { ActionEvent, AgentRef, McpTarget, ShownInteraction } from './events.ts';
 
 /** An executor's hold on an action: valid for one generation, until the executor's silence is recorded. */
 export interface Claim {
@@ -42,6 +42,7 @@ export interface Interaction extends ShownInteraction {
   readonly agentId: string;
   readonly agent: AgentRef | null;
   readonly callId: string | null;
+  readonly mcp?: McpTarget | undefined;
 }
 
 /** The result that answered a claim. */

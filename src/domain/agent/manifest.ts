@@ -2,6 +2,7 @@ import { z } from 'zod';
 import { schemaProblem } from '../kernel/json-schema.ts';
 import { clientId, jsonObject, text } from '../kernel/schemas.ts';
 import { sandboxChoice } from '../sandbox/spec.ts';
+import { mcpServers } from './mcp-servers.ts';
 
 /**
  * A manifest is strict: what is not understood is refused, not ignored. This is a documented member that this version
@@ -17,6 +18,7 @@ export const modelSettings = z.strictObject({
   temperature: z.number().min(0).max(2).optional(),
   maxOutputTokens: z.int().min(1).max(10_000_000).optional(),
   reasoningEffort: text(1, 64).optional(),
+  caching: z.enum(['auto', 'off']).optional(),
 });
 
 export const modelSelection = z.strictObject({
@@ -93,7 +95,8 @@ export const manifestSchema = z
     sandboxTools: sandboxTools.optional(),
     /** What its sessions get unless they say otherwise. */
     sandbox: sandboxChoice.optional(),
-    mcpServers: notYet('MCP servers'),
+    /** Servers of the Model Context Protocol; the Host calls their tools. */
+    mcpServers: mcpServers.optional(),
     agents: z.array(agentTool).max(AGENTS_MAX).optional(),
     hooks: z.array(hookPoint).max(4).optional(),
     /** Of the turn's output. */

@@ -9,9 +9,17 @@ export interface FileEntry {
   readonly contentType: string;
 }
 
-/** The same with the name of the object that holds its bytes. */
+/**
+ * The same with the object that holds its bytes: its name among those of the artifact, or `<owner>/<name>` for one that
+ * the artifact shares with the workspaces of its tenant.
+ */
 export interface StoredFile extends FileEntry {
   readonly object: string;
+}
+
+/** Whether a file's bytes are not the artifact's own. */
+export function isShared({ object }: Pick<StoredFile, 'object'>): boolean {
+  return object.includes('/');
 }
 
 /** Maximum files of one folder, and bytes of its tree's text: it is read whole. */

@@ -5,7 +5,7 @@ import type { Outcome } from '../action/events.ts';
 import { LEASE_MS } from '../action/state.ts';
 import type { Manifest } from '../agent/manifest.ts';
 import { statusOf } from '../turn/summary.ts';
-import { decideActionResult, decideClaim, decideRecordedHeartbeat } from './claims.ts';
+import { decideActionResult, decideClaim, decideClaims, decideRecordedHeartbeat } from './claims.ts';
 
 const find = { name: 'find', inputSchema: { type: 'object' } };
 const careful = { ...find, name: 'careful', approval: 'always' as const };
@@ -175,6 +175,33 @@ describe('a claim', () => {
       code: 'action_not_claimable',
     });
     expect(decideClaim(scenario.session, { ...command, generation: 2 }, context).kind).toBe('accepted');
+  });
+
+  test('of several is one commit; those that others have are left out, and the same request gets its own again', () => {
+    const scenario = waiting(['find', 'find', 'find']);
+    const [first, second, third] = scenario.actions;
+    if (first === undefined || second === undefined || third === undefined) throw new Error('three are offered');
+    scenario.claim(second);
+    const context = scenario.context();
+    const wanted = [first, second, third].map(({ actionId }) => ({
+      actionId,
+      claimId: `cl_${actionId}`,
+      generation: 1,
+    }));
+    const command = { agentId: first.agentId, requestId: 'all', wanted };
+    const decision = decideClaims(scenario.session, command, context);
+    if (decision.kind !== 'accepted') throw new Error('two can be had');
+    expect(decision.events.map(({ type }) => type)).toEqual(['action.claimed', 'action.claimed']);
+    const held = decision.reply.actions.map(({ actionId, claim }) => [actionId, claim?.claimId]);
+    expect(held).toEqual([first, third].map(({ actionId }) => [actionId, `cl_${actionId}`]));
+    scenario.take(decision);
+    const again = { ...command, wanted: wanted.map((one) => ({ ...one, claimId: 'cl_again' })) };
+    expect(decideClaims(scenario.session, again, context)).toEqual({ kind: 'unchanged', reply: decision.reply });
+    const others = { ...command, requestId: 'other' };
+    expect(decideClaims(scenario.session, others, context)).toMatchObject({ code: 'action_not_claimable' });
+    expect(decideClaims(scenario.session, { ...others, agentId: 'stranger' }, context)).toMatchObject({
+      code: 'action_not_claimable',
+    });
   });
 
   test('whose tool is past its own time has failed, whatever heartbeats came', () => {

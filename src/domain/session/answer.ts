@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import type { Interaction } from '../action/state.ts';
 import type { Decision } from '../kernel/decision.ts';
 import { valueProblem } from '../kernel/json-schema.ts';
 import { optional, withoutNulls } from '../kernel/optional.ts';
@@ -9,6 +10,8 @@ import * as answers from '../turn/answers.ts';
 import type { TurnContext } from '../turn/context.ts';
 import { advance } from '../turn/process.ts';
 import type { Running } from '../turn/running.ts';
+import { applyMcpResolution, callAsking, callInDoubt, mcpAnswerProblem } from '../turn/mcp-answers.ts';
+import { resumeMcpCalls } from '../turn/steps/mcp-settling.ts';
 import { TURN_BUDGET } from '../turn/usage.ts';
 import { answering } from './answering.ts';
 import type { Answering } from './answering.ts';
@@ -76,12 +79,26 @@ function respond(at: Running, command: RespondCommand): Rejection | null {
   if (interaction === undefined) return resolve(at, command);
   if (interaction.kind === 'approval') return wrongKind('approve');
   if (interaction.budgetId !== undefined) return raise(at, command, interaction.budgetId);
+  if (interaction.server !== undefined) return respondToServer(at, command, interaction);
   const problem = interaction.schema === undefined ? null : valueProblem(interaction.schema, value);
   if (problem !== null)
     return reject('invalid_request', `The value does not match the schema of the question: ${problem}.`);
   record(at, command);
   const action = interaction.actionId === undefined ? undefined : actions[interaction.actionId];
   if (action !== undefined) offerAgain(at, action, { interactionId, value });
+  return null;
+}
+
+/** An answer to an MCP server, or a sign-in that is said to be done. */
+function respondToServer(at: Running, command: RespondCommand, interaction: Interaction): Rejection | null {
+  const problem = mcpAnswerProblem(interaction, command.value);
+  if (problem !== null) {
+    const form = '{ "action": "accept", "content": … }, { "action": "decline" } or { "action": "cancel" }';
+    return reject('invalid_request', `Answer with ${form}, with content that fits the question's schema: ${problem}.`);
+  }
+  const held = callAsking(at, interaction.interactionId)?.call.callId;
+  record(at, command);
+  resumeMcpCalls(at, held === undefined ? [] : [held]);
   return null;
 }
 
@@ -96,7 +113,7 @@ function record(at: Running, command: RespondCommand): void {
 const resolution = z.discriminatedUnion('resolution', [
   z.strictObject({ resolution: z.literal('retry') }),
   z.strictObject({ resolution: z.literal('fail') }),
-  z.strictObject({ resolution: z.literal('result'), result: z.unknown() }),
+  z.strictObject({ resolution: z.literal('result'), result: z.unknown().optional() }),
 ]);
 
 function resolve(at: Running, command: RespondCommand): Rejection | null {
@@ -108,8 +125,10 @@ function resolve(at: Running, command: RespondCommand): Rejection | null {
       'Resolve the effect with { "resolution": "retry" | "fail" | "result", "result"? }.',
     );
   }
+  const call = callInDoubt(at, command.interactionId);
   record(at, command);
   if (action !== undefined) answers.applyResolution(at, action, parsed.data);
+  else if (call !== null) applyMcpResolution(call, parsed.data);
   return null;
 }
 
@@ -166,7 +185,7 @@ function waiting(
   const work = found?.at.turn.work;
   const isOpen = work !== undefined && Object.hasOwn(work.interactions, interactionId);
   const isUncertain = work?.actions[interactionId]?.status === 'uncertain';
-  if (found === null || !(isOpen || isUncertain)) {
+  if (found === null || !(isOpen || isUncertain || callInDoubt(found.at, interactionId) !== null)) {
     return reject('session_not_waiting', 'The session is not waiting for this answer; its "waits" list what is open.');
   }
   return { kind: 'waiting', ...found };

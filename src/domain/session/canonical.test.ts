@@ -21,7 +21,13 @@ const ASKED = {
   prompt: 'p',
   schema: {},
   budgetId: 'b',
+  server: 'docs',
+  vaultId: 'va_1',
+  credentialId: 'cr_1',
+  url: 'https://mcp.example/',
 } as const;
+const TARGET = { server: 'docs', tool: 'find', digest: 'd', repeatable: true } as const;
+const MCP_CALL = { turnId: TURN, callId: 'c', effectId: 'ef_1', agent: AGENT } as const;
 const CALL = { turnId: TURN, callId: 'mc_1', step: 0 };
 
 /** One event of each type with every optional member, so that what is shown of them can be read off. */
@@ -44,7 +50,10 @@ const FULL: { readonly [T in Types]: DataOf<T> } = {
       last: { ancestor: 0, position: 1, index: 1 },
     },
   },
-  'session.forked': { sessionId: 'f', since: 0, at: { ancestor: 0, position: 1, index: 1 } },
+  'session.forked': {
+    ...{ sessionId: 'f', since: 0, at: { ancestor: 0, position: 1, index: 1 } },
+    sandbox: { sandboxId: 'sb_2', spec: {}, files: null },
+  },
   'session.fork.released': { sessionId: 'f', position: 1 },
   'session.updated': { labels: {}, vaultIds: ['va_1'] },
   'session.deleted': {},
@@ -125,19 +134,50 @@ const FULL: { readonly [T in Types]: DataOf<T> } = {
     ...{ requestId: 'r', outcomeHash: 'h' },
   },
   'action.extended': { turnId: TURN, actionId: 'ac_1', generation: 1, leaseExpiresAt: 'l' },
-  'action.completed': { ...ACTION, kind: 'tool', toolName: 'find', hook: HOOK, callId: 'c', outcome: OUTCOME },
+  'action.completed': {
+    ...ACTION,
+    kind: 'tool',
+    toolName: 'find',
+    hook: HOOK,
+    callId: 'c',
+    outcome: OUTCOME,
+    files: [{ artifactId: 'af_1', version: 1 }],
+  },
   'action.uncertain': ACTION,
   'action.withdrawn': { turnId: TURN, actionId: 'ac_1' },
-  'interaction.opened': { turnId: TURN, agentId: 'a', callId: 'c', agent: AGENT, ...ASKED },
+  'interaction.opened': { turnId: TURN, agentId: 'a', callId: 'c', agent: AGENT, ...ASKED, mcp: TARGET },
   'interaction.withdrawn': { turnId: TURN, interactionId: 'in_1' },
   'delegation.started': { turnId: TURN, agent: AGENT, callId: 'c', task: 't' },
   'delegation.completed': { turnId: TURN, agent: AGENT, callId: 'c', status: 'completed', outcome: OUTCOME },
+  'outputs.requested': { turnId: TURN },
+  'outputs.exported': { turnId: TURN, version: 1 },
+  'mcp.tools.requested': { turnId: TURN, agent: AGENT },
+  'mcp.tools.listed': {
+    ...{ turnId: TURN, agentId: 'a', agent: AGENT },
+    servers: [
+      {
+        server: 'docs',
+        tools: [{ name: 'docs_find', ...TARGET, readOnly: true, description: '', inputSchema: {} }],
+      },
+    ],
+  },
+  'mcp.state': {
+    ...{ turnId: TURN, agentId: 'a', agent: AGENT, server: 'docs', state: 'connected' },
+    ...{ toolCount: 1, tools: ['docs_find'], reason: 'r' },
+  },
+  'mcp.submitted': { turnId: TURN, actionId: 'ac_1', callId: 'c', toolName: 'docs_find', input: {}, agent: AGENT },
+  'mcp.requested': { ...MCP_CALL, ...TARGET, actionId: 'ac_1', agentId: 'a', name: 'docs_find', input: {} },
+  'mcp.repeated': MCP_CALL,
+  'mcp.held': { ...MCP_CALL, interactionId: 'in_1', state: 's' },
+  'mcp.asked': { ...MCP_CALL, interactionId: 'in_1' },
+  'mcp.withdrawn': MCP_CALL,
   'sandbox.requested': { turnId: TURN, actionId: 'ac', callId: 'c', name: 'bash', input: {}, agent: AGENT },
   'sandbox.state': { turnId: TURN, sandboxId: 'sb_1', state: 'running', reason: 'r' },
   'sandbox.exec': {
     ...{ turnId: TURN, callId: 'c', sandboxId: 'sb_1', tool: 'bash', command: 'ls', path: 'p', exitCode: 0 },
     ...{ durationMs: 1, cpuMs: 1, bytesWritten: 0, outcome: 'completed', agent: AGENT },
-    files: { manifest: 'a'.repeat(64), files: 1, bytes: 1 },
+    files: { manifest: 'a'.repeat(64), object: 'ws_1/wo_1-m', workspaces: ['ws_1'], files: 1, bytes: 1 },
+    earlier: { n: 1, last: null, skip: null },
   },
   'conversation.compacted': { turnId: TURN, summary: 's', head: 0, keep: 1, partChars: 1, agent: AGENT },
   'output.rejected': { turnId: TURN, message: 'm', agent: AGENT },
@@ -154,10 +194,20 @@ const FULL: { readonly [T in Types]: DataOf<T> } = {
   'model.completed': { ...CALL, usage: usage() },
   'model.failed': { ...CALL, error: ERROR, usage: usage(), retryAt: null, overflow: true },
   'model.reported': { turnId: TURN, callId: 'mc_1', usage: usage() },
-  'effect.uncertain': { turnId: TURN, effectId: 'ef_1', kind: 'model', reason: 'lost', callId: 'mc_1', agent: AGENT },
+  'effect.uncertain': {
+    turnId: TURN,
+    effectId: 'ef_1',
+    kind: 'model',
+    reason: 'lost',
+    callId: 'mc_1',
+    agentId: 'a',
+    toolName: 't',
+    agent: AGENT,
+  },
   'message.assistant': {
     turnId: TURN,
     step: 3,
+    modelCallId: 'mc_1',
     text: 't',
     toolCalls: [{ callId: 'c', name: 'n', input: 1 }],
     agent: AGENT,
@@ -175,13 +225,15 @@ const SHOWN: Partial<Record<Types, readonly string[]>> = {
   'command.approve': ['approved', 'interactionId', 'reason', 'requestId', 'subject'],
   'command.retry': ['requestId', 'retryOf', 'subject'],
   'command.respond': ['interactionId', 'requestId', 'subject', 'value'],
-  'message.assistant': ['agent', 'text', 'toolCalls'],
+  'message.assistant': ['agent', 'modelCallId', 'text', 'toolCalls'],
   'action.pending': ['actionId', 'agent', 'callId', 'generation', 'hook', 'input', 'kind', 'toolName'],
   'action.claimed': ['actionId', 'agent', 'generation'],
   'action.completed': ['actionId', 'agent', 'callId', 'hook', 'kind', 'outcome', 'toolName'],
   'action.uncertain': ['actionId', 'agent', 'generation'],
   'delegation.started': ['agent', 'callId', 'task'],
   'delegation.completed': ['agent', 'callId', 'outcome', 'status'],
+  'mcp.state': ['agent', 'reason', 'server', 'state', 'toolCount', 'tools'],
+  'mcp.submitted': ['actionId', 'agent', 'callId', 'generation', 'input', 'kind', 'toolName'],
   'sandbox.state': ['reason', 'sandboxId', 'state'],
   'sandbox.exec': [
     ...['agent', 'bytesWritten', 'command', 'cpuMs', 'durationMs', 'exitCode', 'outcome', 'path', 'sandboxId', 'tool'],
@@ -213,8 +265,9 @@ test.each(types)('%s shows what is allowed and nothing else', (type) => {
   const canonical = toCanonical(eventOf(type));
   const shown = SHOWN[type];
   const members = canonical === null ? undefined : Object.keys(canonical.payload).toSorted();
+  const shownAs = type === 'mcp.submitted' ? 'action.pending' : type;
   expect([canonical?.type, canonical?.turnId, members]).toEqual(
-    shown === undefined ? [undefined, undefined, undefined] : [type, TURN, shown],
+    shown === undefined ? [undefined, undefined, undefined] : [shownAs, TURN, shown],
   );
 });
 

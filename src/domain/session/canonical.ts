@@ -43,8 +43,19 @@ const VISIBLE = {
   'message.assistant': true,
   'tool.completed': false,
   'sandbox.requested': false,
+  'mcp.tools.requested': false,
+  'mcp.tools.listed': false,
+  'mcp.state': true,
+  'mcp.submitted': true,
+  'mcp.requested': false,
+  'mcp.repeated': false,
+  'mcp.held': false,
+  'mcp.asked': false,
+  'mcp.withdrawn': false,
   'sandbox.state': true,
   'sandbox.exec': true,
+  'outputs.requested': false,
+  'outputs.exported': false,
   'conversation.compacted': false,
   'output.rejected': false,
   'delegation.started': true,
@@ -72,7 +83,14 @@ type VisibleType = { [T in keyof typeof VISIBLE]: (typeof VISIBLE)[T] extends tr
 type VisibleEvent = Extract<SessionEvent, { readonly type: VisibleType }>;
 type StepEvent = Extract<
   VisibleEvent,
-  { readonly type: `message.${string}` | `effect.${string}` | `action.${string}` | `sandbox.${string}` }
+  {
+    readonly type:
+      | `message.${string}`
+      | `effect.${string}`
+      | `action.${string}`
+      | `sandbox.${string}`
+      | `mcp.${string}`;
+  }
 >;
 
 const CANONICAL: ReadonlySet<string> = new Set(
@@ -92,7 +110,9 @@ function isVisible(event: SessionEvent): event is VisibleEvent {
 export function toCanonical(event: SessionEvent): CanonicalEvent | null {
   if (!isVisible(event)) return null;
   const turnId = 'turnId' in event.data ? event.data.turnId : null;
-  return { type: event.type, turnId, payload: payloadOf(event) };
+  // A call that waits for an approval is a pending action, as those of executors are.
+  const type = event.type === 'mcp.submitted' ? 'action.pending' : event.type;
+  return { type, turnId, payload: payloadOf(event) };
 }
 
 function payloadOf(event: VisibleEvent): Readonly<Record<string, unknown>> {
@@ -143,8 +163,8 @@ function payloadOf(event: VisibleEvent): Readonly<Record<string, unknown>> {
 function stepPayload(event: StepEvent): Readonly<Record<string, unknown>> {
   switch (event.type) {
     case 'message.assistant': {
-      const { text, toolCalls, agent } = event.data;
-      return { text, toolCalls, ...of(agent) };
+      const { modelCallId, text, toolCalls, agent } = event.data;
+      return { ...optional({ modelCallId }), text, toolCalls, ...of(agent) };
     }
     case 'sandbox.state': {
       const { sandboxId, state, reason } = event.data;
@@ -153,6 +173,14 @@ function stepPayload(event: StepEvent): Readonly<Record<string, unknown>> {
     case 'sandbox.exec': {
       const { sandboxId, agent, ...exec } = event.data;
       return { sandboxId, ...execPayload(exec), ...of(agent) };
+    }
+    case 'mcp.state': {
+      const { server, state, toolCount, tools, reason, agent } = event.data;
+      return { server, state, ...optional({ toolCount, tools, reason }), ...of(agent) };
+    }
+    case 'mcp.submitted': {
+      const { actionId, callId, toolName, input, agent } = event.data;
+      return { actionId, kind: 'mcp', toolName, callId, input, generation: 1, ...of(agent) };
     }
     case 'effect.uncertain': {
       const { effectId, kind, reason, agent } = event.data;

@@ -7,6 +7,7 @@ import * as claims from '../turn/claims.ts';
 import type { Ask } from '../turn/claims.ts';
 import type { TurnContext } from '../turn/context.ts';
 import { advance } from '../turn/process.ts';
+import type { Running } from '../turn/running.ts';
 import { answering } from './answering.ts';
 import type { Answering } from './answering.ts';
 import { accepted } from './decide.ts';
@@ -26,28 +27,64 @@ export interface ActionResultCommand {
   readonly outcomeHash: string;
 }
 
+/** One of the actions that an executor asks for. */
+export interface WantedAction {
+  readonly actionId: string;
+  /** Of the claim, if it is made. */
+  readonly claimId: string;
+  /** A planned claim names the one that it was planned for: an action that was offered again since is another plan's. */
+  readonly generation?: number;
+}
+
 /**
- * An executor takes an action: of any number of them exactly one, since the append decides. A planned claim names the
- * generation that it was planned for: if the action was offered again since, it belongs to another plan.
+ * An executor takes actions of one session: of any number of executors exactly one gets each, since the append decides.
+ * Those that others have, or that are over, are left out.
  */
+export function decideClaims(
+  state: SessionState,
+  command: { agentId: string; requestId: string; wanted: readonly WantedAction[] },
+  context: TurnContext,
+): Decision<SessionEvent, { readonly actions: readonly Action[] }> {
+  const found = answering(state, context);
+  if (found === null) return notClaimable();
+  const actions = command.wanted.flatMap((wanted) => takenBy(found, { ...wanted, ...command }, context) ?? []);
+  if (actions.length === 0) return notClaimable();
+  const { events } = found.draft;
+  return events.length === 0
+    ? { kind: 'unchanged', reply: { actions } }
+    : { kind: 'accepted', events, reply: { actions } };
+}
+
+/** The action, held by the request; null: the request cannot have it. */
+function takenBy(
+  { at }: Answering,
+  wanted: WantedAction & { readonly agentId: string; readonly requestId: string },
+  context: TurnContext,
+): Action | null {
+  const action = openAction(at, wanted);
+  if (action === null) return null;
+  const { claim, generation } = action;
+  if (wanted.generation !== undefined && wanted.generation !== generation) return null;
+  // The answer to an earlier claim was lost: it is repeated.
+  if (claim?.requestId === wanted.requestId && claims.holdsClaim(action, { ...claim, generation }, context.nowMs)) {
+    return action;
+  }
+  if (action.status !== 'pending') return null;
+  claims.applyClaim(at, action, wanted, context);
+  return at.turn.work.actions[action.actionId] ?? action;
+}
+
+/** The same for one action. */
 export function decideClaim(
   state: SessionState,
-  command: { actionId: string; agentId: string; requestId: string; claimId: string; generation?: number },
+  { agentId, requestId, ...wanted }: WantedAction & { readonly agentId: string; readonly requestId: string },
   context: TurnContext,
 ): Decision<SessionEvent, { action: Action }> {
-  const found = actionOf(state, command, context);
-  if (found === null) return notClaimable();
-  const { action, draft, at } = found;
-  const { claim, generation } = action;
-  if (command.generation !== undefined && command.generation !== generation) return notClaimable();
-  // The answer to an earlier claim was lost: it is repeated.
-  if (claim?.requestId === command.requestId && claims.holdsClaim(action, { ...claim, generation }, context.nowMs)) {
-    return { kind: 'unchanged', reply: { action } };
-  }
-  if (action.status !== 'pending') return notClaimable();
-  claims.applyClaim(at, action, command, context);
-  const held = at.turn.work.actions[action.actionId] ?? action;
-  return { kind: 'accepted', events: draft.events, reply: { action: held } };
+  const decision = decideClaims(state, { agentId, requestId, wanted: [wanted] }, context);
+  if (decision.kind === 'rejected') return decision;
+  const [action] = decision.reply.actions;
+  if (action === undefined) throw new Error('a claim that is not refused holds its action');
+  return { ...decision, reply: { action } };
 }
 
 /** The refusal of a claim that came too late. */
@@ -123,14 +160,22 @@ export function claimStale(): Rejection {
   return reject('claim_stale', message);
 }
 
-/** An open action of the agent; null: none, or it is another agent's. */
 function actionOf(
   state: SessionState,
-  { actionId, agentId }: { readonly actionId: string; readonly agentId: string },
+  wanted: { readonly actionId: string; readonly agentId: string },
   context: TurnContext,
 ): (Answering & { readonly action: Action }) | null {
   const found = answering(state, context);
-  const actions = found?.at.turn.work.actions ?? {};
+  const action = found === null ? null : openAction(found.at, wanted);
+  return found === null || action === null ? null : { ...found, action };
+}
+
+/** An open action of the agent; null: none, or it is another agent's. */
+function openAction(
+  { turn }: Running,
+  { actionId, agentId }: { readonly actionId: string; readonly agentId: string },
+): Action | null {
+  const { actions } = turn.work;
   const action = Object.hasOwn(actions, actionId) ? actions[actionId] : undefined;
-  return found === null || action?.agentId !== agentId ? null : { ...found, action };
+  return action?.agentId === agentId ? action : null;
 }

@@ -1,4 +1,6 @@
 import { z } from 'zod';
+import { filesRef } from '../sandbox/events.ts';
+import { virtualSpec } from '../sandbox/spec.ts';
 
 /** A session on the other side of a fork, and the position of the `session.forked` that began it on the parent. */
 const forkRef = z.strictObject({ sessionId: z.string(), position: z.int() });
@@ -23,6 +25,10 @@ export const forkOrigin = z.strictObject({
   last: z.strictObject({ ancestor: z.int(), position: z.int(), index: z.int() }).nullable(),
 });
 
+/** The sandbox of a fork: a virtual one of its own, with the files of its record. */
+const forkSandbox = z.strictObject({ sandboxId: z.string(), spec: virtualSpec, files: filesRef.nullable() });
+export type ForkSandbox = z.infer<typeof forkSandbox>;
+
 export const forkEventSchemas = {
   /** A fork that may read this session's history begins: the session is not deleted before the fork. */
   'session.forked': z.strictObject({
@@ -35,6 +41,8 @@ export const forkEventSchemas = {
     since: z.int(),
     /** The last record that the child inherits; absent: everything before this event. */
     at: z.strictObject({ ancestor: z.int().optional(), position: z.int(), index: z.int() }).optional(),
+    /** What the child gets, whichever process opens it; absent: no sandbox. */
+    sandbox: forkSandbox.optional(),
   }),
   /** The child no longer exists, or never did. */
   'session.fork.released': forkRef,

@@ -1,6 +1,6 @@
 import { LAST_INDEX } from '../kernel/decision.ts';
 import type { SessionEvent } from './events.ts';
-import type { ForkOrigin, ForkRef } from './fork-events.ts';
+import type { ForkOrigin, ForkRef, ForkSandbox } from './fork-events.ts';
 
 /** A record of a session's history. `ancestor`: number in its ancestry, where the record is inherited. */
 export interface RecordPlace {
@@ -19,6 +19,8 @@ export interface Fork {
   readonly at: RecordPlace;
   /** The last record of its inherited history; null: it starts empty. */
   readonly last: RecordPlace | null;
+  /** Absent: it gets none. */
+  readonly sandbox?: ForkSandbox;
 }
 
 export type Forks = Readonly<Record<string, Fork>>;
@@ -38,13 +40,11 @@ function lastRecord({ last, origin }: Omit<Parent, 'forks'>): RecordPlace | null
 /** The fold of the parent after `session.forked`: without a place of its own, the fork ends where it was recorded. */
 export function withFork(
   state: Parent,
-  { sessionId, since, at }: Extract<SessionEvent, { type: 'session.forked' }>['data'],
+  { sessionId, since, at, sandbox }: Extract<SessionEvent, { type: 'session.forked' }>['data'],
   { position }: { readonly position: number },
 ): Forks {
-  const fork: Fork =
-    at === undefined
-      ? { position, since, at: { position, index: LAST_INDEX }, last: lastRecord(state) }
-      : { position, since, at, last: at };
+  const place = at === undefined ? { at: { position, index: LAST_INDEX }, last: lastRecord(state) } : { at, last: at };
+  const fork: Fork = { position, since, ...place, ...(sandbox === undefined ? {} : { sandbox }) };
   return { ...state.forks, [sessionId]: fork };
 }
 

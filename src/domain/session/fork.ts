@@ -3,7 +3,7 @@ import { optional, withoutNulls } from '../kernel/optional.ts';
 import { reject } from '../kernel/rejection.ts';
 import type { Rejection } from '../kernel/rejection.ts';
 import type { SessionEvent } from './events.ts';
-import type { Ancestor, ForkOrigin, ForkRef } from './fork-events.ts';
+import type { Ancestor, ForkOrigin, ForkRef, ForkSandbox } from './fork-events.ts';
 import { forkNamed } from './fork-state.ts';
 import type { Fork, RecordPlace } from './fork-state.ts';
 import type { OpenSession, SessionState } from './state.ts';
@@ -20,6 +20,8 @@ export interface ForkCommand {
   readonly at: RecordPlace | null;
   /** The fold of that id. */
   readonly child: SessionState;
+  /** What the child works in; absent: it has no sandbox. */
+  readonly sandbox?: ForkSandbox | undefined;
 }
 
 /**
@@ -28,7 +30,7 @@ export interface ForkCommand {
  */
 export function decideFork(state: SessionState, command: ForkCommand): Decision<SessionEvent, null> {
   if (state.status === 'absent') return reject('not_found', 'No such session.');
-  const { childId, at, child } = command;
+  const { childId, at, child, sandbox } = command;
   if (child.status === 'open' || forkNamed(state, childId) !== null) return taken();
   if (at !== null && !isRecordOf(state, at)) {
     return reject(
@@ -46,7 +48,7 @@ export function decideFork(state: SessionState, command: ForkCommand): Decision<
     const message = `The history reads through ${depth} sessions already. Fork at a cursor of an earlier one, or open a new session.`;
     return reject('limit_exceeded', message, { details: { limit: 'forkDepth', count: depth } });
   }
-  const data = { sessionId: childId, since: child.since ?? 0, ...withoutNulls({ at }) };
+  const data = { sessionId: childId, since: child.since ?? 0, ...withoutNulls({ at }), ...optional({ sandbox }) };
   return { kind: 'accepted', events: [{ type: 'session.forked', data }], reply: null };
 }
 
@@ -119,6 +121,7 @@ export function decideOpenFork(
     info: { ...info },
     labels: { ...labels },
     origin,
+    ...(fork.sandbox === undefined ? {} : { sandbox: { sandboxId: fork.sandbox.sandboxId, own: true } }),
   };
   return { kind: 'accepted', events: [{ type: 'session.created', data }], reply: null };
 }

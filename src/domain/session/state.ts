@@ -9,6 +9,7 @@ import { evolveTurn, rootOf } from '../turn/state.ts';
 import type { ActiveTurn } from '../turn/state.ts';
 import { resumeThread, ROOT, usageAfter } from '../turn/thread.ts';
 import type { Thread } from '../turn/thread.ts';
+import type { KnownMcpServers } from '../turn/running.ts';
 import { ZERO_TOTAL } from '../turn/usage.ts';
 import type { Usage } from '../turn/usage.ts';
 import { evolveRecorded, noneRecorded } from './artifact-events.ts';
@@ -16,9 +17,12 @@ import type { RecordedArtifacts } from './artifact-events.ts';
 import { isCanonical } from './canonical.ts';
 import type { SessionEvent, SessionSandbox } from './events.ts';
 import type { FilesRef } from '../sandbox/events.ts';
+import { withCall } from '../sandbox/exec-path.ts';
+import type { ExecPath } from '../sandbox/exec-path.ts';
 import { withFork, withoutFork } from './fork-state.ts';
 import type { Forks } from './fork-state.ts';
 import type { ForkOrigin } from './fork-events.ts';
+import { evolveServers, withKnownTools } from './mcp-servers.ts';
 import { messageFiles, messageText } from './message.ts';
 import { emptyReceipts } from './receipts.ts';
 import type { ReceiptBook } from './receipts.ts';
@@ -92,6 +96,10 @@ export interface OpenSession extends SessionOpening {
   readonly inherits: boolean;
   /** What its sandbox held after its newest call; null: nothing. Absent: it has made none. */
   readonly files?: FilesRef | null;
+  /** Where its history has the calls in its sandbox; absent: there are none. */
+  readonly execs?: ExecPath;
+  /** What it knows of MCP servers; absent: nothing. */
+  readonly mcp?: KnownMcpServers | undefined;
   /** Existing forks of this session, by id. */
   readonly forks: Forks;
 }
@@ -108,7 +116,7 @@ export type SessionState = AbsentSession | OpenSession;
 export const initialSession: SessionState = { status: 'absent' };
 
 /** Part of a snapshot's name: raise it whenever the meaning of the folded state changes. */
-export const SESSION_FOLD_VERSION = 8;
+export const SESSION_FOLD_VERSION = 11;
 
 /** Total: it never throws, and an event that cannot apply changes nothing. */
 export function evolveSession(state: SessionState, event: SessionEvent, meta: EventMeta): SessionState {
@@ -165,7 +173,9 @@ export function draftOf(state: SessionState, nowMs: number): SessionDraft {
 }
 
 /** What happens within a turn. */
-function evolveWork(state: OpenSession, event: TurnEvent, meta: EventMeta): OpenSession {
+function evolveWork(state: OpenSession, recorded: TurnEvent, meta: EventMeta): OpenSession {
+  const event = recorded.type === 'mcp.tools.listed' ? withKnownTools(state.mcp, recorded) : recorded;
+  const mcp = evolveServers(state.mcp, event);
   const isRoots = ofRoot(event);
   const turn = evolveTurn(state.turn, event, meta);
   const conversation = isRoots ? evolveConversation(state.conversation, event) : state.conversation;
@@ -176,9 +186,18 @@ function evolveWork(state: OpenSession, event: TurnEvent, meta: EventMeta): Open
     // What is cut starts with what is inherited, so all of that is in the summary.
     inherits: state.inherits && !(isRoots && event.type === 'conversation.compacted' && event.data.head === 0),
     turn,
-    ...(event.type === 'sandbox.exec' ? { files: event.data.files } : {}),
+    ...(event.type === 'sandbox.exec' ? withExec(state, event.data, meta) : {}),
+    ...(mcp === state.mcp ? {} : { mcp }),
     usage: usageAfter(state.usage, event),
   };
+}
+
+function withExec(
+  { execs = [] }: OpenSession,
+  { files, earlier: { n } }: Extract<TurnEvent, { type: 'sandbox.exec' }>['data'],
+  { position }: EventMeta,
+): Pick<OpenSession, 'files' | 'execs'> {
+  return { files, execs: withCall(execs, { n, position }) };
 }
 
 /** The conversations of agents used as tools belong to their threads; only how these ended is part of the session's. */

@@ -46,7 +46,7 @@ export function decideSaveModel(state: TenantState, command: SaveModel): Decisio
 /** Settings are a handful of plain values; what was not sent is not there. */
 function sameSelection({ model: known }: KnownTenant, { provider, model, settings }: SaveModel): boolean {
   if (known === null || known.provider !== provider || known.model !== model) return false;
-  const names = ['temperature', 'maxOutputTokens', 'reasoningEffort'] as const;
+  const names = ['temperature', 'maxOutputTokens', 'reasoningEffort', 'caching'] as const;
   return names.every((name) => known.settings?.[name] === settings?.[name]);
 }
 

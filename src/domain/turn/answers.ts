@@ -5,6 +5,8 @@ import { completeAction, offerAgain } from './actions.ts';
 import { byAgent } from './agents.ts';
 import type { Running } from './running.ts';
 import { failTurn } from './steps/ending.ts';
+import { applyMcpApproval } from './steps/mcp-tools.ts';
+import { ROOT } from './thread.ts';
 
 /* What people answer to a turn that waits for them. */
 
@@ -25,18 +27,21 @@ export function applyApproval(
     return;
   }
   const { turnId } = at;
+  const because = answer.reason === undefined || answer.reason === '' ? '' : `: ${answer.reason}`;
+  const why = `A person did not allow this call${because}.`;
+  const { mcp } = interaction;
+  if (mcp !== undefined) {
+    const thread = at.at(interaction.agent?.delegationId ?? ROOT);
+    applyMcpApproval(thread, { ...interaction, mcp }, { approved: answer.approved, why });
+    return;
+  }
   const common = { turnId, actionId, generation: 1, kind: 'tool', callId: callId ?? actionId } as const;
   const named = { ...optional({ toolName }), ...byAgent(interaction) };
   if (answer.approved) {
     at.add({ type: 'action.pending', data: { ...common, agentId, input, ...named } });
     return;
   }
-  const because = answer.reason === undefined || answer.reason === '' ? '' : `: ${answer.reason}`;
-  const outcome: Outcome = {
-    kind: 'failed',
-    code: 'approval_denied',
-    message: `A person did not allow this call${because}.`,
-  };
+  const outcome: Outcome = { kind: 'failed', code: 'approval_denied', message: why };
   at.add({ type: 'action.completed', data: { ...common, outcome, ...named } });
 }
 

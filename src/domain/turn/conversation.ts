@@ -1,4 +1,5 @@
 import type { Outcome } from '../action/events.ts';
+import { optional } from '../kernel/optional.ts';
 import type { TurnEvent } from './events.ts';
 
 /** A version of an artifact that a message names. */
@@ -28,6 +29,8 @@ export type ConversationMessage =
       readonly name: string;
       readonly failed: boolean;
       readonly output: unknown;
+      /** Files of the result, which a model that understands them is shown. */
+      readonly files?: readonly FileRef[];
     };
 
 export interface Conversation {
@@ -118,8 +121,9 @@ export function evolveConversation(conversation: Conversation, event: TurnEvent)
     case 'tool.completed':
       return append(conversation, toolMessage(event.data.callId, event.data.name, event.data.outcome));
     case 'action.completed': {
-      const { kind, callId, toolName = '', hook, outcome } = event.data;
-      if (kind !== 'hook') return append(conversation, toolMessage(callId, toolName, outcome));
+      const { kind, callId, toolName = '', hook, outcome, files } = event.data;
+      if (kind !== 'hook')
+        return append(conversation, { ...toolMessage(callId, toolName, outcome), ...optional({ files }) });
       return hook?.at === 'before' && hook.scope === 'turn' ? withInput(conversation, outcome) : conversation;
     }
     case 'delegation.completed':
@@ -260,6 +264,7 @@ export function sizeOfAll(messages: readonly ConversationMessage[]): number {
 
 function measure(message: ConversationMessage): number {
   if (message.role === 'user') return message.text.length + 30 + (message.files?.length ?? 0) * FILE_CHARS;
-  if (message.role === 'tool') return JSON.stringify(message.output ?? null).length + 60;
+  if (message.role === 'tool')
+    return JSON.stringify(message.output ?? null).length + 60 + (message.files?.length ?? 0) * FILE_CHARS;
   return message.text.length + JSON.stringify(message.toolCalls).length + 40;
 }

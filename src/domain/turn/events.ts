@@ -2,6 +2,8 @@ import { z } from 'zod';
 import { manifestSchema, modelSelection, usedAgents } from '../agent/manifest.ts';
 import { actionEventSchemas, agentRef, outcomeSchema, shownInteraction } from '../action/events.ts';
 import { execFigures, filesRef } from '../sandbox/events.ts';
+import { earlierCalls } from '../sandbox/exec-path.ts';
+import { mcpEventSchemas } from './mcp-events.ts';
 import { usageSchema } from './usage.ts';
 
 /** The turn's events; they are on their session's subject, in the order in which things happened. */
@@ -97,11 +99,16 @@ const ownSchemas = {
     kind: z.enum(['model', 'sandbox', 'mcp']),
     reason: z.enum(['lost', 'cancelled']),
     callId: z.string(),
+    /** Of a tool's call: whose it is, for the people who resolve it. */
+    agentId: z.string().optional(),
+    toolName: z.string().optional(),
     agent: agentRef.optional(),
   }),
   'message.assistant': z.strictObject({
     turnId,
     step: z.int(),
+    /** The call that answered so; absent in what a Host before 0.12 recorded. */
+    modelCallId: z.string().optional(),
     text: z.string(),
     toolCalls: z.array(toolCallSchema),
     agent: agentRef.optional(),
@@ -126,8 +133,14 @@ const ownSchemas = {
     sandboxId: z.string(),
     ...execFigures.shape,
     files: filesRef.nullable(),
+    /** How the calls before it are found. */
+    earlier: earlierCalls,
     agent: agentRef.optional(),
   }),
+  /** The turn has its output; before it completes, the session's sandbox leaves what it has in `outputs`. */
+  'outputs.requested': z.strictObject({ turnId }),
+  /** `version`: of the folder artifact that has them; 0: there are none, and never were, or they were refused. */
+  'outputs.exported': z.strictObject({ turnId, version: z.int().min(0) }),
   /** The Host itself answered a call: no such tool exists, or the input does not match its schema. */
   'tool.completed': z.strictObject({
     turnId,
@@ -190,7 +203,7 @@ const answerSchemas = {
 } as const;
 
 /** Everything that a turn is folded from: its own events, its actions', and the answers to it. */
-export const turnEventSchemas = { ...ownSchemas, ...actionEventSchemas, ...answerSchemas } as const;
+export const turnEventSchemas = { ...ownSchemas, ...mcpEventSchemas, ...actionEventSchemas, ...answerSchemas } as const;
 
 type Schemas = typeof turnEventSchemas;
 export type TurnEvent = {

@@ -1,12 +1,14 @@
 import { toMs } from '../kernel/time.ts';
+import { isCallingMcp } from './mcp-calls.ts';
 import type { ActiveTurn } from './state.ts';
 import type { Thread } from './thread.ts';
 
 /* The work that a turn has for a worker, by its threads. */
 
 /** Whether an effect of the thread is in progress. */
-export function isCalling({ pending, sandboxCalls }: Thread): boolean {
-  return pending !== null || sandboxCalls.length > 0;
+export function isCalling(thread: Thread): boolean {
+  const { pending, sandboxCalls, outputs } = thread;
+  return pending !== null || sandboxCalls.length > 0 || outputs === 'requested' || isCallingMcp(thread);
 }
 
 /** Whether only the model (a call, a retry, or the request of one) can advance the thread. */

@@ -82,7 +82,10 @@ describe('an answer', () => {
       .when(settling(1, answer('Hi.'), { ms: 10 }))
       .thenEvents([
         { type: 'model.completed', data: { turnId: TURN, callId: call(1), step: 0, usage: usage() } },
-        { type: 'message.assistant', data: { turnId: TURN, step: 0, text: 'Hi.', toolCalls: [] } },
+        {
+          type: 'message.assistant',
+          data: { turnId: TURN, step: 0, modelCallId: call(1), text: 'Hi.', toolCalls: [] },
+        },
         { type: 'turn.completed', data: { turnId: TURN, output: 'Hi.', usage: usage() } },
       ]);
     expect(open(state)).toMatchObject({ turn: null, lastTurn: { turnId: TURN, outcome: 'completed' }, usage: usage() });

@@ -10,6 +10,8 @@ import type { Running, TurnDraft } from './running.ts';
 import { cancelTurn, expireTurn, failTurn, giveUpCalls } from './steps/ending.ts';
 import { settleCall, shortenFor, threadAsking, withholdCall } from './steps/model.ts';
 import type { Asked } from './steps/model.ts';
+import { settleOutputs } from './steps/outputs.ts';
+import type { OutputsEnd } from './steps/outputs.ts';
 import { settleRest } from './steps/rest.ts';
 import { settleSandboxCall } from './steps/sandbox-tools.ts';
 import type { SandboxCallEnd } from './steps/sandbox-tools.ts';
@@ -87,6 +89,13 @@ export function settle(
 export function settleSandbox(draft: TurnDraft, end: SandboxCallEnd, context: TurnContext): void {
   const at = running(draft);
   if (at === null || !settleSandboxCall(at, end)) return;
+  advance(draft, context);
+}
+
+/** Records what became of the sandbox's `outputs`; the turn then completes. */
+export function settleExport(draft: TurnDraft, end: OutputsEnd, context: TurnContext): void {
+  const at = running(draft);
+  if (at === null || !settleOutputs(at, end)) return;
   advance(draft, context);
 }
 

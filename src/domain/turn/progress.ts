@@ -3,6 +3,7 @@ import { isCalling, wantsModel } from './jobs.ts';
 import type { Running } from './running.ts';
 import { hookAfterStep, hookBeforeTurn } from './steps/hooks.ts';
 import { askModel } from './steps/model.ts';
+import { hold } from './steps/hold.ts';
 import { finish } from './steps/output.ts';
 import type { Step } from './steps/step.ts';
 
@@ -19,6 +20,8 @@ export function progress(at: Running, context: TurnContext): void {
 /** The next step of a thread; `Thread` shows their order. */
 function stepOf(at: Running, context: TurnContext): Step {
   const { thread } = at;
+  // Effects that are open without a worker begin with the next one.
+  if (isCalling(thread) && at.turn.claim === null) hold(at, context);
   if (isCalling(thread) || !wantsModel(thread)) return 'waits';
   switch (thread.phase) {
     case 'begin': {

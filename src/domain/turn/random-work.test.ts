@@ -4,6 +4,7 @@ import { happen, happenings, lives, manifests, newLife } from '../../../test/sup
 import {
   checkCalls,
   checkEnds,
+  checkMcpCalls,
   checkRest,
   checkRetries,
   checkSpans,
@@ -23,6 +24,7 @@ test('whatever happens, each turn has one end, each call and action one fate and
       checkEnds(life);
       checkWork(life);
       checkCalls(life);
+      checkMcpCalls(life);
       checkSpans(life);
       checkRetries(life);
     }),
@@ -34,6 +36,9 @@ test('whatever happens, each turn has one end, each call and action one fate and
     'conversation.compacted',
     'delegation.completed',
     'interaction.opened',
+    'mcp.held',
+    'mcp.repeated',
+    'mcp.state',
     'turn.extended',
   ];
   expect(often.filter((type) => !seen.has(type))).toEqual([]);

@@ -1,12 +1,25 @@
 import type { AgentRef } from '../action/events.ts';
 import type { Manifest, UsedAgents } from '../agent/manifest.ts';
 import { deriveId } from '../kernel/ids.ts';
+import type { ExecPath } from '../sandbox/exec-path.ts';
 import { agentIdOf, byAgent, manifestOf } from './agents.ts';
 import type { Conversation } from './conversation.ts';
 import type { TurnEvent, TurnPlan } from './events.ts';
+import type { McpServerState, McpTool } from './mcp-events.ts';
 import type { ActiveTurn } from './state.ts';
 import { ROOT } from './thread.ts';
 import type { Thread } from './thread.ts';
+
+/** MCP servers as a session knows them. */
+export type KnownMcpServers = Readonly<Record<string, KnownMcpServer>>;
+
+export interface KnownMcpServer {
+  /** Null: it has been listed only. */
+  readonly state: McpServerState | null;
+  readonly reason: string | null;
+  /** As they were listed the last time; null: never. */
+  readonly tools: readonly McpTool[] | null;
+}
 
 /** What a turn reads from the session that it runs in. */
 export interface SessionOfTurn {
@@ -15,8 +28,14 @@ export interface SessionOfTurn {
   /** Those that the manifest uses as tools. */
   readonly agents?: UsedAgents | undefined;
   readonly conversation: Conversation;
+  /** What the session knows of its MCP servers, by `mcpKey`; absent: nothing. */
+  readonly mcp?: KnownMcpServers | undefined;
   /** Whether an inherited conversation comes before it. */
   readonly inherits: boolean;
+  /** Where its built-in tools run; absent: no sandbox. */
+  readonly sandbox?: { readonly sandboxId: string } | undefined;
+  /** Where its history has the calls in its sandbox; absent: there are none. */
+  readonly execs?: ExecPath;
 }
 
 interface OpenToTurns extends SessionOfTurn {

@@ -3,6 +3,7 @@ import type { Action, OpenWork } from '../action/state.ts';
 import type { Manifest, ModelSelection, UsedAgents } from '../agent/manifest.ts';
 import type { EventMeta } from '../kernel/decision.ts';
 import { restAfter } from './attendance.ts';
+import { answeredQuestion, uncertainCalls } from './mcp-calls.ts';
 import type { TurnEvent } from './events.ts';
 import { evolveThread, ROOT, startThread, usageAfter } from './thread.ts';
 import type { Thread } from './thread.ts';
@@ -38,7 +39,7 @@ export interface ActiveTurn {
   readonly restsUntil: string | null;
   /** The highest epoch so far, kept across releases of the turn. */
   readonly epoch: number;
-  /** Model calls so far, over all threads, steps and attempts; effect ids are counted up by it. */
+  /** Calls of models and MCP servers so far, over all threads, steps and attempts; effect ids are counted up by it. */
   readonly calls: number;
   /** Actions, interactions and delegations so far; their ids are counted up by it. */
   readonly made: number;
@@ -83,8 +84,11 @@ export function evolveTurn(turn: ActiveTurn | null, event: TurnEvent, meta: Even
     case 'turn.waiting':
       return { ...turn, announced: announcedBy(turn) };
     case 'command.approve':
+      return answered(turn, event.data.interactionId, null);
     case 'command.respond':
-      return answered(turn, event.data.interactionId);
+      return answered(turn, event.data.interactionId, { value: event.data.value });
+    case 'interaction.withdrawn':
+      return answered(turn, event.data.interactionId, null);
     default:
       return evolveThreads(turn, event, meta);
   }
@@ -98,15 +102,23 @@ export function waitKey({ actionId, generation, status }: Action): string {
 }
 
 /** An announcement names everything that the turn waits for at that point. */
-function announcedBy({ work }: ActiveTurn): string[] {
-  return [...Object.keys(work.interactions), ...Object.values(work.actions).map(waitKey)];
+function announcedBy(turn: ActiveTurn): string[] {
+  const { interactions, actions } = turn.work;
+  const inDoubt = uncertainCalls(turn).map(({ effectId }) => effectId);
+  return [...Object.keys(interactions), ...Object.values(actions).map(waitKey), ...inDoubt];
 }
 
-function answered(turn: ActiveTurn, interactionId: string): ActiveTurn {
+/** @param value what a person answered; null: it was allowed or refused, or is no longer asked */
+function answered(turn: ActiveTurn, interactionId: string, value: { value?: unknown } | null): ActiveTurn {
   const work = withoutInteraction(turn.work, interactionId);
-  const waiting = Object.entries(turn.threads).find(([, { blockedBy }]) => blockedBy === interactionId);
-  if (waiting === undefined) return { ...turn, work };
-  return { ...turn, work, threads: { ...turn.threads, [waiting[0]]: { ...waiting[1], blockedBy: null } } };
+  let { threads } = turn;
+  for (const [id, thread] of Object.entries(threads)) {
+    const blockedBy = thread.blockedBy === interactionId ? null : thread.blockedBy;
+    const mcp = answeredQuestion(thread.mcp, interactionId, value);
+    if (blockedBy !== thread.blockedBy || mcp !== thread.mcp)
+      threads = { ...threads, [id]: { ...thread, blockedBy, mcp } };
+  }
+  return { ...turn, work, threads };
 }
 
 function evolveThreads(turn: ActiveTurn, event: TurnEvent, meta: EventMeta): ActiveTurn {
@@ -114,7 +126,7 @@ function evolveThreads(turn: ActiveTurn, event: TurnEvent, meta: EventMeta): Act
   const id = threadOf(next, event);
   const thread = id === null ? undefined : next.threads[id];
   if (id === null || thread === undefined) return next;
-  const evolved = evolveThread(thread, event, { epoch: turn.epoch, at: meta.at });
+  const evolved = evolveThread(thread, event, { epoch: turn.epoch, isHeld: turn.claim !== null, at: meta.at });
   return evolved === thread ? next : { ...next, threads: { ...next.threads, [id]: evolved } };
 }
 
@@ -137,7 +149,12 @@ function counted(turn: ActiveTurn, event: TurnEvent, meta: EventMeta): ActiveTur
       return { ...turn, threads };
     }
     case 'sandbox.requested':
+    case 'mcp.submitted':
       return { ...turn, made: turn.made + 1 };
+    case 'mcp.requested':
+      return { ...turn, made: turn.made + 1, calls: turn.calls + 1 };
+    case 'mcp.repeated':
+      return { ...turn, calls: turn.calls + 1 };
     case 'action.pending':
     case 'interaction.opened':
       return { ...turn, made: turn.made + 1, work: evolveOpenWork(turn.work, event, meta) };
@@ -146,7 +163,6 @@ function counted(turn: ActiveTurn, event: TurnEvent, meta: EventMeta): ActiveTur
     case 'action.answered':
     case 'action.completed':
     case 'action.uncertain':
-    case 'interaction.withdrawn':
       return { ...turn, work: evolveOpenWork(turn.work, event, meta) };
     case 'action.withdrawn':
       return { ...withDoubt(turn, event.data.actionId), work: evolveOpenWork(turn.work, event, meta) };

@@ -6,6 +6,7 @@ import { toMs } from '../kernel/time.ts';
 import { attendanceAfter, isAttended } from './attendance.ts';
 import type { Attendance } from './attendance.ts';
 import type { TurnEvent } from './events.ts';
+import { uncertainCalls } from './mcp-calls.ts';
 import type { ActiveTurn } from './state.ts';
 
 /*
@@ -118,6 +119,8 @@ export interface Wait {
   readonly hook?: HookPoint;
   readonly prompt?: string;
   readonly budgetId?: string;
+  readonly server?: string;
+  readonly credentialId?: string;
 }
 
 /** What a turn waits for after one of its events, by id; the same list if nothing changed. */
@@ -133,11 +136,19 @@ export function evolveWaits(waits: readonly Wait[], event: TurnEvent): readonly 
     }
     case 'interaction.opened': {
       const { interactionId: id, turnId, agentId, kind: interactionKind, actionId } = event.data;
-      const { toolName, prompt, budgetId } = event.data;
-      const asked = optional({ toolName, prompt, budgetId });
+      const { toolName, prompt, budgetId, server, credentialId } = event.data;
+      const asked = optional({ toolName, prompt, budgetId, server, credentialId });
       const wait = { kind: 'interaction', id, turnId, agentId, interactionKind, ...asked } as const;
       return put(actionId === undefined ? waits : drop(waits, actionId), wait);
     }
+    case 'effect.uncertain': {
+      const { kind, reason, effectId: id, turnId, agentId, toolName } = event.data;
+      // With the reason `cancelled` nothing waits for it any longer.
+      if (kind !== 'mcp' || reason !== 'lost') return waits;
+      return put(waits, { kind: 'effect', id, turnId, ...optional({ agentId, toolName }) });
+    }
+    case 'mcp.withdrawn':
+      return drop(waits, event.data.effectId);
     case 'action.completed':
     case 'action.withdrawn':
       return drop(waits, event.data.actionId);
@@ -151,7 +162,8 @@ export function evolveWaits(waits: readonly Wait[], event: TurnEvent): readonly 
 }
 
 /** The same list, from the whole turn. */
-export function waitsOf({ turnId, work }: ActiveTurn): readonly Wait[] {
+export function waitsOf(turn: ActiveTurn): readonly Wait[] {
+  const { turnId, work } = turn;
   const actions = Object.values(work.actions).flatMap((action): Wait[] => {
     const { actionId: id, agentId, toolName, hook, status } = action;
     if (status === 'asked') return [];
@@ -160,9 +172,18 @@ export function waitsOf({ turnId, work }: ActiveTurn): readonly Wait[] {
   });
   const interactions = Object.values(work.interactions).map((interaction): Wait => {
     const { interactionId: id, agentId, kind: interactionKind, toolName, prompt, budgetId } = interaction;
-    return { kind: 'interaction', id, turnId, agentId, interactionKind, ...optional({ toolName, prompt, budgetId }) };
+    const { server, credentialId } = interaction;
+    const asked = optional({ toolName, prompt, budgetId, server, credentialId });
+    return { kind: 'interaction', id, turnId, agentId, interactionKind, ...asked };
   });
-  return [...actions, ...interactions].toSorted((a, b) => (a.id < b.id ? -1 : 1));
+  const inDoubt = uncertainCalls(turn).map(({ effectId: id, agentId, name: toolName }): Wait => ({
+    kind: 'effect',
+    id,
+    turnId,
+    agentId,
+    toolName,
+  }));
+  return [...actions, ...interactions, ...inDoubt].toSorted((a, b) => (a.id < b.id ? -1 : 1));
 }
 
 /** Whether it is not known if an effect happened. */

@@ -3,6 +3,8 @@ import type { HookPoint } from '../agent/manifest.ts';
 import { evolveConversation, measured, startConversation } from './conversation.ts';
 import type { Conversation } from './conversation.ts';
 import type { ToolCall, TurnEvent } from './events.ts';
+import { answeredMcp, evolveMcp, isSignInOfThread, NO_MCP } from './mcp-calls.ts';
+import type { McpOfThread } from './mcp-calls.ts';
 import type { Usage } from './usage.ts';
 import { addUsage } from './usage.ts';
 
@@ -56,8 +58,12 @@ export interface Thread {
   readonly openToolCalls: readonly ToolCall[];
   /** Of those, calls of built-in tools, in their order: the worker runs them one after the other. */
   readonly sandboxCalls: readonly OpenSandboxCall[];
-  /** Of those, calls whose action was taken back after an executor had claimed it: they may have run. */
+  /** Tools of MCP servers, and calls of them. */
+  readonly mcp: McpOfThread;
+  /** Of those, calls that were taken back after an executor, or a server, had them: they may have run. */
   readonly doubtful: readonly string[];
+  /** Of the root: whether a worker exports the sandbox's `outputs`, or has done so for this turn. */
+  readonly outputs: 'open' | 'requested' | 'exported';
   /** When the last step was answered, and with it its tool calls; null: none was. */
   readonly answeredAt: string | null;
   /** Whether the last step called any tool. */
@@ -110,7 +116,9 @@ export function startThread(
     retryAt: null,
     openToolCalls: [],
     sandboxCalls: [],
+    mcp: NO_MCP,
     doubtful: [],
+    outputs: 'open',
     answeredAt: null,
     calledTools: false,
     lastText: '',
@@ -144,6 +152,8 @@ export function resumeThread(failed: Thread, startedAt: string): Thread {
     ...startThread(null, startedAt),
     ...stood,
     ...{ stepInstructions, stepTools, stopped },
+    // What its models were shown stays the same for the calls that they have made.
+    mcp: { ...NO_MCP, tools: failed.mcp.tools },
     answeredAt: openToolCalls.length > 0 ? startedAt : null,
     // A hook's output is gone, so the hook is asked again.
     passed: failed.passed.filter((name) => name !== 'after-turn'),
@@ -157,9 +167,13 @@ export function hookName({ at, scope }: HookPoint): string {
   return `${at}-${scope}`;
 }
 
-/** What a thread may know about an event's context: the turn's epoch, and the time of the commit. */
+/**
+ * What a thread may know about an event's context: the turn's epoch, whether a worker holds it, and the time of the
+ * commit.
+ */
 export interface EventInTurn {
   readonly epoch: number;
+  readonly isHeld: boolean;
   readonly at: string;
 }
 
@@ -172,7 +186,10 @@ export function evolveThread(thread: Thread, event: TurnEvent, when: EventInTurn
   return conversation === thread.conversation ? next : { ...next, conversation };
 }
 
-function evolveSteps(thread: Thread, event: TurnEvent, { epoch, at }: EventInTurn): Thread {
+function evolveSteps(before: Thread, event: TurnEvent, when: EventInTurn): Thread {
+  const { epoch, at } = when;
+  const mcp = evolveMcp(before.mcp, event, when);
+  const thread = mcp === before.mcp ? before : { ...before, mcp, doubtful: doubtfulAfter(before, event) };
   switch (event.type) {
     case 'model.requested': {
       const { turnId: _, agent: _agent, ...call } = event.data;
@@ -182,13 +199,17 @@ function evolveSteps(thread: Thread, event: TurnEvent, { epoch, at }: EventInTur
       const { text: lastText, toolCalls: openToolCalls } = event.data;
       const passed = thread.passed.filter((name) => !name.endsWith('-step'));
       const calledTools = openToolCalls.length > 0;
-      const said = { openToolCalls, calledTools, lastText, answeredAt: at };
+      const said = { openToolCalls, calledTools, lastText, answeredAt: at, doubtful: [] };
       return { ...thread, ...said, phase: 'tools', passed, compactions: 0 };
     }
     case 'sandbox.requested': {
       const { actionId, callId, name, input } = event.data;
       return { ...thread, sandboxCalls: [...thread.sandboxCalls, { actionId, callId, name, input }] };
     }
+    case 'outputs.requested':
+      return { ...thread, outputs: 'requested' };
+    case 'outputs.exported':
+      return { ...thread, outputs: 'exported' };
     case 'conversation.compacted':
       return { ...thread, ...NOT_TRIED, phase: 'model', overflow: false, compactions: thread.compactions + 1 };
     case 'output.rejected':
@@ -201,7 +222,9 @@ function evolveSteps(thread: Thread, event: TurnEvent, { epoch, at }: EventInTur
     case 'action.completed':
       return event.data.kind === 'hook' ? hooked(thread, event.data) : answered(thread, event.data.callId);
     case 'interaction.opened':
-      return event.data.budgetId === undefined ? thread : { ...thread, blockedBy: event.data.interactionId };
+      return event.data.budgetId === undefined && !isSignInOfThread(event.data)
+        ? thread
+        : { ...thread, blockedBy: event.data.interactionId };
     default:
       return evolveCall(thread, event, at);
   }
@@ -236,10 +259,19 @@ function evolveCall(thread: Thread, event: TurnEvent, at: string): Thread {
   }
 }
 
+/** A call to a server whose outcome is not known: a turn that continues from here does not make it again. */
+function doubtfulAfter({ mcp, doubtful }: Thread, event: TurnEvent): readonly string[] {
+  if (event.type !== 'effect.uncertain') return doubtful;
+  const { callId, effectId } = event.data;
+  const call = mcp.calls.find((one) => one.effectId === effectId);
+  return call === undefined || call.repeatable ? doubtful : [...doubtful, callId];
+}
+
 function answered(thread: Thread, callId: string): Thread {
   const isOpen = (call: ToolCall): boolean => call.callId !== callId;
-  const { openToolCalls, sandboxCalls } = thread;
-  return { ...thread, openToolCalls: openToolCalls.filter(isOpen), sandboxCalls: sandboxCalls.filter(isOpen) };
+  const { openToolCalls, sandboxCalls, mcp } = thread;
+  const left = { openToolCalls: openToolCalls.filter(isOpen), sandboxCalls: sandboxCalls.filter(isOpen) };
+  return { ...thread, ...left, mcp: answeredMcp(mcp, callId) };
 }
 
 function hooked(thread: Thread, data: Extract<TurnEvent, { type: 'action.completed' }>['data']): Thread {

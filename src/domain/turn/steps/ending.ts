@@ -4,6 +4,7 @@ import { toMs } from '../../kernel/time.ts';
 import type { TurnError } from '../events.ts';
 import type { Running } from '../running.ts';
 import type { Thread } from '../thread.ts';
+import { cancelMcpCalls, leaveMcpCalls } from './mcp-ending.ts';
 import type { Step } from './step.ts';
 
 /** Hands over a thread's output: the session's own thread ends the turn, an agent used as a tool answers its call. */
@@ -28,6 +29,7 @@ export function failThread(at: Running, error: TurnError): Step {
   const { agent, callId } = at.thread;
   if (agent === null || callId === null) return failTurn(at, error);
   giveUpCall(at, 'cancelled');
+  cancelMcpCalls(at);
   withdraw(at, agent.delegationId);
   const outcome = { kind: 'failed', ...error } as const;
   at.add({ type: 'delegation.completed', data: { turnId, agent, callId, status: 'failed', outcome } });
@@ -57,7 +59,10 @@ export function expireTurn(at: Running, nowMs: number): Step {
 
 /** Ends everything that the turn has in progress: model calls, agents used as tools, what was offered and asked. */
 function breakOff(at: Running): void {
-  giveUpCalls(at, 'cancelled');
+  for (const thread of at.threads()) {
+    giveUpCall(thread, 'cancelled');
+    cancelMcpCalls(thread);
+  }
   for (const thread of at.threads()) {
     const { agent, callId } = thread.thread;
     if (agent === null || callId === null) continue;
@@ -68,9 +73,12 @@ function breakOff(at: Running): void {
   withdraw(at, null);
 }
 
-/** Whether an unanswered model call happened is not known. */
+/** A worker no longer runs the turn: whether its unanswered calls happened is not known. */
 export function giveUpCalls(at: Running, reason: 'lost' | 'cancelled'): void {
-  for (const thread of at.threads()) giveUpCall(thread, reason);
+  for (const thread of at.threads()) {
+    giveUpCall(thread, reason);
+    leaveMcpCalls(thread);
+  }
 }
 
 function giveUpCall(at: Running, reason: 'lost' | 'cancelled'): void {

@@ -10,7 +10,9 @@ import type { ActiveTurn } from '../state.ts';
 import type { PendingCall, Thread } from '../thread.ts';
 import { TURN_BUDGET } from '../usage.ts';
 import { expireTurn, failThread } from './ending.ts';
+import { hold } from './hold.ts';
 import { hookBeforeStep } from './hooks.ts';
+import { listMcpTools } from './mcp-listing.ts';
 import { isCompactable, shrink, summarise } from './shrinking.ts';
 import type { Step } from './step.ts';
 import { openToolCalls, withOwnIds } from './tools.ts';
@@ -24,6 +26,8 @@ export function askModel(at: Running, context: TurnContext): Step {
     return failThread(at, { code: 'max_steps_exceeded', message });
   }
   if (thread.retryAt !== null && context.nowMs < toMs(thread.retryAt)) return 'waits';
+  const listed = listMcpTools(at, context);
+  if (listed !== 'next') return listed;
   // The hook runs before steps, and a summary is not a step.
   const hooked = thread.overflow ? 'next' : hookBeforeStep(at);
   return hooked === 'next' ? request(at, context) : hooked;
@@ -51,19 +55,6 @@ function request(at: Running, context: TurnContext): Step {
   const purpose = overflow ? { purpose: 'summary' as const } : {};
   at.add({ type: 'model.requested', data: { ...at.stamp, ...call, ...purpose } });
   return 'waits';
-}
-
-/**
- * Whether the process that decides may start effects of the turn; a turn without a worker is claimed for its own
- * worker.
- */
-function hold(at: Running, { workerId, release }: TurnContext): Step {
-  if (workerId === null || release === true) return 'waits';
-  const { turnId } = at;
-  const { claim, epoch } = at.turn;
-  if (claim !== null) return claim.workerId === workerId ? 'next' : 'waits';
-  at.add({ type: 'segment.claimed', data: { turnId, epoch: epoch + 1, workerId } });
-  return 'next';
 }
 
 /** A call is assumed to cost what the previous one cost, and so is each in progress. */
@@ -113,7 +104,8 @@ function answered(
   const { callId, step, purpose } = pending;
   at.add({ type: 'model.completed', data: { turnId, callId, step, usage } });
   if (purpose === 'summary') return summarise(at, text);
-  at.add({ type: 'message.assistant', data: { ...at.stamp, step, text, toolCalls: withOwnIds(toolCalls) } });
+  const said = { step, modelCallId: callId, text, toolCalls: withOwnIds(toolCalls) };
+  at.add({ type: 'message.assistant', data: { ...at.stamp, ...said } });
   const expired = expireTurn(at, nowMs);
   return expired === 'next' ? openToolCalls(at) : expired;
 }

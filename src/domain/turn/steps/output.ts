@@ -3,6 +3,7 @@ import { jsonValue } from '../../kernel/schemas.ts';
 import type { Running } from '../running.ts';
 import { completeThread, failThread } from './ending.ts';
 import { hookAfterTurn } from './hooks.ts';
+import { exportOutputs } from './outputs.ts';
 import type { Step } from './step.ts';
 
 /** How often a model is asked again for an output that matches its schema. */
@@ -22,7 +23,9 @@ export function finish(at: Running): Step {
     : null;
   if (problem !== null) return refuse(at, problem);
   const hooked = hookAfterTurn(at, output);
-  return hooked === 'next' ? completeThread(at, output === undefined ? lastText : output) : hooked;
+  if (hooked !== 'next') return hooked;
+  const exported = exportOutputs(at);
+  return exported === 'next' ? completeThread(at, output === undefined ? lastText : output) : exported;
 }
 
 /** What the thread would give now: text, or the value that its schema asks for. */

@@ -2,6 +2,7 @@ import { toMs, toTimestamp } from '../../kernel/time.ts';
 import type { TurnContext } from '../context.ts';
 import { hasCalls, hasJobs, restUntil } from '../jobs.ts';
 import type { Running } from '../running.ts';
+import { uncertainCalls } from '../mcp-calls.ts';
 import { waitKey } from '../state.ts';
 import { isUncertain } from '../summary.ts';
 
@@ -32,6 +33,7 @@ function resumeClock(at: Running, { nowMs }: TurnContext): void {
   const { pausedAt, deadlineAt: before, work } = at.turn;
   if (pausedAt === null) return;
   if (Object.values(work.actions).some(isUncertain) || Object.keys(work.interactions).length > 0) return;
+  if (uncertainCalls(at.turn).length > 0) return;
   const deadlineAt = toTimestamp(toMs(before) + Math.max(0, nowMs - toMs(pausedAt)));
   at.add({ type: 'turn.extended', data: { turnId: at.turnId, deadlineAt } });
 }
@@ -43,14 +45,18 @@ function announce(at: Running): void {
   const isNew = (key: string): boolean => !announced.includes(key);
   const uncertain = actions.filter(isUncertain);
   const open = Object.values(work.interactions);
-  if (uncertain.some((action) => isNew(waitKey(action)))) {
-    at.add({ type: 'turn.uncertain', data: { turnId, effectIds: uncertain.map(({ actionId }) => actionId) } });
+  const calls = uncertainCalls(turn).map(({ effectId }) => effectId);
+  if (uncertain.some((action) => isNew(waitKey(action))) || calls.some(isNew)) {
+    const effectIds = [...uncertain.map(({ actionId }) => actionId), ...calls];
+    at.add({ type: 'turn.uncertain', data: { turnId, effectIds } });
   }
   if (open.some(({ interactionId }) => isNew(interactionId))) {
-    const interactions = open.map(({ agentId: _agentId, agent: _agent, callId: _callId, ...shown }) => shown);
+    const interactions = open.map(
+      ({ agentId: _agentId, agent: _agent, callId: _callId, mcp: _mcp, ...shown }) => shown,
+    );
     at.add({ type: 'turn.paused', data: { turnId, interactions } });
   }
-  if (uncertain.length > 0 || open.length > 0 || hasJobs(turn)) return;
+  if (uncertain.length + calls.length > 0 || open.length > 0 || hasJobs(turn)) return;
   if (actions.some((action) => isNew(waitKey(action)))) {
     at.add({ type: 'turn.waiting', data: { turnId, actionIds: actions.map(({ actionId }) => actionId) } });
   }

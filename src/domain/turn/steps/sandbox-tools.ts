@@ -1,8 +1,10 @@
 import { z } from 'zod';
 import { sandboxToolsOf } from '../../agent/manifest.ts';
 import type { SandboxTool } from '../../agent/manifest.ts';
+import { withoutNulls } from '../../kernel/optional.ts';
 import type { JsonSchema } from '../../kernel/json-schema.ts';
 import type { ExecFigures, FilesRef, ToolOutcome } from '../../sandbox/events.ts';
+import { earlierThanNext } from '../../sandbox/exec-path.ts';
 import { SANDBOX_TOOL_INPUTS } from '../../sandbox/tools.ts';
 import type { Running } from '../running.ts';
 import type { DeclaredTool, ToolKind } from './tool-kind.ts';
@@ -51,6 +53,10 @@ export interface SandboxCallEnd {
     readonly files: FilesRef | null;
     /** The sandbox was taken for the turn with this call. */
     readonly begins: boolean;
+    /** What people should know of the beginning; null: nothing. */
+    readonly note: string | null;
+    /** Its worker died while it was under way, and it cannot be made twice: what it did is not known. */
+    readonly isLost?: boolean;
   } | null;
 }
 
@@ -61,9 +67,15 @@ export function settleSandboxCall(at: Running, { callId, outcome, ran }: Sandbox
   if (asking === undefined || call === undefined) return false;
   const { stamp } = asking;
   if (ran !== null) {
-    const { sandboxId, exec, files, begins } = ran;
-    if (begins) at.add({ type: 'sandbox.state', data: { turnId: at.turnId, sandboxId, state: 'running' } });
-    at.add({ type: 'sandbox.exec', data: { ...stamp, callId, sandboxId, ...exec, files } });
+    const { sandboxId, exec, files, begins, note, isLost = false } = ran;
+    const state = { turnId: at.turnId, sandboxId, state: 'running', ...withoutNulls({ reason: note }) };
+    if (begins) at.add({ type: 'sandbox.state', data: state });
+    if (isLost) {
+      const lost = { effectId: call.actionId, kind: 'sandbox', reason: 'lost', callId } as const;
+      at.add({ type: 'effect.uncertain', data: { ...stamp, ...lost } });
+    }
+    const earlier = earlierThanNext(at.session.execs ?? []);
+    at.add({ type: 'sandbox.exec', data: { ...stamp, callId, sandboxId, ...exec, files, earlier } });
   }
   const action = { actionId: call.actionId, generation: 1, kind: 'sandbox', callId, toolName: call.name } as const;
   at.add({ type: 'action.completed', data: { ...stamp, ...action, outcome } });

@@ -6,13 +6,14 @@ import { ROOT } from '../thread.ts';
 import type { Thread } from '../thread.ts';
 import { agentTools } from './agent-tools.ts';
 import { executorTools } from './executor-tools.ts';
+import { mcpTools } from './mcp-tools.ts';
 import { sandboxTools } from './sandbox-tools.ts';
 import type { Step } from './step.ts';
 import { answerCall } from './tool-kind.ts';
 import type { DeclaredTool, ToolKind } from './tool-kind.ts';
 
 /** In the order in which models are shown them; where two share a name, the first is called. */
-const KINDS: readonly ToolKind[] = [executorTools, sandboxTools, agentTools];
+const KINDS: readonly ToolKind[] = [executorTools, sandboxTools, agentTools, mcpTools];
 
 /** The tools that a thread's model may call at its next step. */
 export function declaredTools(manifest: Manifest, thread: Thread): DeclaredTool[] {
