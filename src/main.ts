@@ -1,49 +1,19 @@
 #!/usr/bin/env node
 import type { Config } from './app/config.ts';
-import { StartError } from './lib/start-error.ts';
 import { stopOnSignals } from './app/stop-signal.ts';
+import { entryOf, helpOf, overview, overviewOf } from './cli/catalog/help.ts';
+import type { CommandName } from './cli/catalog/help.ts';
+import { plainLine, plainText, safeJson, styled } from './cli/terminal.ts';
+import { hasCode } from './lib/files.ts';
+import { EXIT, StartError } from './lib/start-error.ts';
 
 /** Process entry, and the only place that ends the process. */
-const USAGE = `agent-host                             run the Host (configured by environment variables, see docs/operations.md)
-agent-host migrate                     bring the database up to date for this version, as a step before its nodes start
-agent-host projections rebuild [name]  rebuild the read models from the log and swap them in
-agent-host audit replay [name] [--until <time|cursor>]
-                                       replay the log beside and report every row that differs from the live one
-agent-host audit verify [--state <file>]
-                                       check every commit of the log: chains, seals, shapes, its end;
-                                       with a file, an interrupted run continues where it was
-agent-host keys rotate                 wrap the tenants' data keys with the first key of the key file, while the Host runs
-agent-host backup <directory>          copy log, keys and objects into a directory, while the Host runs
-agent-host restore <directory>         make a new installation from a backup; no Host may run on it yet
-agent-host export session <tenant>/<id> [--out <file>] [--with-bytes]
-                                       write a session's history into a signed file
-agent-host export public-key           print the key that exports are signed with
-agent-host verify-export <file> [--key <public key>]
-                                       check such a file, with nothing else at hand
-agent-host capacity [url …] [--seconds <n>] [--json]
-                                       what a running installation uses, by its metrics, and what gives way first
-
-For those who call a Host, with the context that init writes (AGENT_HOST_CONTEXT names another file):
-
-agent-host up                          run the Host as npm start does: everything on this machine
-agent-host init [--url <url>]          make a tenant with a key and an agent, and remember them
-agent-host chat [agent] [--attach <session>]
-                                       talk to an agent at the terminal; answer what it asks
-agent-host run <text> [--agent <id>] [--session <id>] [--json]
-                                       one message and the output of its turn; exit code 1 when it does not complete
-agent-host sessions list|show <id> [--json]
-agent-host inbox [--json]              what people have to answer
-agent-host usage [--json]              what model calls used in the last 30 days
-agent-host agents apply <id> <file>    save the manifest of a JSON file
-agent-host api [operationId] [name=value …] [--body <json>|@<file>|-]
-                                       any operation of the API; without one, all that there are
-
-agent-host help                        this text
-`;
+type Run = (args: readonly string[]) => Promise<number>;
+const { env } = process;
 
 /** By their first words. Each loads what it needs and no more: loading takes longest of all that a start does first. */
-const COMMANDS: Readonly<Record<string, (args: readonly string[]) => Promise<number>>> = {
-  start: async () => {
+const COMMANDS: Readonly<Record<CommandName, Run>> = {
+  up: async () => {
     const stop = stopOnSignals();
     const config = await readConfig();
     const { runHost } = await import('./app/run.ts');
@@ -82,12 +52,12 @@ const COMMANDS: Readonly<Record<string, (args: readonly string[]) => Promise<num
     return await rotateKeys(await readConfig());
   },
   backup: async ([directory]) => {
-    if (directory === undefined) return misused();
+    if (directory === undefined) return misused(helpOf('backup'));
     const { backup } = await import('./cli/backup.ts');
     return await backup(await readConfig(), directory);
   },
   restore: async ([directory]) => {
-    if (directory === undefined) return misused();
+    if (directory === undefined) return misused(helpOf('restore'));
     const { restore } = await import('./cli/restore.ts');
     return await restore(await readConfig(), directory);
   },
@@ -95,34 +65,44 @@ const COMMANDS: Readonly<Record<string, (args: readonly string[]) => Promise<num
     const { capacity } = await import('./cli/capacity.ts');
     return await capacity(await readConfig(), args);
   },
-  up: async () => await main(['start']),
-  init: async (args) => {
-    const { init } = await import('./cli/client/init.ts');
-    return await init(await readConfig(), process.env, args);
-  },
-  chat: async (args) => {
-    const { chat } = await import('./cli/client/chat.ts');
-    return await chat(process.env, args);
-  },
-  run: async (args) => {
-    const { runOnce } = await import('./cli/client/run-once.ts');
-    return await runOnce(process.env, args);
-  },
-  api: async (args) => {
-    const { api } = await import('./cli/client/api.ts');
-    return await api(await readConfig(), process.env, args);
-  },
-  ...Object.fromEntries(
-    (['sessions list', 'sessions show', 'inbox', 'usage', 'agents apply'] as const).map((name) => [
-      name,
-      async (args: readonly string[]) => {
-        const lists = await import('./cli/client/lists.ts');
-        return await lists.LISTS[name](process.env, args);
-      },
-    ]),
-  ),
-  help: async () => {
-    process.stdout.write(USAGE);
+  init: async (args) => await (await import('./cli/client/init.ts')).init(await readConfig(), env, args),
+  login: async (args) => await (await import('./cli/client/contexts.ts')).login(env, args),
+  'context list': async (args) => await (await import('./cli/client/contexts.ts')).contextList(env, args),
+  'context show': async (args) => await (await import('./cli/client/contexts.ts')).contextShow(env, args),
+  'context use': async (args) => await (await import('./cli/client/contexts.ts')).contextUse(env, args),
+  'context remove': async (args) => await (await import('./cli/client/contexts.ts')).contextRemove(env, args),
+  chat: async (args) => await (await import('./cli/client/chat.ts')).chat(env, args),
+  run: async (args) => await (await import('./cli/client/run-once.ts')).runOnce(env, args),
+  'sessions list': async (args) => await (await import('./cli/client/sessions.ts')).sessionsList(env, args),
+  'sessions show': async (args) => await (await import('./cli/client/sessions.ts')).sessionsShow(env, args),
+  'sessions tail': async (args) => await (await import('./cli/client/sessions.ts')).sessionsTail(env, args),
+  'sessions fork': async (args) => await (await import('./cli/client/sessions.ts')).sessionsFork(env, args),
+  'sessions export': async (args) => await (await import('./cli/client/sessions.ts')).sessionsExport(env, args),
+  inbox: async (args) => await (await import('./cli/client/sessions.ts')).inbox(env, args),
+  usage: async (args) => await (await import('./cli/client/usage.ts')).usage(env, args),
+  'agents list': async (args) => await (await import('./cli/client/agents.ts')).agentsList(env, args),
+  'agents show': async (args) => await (await import('./cli/client/agents.ts')).agentsShow(env, args),
+  'agents apply': async (args) => await (await import('./cli/client/agents.ts')).agentsApply(env, args),
+  'executor run': async (args) => await (await import('./cli/client/executor-run.ts')).executorRun(env, args),
+  'artifacts list': async (args) => await (await import('./cli/client/artifacts.ts')).artifactsList(env, args),
+  'artifacts versions': async (args) => await (await import('./cli/client/artifacts.ts')).artifactsVersions(env, args),
+  'artifacts get': async (args) => await (await import('./cli/client/artifacts.ts')).artifactsGet(env, args),
+  'artifacts put': async (args) => await (await import('./cli/client/artifacts.ts')).artifactsPut(env, args),
+  'artifacts zip': async (args) => await (await import('./cli/client/artifacts.ts')).artifactsZip(env, args),
+  'artifacts diff': async (args) => await (await import('./cli/client/artifacts.ts')).artifactsDiff(env, args),
+  'vaults list': async (args) => await (await import('./cli/client/vaults.ts')).vaultsList(env, args),
+  'vaults create': async (args) => await (await import('./cli/client/vaults.ts')).vaultsCreate(env, args),
+  'vaults credentials': async (args) => await (await import('./cli/client/vaults.ts')).vaultsCredentials(env, args),
+  'vaults add': async (args) => await (await import('./cli/client/vaults.ts')).vaultsAdd(env, args),
+  'vaults sign-in': async (args) => await (await import('./cli/client/vaults.ts')).vaultsSignIn(env, args),
+  'budgets list': async (args) => await (await import('./cli/client/budgets.ts')).budgetsList(env, args),
+  'budgets set': async (args) => await (await import('./cli/client/budgets.ts')).budgetsSet(env, args),
+  'budgets remove': async (args) => await (await import('./cli/client/budgets.ts')).budgetsRemove(env, args),
+  api: async (args) => await (await import('./cli/client/api.ts')).api(await readConfig(), env, args),
+  completion: async (args) => (await import('./cli/catalog/completion.ts')).completion(args),
+  help: async (args) => {
+    const name = args.join(' ');
+    process.stdout.write(entryOf(name) === undefined ? overviewOf(name) || overview() : helpOf(name));
     return await Promise.resolve(0);
   },
 };
@@ -132,30 +112,69 @@ async function readConfig(): Promise<Config> {
   return configuration.readConfig(process.env);
 }
 
-function misused(): number {
-  process.stderr.write(USAGE);
-  return 2;
+function misused(text: string): number {
+  process.stderr.write(text);
+  return EXIT.misused;
 }
 
-async function main([first = 'start', second = '', ...rest]: readonly string[]): Promise<number> {
-  if (first === '--help') return await main(['help']);
-  const [ofTwo, ofOne] = [`${first} ${second}`, first].map((name) =>
-    Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined,
-  );
-  if (ofTwo !== undefined) return await ofTwo(rest);
-  return ofOne === undefined ? misused() : await ofOne(second === '' ? [] : [second, ...rest]);
+function runOf(name: string): Run | undefined {
+  return isCommand(name) ? COMMANDS[name] : undefined;
 }
 
+function isCommand(name: string): name is CommandName {
+  return Object.hasOwn(COMMANDS, name);
+}
+
+const asksHelp = (word: string | undefined): boolean => word === '--help' || word === '-h';
+
+async function main(argv: readonly string[]): Promise<number> {
+  const [first = 'up', second, ...rest] = argv;
+  if (asksHelp(first)) return await COMMANDS.help([]);
+  if (first === 'start') return await main(['up', ...argv.slice(1)]);
+  const two = `${first} ${second ?? ''}`;
+  const [name, run, args] = isCommand(two) ? [two, COMMANDS[two], rest] : [first, runOf(first), argv.slice(1)];
+  if (run === undefined) return await missing(first, second);
+  const ended = args.indexOf('--');
+  if ((ended < 0 ? args : args.slice(0, ended)).some(asksHelp)) return await COMMANDS.help([name]);
+  return await run(args);
+}
+
+async function missing(first: string, second: string | undefined): Promise<number> {
+  const group = overviewOf(first);
+  if (group !== '' && asksHelp(second)) return await COMMANDS.help([first]);
+  if (group !== '' && second === undefined) return misused(group);
+  const what = plainLine(group === '' ? first : `${first} ${second ?? ''}`);
+  const more = group === '' ? 'agent-host help lists them\n' : `these are:\n\n${group}`;
+  return misused(`agent-host: there is no command ${what}; ${more}`);
+}
+
+/** What the operator can mend is one plain line; anything else is a defect and shows where it happened. */
+function describe(error: unknown, args: readonly string[]): string {
+  if (!(error instanceof StartError)) {
+    const text = error instanceof Error ? (error.stack ?? error.message) : String(error);
+    return `agent-host: ${plainText(text)}`;
+  }
+  const { message, code, exitCode } = error;
+  if (args.includes('--json')) {
+    const said = message.startsWith(`${code}: `) ? message.slice(code.length + 2) : message;
+    return safeJson({ error: { code, message: said, exitCode } });
+  }
+  return styled('red', `agent-host: ${plainText(message)}`, process.stderr);
+}
+
+const args = process.argv.slice(2);
+// What reads the output may have enough of it: `agent-host sessions list | head -1`.
+process.stdout.on('error', (error) => {
+  if (!hasCode(error, 'EPIPE')) throw error;
+  process.exit();
+});
 try {
-  process.exit(await main(process.argv.slice(2)));
+  process.exitCode = await main(args);
 } catch (error) {
-  // What the operator can mend is one plain line; anything else is a defect and shows where it happened.
-  const text =
-    error instanceof StartError
-      ? error.message
-      : error instanceof Error
-        ? (error.stack ?? error.message)
-        : String(error);
-  process.stderr.write(`agent-host: ${text}\n`);
-  process.exit(1);
+  process.stderr.write(`${describe(error, args)}\n`);
+  process.exitCode = error instanceof StartError ? error.exitCode : EXIT.failed;
 }
+// Nothing that is still open keeps the process; what was written to a pipe has to leave it first.
+for (const stream of [process.stdout, process.stderr])
+  await new Promise<void>((done) => stream.write('', () => done()));
+process.exit();

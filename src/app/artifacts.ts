@@ -15,7 +15,7 @@ import type { ModelCallDeps } from '../engine/model-call.ts';
 import type { ArtifactRouteDeps } from '../http/routes/artifacts.ts';
 import type { SessionRouteDeps } from '../http/routes/sessions.ts';
 import { Uploads } from '../http/upload-body.ts';
-import { systemClock } from '../lib/clock.ts';
+import type { Clock } from '../lib/clock.ts';
 import type { Logger } from '../lib/logger.ts';
 import type { Directory } from '../projections/directory/directory.ts';
 import { artifactQueries } from '../projections/artifacts/queries.ts';
@@ -41,6 +41,9 @@ export interface ArtifactsOptions {
   readonly config: Config;
   readonly dataDir: string;
   readonly adminKey: string;
+  readonly clock: Clock;
+  /** Absent: those of the configuration. */
+  readonly objects?: ObjectStore | undefined;
   readonly logger: Logger;
   readonly metrics: Metrics;
   readonly reads: GroupReads;
@@ -51,16 +54,17 @@ export interface ArtifactsOptions {
 
 /** Opens the object store and starts what keeps it in order. */
 export async function openArtifacts(options: ArtifactsOptions): Promise<Artifacts> {
-  const { config, dataDir, adminKey, logger, metrics, reads, directory, stack } = options;
+  const { config, dataDir, adminKey, clock, logger, metrics, reads, directory, stack } = options;
   const { loop, artifacts, quotas, sessions } = options.write;
-  const objects = measuredObjects(await openObjects(config, dataDir, stack), ({ operation, outcome, ms }) => {
+  const store = options.objects ?? (await openObjects(config, dataDir, stack));
+  const objects = measuredObjects(store, ({ operation, outcome, ms }) => {
     metrics.objectOperations.observe({ operation, outcome }, ms / 1000);
   });
   const deps: ArtifactDeps = {
     ...{ loop, artifacts, quotas, sessions, objects },
     defaults: config.artifacts.limits,
     operationMs: config.artifacts.operationMs,
-    clock: systemClock,
+    clock,
     onUnsettled: (error) => logger.warn({ err: error }, 'an artifact operation is left to the reconciler'),
   };
   const queries = artifactQueries(reads);
@@ -78,7 +82,7 @@ export async function openArtifacts(options: ArtifactsOptions): Promise<Artifact
     reconciler.start();
     stack.defer('artifact reconciler', async () => await reconciler.stop());
   }
-  const links = new LinkSigner(adminKey, systemClock);
+  const links = new LinkSigner(adminKey, clock);
   return {
     routes: { ...deps, queries, uploads, links },
     use: async (tenantId) => await artifactUse(deps, tenantId),

@@ -2,6 +2,7 @@ import { availableParallelism } from 'node:os';
 import ipaddr from 'ipaddr.js';
 import { z } from 'zod';
 import { optional } from '../domain/kernel/optional.ts';
+import type { PodMaxima } from '../domain/sandbox/pod.ts';
 import type { ArtifactLimits } from '../domain/quota/decide.ts';
 import { WORKSPACE_LIMITS } from '../domain/sandbox/manifest.ts';
 import type { WorkspaceLimits } from '../domain/sandbox/manifest.ts';
@@ -11,6 +12,7 @@ import { ARTIFACT_FILE_BYTES_MAX } from '../http/wire/artifacts.ts';
 import type { UploadLimits } from '../http/upload-body.ts';
 import { egressPolicy, EgressSyntaxError } from '../lib/egress.ts';
 import type { EgressPolicy } from '../lib/egress.ts';
+import type { ModelPatience } from './models.ts';
 import { withSecretFiles } from './secret-files.ts';
 import { StartError } from '../lib/start-error.ts';
 
@@ -90,12 +92,21 @@ const schema = z.object({
   AGENT_HOST_UPLOAD_BUFFER_MIB: whole(10, 65_536).default(256),
   AGENT_HOST_UPLOAD_SECONDS: whole(1, 86_400).default(3_600),
   AGENT_HOST_UPLOAD_SILENCE_SECONDS: whole(1, 3_600).default(60),
+  AGENT_HOST_MODEL_FIRST_TOKEN_SECONDS: whole(1, 3_600).default(60),
+  AGENT_HOST_MODEL_SILENCE_SECONDS: whole(1, 3_600).default(60),
+  AGENT_HOST_MODEL_CALL_SECONDS: whole(1, 86_400).default(600),
   AGENT_HOST_OPERATION_SECONDS: whole(1, 3_600).default(30),
   AGENT_HOST_STRAY_SECONDS: whole(1, 31_536_000).default(86_400),
   AGENT_HOST_SANDBOX_CHILDREN: whole(1, 256).optional(),
   AGENT_HOST_SANDBOX_CHILDREN_PER_TENANT: whole(1, 256).optional(),
   AGENT_HOST_SANDBOX_MEMORY_MIB: whole(64, 4_096).default(256),
   AGENT_HOST_SANDBOX_BUBBLEWRAP: oneOf(['auto', 'required', 'off']).default('auto'),
+  AGENT_HOST_PODS: oneOf(['auto', 'off']).default('auto'),
+  AGENT_HOST_PODS_DIR: z.string().min(1).optional(),
+  AGENT_HOST_POD_CPUS: whole(1, 1_024).optional(),
+  AGENT_HOST_POD_MEMORY_MIB: whole(64, 1_048_576).default(4_096),
+  AGENT_HOST_POD_STORAGE_MIB: whole(1, 16_777_216).default(10_240),
+  AGENT_HOST_POD_SWEEP_SECONDS: whole(1, 3_600).default(30),
   AGENT_HOST_SANDBOX_FILES: whole(1, 20_000).default(WORKSPACE_LIMITS.files),
   AGENT_HOST_SANDBOX_FILE_BYTES: whole(1_024, BODY_BYTES_MAX).default(WORKSPACE_LIMITS.fileBytes),
   AGENT_HOST_SANDBOX_TOTAL_BYTES: whole(1_024, 1_073_741_824).default(WORKSPACE_LIMITS.totalBytes),
@@ -121,8 +132,19 @@ export interface ArtifactConfig {
   readonly orphanMs: number;
 }
 
-/** Sandboxes without a machine. */
+export interface PodConfig {
+  readonly enabled: boolean;
+  /** Absent: `pods` in the data directory. */
+  readonly directory: string | undefined;
+  /** What one pod may have at most. */
+  readonly maxima: PodMaxima;
+  /** Between two rounds of what suspends and removes pods, ms. */
+  readonly sweepMs: number;
+}
+
+/** Sandboxes without a machine, and pods. */
 export interface SandboxConfig {
+  readonly pods: PodConfig;
   /** Commands that run at once on this node, and those of one tenant. */
   readonly children: number;
   readonly childrenPerTenant: number;
@@ -181,6 +203,8 @@ export interface Config {
   readonly timeouts: { readonly headersMs: number; readonly requestMs: number; readonly uploadMs: number };
   /** How long a stopping node reports not ready before it refuses connections. */
   readonly drainMs: number;
+  /** How long providers of models are waited for. */
+  readonly models: ModelPatience;
   readonly artifacts: ArtifactConfig;
   readonly sandboxes: SandboxConfig;
   /** Absent: `objects` in the data directory. Nodes of one Host share it, or use S3. */
@@ -251,6 +275,11 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
       uploadMs: env.AGENT_HOST_UPLOAD_SECONDS * 1000,
     },
     drainMs: env.AGENT_HOST_DRAIN_SECONDS * 1000,
+    models: {
+      firstTokenMs: env.AGENT_HOST_MODEL_FIRST_TOKEN_SECONDS * 1000,
+      silenceMs: env.AGENT_HOST_MODEL_SILENCE_SECONDS * 1000,
+      callMs: env.AGENT_HOST_MODEL_CALL_SECONDS * 1000,
+    },
     artifacts: artifactsOf(env),
     sandboxes: sandboxesOf(env),
     objectsDir: env.AGENT_HOST_OBJECTS_DIR,
@@ -275,6 +304,7 @@ function artifactsOf(env: z.infer<typeof schema>): ArtifactConfig {
       perSubject: env.AGENT_HOST_UPLOADS_PER_SUBJECT,
       silenceMs: env.AGENT_HOST_UPLOAD_SILENCE_SECONDS * 1000,
       leastBytesPerSecond: env.AGENT_HOST_UPLOAD_BYTES_PER_SECOND,
+      memoryBytes: env.AGENT_HOST_UPLOAD_BUFFER_MIB * 1_048_576,
     },
     operationMs: env.AGENT_HOST_OPERATION_SECONDS * 1000,
     orphanMs: env.AGENT_HOST_STRAY_SECONDS * 1000,
@@ -290,6 +320,16 @@ function sandboxesOf(env: z.infer<typeof schema>): SandboxConfig {
     childrenPerTenant: Math.min(children, perTenant),
     memoryMiB: env.AGENT_HOST_SANDBOX_MEMORY_MIB,
     bubblewrap: env.AGENT_HOST_SANDBOX_BUBBLEWRAP,
+    pods: {
+      enabled: env.AGENT_HOST_PODS === 'auto',
+      directory: env.AGENT_HOST_PODS_DIR,
+      maxima: {
+        cpus: env.AGENT_HOST_POD_CPUS ?? availableParallelism(),
+        memoryBytes: env.AGENT_HOST_POD_MEMORY_MIB * 1_048_576,
+        storageBytes: env.AGENT_HOST_POD_STORAGE_MIB * 1_048_576,
+      },
+      sweepMs: env.AGENT_HOST_POD_SWEEP_SECONDS * 1000,
+    },
     limits: {
       files: env.AGENT_HOST_SANDBOX_FILES,
       fileBytes: env.AGENT_HOST_SANDBOX_FILE_BYTES,

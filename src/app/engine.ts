@@ -3,6 +3,7 @@ import type { Repository } from '../commands/repository.ts';
 import type { TurnRunner } from '../commands/session/turn-runner.ts';
 import type { SessionEvent } from '../domain/session/events.ts';
 import type { SessionState } from '../domain/session/state.ts';
+import { fixtureModel as fixtureDriver } from '../drivers/model/fixture.ts';
 import type { ModelDrivers } from '../drivers/model/port.ts';
 import { BudgetGate } from '../engine/budget-gate.ts';
 import type { ClaimLeases } from '../engine/claim-leases.ts';
@@ -10,16 +11,21 @@ import type { ModelCallDeps } from '../engine/model-call.ts';
 import { Dispatcher } from '../engine/dispatcher.ts';
 import type { InheritedConversations } from '../engine/inherited-conversations.ts';
 import { WorkerLiveness } from '../engine/liveness.ts';
-import type { SandboxCallDeps } from '../engine/sandbox-calls.ts';
+import type { McpCallDeps } from '../engine/mcp-calls.ts';
+import { PodReconciler } from '../engine/pod-reconciler.ts';
+import type { SandboxCallDeps } from '../engine/sandbox-call.ts';
 import { Worker } from '../engine/worker.ts';
 import type { OnRound } from '../lib/background-task.ts';
-import { systemClock } from '../lib/clock.ts';
+import type { Clock } from '../lib/clock.ts';
 import { newId } from '../lib/ids.ts';
 import type { Logger } from '../lib/logger.ts';
 import type { Stack } from '../lib/stack.ts';
 import type { LogPorts } from './log.ts';
+import type { Previews } from '../streams/previews.ts';
+import { mcpDriver } from './mcp-driver.ts';
 import { openModels } from './models.ts';
 import { openSandboxes } from './sandboxes.ts';
+import { sandboxNetwork } from './sandbox-network.ts';
 import type { Services } from './services.ts';
 
 interface EngineOptions {
@@ -27,15 +33,20 @@ interface EngineOptions {
   readonly loop: CommandLoop;
   readonly sessions: Repository<SessionState, SessionEvent>;
   readonly models: ModelDrivers;
+  readonly previews: Previews;
+  readonly callMs: number;
   readonly budgets: BudgetGate;
   readonly files: ModelCallDeps['files'];
   readonly conversations: InheritedConversations;
   readonly nodeId: string;
+  readonly clock: Clock;
   readonly logger: Logger;
   readonly turns: number;
   readonly turnsPerTenant: number;
+  readonly drainMs: number | undefined;
   readonly claims: ClaimLeases;
   readonly sandboxes: SandboxCallDeps;
+  readonly mcp: McpCallDeps;
   readonly onCall: NonNullable<ModelCallDeps['onCall']>;
   readonly onRound: OnRound;
 }
@@ -71,8 +82,10 @@ export class Engine {
   }
 
   async start(withRole: boolean): Promise<void> {
+    const { clock, drainMs } = this.#options;
     const { log, loop, sessions, models, budgets, files, conversations, nodeId, logger, claims, sandboxes, onCall } =
       this.#options;
+    const { previews, callMs, mcp } = this.#options;
     await this.#liveness.start();
     if (!withRole) return;
     const workerId = newId('wk');
@@ -85,15 +98,19 @@ export class Engine {
       liveness: this.#liveness,
       claims,
       models,
+      previews,
+      callMs,
       files,
       sandboxes,
+      mcp,
       budgets,
       conversations,
-      clock: systemClock,
+      clock,
       logger,
       concurrency: this.#options.turns,
       tenantConcurrency: this.#options.turnsPerTenant,
       onCall,
+      ...(drainMs === undefined ? {} : { drainMs }),
     });
     this.#worker.start();
     this.#dispatchers = Array.from({ length: log.source.shards }, (_, shard) => {
@@ -108,7 +125,7 @@ export class Engine {
         checkpoints,
         claims,
         liveness: this.#liveness,
-        clock: systemClock,
+        clock,
         logger,
         onRound: this.#options.onRound,
       });
@@ -118,32 +135,52 @@ export class Engine {
 
   /** The worker hands its turns back first; only then does the lease go, so that no worker takes what is being handed back. */
   async stop(): Promise<void> {
-    await this.#worker?.stop();
-    await Promise.all(this.#dispatchers.map(async (dispatcher) => await dispatcher.stop()));
-    await this.#liveness.stop(this.#worker === null ? null : this.#options.nodeId);
+    try {
+      await this.#worker?.stop();
+    } finally {
+      await Promise.all(this.#dispatchers.map(async (dispatcher) => await dispatcher.stop()));
+      await this.#liveness.stop(this.#worker === null ? null : this.#options.nodeId);
+    }
   }
 }
 
 /** Starts the engine of a node, with the models that its turns call and the budgets that they are checked on. */
 export async function startEngine(services: Services, stack: Stack): Promise<Engine> {
   const { options, log, directory, write, artifacts, metrics, leases: claims } = services;
-  const { config, nodeId, logger } = options;
+  const { config, nodeId, clock, logger } = options;
   const { loop, sessions, conversations, budgets: spending } = write;
   const isBudgeted = (tenantId: string): boolean => directory.tenant(tenantId)?.budgeted === true;
   const onRefused = (): void => metrics.budgetRefusals.inc();
-  const budgets = new BudgetGate({ loop, budgets: spending, clock: systemClock, isBudgeted, onRefused });
-  const { fixtureModel, egress, turns, turnsPerTenant } = config;
-  const models = openModels({ directory, secrets: log.secrets, fixtureModel, egress, logger });
+  // What came with 0.12.
+  const mayAllot = (): boolean => !services.registry.hasOlderThan([0, 12]);
+  const budgets = new BudgetGate({
+    ...{ loop, budgets: spending, clock, isBudgeted, onRefused, mayAllot, logger },
+  });
+  stack.defer('budgets', async () => await budgets.stop());
+  const { fixtureModel, egress, turns, turnsPerTenant, models: patience } = config;
+  const fixture = fixtureModel ? (options.memory?.model ?? fixtureDriver) : null;
+  const models = openModels({ directory, secrets: log.secrets, fixture, egress, patience, clock, logger });
   stack.defer('models', models.close);
   const { files } = artifacts;
   const driver = openSandboxes({ config: config.sandboxes, path: undefined, logger });
   stack.defer('sandboxes', async () => await driver.stop());
+  const mcp = mcpDriver({ egress, log, write, actor: `node:${nodeId}`, stack });
   const engine = new Engine({
     ...{ log, loop, sessions, conversations, models: models.drivers, budgets, files },
-    ...{ nodeId, logger, turns, turnsPerTenant, claims, onCall: (call) => metrics.called(call) },
-    sandboxes: { sandboxes: services.sandboxes.deps, driver, onExec: (exec) => metrics.executed(exec) },
+    ...{ previews: services.previews, callMs: patience.callMs },
+    ...{ nodeId, clock, logger, turns, turnsPerTenant, claims, onCall: (call) => metrics.called(call) },
+    sandboxes: {
+      ...{ sandboxes: services.sandboxes.deps, driver, onExec: (exec) => metrics.executed(exec) },
+      network: sandboxNetwork({ egress, log, write, actor: `host:${nodeId}`, stack }).of,
+    },
+    mcp: { driver: mcp, artifacts: services.artifacts.routes },
     onRound: metrics.onRound,
+    drainMs: options.memory?.drainMs,
   });
+  const pauseMs = config.sandboxes.pods.sweepMs;
+  const pods = new PodReconciler({ deps: services.sandboxes.deps, logger, pauseMs, onRound: metrics.onRound });
+  if (config.roles.includes('engine')) pods.start();
+  stack.defer('care for pods', async () => await pods.stop());
   await engine.start(config.roles.includes('engine'));
   stack.defer('engine', async () => await engine.stop());
   return engine;

@@ -13,7 +13,7 @@ export interface OpenStreams {
 }
 
 /** Opens what event streams are made from; one ends as soon as the directory takes back what vouched for it. */
-export function openStreams({ options, log, directory, metrics }: Services, stack: Stack): OpenStreams {
+export function openStreams({ options, log, directory, metrics, previews }: Services, stack: Stack): OpenStreams {
   const { bufferBytes, totalBytes, perTenantMax, slowMs } = options.config.stream;
   const hub = new TailHub({
     ...{ store: log.store, feed: log.feed, logger: options.logger, slowMs },
@@ -23,7 +23,7 @@ export function openStreams({ options, log, directory, metrics }: Services, stac
   });
   const onRefused = (): void => metrics.refusals.inc({ reason: 'streams' });
   const limits = { bufferBytes, totalBytes, keepaliveMs: KEEPALIVE_MS, perTenantMax, onRefused };
-  const streams = new EventStreams(hub, limits, fingerprintsOf(directory));
+  const streams = new EventStreams({ hub, previews }, limits, fingerprintsOf(directory));
   stack.defer(
     'revocations',
     directory.onChange((tenantId) => streams.recheck(tenantId)),

@@ -6,7 +6,6 @@ import { pendingActions } from '../commands/session/hold-action.ts';
 import type { HoldActionDeps } from '../commands/session/hold-action.ts';
 import { isUnavailableError } from '../lib/unavailable.ts';
 import { delay } from '../lib/backoff.ts';
-import { systemClock } from '../lib/clock.ts';
 import { OpenActions } from '../projections/actions/open-actions.ts';
 import { actionIndex } from '../projections/actions/queries.ts';
 import type { ActionIndex } from '../projections/actions/queries.ts';
@@ -32,7 +31,7 @@ export interface ExecutorWork {
 /** Starts what knows the open actions of the log. Only for ended ones does it wait for the database. */
 export async function openExecutorWork(services: Services, stack: Stack): Promise<ExecutorWork> {
   const { log, reads, write, leases, registry, metrics } = services;
-  const { config, logger } = services.options;
+  const { config, logger, clock } = services.options;
   const actions = actionIndex(reads.sessions);
   const open = new OpenActions({
     source: log.source,
@@ -54,7 +53,7 @@ export async function openExecutorWork(services: Services, stack: Stack): Promis
   // 0.12 removed heartbeats from the history.
   const isHistoryAsked = (): boolean => registry.hasOlderThan([0, 12]);
   const holding: HoldActionDeps = {
-    ...{ loop, sessions, places, leases, clock: systemClock },
+    ...{ loop, sessions, places, leases, clock },
     ...{ leaseMs: config.leaseMs, isHistoryAsked },
   };
   const claims = new ActionClaims({ ...holding, open: list, plans: new ClaimPlans(log.leases) });

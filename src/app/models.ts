@@ -1,6 +1,5 @@
 import { secretName } from '../commands/tenant/manage-model.ts';
 import type { ModelSelection } from '../domain/agent/manifest.ts';
-import { fixtureModel } from '../drivers/model/fixture.ts';
 import { REMOTE_PROVIDERS } from '../drivers/model/port.ts';
 import type {
   ModelConnection,
@@ -11,7 +10,8 @@ import type {
 } from '../drivers/model/port.ts';
 import type { CatalogModel } from '../http/routes/model.ts';
 import type { SecretStore } from '../drivers/secrets/port.ts';
-import { systemClock } from '../lib/clock.ts';
+import type { StreamPatience } from '../drivers/model/watchdog.ts';
+import type { Clock } from '../lib/clock.ts';
 import type { EgressPolicy } from '../lib/egress.ts';
 import type { Logger } from '../lib/logger.ts';
 import { WeightedLru } from '../lib/lru.ts';
@@ -20,16 +20,23 @@ import type { DirectoryTenant } from '../projections/directory/entries.ts';
 
 /** What a seed with `fixtureModel` selects. */
 const FIXTURE: ModelSelection = { provider: 'fixture', model: 'fixture' };
-/** As long as the engine waits for a call (engine/model-call.ts), so that the reason it gives is the one that is reported. */
-const SILENCE_MS = 600_000;
 const KEYS_CACHED_MAX = 1_000;
+
+/** How long providers are waited for, ms. */
+export interface ModelPatience extends StreamPatience {
+  /** From the request to the end of the answer. */
+  readonly callMs: number;
+}
 
 export interface ModelsOptions {
   readonly directory: Directory;
   readonly secrets: SecretStore;
-  readonly fixtureModel: boolean;
+  /** Without a network, and free; null: this Host has none. */
+  readonly fixture: ModelDriver | null;
   /** Which addresses of tenants' providers may be called. */
   readonly egress: EgressPolicy;
+  readonly patience: ModelPatience;
+  readonly clock: Clock;
   readonly logger: Logger;
 }
 
@@ -39,20 +46,21 @@ export interface Models {
 }
 
 /** The drivers of this Host, one for each provider. */
-export function openModels({ directory, secrets, fixtureModel: fixture, egress, logger }: ModelsOptions): Models {
+export function openModels(options: ModelsOptions): Models {
+  const { directory, secrets, fixture, logger } = options;
   const known = connectionsOf(directory, secrets, logger);
   let loaded: ReturnType<typeof loadRemote> | undefined;
   const remote = REMOTE_PROVIDERS.map((provider): [string, ModelDriver] => {
     const driver: ModelDriver = {
-      call: async (request, signal) => {
-        loaded ??= loadRemote(known.connections, egress);
-        return await (await loaded).driver(provider).call(request, signal);
+      call: async (request, signal, onDelta) => {
+        loaded ??= loadRemote(known.connections, options);
+        return await (await loaded).driver(provider).call(request, signal, onDelta);
       },
     };
     return [provider, driver];
   });
   return {
-    drivers: new Map([...remote, ...(fixture ? [['fixture', fixtureModel] as const] : [])]),
+    drivers: new Map([...remote, ...(fixture === null ? [] : [['fixture', fixture] as const])]),
     close: async () => {
       known.stop();
       await (await loaded)?.client.close();
@@ -61,13 +69,14 @@ export function openModels({ directory, secrets, fixtureModel: fixture, egress, 
 }
 
 /** The providers' libraries take a quarter of a second to load: a Host pays for them with its first call, not its start. */
-async function loadRemote(connections: ModelConnections, policy: EgressPolicy) {
+async function loadRemote(connections: ModelConnections, { egress: policy, patience, clock }: ModelsOptions) {
   const [{ modelClient }, { remoteModel }] = await Promise.all([
     import('../drivers/model/client.ts'),
     import('../drivers/model/provider.ts'),
   ]);
-  const client = modelClient({ policy, silenceMs: SILENCE_MS });
-  const parts = { client, connections, clock: systemClock };
+  // Silence is the watchdog's to end, which knows what it means.
+  const client = modelClient({ policy, silenceMs: patience.callMs });
+  const parts = { client, connections, clock, patience };
   return { client, driver: (provider: RemoteProvider): ModelDriver => remoteModel(provider, parts) };
 }
 

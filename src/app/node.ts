@@ -53,6 +53,11 @@ type Running = Pick<Node, 'engine' | 'streams' | 'isDraining' | 'stack'>;
 /** Adds to the services what several resources are made from. */
 export async function openNode(services: Services, running: Running): Promise<Node> {
   const { options, log, pool, reads, directory, progress, artifacts } = services;
+  const tenants = tenantQueries(reads.tenants);
+  const counts: TenantQueries['counts'] = async (tenantId) => {
+    await services.ownWrites.reached(tenantId);
+    return await tenants.counts(tenantId);
+  };
   const sessions = sessionQueries({ ...reads.sessions, store: log.store, progress });
   const checks = coalesced(CHECKS_KEPT_MS, async () => {
     return await readiness({
@@ -65,7 +70,7 @@ export async function openNode(services: Services, running: Running): Promise<No
     ...{ ...services, ...running, checks },
     queries: {
       sessions,
-      tenants: tenantQueries(reads.tenants),
+      tenants: { ...tenants, counts },
       usage: usageOf(services),
       vaults: vaultQueries(reads.vaults),
     },

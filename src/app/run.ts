@@ -1,5 +1,7 @@
 import { flushCompileCache } from 'node:module';
+import { resolve } from 'node:path';
 import { delay } from '../lib/backoff.ts';
+import { systemClock } from '../lib/clock.ts';
 import { armFaultPoints } from '../lib/fault-points.ts';
 import { createLogger } from '../lib/logger.ts';
 import type { Logger } from '../lib/logger.ts';
@@ -78,6 +80,7 @@ async function startComponents({ config, stack, stop, logger, report }: Start): 
     ...keys,
     nodeId: dataDir.nodeId,
     dataDir: dataDir.path,
+    clock: systemClock,
     logger,
   });
   stack.defer('host', host.stop);
@@ -102,22 +105,22 @@ function welcome(
   config: Config,
   at: { address: string; metricsAddress: string; dataDir: string; seconds: number },
 ): string {
-  const key = config.adminKey === undefined ? `$(cat '${at.dataDir}/admin-key')` : '$AGENT_HOST_ADMIN_KEY';
+  const place = at.dataDir === resolve('.data') ? '' : `AGENT_HOST_DATA_DIR='${at.dataDir}' `;
   const lines = [
     '',
     `Ready in ${at.seconds.toFixed(1)} s.`,
     `  Listening  http://${at.address}`,
+    `  API        http://${at.address}/docs`,
     `  Admin key  ${config.adminKey === undefined ? `${at.dataDir}/admin-key` : 'from AGENT_HOST_ADMIN_KEY'}`,
     `  Metrics    http://${at.metricsAddress}/metrics`,
     ...(config.fixtureModel
       ? ['  Models     fixture (plays scripts and echoes; no provider, no cost)']
       : ['  Models     none; AGENT_HOST_FIXTURE_MODEL=1 turns the fixture model on']),
     '',
-    'Try it in another terminal:',
+    'Next, in another terminal in the same directory:',
     '',
-    `curl -s -X POST http://${at.address}/v1/admin/tenants \\`,
-    `  -H "Authorization: Bearer ${key}" -H 'Svc-Protocol: 8' -H 'Content-Type: application/json' \\`,
-    `  -d '{"name":"My first tenant"}'`,
+    `  ${place}npx agent-host init    # a tenant with a key and an agent`,
+    '  npx agent-host chat    # a conversation with it',
     '',
   ];
   return lines.join('\n');

@@ -4,7 +4,16 @@ import { sessionSandboxes } from '../commands/sandbox/session-sandbox.ts';
 import type { SessionSandboxes } from '../commands/sandbox/session-sandbox.ts';
 import { WorkspaceStore } from '../commands/sandbox/workspace-store.ts';
 import { SANDBOXES_MAX } from '../domain/sandbox/roster.ts';
+import { WorkspaceSweeper } from '../engine/workspace-sweeper.ts';
+import type { Logger } from '../lib/logger.ts';
+import type { Stack } from '../lib/stack.ts';
+import { SCHEMAS } from '../projections/schemas.ts';
+import { workspaceQueries } from '../projections/workspaces/queries.ts';
 import type { Config } from './config.ts';
+import type { LogPorts } from './log.ts';
+import type { Metrics } from './metrics/metrics.ts';
+import type { ReadModels } from './read-models.ts';
+import { openPodDriver } from './sandboxes.ts';
 
 /** What use cases and routes of sandboxes share. */
 export interface Sandboxes {
@@ -14,17 +23,49 @@ export interface Sandboxes {
 
 interface SandboxesOptions {
   readonly config: Config;
+  /** Where volumes are, unless the configuration says so. */
+  readonly dataDir: string;
   readonly artifacts: ArtifactDeps;
   readonly write: Pick<SandboxDeps, 'sandboxes' | 'rosters'>;
+  readonly log: LogPorts;
+  readonly models: Pick<ReadModels, 'progress' | 'reads'>;
+  readonly logger: Logger;
+  readonly metrics: Metrics;
+  readonly stack: Stack;
 }
 
-/** Puts together the log's side of sandboxes and where their files are kept. */
-export function sandboxServices({ config, artifacts, write }: SandboxesOptions): Sandboxes {
+/** Puts together the log's side of sandboxes and where their files are kept, and starts what keeps them in order. */
+export function sandboxServices({ config, dataDir, artifacts, write, ...options }: SandboxesOptions): Sandboxes {
   const { sandboxes, rosters } = write;
-  const workspaces = new WorkspaceStore(artifacts.objects, Math.ceil(config.cacheBytes / 16));
+  const pods = openPodDriver({ config: config.sandboxes, dataDir, path: undefined });
+  options.stack.defer('pods', async () => await pods.stop());
+  const { orphanMs } = config.artifacts;
+  const workspaces = new WorkspaceStore(artifacts.objects, {
+    ...{ cacheBytes: Math.ceil(config.cacheBytes / 16), recordMs: orphanMs / 2, clock: artifacts.clock },
+  });
   const deps: SandboxDeps = {
     ...artifacts,
     ...{ sandboxes, rosters, workspaces, workspaceLimits: config.sandboxes.limits, sandboxesMax: SANDBOXES_MAX },
+    ...{ pods, podMaxima: config.sandboxes.pods.maxima },
   };
+  if (config.roles.includes('projector')) startSweeper(deps, orphanMs, options);
   return { deps, ofSessions: sessionSandboxes(deps) };
+}
+
+function startSweeper(
+  deps: SandboxDeps,
+  orphanMs: number,
+  { log, models, logger, metrics, stack }: Omit<SandboxesOptions, 'config' | 'dataDir' | 'artifacts' | 'write'>,
+): void {
+  const isComplete = async (): Promise<boolean> => {
+    for (let shard = 0; shard < log.source.shards; shard++) {
+      const newest = await log.source.newest(shard, ['sandbox']);
+      if (!(await models.progress.reach(SCHEMAS.sandboxes, shard, newest))) return false;
+    }
+    return true;
+  };
+  const queries = workspaceQueries(models.reads.sandboxes);
+  const sweeper = new WorkspaceSweeper({ deps, queries, isComplete, orphanMs, logger, onRound: metrics.onRound });
+  sweeper.start();
+  stack.defer('workspace sweeper', async () => await sweeper.stop());
 }

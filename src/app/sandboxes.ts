@@ -1,8 +1,9 @@
 import { existsSync } from 'node:fs';
-import { dirname } from 'node:path';
+import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { ChildProgram } from '../drivers/sandbox/confinement.ts';
-import type { SandboxDriver } from '../drivers/sandbox/port.ts';
+import { openPods } from '../drivers/sandbox/pod/driver.ts';
+import type { PodDriver, SandboxDriver } from '../drivers/sandbox/port.ts';
 import { openVirtualSandboxes } from '../drivers/sandbox/virtual.ts';
 import { installed } from '../lib/installation.ts';
 import type { Logger } from '../lib/logger.ts';
@@ -21,6 +22,23 @@ export function openSandboxes({ config, path, logger }: SandboxesOptions): Sandb
   const log = (message: string) => logger.warn(message);
   const program = childProgram();
   return openVirtualSandboxes({ program, children, childrenPerTenant, memoryMiB, bubblewrap, path, log });
+}
+
+export interface PodsOptions {
+  readonly config: SandboxConfig;
+  readonly dataDir: string;
+  readonly path: string | undefined;
+}
+
+/** Pods of this node, which may not be able to run any. Nothing is tried before it is asked for. */
+export function openPodDriver({ config, dataDir, path }: PodsOptions): PodDriver {
+  const { children, childrenPerTenant, pods } = config;
+  const built = fileURLToPath(new URL('sandbox/bridge.mjs', import.meta.url));
+  const program = existsSync(built) ? built : fileURLToPath(installed('src/drivers/sandbox/bridge/main.ts'));
+  return openPods({
+    ...{ enabled: pods.enabled, directory: pods.directory ?? join(dataDir, 'pods'), children, childrenPerTenant, path },
+    ...{ users: 'auto', cgroups: 'auto', bridge: { node: process.execPath, program } },
+  });
 }
 
 /** What a child runs: in a build the file beside this one, else the sources. */

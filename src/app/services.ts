@@ -1,12 +1,16 @@
 import type { KeyObject } from 'node:crypto';
 import type { EmbeddedServers } from '../embedded/servers.ts';
 import type { ClaimLeases } from '../engine/claim-leases.ts';
-import { systemClock } from '../lib/clock.ts';
+import type { ModelDriver } from '../drivers/model/port.ts';
+import type { ObjectStore } from '../drivers/objects/port.ts';
+import type { Clock } from '../lib/clock.ts';
 import type { Logger } from '../lib/logger.ts';
+import { Previews } from '../streams/previews.ts';
 import type { Stack } from '../lib/stack.ts';
 import { Directory } from '../projections/directory/directory.ts';
 import { OwnWrites } from '../projections/own-writes.ts';
 import type { ReadStore } from '../projections/read-store/pool.ts';
+import type { MemoryPorts } from '../streams/memory/servers.ts';
 import { openArtifacts } from './artifacts.ts';
 import type { Artifacts } from './artifacts.ts';
 import type { Config } from './config.ts';
@@ -15,6 +19,7 @@ import { openClaimLeases } from './claim-leases.ts';
 import { ExecutorPresence } from './executor-presence.ts';
 import { openLog } from './log.ts';
 import type { LogPorts } from './log.ts';
+import { openMemoryLog } from './memory-log.ts';
 import { Metrics } from './metrics/metrics.ts';
 import { NodeRegistry } from './node-registry.ts';
 import { openReadModels } from './read-models.ts';
@@ -39,11 +44,23 @@ export interface HostOptions {
   /** They open what they wrapped before. */
   readonly earlierHostKeys: readonly KeyObject[];
   readonly nodeId: string;
+  readonly clock: Clock;
   /** Where objects are kept, absolute. */
   readonly dataDir: string;
   readonly logger: Logger;
+  /** What the nodes of a Host in memory share, instead of servers and files; its database is that of `databaseUrl`. */
+  readonly memory?: MemoryBacking;
   /** Asks the process to stop gracefully. */
   readonly shutDown: () => void;
+}
+
+export interface MemoryBacking {
+  readonly servers: MemoryPorts;
+  readonly objects: ObjectStore;
+  /** In the place of the fixture model. */
+  readonly model: ModelDriver;
+  /** How long the engine hands its turns over when it stops, ms. */
+  readonly drainMs: number;
 }
 
 /** What the engine, the projectors and the resources of a node share: the log, both sides of it, and the other nodes. */
@@ -60,12 +77,13 @@ export interface Services extends ReadModels {
   readonly artifacts: Artifacts;
   readonly sandboxes: Sandboxes;
   readonly leases: ClaimLeases;
+  readonly previews: Previews;
 }
 
 /** Connects to the log and the read store and starts what every node has, whatever its roles. */
 export async function openServices(options: HostOptions, stack: Stack): Promise<Services> {
-  const { config, logger } = options;
-  const metrics = new Metrics();
+  const { config, clock, logger } = options;
+  const metrics = new Metrics(options.memory === undefined);
   const log = await openLogOf(options, metrics, stack);
   const pool = await openPool(options, log, metrics);
   stack.defer('read store', async () => await pool.end());
@@ -73,28 +91,35 @@ export async function openServices(options: HostOptions, stack: Stack): Promise<
   const directory = await openDirectory(log, logger, stack);
   const models = openReadModels({ log, pool, tenantReads, metrics, stack });
   const { registry, presence } = await openPresence(options, log, stack);
-  const ownWrites = new OwnWrites({ ...models, ...models.reads.sessions, source: log.source, clock: systemClock });
+  const ownWrites = new OwnWrites({ ...models, ...models.reads.sessions, source: log.source, clock });
   const write = writeSide({
-    ...{ log, config, metrics, ownWrites, logger },
+    ...{ log, config, clock, metrics, ownWrites, logger },
     traced: await tracesOf(options, metrics, stack),
   });
   stack.defer('erased tenants', forgetErased(log.keyring, directory, Object.values(write.caches)));
   const reads = models.reads.artifacts;
-  const artifacts = await openArtifacts({ ...options, metrics, reads, directory, write, stack });
-  const sandboxes = sandboxServices({ config, artifacts: artifacts.routes, write });
-  const leases = await openClaimLeases({ log, config, metrics, logger, stack });
+  const { objects } = options.memory ?? {};
+  const artifacts = await openArtifacts({ ...options, objects, metrics, reads, directory, write, stack });
+  const sandboxes = sandboxServices({ ...options, artifacts: artifacts.routes, write, log, models, metrics, stack });
+  const leases = await openClaimLeases({ log, config, metrics, clock, logger, stack });
+  const previews = new Previews(log.signals);
+  stack.defer('previews', () => previews.stop());
   return {
     ...{ options, metrics, log, pool, directory, ...models },
-    ...{ ownWrites, registry, presence, write, artifacts, sandboxes, leases },
+    ...{ ownWrites, registry, presence, write, artifacts, sandboxes, leases, previews },
   };
 }
 
 async function openLogOf({ config, logger, ...options }: HostOptions, metrics: Metrics, stack: Stack) {
   const { shards, replicas } = config;
-  const log = await openLog({
-    ...{ url: options.natsUrl, caFile: config.natsCaFile, name: options.nodeId, shards, replicas, isLive: true },
-    ...{ hostKey: options.hostKey, earlierHostKeys: options.earlierHostKeys, metrics, logger },
-  });
+  const { hostKey, earlierHostKeys, memory } = options;
+  const log =
+    memory === undefined
+      ? await openLog({
+          ...{ url: options.natsUrl, caFile: config.natsCaFile, name: options.nodeId, shards, replicas, isLive: true },
+          ...{ hostKey, earlierHostKeys, metrics, logger },
+        })
+      : await openMemoryLog({ servers: memory.servers, hostKey, metrics, logger });
   stack.defer('log', log.close);
   // First: all that follow the log wait for it, even a projector that rebuilds a lost database.
   await log.feed.start();
@@ -111,8 +136,8 @@ async function openDirectory(log: LogPorts, logger: Logger, stack: Stack): Promi
 }
 
 /** Which nodes are there, and which executors are connected to them. */
-async function openPresence({ config, nodeId, logger }: HostOptions, { leases }: LogPorts, stack: Stack) {
-  const registry = new NodeRegistry({ leases, clock: systemClock, logger });
+async function openPresence({ config, nodeId, clock, logger }: HostOptions, { leases }: LogPorts, stack: Stack) {
+  const registry = new NodeRegistry({ leases, clock, logger });
   const startedAt = await registry.start({ nodeId, roles: config.roles, version: await version() });
   stack.defer('node registry', async () => await registry.stop());
   const isAlive = (node: string, since: string): boolean => registry.isAlive(node, since);

@@ -9,7 +9,7 @@ import type { TenantState } from '../domain/tenant/state.ts';
 import type { ObjectStore } from '../drivers/objects/port.ts';
 import { TenantDeletion } from '../engine/tenant-deletion.ts';
 import { UnavailableError } from '../lib/unavailable.ts';
-import { systemClock } from '../lib/clock.ts';
+import type { Clock } from '../lib/clock.ts';
 import type { OnRound } from '../lib/background-task.ts';
 import type { Logger } from '../lib/logger.ts';
 import type { Directory } from '../projections/directory/directory.ts';
@@ -32,6 +32,7 @@ export interface DeletionDeps {
   readonly tenants: Repository<TenantState, TenantEvent>;
   readonly sessions: Repository<SessionState, SessionEvent>;
   readonly objects: ObjectStore;
+  readonly clock: Clock;
   readonly logger: Logger;
   readonly onRound: OnRound;
 }
@@ -43,7 +44,7 @@ export function tenantDeletion(deps: DeletionDeps): {
   readonly deletion: TenantDeletion;
   readonly remove: DeleteTenantDeps;
 } {
-  const { log, pool, directory, queries, loop, tenants, sessions, logger } = deps;
+  const { log, pool, directory, queries, loop, tenants, sessions, clock, logger } = deps;
   const deletion = new TenantDeletion({
     store: log.store,
     snapshots: log.snapshots,
@@ -84,7 +85,7 @@ export function tenantDeletion(deps: DeletionDeps): {
         {
           actor,
           causation,
-          decide: (state) => decideCancel(state, command, { nowMs: systemClock(), jitter: 0, workerId: null }),
+          decide: (state) => decideCancel(state, command, { nowMs: clock(), jitter: 0, workerId: null }),
         },
       );
     },

@@ -14,7 +14,7 @@ import { Repository } from '../commands/repository.ts';
 import { ReceiptArchive } from '../commands/session/receipt-archive.ts';
 import { ROSTER_ID } from '../domain/sandbox/roster.ts';
 import { InheritedConversations } from '../engine/inherited-conversations.ts';
-import { systemClock } from '../lib/clock.ts';
+import type { Clock } from '../lib/clock.ts';
 import type { Logger } from '../lib/logger.ts';
 import type { OwnWrites } from '../projections/own-writes.ts';
 import type { Config } from './config.ts';
@@ -25,6 +25,7 @@ import type { Recorded } from './traces.ts';
 interface WriteSideDeps {
   readonly log: LogPorts;
   readonly config: Config;
+  readonly clock: Clock;
   readonly metrics: Metrics;
   /** Null: traces are off. */
   readonly traced: Recorded | null;
@@ -37,7 +38,7 @@ interface WriteSideDeps {
  * The command loop, and the folds of every kind of aggregate, which the live feed keeps up to date; `caches` are all
  * that hold a tenant's data in memory.
  */
-export function writeSide({ log, config, metrics, traced, ownWrites, logger }: WriteSideDeps) {
+export function writeSide({ log, config, clock, metrics, traced, ownWrites, logger }: WriteSideDeps) {
   const onSnapshotError = (error: unknown): void => {
     metrics.snapshotFailures.inc();
     logger.warn({ err: error }, 'a snapshot could not be written');
@@ -85,7 +86,7 @@ export function writeSide({ log, config, metrics, traced, ownWrites, logger }: W
     },
   });
   const conversations = new InheritedConversations(sessions, small);
-  const loop = new CommandLoop(systemClock, log.codec.versionOf);
+  const loop = new CommandLoop(clock, log.codec.versionOf);
   const caches = {
     ...{ tenants, agents, sessions, budgets, artifacts, quotas, vaults, sandboxes, rosters },
     ...{ conversations, receipts },

@@ -120,7 +120,7 @@ const SENT: Readonly<Record<Sends, Readonly<Record<string, Json>>>> = {
   records: {
     '200': {
       description:
-        'Server-sent events. The first frame is `event: ready` with `data: {}` and no id. Each further frame is one record: `id` is its cursor, `event` its type, `data` the record as JSON in one line. Lines that begin with `:` keep a silent stream alive. A stream that ends is resumed on any node with the last id.',
+        'Server-sent events. The first frame is `event: ready` with `data: {}` and no id. Each further frame is one record: `id` is its cursor, `event` its type, `data` the record as JSON in one line. With `previews=true` frames `event: preview` without id come while a model answers: `{ turnId, modelCallId, offset, text? | toolCall?: { index, name, input }, agent? }`, where `text` or `input` is the next piece and `offset` counts the UTF-16 units of that text, or that call, before it. They may be lost, and `message.assistant` of the same `modelCallId` replaces them. Lines that begin with `:` keep a silent stream alive. A stream that ends is resumed on any node with the last id.',
       headers: ID,
       content: { 'text/event-stream': { schema: { $ref: '#/components/schemas/EventRecord' } } },
     },
@@ -128,7 +128,7 @@ const SENT: Readonly<Record<Sends, Readonly<Record<string, Json>>>> = {
   work: {
     '200': {
       description:
-        'Server-sent events. Each frame is `event: work_available`, its `data` a signal as JSON in one line, without an id: a stream that ends is opened again. Lines that begin with `:` keep a silent stream alive.',
+        'Server-sent events. Each frame is `event: work_available`, its `data` a signal as JSON in one line, without an id: a stream that ends is opened again. With `previews=true` frames `event: preview` without id come while a model answers: `{ turnId, modelCallId, offset, text? | toolCall?: { index, name, input }, agent? }`, where `text` or `input` is the next piece and `offset` counts the UTF-16 units of that text, or that call, before it. They may be lost, and `message.assistant` of the same `modelCallId` replaces them. Lines that begin with `:` keep a silent stream alive.',
       headers: ID,
       content: { 'text/event-stream': { schema: { $ref: '#/components/schemas/WorkAvailable' } } },
     },

@@ -14,6 +14,8 @@ export interface StreamOwner {
 
 /** However full the socket is, this much is written to it: it says when that is sent. */
 const PIECE_MIN = 1_024;
+/** A reader that has not taken this many bytes gets no previews until it has. */
+const PREVIEWS_WAIT_MAX = 65_536;
 
 /** What is left to send of a text. */
 interface Rest {
@@ -82,6 +84,14 @@ export class SseStream {
     this.#lastWrite = performance.now();
     this.#socket.write(text);
     this.tellHeld();
+  }
+
+  /**
+   * A frame that may be lost: it is dropped where it would have to wait behind others, so that a slow reader gets the
+   * newest ones and no record is late for it.
+   */
+  preview(text: string): void {
+    if (this.#socket.writableLength <= Math.min(PREVIEWS_WAIT_MAX, this.#owner.bufferBytes / 2)) this.send(text);
   }
 
   /**

@@ -1,6 +1,7 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { ReadSession } from '../projections/forks/queries.ts';
 import type { Drained, EarlierPart, TailEnd, TailSink } from '../streams/tail.ts';
+import type { OnPreview, Previews } from '../streams/previews.ts';
 import type { TailHub } from '../streams/tail-hub.ts';
 import type { StoredCommit } from '../streams/commit.ts';
 import type { EventPlace } from '../streams/cursor.ts';
@@ -37,6 +38,14 @@ export interface StreamStart {
   readonly after: EventPlace | null;
   /** Only events of this delegation or agent path. */
   readonly agent: string | null;
+  /** Also shows answers while they are written. */
+  readonly previews: boolean;
+}
+
+/** What the streams are fed from. */
+export interface StreamFeeds {
+  readonly hub: TailHub;
+  readonly previews: Pick<Previews, 'follow'>;
 }
 
 /**
@@ -53,7 +62,7 @@ const SWEEP_MS = 1_000;
 
 /** All open event streams of this node: one timer keeps the silent ones alive and ends the expired ones. */
 export class EventStreams {
-  readonly #hub: TailHub;
+  readonly #feeds: StreamFeeds;
   readonly #limits: StreamLimits;
   readonly #fingerprint: CredentialFingerprint;
   readonly #streams = new Set<SseStream>();
@@ -61,14 +70,14 @@ export class EventStreams {
   readonly #timer: NodeJS.Timeout;
   readonly #memory: StreamMemory;
 
-  constructor(hub: TailHub, limits: StreamLimits, fingerprint: CredentialFingerprint) {
-    this.#hub = hub;
+  constructor(feeds: StreamFeeds, limits: StreamLimits, fingerprint: CredentialFingerprint) {
+    this.#feeds = feeds;
     this.#limits = limits;
     this.#fingerprint = fingerprint;
     this.#memory = new StreamMemory({
       totalBytes: limits.totalBytes,
       streams: this.#streams,
-      beside: () => hub.keptBytes,
+      beside: () => feeds.hub.keptBytes,
     });
     this.#timer = setInterval(() => this.#sweep(), Math.max(50, Math.min(SWEEP_MS, limits.keepaliveMs / 5)));
   }
@@ -90,7 +99,13 @@ export class EventStreams {
     this.openWith(request, reply, start.caller, (stream) => {
       stream.send('event: ready\ndata: {}\n\n');
       const { after, before } = tailStart(start);
-      return this.#hub.open(start.ref, after, new TailReader(stream, start), before);
+      const { hub, previews } = this.#feeds;
+      const close = hub.open(start.ref, after, new TailReader(stream, start), before);
+      const unfollow = start.previews ? previews.follow(start.ref, previewsFor(stream, start.agent)) : () => undefined;
+      return () => {
+        unfollow();
+        close();
+      };
     });
   }
 
@@ -180,6 +195,30 @@ function tailStart({ ref, session, after }: StreamStart): { after: number; befor
   });
   return { after: createdPosition, before };
 }
+
+/** Writes previews to a stream, without ids: a reader resumes at records only. */
+function previewsFor(stream: SseStream, agent: string | null): OnPreview {
+  return (text) => {
+    if (agent === null || isOf(agent, text)) stream.preview(previewFrame(text));
+  };
+}
+
+function isOf(agent: string, text: string): boolean {
+  const preview: unknown = JSON.parse(text);
+  const { path, delegationId } = Object(Reflect.get(Object(preview), 'agent'));
+  return path === agent || delegationId === agent;
+}
+
+/** All readers of a session on this node get the same text, one after the other. */
+function framesOnce(): (text: string) => string {
+  let last = { text: '', frame: '' };
+  return (text) => {
+    if (last.text !== text) last = { text, frame: `event: preview\ndata: ${text}\n\n` };
+    return last.frame;
+  };
+}
+
+const previewFrame = framesOnce();
 
 function tooManyStreams(limit: number): ProblemError {
   const message = `The tenant has ${limit} streams open on this node. Close one, or ask another node.`;

@@ -6,7 +6,10 @@ import { problemOf } from './errors.ts';
 import { Uploads } from './upload-body.ts';
 
 const SILENCE_MS = 1_000;
-const LIMITS = { concurrent: 4, perTenant: 3, perSubject: 2, silenceMs: SILENCE_MS, leastBytesPerSecond: 100 };
+const LIMITS = {
+  ...{ concurrent: 4, perTenant: 3, perSubject: 2, silenceMs: SILENCE_MS, leastBytesPerSecond: 100 },
+  memoryBytes: 100,
+};
 
 beforeEach(() => void vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] }));
 afterEach(() => void vi.useRealTimers());
@@ -99,4 +102,25 @@ test('a tenant that goes ends its uploads alone, with the answer that its key ge
   uploads.end('tn_1');
   await expect(read).rejects.toBe(upload.signal.reason);
   expect(problemOf(upload.signal.reason, 1)?.code).toBe('credential_invalid');
+});
+
+test('bodies that are held whole wait for memory, and one tenant leaves half of it to others', async () => {
+  const uploads = new Uploads(LIMITS);
+  const { signal } = new AbortController();
+  const first = await uploads.memory('tn_1', 50, signal);
+  let isHeld = false;
+  const second = uploads.memory('tn_1', 10, signal).then((free) => {
+    isHeld = true;
+    return free;
+  });
+  const other = await uploads.memory('tn_2', 40, signal);
+  expect(isHeld).toBe(false);
+  const gone = new AbortController();
+  const third = uploads.memory('tn_2', 40, gone.signal);
+  gone.abort(new Error('the tenant is gone'));
+  await expect(third).rejects.toThrow('the tenant is gone');
+  first();
+  (await second)();
+  other();
+  (await uploads.memory('tn_1', 10_000, signal))();
 });

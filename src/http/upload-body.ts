@@ -1,6 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import { INVALID_CREDENTIAL } from '../auth/authenticate.ts';
 import { UploadBrokenError } from '../commands/artifact/reservation.ts';
+import { FairBudget } from '../lib/fair-budget.ts';
 import { ProblemError } from './problem.ts';
 
 export interface UploadLimits {
@@ -12,6 +13,8 @@ export interface UploadLimits {
   readonly silenceMs: number;
   /** The least that a sender must send, averaged over the time of a silence, bytes per second. */
   readonly leastBytesPerSecond: number;
+  /** Bytes of bodies that are held in memory whole, together; one tenant has half of them while others want some. */
+  readonly memoryBytes: number;
 }
 
 /** Who sends it. */
@@ -35,9 +38,20 @@ export interface OpenUpload {
 export class Uploads {
   readonly #limits: UploadLimits;
   readonly #open = new Map<AbortController, Uploader>();
+  readonly #memory: FairBudget;
 
   constructor(limits: UploadLimits) {
     this.#limits = limits;
+    const { memoryBytes } = limits;
+    this.#memory = new FairBudget({ total: memoryBytes, perName: Math.ceil(memoryBytes / 2) });
+  }
+
+  /**
+   * Memory for a body that is collected before it is stored, once there is some. Returns the function that gives it back.
+   * @throws the signal's reason, when it aborts before
+   */
+  async memory(tenantId: string, bytes: number, signal: AbortSignal): Promise<() => void> {
+    return await this.#memory.take(tenantId, bytes, signal);
   }
 
   get size(): number {

@@ -1,5 +1,9 @@
 /** Milliseconds since the epoch. Passed as an argument wherever time matters, so that tests decide what time it is. */
-export type Clock = () => number;
+export interface Clock {
+  (): number;
+  /** Calls back each time the clock has been set forward, until the returned function is called; absent: it never is. */
+  readonly onJump?: (listener: () => void) => () => void;
+}
 
 /** The wall clock of this machine. */
 export const systemClock: Clock = () => Date.now();

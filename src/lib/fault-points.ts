@@ -1,3 +1,5 @@
+import { AsyncLocalStorage } from 'node:async_hooks';
+
 /**
  * Named instants at which a crash is dangerous. Production code awaits one where the order of two effects matters; a
  * test decides what happens there (die, wait, throw). Without a handler it costs one map look-up.
@@ -19,6 +21,7 @@ export type FaultPoint =
   | 'projection.applied'
   | 'dispatcher.segment-written'
   | 'dispatcher.checkpointed'
+  | 'session.deleted'
   | 'session.erased'
   | 'session.forked'
   | 'session.fork-deleted'
@@ -38,8 +41,12 @@ export type FaultPoint =
   | 'artifact.removal-begun'
   | 'artifact.removed'
   | 'artifact.bytes-removed'
+  | 'outputs.stored'
+  | 'outputs.recorded'
+  | 'outputs.exported'
   | 'sandbox.added'
   | 'sandbox.deleted'
+  | 'sandbox.begun'
   | 'sandbox.executed'
   | 'sandbox.recorded'
   | 'deletion.quiet'
@@ -54,9 +61,24 @@ export type FaultPoint =
 
 const handlers = new Map<FaultPoint, () => Promise<void> | void>();
 
+/** What a part of this process does at its points; null: nothing. */
+type Handle = (name: FaultPoint) => Promise<void> | void;
+const part = new AsyncLocalStorage<Handle>();
+
 /** Reached in production code; runs the test's handler, if one is set. */
 export function faultPoint(name: FaultPoint): Promise<void> | void {
-  return handlers.get(name)?.();
+  const handler = handlers.get(name);
+  return handler === undefined ? part.getStore()?.(name) : handler();
+}
+
+/** Runs something whose points, and those of whatever it starts, are handled by themselves: one of several in a process. */
+export function withFaultPoints<T>(handle: Handle, work: () => T): T {
+  return part.run(handle, work);
+}
+
+/** A callback that is called by others, as a part of what makes it. */
+export function ofThisPart<A extends readonly unknown[]>(callback: (...args: A) => void): (...args: A) => void {
+  return AsyncLocalStorage.bind(callback);
 }
 
 /** Sets what happens at a point; returns the function that removes it. */

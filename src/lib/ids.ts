@@ -2,7 +2,24 @@ import { hash, randomBytes } from 'node:crypto';
 import { ulid } from 'ulid';
 
 /** Prefixes of the ids that the Host makes, and of some that stay inside. */
-export type IdPrefix = 'tn' | 'tu' | 'cl' | 'ev' | 'cr' | 'af' | 'co' | 'wk' | 'up' | 'rm' | 'se' | 'rf' | 'si' | 'sb';
+export type IdPrefix =
+  | 'al'
+  | 'tn'
+  | 'tu'
+  | 'cl'
+  | 'ev'
+  | 'cr'
+  | 'af'
+  | 'co'
+  | 'wk'
+  | 'up'
+  | 'rm'
+  | 'se'
+  | 'rf'
+  | 'si'
+  | 'sb'
+  | 'ws'
+  | 'wo';
 
 const POOL_BYTES = 4096;
 

@@ -1,6 +1,7 @@
 import { TURN_STATUSES } from '../../domain/turn/summary.ts';
 import { delay } from '../../lib/backoff.ts';
-import { systemClock, timestamp } from '../../lib/clock.ts';
+import { timestamp } from '../../lib/clock.ts';
+import type { Clock } from '../../lib/clock.ts';
 import { coalesced } from '../../lib/coalesced.ts';
 import type { Checks } from '../../http/routes/host.ts';
 import type { ProjectionLag } from '../../projections/lag.ts';
@@ -15,6 +16,7 @@ import type { Metrics } from './metrics.ts';
 import type { Sample, SampledName, Samples } from './sampled.ts';
 
 export interface InstallationDeps {
+  readonly clock: Clock;
   readonly pool: ReadStore;
   readonly work: WorkQueue;
   readonly checks: () => Promise<Checks>;
@@ -36,14 +38,14 @@ const SILENT_WITHOUT_WORKER_MS = 5_000;
  * several of them give the same figures, so queries take the greatest instead of the sum.
  */
 export function sampleInstallation(metrics: Metrics, deps: InstallationDeps): void {
-  const { pool, work, checks, projections } = deps;
+  const { clock, pool, work, checks, projections } = deps;
   sampleSizes(metrics, deps);
   const checked = kept(checks);
   const lags = kept(projections);
   const depth = kept(async () => await work.depth());
   const open = kept(async () => {
     const noWorker = (await checked())?.engine.ok === false;
-    const now = systemClock();
+    const now = clock();
     return { now, ...(await openWork(pool, timestamp(now - (noWorker ? SILENT_WITHOUT_WORKER_MS : SILENT_MS)))) };
   });
   const ofWork = (name: SampledName, read: (seen: OpenWork & { readonly now: number }) => Samples): void =>

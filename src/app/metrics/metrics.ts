@@ -137,8 +137,9 @@ export class Metrics {
 
   readonly #sources = new Map<string, () => Samples | Promise<Samples>>();
 
-  constructor() {
-    collectDefaultMetrics({ register: this.registry, prefix: PREFIX });
+  /** @param ofProcess whether the figures of the process are among them; what watches for them runs as long as it */
+  constructor(ofProcess = true) {
+    if (ofProcess) collectDefaultMetrics({ register: this.registry, prefix: PREFIX });
     for (const [name, { help, labelNames }] of Object.entries(SAMPLED)) this.#sampled(name, { help, labelNames });
   }
 

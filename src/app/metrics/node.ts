@@ -1,4 +1,5 @@
 import { statfs } from 'node:fs/promises';
+import { getHeapStatistics } from 'node:v8';
 import type { CacheFigures } from '../../commands/repository.ts';
 import type { EmbeddedServers } from '../../embedded/servers.ts';
 import type { ExecutorPresence } from '../executor-presence.ts';
@@ -48,6 +49,8 @@ export function sampleNode(metrics: Metrics, deps: NodeDeps): void {
       { labels: { cache, result: 'miss' }, value: cacheFigures.misses },
     ]),
   );
+  // Node 24 does not count it.
+  metrics.sample('heap_allocated_bytes_total', () => getHeapStatistics().total_allocated_bytes ?? null);
   metrics.sample('data_disk_free_bytes', async () => {
     const { bavail, bsize } = await statfs(dataDir);
     return bavail * bsize;

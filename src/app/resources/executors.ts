@@ -13,10 +13,10 @@ export function executorResource({ write, freshness, presence, answers }: Node):
 
 /** Actions as executors find, take and keep them, and what people have to answer. */
 export function actionResource(node: Node): readonly ServedRoutes[] {
-  const { write, freshness, presence, streams } = node;
+  const { write, presence, streams } = node;
   const { index: actions, open, places, holding, claims, work } = node.work;
   return [
-    { role: 'commands', routes: claimRoutes({ ...holding, claims, freshness }) },
+    { role: 'commands', routes: claimRoutes({ ...holding, claims }) },
     { role: 'reads', routes: interactionRoutes({ actions, caughtUp: caughtUpOf(node) }) },
     { role: 'reads', routes: actionRoutes({ streams, presence, sessions: write.sessions, open, places, work }) },
   ];

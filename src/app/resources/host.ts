@@ -1,7 +1,6 @@
 import { hostRoutes } from '../../http/routes/host.ts';
 import { statusRoutes } from '../../http/routes/status.ts';
 import type { StatusRouteDeps } from '../../http/routes/status.ts';
-import { systemClock } from '../../lib/clock.ts';
 import { projectionLag } from '../../projections/lag.ts';
 import { sampleInstallation } from '../metrics/installation.ts';
 import type { Node, ServedRoutes } from '../node.ts';
@@ -12,9 +11,9 @@ import { version } from '../version.ts';
 /** Whether the Host is live and ready, and what the Host admin sees of the installation. */
 export async function hostResource(node: Node): Promise<readonly ServedRoutes[]> {
   const { options, log, pool, reads, registry, metrics, checks, queries, isDraining } = node;
-  const lags = async () => await projectionLag({ pool, source: log.source, now: systemClock() }, PROJECTIONS);
+  const lags = async () => await projectionLag({ pool, source: log.source, now: options.clock() }, PROJECTIONS);
   if (options.config.roles.includes('projector')) {
-    const sampled = { work: log.work, checks, projections: lags, logSizes: log.sizes };
+    const sampled = { clock: options.clock, work: log.work, checks, projections: lags, logSizes: log.sizes };
     sampleInstallation(metrics, { pool: reads.sessions.pool, ...sampled });
   }
   const deps: StatusRouteDeps = {

@@ -3,7 +3,6 @@ import { forkRoutes } from '../../http/routes/forks.ts';
 import { historyRoutes } from '../../http/routes/history.ts';
 import { sessionRoutes } from '../../http/routes/sessions.ts';
 import { usageRoutes } from '../../http/routes/usage.ts';
-import { systemClock } from '../../lib/clock.ts';
 import type { Node, ServedRoutes } from '../node.ts';
 import { streamAccess } from '../stream-access.ts';
 
@@ -18,7 +17,7 @@ export function sessionResource(node: Node): readonly ServedRoutes[] {
   const isNew = (): boolean => registry.hasOlderThan([0, 12]);
   const commands = {
     ...{ loop, tenants, publish, agents, sessions, artifacts: write.artifacts, budgets, older },
-    ...{ isDraining, tenantModel, runner: engine.runner, clock: systemClock },
+    ...{ isDraining, tenantModel, runner: engine.runner, clock: node.options.clock },
     isNewTo: isNew,
   };
   const opened = {
@@ -28,18 +27,18 @@ export function sessionResource(node: Node): readonly ServedRoutes[] {
   return [
     { role: null, routes: sessionRoutes(opened) },
     { role: 'commands', routes: commandRoutes(commands) },
-    { role: 'commands', routes: forkRoutes({ loop, sessions, older, freshness }) },
+    { role: 'commands', routes: forkRoutes({ loop, sessions, older, freshness, sandboxes }) },
   ];
 }
 
 /** What sessions have recorded: as pages, as streams, and as sums. */
-export function historyResource({ write, queries, streams }: Node): readonly ServedRoutes[] {
+export function historyResource({ options, write, queries, streams }: Node): readonly ServedRoutes[] {
   const access = streamAccess(write.sessions);
   return [
     { role: 'reads', routes: historyRoutes({ queries: queries.sessions, access, streams }) },
     {
       role: 'reads',
-      routes: usageRoutes({ queries: queries.sessions, usage: queries.usage, clock: systemClock }),
+      routes: usageRoutes({ queries: queries.sessions, usage: queries.usage, clock: options.clock }),
     },
   ];
 }

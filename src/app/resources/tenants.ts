@@ -7,7 +7,6 @@ import { modelRoutes } from '../../http/routes/model.ts';
 import { tenantRoutes } from '../../http/routes/tenant.ts';
 import type { TenantRouteDeps } from '../../http/routes/tenant.ts';
 import { sandboxQueries } from '../../projections/sandboxes/queries.ts';
-import { systemClock } from '../../lib/clock.ts';
 import { modelCatalog } from '../models.ts';
 import type { Node, ServedRoutes } from '../node.ts';
 import { tenantDeletion } from '../tenant-deletion.ts';
@@ -19,7 +18,16 @@ export function adminResource(node: Node): readonly ServedRoutes[] {
   const { objects } = artifacts.routes;
   const { reads } = node;
   const { deletion, remove } = tenantDeletion({
-    ...{ log, pool, directory, progress, queries: queries.sessions, objects, logger: options.logger },
+    ...{
+      log,
+      pool,
+      directory,
+      progress,
+      queries: queries.sessions,
+      objects,
+      clock: options.clock,
+      logger: options.logger,
+    },
     onRound: metrics.onRound,
     ...write,
   });
@@ -57,7 +65,7 @@ export function tenantResource(node: Node): readonly ServedRoutes[] {
       role: null,
       routes: budgetRoutes({
         ...{ loop, tenants, budgets, publish, freshness, ledger },
-        ...{ shown: budgetsWithSpend, clock: systemClock },
+        ...{ shown: budgetsWithSpend, clock: options.clock },
       }),
     },
   ];

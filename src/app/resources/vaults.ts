@@ -3,7 +3,6 @@ import { openOauthClient } from '../../drivers/oauth/client.ts';
 import { credentialRoutes } from '../../http/routes/credentials.ts';
 import { signInRoutes } from '../../http/routes/sign-in.ts';
 import { vaultRoutes } from '../../http/routes/vaults.ts';
-import { systemClock } from '../../lib/clock.ts';
 import { egressClient } from '../../lib/egress-client.ts';
 import type { Node, ServedRoutes } from '../node.ts';
 
@@ -22,6 +21,6 @@ export function vaultResource({ options, log, write, queries, freshness, stack }
   return [
     { role: null, routes: vaultRoutes({ ...deps, queries: queries.vaults, egress }) },
     { role: null, routes: credentialRoutes({ ...deps, queries: queries.vaults, egress }) },
-    { role: null, routes: signInRoutes({ ...deps, oauth, clock: systemClock }) },
+    { role: null, routes: signInRoutes({ ...deps, oauth, clock: options.clock }) },
   ];
 }

@@ -11,7 +11,6 @@ import { actionView } from '../../projections/actions/views.ts';
 import { discover } from '../discovery.ts';
 import type { DiscoveryDeps } from '../discovery.ts';
 import { operations } from '../described.ts';
-import type { Freshness } from '../freshness.ts';
 import { callerOf } from '../gate.ts';
 import { accepted } from '../problem.ts';
 import { viewToActionResponse } from '../action-response.ts';
@@ -45,7 +44,6 @@ export interface ActionRouteDeps extends DiscoveryDeps {
 
 export interface ClaimRouteDeps extends HoldActionDeps {
   readonly claims: ActionClaims;
-  readonly freshness: Freshness;
 }
 
 const config = { rules: { access: ACCESS.executorWork } };
@@ -99,10 +97,7 @@ export function claimRoutes(deps: ClaimRouteDeps): FastifyPluginAsyncZod {
         const caller = callerOf(request);
         const { actionId } = request.params;
         const input = { executor: executorOf(caller), actionId, ...request.body, actor: actorOf(caller) };
-        const { reply, position } = accepted(await claimAction(deps, input));
-        // Counts requested right after it no longer have the action.
-        await deps.freshness('sessions', reply.ref, position);
-        return toClaimResponse(reply);
+        return toClaimResponse(accepted(await claimAction(deps, input)).reply);
       },
     );
     app.post(

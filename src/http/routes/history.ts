@@ -73,12 +73,12 @@ export function historyRoutes({ queries, access, streams }: HistoryRouteDeps): F
       async (request, reply) => {
         const caller = callerOf(request);
         const ref = sessionRef(caller, request.params.sessionId);
-        const { cursor = lastEventId(request.headers['last-event-id']), agent = null } = request.query;
+        const { cursor = lastEventId(request.headers['last-event-id']), agent = null, previews } = request.query;
         const place = cursor === undefined || cursor === 'latest' ? null : placeOf(ref, cursor);
         const session = await access(ref, caller);
         if (place !== null) refuseEarlier(place, session);
         const after = cursor === 'latest' ? session.latest() : place;
-        streams.open(request, reply, { caller, ref, session, after, agent });
+        streams.open(request, reply, { caller, ref, session, after, agent, previews: previews === 'true' });
       },
     );
     await app.register(ledgerRoute(queries));

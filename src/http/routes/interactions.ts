@@ -73,10 +73,11 @@ function budgetsFor({ kind, subject }: Caller): InteractionFilter['budgets'] {
 function toInteractionResponse(view: InteractionView): ShownInteraction {
   const { interactionId, kind, sessionId, turnId, agentId, subject, createdAt } = view;
   const { prompt, toolName, input, schema, budgetId, actionId, agent } = view;
+  const { server, vaultId, credentialId, url } = view;
   return {
     ...{ interactionId, kind, sessionId, turnId, agentId, subject },
     ...optional({ prompt, toolName, input, schema: schema && { ...schema } }),
     createdAt,
-    ...optional({ actionId, budgetId, agent }),
+    ...optional({ actionId, budgetId, server, vaultId, credentialId, url, agent }),
   };
 }

@@ -1,13 +1,13 @@
-import mime from 'mime';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
 import { ACCESS } from '../../auth/authorize.ts';
 import { deleteFile, writeFile } from '../../commands/sandbox/change-sandbox.ts';
 import { sandboxRef } from '../../commands/sandbox/deps.ts';
+import { findFile, listFiles } from '../../commands/sandbox/files.ts';
 import { UNKNOWN_MEDIA_TYPE } from '../../domain/artifact/names.ts';
 import { reject } from '../../domain/kernel/rejection.ts';
-import { fileAt } from '../../domain/sandbox/manifest.ts';
-import type { WorkspaceFile } from '../../domain/sandbox/manifest.ts';
+import type { Rejection } from '../../domain/kernel/rejection.ts';
+import { mediaTypeOf } from '../../lib/media-type.ts';
 import { sendBytes } from '../bytes.ts';
 import { operations } from '../described.ts';
 import { callerOf } from '../gate.ts';
@@ -48,10 +48,10 @@ export function sandboxFileRoutes(deps: SandboxRouteDeps): FastifyPluginAsyncZod
       async (request) => {
         const { sandboxId } = request.params;
         const { path: below } = request.query;
-        const files = (await filesOf(deps, request, sandboxId)).files.filter(
-          ({ path }) => below === undefined || path === below || path.startsWith(`${below}/`),
-        );
-        return { sandboxId, files: files.map(({ mode: _mode, ...file }) => ({ ...file, contentType: typeOf(file) })) };
+        const reading = await readingOf(deps, request, sandboxId);
+        const { files } = done(await listFiles(deps, { ...reading, under: below }));
+        const shown = files.map(({ path, size, sha256 }) => ({ path, size, sha256, contentType: typeOf(path) }));
+        return { sandboxId, files: shown };
       },
     );
     app.get(
@@ -119,13 +119,20 @@ interface Place {
   readonly path: string;
 }
 
-function typeOf({ path }: Pick<WorkspaceFile, 'path'>): string {
-  return mime.getType(path) ?? UNKNOWN_MEDIA_TYPE;
+function typeOf(path: string): string {
+  return mediaTypeOf(path) ?? UNKNOWN_MEDIA_TYPE;
 }
 
-async function filesOf(deps: SandboxRouteDeps, request: FastifyRequest, sandboxId: string) {
+async function readingOf(deps: SandboxRouteDeps, request: FastifyRequest, sandboxId: string) {
+  const { tenant, actor, causation } = inputOf(request, sandboxId);
   const { state } = await reachedSandbox(deps, request, sandboxId);
-  return await deps.workspaces.manifest(callerOf(request).tenantId, state.files);
+  return { tenant, state, meta: { actor, causation } };
+}
+
+/** @throws ProblemError */
+function done<T extends { readonly kind: 'done' }>(outcome: T | Rejection): T {
+  if (outcome.kind === 'rejected') throw refused(outcome);
+  return outcome;
 }
 
 async function sendFile(
@@ -134,15 +141,13 @@ async function sendFile(
   reply: FastifyReply,
   { sandboxId, path }: Place,
 ): Promise<FastifyReply> {
-  const file = fileAt(await filesOf(deps, request, sandboxId), path);
-  if (file === undefined) throw refused(reject('not_found', 'The sandbox has no such file.'));
-  const { tenantId } = callerOf(request);
+  const { file } = done(await findFile(deps, { ...(await readingOf(deps, request, sandboxId)), path }));
   return await sendBytes(request, reply, {
     name: path.slice(path.lastIndexOf('/') + 1),
-    contentType: typeOf(file),
+    contentType: typeOf(path),
     size: file.size,
     sha256: file.sha256,
-    open: async (range) => await deps.workspaces.open(tenantId, file.sha256, range),
+    open: file.open,
   });
 }
 
@@ -155,33 +160,40 @@ async function putFile(
   // Before a byte is read: no memory is used for a sandbox that is missing or not free.
   await reachedSandbox(deps, request, sandboxId);
   const { body, declaredBytes, signal, close } = deps.uploads.open(request.raw, { tenantId, subject });
+  const limitBytes = deps.workspaceLimits.fileBytes;
+  let free: (() => void) | null = null;
   try {
-    const bytes = await collected(body, { declaredBytes, limitBytes: deps.workspaceLimits.fileBytes, signal });
+    refuseTooLarge(declaredBytes, limitBytes);
+    // Not a byte is read before there is room for all that may come.
+    free = await deps.uploads.memory(tenantId, declaredBytes ?? limitBytes, signal);
+    const bytes = await collected(body, { limitBytes, signal });
     const outcome = accepted(await writeFile(deps, { ...inputOf(request, sandboxId), path, bytes }));
     await deps.freshness('sandboxes', sandboxRef(tenantId, sandboxId), outcome.position);
     return { path, size: bytes.length, sha256: outcome.reply };
   } finally {
+    free?.();
     close();
   }
 }
 
-/** @throws ProblemError limit_exceeded for a body longer than a file may be, unread where it says so itself */
+/** @throws ProblemError limit_exceeded */
+function refuseTooLarge(bytes: number | null, limitBytes: number): void {
+  if (bytes === null || bytes <= limitBytes) return;
+  const message = `The file is larger than ${limitBytes} bytes, the limit of a file of a sandbox. Nothing was stored.`;
+  throw refused(reject('limit_exceeded', message, { details: { limit: 'file', limitBytes } }));
+}
+
+/** @throws ProblemError limit_exceeded for a body longer than a file may be */
 async function collected(
   body: AsyncIterable<Uint8Array>,
-  limits: { readonly declaredBytes: number | null; readonly limitBytes: number; readonly signal: AbortSignal },
+  { limitBytes, signal }: { readonly limitBytes: number; readonly signal: AbortSignal },
 ): Promise<Buffer> {
-  const { declaredBytes, limitBytes, signal } = limits;
-  const tooLarge = () => {
-    const message = `The file is larger than ${limitBytes} bytes, the limit of a file of a sandbox. Nothing was stored.`;
-    return refused(reject('limit_exceeded', message, { details: { limit: 'file', limitBytes } }));
-  };
-  if ((declaredBytes ?? 0) > limitBytes) throw tooLarge();
   const chunks: Uint8Array[] = [];
   let length = 0;
   for await (const chunk of body) {
     signal.throwIfAborted();
     length += chunk.length;
-    if (length > limitBytes) throw tooLarge();
+    refuseTooLarge(length, limitBytes);
     chunks.push(chunk);
   }
   signal.throwIfAborted();

@@ -162,7 +162,7 @@ export function sandboxEventRoutes(deps: SandboxDeps, streams: EventStreams): Fa
         const after = cursor === 'latest' ? latest : place;
         // Its creation is a record too.
         const whole = { createdPosition: session.createdPosition - 1 };
-        streams.open(request, reply, { caller, ref, session: whole, after, agent: null });
+        streams.open(request, reply, { caller, ref, session: whole, after, agent: null, previews: false });
       },
     );
     await Promise.resolve();

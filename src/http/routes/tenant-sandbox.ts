@@ -2,7 +2,6 @@ import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
 import { ACCESS } from '../../auth/authorize.ts';
 import { rosterRef } from '../../commands/sandbox/deps.ts';
 import type { SandboxDeps } from '../../commands/sandbox/deps.ts';
-import { PODS_UNAVAILABLE } from '../../commands/sandbox/open-sandbox.ts';
 import { withoutNulls } from '../../domain/kernel/optional.ts';
 import { CALL_SECONDS, CALL_SECONDS_MAX } from '../../domain/sandbox/tools.ts';
 import { operations } from '../described.ts';
@@ -13,7 +12,7 @@ const docs = operations('Sandboxes', {
   getTenantSandboxes: ['Which kinds of sandboxes the tenant can have, and how many'],
 });
 
-export interface TenantSandboxDeps extends Pick<SandboxDeps, 'rosters' | 'sandboxesMax' | 'workspaceLimits'> {
+export interface TenantSandboxDeps extends Pick<SandboxDeps, 'rosters' | 'sandboxesMax' | 'workspaceLimits' | 'pods'> {
   /** Why no virtual sandbox can run here; null: they can. */
   readonly virtualFault: () => string | null;
 }
@@ -32,7 +31,7 @@ export function tenantSandboxRoutes(deps: TenantSandboxDeps): FastifyPluginAsync
         const reason = deps.virtualFault();
         return {
           virtual: { available: reason === null, ...withoutNulls({ reason }) },
-          pod: { available: false, backend: null, reason: PODS_UNAVAILABLE },
+          pod: await deps.pods.status(),
           defaults: {
             kind: 'virtual' as const,
             ...deps.workspaceLimits,

@@ -1,6 +1,5 @@
 import type { FastifyError, FastifyRequest } from 'fastify';
 import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
-import mime from 'mime';
 import { ACCESS } from '../../auth/authorize.ts';
 import { actorOf } from '../../auth/caller.ts';
 import type { Caller } from '../../auth/caller.ts';
@@ -9,6 +8,7 @@ import type { Uploaded, UploadInput } from '../../commands/artifact/upload.ts';
 import type { ArtifactOwner } from '../../domain/artifact/events.ts';
 import { isMediaType, UNKNOWN_MEDIA_TYPE } from '../../domain/artifact/names.ts';
 import { newArtifactRefusal } from '../../domain/session/artifacts.ts';
+import { mediaTypeOf } from '../../lib/media-type.ts';
 import { operations } from '../described.ts';
 import { callerOf } from '../gate.ts';
 import { accepted, ProblemError, refused, withinReach } from '../problem.ts';
@@ -92,7 +92,7 @@ async function take(
       body,
       signal,
       declaredBytes,
-      contentTypeOf: (name) => sent ?? mime.getType(name) ?? UNKNOWN_MEDIA_TYPE,
+      contentTypeOf: (name) => sent ?? mediaTypeOf(name) ?? UNKNOWN_MEDIA_TYPE,
       actor: actorOf(caller),
       causation: request.id,
     }).finally(close),

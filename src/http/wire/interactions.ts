@@ -26,6 +26,10 @@ const interaction = z
     createdAt: timestamp,
     actionId: z.string().optional(),
     budgetId: z.string().optional(),
+    server: z.string().optional(),
+    vaultId: z.string().optional(),
+    credentialId: z.string().optional(),
+    url: z.string().optional(),
     agent: agentShape.optional(),
   })
   .meta({ id: 'Interaction' });

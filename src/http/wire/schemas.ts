@@ -240,6 +240,8 @@ const wait = z
     hook: hookPoint.optional(),
     prompt: z.string().optional(),
     budgetId: z.string().optional(),
+    server: z.string().optional(),
+    credentialId: z.string().optional(),
   })
   .meta({ id: 'Wait' });
 export const session = z
@@ -298,7 +300,14 @@ export const itemsQuery = z.strictObject({
   order: z.enum(['asc', 'desc']).default('asc'),
 });
 export const items = z.object({ items: z.array(record), cursor: nullableCursor, hasMore: z.boolean() });
-export const eventsQuery = z.strictObject({ cursor: cursor.optional(), agent: text(1, 400).optional() });
+export const eventsQuery = z.strictObject({
+  cursor: cursor.optional(),
+  agent: text(1, 400).optional(),
+  previews: z
+    .enum(['true', 'false'])
+    .optional()
+    .describe('`true`: also frames `event: preview` without id, about every 50 ms while a model answers.'),
+});
 
 export const callsQuery = z.strictObject({
   turnId: text(1, 200).optional(),
