@@ -32,15 +32,15 @@ test('a replay equals the live rows, and shows every row that somebody has chang
   });
 
   await withDatabase(host, async (client) => {
-    await client.query(`update sessions_2.session set subject = 'mallory' where id = 'a'`);
-    await client.query(`delete from sessions_2.history where session_id = 'b' and records > 1`);
+    await client.query(`update sessions_3.session set subject = 'mallory' where id = 'a'`);
+    await client.query(`delete from sessions_3.history where session_id = 'b' and records > 1`);
     await client.query(`update tenants_2.audit set doc = '' where true`);
   });
   const changed = await audit(host, 'replay');
   expect(changed.code, changed.text).toBe(1);
-  expect(changed.text).toMatch(/sessions_2\.session: only live: /);
-  expect(changed.text).toMatch(/sessions_2\.session: only replayed: /);
-  expect(changed.text.match(/sessions_2\.history: only replayed: /g)?.length).toBeGreaterThan(0);
+  expect(changed.text).toMatch(/sessions_3\.session: only live: /);
+  expect(changed.text).toMatch(/sessions_3\.session: only replayed: /);
+  expect(changed.text.match(/sessions_3\.history: only replayed: /g)?.length).toBeGreaterThan(0);
   expect(changed.text).toMatch(/tenants_2\.audit: only live: /);
   expect(changed.text).toMatch(/agents: \d+ rows compared in .* 0 differ/);
   // Nothing of it stays behind, and what is asked for wrongly is said plainly.
@@ -53,13 +53,13 @@ test('a replay equals the live rows, and shows every row that somebody has chang
   expect((await audit(host, 'replay', 'agents')).code).toBe(0);
   // Up to a time before anything happened there was nothing: every live row is one too many.
   const before = await audit(host, 'replay', 'agents', '--until', '2020-01-01T00:00:00Z');
-  expect(before.text).toMatch(/agents_2\.agent: only live: /);
+  expect(before.text).toMatch(/agents_3\.agent: only live: /);
   expect((await audit(host, 'replay', '--until', 'soon')).text).toMatch(/--until needs a time/);
   // Up to a record: what its session had by then is there on both sides, and nothing of the session that came after.
   const [record] = await tenant.items('a', { order: 'desc', limit: 1 });
   const upTo = await audit(host, 'replay', 'sessions', '--until', record?.cursor ?? '');
   expect(upTo.text).not.toMatch(/sessions\.history: only (live|replayed): \([^,]+,a,/);
-  expect(upTo.text).toMatch(/sessions_2\.session: only live: \([^,]+,c,/);
+  expect(upTo.text).toMatch(/sessions_3\.session: only live: \([^,]+,c,/);
   const foreign = encodeCursor(newRef(), { shard: 0, position: 3, index: 0 });
   expect((await audit(host, 'replay', '--until', foreign)).text).toMatch(/a cursor of which the log has no record/);
 });

@@ -6,7 +6,7 @@ import { expect, test } from 'vitest';
 import { SNAPSHOT_EVERY } from '#src/commands/repository.ts';
 import { AdminClient } from '../support/client.ts';
 import type { TenantClient } from '../support/client.ts';
-import { startHost } from '../support/host.ts';
+import { isRunning, startHost } from '../support/host.ts';
 import type { Host } from '../support/host.ts';
 import { settledReadModels } from '../support/read-models.ts';
 import { registration, SigningKey } from '../support/tokens.ts';
@@ -172,7 +172,7 @@ test('killed after the data key is gone, the next start erases the rest', async 
   const path = `/v1/admin/tenants/${tenant.tenantId}`;
   // No answer: the process ended with the key gone, and before the rows were.
   expect(await admin.request({ method: 'DELETE', path, timeoutMs: 60_000 }).catch(() => null)).toBeNull();
-  await host.kill();
+  await until('the Host ends at the fault point', () => !isRunning(host), 60_000);
   await host.restart({ AGENT_HOST_FAULT_POINTS: '' });
   // Asked again while it is under way, or after it.
   const again = await new AdminClient(host).request({ method: 'DELETE', path, timeoutMs: 60_000 });

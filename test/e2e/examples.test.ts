@@ -1,13 +1,13 @@
-import { spawn, spawnSync } from 'node:child_process';
-import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { spawnSync } from 'node:child_process';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { build } from 'rolldown';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { bareEnvironment } from '#src/embedded/run-command.ts';
 import { AdminClient } from '../support/client.ts';
 import type { TenantClient } from '../support/client.ts';
 import { registerExecutor } from '../support/executor.ts';
+import { installPackage, says, start } from '../support/example.ts';
+import type { Program } from '../support/example.ts';
 import { startHost } from '../support/host.ts';
 import type { Host } from '../support/host.ts';
 import { until } from '../support/wait-until.ts';
@@ -16,38 +16,6 @@ import { ROOT } from '../tidy/tree.ts';
 const SOON_MS = 60_000;
 const EXAMPLES = join(ROOT, 'examples');
 const TOOL = { inputSchema: { type: 'object' } };
-
-interface Program extends AsyncDisposable {
-  readonly said: () => string;
-  readonly ended: Promise<number | null>;
-  readonly type: (line: string) => void;
-  readonly signal: (signal: NodeJS.Signals) => void;
-}
-
-/** A program of a person; it is killed where the test leaves it running. */
-function start(command: string, args: readonly string[], env: Readonly<Record<string, string>>): Program {
-  const child = spawn(command, args, { env: { ...bareEnvironment(), ...env }, stdio: 'pipe' });
-  let said = '';
-  for (const stream of [child.stdout, child.stderr])
-    stream.setEncoding('utf8').on('data', (text: string) => (said += text));
-  const ended = new Promise<number | null>((resolve) => child.on('close', resolve));
-  return {
-    said: () => said,
-    ended,
-    type: (line) => child.stdin.end(`${line}\n`),
-    signal: (signal) => child.kill(signal),
-    [Symbol.asyncDispose]: async () => {
-      child.kill('SIGKILL');
-      await ended;
-    },
-  };
-}
-
-const says = async (program: Program, text: string): Promise<void> => {
-  await until(`it says ${text}`, () => program.said().includes(text), SOON_MS).catch((error: unknown) => {
-    throw new Error(`${String(error)}; it said:\n${program.said()}`);
-  });
-};
 
 describe('the examples', () => {
   let host: Host;
@@ -95,19 +63,13 @@ describe('the examples', () => {
   describe('the support agent', () => {
     /** In a project of somebody else, where the package is installed. */
     beforeAll(async () => {
-      const { exports: exported } = JSON.parse(await readFile(join(ROOT, 'package.json'), 'utf8'));
-      const place = join(project, 'node_modules/agent-runtime-host');
-      await mkdir(place, { recursive: true });
-      await writeFile(join(place, 'package.json'), JSON.stringify({ type: 'module', exports: exported }));
-      const file = join(place, exported['./client'].default);
-      await build({ input: join(ROOT, 'src/client/client.ts'), logLevel: 'silent', output: { file, format: 'esm' } });
+      await installPackage(project);
       const { url, tenantId, key } = tenant.credentials;
       await writeFile(join(project, 'context.json'), JSON.stringify({ url, tenant: tenantId, key }));
       await writeFile(
         join(project, 'support-agent.ts'),
         await readFile(join(EXAMPLES, 'support-agent/support-agent.ts')),
       );
-      await writeFile(join(project, 'package.json'), JSON.stringify({ type: 'module' }));
     });
 
     const support = (...args: string[]): Program =>
@@ -134,6 +96,15 @@ describe('the examples', () => {
       for (const line of lines) expect(program.said()).toContain(line);
       expect(program.said().includes('are refunded')).toBe(typed !== 'n');
     });
+  });
+
+  test('the tests of an agent pass', async () => {
+    // In this checkout, as its page says.
+    await using made = start(process.execPath, [join(ROOT, 'scripts/package.ts')], {});
+    expect(await made.ended, made.said()).toBe(0);
+    await using program = start(process.execPath, ['--test', join(EXAMPLES, 'agent-test/refunds.test.ts')], {});
+    expect(await program.ended, program.said()).toBe(0);
+    expect(program.said()).toMatch(/pass 2\n/);
   });
 
   describe.each(hasPython() ? ['python3'] : [])('the executor in Python (%s)', (python) => {

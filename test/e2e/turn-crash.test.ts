@@ -12,7 +12,7 @@ import { isRunning, startHost } from '../support/host.ts';
 import type { Host } from '../support/host.ts';
 import { ModelServer } from '../support/model-server.ts';
 import type { Reply, WireRequest } from '../support/model-server.ts';
-import { spokenIn } from '../support/model-wire.ts';
+import { spokenIn } from '../support/model-requests.ts';
 import { seededRandom } from '../support/random.ts';
 import type { Random } from '../support/random.ts';
 import type { SseFrame } from '../support/sse.ts';
@@ -260,9 +260,9 @@ test(
     );
     process.stdout.write(`turn crashes: ${JSON.stringify(reached)}\n`);
     for (const point of POINTS) expect(reached[point], `${point} is reached`).toBeGreaterThan(0);
-    // What a turn of four calls and two tools comes by at least; more means that appends were refused and repeated.
+    // What a turn of four calls comes by at least; more means that appends were refused and repeated. Both of its tools may
+    // be claimed at once.
     expect(reached['model.called']).toBeGreaterThanOrEqual(CALLS);
-    expect(reached['action.claimed']).toBeGreaterThanOrEqual(tools.length);
   },
 );
 

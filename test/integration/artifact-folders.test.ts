@@ -136,6 +136,23 @@ test('bytes that an earlier version has are stored and counted once', async () =
   expect(next.id).not.toBe(id);
 });
 
+test('what a turn leaves in its sandbox is a folder without a byte of it being copied', async () => {
+  await files.tenant.saveAgent('coder', { sandboxTools: ['write'] });
+  const session = await newSession(files.tenant, { agentId: 'coder' });
+  const call = { name: 'write', input: { path: 'outputs/a.txt', content: 'x'.repeat(1_000) } };
+  const { turnId } = await files.tenant.play(session, [{ toolCalls: [call] }, { text: 'done' }]);
+  expect((await files.tenant.turnEnd(session, turnId)).type).toBe('turn.completed');
+  const [outputs] = await files.list(`?sessionId=${session}`);
+  const objects = (await listed(deps.objects, files.tenant.tenantId)).filter(
+    ({ owner }) => owner === outputs?.artifactId,
+  );
+  expect(objects.map(({ name }) => name)).toEqual([expect.stringMatching(/-tree$/)]);
+  const archive = await files.tenant.request({
+    path: `/v1/artifacts/${outputs?.artifactId ?? ''}/versions/latest/zip`,
+  });
+  expect(await unzipped(archive.bytes)).toEqual(new Map([['a.txt', 'x'.repeat(1_000)]]));
+});
+
 test('a folder is read as a tree, file by file, as an archive and by a link, never as one content', async () => {
   const session = await newSession(files.tenant);
   const tree = { 'отчёт/данные 1.csv': 'a;b', '報告書.md': '# x', 'C:drive': 'no drive', 'deep/er/still': '' };

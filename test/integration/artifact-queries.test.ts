@@ -36,7 +36,7 @@ test("a session's artifacts, and those that a fork of it begins with, are found 
     from json_to_recordset('${JSON.stringify(mine)}') as mine(id text, doc text)`);
   // A session that had the id before it was deleted; the keeper has not come to them yet.
   await database.query(`insert into artifacts_2.artifact select ${earlier} from generate_series(1, 3) i`);
-  await database.query(`insert into sessions_2.history_artifact (tenant, session_id, position, index, artifact_id)
+  await database.query(`insert into sessions_3.history_artifact (tenant, session_id, position, index, artifact_id)
     select 'tn_1', 'mine', i, 0, 'mine_' || i from generate_series(1, 3) i`);
   const parent = { sessionId: 'mine', position: 2 };
   const last = { ancestor: 0, position: 2, index: 0 };
@@ -66,7 +66,7 @@ test("a session's artifacts, and those that a fork of it begins with, are found 
 
 test('artifacts whose session is not there are found a thousand rows at a time, never by reading all', async () => {
   await using database = await postgres.migrated();
-  await database.query(`insert into sessions_2.session
+  await database.query(`insert into sessions_3.session
     select 'tn_' || i % 2, 's_' || i, 'a', null, 'idle', '{}', '2026-01-01', 1, '2026-01-01', 1, ''
     from generate_series(1, ${OTHERS}) i`);
   await database.query(`insert into artifacts_2.artifact
@@ -109,7 +109,7 @@ test('artifacts whose session is not there are found a thousand rows at a time, 
 
 async function readBy(transaction: CommonQueryMethods): Promise<{ artifacts: number; sessions: number }> {
   const artifacts = await rowsRead(transaction, 'artifacts_2.artifact');
-  return { artifacts, sessions: await rowsRead(transaction, 'sessions_2.session') };
+  return { artifacts, sessions: await rowsRead(transaction, 'sessions_3.session') };
 }
 
 async function rowsRead(transaction: CommonQueryMethods, table: string): Promise<number> {

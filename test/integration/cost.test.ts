@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { expect, test } from 'vitest';
-import { claimed } from '#src/http/wire/executors.ts';
+import { claimed, claimedAll } from '#src/http/wire/executors.ts';
 import { AdminClient, TenantClient } from '../support/client.ts';
 import { startHost } from '../support/host.ts';
 import { until } from '../support/wait-until.ts';
@@ -136,6 +136,24 @@ async function actionTurn(session: string, { tenant, client, executor }: Driven)
   await until('the turn has ended', async () => (await tenant.session(session)).status === 'idle');
 }
 
+/** The same with two actions, which one request takes. */
+async function twoActions(session: string, { tenant, client, executor }: Driven): Promise<void> {
+  const call = { name: 'find', input: {} };
+  await client.play(session, [{ toolCalls: [call, call] }, { text: 'done' }]);
+  await until('the actions wait', async () => (await tenant.session(session)).waits.length === 2);
+  const body = { requestId: randomUUID(), limit: 10 };
+  const claim = { method: 'POST', path: '/v1/actions/claim', body };
+  const { claims } = claimedAll.parse((await executor.request(claim)).json);
+  expect(claims).toHaveLength(2);
+  for (const { action, claimId, generation } of claims) {
+    const outcome = { kind: 'completed', output: 1 };
+    const result = { type: 'action_result', actionId: action.actionId, claimId, generation, outcome };
+    const { status, text } = await executor.command(session, result);
+    if (status !== 202) throw new Error(text);
+  }
+  await until('the turn has ended', async () => (await tenant.session(session)).status === 'idle');
+}
+
 interface Driven {
   /** Asks another node, so that looking costs the counted one nothing. */
   readonly tenant: TenantClient;
@@ -168,6 +186,11 @@ test(
     const { sql: shortSql, ...short } = await measure('short');
     // The message, the answer with the offer, the claim, the result with the next request, the end.
     expect(short).toMatchObject({ append: 5 * TURNS, read: 0, successor: 0 });
+    // Two of them cost one append more: both claims are one commit, and each result has its own.
+    const { append: forTwo, successor } = await costOf(node.metricsUrl, async () => {
+      for (let i = 0; i < TURNS; i++) await twoActions('short', driven);
+    });
+    expect({ append: forTwo, successor }).toEqual({ append: 6 * TURNS, successor: 0 });
     await client.openSession('long');
     await turns(client, 'long', 500, 'fill');
     await until('the last turn has ended', async () => (await tenant.session('long')).status === 'idle');

@@ -126,13 +126,15 @@ test('executors are principals like keys, on every node, and an entry from befor
   expect([here.unsealed, there.unsealed]).toEqual([[id], [id]]);
   const executor = { agentId: 'a/b', implementationVersion: 'v', hash, updatedAt: '' };
   await here.publish({ ...state, executors: [executor] }, position + 1);
-  await until('the executor is known', () => there.principals(hash).length > 0);
+  await until('the executor is known', () => [here, there].every((one) => one.principals(hash).length > 0));
   for (const directory of [here, there]) {
     expect(directory.principals(hash)).toEqual([{ tenantId: id, principalId: 'a/b', role: 'executor' }]);
   }
   expect([here.unsealed, there.unsealed]).toEqual([[], []]);
   await here.publish({ ...state, status: 'deleting', executors: [executor] }, position + 2);
-  await until('nothing of a tenant that goes is known', () => there.principals(hash).length === 0);
+  await until('nothing of a tenant that goes is known', () =>
+    [here, there].every((one) => one.principals(hash).length === 0),
+  );
   expect([here.principals(hash), knows(here, id)]).toEqual([[], false]);
 });
 

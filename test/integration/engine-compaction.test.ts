@@ -8,7 +8,7 @@ import type { AggregateRef } from '#src/streams/subjects.ts';
 import { newRef } from '../support/commits.ts';
 import { TestNodes } from '../support/engine.ts';
 import type { TestNode } from '../support/engine.ts';
-import { CALLABLE } from '../support/model-calls.ts';
+import { CALLABLE, PATIENT } from '../support/model-calls.ts';
 import { ModelServer } from '../support/model-server.ts';
 import type { Reply, WireRequest } from '../support/model-server.ts';
 import { useServers } from '../support/servers.ts';
@@ -31,7 +31,9 @@ async function started(wire: RemoteProvider): Promise<TestNode> {
   provider = await ModelServer.start(wire, ['k']);
   const key = { kind: 'known', apiKey: 'k' } as const;
   const connections = async () => await Promise.resolve({ baseUrl: provider.baseUrl, key });
-  const node = nodes.add(servers.log, { model: remoteModel(wire, { client, connections, clock: Date.now }) });
+  const node = nodes.add(servers.log, {
+    model: remoteModel(wire, { client, connections, clock: Date.now, patience: PATIENT }),
+  });
   await node.start();
   node.dispatcher.start();
   return node;

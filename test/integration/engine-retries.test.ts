@@ -9,7 +9,7 @@ import type { AggregateRef } from '#src/streams/subjects.ts';
 import { newRef } from '../support/commits.ts';
 import { TestNodes } from '../support/engine.ts';
 import type { NodeOptions, TestNode } from '../support/engine.ts';
-import { CALLABLE } from '../support/model-calls.ts';
+import { CALLABLE, PATIENT } from '../support/model-calls.ts';
 import { ModelServer } from '../support/model-server.ts';
 import { useServers } from '../support/servers.ts';
 import { until } from '../support/wait-until.ts';
@@ -35,7 +35,7 @@ const BUSY = { error: { status: 503, type: 'overloaded', message: 'Come again.' 
 
 function remote(): ModelDriver {
   const connections = async () => await Promise.resolve({ baseUrl: provider.baseUrl, key: { kind: 'none' } as const });
-  return remoteModel('openai-compatible', { client, connections, clock: Date.now });
+  return remoteModel('openai-compatible', { client, connections, clock: Date.now, patience: PATIENT });
 }
 
 /** A clock that runs faster than the real one. */

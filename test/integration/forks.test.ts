@@ -72,7 +72,7 @@ async function fork(node: TestNode, ref: AggregateRef, change: Partial<ForkSessi
   const { loop, sessions } = node;
   const never = async () => await Promise.reject(new Error('no receipt has left the fold'));
   return await forkSession(
-    { loop, sessions, older: { find: never } },
+    { loop, sessions, older: { find: never }, sandboxes: noSandboxes },
     {
       ...{ ref, childId: randomUUID(), at: null, idempotencyKey: randomUUID(), bodyHash: 'h', subject: null },
       ...{ actor: 'application:test', requestId: 'r', misplaced: within, outOfReach: within },

@@ -18,6 +18,7 @@ import { NatsCluster } from '../support/cluster/nats-cluster.ts';
 import { newRef } from '../support/commits.ts';
 import { openLog } from '../support/jetstream.ts';
 import type { TestLog } from '../support/jetstream.ts';
+import { capturedLog } from '../support/logger.ts';
 import { TestNats } from '../support/nats.ts';
 import { noSandbox, noSandboxes } from '../support/no-sandboxes.ts';
 import { newLoop, newNotes, notesType, takeNote, takeNotes } from '../support/notes.ts';
@@ -78,7 +79,12 @@ describe('what is settled without an append is settled on the newest state', () 
   test('a limit that another node has set holds, and one that it has raised does not', async () => {
     const [here, there] = [deafNode(log.store), deafNode(log.store)];
     const tenant = newId('tn');
-    const gate = new BudgetGate({ ...here, isBudgeted: () => true });
+    const gate = new BudgetGate({
+      ...here,
+      isBudgeted: () => true,
+      mayAllot: () => false,
+      logger: capturedLog().logger,
+    });
     const reserve = async (n: number): Promise<Budget | null> => {
       const call = { callId: `call-${n}`, agentId: 'agent', sessionId: 's', before: { costUsd: 1, tokens: 1 } };
       return (await gate.reserve(tenant, call, 'worker:w')).refusedBy;

@@ -12,12 +12,18 @@ import {
 } from '@aws-sdk/client-s3';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { directoryObjects } from '#src/drivers/objects/directory.ts';
+import { MemoryObjects } from '#src/drivers/objects/memory.ts';
 import { s3Objects } from '#src/drivers/objects/s3.ts';
+import { systemClock } from '#src/lib/clock.ts';
 import { newId } from '#src/lib/ids.ts';
 import { bytesOf, chunks, listed, objectSuite } from '../conformance/objects.ts';
 import { TestS3 } from '../support/s3.ts';
 import { TcpProxy } from '../support/tcp-proxy.ts';
 import { until } from '../support/wait-until.ts';
+
+describe('memory', () => {
+  objectSuite(async () => await Promise.resolve(new MemoryObjects(systemClock)), { inMemory: true });
+});
 
 const AT = { tenant: 'tn_1', owner: 'af_1', name: 'up_1' };
 

@@ -76,11 +76,11 @@ test('an audit that was interrupted is gone on with, and leaves nothing behind w
   const { pool } = database;
   const interrupted = await audited(pool, { failAfter: 1 });
   expect(interrupted.result).toMatchObject({ message: 'interrupted' });
-  expect(await database.schemas()).toContain('sessions_2_audit');
+  expect(await database.schemas()).toContain('sessions_3_audit');
   const rest = await audited(pool);
   expect(rest.result).toMatchObject({ differences: 0 });
   expect(interrupted.replayed + rest.replayed).toBe(commits.length);
-  expect(await database.schemas()).not.toContain('sessions_2_audit');
+  expect(await database.schemas()).not.toContain('sessions_3_audit');
   expect((await audited(pool)).replayed).toBe(commits.length);
 });
 
@@ -97,7 +97,7 @@ test('nothing of a tenant that is deleted stays in what an interrupted audit has
   await using database = await projected();
   await audited(database.pool, { failAfter: 1 });
   await eraseRows(database.pool, [sessions], tenant);
-  expect(await database.schemas()).not.toContain('sessions_2_audit');
+  expect(await database.schemas()).not.toContain('sessions_3_audit');
 });
 
 test('two audits of the same read models do not take each other’s rows: the second is told to wait', async () => {

@@ -125,7 +125,7 @@ describe.each(CASES)('%s', (name, make) => {
   };
 
   test('has rows in every table', () => {
-    for (const table of group.tables) expect(expected[table]?.length, table).toBeGreaterThan(3);
+    for (const table of group.tables) expect(expected[table]?.length, table).toBeGreaterThan(table === 'tally' ? 0 : 3);
   });
 
   test('commit by commit gives the same rows as all in one batch', async () => {

@@ -69,7 +69,7 @@ describe('migrations', () => {
     await checkSchema(database.url);
     await migrate(database.url);
     await database.query(
-      `insert into public.addition values (9999, '9999-later.sql', '{sessions_2.session,elsewhere}')`,
+      `insert into public.addition values (9999, '9999-later.sql', '{sessions_3.session,elsewhere}')`,
     );
     await expect(checkSchema(database.url)).rejects.toThrow(NewerSchemaError);
     await expect(migrate(database.url)).rejects.toThrow(/9999.*Start a newer version/);
@@ -112,11 +112,11 @@ describe('a schema', () => {
     for (const [n, stored] of commits.entries()) {
       await expect(rows.exists(sql.unsafe`select`)).rejects.toThrow(UnbuiltReadModelsError);
       expect(announced).toEqual([]);
-      expect(await building(pool, source, [group])).toMatchObject([{ schema: 'sessions_2' }]);
+      expect(await building(pool, source, [group])).toMatchObject([{ schema: 'sessions_3' }]);
       await project(pool, group, { from: commits[n - 1]?.position ?? 0, commits: [followed(stored)] });
     }
     await recorded;
-    expect(announced).toEqual(['sessions_2']);
+    expect(announced).toEqual(['sessions_3']);
     expect(await building(pool, source, [group])).toEqual([]);
     await until('the reads go on', async () => await rows.exists(sql.unsafe`select`).catch(() => null));
     stop.abort();
@@ -182,7 +182,7 @@ describe('while the read models are built', () => {
 
   test('nodes say so, instead of showing the part that is there', async () => {
     // Nobody has migrated the database: a node of another role does not.
-    expect(await notReady()).toMatch(/sessions_2 waits for a projector of this version, or agent-host migrate/);
+    expect(await notReady()).toMatch(/sessions_3 waits for a projector of this version, or agent-host migrate/);
     for (const path of [
       '/v1/sessions',
       '/v1/agents',
@@ -196,19 +196,19 @@ describe('while the read models are built', () => {
     const migrated = await agentHost({ DATABASE_URL: url }, 'migrate');
     expect(migrated).toMatchObject({ code: 0, text: expect.stringContaining('0001-read-models.sql') });
     expect(await agentHost({ DATABASE_URL: url }, 'migrate')).toMatchObject({ code: 0, text: /up to date/ });
-    await until('the node has looked again', async () => /sessions_2 0 %/.test(await notReady()));
+    await until('the node has looked again', async () => /sessions_3 0 %/.test(await notReady()));
     unbuilt(await get('/v1/sessions'));
     const budgets = [{ scope: 'tenant', period: 'total', limitTokens: 1_000_000 }];
     unbuilt(await tenant.at(reader).request({ method: 'PUT', path: '/v1/tenant/budgets', body: { budgets } }));
 
     // Another process holds the sessions back, the other groups are filled.
-    const lock = `select pg_advisory_lock(hashtextextended('projector.sessions_2.0', 0))`;
+    const lock = `select pg_advisory_lock(hashtextextended('projector.sessions_3.0', 0))`;
     const held = await holding(url, lock);
     await using _ = await startHost({ join: whole, env: { DATABASE_URL: url, AGENT_HOST_ROLES: 'projector' } });
     await until('agents are shown', async () => (await get('/v1/agents')).status === 200);
     expect((await get('/v1/agents')).json).toMatchObject({ agents: [{ agentId: 'agent' }] });
     for (const path of ['/v1/sessions', '/v1/tenant/usage', '/v1/sessions/room/items']) unbuilt(await get(path));
-    expect(await notReady()).toMatch(/being built: sessions_2 0 %$/);
+    expect(await notReady()).toMatch(/being built: sessions_3 0 %$/);
 
     await held[Symbol.asyncDispose]();
     await until('the node is ready', async () => (await ready()).status === 200);

@@ -10,6 +10,8 @@ import { ProjectionProgress } from '#src/projections/progress.ts';
 import type { ReadStore, Statement } from '#src/projections/read-store/pool.ts';
 import { sandboxQueries } from '#src/projections/sandboxes/queries.ts';
 import type { SandboxQueries } from '#src/projections/sandboxes/queries.ts';
+import { FIRST_USE, workspaceQueries } from '#src/projections/workspaces/queries.ts';
+import type { WorkspaceQueries } from '#src/projections/workspaces/queries.ts';
 import { labelText, subjectText } from '#src/projections/sessions/digests.ts';
 import { sessionQueries } from '#src/projections/sessions/queries.ts';
 import type { SessionQueries } from '#src/projections/sessions/queries.ts';
@@ -103,14 +105,20 @@ function tenantsAsked(queries: TenantQueries): Asked<TenantQueries> {
 }
 
 function usageAsked(queries: UsageQueries, ref: AggregateRef): Asked<UsageQueries> {
-  const times = { from: '2026-02-01T00:00:00.000Z', to: '2026-03-01T00:00:00.000Z' };
-  const request = { ...times, limit: 100, after: null };
-  const budgets = [{ id: 'b', scope: 'tenant', period: 'total', limitUsd: 10 }] as const;
+  const whole = { from: '2026-02-01T00:00:00.000Z', to: '2026-03-01T00:00:00.000Z' };
+  const ragged = { from: '2026-02-01T09:59:58.765Z', to: '2026-02-03T17:01:02.345Z' };
+  const requests = [whole, ragged].flatMap((times) => [null, 'x_5'].map((after) => ({ ...times, limit: 100, after })));
+  const periods = (['day', 'month', 'total'] as const).map((period) => ({ period, limitUsd: 10 }));
+  const budgets = periods.flatMap((limits, n) => [
+    { ...limits, id: `t${n}`, scope: 'tenant' } as const,
+    { ...limits, id: `a${n}`, scope: 'agent', agentId: 'agents/1' } as const,
+    { ...limits, id: `s${n}`, scope: 'session', sessionId: 'x_5' } as const,
+  ]);
   const ledger = { budgets, at: '2026-12-01T00:00:00.000Z', settled: async () => await Promise.resolve([]) };
   return {
     session: [null, 'tu_1'].map((turn) => async () => await queries.session(ref, turn)),
-    tenant: (['agent', 'model', 'session', 'day'] as const).map(
-      (groupBy) => async () => await queries.tenant(TENANT, { ...request, groupBy }),
+    tenant: (['agent', 'model', 'session', 'day'] as const).flatMap((groupBy) =>
+      requests.map((request) => async () => await queries.tenant(TENANT, { ...request, groupBy })),
     ),
     ledger: [async () => await queries.ledger(TENANT, ledger)],
   };
@@ -144,6 +152,16 @@ function vaultsAsked(queries: VaultQueries): Asked<VaultQueries> {
   };
 }
 
+function workspacesAsked(queries: WorkspaceQueries): Asked<WorkspaceQueries> {
+  const later = { tenant: 'tn_3', workspace: 'x_5', sandboxId: 'x_5', sessionId: null };
+  return {
+    unrecorded: [async () => await queries.unrecorded([{ tenant: TENANT, name: 'x_5' }])],
+    usesOf: [async () => await queries.usesOf({ tenant: TENANT, name: 'x_5' })],
+    hasParked: [async () => await queries.hasParked()],
+    orphans: [FIRST_USE, later].map((place) => async () => await queries.orphans(place, '2026-12-01T00:00:00.000Z')),
+  };
+}
+
 function sandboxesAsked(queries: SandboxQueries): Asked<SandboxQueries> {
   const all = { labels: [], subject: null, granted: null };
   const filters = [all, { ...all, state: 'stopped' } as const];
@@ -153,13 +171,10 @@ function sandboxesAsked(queries: SandboxQueries): Asked<SandboxQueries> {
   };
 }
 
-/** What grows for all that, and with what. An entry goes when its query no longer does. */
+/** What grows for all that, with what, and why it may. */
 const GROWS: Readonly<Record<string, string>> = {
-  'tenants.counts': 'counts the sessions of the tenant',
-  'tenants.totals': 'counts the tenants, for the operator',
-  'usage.tenant': 'adds the calls of the time that is asked for',
-  'usage.ledger': 'adds the calls of a period, when a budget begins',
-  'actions.open': 'takes what is open in the whole installation, when a node starts',
+  'tenants.totals': 'a row of each tenant, for the operator: none of its sessions, calls or actions',
+  'actions.open': 'what is open in the whole installation, when a node starts: it keeps that in memory from then on',
 };
 
 test('a read takes no more from a tenant of a million sessions, as Postgres plans it', async () => {
@@ -200,6 +215,7 @@ async function statementsOf(database: TestDatabase): Promise<(Statement & { read
     agents: agentsAsked(agentQueries(group)),
     vaults: vaultsAsked(vaultQueries(group)),
     sandboxes: sandboxesAsked(sandboxQueries(group)),
+    workspaces: workspacesAsked(workspaceQueries(group)),
   };
   const statements: (Statement & { readonly of: string })[] = [];
   for (const [name, functions] of Object.entries(asked)) {

@@ -68,12 +68,14 @@ async function serving(limits: Partial<StreamLimits>) {
   const feed = await startContinuity(log.feed, log.source);
   const hub = new TailHub({ store: log.store, feed, logger: capturedLog().logger, slowMs: 600_000 });
   const all = { bufferBytes: BUFFER, totalBytes: 1_000 * MIB, keepaliveMs: 60_000, perTenantMax: 10_000, ...limits };
-  const streams = new EventStreams(hub, all, () => 'stands');
+  const streams = new EventStreams({ hub, previews: { follow: () => () => undefined } }, all, () => 'stands');
   const app: FastifyInstance = fastify();
   const refs: AggregateRef[] = [];
   app.get('/:session', async (request, reply) => {
     const ref = refs[Number(new URL(request.url, 'http://here').pathname.slice(1))] ?? newRef();
-    streams.open(request, reply, { caller, ref, session: { createdPosition: 0 }, after: null, agent: null });
+    streams.open(request, reply, {
+      ...{ caller, ref, session: { createdPosition: 0 }, after: null, agent: null, previews: false },
+    });
   });
   const accepted: Socket[] = [];
   app.server.on('connection', (socket: Socket) => accepted.push(socket));

@@ -244,7 +244,7 @@ describe('erasing rows', () => {
           where indrelid = '${schema}.${table}'::regclass and indisprimary order by place`)
       ).map(({ name }) => name);
       expect(key[0]).toBe('tenant');
-      const behind = key.slice(1).map((name) => (['position', 'index', 'version'].includes(name) ? 1 : 'x'));
+      const behind = key.slice(1).map((name) => (['position', 'index', 'version', 'shard'].includes(name) ? 1 : 'x'));
       const { sql: text, values } = stepStatement({ name: [schema, table], key: key.slice(1), tenant: 'tn', behind });
       const plan = await pool.connect(
         async (connection) =>

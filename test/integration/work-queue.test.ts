@@ -3,7 +3,8 @@ import { JetStreamWorkQueue } from '#src/streams/jetstream/work-queue.ts';
 import { WORK_ACK_WAIT_MS, WORK_CONSUMER, WORK_STREAM } from '#src/streams/jetstream/topology.ts';
 import { refKey } from '#src/streams/subjects.ts';
 import type { AggregateRef } from '#src/streams/subjects.ts';
-import type { WorkItem } from '#src/streams/work-queue.ts';
+import { takerOf, workQueueConformance } from '../conformance/work-queue.ts';
+import type { Taker } from '../conformance/work-queue.ts';
 import { newRef } from '../support/commits.ts';
 import { openLog } from '../support/jetstream.ts';
 import type { TestLog } from '../support/jetstream.ts';
@@ -25,33 +26,8 @@ afterAll(async () => {
   await disposables.disposeAsync();
 });
 
-const always = async (): Promise<void> => await Promise.resolve();
-
-interface Taker {
-  readonly items: WorkItem[];
-  readonly keys: () => string[];
-  readonly stop: () => Promise<void>;
-}
-
-/** Takes items until it is stopped; `done` says whether each is done with at once. */
-function taker({ done = true, hasRoom = always, from = queue } = {}): Taker {
-  const items: WorkItem[] = [];
-  const end = new AbortController();
-  const handle = (item: WorkItem): void => {
-    items.push(item);
-    // The server may be away: then it comes again.
-    if (done) void item.done().catch(() => undefined);
-  };
-  const taking = from.take(handle, { hasRoom, signal: end.signal });
-  return {
-    items,
-    keys: () => items.map(({ ref }) => refKey(ref)),
-    stop: async () => {
-      end.abort();
-      await taking;
-    },
-  };
-}
+const taker = (options: { done?: boolean; hasRoom?: () => Promise<void>; from?: JetStreamWorkQueue } = {}): Taker =>
+  takerOf(options.from ?? queue, options);
 
 async function waiting(): Promise<number> {
   return (await log.topology.manager.streams.info(WORK_STREAM)).state.messages;
@@ -59,48 +35,8 @@ async function waiting(): Promise<number> {
 
 const refs = (count: number): AggregateRef[] => Array.from({ length: count }, () => newRef());
 
-test('what is offered twice is one item, also while it is being worked on', async () => {
-  const [a, b] = [newRef(), newRef()];
-  for (const ref of [a, a, b]) await queue.offer(ref);
-  expect(await waiting()).toBe(2);
-  const worker = taker({ done: false });
-  await until('both are taken', () => worker.items.length === 2);
-  await queue.offer(a);
-  expect(await waiting()).toBe(2);
-  for (const item of worker.items) await item.done();
-  expect(await waiting()).toBe(0);
-  await queue.offer(a);
-  await until('it is a new item', () => worker.items.length === 3);
-  await worker.items[2]?.done();
-  await worker.stop();
-  expect(worker.items.map(({ ref }) => ref)).toEqual([a, b, a]);
-});
-
-test('an item that is given back comes again, not before its time', async () => {
-  const ref = newRef();
-  await queue.offer(ref);
-  const worker = taker({ done: false });
-  const item = await until('it is taken', () => worker.items[0]);
-  const began = performance.now();
-  await item.giveBack(400);
-  const again = await until('it comes again', () => worker.items[1]);
-  expect(performance.now() - began).toBeGreaterThanOrEqual(390);
-  await again.giveBack(0);
-  const third = await until('and again at once', () => worker.items[2]);
-  await third.done();
-  await worker.stop();
-  expect(await waiting()).toBe(0);
-  expect(new Set(worker.keys())).toEqual(new Set([refKey(ref)]));
-});
-
-test('two takers share the items, each goes to one', async () => {
-  const offered = refs(60);
-  const workers = [taker(), taker()];
-  await Promise.all(offered.map(async (ref) => await queue.offer(ref)));
-  await until('all are done', async () => (await waiting()) === 0);
-  await Promise.all(workers.map(async (worker) => await worker.stop()));
-  const taken = workers.flatMap((worker) => worker.keys());
-  expect(taken.toSorted()).toEqual(offered.map(refKey).toSorted());
+workQueueConformance('on JetStream', async () => {
+  return await Promise.resolve({ queue, [Symbol.asyncDispose]: async () => await Promise.resolve() });
 });
 
 test('a taker without room takes nothing', async () => {

@@ -146,8 +146,16 @@ export class TestNode implements AsyncDisposable {
     const claims = new ClaimLeases({ leases, clock, logger, leaseMs: 1_000, shards: 1, ask });
     this.claims = claims;
     const shared = { work, liveness, claims, clock, logger };
+    const previews = { isAsked: () => false, send: () => undefined };
     const spending = new Repository({ type: budgetType, store: log.store, cacheBytes: 1_000_000 });
-    const gate = new BudgetGate({ loop, budgets: spending, clock, isBudgeted: () => false });
+    const gate = new BudgetGate({
+      loop,
+      budgets: spending,
+      clock,
+      isBudgeted: () => false,
+      mayAllot: () => false,
+      logger,
+    });
     const budgets = overriding<BudgetGate>(gate, {
       settle: async (tenant, call, actor) => {
         options.onSettle?.(call.callId);
@@ -157,7 +165,20 @@ export class TestNode implements AsyncDisposable {
     // Nothing that these turns are asked names a file.
     const files = async (): Promise<null> => await Promise.resolve(null);
     const conversations = new InheritedConversations(sessions, 10_000_000);
-    const parts = { ...shared, workerId, loop, sessions, conversations, models, budgets, files, sandboxes: null };
+    const parts = {
+      ...shared,
+      workerId,
+      loop,
+      sessions,
+      conversations,
+      models,
+      budgets,
+      files,
+      sandboxes: null,
+      mcp: null,
+      previews,
+      callMs: 600_000,
+    };
     this.worker = new Worker({ ...parts, concurrency, tenantConcurrency, ...drain });
     this.dispatcher = new Dispatcher({
       ...shared,

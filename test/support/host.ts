@@ -7,7 +7,8 @@ import { commandLine } from '#src/embedded/process-identity.ts';
 import { PROGRAM } from './program.ts';
 import { until } from './wait-until.ts';
 
-const START_MS = 30_000;
+/** A first start makes a database; on a loaded machine that took over 30 s. */
+const START_MS = 90_000;
 /** The Host itself gives a graceful stop up after 25 s. */
 const STOP_MS = 40_000;
 const SERVERS_END_MS = 20_000;
@@ -54,6 +55,7 @@ async function joining(host: Host): Promise<Environment> {
     DATABASE_URL: databaseUrl,
     AGENT_HOST_ADMIN_KEY: host.adminKey,
     AGENT_HOST_OBJECTS_DIR: join(host.dataDir, 'objects'),
+    AGENT_HOST_PODS_DIR: join(host.dataDir, 'pods'),
     ...(kek === null ? {} : { AGENT_HOST_KEK_FILE: join(host.dataDir, 'kek') }),
   };
 }

@@ -8,6 +8,7 @@ const SAMPLE = 10_000;
 const ROWS = 5_000_000;
 const FEWER: Readonly<Record<string, number>> = {
   ...{ tenant: 10_000, agent: 10_000, agent_version: 10_000, vault: 10_000, account: 10_000, sandbox: 5_000 },
+  ...{ tally: 10_000 },
   ...{ session: 1_000_000, artifact: 1_000_000, interaction: 1_000_000, audit: 1_000_000 },
 };
 
@@ -47,6 +48,10 @@ function valuesOf({ tenant, subject, label, commonLabel, rareAgent }: Sample): R
     'action.status': oneIn(499, `'pending'`, `'completed'`),
     'interaction.status': oneIn(499, `'open'`, `'answered'`),
     'sandbox.state': oneIn(13, `'running'`, `'stopped'`),
+    'usage.grouped_by': `(array['all', 'agent', 'model', 'session'])[1 + i % 4]`,
+    'usage.bucket': `left(${time}, (array[0, 10, 13, 16])[1 + i % 3])`,
+    'usage.group_key': `case i % 4 when 0 then '' when 1 then 'agents/' || i % 37 when 2 then 'model' else 'x_' || i / 5 end`,
+    'tally.tenant': `case when i = 7 then '${tenant}' else 'tn_' || i end`,
     outcome: oneIn(997, `'pending'`, `'completed'`),
     removed: oneIn(53, '1', '0'),
     due_at: oneIn(503, time, 'null'),

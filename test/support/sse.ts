@@ -14,6 +14,7 @@ export interface SseStart {
   readonly lastEventId?: string;
   readonly cursor?: string;
   readonly agent?: string;
+  readonly previews?: true;
 }
 
 interface Target {
@@ -63,6 +64,7 @@ export class SseReader {
     const query = new URLSearchParams();
     if (start.cursor !== undefined) query.set('cursor', start.cursor);
     if (start.agent !== undefined) query.set('agent', start.agent);
+    if (start.previews === true) query.set('previews', 'true');
     const { hostname, port } = new URL(base);
     const headers = {
       accept: 'text/event-stream',

@@ -48,6 +48,7 @@ export function checkWork({ events, session }: Scenario): void {
 export function checkCalls({ events, session }: Scenario): void {
   const open = new Set<string>();
   for (const { type, data } of events) {
+    if (type === 'effect.uncertain' && data.kind !== 'model') continue;
     if (type === 'model.requested') open.add(data.callId);
     if (
       type === 'model.completed' ||
@@ -60,6 +61,61 @@ export function checkCalls({ events, session }: Scenario): void {
   }
   const pending = Object.values(session.turn?.threads ?? {}).flatMap(({ pending: call }) => call?.callId ?? []);
   expect([...open].toSorted()).toEqual(pending.toSorted());
+}
+
+/** Attempts at calls of servers, by effect, as far as a history tells them. */
+class McpAttempts {
+  readonly open = new Map<string, { callId: string; repeatable: boolean }>();
+  readonly #ended = new Set<string>();
+
+  see({ type, data }: SessionEvent): void {
+    if (type === 'mcp.requested') this.#begin(data);
+    if (type === 'mcp.held') this.#end(data.effectId);
+    if (type === 'effect.uncertain' && data.kind === 'mcp') this.#doubt(data);
+    if (type === 'mcp.repeated') this.#repeat(data);
+    if (type === 'mcp.withdrawn') expect(this.open.delete(data.effectId), `${data.effectId} is open`).toBe(true);
+    if (type === 'action.completed' && data.kind === 'mcp') this.open.delete(this.#of(data.callId) ?? '');
+  }
+
+  #of(callId: string): string | undefined {
+    return [...this.open].find(([, call]) => call.callId === callId)?.[0];
+  }
+
+  #begin(call: { effectId: string; callId: string; repeatable: boolean }): void {
+    expect(this.#of(call.callId), 'a call is made twice').toBeUndefined();
+    this.open.set(call.effectId, call);
+  }
+
+  #end(effectId: string): void {
+    expect(this.open.has(effectId) && !this.#ended.has(effectId), `${effectId} is under way`).toBe(true);
+    this.#ended.add(effectId);
+  }
+
+  #doubt({ effectId, reason }: { effectId: string; reason: string }): void {
+    if (reason === 'lost') expect(this.open.get(effectId)?.repeatable).toBe(false);
+    this.#end(effectId);
+    if (reason === 'cancelled') this.open.delete(effectId);
+  }
+
+  #repeat({ callId, effectId }: { callId: string; effectId: string }): void {
+    const before = this.#of(callId) ?? 'none';
+    expect(this.#ended.has(before), `${effectId} follows an attempt that has ended`).toBe(true);
+    const call = this.open.get(before);
+    this.open.delete(before);
+    if (call !== undefined) this.open.set(effectId, call);
+  }
+}
+
+/**
+ * Every attempt at a call of a server ends once, and a call that may not be repeated has another one only after a
+ * person, or the server, has said what became of the one before.
+ */
+export function checkMcpCalls({ events, session }: Scenario): void {
+  const attempts = new McpAttempts();
+  for (const event of events) attempts.see(event);
+  const threads = Object.values(session.turn?.threads ?? {});
+  const left = threads.flatMap(({ mcp }) => mcp.calls.map(({ effectId }) => effectId));
+  expect([...attempts.open.keys()].toSorted()).toEqual(left.toSorted());
 }
 
 /** Nobody is forgotten: what has something to run is held or wanted, and what waits says what it waits for. */
@@ -83,7 +139,8 @@ export function checkSpans({ events, spans }: Scenario): void {
     expect(of.filter(({ parent }) => parent !== null && !keys.has(parent))).toEqual([]);
     expect(of.filter(({ startedAt, endedAt }) => endedAt < startedAt)).toEqual([]);
     const count = (name: string): number => of.filter((span) => span.name.startsWith(name)).length;
-    expect(count('chat ')).toBe(mine.filter(({ type }) => CALL_ENDS.includes(type)).length);
+    const ofModels = mine.filter((event) => event.type !== 'effect.uncertain' || event.data.kind === 'model');
+    expect(count('chat ')).toBe(ofModels.filter(({ type }) => CALL_ENDS.includes(type)).length);
     const called = mine.flatMap(({ type, data }) => (type === 'message.assistant' ? data.toolCalls : [])).length;
     const delegated = mine.filter(({ type }) => type === 'delegation.started').length;
     // A turn that goes on with a failed one may open calls of its last step.

@@ -10,6 +10,7 @@ import { ROOT } from './tree.ts';
  * A law nobody has seen fail may be a pattern that matches nothing.
  */
 const PACKAGES = ['zod', 'slonik', 'pg', 'fastify', '@nats-io/jetstream'];
+const PEERS = ['react'];
 const DEV_PACKAGES = ['vitest'];
 
 /** file → what it imports → the law that must object. */
@@ -43,6 +44,10 @@ const VIOLATIONS: readonly (readonly [file: string, specifier: string, law: stri
   ['src/http/h.ts', '../cli/backup.ts', 'cli-by-main-only'],
   ['src/http/i.ts', '../archive/manifest.ts', 'archive-by-cli-only'],
   ['src/http/j.ts', '../embedded/nats.ts', 'embedded-by-app-and-cli-only'],
+  ['src/engine/f.ts', '../streams/memory/streams.ts', 'log-adapters-by-app-and-cli-only'],
+  ['src/in-memory/a.ts', '../cli/backup.ts', 'in-memory-imports'],
+  ['src/in-memory/b.ts', '../engine/worker.ts', 'in-memory-imports'],
+  ['src/app/g.ts', '../in-memory/index.ts', 'in-memory-stands-apart'],
   ['src/embedded/a.ts', '../streams/event-store.ts', 'embedded-imports'],
   ['src/embedded/b.ts', '../app/host.ts', 'app-by-cli-and-main-only'],
   ['src/embedded/c.ts', 'slonik', 'sql-in-projections-only'],
@@ -52,6 +57,8 @@ const VIOLATIONS: readonly (readonly [file: string, specifier: string, law: stri
   ['src/archive/d.ts', '../embedded/nats.ts', 'embedded-by-app-and-cli-only'],
   ['src/client/a.ts', 'node:crypto', 'client-stands-alone'],
   ['src/client/b.ts', '../lib/clock.ts', 'client-stands-alone'],
+  ['src/react/a.ts', 'node:crypto', 'react-imports'],
+  ['src/react/b.ts', '../lib/clock.ts', 'react-imports'],
   ['src/cli/a.ts', '../engine/worker.ts', 'cli-imports'],
   ['src/cli/b.ts', '../http/server.ts', 'cli-imports'],
   ['src/app/e.ts', '../cli/backup.ts', 'app-imports'],
@@ -79,12 +86,16 @@ const ALLOWED: readonly (readonly [file: string, specifier: string])[] = [
   ['src/engine/worker.ts', '../drivers/objects/port.ts'],
   ['src/http/server.ts', 'fastify'],
   ['src/app/host.ts', '../streams/jetstream/store.ts'],
+  ['src/streams/memory/streams.ts', '../../lib/clock.ts'],
+  ['src/in-memory/index.ts', '../app/host.ts'],
+  ['src/in-memory/host.ts', '../streams/memory/streams.ts'],
   ['src/app/servers.ts', '../embedded/nats.ts'],
   ['src/embedded/nats.ts', '../lib/clock.ts'],
   ['src/archive/manifest.ts', '../streams/event-store.ts'],
   ['src/cli/backup.ts', '../archive/manifest.ts'],
   ['src/cli/restore.ts', '../streams/jetstream/store.ts'],
   ['src/cli/verify.ts', '../app/host.ts'],
+  ['src/react/use-session.ts', 'react'],
   ['src/app/trip.ts', './round.ts'],
   ['src/domain/session/scene.test.ts', '../../lib/clock.ts'],
 ];
@@ -104,9 +115,13 @@ const versions = (names: readonly string[]) => Object.fromEntries(names.map((nam
 
 beforeAll(() => {
   root = mkdtempSync(path.join(os.tmpdir(), 'agent-host-layers-'));
-  const manifest = { type: 'module', dependencies: versions(PACKAGES), devDependencies: versions(DEV_PACKAGES) };
-  put('package.json', JSON.stringify(manifest));
-  for (const name of [...PACKAGES, ...DEV_PACKAGES, 'not-in-package-json']) putPackage(name);
+  const manifest = {
+    type: 'module',
+    dependencies: versions(PACKAGES),
+    devDependencies: versions([...DEV_PACKAGES, ...PEERS]),
+  };
+  put('package.json', JSON.stringify({ ...manifest, peerDependencies: versions(PEERS) }));
+  for (const name of [...PACKAGES, ...DEV_PACKAGES, ...PEERS, 'not-in-package-json']) putPackage(name);
   put('test/support/x.ts', 'export const x = 1;\n');
   put('src/lib/alone.ts', 'export const alone = 1;\n');
   put('src/http/types.ts', "import type { x } from '../domain/session/decide.ts';\nexport type X = typeof x;\n");

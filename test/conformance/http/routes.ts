@@ -46,6 +46,10 @@ const badManifests: readonly Json[] = [
   { ...manifest, name: '' },
   { ...manifest, tools: 'all' },
   { ...manifest, mcpServers: {} },
+  { ...manifest, mcpServers: [{ name: 'a b', url: 'https://mcp.example/' }] },
+  { ...manifest, mcpServers: [{ name: 'a', url: 'ftp://mcp.example/' }] },
+  { ...manifest, mcpServers: [{ name: 'a', url: 'https://mcp.example/', headers: { Authorization: 'Bearer x' } }] },
+  { ...manifest, mcpServers: [{ name: 'a', url: 'https://mcp.example/', timeoutSeconds: 0 }] },
   { ...manifest, instructions: undefined },
 ];
 

@@ -98,6 +98,7 @@ const PAYLOADS: Readonly<Record<string, z.ZodType>> = {
     reason: z.string().optional(),
   }),
   'message.assistant': z.strictObject({
+    modelCallId: z.string().regex(/^mc_[0-9a-hjkmnp-tv-z]{26}$/),
     text: z.string(),
     toolCalls: z.array(z.strictObject({ callId: z.string(), name: z.string(), input: z.unknown() })),
     agent,
