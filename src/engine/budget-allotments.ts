@@ -2,8 +2,9 @@ import { budgetsRef } from '../commands/tenant/budgets.ts';
 import type { BudgetDeps } from '../commands/tenant/budgets.ts';
 import { ALLOTMENT_MS, decideDraw, plus } from '../domain/budget/allot.ts';
 import type { AllotmentWish, Amount, DrawnOn, Holding } from '../domain/budget/allot.ts';
-import { expectedOf } from '../domain/budget/decide.ts';
+import { LOST_AFTER_MS, expectedOf } from '../domain/budget/decide.ts';
 import type { ExpectedCall } from '../domain/budget/decide.ts';
+import type { CountedCall } from '../domain/budget/events.ts';
 import type { Clock } from '../lib/clock.ts';
 import { newId } from '../lib/ids.ts';
 import type { Logger } from '../lib/logger.ts';
@@ -24,14 +25,18 @@ const SIGN_MS = ALLOTMENT_MS / 3;
 /** A stopping node waits no longer for the log; what it held comes back with the end of the allotment, ms. */
 const STOP_MS = 2_000;
 
+/** In progress, at what it is expected to cost. */
+interface HeldCall extends CountedCall {
+  readonly sinceMs: number;
+}
+
 /** An allotment of this node. */
 interface Held {
   readonly tenant: string;
   readonly allotmentId: string;
   readonly holder: string;
   readonly agentId: string;
-  /** In progress, with what they are expected to cost. */
-  readonly calls: Map<string, Amount>;
+  readonly calls: Map<string, HeldCall>;
   /** Since the last sign. */
   isUsed: boolean;
   /** Nothing more starts on it. */
@@ -49,7 +54,7 @@ export class BudgetAllotments {
   /** By tenant. */
   readonly #held = new Map<string, Set<Held>>();
   /** Tenants and agents for which one is being asked. */
-  readonly #wishing = new Set<string>();
+  readonly #wishing = new Map<string, PromiseWithResolvers<void>>();
   readonly #unwatch = new Map<string, () => void>();
   #signs: NodeJS.Timeout | null = null;
   #isStopping = false;
@@ -65,25 +70,33 @@ export class BudgetAllotments {
     if (this.#signs !== null) clearInterval(this.#signs);
     let timer: NodeJS.Timeout | undefined;
     const late = new Promise<void>((resolve) => (timer = setTimeout(resolve, STOP_MS)));
-    const all = [...this.#held.values()].flatMap((held) => [...held]);
-    await Promise.race([Promise.all(all.map(async (held) => await this.#close(held))), late]);
+    const all = this.#all().map(async (held) => await this.#close(held));
+    // What is granted from now on is given back at once.
+    const asked = [...this.#wishing.values()].map(async ({ promise }) => await promise);
+    await Promise.race([Promise.all([...all, ...asked]), late]);
     clearTimeout(timer);
     for (const unwatch of this.#unwatch.values()) unwatch();
     this.#unwatch.clear();
   }
 
-  /** Whether the call may start on an allotment of this node: then it counts there until it is settled. */
+  /**
+   * Whether the call may start on an allotment of this node: then it counts there until it is settled, or lost. One that
+   * is run again, because what became of it is not known, counts where it did before.
+   */
   async draw(tenant: string, call: ExpectedCall): Promise<boolean> {
+    if (this.#holding(tenant, call.callId) !== undefined) return true;
     const held = this.#current(tenant, call.agentId);
     if (held === null) return false;
     const { state } = await this.#deps.budgets.load(budgetsRef(tenant));
     if (held.isClosing) return false;
     const expected = expectedOf(state, call);
-    const may = decideDraw(state, holdingOf(held), { call, expected, nowMs: this.#deps.clock() });
+    const nowMs = this.#deps.clock();
+    const may = decideDraw(state, holdingOf(held), { call, expected, nowMs });
     // Used up, recalled, or too small for the call: what is left of it goes back.
     if (may === 'over') void this.#close(held);
     if (may !== 'yes') return false;
-    held.calls.set(call.callId, expected);
+    const { callId, agentId, sessionId } = call;
+    held.calls.set(callId, { callId, agentId, sessionId, ...expected, sinceMs: nowMs });
     held.isUsed = true;
     return true;
   }
@@ -93,21 +106,26 @@ export class BudgetAllotments {
     const key = `${tenant} ${agentId}`;
     if (this.#isStopping || this.#wishing.has(key) || !this.#deps.mayAllot()) return undefined;
     if (this.#current(tenant, agentId) !== null) return undefined;
-    this.#wishing.add(key);
+    this.#wishing.set(key, Promise.withResolvers());
     return { allotmentId: newId('al'), holder };
   }
 
   /** The request with the wish has been answered, or has failed. */
-  async asked(tenant: string, agentId: string, { allotmentId, holder }: AllotmentWish): Promise<void> {
-    const ref = budgetsRef(tenant);
-    const isGranted = await this.#isGranted(tenant, allotmentId);
-    this.#wishing.delete(`${tenant} ${agentId}`);
-    if (!isGranted) return;
-    const held = { tenant, allotmentId, holder, agentId, calls: new Map(), isUsed: true, isClosing: this.#isStopping };
+  async asked(tenant: string, agentId: string, wish: AllotmentWish): Promise<void> {
+    const key = `${tenant} ${agentId}`;
+    const isGranted = await this.#isGranted(tenant, wish.allotmentId);
+    const over = this.#wishing.get(key);
+    this.#wishing.delete(key);
+    if (isGranted) await this.#hold({ tenant, ...wish, agentId, calls: new Map(), isUsed: true, isClosing: false });
+    over?.resolve();
+  }
+
+  async #hold(held: Held): Promise<void> {
+    const { tenant } = held;
     this.#held.set(tenant, (this.#held.get(tenant) ?? new Set()).add(held));
-    if (this.#isStopping) return;
+    if (this.#isStopping) return await this.#close(held);
     if (!this.#unwatch.has(tenant)) {
-      const unwatch = this.#deps.budgets.watch(ref, () => void this.#check(tenant));
+      const unwatch = this.#deps.budgets.watch(budgetsRef(tenant), () => void this.#check(tenant));
       this.#unwatch.set(tenant, unwatch);
     }
     this.#signs ??= setInterval(() => this.#sign(), SIGN_MS).unref();
@@ -161,11 +179,30 @@ export class BudgetAllotments {
     }
   }
 
+  #all(): readonly Held[] {
+    return [...this.#held.values()].flatMap((held) => [...held]);
+  }
+
   #sign(): void {
-    for (const held of [...this.#held.values()].flatMap((all) => [...all])) {
+    for (const held of this.#all()) {
+      void this.#giveUpLost(held);
       if (held.isClosing || (!held.isUsed && held.calls.size === 0)) void this.#close(held);
       else void this.#renew(held);
       held.isUsed = false;
+    }
+  }
+
+  /** As a call that was reserved by itself: it is assumed to have cost what was expected, and holds nothing any more. */
+  async #giveUpLost({ tenant, allotmentId, holder, calls }: Held): Promise<void> {
+    for (const { sinceMs, ...call } of calls.values()) {
+      if (this.#deps.clock() - sinceMs <= LOST_AFTER_MS) continue;
+      const on = { allotmentId, frees: NOTHING };
+      try {
+        await this.#deps.queue.ask(tenant, { kind: 'settle', call, wasReserved: true, on }, holder);
+        this.settled(tenant, call.callId);
+      } catch (error) {
+        this.#outage.failed(error);
+      }
     }
   }
 

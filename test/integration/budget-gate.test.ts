@@ -1,13 +1,15 @@
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import { budgetType } from '#src/commands/aggregate.ts';
 import { CommandLoop } from '#src/commands/execute.ts';
 import { Repository } from '#src/commands/repository.ts';
 import { budgetsRef, readBudgets } from '#src/commands/tenant/budgets.ts';
-import { decideSaveBudgets } from '#src/domain/budget/decide.ts';
+import { LOST_AFTER_MS, decideSaveBudgets } from '#src/domain/budget/decide.ts';
 import { spentAt } from '#src/domain/budget/state.ts';
 import { BudgetGate } from '#src/engine/budget-gate.ts';
 import { systemClock } from '#src/lib/clock.ts';
+import type { Clock } from '#src/lib/clock.ts';
 import { newId } from '#src/lib/ids.ts';
+import { eventsOf } from '#src/streams/commit.ts';
 import { openLog } from '../support/jetstream.ts';
 import type { TestLog } from '../support/jetstream.ts';
 import { capturedLog } from '../support/logger.ts';
@@ -27,8 +29,8 @@ afterAll(async () => {
 });
 
 /** What a node has of the budgets. */
-function newNode({ mayAllot = false } = {}) {
-  const loop = new CommandLoop(systemClock, () => 1);
+function newNode({ mayAllot = false, clock = systemClock }: { mayAllot?: boolean; clock?: Clock } = {}) {
+  const loop = new CommandLoop(clock, () => 1);
   const budgets = new Repository({ type: budgetType, store: log.store, cacheBytes: 1_000_000 });
   log.feed.listen({
     onCommit: (commit) => {
@@ -36,7 +38,7 @@ function newNode({ mayAllot = false } = {}) {
     },
     onDisruption: () => budgets.disrupted(),
   });
-  const deps = { loop, budgets, clock: systemClock };
+  const deps = { loop, budgets, clock };
   return {
     ...deps,
     gate: new BudgetGate({ ...deps, isBudgeted: () => true, mayAllot: () => mayAllot, logger: capturedLog().logger }),
@@ -131,4 +133,54 @@ test('on an allotment calls start without a commit; another node gets back what 
   await settle(first, 200, TOKENS);
   await first.gate.stop();
   expect(await held()).toBe(0);
+});
+
+const PLENTY = 10_000;
+const callOf = (n: number) => ({ callId: `mc_${n}`, agentId: 'agent', sessionId: 's' });
+
+async function reserveOne(node: Node, tenant: string, n: number): Promise<void> {
+  const before = { costUsd: 0, tokens: TOKENS };
+  const reply = await node.gate.reserve(tenant, { ...callOf(n), before }, 'worker:w');
+  expect(reply).toMatchObject({ reserved: true });
+}
+
+test('what a stopping node is granted on its way out it gives back', async () => {
+  let stopped: Promise<void> | null = null;
+  // The clock is asked while the request is decided.
+  const clock = (): number => {
+    stopped ??= node.gate.stop();
+    return systemClock();
+  };
+  const node = newNode({ mayAllot: true, clock });
+  const [tenant, reader] = [newId('tn'), newNode()];
+  await limitTo(reader, tenant, PLENTY);
+  await reserveOne(node, tenant, 0);
+  await Promise.resolve(stopped);
+  const { commits } = await log.store.read(budgetsRef(tenant), { after: 0, limit: 10 });
+  const events = commits.flatMap(({ commit }) => eventsOf(commit).map(({ type }) => type));
+  expect(events).toEqual(['budgets.saved', 'spend.reserved', 'allotment.granted', 'allotment.returned']);
+});
+
+test('a call that never ends leaves its allotment after its time, at what was expected of it', async () => {
+  vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] });
+  disposables.defer(() => void vi.useRealTimers());
+  let aheadMs = 0;
+  const node = newNode({ mayAllot: true, clock: () => systemClock() + aheadMs });
+  disposables.defer(async () => await node.gate.stop());
+  const tenant = newId('tn');
+  await limitTo(node, tenant, PLENTY);
+  await reserveOne(node, tenant, 0);
+  await reserveOne(node, tenant, 1);
+  await node.gate.settle(tenant, { ...callOf(0), costUsd: 0, tokens: TOKENS, wasReserved: true }, 'worker:w');
+  aheadMs = LOST_AFTER_MS + 1;
+  await until('nothing is held, and the lost call is spent', async () => {
+    // A sign of the node, and time for what it says.
+    vi.advanceTimersByTime(5_000);
+    const { budgets, allotments, underWay } = await readBudgets(node, tenant);
+    const held = Object.keys(allotments).length + Object.keys(underWay).length;
+    return held === 0 && budgets[0]?.spentTokens === 2 * TOKENS;
+  });
+  // It has ended after all: it counts once.
+  await node.gate.settle(tenant, { ...callOf(1), costUsd: 0, tokens: TOKENS, wasReserved: true }, 'worker:w');
+  expect((await readBudgets(node, tenant)).budgets).toMatchObject([{ spentTokens: 2 * TOKENS }]);
 });

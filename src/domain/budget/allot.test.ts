@@ -5,7 +5,7 @@ import { ALLOTMENT_MS, decideDraw, heldOf, plus } from './allot.ts';
 import type { Amount, Holding } from './allot.ts';
 import { decideBudgetRequests } from './batch.ts';
 import type { BudgetRequest } from './batch.ts';
-import { decideSaveBudgets } from './decide.ts';
+import { decideRaiseBudget, decideSaveBudgets } from './decide.ts';
 import type { Reserved } from './decide.ts';
 import { budgetEventSchemas } from './events.ts';
 import type { BudgetDefinition, BudgetEvent } from './events.ts';
@@ -38,6 +38,11 @@ class Log {
 
   save(budgets: readonly BudgetDefinition[]): void {
     const decision = decideSaveBudgets(this.state, budgets, null);
+    if (decision.kind === 'accepted') this.#record(decision.events);
+  }
+
+  raise(limitTokens: number): void {
+    const decision = decideRaiseBudget(this.state, { budgetId: 'all', limitTokens }, this.at);
     if (decision.kind === 'accepted') this.#record(decision.events);
   }
 
@@ -232,6 +237,33 @@ describe('an allotment', () => {
     node.hear();
     expect(log.state.allotments).toEqual({});
     expect(log.held()).toMatchObject({ all: 10 });
+  });
+
+  test('ends when a person lowers a limit that it was measured by, and stays when they raise it', () => {
+    const log = new Log([TOTAL]);
+    const node = new Node(log, 'n');
+    node.start(call(0, 10));
+    const granted = log.state.allotments;
+    log.raise(2 * LIMIT);
+    expect(log.state.allotments).toEqual(granted);
+    log.raise(LIMIT);
+    node.hear();
+    expect(log.state.allotments).toEqual({});
+  });
+
+  test('counts each run of a call that is run again after it was settled', () => {
+    const log = new Log([TOTAL]);
+    const [first, second] = [new Node(log, 'f'), new Node(log, 's')];
+    for (const [n, node] of [first, second].entries()) {
+      node.start(call(10 + n, 10));
+      expect(node.start(call(1, 10))).toBe('drawn');
+      expect(node.end(0, 1)).toBe(10);
+    }
+    expect(log.state.budgets[0]?.spentTokens).toBe(20);
+    // It would count on the same allotment once only.
+    expect(second.start(call(1, 10))).toMatchObject({ reserved: true });
+    expect([second.end(0, 1), second.end(0, 1), second.inProgress]).toEqual([10, 10, 0]);
+    expect(log.state.budgets[0]?.spentTokens).toBe(40);
   });
 });
 

@@ -31,6 +31,7 @@ export interface AllotmentWish {
 }
 
 interface AllottedCall {
+  readonly callId: string;
   readonly agentId: string;
   readonly sessionId: string;
 }
@@ -46,7 +47,7 @@ type Limited = keyof Amount;
  */
 export function allotmentFor(
   state: BudgetState,
-  { agentId, sessionId }: AllottedCall,
+  { agentId, sessionId }: Pick<AllottedCall, 'agentId' | 'sessionId'>,
   { wish, expected, at }: { readonly wish: AllotmentWish; readonly expected: Amount; readonly at: string },
 ): Extract<BudgetEvent, { type: 'allotment.granted' }> | null {
   const counting = state.budgets.filter((budget) => counts(budget, { agentId, sessionId }));
@@ -116,6 +117,8 @@ export function decideDraw(
   const known = state.allotments[allotmentId];
   if (known?.phase !== 'open' || known.agentId !== call.agentId) return 'over';
   if (nowMs >= toMs(known.until) - MARGIN_MS || known.drawn.length + calls >= DRAWN_MAX) return 'over';
+  // Run again after it was settled, it counts again: by itself, because an allotment settles it once.
+  if (known.drawn.includes(call.callId)) return 'never';
   const counting = state.budgets.filter((budget) => counts(budget, call));
   const limited = counting.flatMap(limitsIn);
   if (counting.some(({ scope }) => scope === 'session') || limited.some(([of]) => expected[of] === 0)) return 'never';

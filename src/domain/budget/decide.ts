@@ -11,8 +11,8 @@ import { counts, evolveBudgets, hasSettled, spentAt } from './state.ts';
 import type { Budget, BudgetState } from './state.ts';
 import { optional } from '../kernel/optional.ts';
 
-/** A call that has not ended after this long never will: it is assumed to have cost what was expected. */
-const LOST_AFTER_MS = 3_600_000;
+/** A call that has not ended after this long, ms, never will: it is assumed to have cost what was expected. */
+export const LOST_AFTER_MS = 3_600_000;
 
 /** @param ledger of the budgets that begin with this list; null: none begins */
 export function decideSaveBudgets(
@@ -60,7 +60,20 @@ export function decideRaiseBudget(state: BudgetState, raise: BudgetRaise, at: st
     const message = `The limits must be above what has been spent: ${spent.usd} USD, ${spent.tokens} tokens.`;
     return reject('invalid_request', message);
   }
-  return { kind: 'accepted', events: [{ type: 'budget.raised', data: { budgetId, ...limitsOf(raise) } }], reply: null };
+  const raised: BudgetEvent = { type: 'budget.raised', data: { budgetId, ...limitsOf(raise) } };
+  // A person may answer with a lower limit too: what nodes have was measured by the one before.
+  const isLower = below(usd, budget.limitUsd) || below(tokens, budget.limitTokens);
+  const isRecalled = isLower && hasOpen(state);
+  return {
+    kind: 'accepted',
+    events: isRecalled ? [raised, { type: 'allotments.recalled', data: {} }] : [raised],
+    reply: null,
+  };
+}
+
+/** Undefined: there is no limit. */
+function below(limit: number | undefined, before: number | undefined): boolean {
+  return limit !== undefined && (before === undefined || limit < before);
 }
 
 /** The limits that a raise names. */
@@ -175,7 +188,10 @@ export function decideSettle(
     // Of one that is closing, nothing stays behind that no call needs.
     const frees = { costUsd: Math.max(costUsd, on.frees.costUsd), tokens: Math.max(tokens, on.frees.tokens) };
     const data = { allotmentId: on.allotmentId, callId, ...frees };
-    return { kind: 'accepted', events: [settled, { type: 'allotment.drawn', data }], reply: null };
+    const drawn: BudgetEvent = { type: 'allotment.drawn', data };
+    // Another run of it has been settled, and both were paid for.
+    const again: BudgetEvent[] = hasSettled(state, callId) ? [{ type: 'spend.reserved', data: call }] : [];
+    return { kind: 'accepted', events: [...again, settled, drawn], reply: null };
   }
   // One that started on an allotment that has been returned since was never counted by itself.
   const isCounted = (wasReserved && on === undefined) || hasSettled(state, call.callId);
