@@ -328,7 +328,7 @@ test('whatever nodes draw, hear late, return or lose: budgets are never passed, 
       );
       expect(Object.keys(log.state.allotments).length).toBeLessThanOrEqual(1);
     }),
-    { numRuns: 100 },
+    { numRuns: 40 },
   );
-  expect(draws).toBeGreaterThan(1_000);
+  expect(draws).toBeGreaterThan(400);
 });
