@@ -1,10 +1,12 @@
 import { describe, expect, test } from 'vitest';
 import { podSuite } from '../conformance/pod.ts';
+import { podMemorySuite } from '../conformance/pod-memory.ts';
 import { hostilePodSuite } from '../conformance/sandbox-hostile.ts';
 import { openTestPods, podWays } from '../support/pods.ts';
 
 describe.each(podWays())('pods, users $users, cgroups $cgroups', (way) => {
   podSuite(() => openTestPods(way));
+  podMemorySuite(() => openTestPods(way));
 });
 
 describe.each(podWays().slice(0, 1))('hostile commands in pods, users $users, cgroups $cgroups', (way) => {

@@ -2,7 +2,7 @@ import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { setPriority } from 'node:os';
-import { readFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import type { Readable, Writable } from 'node:stream';
 import { BODY_BYTES_MAX, frame, FrameReader, HEADER_BYTES_MAX } from './frames.ts';
 import type { Frame } from './frames.ts';
@@ -132,20 +132,33 @@ export class SandboxChild {
   }
 }
 
+/** Far more than any command has at a time. */
+const DESCENDANTS_MAX = 4_096;
+
 /**
  * A process and all its descendants, where the system lists them. Bubblewrap runs the program two processes below
- * itself.
+ * itself, and each thread of a program has children of its own.
  */
 export function withDescendants(pid: number): number[] {
   const found = [pid];
-  for (let i = 0; i < found.length && i < 64; i++) {
-    const each = String(found[i]);
-    try {
-      const text = readFileSync(`/proc/${each}/task/${each}/children`, 'utf8');
-      found.push(...text.split(' ').filter(Boolean).map(Number));
-    } catch {
-      // Not Linux, or it has ended.
+  for (let i = 0; i < found.length && found.length < DESCENDANTS_MAX; i++) {
+    const tasks = `/proc/${found[i]}/task`;
+    for (const task of entriesOf(tasks)) {
+      try {
+        const text = readFileSync(`${tasks}/${task}/children`, 'utf8');
+        found.push(...text.split(' ').filter(Boolean).map(Number));
+      } catch {
+        // Not Linux, or it has ended.
+      }
     }
   }
   return found;
+}
+
+function entriesOf(directory: string): string[] {
+  try {
+    return readdirSync(directory);
+  } catch {
+    return [];
+  }
 }

@@ -53,6 +53,7 @@ const MAPPED_BYTES = 671_088_640;
 const OPEN_FILES = 4_096;
 /** /tmp and /dev/shm, of the memory. */
 const TMP_SHARE = 2;
+const PAGE_BYTES = 4_096;
 const BRIDGE_PORT = 3_128;
 const BRIDGE = '/run/agent-host';
 
@@ -105,6 +106,11 @@ export function podCommand(command: PodCommand): ConfinedCommand {
   };
 }
 
+/** Size of each file system in memory of a pod; there are two, and what they hold counts as its memory. */
+export function tmpBytes(memoryBytes: number): number {
+  return Math.max(1_048_576, Math.floor(memoryBytes / TMP_SHARE / PAGE_BYTES) * PAGE_BYTES);
+}
+
 /** The number of the user inside of a pod. */
 export function innerUid(uid: number | null): number {
   return uid ?? INNER_UID;
@@ -129,9 +135,8 @@ function limits({ programs, processes, storageBytes, isMemoryBounded, memoryByte
 
 /** A file system of the machine's programs, read-only, and the workspace; no network, and nothing else of the machine. */
 function confinement(command: PodCommand): string[] {
-  const { uid, workspace, memoryBytes, bridge } = command;
-  const tmpBytes = String(Math.max(1_048_576, Math.floor(memoryBytes / TMP_SHARE)));
-  const tmp = (path: string) => ['--size', tmpBytes, '--perms', '1777', '--tmpfs', path];
+  const { uid, workspace, memoryBytes, isMemoryBounded, bridge } = command;
+  const tmp = (path: string) => ['--size', String(tmpBytes(memoryBytes)), '--perms', '1777', '--tmpfs', path];
   return [
     ...(uid === null ? userNamespace() : ['--cap-drop', 'ALL', ...kept(['SETUID', 'SETGID', 'SETPCAP'])]),
     ...['--unshare-ipc', '--unshare-pid', '--unshare-net', '--unshare-uts', '--unshare-cgroup-try'],
@@ -144,7 +149,10 @@ function confinement(command: PodCommand): string[] {
     ...(['passwd', 'group', 'hosts'] as const).flatMap((name) => [
       ...['--perms', '0644', '--ro-bind-data', String(FD[name]), `/etc/${name}`],
     ]),
-    ...['--proc', '/proc', '--dev', '/dev', ...tmp('/dev/shm'), ...tmp('/tmp'), '--remount-ro', '/dev'],
+    ...['--proc', '/proc', '--dev', '/dev', ...tmp('/dev/shm'), ...tmp('/tmp')],
+    // It gives zeros as well, but cannot be mapped: a shared mapping of zeros is memory that cannot be counted.
+    ...(isMemoryBounded ? [] : ['--dev-bind', '/dev/full', '/dev/zero']),
+    ...['--remount-ro', '/dev'],
     ...['--bind', workspace, WORKSPACE],
     ...(bridge === null ? [] : bridged(bridge)),
     ...['--remount-ro', '/', '--chdir', '/', '--clearenv'],

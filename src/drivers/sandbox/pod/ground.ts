@@ -47,8 +47,8 @@ export async function ground({ path, users, cgroups: wanted }: GroundOptions): P
     ...{ bubblewrap: of('bwrap'), bash: of('bash'), env: of('env'), flock: of('flock'), prlimit: of('prlimit') },
     setpriv: onPath('setpriv', path),
   };
-  const filter = seccompFilter(process.arch);
   const cgroups = wanted === 'off' ? null : await Cgroups.open();
+  const filter = seccompFilter(process.arch, cgroups !== null);
   const isRoot = process.getuid?.() === 0;
   const ways = [
     ...(users !== 'host' && isRoot && programs.setpriv !== null ? [true] : []),

@@ -79,6 +79,17 @@ const DENIED: Readonly<Record<string, Numbers>> = {
 
 /** Calls whose arguments are in memory, where a filter cannot see them: libraries fall back to the older ones. */
 const ABSENT: Readonly<Record<string, Numbers>> = { clone3: [435, 435], openat2: [437, 437] };
+/**
+ * Memory that no process has among its own: the kernel keeps it for a descriptor, a number, or a mapping that no longer
+ * shows it. Where no group bounds memory, what cannot be counted must not be had.
+ */
+const UNCOUNTED: Readonly<Record<string, Numbers>> = {
+  memfd_create: [319, 279],
+  memfd_secret: [447, 447],
+  msgget: [68, 186],
+  semget: [64, 190],
+  shmget: [29, 194],
+};
 /** The newest call of the table; any later one is absent. */
 const NEWEST = 456;
 
@@ -130,6 +141,8 @@ const SET_ID_BITS = 0o6000;
 const CREATES = 0o100 | 0o20000000;
 const SOCKETS = { unix: 1, inet: 2, inet6: 10, netlink: 16 };
 const NETLINK_ROUTE = 0;
+/** Of mmap. */
+const [MAP_SHARED, MAP_ANONYMOUS] = [0x01, 0x20];
 /** Text that a terminal takes for typed. */
 const [TIOCSTI, TIOCLINUX] = [0x5412, 0x541c];
 
@@ -155,8 +168,18 @@ function socketFamilies(families: readonly number[]): Instruction[] {
   ];
 }
 
+/** Memory that processes share without a file. */
+function withoutSharedMemory(flags: number): Instruction[] {
+  const anonymous = compare(ANY_BIT, MAP_ANONYMOUS, [1, 0]);
+  return [load(argumentAt(flags)), anonymous, give(ALLOW), ...withoutBits(flags, MAP_SHARED)];
+}
+
+type Checked = readonly [name: string, numbers: Numbers, block: readonly Instruction[]];
+
+const CHECKED_UNCOUNTED: readonly Checked[] = [['mmap', [9, 222], withoutSharedMemory(3)]];
+
 /** Calls that depend on their arguments. */
-const CHECKED: readonly (readonly [name: string, numbers: Numbers, block: readonly Instruction[]])[] = [
+const CHECKED: readonly Checked[] = [
   ['clone', [56, 220], withoutBits(0, NEW_NAMESPACES)],
   ['chmod', [90, null], withoutBits(1, SET_ID_BITS)],
   ['fchmod', [91, 52], withoutBits(1, SET_ID_BITS)],
@@ -186,8 +209,11 @@ export function isFilterKnown(arch: string): boolean {
   return Object.hasOwn(ARCHITECTURES, arch) && endianness() === 'LE';
 }
 
-/** The filter as bubblewrap reads it. @throws RangeError for an architecture that it is not made for */
-export function seccompFilter(arch: string): Buffer {
+/**
+ * The filter as bubblewrap reads it. @param isMemoryBounded whether a group bounds the memory of all processes together
+ * @throws RangeError for an architecture that it is not made for
+ */
+export function seccompFilter(arch: string, isMemoryBounded: boolean): Buffer {
   const architecture = ARCHITECTURES[arch];
   if (architecture === undefined) throw new RangeError(`no filter of system calls is known for ${arch}`);
   const { audit, column } = architecture;
@@ -206,7 +232,8 @@ export function seccompFilter(arch: string): Buffer {
     give(errno(ENOSYS)),
     ...all(ABSENT, errno(ENOSYS)),
     ...all(DENIED, errno(EPERM)),
-    ...CHECKED.flatMap(([, numbers, block]) => {
+    ...(isMemoryBounded ? [] : all(UNCOUNTED, errno(ENOSYS))),
+    ...[...CHECKED, ...(isMemoryBounded ? [] : CHECKED_UNCOUNTED)].flatMap(([, numbers, block]) => {
       const number = numbers[column];
       return number === null ? [] : when(number, block);
     }),

@@ -1,13 +1,16 @@
-import { readFileSync } from 'node:fs';
+import { readFileSync, statfsSync } from 'node:fs';
 import { withDescendants } from '../child-process.ts';
+import { tmpBytes } from './command.ts';
 import type { PodEnding, PodProcess } from './process.ts';
 
 /** How often what a command uses is counted, ms; a volume that takes long to count is counted more rarely. */
 const SAMPLE_MS = 250;
 const COUNT_MS = 1_000;
 const COUNT_SHARE = 10;
-const PAGE_BYTES = 4_096;
 const TICKS_PER_SECOND = 100;
+/** Where a pod has files in memory, and what a name there takes besides its content, bytes. */
+const IN_MEMORY = ['tmp', 'dev/shm'];
+const NAME_BYTES = 1_024;
 
 export interface WatchOptions {
   readonly process: PodProcess;
@@ -46,15 +49,15 @@ export class PodWatch {
 
   #sample(): void {
     const { process: command, memoryBytesMax } = this.#options;
-    if (command.pid === null) return;
-    let [memory, ticks] = [0, 0];
+    if (command.pid === null || memoryBytesMax === null) return;
+    let [memory, ticks] = [filesInMemory(command.pid, tmpBytes(memoryBytesMax)), 0];
     for (const pid of withDescendants(command.pid)) {
       const used = usedBy(pid);
       memory += used.memoryBytes;
       ticks += used.ticks;
     }
     this.#cpuMs = Math.max(this.#cpuMs, (ticks * 1_000) / TICKS_PER_SECOND);
-    if (memoryBytesMax !== null && memory > memoryBytesMax) this.#end('memory');
+    if (memory > memoryBytesMax) this.#end('memory');
   }
 
   /** A volume that has too much may become smaller, and must not grow. */
@@ -74,15 +77,39 @@ export class PodWatch {
   }
 }
 
-/** Memory of one process that is not shared with others as a file, and CPU time with that of its ended children. */
+/**
+ * Memory of one process that is not shared with others, in swap too, and CPU time with that of its ended children. What
+ * processes share are files in memory, which are counted by themselves, or files of the disk, which the system can drop.
+ */
 function usedBy(pid: number): { readonly memoryBytes: number; readonly ticks: number } {
   try {
-    const [, resident = 0, shared = 0] = readFileSync(`/proc/${pid}/statm`, 'latin1').split(' ').map(Number);
+    const status = readFileSync(`/proc/${pid}/status`, 'latin1');
     const stat = readFileSync(`/proc/${pid}/stat`, 'latin1');
     const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
     const ticks = fields.slice(11, 15).reduce((sum, field) => sum + Number(field), 0);
-    return { memoryBytes: (resident - shared) * PAGE_BYTES, ticks };
+    return { memoryBytes: (kibibytes(status, 'RssAnon') + kibibytes(status, 'VmSwap')) * 1_024, ticks };
   } catch {
     return { memoryBytes: 0, ticks: 0 };
   }
+}
+
+function kibibytes(status: string, name: string): number {
+  return Number(new RegExp(`^${name}:\\s+(\\d+) kB$`, 'm').exec(status)?.[1] ?? 0);
+}
+
+/**
+ * Bytes of the pod's files in memory, open ones without a name among them. @param pid its first process
+ * @param size of each file system: until the pod has its own, the Host's are there
+ */
+function filesInMemory(pid: number, size: number): number {
+  let bytes = 0;
+  for (const path of IN_MEMORY) {
+    try {
+      const { blocks, bfree, bsize, files, ffree } = statfsSync(`/proc/${pid}/root/${path}`);
+      if (blocks * bsize === size) bytes += (blocks - bfree) * bsize + (files - ffree) * NAME_BYTES;
+    } catch {
+      // It has ended; or the Host may not look, and their size is bounded by what the pod mounts there.
+    }
+  }
+  return bytes;
 }
