@@ -11,7 +11,7 @@ import { podBounds } from '../domain/sandbox/pod.ts';
 import type { OpenSandbox } from '../domain/sandbox/state.ts';
 import type { SandboxToolCall } from '../domain/sandbox/tools.ts';
 import { SandboxUnavailableError, VolumeLostError } from '../drivers/sandbox/port.ts';
-import type { PodNetwork, SandboxAnswer } from '../drivers/sandbox/port.ts';
+import type { SandboxAnswer } from '../drivers/sandbox/port.ts';
 import { faultPoint } from '../lib/fault-points.ts';
 import { figuresOf, outcomeOf } from './sandbox-call.ts';
 import type { Execution, SandboxCallDeps, WantedSandboxCall } from './sandbox-call.ts';
@@ -79,7 +79,7 @@ export class PodCaller {
     const fence = { hostEpoch: state.machine?.hostEpoch ?? 1, epoch: held.epoch };
     const { volume } = ready;
     const { fileBytes } = deps.workspaceLimits;
-    const way: PodNetwork | null = network?.(wanted, state) ?? null;
+    const way = network?.(wanted, state)?.pod ?? null;
     try {
       return await deps.pods.run({ volume, tool, limits, fileBytes, fence, network: way }, signal);
     } catch (error) {

@@ -6,16 +6,22 @@ import type { SandboxToolCall } from '../domain/sandbox/tools.ts';
 import type { OpenSession } from '../domain/session/state.ts';
 import type { ActiveTurn } from '../domain/turn/state.ts';
 import type { OpenSandboxCall } from '../domain/turn/thread.ts';
-import type { PodNetwork, SandboxAnswer, SandboxDriver } from '../drivers/sandbox/port.ts';
+import type { PodNetwork, SandboxAnswer, SandboxDriver, WebAccess } from '../drivers/sandbox/port.ts';
 import type { AggregateRef } from '../streams/subjects.ts';
 
 export interface SandboxCallDeps {
   readonly sandboxes: SandboxDeps;
   readonly driver: SandboxDriver;
   /** The way out of a sandbox; null: it has none. */
-  readonly network?: (wanted: WantedSandboxCall, sandbox: OpenSandbox) => PodNetwork | null;
+  readonly network?: (wanted: WantedSandboxCall, sandbox: OpenSandbox) => CallNetwork | null;
   /** Called with each call that a sandbox has carried out, for the metrics. */
   readonly onExec?: (exec: ExecFigures) => void;
+}
+
+/** The way out of one call, for either kind of sandbox. */
+export interface CallNetwork {
+  readonly virtual: WebAccess;
+  readonly pod: PodNetwork;
 }
 
 /** A call that is to be made, and the fold that requires it. */

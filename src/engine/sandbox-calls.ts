@@ -186,7 +186,7 @@ export class SandboxCaller {
     const writer = deps.workspaces.writer(tenant, state.workspace);
     const [files, contents, limits] = [base.manifest, writer.contents(base), deps.workspaceLimits];
     const python = 'python' in state.spec && state.spec.python === true;
-    const web = network?.(wanted, state)?.web ?? null;
+    const web = network?.(wanted, state)?.virtual ?? null;
     const answer = await driver.run({ tenant, tool, files, contents, limits, python, web }, signal);
     const exec = figuresOf(tool, answer);
     const after: FilesRef | null =

@@ -5,12 +5,21 @@ import type { UrlCall, UrlCredential } from '../commands/vault/url-credentials.t
 import { allowsTarget } from '../domain/sandbox/network.ts';
 import type { Target } from '../domain/sandbox/network.ts';
 import type { OpenSandbox } from '../domain/sandbox/state.ts';
-import type { PodNetwork, WebRequest, WebResponse } from '../drivers/sandbox/port.ts';
+import type {
+  PodNetwork,
+  WebRequest,
+  WebResponse,
+  WebStreamRequest,
+  WebStreamResponse,
+} from '../drivers/sandbox/port.ts';
+import type { Response } from 'undici';
 import type { EgressClient } from '../lib/egress-client.ts';
 import type { EgressPolicy } from '../lib/egress.ts';
 import { AddressRefusedError, guardedLookup } from '../lib/guarded-lookup.ts';
-import { redacted } from './redacted.ts';
-import type { WantedSandboxCall } from './sandbox-call.ts';
+import { FairBudget } from '../lib/fair-budget.ts';
+import { bytesPassed } from '../lib/passing-bytes.ts';
+import { redacted, redactedBytes } from './redacted.ts';
+import type { CallNetwork, WantedSandboxCall } from './sandbox-call.ts';
 
 export interface SandboxNetworkDeps {
   readonly http: EgressClient;
@@ -21,8 +30,13 @@ export interface SandboxNetworkDeps {
   readonly connectMs: number;
 }
 
-/** Body of an answer that a command gets through the Host, bytes: it is held in memory. */
+/** Body of an answer that a virtual sandbox gets, bytes: it is held in memory. */
 const BODY_BYTES_MAX = 33_554_432;
+/** Of such answers together, and of those of one tenant; taken in steps. */
+const HELD = { total: 8 * BODY_BYTES_MAX, perName: 4 * BODY_BYTES_MAX };
+const STEP_BYTES = 1_048_576;
+/** The port of what is not encrypted. */
+const CLEAR_PORT = 80;
 /** Not the command's, and not for it: which server is meant, how a body is sent. A credential goes to the server in the URL. */
 const OF_THE_CONNECTION = [
   ...['host', 'connection', 'keep-alive', 'upgrade', 'te', 'expect', 'proxy-authorization'],
@@ -38,31 +52,73 @@ class RefusedError extends Error {}
  */
 export class SandboxNetwork {
   readonly #deps: SandboxNetworkDeps;
+  readonly #held = new FairBudget(HELD);
 
   constructor(deps: SandboxNetworkDeps) {
     this.#deps = deps;
   }
 
   /** The network of one call; null: there is none. */
-  readonly of = (wanted: WantedSandboxCall, { spec }: OpenSandbox): PodNetwork | null => {
+  readonly of = (wanted: WantedSandboxCall, { spec }: OpenSandbox): CallNetwork | null => {
     const allow = spec.network?.allow ?? [];
     if (allow.length === 0) return null;
-    return {
+    const pod: PodNetwork = {
       web: async (request, signal) => await this.#web(wanted, allow, { request, signal }),
       connect: async (target) => await this.#connect(allow, target),
     };
+    return { pod, virtual: async (request, signal) => await this.#whole(wanted, allow, { request, signal }) };
   };
 
-  async #web(wanted: WantedSandboxCall, allow: readonly string[], { request, signal }: Asked): Promise<WebResponse> {
+  /** An answer that is held whole. A server that is slow to answer holds no room that others need. */
+  async #whole(
+    wanted: WantedSandboxCall,
+    allow: readonly string[],
+    { request, signal }: { readonly request: WebRequest; readonly signal: AbortSignal },
+  ): Promise<WebResponse> {
+    const asked = { request: { ...request, length: request.body?.byteLength ?? null }, signal };
+    const { body, ...rest } = await this.#web(wanted, allow, asked);
+    const held: (() => void)[] = [];
+    const chunks: Uint8Array[] = [];
+    let length = 0;
+    try {
+      for await (const chunk of body) {
+        length += chunk.byteLength;
+        // Leaving the loop ends the connection.
+        if (length > BODY_BYTES_MAX) throw new RefusedError(`the answer is larger than ${BODY_BYTES_MAX} bytes`);
+        while (held.length * STEP_BYTES < length) held.push(this.#room(wanted.ref.tenant));
+        chunks.push(chunk);
+      }
+      return { ...rest, body: Buffer.concat(chunks) };
+    } finally {
+      for (const release of held) release();
+    }
+  }
+
+  #room(tenant: string): () => void {
+    const release = this.#held.takeNow(tenant, STEP_BYTES);
+    if (release === null) throw new RefusedError('too many answers are under way; ask again later');
+    return release;
+  }
+
+  async #web(
+    wanted: WantedSandboxCall,
+    allow: readonly string[],
+    { request, signal }: Asked,
+  ): Promise<WebStreamResponse> {
     const url = urlOf(request.url);
     demand(allow, targetOf(url));
     try {
       const found = await this.#credential(wanted, allow, url);
       const first = await this.#send(found, { request, signal });
       const { credential } = found;
-      if (first.status !== 401 || credential.kind !== 'token') return first;
+      if (first.status !== 401 || credential.kind !== 'token') return shown(first, found, request);
       const next = await credential.refused();
-      return next.kind === 'token' ? await this.#send({ ...found, credential: next }, { request, signal }) : first;
+      // What has been sent as it came cannot be sent again: the command's next request has the new credential.
+      const isGone = request.body !== null && !(request.body instanceof Uint8Array);
+      if (next.kind !== 'token' || isGone) return shown(first, found, request);
+      await first.body?.cancel();
+      const again = { ...found, credential: next };
+      return shown(await this.#send(again, { request, signal }), again, request);
     } catch (error) {
       throw told(error, url);
     }
@@ -86,34 +142,29 @@ export class SandboxNetwork {
     return { url, credential: { kind: 'none' } };
   }
 
-  async #send({ url, credential }: Found, { request, signal }: Asked): Promise<WebResponse> {
+  async #send({ url, credential }: Found, { request, signal }: Asked): Promise<Response> {
     const token = credential.kind === 'token' ? credential.token : null;
-    const { method, body } = request;
+    const { method, body, length } = request;
     // The names are the sandbox's own: `Host` must not name another server, nor `Authorization` stand beside the credential.
     const own = Object.entries(request.headers)
       .map(([name, value]) => [name.toLowerCase(), value] as const)
       .filter(([name]) => !OF_THE_CONNECTION.includes(name));
-    const headers = { ...Object.fromEntries(own), ...(token === null ? {} : { authorization: `Bearer ${token}` }) };
-    const response = await this.#deps.http.fetch(url, { method, headers, body, signal });
-    const chunks: Uint8Array[] = [];
-    let length = 0;
-    for await (const chunk of response.body ?? []) {
-      length += chunk.byteLength;
-      // Leaving the loop ends the connection.
-      if (length > BODY_BYTES_MAX) throw new RefusedError(`the answer is larger than ${BODY_BYTES_MAX} bytes`);
-      chunks.push(chunk);
-    }
-    const kept = [...response.headers].filter(([name]) => !OF_THE_CONNECTION.includes(name));
-    const { status, statusText } = response;
-    const whole = { status, statusText, headers: Object.fromEntries(kept), body: Buffer.concat(chunks) };
-    // A server that says what it was sent does not say it to the sandbox.
-    return { ...(token === null ? whole : redacted(whole, token)), url: request.url };
+    const isStream = body !== null && !(body instanceof Uint8Array);
+    const headers = {
+      ...Object.fromEntries(own),
+      ...(isStream && length !== null ? { 'content-length': String(length) } : {}),
+      ...(token === null ? {} : { authorization: `Bearer ${token}` }),
+    };
+    const sent = { method, headers, body, signal, ...(isStream ? { duplex: 'half' as const } : {}) };
+    return await this.#deps.http.fetch(url, sent);
   }
 
   async #connect(allow: readonly string[], target: Target): Promise<Duplex> {
     demand(allow, target);
     const { policy, connectMs } = this.#deps;
-    const url = new URL(`https://${target.host}:${target.port}/`);
+    // What is in a connection cannot be read; its port says whether it is meant to be encrypted.
+    const scheme = target.port === CLEAR_PORT ? 'http' : 'https';
+    const url = new URL(`${scheme}://${target.host}:${target.port}/`);
     if (!policy.allowsUrl(url.href)) throw told(new AddressRefusedError(), url);
     const host = url.hostname.replace(/^\[|\]$/g, '');
     const socket = connect({ host, port: target.port, lookup: guardedLookup(policy) });
@@ -135,13 +186,36 @@ export class SandboxNetwork {
 }
 
 interface Asked {
-  readonly request: WebRequest;
+  readonly request: WebStreamRequest;
   readonly signal: AbortSignal;
 }
 
 interface Found {
   readonly url: URL;
   readonly credential: UrlCredential;
+}
+
+/** An answer as the sandbox gets it: a server that says what it was sent does not say it there. */
+function shown(response: Response, { credential }: Found, request: WebStreamRequest): WebStreamResponse {
+  const token = credential.kind === 'token' ? credential.token : null;
+  const clean = (text: string): string => (token === null ? text : redacted(text, token));
+  const kept = [...response.headers].filter(([name]) => !OF_THE_CONNECTION.includes(name));
+  const bytes = passing(response.body);
+  return {
+    status: response.status,
+    statusText: clean(response.statusText),
+    headers: Object.fromEntries(kept.map(([name, value]) => [clean(name), clean(value)])),
+    body: token === null ? bytes : redactedBytes(bytes, token),
+    url: request.url,
+  };
+}
+
+/** The bytes of an answer, which are not needed once they are read. */
+async function* passing(body: Response['body']): AsyncGenerator<Uint8Array, void, undefined> {
+  for await (const chunk of body ?? []) {
+    yield chunk;
+    bytesPassed(chunk.byteLength);
+  }
 }
 
 function urlOf(text: string): URL {

@@ -6,6 +6,7 @@ import { createServer as createTcp } from 'node:net';
 import type { AddressInfo, Server } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { pipeline } from 'node:stream/promises';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { z } from 'zod';
 import * as boxes from '#src/http/wire/sandboxes.ts';
@@ -20,6 +21,8 @@ import { podWays } from '../support/pods.ts';
 import { testCertificate } from '../support/test-certificate.ts';
 
 const TURN_MS = 90_000;
+/** More than the Host holds of any body. */
+const LARGE_MIB = 48;
 const id = z.looseObject({ id: z.string() });
 const SECRET = planted('sandbox-secret');
 
@@ -43,8 +46,32 @@ async function bodyOf(request: IncomingMessage): Promise<string> {
   return Buffer.concat(chunks as Buffer[]).toString();
 }
 
+/** Requests that get no answer, and those of them that their senders have given up. */
+const silent = { arrived: 0, 'given up': 0 };
+
+/** Answers of a kind of their own; true: it was one of them. */
+const special: (...of: Parameters<RequestListener>) => boolean = (request, response) => {
+  const url = new URL(request.url ?? '/', 'http://server.test');
+  if (url.pathname === '/silent') {
+    silent.arrived += 1;
+    response.on('close', () => (silent['given up'] += 1));
+  } else if (url.pathname === '/silences') response.end(JSON.stringify(silent));
+  else if (url.pathname === '/large') {
+    void pipeline(
+      Array.from({ length: LARGE_MIB }, () => Buffer.alloc(1_048_576, 'x')),
+      response,
+    );
+  } else if (url.pathname === '/count') {
+    let bytes = 0;
+    request.on('data', (chunk: Buffer) => (bytes += chunk.length));
+    request.on('end', () => response.end(`${bytes} bytes of ${request.headers['content-length']}`));
+  } else return false;
+  return true;
+};
+
 /** Repeats what it is sent, its credential too; redirects to where the query says. */
 const repeats: RequestListener = (request, response) => {
+  if (special(request, response)) return;
   void bodyOf(request).then((body) => {
     const url = new URL(request.url ?? '/', 'http://server.test');
     const { authorization } = request.headers;
@@ -202,6 +229,29 @@ describe.each(kinds)('the network of a sandbox: %s', (kind) => {
   });
 });
 
+describe.runIf(kinds.includes('pod'))('requests in the clear through the proxy of a pod', () => {
+  const open = (fd = 3) => `exec ${fd}<>/dev/tcp/127.0.0.1/\${HTTP_PROXY##*:}`;
+  const head = (method: string, path: string, { more = '', fd = 3 } = {}) =>
+    `printf '${method} http://127.0.0.1:${ports.http}${path} HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n${more}\\r\\n' >&${fd}`;
+
+  test('pass as they come, however large they are', async () => {
+    const bytes = LARGE_MIB * 1_048_576;
+    const upload = `${open()}; ${head('POST', '/count', { more: `Content-Length: ${bytes}\\r\\n` })}; head -c ${bytes} /dev/zero >&3; cat <&3`;
+    const download = `${open()}; ${head('GET', '/large')}; grep -aoE 'x+' <&3 | tr -d '\\n' | wc -c`;
+    const { outcome } = await played('pod', `${upload}; exec 3>&-; echo; ${download}`);
+    expect(outcome.stdout).toContain(`${bytes} bytes of ${bytes}`);
+    expect(outcome.stdout.trimEnd().split('\n').at(-1)).toBe(String(bytes));
+  });
+
+  test('end at the server when the command gives them up', async () => {
+    const until = (what: keyof typeof silent) =>
+      `for n in $(seq 300); do ${open(4)}; ${head('GET', '/silences', { fd: 4 })}; grep -aq '"${what}":1' <&4 && { echo ${what}; break; }; exec 4>&-; sleep 0.1; done`;
+    const script = `${open()}; ${head('GET', '/silent')}; ${until('arrived')}; exec 3>&-; ${until('given up')}`;
+    const { outcome } = await played('pod', script);
+    expect(outcome.stdout).toBe('arrived\ngiven up\n');
+  });
+});
+
 describe.runIf(kinds.includes('pod'))('connections through the proxy of a pod', () => {
   const dial = (target: string) =>
     `exec 3<>/dev/tcp/127.0.0.1/\${HTTP_PROXY##*:}; printf 'CONNECT ${target} HTTP/1.1\\r\\n\\r\\n' >&3; read -r first <&3; echo "$first"`;
@@ -219,6 +269,11 @@ describe.runIf(kinds.includes('pod'))('connections through the proxy of a pod', 
       expect(outcome.stdout).toMatch(/^HTTP\/1\.1 403 Forbidden/);
     },
   );
+
+  test('are refused to a port of what is not encrypted, as requests in the clear are', async () => {
+    const { outcome } = await played('pod', `${dial('api.example.invalid:80')}; cat <&3`);
+    expect(outcome.stdout).toContain('this Host does not call api.example.invalid; it may call it with https');
+  });
 });
 
 test('a sandbox whose spec allows nothing has no network', async () => {

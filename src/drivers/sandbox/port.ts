@@ -36,6 +36,19 @@ export interface WebResponse {
  */
 export type WebAccess = (request: WebRequest, signal: AbortSignal) => Promise<WebResponse>;
 
+/** A request whose body is sent as it comes. */
+export interface WebStreamRequest extends Omit<WebRequest, 'body'> {
+  /** One that is held whole can be sent again, when a credential has to be renewed. */
+  readonly body: Uint8Array | AsyncIterable<Uint8Array> | null;
+  /** Bytes of the body, where that is known before it ends. */
+  readonly length: number | null;
+}
+
+export interface WebStreamResponse extends Omit<WebResponse, 'body'> {
+  /** To be read to its end, or ended early. */
+  readonly body: AsyncIterable<Uint8Array>;
+}
+
 /** One call of a tool on the files of a sandbox. */
 export interface SandboxCall {
   /** The tenant whose share of the node it uses, and with which it may share a process. */
@@ -134,7 +147,7 @@ export interface PodLimits {
 /** The way out of a pod: decides by itself what may be reached, and adds credentials that the pod must not see. */
 export interface PodNetwork {
   /** A request in the clear, as proxies are sent them. @throws with a message that the command may see */
-  readonly web: WebAccess;
+  readonly web: (request: WebStreamRequest, signal: AbortSignal) => Promise<WebStreamResponse>;
   /** A connection for what the Host cannot read. @throws with a message that the command may see */
   readonly connect: (target: { readonly host: string; readonly port: number }) => Promise<Duplex>;
 }

@@ -2,12 +2,13 @@ import { createServer } from 'node:http';
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import { chmod } from 'node:fs/promises';
 import type { Duplex } from 'node:stream';
-import type { PodNetwork, WebRequest } from '../port.ts';
+import { pipeline } from 'node:stream/promises';
+import type { PodNetwork, WebStreamRequest } from '../port.ts';
 
 /** Connections of one command at a time. */
 const CONNECTIONS = 64;
-/** Body of a request that the Host reads, bytes. Uploads that are larger use https. */
-const BODY_BYTES_MAX = 16_777_216;
+/** Body of a request that is held whole, bytes, so that it can be sent again; larger ones are sent as they come. */
+const HELD_BYTES_MAX = 65_536;
 
 /** About the connection to the proxy, not about what is asked for. */
 const OF_THE_CONNECTION = new Set([
@@ -102,34 +103,38 @@ async function answer(
   response: ServerResponse,
   { network, signal }: { readonly network: PodNetwork; readonly signal: AbortSignal },
 ): Promise<void> {
+  const left = new AbortController();
   response.on('error', () => undefined);
+  // The command has given it up: what it took is given back, and the server is told.
+  response.on('close', () => left.abort());
   try {
     const asked = await requestOf(request);
-    const { status, headers, body } = await network.web(asked, signal);
-    response.writeHead(status, { ...headers, 'content-length': body.byteLength });
-    response.end(asked.method === 'HEAD' ? undefined : body);
+    const { status, headers, body } = await network.web(asked, AbortSignal.any([signal, left.signal]));
+    response.writeHead(status, { ...headers });
+    if (asked.method === 'HEAD') response.end();
+    else await pipeline(body, response);
   } catch (error) {
-    if (response.headersSent) return void response.destroy();
+    if (response.headersSent || left.signal.aborted) return void response.destroy();
     response.writeHead(403, { 'content-type': 'text/plain; charset=utf-8', connection: 'close' });
     response.end(`${words(error)}\n`);
   }
 }
 
-async function requestOf(request: IncomingMessage): Promise<WebRequest> {
+async function requestOf(request: IncomingMessage): Promise<WebStreamRequest> {
   const { method = 'GET', url = '' } = request;
   if (!url.startsWith('http://')) throw new Error('this is a proxy: send it http://host/path, or CONNECT host:port');
-  const chunks: Buffer[] = [];
-  let length = 0;
-  const body: AsyncIterable<Buffer> = request;
-  for await (const chunk of body) {
-    length += chunk.length;
-    if (length > BODY_BYTES_MAX) throw new Error(`the body is larger than ${BODY_BYTES_MAX} bytes; use https`);
-    chunks.push(chunk);
-  }
   const headers = Object.entries(request.headers).flatMap(([name, value]) =>
     value === undefined || OF_THE_CONNECTION.has(name) ? [] : [[name, String(value)] as const],
   );
-  return { method, url, headers: Object.fromEntries(headers), body: length === 0 ? null : Buffer.concat(chunks) };
+  const about = { method, url, headers: Object.fromEntries(headers) };
+  const { 'content-length': declared, 'transfer-encoding': coding } = request.headers;
+  const length = declared === undefined ? null : Number(declared);
+  if ((length ?? 0) === 0 && coding === undefined) return { ...about, body: null, length: null };
+  const bytes: AsyncIterable<Buffer> = request;
+  if (length === null || length > HELD_BYTES_MAX) return { ...about, body: bytes, length };
+  const chunks: Buffer[] = [];
+  for await (const chunk of bytes) chunks.push(chunk);
+  return { ...about, body: Buffer.concat(chunks), length };
 }
 
 function words(error: unknown): string {
