@@ -1,5 +1,7 @@
 import { findArtifact, openFile, treeOf, versionOf } from '../commands/artifact/read.ts';
 import type { FoundVersion } from '../commands/artifact/read.ts';
+import type { CommitMeta } from '../commands/repository.ts';
+import { holdBytes } from '../commands/sandbox/account.ts';
 import type { SandboxDeps } from '../commands/sandbox/deps.ts';
 import type { WorkspaceWriter } from '../commands/sandbox/workspace-store.ts';
 import type { StoredFile } from '../domain/artifact/tree.ts';
@@ -41,7 +43,7 @@ export function inputsOf({ conversation }: OpenSession, { retryOf }: ActiveTurn)
 export async function storeInputs(
   deps: SandboxDeps,
   tenant: string,
-  { box, inputs }: { readonly box: OpenSandbox; readonly inputs: readonly FileRef[] },
+  { box, inputs, meta }: { readonly box: OpenSandbox; readonly inputs: readonly FileRef[]; readonly meta: CommitMeta },
 ): Promise<Inputs> {
   const base = await deps.workspaces.load(tenant, box.files);
   const writer = deps.workspaces.writer(tenant, box.workspace);
@@ -54,11 +56,19 @@ export async function storeInputs(
       else manifest = next;
     }
   }
-  const note = notes.length === 0 ? null : `inputs were left out: ${notes.join('; ')}`.slice(0, 1_000);
-  const about = { basis: box.files, note, checkAge: () => writer.checkAge() };
-  if (manifest === base.manifest) return { files: null, storedBytes: 0, ...about };
+  const about = { basis: box.files, checkAge: () => writer.checkAge() };
+  if (manifest === base.manifest) return { files: null, storedBytes: 0, note: noteOf(notes), ...about };
   const files = await writer.keep(base, manifest);
-  return { files, storedBytes: writer.storedBytes, ...about };
+  const { storedBytes } = writer;
+  const { workspace } = box;
+  const full = await holdBytes(deps, { tenant, workspace, bytes: box.storedBytes + storedBytes, meta });
+  if (full === null) return { files, storedBytes, note: noteOf(notes), ...about };
+  await writer.discard();
+  return { files: null, storedBytes: 0, note: noteOf([full.message, ...notes]), ...about };
+}
+
+function noteOf(notes: readonly string[]): string | null {
+  return notes.length === 0 ? null : `inputs were left out: ${notes.join('; ')}`.slice(0, 1_000);
 }
 
 interface InputFile {

@@ -1,6 +1,9 @@
+import type { CommitMeta } from '../commands/repository.ts';
+import { holdBytes } from '../commands/sandbox/account.ts';
 import type { SandboxDeps } from '../commands/sandbox/deps.ts';
+import type { KeptFiles, WorkspaceWriter } from '../commands/sandbox/workspace-store.ts';
 import type { Held } from '../domain/sandbox/decide.ts';
-import type { ExecFigures, ToolOutcome } from '../domain/sandbox/events.ts';
+import type { ExecFigures, FilesRef, ToolOutcome } from '../domain/sandbox/events.ts';
 import type { OpenSandbox } from '../domain/sandbox/state.ts';
 import type { SandboxToolCall } from '../domain/sandbox/tools.ts';
 import type { OpenSession } from '../domain/session/state.ts';
@@ -42,6 +45,33 @@ export interface Execution {
   readonly sandboxId: string;
   readonly held: HeldSandbox;
   readonly signal: AbortSignal;
+}
+
+interface Keeping {
+  readonly tenant: string;
+  readonly box: OpenSandbox;
+  readonly base: KeptFiles;
+  readonly writer: WorkspaceWriter;
+  readonly meta: CommitMeta;
+}
+
+/**
+ * Stores the manifest of what a call has made of the files, and holds the tenant's bytes for all that it has written. Past the tenant's
+ * total the call has failed, and changes nothing. @throws UnavailableError (objects, streams)
+ */
+export async function keptAnswer(
+  deps: SandboxDeps,
+  { tenant, box, base, writer, meta }: Keeping,
+  answer: SandboxAnswer,
+): Promise<{ readonly answer: SandboxAnswer; readonly after: FilesRef | null }> {
+  if (answer.outcome !== 'completed' || answer.files === null) return { answer, after: null };
+  const after = await writer.keep(base, answer.files);
+  const { workspace, storedBytes } = box;
+  const full = await holdBytes(deps, { tenant, workspace, bytes: storedBytes + writer.storedBytes, meta });
+  if (full === null) return { answer, after };
+  await writer.discard();
+  const { usage } = answer;
+  return { answer: { outcome: 'failed', code: 'limit_exceeded', message: full.message, usage }, after: null };
 }
 
 /** Characters of a script that the history shows. */

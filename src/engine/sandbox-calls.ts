@@ -1,3 +1,4 @@
+import { giveUpBytes } from '../commands/sandbox/account.ts';
 import { sandboxRef } from '../commands/sandbox/deps.ts';
 import { endedHolder } from '../commands/sandbox/open-sandbox.ts';
 import type { Rejection } from '../domain/kernel/rejection.ts';
@@ -10,7 +11,7 @@ import {
   recordedCall,
 } from '../domain/sandbox/decide.ts';
 import type { Held, Recorded } from '../domain/sandbox/decide.ts';
-import type { FilesRef, SandboxEvent } from '../domain/sandbox/events.ts';
+import type { SandboxEvent } from '../domain/sandbox/events.ts';
 import type { SandboxState } from '../domain/sandbox/state.ts';
 import { SANDBOX_TOOL_INPUTS } from '../domain/sandbox/tools.ts';
 import type { SandboxToolCall } from '../domain/sandbox/tools.ts';
@@ -29,7 +30,7 @@ import type { EffectDeps } from './effect.ts';
 import { inputsOf, storeInputs } from './message-inputs.ts';
 import type { Inputs } from './message-inputs.ts';
 import { isLostCall, PodCaller } from './pod-calls.ts';
-import { figuresOf, outcomeOf } from './sandbox-call.ts';
+import { figuresOf, keptAnswer, outcomeOf } from './sandbox-call.ts';
 import type { Execution, HeldSandbox, SandboxCallDeps, WantedSandboxCall } from './sandbox-call.ts';
 import { turnStep } from './turn-step.ts';
 import { whileAway } from './while-away.ts';
@@ -169,7 +170,7 @@ export class SandboxCaller {
     const { state } = await this.#deps.sandboxes.sandboxes.load(box);
     // A turn that has it changes its files; if it is this one, they are there.
     if (state.status === 'absent' || state.kind !== 'virtual' || holderOf(state, ended) !== null) return null;
-    return await storeInputs(this.#deps.sandboxes, tenant, { box: state, inputs });
+    return await storeInputs(this.#deps.sandboxes, tenant, { box: state, inputs, meta: this.#meta(turn.turnId) });
   }
 
   async #execute(
@@ -187,13 +188,13 @@ export class SandboxCaller {
     const [files, contents, limits] = [base.manifest, writer.contents(base), deps.workspaceLimits];
     const python = 'python' in state.spec && state.spec.python === true;
     const web = network?.(wanted, state)?.virtual ?? null;
-    const answer = await driver.run({ tenant, tool, files, contents, limits, python, web }, signal);
+    const meta = this.#meta(turn.turnId);
+    const made = await driver.run({ tenant, tool, files, contents, limits, python, web }, signal);
+    const { answer, after } = await keptAnswer(deps, { tenant, box: state, base, writer, meta }, made);
     const exec = figuresOf(tool, answer);
-    const after: FilesRef | null =
-      answer.outcome === 'completed' && answer.files !== null ? await writer.keep(base, answer.files) : null;
     await faultPoint('sandbox.executed');
     const outcome = await deps.loop.execute(deps.sandboxes, box, {
-      ...this.#meta(turn.turnId),
+      ...meta,
       decide: (now) => {
         if (after !== null) writer.checkAge();
         return decideRecordCall(now, {
@@ -203,7 +204,10 @@ export class SandboxCaller {
       },
     });
     await faultPoint('sandbox.recorded');
-    if (outcome.kind === 'rejected') return outcome;
+    if (outcome.kind === 'rejected') {
+      await giveUpBytes(deps, tenant, { sandboxId, workspace: state.workspace, meta });
+      return outcome;
+    }
     onExec?.(exec);
     return outcome.reply;
   }

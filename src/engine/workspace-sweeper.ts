@@ -1,6 +1,9 @@
+import { quotaRef } from '../commands/artifact/deps.ts';
+import { freeBytes } from '../commands/sandbox/account.ts';
 import { removeIfOrphaned } from '../commands/sandbox/open-sandbox.ts';
 import { sandboxRef } from '../commands/sandbox/deps.ts';
 import type { SandboxDeps } from '../commands/sandbox/deps.ts';
+import { heldBy } from '../domain/quota/workspaces.ts';
 import { changeOf, WORKSPACE_PREFIX } from '../domain/sandbox/changes.ts';
 import type { StoredObject } from '../drivers/objects/port.ts';
 import { BackgroundTask } from '../lib/background-task.ts';
@@ -63,15 +66,32 @@ export class WorkspaceSweeper {
   async #orphans({ signal }: Round): Promise<void> {
     const { deps, queries } = this.#options;
     const before = timestamp(deps.clock() - deps.operationMs * 2);
-    const { orphans, next } = await queries.orphans(this.#walked, before);
+    const { orphans, left, next } = await queries.walk(this.#walked, before);
     const failures: unknown[] = [];
     const meta = { actor: 'keeper', causation: 'session gone' };
+    for (const one of left) {
+      if (signal.aborted) return;
+      await this.#free(one).catch((error: unknown) => failures.push(error));
+    }
     for (const { tenant, sandboxId } of orphans) {
       if (signal.aborted) return;
       await removeIfOrphaned(deps, tenant, { sandboxId, meta }).catch((error: unknown) => failures.push(error));
     }
     this.#walked = next;
     if (failures.length > 0) throw failures[0];
+  }
+
+  /** The workspace of a sandbox that is gone holds bytes of its tenant for as long as a session names its files. */
+  async #free(left: WorkspaceName): Promise<void> {
+    const { deps, queries, isComplete } = this.#options;
+    const { state } = await deps.quotas.load(quotaRef(left.tenant));
+    if (heldBy(state, left.name) === 0 || (await this.#isUsed(left))) return;
+    if ((await queries.hasParked()) || !(await isComplete())) return;
+    if (!(await this.#isUsed(left))) await this.#freed(left);
+  }
+
+  async #freed({ tenant, name: workspace }: WorkspaceName): Promise<void> {
+    await freeBytes(this.#options.deps, tenant, { workspace, meta: { actor: 'keeper', causation: 'workspace gone' } });
   }
 
   async #sweep({ signal }: Round): Promise<void> {
@@ -86,16 +106,20 @@ export class WorkspaceSweeper {
 
   async #sweepPage(page: readonly StoredObject[]): Promise<void> {
     const { deps, queries, isComplete, logger } = this.#options;
-    const suspects = await this.#garbageOf(page);
+    const { garbage: suspects } = await this.#garbageOf(page);
     if (suspects.length === 0) return;
     if ((await queries.hasParked()) || !(await isComplete())) return;
     // With the rows of everything that had happened when they were suspected.
-    const garbage = await this.#garbageOf(suspects);
+    const { garbage, dead } = await this.#garbageOf(suspects);
+    // While something of them is there to be found again.
+    for (const workspace of dead) await this.#freed(workspace);
     for (const { tenant, owner, name } of garbage) await deps.objects.remove({ tenant, owner, name });
     if (garbage.length > 0) logger.info({ objects: garbage.length }, 'bytes that no workspace names were removed');
   }
 
-  async #garbageOf(objects: readonly StoredObject[]): Promise<StoredObject[]> {
+  async #garbageOf(
+    objects: readonly StoredObject[],
+  ): Promise<{ readonly garbage: readonly StoredObject[]; readonly dead: readonly WorkspaceName[] }> {
     const { queries } = this.#options;
     const changes = new Map<string, WorkspaceName>();
     const workspaces = new Map<string, WorkspaceName>();
@@ -106,12 +130,13 @@ export class WorkspaceSweeper {
     }
     const named = await queries.unrecorded([...changes.values()]);
     const unrecorded = new Set(named.map(({ tenant, name }) => `${tenant} ${name}`));
-    const dead = new Set<string>();
-    for (const [key, workspace] of workspaces) if (!(await this.#isUsed(workspace))) dead.add(key);
-    return objects.filter(({ tenant, owner, name }) => {
+    const dead = new Map<string, WorkspaceName>();
+    for (const [key, workspace] of workspaces) if (!(await this.#isUsed(workspace))) dead.set(key, workspace);
+    const garbage = objects.filter(({ tenant, owner, name }) => {
       const change = changeOf(`${owner}/${name}`);
       return dead.has(`${tenant} ${owner}`) || (change !== null && unrecorded.has(`${tenant} ${change}`));
     });
+    return { garbage, dead: [...dead.values()] };
   }
 
   async #isUsed(workspace: WorkspaceName): Promise<boolean> {

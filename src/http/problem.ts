@@ -71,6 +71,7 @@ const COUNT_LIMITS = [
   'credentials',
   'sandboxes',
   'sandboxSessions',
+  'workspaces',
 ];
 
 export function statusOf({ code, details }: Problem): number {

@@ -157,7 +157,7 @@ async function checkedFiles(tenant: TenantClient, { record }: Run): Promise<Comm
   const client = new ArtifactClient(tenant);
   const look = async (): Promise<CommandCheck> => {
     const stored = await storedFiles(client);
-    return checkFiles(record.files, stored, (await client.use()).usedBytes);
+    return checkFiles(record.files, stored, await client.bytes());
   };
   const rightLook = async (): Promise<CommandCheck | false> => {
     const check = await look();

@@ -158,7 +158,7 @@ function workspacesAsked(queries: WorkspaceQueries): Asked<WorkspaceQueries> {
     unrecorded: [async () => await queries.unrecorded([{ tenant: TENANT, name: 'x_5' }])],
     usesOf: [async () => await queries.usesOf({ tenant: TENANT, name: 'x_5' })],
     hasParked: [async () => await queries.hasParked()],
-    orphans: [FIRST_USE, later].map((place) => async () => await queries.orphans(place, '2026-12-01T00:00:00.000Z')),
+    walk: [FIRST_USE, later].map((place) => async () => await queries.walk(place, '2026-12-01T00:00:00.000Z')),
   };
 }
 

@@ -135,3 +135,33 @@ test(
   },
   3 * SWEPT_MS,
 );
+
+test(
+  'what a workspace held of the total is given back when its last session is gone, also when the process died that deleted it',
+  async () => {
+    const files = new ArtifactClient(tenant);
+    const used = async (): Promise<number> => (await files.use()).usedBytes;
+    const before = await used();
+    const write = 'printf "%1000000s" x > large';
+    await tenant.request({ method: 'PUT', path: '/v1/sandboxes/held', body: {} });
+    await opened('holds', { sandbox: { id: 'held' } });
+    await ran('holds', write);
+    await tenant.request({ method: 'DELETE', path: '/v1/sandboxes/held' });
+    const victim = await startHost({ join: host, env: { AGENT_HOST_FAULT_POINTS: 'sandbox.deleted=kill' } });
+    try {
+      await opened('dies');
+      await ran('dies', write);
+      expect(await used()).toBeGreaterThanOrEqual(before + 2_000_000);
+      await tenant
+        .at(victim)
+        .request({ method: 'DELETE', path: '/v1/sessions/dies' })
+        .catch(() => undefined);
+      await until('the node is dead', () => !isRunning(victim), SWEPT_MS);
+      await tenant.request({ method: 'DELETE', path: '/v1/sessions/holds' });
+      await until('all of it is given back', async () => (await used()) === before, SWEPT_MS);
+    } finally {
+      await victim[Symbol.asyncDispose]();
+    }
+  },
+  3 * SWEPT_MS,
+);

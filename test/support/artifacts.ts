@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import type { z } from 'zod';
 import * as wire from '#src/http/wire/artifacts.ts';
+import { tenantStatus } from '#src/http/wire/schemas.ts';
 import { RefusedError } from './client.ts';
 import type { Answer, RawRequest, TenantClient } from './client.ts';
 
@@ -76,6 +77,11 @@ export class ArtifactClient {
 
   async use(): Promise<z.output<typeof wire.use>> {
     return wire.use.parse((await this.#read('/v1/tenant/artifacts')).json);
+  }
+
+  /** Bytes of artifacts alone. */
+  async bytes(): Promise<number> {
+    return tenantStatus.parse((await this.#read('/v1/tenant')).json).counts.artifactBytes;
   }
 
   async limit(limits: { fileBytes?: number; totalBytes?: number }): Promise<z.output<typeof wire.use>> {

@@ -1,5 +1,6 @@
 import { decideLimit, limitsOf } from '../../domain/quota/decide.ts';
 import type { ArtifactLimits } from '../../domain/quota/decide.ts';
+import { workspaceBytesOf } from '../../domain/quota/workspaces.ts';
 import type { CommitMeta } from '../repository.ts';
 import { quotaRef } from './deps.ts';
 import type { ArtifactDeps } from './deps.ts';
@@ -7,14 +8,19 @@ import { settleRecorded } from './settle.ts';
 
 export interface ArtifactUse {
   readonly limits: ArtifactLimits;
+  /** Of artifacts and workspaces together. */
   readonly usedBytes: number;
+  /** Of artifacts alone. */
+  readonly artifactBytes: number;
 }
 
-/** What a tenant may store and what it has stored: every recorded version counts, none twice. */
+/** What a tenant may store and what it has stored: every recorded version counts, none twice, and what workspaces hold. */
 export async function artifactUse(deps: ArtifactDeps, tenant: string): Promise<ArtifactUse> {
   await settleRecorded(deps, tenant);
   const { state } = await deps.quotas.refresh(quotaRef(tenant));
-  return { limits: limitsOf(state, deps.defaults), usedBytes: state.usedBytes };
+  const { usedBytes: artifactBytes } = state;
+  const usedBytes = artifactBytes + workspaceBytesOf(state);
+  return { limits: limitsOf(state, deps.defaults), usedBytes, artifactBytes };
 }
 
 /** Sets the tenant's own limits. */

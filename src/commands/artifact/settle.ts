@@ -2,6 +2,7 @@ import { decideAbandon, decideRemove } from '../../domain/artifact/decide.ts';
 import { freedBytesOf } from '../../domain/artifact/state.ts';
 import type { ArtifactState } from '../../domain/artifact/state.ts';
 import { decideCommit, decideEndRemoval, decideRelease } from '../../domain/quota/decide.ts';
+import { isWorkspace } from '../../domain/quota/workspaces.ts';
 import { decideRecordArtifact } from '../../domain/session/artifacts.ts';
 import { faultPoint } from '../../lib/fault-points.ts';
 import type { CommitMeta } from '../repository.ts';
@@ -126,6 +127,7 @@ async function settleUpload(deps: ArtifactDeps, upload: Upload): Promise<void> {
 export async function settleRecorded(deps: ArtifactDeps, tenant: string): Promise<void> {
   const { state } = await deps.quotas.refresh(quotaRef(tenant));
   for (const [uploadId, { artifactId }] of Object.entries(state.reservations)) {
+    if (isWorkspace(uploadId)) continue;
     const { state: artifact } = await deps.artifacts.refresh(artifactRef(tenant, artifactId));
     const isRecorded = artifact.status !== 'absent' && artifact.versions.some((v) => v.uploadId === uploadId);
     if (isRecorded) await settleStored(deps, { tenant, artifactId, uploadId }, RECONCILER);

@@ -22,6 +22,7 @@ import type { Executed } from '../execute.ts';
 import type { PodVolume } from '../../drivers/sandbox/port.ts';
 import { podBounds } from '../../domain/sandbox/pod.ts';
 import { onVolume } from './files.ts';
+import { giveUpBytes, holdBytes } from './account.ts';
 import { endedHolder } from './open-sandbox.ts';
 import { readyPod } from './pods.ts';
 import type { SandboxInput } from './open-sandbox.ts';
@@ -57,9 +58,10 @@ export async function resetSandbox(
 ): Promise<Executed<null> | Rejection> {
   const found = await findSandbox(deps, input);
   if (found.kind === 'rejected') return found;
-  const { spec, workspace } = found.state;
-  const { tenant, artifactReach: reach } = input;
-  const first = await sourceFiles(deps, { tenant, source: spec.source, reach, workspace });
+  const { spec, workspace, storedBytes: earlier } = found.state;
+  const { tenant, artifactReach: reach, actor, causation } = input;
+  const meta = { actor, causation };
+  const first = await sourceFiles(deps, { tenant, source: spec.source, reach, workspace, storedBytes: earlier, meta });
   if (first.kind === 'rejected') return first;
   const { files, storedBytes } = first;
   const reset = await change(deps, input, (state, ended) => decideReset(state, { files, storedBytes }, ended));
@@ -191,15 +193,25 @@ async function changeFiles(
     if (isFault(next)) return faultRefusal(next);
     const files = await writer.keep(base, next);
     const { storedBytes } = writer;
+    const meta = { actor, causation };
+    const bytes = found.state.storedBytes + storedBytes;
+    const full = await holdBytes(deps, { tenant, workspace, bytes, meta });
+    if (full !== null) {
+      await writer.discard();
+      return full;
+    }
     const outcome = await deps.loop.execute(deps.sandboxes, ref, {
-      ...{ actor, causation },
+      ...meta,
       decide: (state) => {
         writer?.checkAge();
         const refusal = state.status === 'absent' ? noSandbox() : outOfReach(state);
         return refusal ?? decideWriteFiles(state, { files, storedBytes, basis }, ended);
       },
     });
-    if (outcome.kind === 'rejected') return outcome;
+    if (outcome.kind === 'rejected') {
+      await giveUpBytes(deps, tenant, { sandboxId, workspace, meta });
+      return outcome;
+    }
     if (outcome.reply === 'written') return { ...outcome, reply: null };
   }
   throw new UnavailableError('streams', 'too many writers at once on one sandbox');

@@ -10,6 +10,7 @@ import { newId } from '../../lib/ids.ts';
 import type { ArtifactReach } from '../artifact/deps.ts';
 import type { Executed } from '../execute.ts';
 import type { CommitMeta } from '../repository.ts';
+import { giveUpBytes, leaveWorkspace } from './account.ts';
 import { rosterRef, sandboxRef } from './deps.ts';
 import type { SandboxDeps } from './deps.ts';
 import { podRefusal, readyPod, volumeOf } from './pods.ts';
@@ -53,6 +54,7 @@ export async function openSandbox(deps: SandboxDeps, input: OpenSandboxInput): P
   const workspace = newId('ws');
   const first = state.status === 'open' ? NO_FIRST : await firstFiles(deps, input, workspace);
   if (first.kind === 'rejected') return await giveUp(deps, input, first);
+  const meta = { actor, causation };
   const wanted = canonicalJson(spec ?? {});
   const opened = await deps.loop.execute(deps.sandboxes, ref, {
     actor,
@@ -70,6 +72,8 @@ export async function openSandbox(deps: SandboxDeps, input: OpenSandboxInput): P
       return decideOpenSandbox(now, command, same);
     },
   });
+  // The one that is there may be another's, made in the meantime.
+  if (first.storedBytes > 0) await giveUpBytes(deps, tenant, { sandboxId, workspace, meta });
   return opened.kind === 'rejected' || kind === 'virtual' ? opened : await started(deps, input, opened);
 }
 
@@ -88,8 +92,16 @@ const NO_FIRST = { kind: 'done', files: null, storedBytes: 0 } as const;
 
 async function firstFiles(deps: SandboxDeps, input: OpenSandboxInput, workspace: string) {
   if (input.files !== undefined) return { ...NO_FIRST, files: input.files };
-  const { tenant, spec, artifactReach } = input;
-  return await sourceFiles(deps, { tenant, source: spec?.source, reach: artifactReach, workspace });
+  const { tenant, spec, artifactReach, actor, causation } = input;
+  const meta = { actor, causation };
+  return await sourceFiles(deps, {
+    tenant,
+    source: spec?.source,
+    reach: artifactReach,
+    workspace,
+    storedBytes: 0,
+    meta,
+  });
 }
 
 async function giveUp(
@@ -187,6 +199,10 @@ export async function removeSandbox(
   // What this does not remove is found by the sweep of volumes.
   if (before.status === 'open' && before.machine !== null) await deps.pods.discard(volumeOf(tenant, before));
   await strike(deps, tenant, { gone: [sandboxId], meta });
+  if (before.status === 'open') {
+    const { workspace, sessions } = before;
+    await leaveWorkspace(deps, tenant, { sandboxId, workspace, sessions, meta });
+  }
   return outcome;
 }
 

@@ -6,6 +6,8 @@ import type { ManifestFault, WorkspaceFile } from '../../domain/sandbox/manifest
 import type { SandboxSpec } from '../../domain/sandbox/spec.ts';
 import { findArtifact, openFile, treeOf, versionOf } from '../artifact/read.ts';
 import type { ArtifactReach } from '../artifact/deps.ts';
+import type { CommitMeta } from '../repository.ts';
+import { holdBytes } from './account.ts';
 import type { SandboxDeps } from './deps.ts';
 
 interface Source {
@@ -14,12 +16,15 @@ interface Source {
   readonly reach: ArtifactReach;
   /** Owner of what the sandbox writes. */
   readonly workspace: string;
+  /** What that has in the store already. */
+  readonly storedBytes: number;
+  readonly meta: CommitMeta;
 }
 
 /** The files that a sandbox starts with: those of an artifact's version, or none. */
 export async function sourceFiles(
   deps: SandboxDeps,
-  { tenant, source, reach: outOfReach, workspace }: Source,
+  { tenant, source, reach: outOfReach, workspace, storedBytes: earlier, meta }: Source,
 ): Promise<({ readonly kind: 'done' } & FirstFiles) | Rejection> {
   if (source === undefined) return { kind: 'done', files: null, storedBytes: 0 };
   const { artifactId, version = 'latest' } = source;
@@ -37,7 +42,11 @@ export async function sourceFiles(
     await writer.write(file.sha256, Buffer.concat(chunks));
   }
   const kept = await writer.keep(await deps.workspaces.load(tenant, null), manifest);
-  return { kind: 'done', files: kept, storedBytes: writer.storedBytes };
+  const { storedBytes } = writer;
+  const full = await holdBytes(deps, { tenant, workspace, bytes: earlier + storedBytes, meta });
+  if (full === null) return { kind: 'done', files: kept, storedBytes };
+  await writer.discard();
+  return full;
 }
 
 /** What is wrong with the files of a request. */

@@ -54,6 +54,7 @@ export class WorkspaceStore {
         const address = addressOf(tenant, object);
         await this.#objects.put(address, Readable.from([bytes]), { declaredBytes: bytes.length });
       },
+      remove: async (object) => await this.#objects.remove(addressOf(tenant, object)),
       kept: (object, files) => this.#keep(`${tenant}/${object}`, files),
       recordMs: this.#recordMs,
       clock: this.#clock,
@@ -125,6 +126,7 @@ const NO_FILES = new KeptFiles(EMPTY_MANIFEST, new Map());
 interface WriterStore {
   readonly read: (object: string) => Promise<Buffer>;
   readonly write: (object: string, bytes: Uint8Array) => Promise<void>;
+  readonly remove: (object: string) => Promise<void>;
   readonly kept: (object: string, files: KeptFiles) => void;
   readonly recordMs: number;
   readonly clock: Clock;
@@ -137,7 +139,7 @@ export class WorkspaceWriter {
   readonly #name: string;
   readonly #store: WriterStore;
   readonly #written = new Map<string, string>();
-  #manifests = 0;
+  readonly #manifests: string[] = [];
   /** When it wrote first. */
   #firstMs: number | null = null;
 
@@ -176,14 +178,20 @@ export class WorkspaceWriter {
     this.storedBytes += bytes.length;
   }
 
+  /** Removes all that it has written: the change was refused, and is not made again. @throws UnavailableError (objects) */
+  async discard(): Promise<void> {
+    for (const object of [...this.#written.values(), ...this.#manifests]) await this.#store.remove(object);
+  }
+
   /** Stores the manifest of what the files are now. Their contents are stored already: what is recorded can be read. */
   async keep(base: KeptFiles, manifest: WorkspaceManifest): Promise<FilesRef> {
     const objects = new Map(
       manifest.files.map(({ sha256 }) => [sha256, this.#written.get(sha256) ?? base.objectOf(sha256)]),
     );
     const text = JSON.stringify({ ...manifest, objects: manifest.files.map(({ sha256 }) => objects.get(sha256)) });
-    const object = `${this.#name}${MANIFEST}${this.#manifests === 0 ? '' : this.#manifests}`;
-    this.#manifests += 1;
+    const earlier = this.#manifests.length;
+    const object = `${this.#name}${MANIFEST}${earlier === 0 ? '' : earlier}`;
+    this.#manifests.push(object);
     await this.#put(object, Buffer.from(text));
     this.#store.kept(object, new KeptFiles(manifest, objects));
     const workspaces = new Set([object, ...objects.values()].map((one) => one.split('/')[0] ?? ''));

@@ -4,6 +4,7 @@ import type { Rejection } from '../kernel/rejection.ts';
 import type { QuotaEvent } from './events.ts';
 import { reservedBytesOf } from './state.ts';
 import type { QuotaState } from './state.ts';
+import { isWorkspace } from './workspaces.ts';
 
 /** Limits of a tenant's artifacts, bytes. */
 export interface ArtifactLimits {
@@ -28,7 +29,7 @@ export function fileTooLarge(limitBytes: number): Rejection {
 }
 
 function totalPassed(limitBytes: number): Rejection {
-  const message = `The tenant's artifacts would exceed ${limitBytes} bytes together. Nothing was stored; delete some first.`;
+  const message = `The tenant's artifacts and sandboxes would exceed ${limitBytes} bytes together. Nothing was stored; delete some first.`;
   return reject('limit_exceeded', message, { details: { limit: 'total', limitBytes } });
 }
 
@@ -51,10 +52,14 @@ export function decideReserve(
 ): Decision<QuotaEvent, ArtifactLimits> {
   const limits = limitsOf(state, defaults);
   if (command.bytes > limits.fileBytes) return fileTooLarge(limits.fileBytes);
-  if (Object.keys(state.reservations).length >= OPERATIONS_MAX) return tooManyAtOnce();
+  if (uploadsOf(state) >= OPERATIONS_MAX) return tooManyAtOnce();
   if (state.usedBytes + reservedBytesOf(state) + command.bytes > limits.totalBytes)
     return totalPassed(limits.totalBytes);
   return { kind: 'accepted', events: [{ type: 'quota.reserved', data: { ...command } }], reply: limits };
+}
+
+function uploadsOf({ reservations }: QuotaState): number {
+  return Object.keys(reservations).filter((holder) => !isWorkspace(holder)).length;
 }
 
 function tooManyAtOnce(): Rejection {

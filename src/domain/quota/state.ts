@@ -1,7 +1,7 @@
 import type { EventMeta } from '../kernel/decision.ts';
 import type { QuotaEvent } from './events.ts';
 
-/** An upload that holds bytes of the total until it is settled. */
+/** An upload that holds bytes of the total until it is settled, or a workspace that does until it is gone. */
 export interface Reservation {
   readonly artifactId: string;
   readonly bytes: number;
@@ -12,7 +12,7 @@ export interface QuotaState {
   readonly usedBytes: number;
   readonly fileBytes: number | null;
   readonly totalBytes: number | null;
-  /** By upload. */
+  /** By upload or workspace. */
   readonly reservations: Readonly<Record<string, Reservation>>;
   /** Artifacts that are being removed, by removal. */
   readonly removals: Readonly<Record<string, Omit<Reservation, 'bytes'>>>;

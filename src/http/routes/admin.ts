@@ -83,7 +83,7 @@ export function adminRoutes(deps: AdminRouteDeps): FastifyPluginAsyncZod {
         const { sessions, activeTurns, pendingActions } = await queries.counts(tenantId);
         // The account of a tenant being deleted may be unreadable already.
         const isGoing = tenant.state === 'deleting';
-        const artifactBytes = isGoing ? 0 : (await deps.artifactUse(tenantId)).usedBytes;
+        const artifactBytes = isGoing ? 0 : (await deps.artifactUse(tenantId)).artifactBytes;
         const sandboxes = isGoing ? 0 : await deps.sandboxesOf(tenantId);
         return { tenant, counts: { sessions, activeTurns, pendingActions, sandboxes, artifactBytes } };
       },

@@ -93,7 +93,7 @@ async function statusOfTenant(deps: TenantRouteDeps, tenant: KnownTenant) {
       keys: keys.length - 1,
       issuers: Object.keys(issuers).length,
       executors: executors.length,
-      artifactBytes: use.usedBytes,
+      artifactBytes: use.artifactBytes,
     },
     limits: { ...limits, keys: KEYS_MAX, issuers: ISSUERS_MAX, executors: EXECUTORS_MAX, ...use.limits },
   };

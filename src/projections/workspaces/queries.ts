@@ -30,14 +30,17 @@ export interface WorkspaceQueries {
   usesOf(workspace: WorkspaceName): Promise<readonly UseRow[]>;
   /** Whether commits could not be projected: the rows lack what they say. */
   hasParked(): Promise<boolean>;
-  /**
-   * Of the next 1,000 uses, sandboxes that are there, made before a time, whose session is not, as far as the rows tell. `next` is
-   * where the following pass begins.
-   */
-  orphans(
-    after: UsePlace,
-    createdBefore: string,
-  ): Promise<{ readonly orphans: readonly { tenant: string; sandboxId: string }[]; readonly next: UsePlace }>;
+  /** A pass over the next 1,000 uses, as far as the rows tell. */
+  walk(after: UsePlace, createdBefore: string): Promise<Walked>;
+}
+
+export interface Walked {
+  /** Sandboxes that are there, made before a time, whose session is not. */
+  readonly orphans: readonly { readonly tenant: string; readonly sandboxId: string }[];
+  /** Workspaces whose sandbox is not there. */
+  readonly left: readonly WorkspaceName[];
+  /** Where the following pass begins. */
+  readonly next: UsePlace;
 }
 
 /** Before the first use. */
@@ -46,7 +49,7 @@ export const FIRST_USE: UsePlace = { tenant: '', workspace: '', sandboxId: '', s
 const WALK_ROWS = 1_000;
 const nameRow = z.object({ tenant: z.string(), name: z.string() });
 const useRow = z.object({ workspace: z.string(), sandbox_id: z.string(), session_id: z.string() });
-const walkRow = useRow.extend({ tenant: z.string(), orphaned: z.boolean() });
+const walkRow = useRow.extend({ tenant: z.string(), orphaned: z.boolean(), gone: z.boolean() });
 
 export function workspaceQueries({ pool }: { readonly pool: CommonQueryMethods }): WorkspaceQueries {
   return {
@@ -75,24 +78,28 @@ export function workspaceQueries({ pool }: { readonly pool: CommonQueryMethods }
               select exists (select from ${tableOf('sandboxes', 'parked')}) as any`,
           ),
       ),
-    orphans: async ({ tenant, workspace, sandboxId, sessionId }, createdBefore) => {
+    walk: async ({ tenant, workspace, sandboxId, sessionId }, createdBefore) => {
       // Values for each row rather than joins: each is looked up by its key, never by reading all.
       const rows = await reading(
         async () =>
           await pool.any(sql.type(walkRow)`
-            select tenant, workspace, sandbox_id, session_id, session_id <> '' and exists (
-                select from ${tableOf('sandboxes', 'sandbox')} s
-                where s.tenant = u.tenant and s.id = u.sandbox_id and s.removed = 0 and s.created_at < ${createdBefore})
-              and not exists (
-                select from ${tableOf('sessions', 'session')} s where s.tenant = u.tenant and s.id = u.session_id) as orphaned
-            from ${tableOf('sandboxes', 'workspace_use')} u
-            where (tenant, workspace, sandbox_id, session_id) > (${tenant}, ${workspace}, ${sandboxId}, ${sessionId ?? ''})
-            order by tenant, workspace, sandbox_id, session_id limit ${WALK_ROWS}`),
+            select tenant, workspace, sandbox_id, session_id, session_id = '' and made is null as gone,
+              coalesce(session_id <> '' and made < ${createdBefore} and not exists (
+                select from ${tableOf('sessions', 'session')} s where s.tenant = used.tenant and s.id = used.session_id), false) as orphaned
+            from (
+              select tenant, workspace, sandbox_id, session_id, (
+                select created_at from ${tableOf('sandboxes', 'sandbox')} s
+                where s.tenant = u.tenant and s.id = u.sandbox_id and s.removed = 0) as made
+              from ${tableOf('sandboxes', 'workspace_use')} u
+              where (tenant, workspace, sandbox_id, session_id) > (${tenant}, ${workspace}, ${sandboxId}, ${sessionId ?? ''})
+              order by tenant, workspace, sandbox_id, session_id limit ${WALK_ROWS}) as used
+            order by tenant, workspace, sandbox_id, session_id`),
       );
       const found = rows.filter(({ orphaned }) => orphaned);
       const last = rows.length < WALK_ROWS ? undefined : rows.at(-1);
       return {
         orphans: found.map((row) => ({ tenant: row.tenant, sandboxId: row.sandbox_id })),
+        left: rows.filter(({ gone }) => gone).map((row) => ({ tenant: row.tenant, name: row.workspace })),
         next: last === undefined ? FIRST_USE : { tenant: last.tenant, ...toUse(last) },
       };
     },

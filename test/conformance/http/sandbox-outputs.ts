@@ -139,9 +139,11 @@ export function sandboxOutputsSuite(target: () => HttpTarget): void {
 
     test("past the tenant's total the turn completes and says so, and the next one exports them", async () => {
       const { id, sandboxId } = await opened();
+      // What the files take where the session works is held by then.
+      await ran(id, 'printf 0123456789abcdef > large');
       await files.limit({ totalBytes: (await files.use()).usedBytes + 10 });
       const before = await files.use();
-      const items = await ran(id, 'mkdir outputs; printf 0123456789abcdef > outputs/large');
+      const items = await ran(id, 'mkdir outputs; mv large outputs/large');
       const states = items.flatMap((item) => (item.type === 'sandbox.state' ? [item.payload] : []));
       expect(states.at(-1)).toMatchObject({
         sandboxId,
