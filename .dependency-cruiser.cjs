@@ -177,6 +177,25 @@ module.exports = {
       to: { path: '(^|/)node_modules/(slonik|@slonik/[^/]+|pg|@electric-sql/pglite)/' },
     },
     {
+      name: 'connections-by-the-egress-client-only',
+      comment:
+        'A tenant that can have the Host call an address has it called by lib/egress-client.ts. The others listen, or connect to what the operator names.',
+      severity: 'error',
+      from: {
+        path: '^src/',
+        pathNot: [
+          ...[TEST, '^src/lib/(egress-client|guarded-lookup)\\.ts$', EMBEDDED, CLI, IN_MEMORY],
+          ...['^src/app/metrics/server\\.ts$', '^src/drivers/sandbox/(pod/proxy|bridge/main)\\.ts$'],
+          // The class of answers, which its SDKs check for.
+          '^src/drivers/model/client\\.ts$',
+        ],
+      },
+      to: {
+        path: '^(node:)?(http|https|http2|net|tls|dns|dgram)(/promises)?$|(^|/)node_modules/undici/',
+        dependencyTypesNot: ['type-only'],
+      },
+    },
+    {
       name: 'fastify-in-http-only',
       comment: 'The web framework stays at the edge.',
       severity: 'error',

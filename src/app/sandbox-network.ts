@@ -12,5 +12,5 @@ export function sandboxNetwork(options: UrlCredentialsOptions): SandboxNetwork {
   const { egress: policy, stack } = options;
   const http = egressClient({ policy, connectMs: CONNECT_MS, silenceMs: SILENCE_MS });
   stack.defer('requests of sandboxes', http.close);
-  return new SandboxNetwork({ http, policy, credentials: openUrlCredentials(options), connectMs: CONNECT_MS });
+  return new SandboxNetwork({ http, credentials: openUrlCredentials(options) });
 }

@@ -1,6 +1,4 @@
-import { connect } from 'node:net';
 import type { Duplex } from 'node:stream';
-import { setTimeout } from 'node:timers/promises';
 import type { UrlCall, UrlCredential } from '../commands/vault/url-credentials.ts';
 import { allowsTarget } from '../domain/sandbox/network.ts';
 import type { Target } from '../domain/sandbox/network.ts';
@@ -14,8 +12,7 @@ import type {
 } from '../drivers/sandbox/port.ts';
 import type { Response } from 'undici';
 import type { EgressClient } from '../lib/egress-client.ts';
-import type { EgressPolicy } from '../lib/egress.ts';
-import { AddressRefusedError, guardedLookup } from '../lib/guarded-lookup.ts';
+import { AddressRefusedError } from '../lib/guarded-lookup.ts';
 import { FairBudget } from '../lib/fair-budget.ts';
 import { bytesPassed } from '../lib/passing-bytes.ts';
 import { redacted, redactedBytes } from './redacted.ts';
@@ -23,11 +20,8 @@ import type { CallNetwork, WantedSandboxCall } from './sandbox-call.ts';
 
 export interface SandboxNetworkDeps {
   readonly http: EgressClient;
-  readonly policy: EgressPolicy;
   /** Credentials of the session's vaults. */
   readonly credentials: { readonly forUrl: (call: UrlCall) => Promise<UrlCredential> };
-  /** For a connection to be made, ms. */
-  readonly connectMs: number;
 }
 
 /** Body of an answer that a virtual sandbox gets, bytes: it is held in memory. */
@@ -161,26 +155,13 @@ export class SandboxNetwork {
 
   async #connect(allow: readonly string[], target: Target): Promise<Duplex> {
     demand(allow, target);
-    const { policy, connectMs } = this.#deps;
     // What is in a connection cannot be read; its port says whether it is meant to be encrypted.
     const scheme = target.port === CLEAR_PORT ? 'http' : 'https';
     const url = new URL(`${scheme}://${target.host}:${target.port}/`);
-    if (!policy.allowsUrl(url.href)) throw told(new AddressRefusedError(), url);
-    const host = url.hostname.replace(/^\[|\]$/g, '');
-    const socket = connect({ host, port: target.port, lookup: guardedLookup(policy) });
-    const isDone = new AbortController();
     try {
-      await new Promise<void>((resolve, reject) => {
-        socket.once('connect', resolve).once('error', reject);
-        const late = setTimeout(connectMs, null, { signal: isDone.signal });
-        late.then(() => reject(new RefusedError(`${url.host} does not answer`))).catch(() => undefined);
-      });
-      return socket;
+      return await this.#deps.http.connect(url);
     } catch (error) {
-      socket.destroy();
       throw told(error, url);
-    } finally {
-      isDone.abort();
     }
   }
 }

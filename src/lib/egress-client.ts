@@ -1,3 +1,5 @@
+import { connect } from 'node:net';
+import type { Socket } from 'node:net';
 import { Agent, fetch } from 'undici';
 import type { RequestInit, Response } from 'undici';
 import type { EgressPolicy } from './egress.ts';
@@ -11,13 +13,19 @@ export interface EgressClientOptions {
   readonly silenceMs: number;
 }
 
-/** HTTP to addresses that tenants name. Every such connection of the Host goes through one of these. */
+/** Connections to addresses that tenants name. Every one that the Host makes is made by one of these. */
 export interface EgressClient {
   /**
    * As `fetch`, but follows no redirects: what a tenant sends goes to the address that was checked and to no other.
    * @throws AddressRefusedError, as the cause of a TypeError when only the look-up of a name shows it
    */
   readonly fetch: (url: string | URL, init?: Omit<RequestInit, 'redirect' | 'dispatcher'>) => Promise<Response>;
+  /**
+   * A connection to the host and port of a URL, for bytes that the Host does not read, such as those of TLS from within a
+   * sandbox. @throws AddressRefusedError, or what kept it from being made
+   */
+  readonly connect: (url: URL) => Promise<Socket>;
+  /** Ends what `fetch` has open; a connection of `connect` is its owner's. */
   readonly close: () => Promise<void>;
 }
 
@@ -36,6 +44,28 @@ export function egressClient({ policy, connectMs, silenceMs }: EgressClientOptio
       if (!policy.allowsUrl(String(url))) throw new AddressRefusedError();
       return await fetch(url, { ...init, redirect: 'manual', dispatcher });
     },
+    connect: async (url) => {
+      if (!policy.allowsUrl(url.href)) throw new AddressRefusedError();
+      const host = url.hostname.replace(/^\[|\]$/g, '');
+      const port = Number(url.port) || (url.protocol === 'http:' ? 80 : 443);
+      return await connected(connect({ host, port, lookup: guardedLookup(policy) }), connectMs);
+    },
     close: async () => await dispatcher.destroy(),
   };
+}
+
+async function connected(socket: Socket, withinMs: number): Promise<Socket> {
+  const { promise, resolve, reject } = Promise.withResolvers<void>();
+  // For as long as it lives: one that is cut before its owner listens would end the process. The owner sees its end.
+  socket.once('connect', resolve).on('error', reject);
+  const late = setTimeout(() => reject(new Error(`no connection within ${withinMs} ms`)), withinMs);
+  try {
+    await promise;
+    return socket;
+  } catch (error) {
+    socket.destroy();
+    throw error;
+  } finally {
+    clearTimeout(late);
+  }
 }

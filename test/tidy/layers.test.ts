@@ -9,7 +9,7 @@ import { ROOT } from './tree.ts';
  * The import laws can fail: a tree that breaks each of them once is planted in a temporary directory and checked there.
  * A law nobody has seen fail may be a pattern that matches nothing.
  */
-const PACKAGES = ['zod', 'slonik', 'pg', 'fastify', '@nats-io/jetstream'];
+const PACKAGES = ['zod', 'slonik', 'pg', 'fastify', '@nats-io/jetstream', 'undici'];
 const PEERS = ['react'];
 const DEV_PACKAGES = ['vitest'];
 
@@ -39,6 +39,9 @@ const VIOLATIONS: readonly (readonly [file: string, specifier: string, law: stri
   ['src/http/e.ts', '../domain/session/decide.ts', 'http-takes-no-decisions'],
   ['src/http/f.ts', '@nats-io/jetstream', 'nats-in-jetstream-only'],
   ['src/engine/d.ts', 'fastify', 'fastify-in-http-only'],
+  ['src/engine/g.ts', 'node:net', 'connections-by-the-egress-client-only'],
+  ['src/drivers/mcp/a.ts', 'undici', 'connections-by-the-egress-client-only'],
+  ['src/drivers/oauth/a.ts', 'node:https', 'connections-by-the-egress-client-only'],
   ['src/engine/e.ts', 'node:process', 'process-at-the-edge'],
   ['src/http/g.ts', '../app/host.ts', 'app-by-cli-and-main-only'],
   ['src/http/h.ts', '../cli/backup.ts', 'cli-by-main-only'],
@@ -75,6 +78,8 @@ const VIOLATIONS: readonly (readonly [file: string, specifier: string, law: stri
 const ALLOWED: readonly (readonly [file: string, specifier: string])[] = [
   ['src/domain/session/decide.ts', 'zod'],
   ['src/lib/clock.ts', 'node:timers'],
+  ['src/lib/egress-client.ts', 'undici'],
+  ['src/app/metrics/server.ts', 'node:http'],
   ['src/streams/event-store.ts', '../lib/clock.ts'],
   ['src/streams/jetstream/store.ts', '@nats-io/jetstream'],
   ['src/drivers/objects/port.ts', '../../lib/clock.ts'],

@@ -41,7 +41,7 @@ interface Sent {
   readonly isCall: boolean;
 }
 
-type FetchInit = NonNullable<Parameters<typeof fetch>[1]>;
+type FetchInit = NonNullable<Parameters<typeof globalThis.fetch>[1]>;
 
 /** Set by HTTP, by the protocol or by a credential; a manifest cannot set them. */
 const RESERVED =

@@ -22,7 +22,7 @@ export class AnswerTooLargeError extends Error {
 
 /** How drivers send HTTP. */
 export interface ModelClient {
-  readonly fetch: typeof fetch;
+  readonly fetch: typeof globalThis.fetch;
   readonly close: () => Promise<void>;
 }
 
@@ -46,7 +46,7 @@ export function modelClient(options: ModelClientOptions): ModelClient {
     return bounded(response);
   };
   // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- the same classes under the package's own names
-  return { fetch: guarded as typeof fetch, close: client.close };
+  return { fetch: guarded as typeof globalThis.fetch, close: client.close };
 }
 
 /**
