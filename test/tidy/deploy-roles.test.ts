@@ -211,15 +211,41 @@ describe('what clients reach', () => {
   });
 });
 
-test('connections to Postgres fit, also while nodes are replaced', () => {
-  const sizeOf = (roles: readonly string[], shards: string): number =>
-    poolSize(readConfig({ AGENT_HOST_ROLES: roles.join(','), AGENT_HOST_LOG_SHARDS: shards }));
-  const nodes: readonly (readonly Role[])[] = [['commands', 'reads'], ['projector'], ['engine']];
-  expect(nodes.flat().toSorted()).toEqual([...ROLES].toSorted());
-  const together = nodes.reduce((sum, roles) => sum + sizeOf(roles, '8'), 0);
-  // Two of each role, a third one of each while they are replaced, and an operator's command.
-  expect(together * 3 + 3).toBeLessThan(300);
-  expect(read('deploy/compose.yaml')).toContain('max_connections=300');
+describe('connections to Postgres', () => {
+  const sizeOf = (roles: string, shards = '8'): number =>
+    poolSize(readConfig({ AGENT_HOST_ROLES: roles, AGENT_HOST_LOG_SHARDS: shards }));
+  const operators = 3;
+
+  test('fit, also while nodes are replaced, and the pages say how many there are', () => {
+    const nodes: readonly (readonly Role[])[] = [['commands', 'reads'], ['projector'], ['engine']];
+    expect(nodes.flat().toSorted()).toEqual([...ROLES].toSorted());
+    const together = nodes.reduce((sum, roles) => sum + sizeOf(roles.join()), 0);
+    // Two of each role, and a third one of each while they are replaced.
+    const [usual, replacing] = [2 * together, 3 * together];
+    expect(replacing + operators).toBeLessThan(300);
+    expect(read('deploy/compose.yaml')).toContain('max_connections=300');
+    expect(read('deploy/compose.yaml')).toContain(`${usual} connections, ${replacing} while`);
+    expect(read('docs/operations/several-nodes.md')).toContain(`is ${usual}, and ${replacing} while`);
+    const each = sizeOf('projector', '2') - sizeOf('projector', '1');
+    const scale = read('docs/scale.md');
+    expect(scale).toContain(`nodes(projector) × (4 + ${each} × shards)`);
+    expect(scale).toContain(`two of each ${usual}; with 64 shards a projector alone has ${sizeOf('projector', '64')}`);
+  });
+
+  test('of a cluster are as many as the pages say where autoscalers go as far as they may', () => {
+    const most = hosts.reduce((sum, workload) => {
+      const name = at(workload, 'metadata', 'name');
+      const scaler = ofKind('HorizontalPodAutoscaler').find((one) => at(one, 'spec', 'scaleTargetRef', 'name') === name);
+      const replicas = Number(at(scaler, 'spec', 'maxReplicas') ?? at(workload, 'spec', 'replicas'));
+      const surge = Number(at(workload, 'spec', 'strategy', 'rollingUpdate', 'maxSurge'));
+      const roles = containersOf(workload)
+        .flatMap(({ env }) => list(env))
+        .find(({ name: variable }) => variable === 'AGENT_HOST_ROLES');
+      return sum + (replicas + surge) * sizeOf(String(roles?.['value']));
+    }, operators);
+    expect(read('docs/operations/several-nodes.md')).toContain(`are ${most} at most`);
+    expect(read('deploy/kubernetes/base/autoscaling.yaml')).toContain(`${most} connections`);
+  });
 });
 
 test('the rules of the Prometheus operator are those of Prometheus', () => {
