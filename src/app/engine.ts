@@ -164,14 +164,14 @@ export async function startEngine(services: Services, stack: Stack): Promise<Eng
   const { files } = artifacts;
   const driver = openSandboxes({ config: config.sandboxes, path: undefined, logger });
   stack.defer('sandboxes', async () => await driver.stop());
-  const mcp = mcpDriver({ egress, log, write, actor: `node:${nodeId}`, stack });
+  const mcp = mcpDriver({ egress, log, write, actor: `node:${nodeId}`, clock, stack });
   const engine = new Engine({
     ...{ log, loop, sessions, conversations, models: models.drivers, budgets, files },
     ...{ previews: services.previews, callMs: patience.callMs },
     ...{ nodeId, clock, logger, turns, turnsPerTenant, claims, onCall: (call) => metrics.called(call) },
     sandboxes: {
       ...{ sandboxes: services.sandboxes.deps, driver, onExec: (exec) => metrics.executed(exec) },
-      network: sandboxNetwork({ egress, log, write, actor: `host:${nodeId}`, stack }).of,
+      network: sandboxNetwork({ egress, log, write, actor: `host:${nodeId}`, clock, stack }).of,
     },
     mcp: { driver: mcp, artifacts: services.artifacts.routes },
     onRound: metrics.onRound,

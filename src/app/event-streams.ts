@@ -22,7 +22,8 @@ export function openStreams({ options, log, directory, metrics, previews }: Serv
     onBackfill: (reason) => metrics.tailBackfills.inc({ reason }),
   });
   const onRefused = (): void => metrics.refusals.inc({ reason: 'streams' });
-  const limits = { bufferBytes, totalBytes, keepaliveMs: KEEPALIVE_MS, perTenantMax, onRefused };
+  const { clock } = options;
+  const limits = { bufferBytes, totalBytes, keepaliveMs: KEEPALIVE_MS, perTenantMax, clock, onRefused };
   const streams = new EventStreams({ hub, previews }, limits, fingerprintsOf(directory));
   stack.defer(
     'revocations',

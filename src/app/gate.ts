@@ -4,6 +4,7 @@ import { Fairness } from '../http/fairness.ts';
 import type { GateOptions } from '../http/gate.ts';
 import { RequestLog } from '../http/request-log.ts';
 import { monotonicClock } from '../lib/clock.ts';
+import type { Clock } from '../lib/clock.ts';
 import { egressClient } from '../lib/egress-client.ts';
 import type { Logger } from '../lib/logger.ts';
 import type { Directory } from '../projections/directory/directory.ts';
@@ -21,6 +22,7 @@ export interface GateDeps {
   readonly log: LogPorts;
   readonly directory: Directory;
   readonly metrics: Metrics;
+  readonly clock: Clock;
   readonly logger: Logger;
   readonly features: readonly string[];
   readonly stack: Stack;
@@ -28,10 +30,10 @@ export interface GateDeps {
 
 /** What every request has to pass: whose credential it is, how often it may come, and whether the log can be reached. */
 export function openGate(deps: GateDeps): GateOptions {
-  const { config, adminKey, log, directory, metrics, logger, features, stack } = deps;
+  const { config, adminKey, log, directory, metrics, clock, logger, features, stack } = deps;
   const keySets = egressClient({ policy: config.egress, connectMs: KEY_SET_MS, silenceMs: KEY_SET_MS });
   stack.defer('key sets', keySets.close);
-  const tokens = new TokenVerifier(directory, keySets.fetch);
+  const tokens = new TokenVerifier(directory, keySets.fetch, clock);
   return {
     authenticator: new Authenticator({ index: directory, tokens, adminKey }),
     fairness: new Fairness(config.fairness, monotonicClock, (reason) => metrics.refusals.inc({ reason })),

@@ -58,7 +58,7 @@ export async function openNode(services: Services, running: Running): Promise<No
     await services.ownWrites.reached(tenantId);
     return await tenants.counts(tenantId);
   };
-  const sessions = sessionQueries({ ...reads.sessions, store: log.store, progress });
+  const sessions = sessionQueries({ ...reads.sessions, store: log.store, progress, clock: options.clock });
   const checks = coalesced(CHECKS_KEPT_MS, async () => {
     return await readiness({
       ...{ pool, source: log.source, objects: artifacts.routes.objects, streams: log.ping },

@@ -4,7 +4,7 @@ import { UrlCredentials } from '../commands/vault/url-credentials.ts';
 import type { VaultDeps } from '../commands/vault/vaults.ts';
 import { openOauthClient } from '../drivers/oauth/client.ts';
 import type { SecretStore } from '../drivers/secrets/port.ts';
-import { systemClock } from '../lib/clock.ts';
+import type { Clock } from '../lib/clock.ts';
 import { egressClient } from '../lib/egress-client.ts';
 import type { EgressPolicy } from '../lib/egress.ts';
 import type { Stack } from '../lib/stack.ts';
@@ -20,6 +20,7 @@ export interface UrlCredentialsOptions {
   readonly write: Pick<VaultDeps, 'loop' | 'vaults'>;
   /** Named in the audit trail as who uses credentials. */
   readonly actor: string;
+  readonly clock: Clock;
   readonly stack: Stack;
   /** How long a node that refreshes a token has before another considers it dead, ms. */
   readonly refreshLeaseMs?: number;
@@ -27,16 +28,12 @@ export interface UrlCredentialsOptions {
 
 /** The credentials of vaults, for requests that this node makes for turns. */
 export function openUrlCredentials(options: UrlCredentialsOptions): UrlCredentials {
-  const { egress, log, write, actor, stack, refreshLeaseMs: leaseMs = REFRESH_LEASE_MS } = options;
+  const { egress, log, write, actor, clock, stack, refreshLeaseMs: leaseMs = REFRESH_LEASE_MS } = options;
   const { loop, vaults } = write;
   const http = egressClient({ policy: egress, connectMs: CONNECT_MS, silenceMs: TOKEN_ANSWER_MS });
   stack.defer('token servers', http.close);
   const oauth = openOauthClient({ http, answerMs: TOKEN_ANSWER_MS, clientName: 'Agent runtime Host' });
   const secrets = new VaultSecrets(log.secrets);
-  const tokens = new TokenSource({
-    ...{ loop, vaults, secrets, oauth, actor },
-    clock: systemClock,
-    leaseMs,
-  });
+  const tokens = new TokenSource({ loop, vaults, secrets, oauth, actor, clock, leaseMs });
   return new UrlCredentials({ loop, vaults, tokens, actor });
 }

@@ -21,7 +21,7 @@ const byHash = new Map(Object.entries(KEYS).map(([key, principals]) => [sha256He
 
 const authenticator = new Authenticator({
   index: { principals: (hash) => byHash.get(hash) ?? [] },
-  tokens: new TokenVerifier({ issuers: () => ({}) }, fetch),
+  tokens: new TokenVerifier({ issuers: () => ({}) }, fetch, Date.now),
   adminKey: 'admin-key',
 });
 

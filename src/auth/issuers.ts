@@ -9,6 +9,7 @@ import {
 } from 'jose';
 import type { FetchImplementation, JSONWebKeySet, JWTPayload, JWTVerifyGetKey } from 'jose';
 import type { Issuer } from '../domain/tenant/events.ts';
+import type { Clock } from '../lib/clock.ts';
 import { isUnavailableError, UnavailableError } from '../lib/unavailable.ts';
 import type { EgressClient } from '../lib/egress-client.ts';
 import { WeightedLru } from '../lib/lru.ts';
@@ -33,6 +34,18 @@ export interface VerifiedToken {
   readonly expiresAt: number;
 }
 
+/** An issuer that a tenant trusts. */
+interface Registered {
+  readonly name: string;
+  readonly issuer: Issuer;
+}
+
+interface KeySet {
+  /** What it was made from. */
+  readonly of: string;
+  readonly keys: JWTVerifyGetKey;
+}
+
 /** Half of HEADER_BYTES_MAX (http/server.ts). */
 const TOKEN_CHARS_MAX = 16_384;
 const ALGORITHMS = ['RS256', 'ES256', 'EdDSA'];
@@ -44,7 +57,7 @@ const JWKS_TIMEOUT_MS = 3_000;
 /** How long a fetched key set is used; an unknown key id fetches it again, at most once per cool-down. */
 const JWKS_AGE_MS = 600_000;
 const JWKS_COOLDOWN_MS = 10_000;
-/** Key sets that are kept; the least recently used goes first. */
+/** Key sets that are kept; those of the least recently used tenant go first. */
 const KEY_SETS_MAX = 1_000;
 
 /** Whether a bearer has the form of a compact JWS; keys of the Host never contain a dot. */
@@ -56,29 +69,34 @@ export function looksLikeToken(secret: string): boolean {
 export class TokenVerifier {
   readonly #index: IssuerIndex;
   readonly #fetch: EgressClient['fetch'];
-  readonly #keySets = new WeightedLru<JWTVerifyGetKey>(KEY_SETS_MAX);
+  readonly #clock: Clock;
+  /** By tenant and by the name of its issuer. */
+  readonly #keySets = new WeightedLru<ReadonlyMap<string, KeySet>>(KEY_SETS_MAX);
 
   /** @param fetch how key sets are fetched from the addresses that tenants registered */
-  constructor(index: IssuerIndex, fetch: EgressClient['fetch']) {
+  constructor(index: IssuerIndex, fetch: EgressClient['fetch'], clock: Clock) {
     this.#index = index;
     this.#fetch = fetch;
+    this.#clock = clock;
   }
 
   /** @throws UnavailableError (issuer) */
   async verify(tenantId: string, token: string): Promise<VerifiedToken | 'invalid' | 'expired'> {
     const registered = this.#registered(tenantId, token);
     if (registered === null) return 'invalid';
-    const { name, issuer } = registered;
+    const { issuer } = registered;
+    const nowMs = this.#clock();
     try {
-      const { payload } = await jwtVerify(token, this.#keys(tenantId, name, issuer), {
+      const { payload } = await jwtVerify(token, this.#keys(tenantId, registered), {
         issuer: issuer.issuer,
         audience: issuer.audience,
         algorithms: ALGORITHMS,
         clockTolerance: TOLERANCE_SECONDS,
         requiredClaims: ['exp', 'iat'],
         maxTokenAge: issuer.maxLifetimeSeconds,
+        currentDate: new Date(nowMs),
       });
-      return readClaims(payload, name, issuer);
+      return readClaims(payload, registered, nowMs);
     } catch (error) {
       if (error instanceof errors.JWTExpired) return 'expired';
       if (isUnavailableError(error, 'issuer')) throw error;
@@ -90,7 +108,7 @@ export class TokenVerifier {
   }
 
   /** The issuer that the token names, if the tenant trusts it and the header is one that may be trusted. */
-  #registered(tenantId: string, token: string): { name: string; issuer: Issuer } | null {
+  #registered(tenantId: string, token: string): Registered | null {
     try {
       const header = decodeProtectedHeader(token);
       if (REFUSED_HEADERS.some((name) => name in header) || !ALGORITHMS.includes(header.alg ?? '')) return null;
@@ -103,14 +121,18 @@ export class TokenVerifier {
     }
   }
 
-  #keys(tenantId: string, name: string, issuer: Issuer): JWTVerifyGetKey {
-    // Named by its content too: a changed registration uses its own keys at once.
-    const id = JSON.stringify([tenantId, name, issuer.jwksUrl ?? issuer.jwks]);
-    const known = this.#keySets.get(id);
-    if (known !== undefined) return known;
-    const made = keySet(issuer, this.#fetch);
-    this.#keySets.set(id, made, 1);
-    return made;
+  #keys(tenantId: string, { name, issuer }: Registered): JWTVerifyGetKey {
+    // A changed registration uses its own keys at once.
+    const of = JSON.stringify(issuer.jwksUrl ?? issuer.jwks);
+    const before = this.#keySets.get(tenantId);
+    const known = before?.get(name);
+    if (known?.of === of) return known.keys;
+    const keys = keySet(issuer, this.#fetch);
+    // Of issuers that there are, and no others: registering new ones takes no places from other tenants.
+    const there = this.#index.issuers(tenantId);
+    const kept = [...(before ?? [])].filter(([other]) => other !== name && Object.hasOwn(there, other));
+    this.#keySets.set(tenantId, new Map([...kept, [name, { of, keys }]]), kept.length + 1);
+    return keys;
   }
 }
 
@@ -159,7 +181,7 @@ async function fetchKeys(
   return new Response(Buffer.concat(parts), { status: response.status, headers: [...response.headers] });
 }
 
-function readClaims(payload: JWTPayload, name: string, issuer: Issuer): VerifiedToken | 'invalid' {
+function readClaims(payload: JWTPayload, { name, issuer }: Registered, nowMs: number): VerifiedToken | 'invalid' {
   const { exp = 0, iat = 0 } = payload;
   if (exp - iat > issuer.maxLifetimeSeconds) return 'invalid';
   const subject = payload[issuer.subjectClaim];
@@ -170,7 +192,7 @@ function readClaims(payload: JWTPayload, name: string, issuer: Issuer): Verified
   const sandboxes = grants(payload, issuer.sandboxesClaim);
   if (agents === 'invalid' || sandboxes === 'invalid') return 'invalid';
   const expiresAt = exp * 1000;
-  const isWithinTolerance = expiresAt <= Date.now();
+  const isWithinTolerance = expiresAt <= nowMs;
   return {
     ...{ issuer: name, subject, scopes, agents, sandboxes },
     expiresAt: isWithinTolerance ? expiresAt + TOLERANCE_SECONDS * 1000 : expiresAt,

@@ -19,7 +19,7 @@ const caller: Caller = {
 };
 
 test('a stream whose reader left while its session was looked up is never opened, and takes no place', async () => {
-  const limits = { bufferBytes: 1_000, totalBytes: 1_000_000, keepaliveMs: 60_000, perTenantMax: 1 };
+  const limits = { bufferBytes: 1_000, totalBytes: 1_000_000, keepaliveMs: 60_000, perTenantMax: 1, clock: Date.now };
   const streams = new EventStreams(
     { hub: { keptBytes: 0 } as TailHub, previews: { follow: () => () => undefined } },
     limits,

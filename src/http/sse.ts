@@ -7,6 +7,7 @@ import type { StoredCommit } from '../streams/commit.ts';
 import type { EventPlace } from '../streams/cursor.ts';
 import type { AggregateRef } from '../streams/subjects.ts';
 import type { Caller } from '../auth/caller.ts';
+import type { Clock } from '../lib/clock.ts';
 import { ProblemError } from './problem.ts';
 import { SseStream } from './sse-stream.ts';
 import { StreamMemory } from './stream-memory.ts';
@@ -24,6 +25,8 @@ export interface StreamLimits {
   readonly keepaliveMs: number;
   /** Streams of one tenant that may be open on this node. */
   readonly perTenantMax: number;
+  /** By which credentials expire. */
+  readonly clock: Clock;
   /** Called for each stream over the limit, for the metrics. */
   readonly onRefused?: () => void;
 }
@@ -171,7 +174,7 @@ export class EventStreams {
   }
 
   #sweep(): void {
-    const now = Date.now();
+    const now = this.#limits.clock();
     const silentSince = performance.now() - this.#limits.keepaliveMs;
     const oldest = performance.now() - REST_MS;
     for (const stream of this.#streams) {

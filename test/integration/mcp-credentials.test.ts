@@ -38,6 +38,7 @@ class Node implements AsyncDisposable {
       log: { secrets },
       write: { loop, vaults },
       actor: 'w',
+      clock: Date.now,
       stack: this.#stack,
     });
   }

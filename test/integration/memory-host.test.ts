@@ -3,6 +3,7 @@ import { createServer } from 'node:net';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { createMemoryHost } from '#src/in-memory/index.ts';
 import type { FailurePoint, MemoryHost, MemoryTenant, ModelStep } from '#src/in-memory/index.ts';
+import { AUDIENCE, claims, ISSUER, SigningKey } from '../support/tokens.ts';
 import { until } from '../support/wait-until.ts';
 
 // Each Host brings a database, which takes seconds on a loaded machine.
@@ -183,6 +184,32 @@ describe('its clock', () => {
     expect(() => host.clock.set(start)).toThrow(RangeError);
     expect(() => host.clock.advance(-1)).toThrow(RangeError);
     expect(host.clock.now().getTime()).toBeGreaterThan(Date.parse('2030-02-01T00:00:00Z'));
+  });
+
+  test('tells which tokens are good, and up to when pages are complete', async () => {
+    await using host = await createMemoryHost({ now: start });
+    const tenant = await withAgent(host);
+    const key = new SigningKey('one');
+    await tenant.client.request('PUT /v1/tenant/issuers/{name}', {
+      params: { name: 'people' },
+      body: { issuer: ISSUER, audience: AUDIENCE, allowedScopes: ['sessions:own'], jwks: { keys: [key.jwk] } },
+    });
+    const iat = start / 1_000;
+    const person = host.client({ tenant: tenant.id, key: key.token(claims({ iat, exp: iat + 300 })) });
+    const session = await person.sessions.open({ agentId: 'agent' });
+    await session.ask('one');
+    const shown = async (): Promise<readonly string[]> => {
+      const calls = { params: { sessionId: session.id } };
+      const pages = await Promise.all([
+        tenant.client.request('GET /v1/sessions', {}),
+        tenant.client.request('GET /v1/sessions/{sessionId}/calls/model', calls),
+      ]);
+      return pages.map(({ asOf }) => asOf.slice(0, 13));
+    };
+    expect(await shown()).toEqual(['2030-01-01T00', '2030-01-01T00']);
+    host.clock.advance(3_600_000);
+    expect(await shown()).toEqual(['2030-01-01T01', '2030-01-01T01']);
+    await expect(session.send('two')).rejects.toMatchObject({ code: 'token_expired' });
   });
 
   test('ends the lease of a claim that nobody keeps, and another executor gets the action', async () => {

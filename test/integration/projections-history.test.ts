@@ -51,6 +51,7 @@ async function newWorld(sizes: { sessions: number; commits: number }): Promise<W
     seals: servers.log.seals,
     store: servers.log.store,
     progress: new ProjectionProgress(pool),
+    clock: Date.now,
   });
   let [done, from] = [0, 0];
   return {

@@ -87,7 +87,14 @@ async function projecting(database: TestDatabase, source: CommitSource): Promise
 
 async function queriesOf(database: TestDatabase, { store, seals }: TestLog): Promise<SessionQueries> {
   const pool = await database.pool();
-  return sessionQueries({ pool, reads: unshared(pool), seals, store, progress: new ProjectionProgress(pool) });
+  return sessionQueries({
+    pool,
+    reads: unshared(pool),
+    seals,
+    store,
+    progress: new ProjectionProgress(pool),
+    clock: Date.now,
+  });
 }
 
 /** The rows of these sessions as a projector makes them that can read everything. */

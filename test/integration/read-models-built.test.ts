@@ -63,6 +63,16 @@ describe('migrations', () => {
     expect(await database.query('select number from public.addition where number = 10')).toHaveLength(1);
   });
 
+  test('are a step of their own for whoever wants one, which needs the database and nothing else', async () => {
+    await using database = await before();
+    const step = async () => await agentHost({ DATABASE_URL: database.url }, 'migrate');
+    const first = await step();
+    expect(first, first.text).toMatchObject({ code: 0 });
+    expect(first.text).toMatch(/^0010-built-read-models\.sql\n[\s\S]*\n\d+ applied\.\n$/);
+    expect(await step()).toEqual({ code: 0, text: 'The database is up to date.\n' });
+    await checkSchema(database.url);
+  });
+
   test('of a newer version are no reason to refuse a start, unless they take away what this one reads', async () => {
     await using database = await servers.postgres.migrated();
     await database.query(`insert into public.addition (number, name, removes) values (9998, '9998-later.sql', '{}')`);

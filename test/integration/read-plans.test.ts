@@ -205,7 +205,7 @@ async function statementsOf(database: TestDatabase): Promise<(Statement & { read
   const pool = await database.pool(5, (statement) => void told.push(statement));
   const ref = await shortHistory(pool);
   const group = { pool, reads: unshared(pool), seals };
-  const deps = { ...group, store, source, progress: new ProjectionProgress(pool) };
+  const deps = { ...group, store, source, progress: new ProjectionProgress(pool), clock: Date.now };
   const asked = {
     sessions: sessionsAsked(sessionQueries(deps), ref),
     artifacts: artifactsAsked(artifactQueries(group)),

@@ -64,7 +64,15 @@ const rowsOf = async (database: TestDatabase) => await database.rows(group.schem
 
 function queriesOf(pool: ReadStore) {
   const { store, source, seals } = servers.log;
-  const deps = { pool, reads: unshared(pool), seals, store, source, progress: new ProjectionProgress(pool) };
+  const deps = {
+    pool,
+    reads: unshared(pool),
+    seals,
+    store,
+    source,
+    progress: new ProjectionProgress(pool),
+    clock: Date.now,
+  };
   return { sessions: sessionQueries(deps), usage: usageQueries(deps), tenants: tenantQueries(deps) };
 }
 

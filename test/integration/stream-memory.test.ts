@@ -67,7 +67,14 @@ let close = async (): Promise<void> => await Promise.resolve();
 async function serving(limits: Partial<StreamLimits>) {
   const feed = await startContinuity(log.feed, log.source);
   const hub = new TailHub({ store: log.store, feed, logger: capturedLog().logger, slowMs: 600_000 });
-  const all = { bufferBytes: BUFFER, totalBytes: 1_000 * MIB, keepaliveMs: 60_000, perTenantMax: 10_000, ...limits };
+  const all = {
+    bufferBytes: BUFFER,
+    totalBytes: 1_000 * MIB,
+    keepaliveMs: 60_000,
+    perTenantMax: 10_000,
+    clock: Date.now,
+    ...limits,
+  };
   const streams = new EventStreams({ hub, previews: { follow: () => () => undefined } }, all, () => 'stands');
   const app: FastifyInstance = fastify();
   const refs: AggregateRef[] = [];

@@ -40,7 +40,15 @@ try {
   };
   const secrets = new SealedSecrets(log.keyring, log.secrets);
   const egress = egressPolicy('loopback');
-  const driver = mcpDriver({ egress, log: { secrets }, write, actor: 'worker:test', stack, refreshLeaseMs });
+  const driver = mcpDriver({
+    egress,
+    log: { secrets },
+    write,
+    actor: 'worker:test',
+    clock: Date.now,
+    stack,
+    refreshLeaseMs,
+  });
   armFaultPoints(given.faultPoints);
   const server = serverAt(url, { tenant, vaultIds: [vaultId] });
   const calls = Array.from({ length: given.calls }, async () => await callOn(driver, server, { tool: 'act' }));

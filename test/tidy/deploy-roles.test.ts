@@ -235,7 +235,9 @@ describe('connections to Postgres', () => {
   test('of a cluster are as many as the pages say where autoscalers go as far as they may', () => {
     const most = hosts.reduce((sum, workload) => {
       const name = at(workload, 'metadata', 'name');
-      const scaler = ofKind('HorizontalPodAutoscaler').find((one) => at(one, 'spec', 'scaleTargetRef', 'name') === name);
+      const scaler = ofKind('HorizontalPodAutoscaler').find(
+        (one) => at(one, 'spec', 'scaleTargetRef', 'name') === name,
+      );
       const replicas = Number(at(scaler, 'spec', 'maxReplicas') ?? at(workload, 'spec', 'replicas'));
       const surge = Number(at(workload, 'spec', 'strategy', 'rollingUpdate', 'maxSurge'));
       const roles = containersOf(workload)

@@ -22,7 +22,7 @@ export function sessionResource(node: Node): readonly ServedRoutes[] {
   };
   const opened = {
     ...{ loop, agents, sessions, queries: queries.sessions, freshness, ownWrites, removeArtifacts },
-    ...{ vaults: write.vaults, vaultsAreNew: isNew, sandboxes },
+    ...{ vaults: write.vaults, vaultsAreNew: isNew, sandboxes, clock: node.options.clock },
   };
   return [
     { role: null, routes: sessionRoutes(opened) },

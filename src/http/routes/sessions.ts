@@ -9,6 +9,7 @@ import { openSession } from '../../commands/session/open-session.ts';
 import type { OpenSessionDeps } from '../../commands/session/open-session.ts';
 import { canonicalJson } from '../../lib/canonical-json.ts';
 import { timestamp } from '../../lib/clock.ts';
+import type { Clock } from '../../lib/clock.ts';
 import { sha256Hex } from '../../lib/hash.ts';
 import type { SessionQueries } from '../../projections/sessions/queries.ts';
 import type { SessionView } from '../../projections/sessions/views.ts';
@@ -41,6 +42,7 @@ const docs = operations('Sessions', {
 export interface SessionRouteDeps extends OpenSessionDeps {
   readonly queries: SessionQueries;
   readonly freshness: Freshness;
+  readonly clock: Clock;
   /** Waits for what this node has recorded, and says up to when a list is complete. */
   readonly ownWrites: { readonly shown: (tenantId: string) => Promise<number> };
   /** Removes the artifacts of a session that is deleted; what it cannot do now is done later. Never throws. */
@@ -108,7 +110,7 @@ export function sessionRoutes(deps: SessionRouteDeps): FastifyPluginAsyncZod {
   };
 }
 
-function listRoute({ queries, ownWrites }: SessionRouteDeps): FastifyPluginAsyncZod {
+function listRoute({ queries, ownWrites, clock }: SessionRouteDeps): FastifyPluginAsyncZod {
   return async (app) => {
     const config = { rules: { access: ACCESS.sessions } };
     app.get(
@@ -122,7 +124,7 @@ function listRoute({ queries, ownWrites }: SessionRouteDeps): FastifyPluginAsync
         const { limit: _limit, cursor: _cursor, label, ...filter } = request.query;
         // A subject's list is its own, whatever it asks for; another's is as empty as a missing one.
         if (caller.subject !== null && filter.subject !== undefined && filter.subject !== caller.subject) {
-          return { sessions: [], nextCursor: null, asOf: timestamp(Date.now()) };
+          return { sessions: [], nextCursor: null, asOf: timestamp(clock()) };
         }
         const person = caller.subject ?? '';
         const scope = `GET /v1/sessions ${caller.tenantId} ${person} ${canonicalJson({ ...filter, label })}`;

@@ -1,4 +1,6 @@
 import { sql } from 'slonik';
+import { timestamp } from '../../lib/clock.ts';
+import type { Clock } from '../../lib/clock.ts';
 import { isUnavailableError, UnavailableError } from '../../lib/unavailable.ts';
 import type { FragmentSqlToken } from 'slonik';
 import { z } from 'zod';
@@ -62,10 +64,11 @@ const idRow = z.object({ id: z.string() });
 interface Deps extends GroupReads {
   readonly store: EventStore;
   readonly progress: ProjectionProgress;
+  readonly clock: Clock;
 }
 
 export function sessionQueries(deps: Deps): SessionQueries {
-  const { pool: own, reads, seals, store, progress } = deps;
+  const { pool: own, reads, seals, store, progress, clock } = deps;
   return {
     get: async (ref, subject) => await getSession(deps, ref, { subject, mayLack: false }),
     reach: async (ref, subject) => await getSession(deps, ref, { subject, mayLack: true }),
@@ -74,7 +77,7 @@ export function sessionQueries(deps: Deps): SessionQueries {
     calls: async (ref, { limit, turnId, after }) => {
       const shard = store.shardOf(ref);
       const head = await store.head(ref);
-      const asOf = new Date().toISOString();
+      const asOf = timestamp(clock());
       if (!(await progress.reach(SCHEMAS.sessions, shard, head)))
         throw new UnavailableError('database', 'the read models are behind the log');
       const { parked, removed } = await readReached(reads, ref, shard);
