@@ -14,6 +14,7 @@ import { WorkerLiveness } from '../engine/liveness.ts';
 import type { McpCallDeps } from '../engine/mcp-calls.ts';
 import { PodReconciler } from '../engine/pod-reconciler.ts';
 import type { SandboxCallDeps } from '../engine/sandbox-call.ts';
+import type { Vaults } from '../engine/sign-ins.ts';
 import { Worker } from '../engine/worker.ts';
 import type { OnRound } from '../lib/background-task.ts';
 import type { Clock } from '../lib/clock.ts';
@@ -45,6 +46,7 @@ interface EngineOptions {
   readonly turnsPerTenant: number;
   readonly drainMs: number | undefined;
   readonly claims: ClaimLeases;
+  readonly vaults: Vaults;
   readonly sandboxes: SandboxCallDeps;
   readonly mcp: McpCallDeps;
   readonly onCall: NonNullable<ModelCallDeps['onCall']>;
@@ -85,7 +87,7 @@ export class Engine {
     const { clock, drainMs } = this.#options;
     const { log, loop, sessions, models, budgets, files, conversations, nodeId, logger, claims, sandboxes, onCall } =
       this.#options;
-    const { previews, callMs, mcp } = this.#options;
+    const { previews, callMs, mcp, vaults } = this.#options;
     await this.#liveness.start();
     if (!withRole) return;
     const workerId = newId('wk');
@@ -97,6 +99,7 @@ export class Engine {
       work: log.work,
       liveness: this.#liveness,
       claims,
+      vaults,
       models,
       previews,
       callMs,
@@ -124,6 +127,8 @@ export class Engine {
         leases,
         checkpoints,
         claims,
+        feed: log.feed,
+        vaults,
         liveness: this.#liveness,
         clock,
         logger,
@@ -168,6 +173,7 @@ export async function startEngine(services: Services, stack: Stack): Promise<Eng
   const engine = new Engine({
     ...{ log, loop, sessions, conversations, models: models.drivers, budgets, files },
     ...{ previews: services.previews, callMs: patience.callMs },
+    vaults: write.vaults,
     ...{ nodeId, clock, logger, turns, turnsPerTenant, claims, onCall: (call) => metrics.called(call) },
     sandboxes: {
       ...{ sandboxes: services.sandboxes.deps, driver, onExec: (exec) => metrics.executed(exec) },

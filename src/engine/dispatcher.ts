@@ -8,6 +8,7 @@ import type { OnRound, Round } from '../lib/background-task.ts';
 import { OutageLog } from '../lib/outage-log.ts';
 import { Wake } from '../lib/wake.ts';
 import { commitPlace } from '../streams/event-store.ts';
+import type { ContinuousFeed } from '../streams/continuity.ts';
 import type { CommitSource, EventStore, FollowedCommit } from '../streams/event-store.ts';
 import type { KeyValue } from '../streams/key-value.ts';
 import { refKey } from '../streams/subjects.ts';
@@ -17,6 +18,8 @@ import type { ClaimLeases } from './claim-leases.ts';
 import type { WorkerLiveness } from './liveness.ts';
 import { OpenTurns } from './open-turns.ts';
 import type { OpenTurn } from './open-turns.ts';
+import { SignInWatch } from './sign-ins.ts';
+import type { Vaults } from './sign-ins.ts';
 import { TurnCheckpoint } from './turn-checkpoint.ts';
 
 export interface DispatcherOptions {
@@ -28,6 +31,9 @@ export interface DispatcherOptions {
   readonly liveness: WorkerLiveness;
   /** What is known about executors that hold claims. */
   readonly claims: Pick<ClaimLeases, 'overMs'>;
+  /** Says which vaults have changed, in any stream. */
+  readonly feed: Pick<ContinuousFeed, 'listen'>;
+  readonly vaults: Vaults;
   /** Election: a lease per stream. */
   readonly leases: KeyValue;
   /** Where the checkpoint is kept. */
@@ -60,7 +66,7 @@ const BUFFER = 500;
 /**
  * Makes sure that every open turn continues. It is a projection of the log (the open turns of one stream) and a
  * comparison that takes no input: any turn that needs a worker and has no living one, and any with an expired time (a
- * claim's lease, a deadline), is offered to the work queue, however it got there. These are the timers of the Host: as
+ * claim's lease, a deadline) or a sign-in that its vault shows, is offered to the work queue, however it got there. These are the timers of the Host: as
  * durable as the log they are read from (docs/decisions/0011). A turn that its accepting process runs itself (the
  * common case) never enters the queue; one that waits for people or executors costs an entry in a map.
  *
@@ -73,6 +79,7 @@ export class Dispatcher {
   readonly #options: DispatcherOptions;
   readonly #task: BackgroundTask;
   readonly #turns: OpenTurns;
+  readonly #signIns: SignInWatch<OpenTurn>;
   /** Something may be due before the next check. */
   readonly #wake = new Wake();
   #nextCheckMs = 0;
@@ -82,8 +89,13 @@ export class Dispatcher {
 
   constructor(options: DispatcherOptions) {
     this.#options = options;
-    const { shard, claims } = options;
-    this.#turns = new OpenTurns(({ tenant }, claim) => claims.overMs({ tenant, shard }, claim));
+    const { shard, claims, feed, vaults } = options;
+    const onSignedIn = (turn: OpenTurn): void => {
+      this.#turns.recheck(turn);
+      this.#wake.raise();
+    };
+    this.#signIns = new SignInWatch({ feed, vaults, onSignedIn });
+    this.#turns = new OpenTurns(({ tenant }, claim) => claims.overMs({ tenant, shard }, claim), this.#signIns);
     this.#task = new BackgroundTask({
       ...{ name: 'dispatcher', what: `the dispatcher of stream ${options.shard}`, pauseMs: RENEW_MS },
       ...{ work: async (round) => await this.#run(round), logger: options.logger, onRound: options.onRound },
@@ -129,7 +141,7 @@ export class Dispatcher {
     const untilOver = async <T>(part: Promise<T>): Promise<T> => await part.finally(() => leading.abort());
     const parts = await Promise.allSettled([
       untilOver(this.#keepLease({ key, revision }, { ...round, signal })),
-      untilOver(this.#dispatch(signal, untilOver)),
+      untilOver(this.#dispatch({ ...round, signal }, untilOver)),
     ]);
     signal.removeEventListener('abort', wake);
     const [lease] = parts;
@@ -149,7 +161,8 @@ export class Dispatcher {
     }
   }
 
-  async #dispatch(signal: AbortSignal, untilOver: <T>(part: Promise<T>) => Promise<T>): Promise<void> {
+  async #dispatch(round: Round, untilOver: <T>(part: Promise<T>) => Promise<T>): Promise<void> {
+    const { signal } = round;
     const { checkpoints, source, shard } = this.#options;
     const checkpoint = new TurnCheckpoint(checkpoints, shard);
     this.#turns.clear();
@@ -161,6 +174,7 @@ export class Dispatcher {
       untilOver(this.#offer(signal)),
       untilOver(this.#save(checkpoint, signal)),
       untilOver(this.#sweep(signal)),
+      untilOver(this.#signIns.run(round)),
     ]);
     for (const part of parts) if (part.status === 'rejected') throw part.reason;
   }

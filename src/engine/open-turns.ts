@@ -8,6 +8,7 @@ import type { StoredCommit } from '../streams/commit.ts';
 import { refKey } from '../streams/subjects.ts';
 import type { AggregateRef } from '../streams/subjects.ts';
 import type { WorkerLiveness } from './liveness.ts';
+import type { SignInWatch } from './sign-ins.ts';
 import { OfferSlots } from './offer-slots.ts';
 import type { OfferKind } from './offer-slots.ts';
 
@@ -36,6 +37,9 @@ interface Claimed {
 
 /** When the lease of a claim expires, ms, including what was heard from its executor outside the history. */
 type LeaseOverMs = (ref: AggregateRef, claim: ClaimTimes) => number;
+
+/** Hears of every turn that is here. */
+type SignIns = Pick<SignInWatch<OpenTurn>, 'add' | 'remove' | 'clear' | 'isSignedIn'>;
 
 type Liveness = Pick<WorkerLiveness, 'isAlive' | 'isReplaced'>;
 
@@ -66,9 +70,15 @@ export class OpenTurns {
   #sweep: Iterator<Watched> | null = null;
 
   readonly #leaseOverMs: LeaseOverMs;
+  readonly #signIns: SignIns | null;
 
-  constructor(leaseOverMs: LeaseOverMs = (_, { leaseExpiresAt }) => Date.parse(leaseExpiresAt)) {
+  /** @param signIns finds the turns whose sign-ins are done; null: they wait for an answer */
+  constructor(
+    leaseOverMs: LeaseOverMs = (_, { leaseExpiresAt }) => Date.parse(leaseExpiresAt),
+    signIns: SignIns | null = null,
+  ) {
     this.#leaseOverMs = leaseOverMs;
+    this.#signIns = signIns;
   }
 
   get size(): number {
@@ -94,6 +104,7 @@ export class OpenTurns {
     this.#byWorker.clear();
     this.#checks.clear();
     this.#slots.clear();
+    this.#signIns?.clear();
     this.#changed = new Set();
     this.#unattended = 0;
     this.#sweep = null;
@@ -163,6 +174,12 @@ export class OpenTurns {
     return offered;
   }
 
+  /** A turn is to be checked now. */
+  recheck(turn: OpenTurn): void {
+    const known = this.#turns.get(refKey(turn.ref));
+    if (known === turn) this.#checks.set(known, 0);
+  }
+
   /** The offer did not get through: it is soon repeated. */
   offerFailed(ref: AggregateRef, nowMs: number): void {
     const turn = this.#turns.get(refKey(ref));
@@ -172,6 +189,7 @@ export class OpenTurns {
   #add(turn: OpenTurn): void {
     const watched = { ...turn, key: refKey(turn.ref), dueMs: dueMs(turn.watch), offers: 0 };
     this.#turns.set(watched.key, watched);
+    this.#signIns?.add(watched);
     const { workerId, wanted } = turn.watch;
     if (workerId !== null) {
       const claimed = this.#byWorker.get(workerId) ?? { turns: new Set(), lostAt: null };
@@ -185,6 +203,7 @@ export class OpenTurns {
     this.#turns.delete(turn.key);
     this.#checks.delete(turn);
     this.#slots.release(turn);
+    this.#signIns?.remove(turn);
     if (turn.offers >= OFFERS_UNATTENDED) this.#unattended--;
     const { workerId } = turn.watch;
     const claimed = workerId === null ? undefined : this.#byWorker.get(workerId);
@@ -230,9 +249,10 @@ export class OpenTurns {
     return true;
   }
 
-  #kindOfOffer({ watch, dueMs: due }: Watched, nowMs: number, liveness: Liveness): OfferKind | null {
+  #kindOfOffer(turn: Watched, nowMs: number, liveness: Liveness): OfferKind | null {
+    const { watch, dueMs: due } = turn;
     if (nowMs >= due) return 'deadline';
-    if (watch.wanted) return 'run';
+    if (watch.wanted || this.#signIns?.isSignedIn(turn) === true) return 'run';
     if (watch.workerId === null) return null;
     if (liveness.isReplaced(watch.workerId)) return 'run';
     const lostAt = this.#byWorker.get(watch.workerId)?.lostAt ?? null;

@@ -4,6 +4,7 @@ import { decideTurn } from '../domain/session/decide.ts';
 import type { SessionEvent } from '../domain/session/events.ts';
 import type { SessionDraft, SessionState } from '../domain/session/state.ts';
 import type { TurnContext } from '../domain/turn/context.ts';
+import { optional } from '../domain/kernel/optional.ts';
 import type { Clock } from '../lib/clock.ts';
 import type { AggregateRef } from '../streams/subjects.ts';
 
@@ -24,6 +25,8 @@ export async function turnStep<R>(
     readonly causation: string;
     /** Claims that have expired by what is known outside the history. */
     readonly lapsed?: ReadonlySet<string> | undefined;
+    /** Interactions whose sign-ins are done by what vaults show. */
+    readonly signedIn?: ReadonlySet<string> | undefined;
   },
   step: (draft: SessionDraft, context: TurnContext) => R,
 ): Promise<R> {
@@ -36,7 +39,7 @@ export async function turnStep<R>(
       return decideTurn(state, nowMs, (draft) =>
         step(draft, {
           ...{ nowMs, jitter: Math.random(), workerId: deps.workerId, release: deps.stopping.aborted },
-          ...(input.lapsed === undefined ? {} : { lapsed: input.lapsed }),
+          ...optional({ lapsed: input.lapsed, signedIn: input.signedIn }),
         }),
       );
     },

@@ -4,6 +4,7 @@ import type { OpenSession, SessionDraft, SessionState } from '../domain/session/
 import type { TurnContext } from '../domain/turn/context.ts';
 import * as process from '../domain/turn/process.ts';
 import { hasJobs, isReady, retryDueMs } from '../domain/turn/jobs.ts';
+import { signInsOf } from '../domain/turn/sign-ins.ts';
 import { rootOf } from '../domain/turn/state.ts';
 import type { ActiveTurn } from '../domain/turn/state.ts';
 import { isUnavailableError } from '../lib/unavailable.ts';
@@ -29,6 +30,8 @@ import type { Place } from './places.ts';
 import { SandboxCaller } from './sandbox-calls.ts';
 import type { SandboxCallDeps } from './sandbox-call.ts';
 import { SessionChecks } from './session-checks.ts';
+import { completedSignIns } from './sign-ins.ts';
+import type { Vaults } from './sign-ins.ts';
 import { turnStep } from './turn-step.ts';
 import { UnconfirmedClaims } from './unconfirmed-claims.ts';
 import { WaitingRoom } from './waiting-room.ts';
@@ -42,6 +45,7 @@ export interface WorkerOptions extends Omit<ModelCallDeps, 'stopping'> {
   readonly liveness: WorkerLiveness;
   /** What is known about executors that hold claims. */
   readonly claims: Pick<ClaimLeases, 'lapsed'>;
+  readonly vaults: Vaults;
   /** Turns that run at the same time in this process. */
   readonly concurrency: number;
   /** Those of one tenant while no other has any; absent: `concurrency`. */
@@ -248,17 +252,21 @@ export class Worker implements TurnRunner {
    * @param given a place that is held for it; it is freed if it is not needed
    */
   async #takeOver(ref: AggregateRef, given: Place | null): Promise<boolean> {
-    const { sessions, claims } = this.#options;
+    const { sessions, claims, vaults } = this.#options;
     let place = given;
     try {
       const { state } = await sessions.refresh(ref);
       const seen = turnOf(state);
       const isLost = seen !== null && this.#isLost(seen);
-      if (seen !== null && (isLost || (seen.claim === null && hasJobs(seen)))) place ??= this.#placeToClaim(ref.tenant);
+      const signedIn = await completedSignIns(vaults, ref.tenant, seen === null ? [] : signInsOf(seen));
+      const isIdle = seen?.claim === null && (hasJobs(seen) || signedIn.size > 0);
+      if (isLost || isIdle) place ??= this.#placeToClaim(ref.tenant);
       const at = { tenant: ref.tenant, shard: sessions.store.shardOf(ref) };
       const lapsed = seen === null ? undefined : await claims.lapsed(at, seen);
-      const outcome = await turnStep(this.#options, { ref, causation: 'take-over', lapsed }, (draft, context) =>
-        this.#takeOn(draft, { ...context, seen, hasPlace: place !== null }),
+      const outcome = await turnStep(
+        this.#options,
+        { ref, causation: 'take-over', lapsed, signedIn },
+        (draft, context) => this.#takeOn(draft, { ...context, seen, hasPlace: place !== null }),
       );
       await faultPoint('turn.claimed');
       if (outcome === 'ours') {

@@ -30,6 +30,7 @@ export type FaultPoint =
   | 'credential.recorded'
   | 'vault.deleted'
   | 'key.rewrapped'
+  | 'sign-in.recorded'
   | 'refresh.recorded'
   | 'refresh.answered'
   | 'refresh.stored'

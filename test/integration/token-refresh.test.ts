@@ -97,12 +97,13 @@ describe('tokens of a credential', () => {
     await using server = await AuthServer.start();
     await granted(server);
     const before = server.accessToken;
-    expect(await ask(here)).toEqual({ kind: 'token', token: before, generation: 1 });
+    expect(await ask(here)).toEqual({ kind: 'token', token: before, generation: 1, grants: 1 });
     const found = await Promise.all(
       [here, there, here, there, here, there, here, there].map(async (of) => await ask(of, 1)),
     );
     expect(server.accessToken).not.toBe(before);
-    for (const state of found) expect(state).toEqual({ kind: 'token', token: server.accessToken, generation: 2 });
+    for (const state of found)
+      expect(state).toEqual({ kind: 'token', token: server.accessToken, generation: 2, grants: 1 });
     expect(server.used).toHaveLength(1);
     expect(server.resources).toEqual([`${server.origin}/mcp`]);
   });
@@ -116,7 +117,7 @@ describe('tokens of a credential', () => {
     await granted(server);
     await dyingAt(point, async () => await ask(here, 1));
     nowMs += LEASE_MS + 1;
-    expect(await ask(there, 1)).toEqual({ kind: 'token', token: server.accessToken, generation: 2 });
+    expect(await ask(there, 1)).toEqual({ kind: 'token', token: server.accessToken, generation: 2, grants: 1 });
     expect(server.used).toHaveLength(uses);
     expect(server.isRevoked).toBe(false);
     // And what it left can be replaced again.
@@ -131,12 +132,12 @@ describe('tokens of a credential', () => {
     await dyingAt('refresh.answered', async () => await ask(here));
     nowMs += LEASE_MS / 2;
     // Somebody may still be at it.
-    expect(await ask(there)).toEqual({ kind: 'token', token: before, generation: 1 });
+    expect(await ask(there)).toEqual({ kind: 'token', token: before, generation: 1, grants: 1 });
     nowMs += LEASE_MS;
-    expect(await ask(there)).toEqual({ kind: 'needs_auth' });
+    expect(await ask(there)).toEqual({ kind: 'needs_auth', grants: 1 });
     expect(server.used).toHaveLength(2);
     expect(await credential()).toMatchObject({ state: 'needs_auth', generation: 1 });
-    expect(await ask(here)).toEqual({ kind: 'needs_auth' });
+    expect(await ask(here)).toEqual({ kind: 'needs_auth', grants: 1 });
     expect(server.used).toHaveLength(2);
   });
 
@@ -147,11 +148,11 @@ describe('tokens of a credential', () => {
     server.isRevoked = true;
     nowMs += 3_600_000 - 20_000;
     for (const of of [here, there, here]) {
-      expect(await ask(of)).toEqual({ kind: 'token', token: before, generation: 1 });
+      expect(await ask(of)).toEqual({ kind: 'token', token: before, generation: 1, grants: 1 });
     }
     expect(server.used).toHaveLength(1);
     nowMs += 20_001;
-    expect(await ask(there)).toEqual({ kind: 'needs_auth' });
+    expect(await ask(there)).toEqual({ kind: 'needs_auth', grants: 1 });
     expect(server.used).toHaveLength(1);
   });
 
@@ -160,9 +161,9 @@ describe('tokens of a credential', () => {
     await granted(server);
     for (const how of ['busy', 'fail before'] as const) {
       server.next.push(how);
-      expect(await ask(here, 1)).toEqual({ kind: 'unavailable' });
+      expect(await ask(here, 1)).toEqual({ kind: 'unavailable', grants: 1 });
       // At once again would be no better.
-      expect(await ask(there, 1)).toEqual({ kind: 'unavailable' });
+      expect(await ask(there, 1)).toEqual({ kind: 'unavailable', grants: 1 });
       nowMs += 120_000;
     }
     expect(server.used).toEqual([]);
@@ -196,7 +197,7 @@ describe('tokens of a credential', () => {
     }
     const used = await sent('https://a.example/mcp');
     if (used.kind !== 'token') throw new Error(used.kind);
-    expect(await used.refused()).toEqual({ kind: 'needs_auth', vaultId, credentialId: 'cr_mcp' });
+    expect(await used.refused()).toEqual({ kind: 'needs_auth', vaultId, credentialId: 'cr_mcp', grants: 1 });
     expect(await sent('https://a.example/mcp')).toMatchObject({ kind: 'needs_auth' });
     const ref = vaultRef(tenant, vaultId);
     const { commits } = await servers.log.store.read(ref, { after: 0, limit: 100 });

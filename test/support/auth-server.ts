@@ -1,6 +1,6 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { createServer } from 'node:http';
-import type { IncomingMessage, Server, ServerResponse } from 'node:http';
+import type { IncomingMessage, RequestListener, Server, ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 
 /** What a sign-in asked for, by its code. */
@@ -13,7 +13,7 @@ interface Code {
 
 /**
  * An authorization server that rotates refresh tokens, takes a second use of one for theft and then honours nothing of the
- * grant any more, and can be slow, fail and lose its answers. It is a resource as well, whose metadata name itself.
+ * grant any more, and can be slow, fail and lose its answers. It has a resource as well, `/mcp`, whose metadata name it.
  */
 export class AuthServer implements AsyncDisposable {
   /** Each refresh token that was sent, in order. */
@@ -30,12 +30,18 @@ export class AuthServer implements AsyncDisposable {
   readonly next: ('lose the answer' | 'fail before' | 'busy')[] = [];
   /** Answers wait for it. */
   gate: Promise<void> = Promise.resolve();
+  /** Answers at the resource; null: nothing is there. */
+  resource: RequestListener | null = null;
   #earlier: string | null = null;
   readonly #server: Server;
   readonly #codes = new Map<string, Code>();
 
   private constructor() {
     this.#server = createServer((request, response) => {
+      if (this.resource !== null && request.url === '/mcp') {
+        this.resource(request, response);
+        return;
+      }
       void this.#answer(request, response).catch(() => response.destroy());
     });
   }

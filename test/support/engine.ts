@@ -1,4 +1,4 @@
-import { budgetType, sessionType } from '#src/commands/aggregate.ts';
+import { budgetType, sessionType, vaultType } from '#src/commands/aggregate.ts';
 import { CommandLoop } from '#src/commands/execute.ts';
 import { Repository } from '#src/commands/repository.ts';
 import type { Manifest, UsedAgents } from '#src/domain/agent/manifest.ts';
@@ -145,7 +145,8 @@ export class TestNode implements AsyncDisposable {
     const ask = async (shard: number): Promise<number> => await log.source.newest(shard, ['session']);
     const claims = new ClaimLeases({ leases, clock, logger, leaseMs: 1_000, shards: 1, ask });
     this.claims = claims;
-    const shared = { work, liveness, claims, clock, logger };
+    const vaults = new Repository({ type: vaultType, store: log.store, cacheBytes: 1_000_000 });
+    const shared = { work, liveness, claims, vaults, clock, logger };
     const previews = { isAsked: () => false, send: () => undefined };
     const spending = new Repository({ type: budgetType, store: log.store, cacheBytes: 1_000_000 });
     const gate = new BudgetGate({
@@ -182,6 +183,8 @@ export class TestNode implements AsyncDisposable {
     this.worker = new Worker({ ...parts, concurrency, tenantConcurrency, ...drain });
     this.dispatcher = new Dispatcher({
       ...shared,
+      // No turn of these tests waits for a vault.
+      feed: { listen: () => () => undefined },
       shard: 0,
       nodeId,
       source,

@@ -1,4 +1,5 @@
-import { askInMcpCall, settleMcp, settleMcpTools, signedIn } from '#src/domain/turn/mcp-process.ts';
+import { askInMcpCall, settleMcp, settleMcpTools } from '#src/domain/turn/mcp-process.ts';
+import { advance } from '#src/domain/turn/process.ts';
 import { decideTurn } from '#src/domain/session/decide.ts';
 import type { McpServerManifest } from '#src/domain/agent/mcp-servers.ts';
 import type { Manifest } from '#src/domain/agent/manifest.ts';
@@ -58,10 +59,11 @@ export class McpScenario extends Scenario {
     );
   }
 
-  signIn(credentialId: string): string[] {
+  /** People sign in: somebody looks at the vaults, and finds what these interactions asked for. */
+  signIn(...interactionIds: readonly string[]): string[] {
     return this.take(
       decideTurn(this.session, START_MS + this.ms, (draft) => {
-        signedIn(draft, credentialId, this.context());
+        advance(draft, this.context({ signedIn: new Set(interactionIds) }));
       }),
     );
   }

@@ -205,9 +205,12 @@ export class ScriptedServer implements AsyncDisposable {
   readonly #server: ReturnType<typeof createServer>;
 
   private constructor() {
-    this.#server = createServer((request, response) => {
-      void this.#answer(request, response).catch(() => response.destroy());
-    });
+    this.#server = createServer((request, response) => this.handle(request, response));
+  }
+
+  /** Answers a request, also one that has come to another address. */
+  handle(request: IncomingMessage, response: ServerResponse): void {
+    void this.#answer(request, response).catch(() => response.destroy());
   }
 
   static async start(): Promise<ScriptedServer> {

@@ -4,6 +4,7 @@ import type { Manifest } from '#src/domain/agent/manifest.ts';
 import type { McpServerManifest } from '#src/domain/agent/mcp-servers.ts';
 import type { ModelOutcome } from '#src/domain/turn/model-outcome.ts';
 import { fail, handBack, shorten } from '#src/domain/turn/process.ts';
+import { signInsOf } from '#src/domain/turn/sign-ins.ts';
 import { decideTurn } from '#src/domain/session/decide.ts';
 import { usage } from './sessions.ts';
 import { START_MS } from './given.ts';
@@ -157,7 +158,7 @@ const TO_MODEL: Readonly<Record<string, (life: McpScenario, happening: Happening
     }),
 };
 
-const CREDENTIAL = { vaultId: 'va_1', credentialId: 'cr_1' };
+const CREDENTIAL = { vaultId: 'va_1', credentialId: 'cr_1', grants: 1 };
 const NEEDS_AUTH = { kind: 'needs_auth', credential: CREDENTIAL, message: 'Refused.' } as const;
 const AWAY = { kind: 'unavailable', reason: 'No answer.' } as const;
 const ASKS = {
@@ -204,7 +205,8 @@ const TO_PERSON: Readonly<Record<string, (life: McpScenario, happening: Happenin
     approve: (life, _, id) => life.approve(id, true),
     deny: (life, _, id) => life.approve(id, false, 'no'),
     respond: (life, { n }, id) => life.respond(id, n < 10 ? n : { action: pick(['accept', 'decline', 'cancel'], n) }),
-    signIn: (life) => life.signIn(CREDENTIAL.credentialId),
+    // A sign-in answers nothing but what asked for one.
+    signIn: (life) => life.signIn(...signInsOf(life.turn).map((one) => one.interactionId)),
     raise: (life, { n }, id) => life.respond(id, { raise: n % 2 === 0 ? { limitUsd: 100 + n } : false }),
   };
 
@@ -284,6 +286,22 @@ export const lives: [manifest: Life, happenings: readonly Happening[]][] = [
       step('mcpResolve', { n: 0 }),
       step('mcpAsk', { n: 0 }),
       step('respond', { n: 12 }),
+      step('mcpDone', { n: 0 }),
+      step('mcpDone', { n: 0 }),
+    ],
+  ],
+  // A server wants a sign-in before it lists its tools, and again for two calls.
+  [
+    { ...plain, mcpServers: [DOCS] },
+    [
+      step('message'),
+      step('listAuth'),
+      step('signIn'),
+      step('list'),
+      step('answer', { calls: [{ name: 'docs_write' }, { name: 'docs_read' }] }),
+      step('mcpAuth', { n: 0 }),
+      step('mcpAuth', { n: 0 }),
+      step('signIn'),
       step('mcpDone', { n: 0 }),
       step('mcpDone', { n: 0 }),
     ],

@@ -33,11 +33,11 @@ export interface TokenSourceDeps extends VaultDeps {
 
 /** A token that can be sent now, or why there is none. */
 export type TokenState =
-  | { readonly kind: 'token'; readonly token: string; readonly generation: number }
-  /** A person has to sign in, or store another. */
-  | { readonly kind: 'needs_auth' }
+  | { readonly kind: 'token'; readonly token: string; readonly generation: number; readonly grants: number }
+  /** A person has to sign in, or store another; `grants`: how often people have given it tokens. */
+  | { readonly kind: 'needs_auth'; readonly grants: number }
   /** The token server is unavailable. */
-  | { readonly kind: 'unavailable' }
+  | { readonly kind: 'unavailable'; readonly grants: number }
   | { readonly kind: 'gone' };
 
 export interface TokenOf {
@@ -84,10 +84,12 @@ export class TokenSource {
   async #token(of: TokenOf): Promise<TokenState> {
     const deadline = performance.now() + WAIT_MS;
     let lookedFor: string | null = null;
+    let grants = 0;
     while (performance.now() < deadline) {
       const known = await this.#credential(of);
       if (known === null) return { kind: 'gone' };
-      if (known.state === 'needs_auth') return { kind: 'needs_auth' };
+      grants = known.grants;
+      if (known.state === 'needs_auth') return { kind: 'needs_auth', grants };
       if (this.#isFresh(known, of, EARLY_MS)) {
         const found = await this.#read(of, known);
         if (found !== null) return found;
@@ -103,14 +105,14 @@ export class TokenSource {
         if (ended !== null) return ended;
       }
     }
-    return { kind: 'unavailable' };
+    return { kind: 'unavailable', grants };
   }
 
   /** What a caller gets while it can do nothing; null: it waits, and asks again. */
   async #meanwhile(of: TokenOf, known: Credential, turn: RefreshTurn): Promise<TokenState | null> {
     // It is refreshed early: until then the current token is valid.
     if (this.#isFresh(known, of, 0)) return await this.#read(of, known);
-    if (turn.kind === 'later') return { kind: 'unavailable' };
+    if (turn.kind === 'later') return { kind: 'unavailable', grants: known.grants };
     if (turn.kind === 'hopeless') {
       const { generation } = known;
       const refused = { credentialId: of.credentialId, generation };
@@ -126,11 +128,12 @@ export class TokenSource {
   }
 
   /** Null: it has been replaced since. */
-  async #read({ place, credentialId }: TokenOf, { secretId, generation }: Credential): Promise<TokenState | null> {
+  async #read({ place, credentialId }: TokenOf, { secretId, ...known }: Credential): Promise<TokenState | null> {
     if (secretId === null) return null;
     const secret = await this.#deps.secrets.get(place, { credentialId, secretId });
     if (secret === null || secret.type === 'sign_in') return null;
-    return { kind: 'token', token: secret.type === 'bearer' ? secret.token : secret.accessToken, generation };
+    const { generation, grants } = known;
+    return { kind: 'token', token: secret.type === 'bearer' ? secret.token : secret.accessToken, generation, grants };
   }
 
   async #credential({ place, credentialId }: TokenOf): Promise<Credential | null> {

@@ -13,6 +13,7 @@ import type {
 } from '../../drivers/oauth/port.ts';
 import { timestamp } from '../../lib/clock.ts';
 import type { Clock } from '../../lib/clock.ts';
+import { faultPoint } from '../../lib/fault-points.ts';
 import { sha256Hex } from '../../lib/hash.ts';
 import { newId } from '../../lib/ids.ts';
 import { canonicalResource } from '../../lib/url-scope.ts';
@@ -133,6 +134,7 @@ export async function completeSignIn(
     await secrets.remove(place, [{ credentialId, secretId }]);
     return outcome;
   }
+  await faultPoint('sign-in.recorded');
   await secrets.remove(place, outcome.reply.superseded);
   const of = reachCredential((await vaults.load(ref)).state, actsFor, credentialId);
   return isRejection(of) ? of : { kind: 'done', of, position: outcome.position };

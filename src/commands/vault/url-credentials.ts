@@ -23,6 +23,7 @@ export type UrlCredential =
       | {
           readonly kind: 'token';
           readonly token: string;
+          readonly grants: number;
           /** After a 401: a newer token, or what has to be done to get one. */
           readonly refused: () => Promise<UrlCredential>;
         }
@@ -59,9 +60,10 @@ export class UrlCredentials {
     const state = await this.#deps.tokens.token({ place, credentialId, refused, causation });
     if (state.kind === 'gone') return { kind: 'none' };
     if (state.kind !== 'token') return { vaultId, credentialId, ...state };
-    const { token, generation } = state;
+    const { token, generation, grants } = state;
     if (refused === null) await this.#recordUse(call, { ...found, generation });
-    return { kind: 'token', vaultId, credentialId, token, refused: async () => await this.#get(call, generation) };
+    const next = async (): Promise<UrlCredential> => await this.#get(call, generation);
+    return { kind: 'token', vaultId, credentialId, grants, token, refused: next };
   }
 
   async #find({ tenant, vaultIds, url }: UrlCall): Promise<{ vaultId: string; credentialId: string } | null> {

@@ -123,6 +123,8 @@ export const actionEventSchemas = {
     ...shown,
     /** Of an approval of an MCP call: what exactly is approved. */
     mcp: mcpTarget.optional(),
+    /** Of a sign-in: how often people had given the credential tokens, none of which the server accepts. */
+    grants: z.int().optional(),
   }),
   'interaction.withdrawn': z.strictObject({ turnId, interactionId: z.string() }),
 } as const;

@@ -43,6 +43,7 @@ export interface Interaction extends ShownInteraction {
   readonly agent: AgentRef | null;
   readonly callId: string | null;
   readonly mcp?: McpTarget | undefined;
+  readonly grants?: number | undefined;
 }
 
 /** The result that answered a claim. */

@@ -145,7 +145,7 @@ const FULL: { readonly [T in Types]: DataOf<T> } = {
   },
   'action.uncertain': ACTION,
   'action.withdrawn': { turnId: TURN, actionId: 'ac_1' },
-  'interaction.opened': { turnId: TURN, agentId: 'a', callId: 'c', agent: AGENT, ...ASKED, mcp: TARGET },
+  'interaction.opened': { turnId: TURN, agentId: 'a', callId: 'c', agent: AGENT, ...ASKED, mcp: TARGET, grants: 1 },
   'interaction.withdrawn': { turnId: TURN, interactionId: 'in_1' },
   'delegation.started': { turnId: TURN, agent: AGENT, callId: 'c', task: 't' },
   'delegation.completed': { turnId: TURN, agent: AGENT, callId: 'c', status: 'completed', outcome: OUTCOME },

@@ -17,4 +17,6 @@ export interface TurnContext extends TurnClock {
    * are refused from now on. A caller that knows of none leaves every claim alive.
    */
   readonly lapsed?: ReadonlySet<string>;
+  /** Interactions that asked for sign-ins which their vaults show by now. */
+  readonly signedIn?: ReadonlySet<string>;
 }

@@ -2,6 +2,7 @@ import type { Interaction } from '../action/state.ts';
 import { z } from 'zod';
 import { valueProblem } from '../kernel/json-schema.ts';
 import type { Resolution } from './answers.ts';
+import type { TurnContext } from './context.ts';
 import type { OpenMcpCall } from './mcp-calls.ts';
 import type { Running } from './running.ts';
 import { completeMcpCall, repeatMcpCall } from './steps/mcp-tools.ts';
@@ -79,12 +80,11 @@ export function applyMcpResolution(
   }
 }
 
-/** Ends the questions that a sign-in answers, and makes the calls again that waited for it. Returns whether there were any. */
-export function endSignIns(at: Running, credentialId: string): boolean {
+/** Ends the questions that completed sign-ins answer, and makes the calls again that waited for them. */
+export function endSignIns(at: Running, { signedIn }: Pick<TurnContext, 'signedIn'>): void {
   const { turnId } = at;
-  const asked = Object.values(at.turn.work.interactions).filter((one) => one.credentialId === credentialId);
-  const held = asked.flatMap(({ interactionId }) => callAsking(at, interactionId)?.call.callId ?? []);
-  for (const { interactionId } of asked) at.add({ type: 'interaction.withdrawn', data: { turnId, interactionId } });
+  const answered = Object.keys(at.turn.work.interactions).filter((interactionId) => signedIn?.has(interactionId));
+  const held = answered.flatMap((interactionId) => callAsking(at, interactionId)?.call.callId ?? []);
+  for (const interactionId of answered) at.add({ type: 'interaction.withdrawn', data: { turnId, interactionId } });
   resumeMcpCalls(at, held);
-  return asked.length > 0;
 }

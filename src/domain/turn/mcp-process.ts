@@ -1,5 +1,4 @@
 import type { TurnContext } from './context.ts';
-import { endSignIns } from './mcp-answers.ts';
 import { advance } from './process.ts';
 import { running } from './running.ts';
 import type { TurnDraft } from './running.ts';
@@ -45,12 +44,5 @@ export function askInMcpCall(
   const called = at === null ? null : mcpCallUnderWay(at, effectId);
   if (called === null || called.call.interactionId !== null) return;
   askInCall(called, question);
-  advance(draft, context);
-}
-
-/** A person has signed in: what waited for that credential continues. */
-export function signedIn(draft: TurnDraft, credentialId: string, context: TurnContext): void {
-  const at = running(draft);
-  if (at === null || !endSignIns(at, credentialId)) return;
   advance(draft, context);
 }

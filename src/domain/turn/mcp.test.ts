@@ -2,6 +2,7 @@ import { expect, test } from 'vitest';
 import { calling, DOCS, listed, mcpTool, McpScenario } from '../../../test/support/mcp-scenario.ts';
 import { OTHER_WORKER } from '../../../test/support/sessions.ts';
 import { isCallingMcp } from './mcp-calls.ts';
+import { signInsOf } from './sign-ins.ts';
 import { declaredTools } from './steps/tools.ts';
 import { statusOf, waitsOf } from './summary.ts';
 
@@ -12,7 +13,8 @@ const question = {
   question: { prompt: 'Your name?', schema: form, url: null },
   state: 'opaque',
 } as const;
-const credential = { vaultId: 'va_1', credentialId: 'cr_1' };
+const signIn = { vaultId: 'va_1', credentialId: 'cr_1' };
+const credential = { ...signIn, grants: 1 };
 const needsAuth = { kind: 'needs_auth', credential, message: 'It refuses the token.' } as const;
 const names = (life: McpScenario): string[] => {
   const { threads } = life.turn;
@@ -93,14 +95,27 @@ test('a server that wants a sign-in pauses the turn; the sign-in itself continue
     'segment.released',
   ]);
   expect(statusOf(life.turn)).toBe('paused');
-  expect(life.last('turn.paused').interactions).toMatchObject([{ kind: 'question', server: 'docs', ...credential }]);
+  expect(life.last('turn.paused').interactions).toEqual([
+    {
+      interactionId: expect.any(String) as string,
+      kind: 'question',
+      server: 'docs',
+      prompt: expect.any(String) as string,
+      ...signIn,
+    },
+  ]);
   life.ms += 3 * 86_400_000;
-  expect(life.signIn('cr_other')).toEqual([]);
+  expect(life.signIn('in_other')).toEqual([]);
   const continued = ['interaction.withdrawn', 'segment.claimed', 'mcp.tools.requested', 'turn.extended'];
-  expect(life.signIn('cr_1')).toEqual(continued);
+  const [first] = signInsOf(life.turn);
+  expect(first).toMatchObject(credential);
+  expect(life.signIn(first?.interactionId ?? '')).toEqual(continued);
   life.list({ docs: needsAuth });
   const [asked] = life.interactions;
+  // The news of the first sign-in, again: this is another question.
+  expect(life.signIn(first?.interactionId ?? '')).toEqual([]);
   expect(life.respond(asked?.interactionId ?? '', 'done')).toContain('mcp.tools.requested');
+  expect(life.signIn(asked?.interactionId ?? '')).toEqual([]);
 });
 
 test('a call begins with the step that asks for it, and ends with a result', () => {
@@ -239,7 +254,7 @@ test('a call that wants a sign-in waits for it, and keeps the answer that it had
     'segment.released',
   ]);
   expect(life.interactions).toMatchObject([{ ...credential, server: 'docs' }]);
-  expect(life.signIn('cr_1')).toContain('mcp.repeated');
+  expect(life.signIn(life.interactions[0]?.interactionId ?? '')).toContain('mcp.repeated');
   expect(life.mcpCalls).toMatchObject([{ status: 'called', resume: { state: 'opaque', value: { name: 'Ada' } } }]);
   life.end(needsAuth);
   expect(life.respond(life.interactions[0]?.interactionId ?? '', 'done')).toContain('mcp.repeated');

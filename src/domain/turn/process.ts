@@ -3,6 +3,7 @@ import { toTimestamp } from '../kernel/time.ts';
 import { expireClaims } from './claims.ts';
 import type { TurnClock, TurnContext } from './context.ts';
 import type { TurnError } from './events.ts';
+import { endSignIns } from './mcp-answers.ts';
 import type { ModelOutcome } from './model-outcome.ts';
 import { progress } from './progress.ts';
 import { running } from './running.ts';
@@ -39,7 +40,10 @@ export function advance(draft: TurnDraft, context: TurnContext): void {
   let at = running(draft);
   if (at !== null) {
     expireClaims(at, context);
-    if (expireTurn(at, context.nowMs) !== 'ended') takeOn(at, context);
+    if (expireTurn(at, context.nowMs) !== 'ended') {
+      endSignIns(at, context);
+      takeOn(at, context);
+    }
   }
   for (at = startQueued(draft, context); at !== null; at = startQueued(draft, context)) takeOn(at, context);
 }

@@ -4,6 +4,7 @@ import { happen, happenings, lives, manifests, newLife } from '../../../test/sup
 import { isOfTurn } from './events.ts';
 import { attendanceAfter, isAttended } from './attendance.ts';
 import { dueMs, evolveSummary, evolveWaits, statusBy, statusOf, waitsOf } from './summary.ts';
+import { signInsOf } from './sign-ins.ts';
 import type { TurnSummary, Wait } from './summary.ts';
 
 test('a watch knows of a turn what the turn knows of itself, whatever has happened', () => {
@@ -37,6 +38,24 @@ test('a watch knows of a turn what the turn knows of itself, whatever has happen
     }),
     { numRuns: 100 },
   );
+});
+
+test('and which sign-ins it waits for', () => {
+  let awaited = 0;
+  fc.assert(
+    fc.property(manifests, happenings, (manifest, all) => {
+      const life = newLife(manifest);
+      for (const one of all) {
+        happen(life, one);
+        const signIns = life.session.turn === null ? [] : signInsOf(life.session.turn);
+        const watch = life.events.filter(isOfTurn).reduce<TurnSummary | null>(evolveSummary, null);
+        expect(watch?.signIns ?? []).toEqual(signIns);
+        awaited += signIns.length;
+      }
+    }),
+    { numRuns: 50, examples: lives },
+  );
+  expect(awaited).toBeGreaterThan(0);
 });
 
 test('readers that fold the log see the waits and the status of the turn, whatever has happened', () => {

@@ -7,6 +7,8 @@ import { attendanceAfter, isAttended } from './attendance.ts';
 import type { Attendance } from './attendance.ts';
 import type { TurnEvent } from './events.ts';
 import { uncertainCalls } from './mcp-calls.ts';
+import { evolveSignIns } from './sign-ins.ts';
+import type { AwaitedSignIn } from './sign-ins.ts';
 import type { ActiveTurn } from './state.ts';
 
 /*
@@ -25,6 +27,8 @@ export interface TurnSummary extends Attendance {
   readonly paused: boolean;
   /** When the claims of its actions expire. */
   readonly claims: Readonly<Record<string, ClaimTimes>>;
+  /** Absent: none. */
+  readonly signIns?: readonly AwaitedSignIn[];
 }
 
 export interface ClaimTimes {
@@ -57,9 +61,17 @@ export function evolveSummary(summary: TurnSummary | null, event: TurnEvent): Tu
     case 'turn.extended':
       return { ...summary, paused: false, deadlineAt: event.data.deadlineAt };
     default:
-      return evolveClaims(summary, event);
+      return withSignIns(evolveClaims(summary, event), event);
   }
 }
+
+function withSignIns(summary: TurnSummary, event: TurnEvent): TurnSummary {
+  const before = summary.signIns ?? NO_SIGN_INS;
+  const signIns = evolveSignIns(before, event);
+  return signIns === before ? summary : { ...summary, signIns };
+}
+
+const NO_SIGN_INS: readonly AwaitedSignIn[] = [];
 
 function evolveClaims(summary: TurnSummary, event: TurnEvent): TurnSummary {
   switch (event.type) {

@@ -72,6 +72,15 @@ export function decideSignedIn(
   return { kind: 'accepted', events, reply: { superseded: secretsOf(known) } };
 }
 
+/** Whether a person has given the credential tokens since it had been given some `grants` times. */
+export function isGivenAgain(
+  state: VaultState,
+  { credentialId, grants }: { readonly credentialId: string; readonly grants: number },
+): boolean {
+  const known = reachCredential(state, null, credentialId);
+  return !isRejection(known) && known.state === 'ready' && known.grants > grants;
+}
+
 function openSecret({ id, signIn }: Credential): Superseding['superseded'] {
   return signIn === null ? [] : [{ credentialId: id, secretId: signIn.secretId }];
 }

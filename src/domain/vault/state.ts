@@ -30,6 +30,8 @@ export interface Credential {
   readonly state: 'ready' | 'needs_auth';
   /** Counts the tokens: each stored one has the next number. */
   readonly generation: number;
+  /** Counts the tokens that people have given: saved, rotated or signed in for. Refreshes leave it as it is. */
+  readonly grants: number;
   readonly secretId: string | null;
   readonly expiresAt: string | null;
   readonly refresh: RefreshSettings | null;
@@ -76,7 +78,7 @@ export type VaultState =
 export const initialVault: VaultState = { status: 'absent' };
 
 /** Part of a snapshot's name: raise it whenever the meaning of the folded state changes. */
-export const VAULT_FOLD_VERSION = 1;
+export const VAULT_FOLD_VERSION = 2;
 
 /** Rotations of a credential whose repetition is recognised. */
 const ROTATIONS_KEPT = 20;
@@ -123,6 +125,7 @@ function saved({ credentialId: id, ...data }: EventData<'credential.saved'>, at:
     ...data,
     state: data.secretId === null ? 'needs_auth' : 'ready',
     generation: 1,
+    grants: data.secretId === null ? 0 : 1,
     grantGone: false,
     refreshing: null,
     refreshNotBefore: null,
@@ -141,11 +144,11 @@ function evolveCredential(known: Credential, event: ChangeEvent, at: string): Cr
     case 'credential.rotated': {
       const { credentialId: _id, keyHash, bodyHash, ...grant } = event.data;
       const rotations = [...known.rotations, { keyHash, bodyHash }].slice(-ROTATIONS_KEPT);
-      return { ...granted(known, grant), rotations, rotatedAt: at };
+      return { ...given(known, grant), rotations, rotatedAt: at };
     }
     case 'credential.signed_in': {
       const { credentialId: _id, signInId: _signIn, ...grant } = event.data;
-      return { ...granted(known, grant), rotatedAt: at };
+      return { ...given(known, grant), rotatedAt: at };
     }
     case 'credential.refreshed': {
       if (event.data.generation !== known.generation) return known;
@@ -170,6 +173,11 @@ function evolveCredential(known: Credential, event: ChangeEvent, at: string): Cr
     case 'credential.refresh_failed':
       return refreshFailed(known, event.data);
   }
+}
+
+/** With tokens of a person. */
+function given(known: Credential, grant: Pick<Credential, 'secretId' | 'expiresAt' | 'refresh'>): Credential {
+  return { ...granted(known, grant), grants: known.grants + (grant.secretId === null ? 0 : 1) };
 }
 
 /** With other tokens, whatever was in progress with the old ones has ended. */

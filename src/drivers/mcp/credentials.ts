@@ -1,17 +1,18 @@
-import type { McpServer } from './port.ts';
+import type { McpCredential, McpServer } from './port.ts';
 
 /** The credential for an address, if there is one and it can be sent. */
 export type ServerCredential =
   | { readonly kind: 'none' }
-  | ({ readonly vaultId: string; readonly credentialId: string } & (
-      | { readonly kind: 'needs_auth' | 'unavailable' }
-      | {
-          readonly kind: 'token';
-          readonly token: string;
-          /** After a 401: a newer token, or what has to be done to get one. */
-          readonly refused: () => Promise<ServerCredential>;
-        }
-    ));
+  | (McpCredential &
+      (
+        | { readonly kind: 'needs_auth' | 'unavailable' }
+        | {
+            readonly kind: 'token';
+            readonly token: string;
+            /** After a 401: a newer token, or what has to be done to get one. */
+            readonly refused: () => Promise<ServerCredential>;
+          }
+      ));
 
 /** Where credentials come from. @throws UnavailableError when the log or the secret store does not answer */
 export interface CredentialSource {
@@ -48,10 +49,10 @@ export class Access {
     return this.#current.kind === 'none' ? '-' : `${this.#current.vaultId}/${this.#current.credentialId}`;
   }
 
-  get credential(): { readonly vaultId: string; readonly credentialId: string } | null {
+  get credential(): McpCredential | null {
     if (this.#current.kind === 'none') return null;
-    const { vaultId, credentialId } = this.#current;
-    return { vaultId, credentialId };
+    const { vaultId, credentialId, grants } = this.#current;
+    return { vaultId, credentialId, grants };
   }
 
   get token(): string | null {

@@ -61,8 +61,16 @@ export interface McpTools {
 export interface McpNeedsAuth {
   readonly kind: 'needs_auth';
   /** The credential that has to be renewed; null: no vault of the session has one for the address. */
-  readonly credential: { readonly vaultId: string; readonly credentialId: string } | null;
+  readonly credential: McpCredential | null;
   readonly message: string;
+}
+
+/** A credential of a vault, as it was when it was sent. */
+export interface McpCredential {
+  readonly vaultId: string;
+  readonly credentialId: string;
+  /** How often people have given it tokens. */
+  readonly grants: number;
 }
 
 /** The server cannot be reached, or says that it is too busy, after retries. Nothing was called; it can be repeated. */

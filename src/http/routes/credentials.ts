@@ -34,7 +34,7 @@ const docs = operations('Vaults', {
   getCredential: ['One credential, never its secret'],
   rotateCredential: [
     'Rotate a credential',
-    'Another secret of the same type for the same url takes its place, at once. Repeatable by idempotencyKey.',
+    'Another secret of the same type for the same url takes its place, at once, and turns that wait for it continue by themselves. Repeatable by idempotencyKey.',
   ],
   deleteCredential: ['Delete a credential with its secret'],
 });

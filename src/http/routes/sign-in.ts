@@ -18,7 +18,7 @@ const docs = operations('Vaults', {
   ],
   completeCredential: [
     'End a sign-in',
-    'With what came back to `redirectUri`. A state is good once. The tokens take the place of those that the credential had.',
+    'With what came back to `redirectUri`. A state is good once. The tokens take the place of those that the credential had, and turns that wait for them continue by themselves.',
   ],
 });
 

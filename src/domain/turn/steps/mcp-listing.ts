@@ -26,10 +26,18 @@ export type McpListed =
     }
   | {
       readonly kind: 'needs_auth';
-      readonly credential: { readonly vaultId: string; readonly credentialId: string } | null;
+      readonly credential: RefusedCredential | null;
       readonly message: string;
     }
   | { readonly kind: 'unavailable'; readonly reason: string };
+
+/** A credential that a server does not accept as it is. */
+export interface RefusedCredential {
+  readonly vaultId: string;
+  readonly credentialId: string;
+  /** How often people have given it tokens: with the next ones it is tried again. */
+  readonly grants: number;
+}
 
 export interface ListedServer {
   readonly server: string;
@@ -164,7 +172,7 @@ function uniqueName(name: string, taken: ReadonlySet<string>): string {
   return unique;
 }
 
-/** Asks a person to sign in to a server; after the answer the thread tries again. */
+/** Asks a person to sign in to a server; after the sign-in, or an answer, the thread tries again. */
 export function askToSignIn(
   at: Running,
   {
@@ -176,7 +184,7 @@ export function askToSignIn(
     readonly server: string;
     /** Null: the tools could not even be listed. */
     readonly callId: string | null;
-    readonly credential: { readonly vaultId: string; readonly credentialId: string } | null;
+    readonly credential: RefusedCredential | null;
     readonly message: string;
   },
 ): Step {
@@ -184,7 +192,7 @@ export function askToSignIn(
   const how =
     credential === null
       ? 'Save a credential for its address in a vault that the session names, then respond.'
-      : 'Sign in with the credential, or rotate it, then respond.';
+      : 'Sign in with the credential, or rotate it: the turn then continues by itself.';
   const prompt = `The MCP server ${server} wants a sign-in. ${message} ${how}`;
   const asked = { interactionId: at.nextId('in'), kind: 'question', agentId, server, prompt } as const;
   const about = { ...credential, ...(callId === null ? {} : { callId }) };

@@ -5,6 +5,7 @@ import type { McpTool } from '../mcp-events.ts';
 import type { Running } from '../running.ts';
 import { giveUpMcpCall, withdrawQuestion } from './mcp-ending.ts';
 import { askToSignIn, failWithout, noteState } from './mcp-listing.ts';
+import type { RefusedCredential } from './mcp-listing.ts';
 import { askMcpApproval, completeMcpCall, repeatMcpCall, serverOf } from './mcp-tools.ts';
 import type { McpResult } from './mcp-tools.ts';
 
@@ -25,7 +26,7 @@ export type McpCallEnd =
   /** Without an effect. */
   | {
       readonly kind: 'needs_auth';
-      readonly credential: { readonly vaultId: string; readonly credentialId: string } | null;
+      readonly credential: RefusedCredential | null;
       readonly message: string;
     }
   /** Without an effect. */

@@ -52,7 +52,7 @@ function announce(at: Running): void {
   }
   if (open.some(({ interactionId }) => isNew(interactionId))) {
     const interactions = open.map(
-      ({ agentId: _agentId, agent: _agent, callId: _callId, mcp: _mcp, ...shown }) => shown,
+      ({ agentId: _agentId, agent: _agent, callId: _callId, mcp: _mcp, grants: _grants, ...shown }) => shown,
     );
     at.add({ type: 'turn.paused', data: { turnId, interactions } });
   }
