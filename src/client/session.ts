@@ -11,6 +11,7 @@ import type {
 } from './api.ts';
 import type { CallOptions, Connection } from './connection.ts';
 import { pathOf } from './connection.ts';
+import { Problem } from './problem.ts';
 import { previewOf, WrittenText } from './preview.ts';
 import type { Preview } from './preview.ts';
 import { follow } from './stream.ts';
@@ -235,7 +236,10 @@ export class Session {
         kind === 'approval'
           ? { type: 'approve', interactionId, approved: given === true, idempotencyKey }
           : { type: 'respond', interactionId, value: given, idempotencyKey };
-      await this.command(command);
+      await this.command(command).catch((error: unknown) => {
+        // Another person was faster, or a sign-in has answered it: the events say how the turn continues.
+        if (!(error instanceof Problem) || error.code !== 'session_not_waiting') throw error;
+      });
     }
   }
 }

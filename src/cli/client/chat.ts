@@ -1,6 +1,6 @@
 import { createInterface } from 'node:readline';
 import type { Interface } from 'node:readline';
-import { WrittenText } from '../../client/client.ts';
+import { Problem, WrittenText } from '../../client/client.ts';
 import type { EventRecord, Preview, Session } from '../../client/client.ts';
 import { readArguments } from '../arguments.ts';
 import { optionsOf } from '../catalog/callers.ts';
@@ -110,7 +110,7 @@ class Chat {
       if (asked !== undefined) {
         this.#asked = later;
         this.#answered.add(asked.interactionId);
-        await this.#answer(asked, line.trim());
+        await this.#answer(asked, line.trim()).catch((error: unknown) => this.#cameLate(error));
       } else if (line.trim() !== '') {
         await this.#send(line);
       }
@@ -134,6 +134,12 @@ class Chat {
   async #answer({ interactionId, kind, schema }: Asked, line: string): Promise<void> {
     if (kind === 'approval') await this.#session.approve(interactionId, /^y(es)?$/i.test(line));
     else await this.#session.respond(interactionId, schema === undefined ? line : jsonOr(line));
+  }
+
+  /** Another person was faster, or a sign-in has answered it: the turn has continued. @throws anything else */
+  #cameLate(error: unknown): void {
+    if (!(error instanceof Problem) || error.code !== 'session_not_waiting') throw error;
+    if (!this.#asJson) this.#print('That has been answered already.');
   }
 
   /** The next line, or null at the end of the input. */
