@@ -10,6 +10,8 @@ export interface FairTurnsOptions {
   readonly waitingPerTenant: number;
   /** While its turn is younger than this, a tenant may begin again before it is another's: a change of tenants costs a process. */
   readonly keptMs: number;
+  /** A clock that never goes back, ms; absent: the process's. */
+  readonly nowMs?: () => number;
 }
 
 interface Waiting {
@@ -20,6 +22,7 @@ interface Waiting {
 /** Decides who comes next: each tenant in turn, and none beyond its share. */
 export class FairTurns {
   readonly #options: FairTurnsOptions;
+  readonly #nowMs: () => number;
   /** In the order in which the tenants come next. */
   readonly #queues = new Map<string, Waiting[]>();
   readonly #running = new Map<string, number>();
@@ -30,6 +33,7 @@ export class FairTurns {
 
   constructor(options: FairTurnsOptions) {
     this.#options = options;
+    this.#nowMs = options.nowMs ?? (() => performance.now());
   }
 
   get busy(): number {
@@ -74,7 +78,7 @@ export class FairTurns {
     if (running > 0) this.#running.set(tenant, running);
     else this.#running.delete(tenant);
     const keptUntilMs = (this.#since.get(tenant) ?? 0) + this.#options.keptMs;
-    if (this.#busy < this.#options.atOnce && performance.now() < keptUntilMs) this.#begin(tenant);
+    if (this.#busy < this.#options.atOnce && this.#nowMs() < keptUntilMs) this.#begin(tenant);
     this.#advance();
     if (!this.#running.has(tenant)) this.#since.delete(tenant);
   }
@@ -90,7 +94,7 @@ export class FairTurns {
     while (this.#busy < this.#options.atOnce) {
       const tenant = this.#next();
       if (tenant === undefined) return;
-      this.#since.set(tenant, performance.now());
+      this.#since.set(tenant, this.#nowMs());
       const queue = this.#queues.get(tenant);
       this.#begin(tenant);
       // After the others from here on.
