@@ -1,10 +1,13 @@
+import { optional } from '../domain/kernel/optional.ts';
 import type { SessionState } from '../domain/session/state.ts';
 import { agentIdOf, byAgent } from '../domain/turn/agents.ts';
+import { figuresOf } from '../domain/turn/model-outcome.ts';
 import type { ModelOutcome } from '../domain/turn/model-outcome.ts';
 import * as process from '../domain/turn/process.ts';
 import type { PendingCall } from '../domain/turn/thread.ts';
-import { NO_USAGE } from '../domain/turn/usage.ts';
+import { isUsageKnown, NO_USAGE } from '../domain/turn/usage.ts';
 import type { Usage } from '../domain/turn/usage.ts';
+import type { ModelDelta } from '../drivers/model/port.ts';
 import type { Previews } from '../streams/previews.ts';
 import { firstOf } from '../lib/abort.ts';
 import { faultPoint } from '../lib/fault-points.ts';
@@ -119,18 +122,25 @@ export class ModelCaller {
     const timer = setTimeout(() => silent.abort(OVER), this.#options.callMs);
     const givenUp = firstOf([unwanted, this.#givingUp, silent.signal]);
     const preview = this.#preview(wanted);
+    let firstTokenMs: number | undefined;
     // The answer of a call that another worker has taken over is that worker's to show.
     givenUp.signal.addEventListener('abort', () => preview.end());
     const begun = performance.now();
     try {
-      const outcome = await driver.call(asked, givenUp.signal, preview.take).catch(withoutFiles);
+      const onDelta = (delta: ModelDelta): void => {
+        firstTokenMs ??= Math.round(performance.now() - begun);
+        preview.take(delta);
+      };
+      const answer = await driver.call(asked, givenUp.signal, onDelta).catch(withoutFiles);
+      const latencyMs = Math.round(performance.now() - begun);
+      const outcome = { ...answer, took: { latencyMs, ...optional({ firstTokenMs }) } };
       const { kind, usage } = outcome;
       const isOurs = unwanted.aborted || this.#givingUp.aborted;
       const counted = kind === 'failed' && isOurs ? 'cancelled' : kind;
       this.#options.onCall?.({ provider: pending.provider, outcome: counted, ms: performance.now() - begun, usage });
       if (!silent.signal.aborted || isOurs || kind === 'completed') return outcome;
       const error = { code: 'model_timeout', message: 'The model did not answer in time.' };
-      return { kind: 'failed', error, retryAfterMs: 0, usage };
+      return { kind: 'failed', error, retryAfterMs: 0, usage, took: outcome.took };
     } finally {
       clearTimeout(timer);
       preview.end();
@@ -173,15 +183,17 @@ export class ModelCaller {
   }
 
   /** No turn waits for the answer any longer, but it is billed. */
-  async #reportLate(wanted: WantedCall, { usage }: ModelOutcome): Promise<void> {
-    if (!usage.tokensReported) return;
+  async #reportLate(wanted: WantedCall, outcome: ModelOutcome): Promise<void> {
+    const { usage } = outcome;
+    if (!isUsageKnown(usage)) return;
     const { ref, turn, pending } = wanted;
     const { callId } = pending;
     const { turnId } = turn;
     const { recorded, repeated } = await fateOf(this.#options.sessions, wanted);
     if (recorded) return;
     await turnStep(this.#options, { ref, causation: callId }, (draft) => {
-      process.reportLate(draft, { turnId, callId, usage: { ...usage, duplicate: repeated } });
+      const late = { turnId, callId, usage: { ...usage, duplicate: repeated }, ...figuresOf(outcome) };
+      process.reportLate(draft, late);
     });
   }
 }

@@ -36,5 +36,6 @@ function outcomeOf(answer: Exclude<ModelAnswer, string>, { callId }: ModelReques
     return { kind: 'failed', error: { code, message }, retryAfterMs: retryable ? 0 : null, usage };
   }
   const calls = toolCalls.map(({ name, input = {} }, n) => ({ callId: `call_${callId.slice(3)}_${n}`, name, input }));
-  return { kind: 'completed', text, toolCalls: calls, usage };
+  const finishReason = calls.length === 0 ? 'stop' : 'tool_calls';
+  return { kind: 'completed', text, toolCalls: calls, finishReason, usage };
 }

@@ -83,5 +83,11 @@ test('a cancelled turn stops showing', async () => {
   await tenant.play('written', [{ text: 'next' }]);
   await until('the next turn has ended', () => has(asking, 'turn.completed'), 30_000);
   expect(previewsOf(asking).length - length, 'what was under way at most').toBeLessThanOrEqual(1);
+  const spent = await until('what was written of it is in the ledger', async () => {
+    const [call] = (await tenant.calls('written')).calls;
+    return call !== undefined && call.usage.outputTokens > 0 && call;
+  });
+  expect(spent).toMatchObject({ outcome: 'cancelled', usage: { tokensReported: false, costKnown: true } });
+  expect(spent.latencyMs).toBeGreaterThanOrEqual(spent.firstTokenMs ?? Number.POSITIVE_INFINITY);
   asking.close();
 });

@@ -138,7 +138,33 @@ describe.each(WIRES)('%s', (wire) => {
     calls.server.next({ finish: 'filtered' });
     expect(await calls.failure()).toMatchObject({ error: { code: 'model_refused' }, usage: { tokensReported: true } });
     calls.server.next({ finish: 'length', text: 'as far as it' });
-    expect(await calls.call()).toMatchObject({ kind: 'completed', text: 'as far as it' });
+    expect(await calls.call()).toMatchObject({ kind: 'completed', text: 'as far as it', finishReason: 'length' });
+  });
+
+  test('says why it stopped', async () => {
+    calls.server.next({ text: 'done' });
+    expect(await calls.call()).toMatchObject({ finishReason: 'stop' });
+    calls.server.next({ toolCalls: [{ name: 'search', input: {} }] });
+    expect(await calls.call({ tools: [TOOL] })).toMatchObject({ finishReason: 'tool_calls' });
+  });
+
+  test('a call of a cut answer is told apart, with what was written of it', async () => {
+    const input = wire.startsWith('openai') ? '{"q": "a' : { q: 'a' };
+    calls.server.next({ text: 'I look', toolCalls: [{ name: 'search', input }], finish: 'length' });
+    expect(await calls.call({ tools: [TOOL] })).toMatchObject({
+      ...{ kind: 'completed', finishReason: 'length', text: 'I look' },
+      toolCalls: [{ name: 'search', input }],
+    });
+  });
+
+  test('what the provider withholds in the middle is no answer, and no call of it is made', async () => {
+    for (const answer of [{ text: 'The first thing you' }, { toolCalls: [{ name: 'search', input: {} }] }]) {
+      calls.server.next({ ...answer, finish: 'filtered' });
+      expect(await calls.call({ tools: [TOOL] })).toMatchObject({
+        ...{ kind: 'failed', error: { code: 'model_refused' }, retryAfterMs: null },
+        ...{ finishReason: 'content_filter', usage: { tokensReported: true, inputTokens: 10 } },
+      });
+    }
   });
 });
 

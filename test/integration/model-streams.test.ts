@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import type { ModelDelta } from '#src/drivers/model/port.ts';
+import { NO_USAGE } from '#src/domain/turn/usage.ts';
 import { CALLABLE, ModelCalls, NEVER, TOOL } from '../support/model-calls.ts';
 import { modelClient } from '#src/drivers/model/client.ts';
 import { WIRES } from '../support/model-wire.ts';
@@ -54,13 +55,41 @@ describe.each(WIRES)('%s', (wire) => {
     calls.server.next({ text: WORDS, stallAfter: { frames: 6, until: opened } });
     const middle = await impatient.call(calls.request(), NEVER);
     expect(middle).toMatchObject({ error: { code: 'model_timeout' }, retryAfterMs: 0, mayBeBilled: true });
+    expect(middle.usage.outputTokens).toBeGreaterThan(0);
     calls.server.next({ text: WORDS, stallAfter: { frames: 0, until: opened } });
     const abandoned = calls.server.abandoned;
     const before = await impatient.call(calls.request(), NEVER);
     expect(before).toMatchObject({ error: { code: 'model_timeout' }, retryAfterMs: 0 });
     expect(before).not.toHaveProperty('mayBeBilled');
+    expect(before.usage).toEqual(NO_USAGE);
     await until('the provider sees that its answer is not waited for', () => calls.server.abandoned > abandoned);
     open();
+  });
+
+  test('what is cut in the middle costs what was reported, else what was sent and received', async () => {
+    const tokens = { input: 1_000, output: 500, cached: 200, cacheWrite: wire === 'anthropic' ? 100 : 0 };
+    const abort = new AbortController();
+    const { opened, open } = gate();
+    let received = '';
+    // Seven frames are half of the words at least, and the end is not among them.
+    calls.server.next({ text: WORDS, tokens, stallAfter: { frames: 7, until: opened } });
+    const running = calls.driver.call(calls.request({ tools: [TOOL] }), abort.signal, (delta) => {
+      received += delta.kind === 'text' ? delta.text : '';
+      if (received.split(' ').length > 3) abort.abort(new Error('no longer wanted'));
+    });
+    const { usage } = await running;
+    open();
+    const isTold = wire === 'anthropic' || wire === 'google';
+    const sent = JSON.stringify(calls.server.newest.body).length;
+    expect(usage).toMatchObject({ tokensReported: false, duplicate: false });
+    expect(usage.inputTokens).toBeGreaterThan(isTold ? 999 : 20);
+    expect(usage.inputTokens).toBeLessThan(isTold ? 1_001 : sent / 4);
+    expect(usage.cachedTokens).toBe(wire === 'anthropic' ? 200 : 0);
+    expect(usage.outputTokens).toBeGreaterThanOrEqual(Math.ceil(received.length / 4));
+    expect(usage.outputTokens).toBeLessThan(500);
+    expect(usage.totalTokens).toBe(usage.inputTokens + usage.outputTokens);
+    expect(usage.costKnown).toBe(wire !== 'openai-compatible');
+    expect(usage.costUsd > 0).toBe(usage.costKnown);
   });
 
   test('an abort in the middle ends the request at the provider, and no piece comes after it', async () => {

@@ -98,6 +98,43 @@ describe('turns of real providers, two nodes', () => {
     expect(calls.map(({ outcome }) => outcome)).toEqual(['failed', 'completed']);
   });
 
+  test('the ledger says of each attempt how it went', async () => {
+    const error = { status: 503, type: 'overloaded', message: 'Come again.' };
+    server.next({ error }, { text: 'As far as it', finish: 'length' });
+    const end = await turn('Hi', { id: 'attempts' });
+    expect(end).toMatchObject({ type: 'turn.completed', payload: { output: 'As far as it' } });
+    const { calls } = await tenant.calls('attempts');
+    const latencyMs = expect.any(Number) as number;
+    expect(calls).toMatchObject([
+      { outcome: 'failed', attempt: 1, latencyMs },
+      { outcome: 'completed', attempt: 2, finishReason: 'length', latencyMs, firstTokenMs: latencyMs },
+    ]);
+    expect(calls[0]).not.toHaveProperty('finishReason');
+    const items = await tenant.items('attempts');
+    expect(items.find(({ type }) => type === 'message.assistant')?.payload).toMatchObject({ truncated: true });
+  });
+
+  test('a call of a cut answer reaches no executor; the model is told, and goes on', async () => {
+    const search = { name: 'search', inputSchema: { type: 'object' } };
+    await tenant.saveAgent('cut', { model: undefined, tools: [search] });
+    await tenant.openSession('cut', { agentId: 'cut' });
+    server.next({ toolCalls: [{ name: 'search', input: {} }], finish: 'length' }, { text: 'In short, then.' });
+    const { turnId } = await tenant.message('cut', 'Hi');
+    expect(await tenant.turnEnd('cut', turnId)).toMatchObject({ payload: { output: 'In short, then.' } });
+    expect((await tenant.items('cut')).map(({ type }) => type)).not.toContain('action.pending');
+    expect(JSON.stringify(server.newest.body)).toContain('tool_call_truncated');
+  });
+
+  test('what the provider withheld fails the turn, and is in the ledger', async () => {
+    server.next({ text: 'The first thing', finish: 'filtered' });
+    expect(await turn('Hi', { id: 'refused' })).toMatchObject({
+      ...{ type: 'turn.failed', payload: { error: { code: 'model_refused' } } },
+    });
+    const { calls } = await tenant.calls('refused');
+    expect(calls).toMatchObject([{ outcome: 'failed', finishReason: 'content_filter', usage: { inputTokens: 10 } }]);
+    expect(JSON.stringify(await tenant.items('refused'))).not.toContain('The first thing');
+  });
+
   test('a call of a tool that is not there, with an input that is no JSON, is answered and the turn goes on', async () => {
     server.next({ toolCalls: [{ name: 'search', input: '{"q": ' }] }, { text: 'Without it, then.' });
     const end = await turn('Hi', { id: 'tool' });

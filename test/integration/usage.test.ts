@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { periodStart } from '#src/domain/budget/opening.ts';
 import type { SessionEvent } from '#src/domain/session/events.ts';
-import { addUsage, NO_USAGE, ZERO_TOTAL } from '#src/domain/turn/usage.ts';
+import { addUsage, isUsageKnown, NO_USAGE, ZERO_TOTAL } from '#src/domain/turn/usage.ts';
 import type { Usage } from '#src/domain/turn/usage.ts';
 import { ProjectionProgress } from '#src/projections/progress.ts';
 import { usageQueries } from '#src/projections/usage/queries.ts';
@@ -55,7 +55,7 @@ function callsIn(stored: readonly StoredCommit[]): Call[] {
 }
 
 function sumOf(calls: readonly Call[]): UsageTotal {
-  const counted = calls.filter(({ end, usage }) => end !== 'failed' || usage.tokensReported);
+  const counted = calls.filter(({ end, usage }) => end !== 'failed' || isUsageKnown(usage));
   const usage = counted.map((call) => call.usage).reduce(addUsage, ZERO_TOTAL);
   const duplicates = calls.filter((call) => call.usage.duplicate).length;
   // Decimals do not add up as binary fractions do.

@@ -12,6 +12,7 @@ import { evolveSession, initialSession } from '#src/domain/session/state.ts';
 import type { OpenSession, SessionState } from '#src/domain/session/state.ts';
 import type { TurnContext } from '#src/domain/turn/context.ts';
 import { advance, claim, fail, handBack, reportLate, settle } from '#src/domain/turn/process.ts';
+import { NO_USAGE } from '#src/domain/turn/usage.ts';
 import type { ModelOutcome } from '#src/domain/turn/model-outcome.ts';
 import type { ActiveTurn } from '#src/domain/turn/state.ts';
 import { newId } from '#src/lib/ids.ts';
@@ -246,7 +247,8 @@ export class RandomSession {
       case 2: {
         const error = { code: 'overloaded', message: text };
         const retryAfterMs = this.#random.int(0, 1) === 0 ? null : 1;
-        return { kind: 'failed', error, retryAfterMs, usage: usage({ tokensReported: false }) };
+        const estimated = usage({ tokensReported: false });
+        return { kind: 'failed', error, retryAfterMs, usage: this.#random.int(0, 1) === 0 ? NO_USAGE : estimated };
       }
       default:
         return { kind: 'completed', text, toolCalls: [], usage: usage() };

@@ -28,6 +28,7 @@ const ASKED = {
 } as const;
 const TARGET = { server: 'docs', tool: 'find', digest: 'd', repeatable: true } as const;
 const MCP_CALL = { turnId: TURN, callId: 'c', effectId: 'ef_1', agent: AGENT } as const;
+const FIGURES = { finishReason: 'stop', latencyMs: 2, firstTokenMs: 1 } as const;
 const CALL = { turnId: TURN, callId: 'mc_1', step: 0 };
 
 /** One event of each type with every optional member, so that what is shown of them can be read off. */
@@ -191,9 +192,9 @@ const FULL: { readonly [T in Types]: DataOf<T> } = {
     agent: AGENT,
   },
   'model.withheld': { turnId: TURN, callId: 'mc_1', overflow: true },
-  'model.completed': { ...CALL, usage: usage() },
-  'model.failed': { ...CALL, error: ERROR, usage: usage(), retryAt: null, overflow: true },
-  'model.reported': { turnId: TURN, callId: 'mc_1', usage: usage() },
+  'model.completed': { ...CALL, ...FIGURES, usage: usage() },
+  'model.failed': { ...CALL, ...FIGURES, error: ERROR, usage: usage(), retryAt: null, overflow: true },
+  'model.reported': { turnId: TURN, callId: 'mc_1', ...FIGURES, usage: usage() },
   'effect.uncertain': {
     turnId: TURN,
     effectId: 'ef_1',
@@ -210,6 +211,7 @@ const FULL: { readonly [T in Types]: DataOf<T> } = {
     modelCallId: 'mc_1',
     text: 't',
     toolCalls: [{ callId: 'c', name: 'n', input: 1 }],
+    truncated: true,
     agent: AGENT,
   },
   'tool.completed': { turnId: TURN, callId: 'c', name: 'n', outcome: OUTCOME, agent: AGENT },
@@ -225,7 +227,7 @@ const SHOWN: Partial<Record<Types, readonly string[]>> = {
   'command.approve': ['approved', 'interactionId', 'reason', 'requestId', 'subject'],
   'command.retry': ['requestId', 'retryOf', 'subject'],
   'command.respond': ['interactionId', 'requestId', 'subject', 'value'],
-  'message.assistant': ['agent', 'modelCallId', 'text', 'toolCalls'],
+  'message.assistant': ['agent', 'modelCallId', 'text', 'toolCalls', 'truncated'],
   'action.pending': ['actionId', 'agent', 'callId', 'generation', 'hook', 'input', 'kind', 'toolName'],
   'action.claimed': ['actionId', 'agent', 'generation'],
   'action.completed': ['actionId', 'agent', 'callId', 'hook', 'kind', 'outcome', 'toolName'],

@@ -4,6 +4,7 @@ import { actionEventSchemas, agentRef, outcomeSchema, shownInteraction } from '.
 import { execFigures, filesRef } from '../sandbox/events.ts';
 import { earlierCalls } from '../sandbox/exec-path.ts';
 import { mcpEventSchemas } from './mcp-events.ts';
+import { attemptFigures } from './attempt.ts';
 import { usageSchema } from './usage.ts';
 
 /** The turn's events; they are on their session's subject, in the order in which things happened. */
@@ -76,13 +77,20 @@ const ownSchemas = {
    * the model is known to accept (`overflow`), and is compacted first.
    */
   'model.withheld': z.strictObject({ turnId, callId: z.string(), overflow: z.literal(true).optional() }),
-  'model.completed': z.strictObject({ turnId, callId: z.string(), step: z.int(), usage: usageSchema }),
+  'model.completed': z.strictObject({
+    turnId,
+    callId: z.string(),
+    step: z.int(),
+    usage: usageSchema,
+    ...attemptFigures,
+  }),
   'model.failed': z.strictObject({
     turnId,
     callId: z.string(),
     step: z.int(),
     error: errorSchema,
     usage: usageSchema,
+    ...attemptFigures,
     /** When the next attempt starts; null: none follows. */
     retryAt: z.string().nullable(),
     /** The conversation was too long, and is compacted before the next attempt. */
@@ -91,7 +99,7 @@ const ownSchemas = {
   /**
    * The answer of a call that had been abandoned (its worker was fenced, or the turn had ended): only its cost counts.
    */
-  'model.reported': z.strictObject({ turnId, callId: z.string(), usage: usageSchema }),
+  'model.reported': z.strictObject({ turnId, callId: z.string(), usage: usageSchema, ...attemptFigures }),
   /** An effect that may or may not have happened: its worker died, or it was cancelled while running. */
   'effect.uncertain': z.strictObject({
     turnId,
@@ -111,6 +119,8 @@ const ownSchemas = {
     modelCallId: z.string().optional(),
     text: z.string(),
     toolCalls: z.array(toolCallSchema),
+    /** The model reached its limit of tokens before it was done; of such an answer no call is made. */
+    truncated: z.literal(true).optional(),
     agent: agentRef.optional(),
   }),
   /**

@@ -12,6 +12,7 @@ import {
   started,
   turnOf,
 } from '../../../test/support/turns.ts';
+import { Scenario } from '../../../test/support/turn-scenario.ts';
 import type { Step } from '../../../test/support/turns.ts';
 import { decideTurn } from '../session/decide.ts';
 import { advance } from './process.ts';
@@ -104,6 +105,49 @@ describe('an answer', () => {
       .when(settling(2, answer('Done.')))
       .thenTypes('model.completed', 'message.assistant', 'turn.completed');
     expect(open(end).usage).toMatchObject({ inputTokens: 20, costUsd: 0.5 });
+  });
+
+  test('that was cut at its limit of tokens is marked, and none of its calls is made', () => {
+    const find = { name: 'find', inputSchema: { type: 'object' } };
+    const scenario = new Scenario({ tools: [find] });
+    scenario.message();
+    const toolCalls = [{ callId: 't', name: 'find', input: {} }];
+    const cut = { kind: 'completed', text: 'I look', toolCalls, usage: usage(), finishReason: 'length' } as const;
+    expect(scenario.settle(cut)).toEqual(['model.completed', 'message.assistant', 'tool.completed', 'model.requested']);
+    expect(scenario.last('message.assistant').truncated).toBe(true);
+    expect(scenario.last('tool.completed').outcome).toMatchObject({ kind: 'failed', code: 'tool_call_truncated' });
+    expect(scenario.answer('', [{ name: 'find' }])).toContain('action.pending');
+    expect(scenario.last('message.assistant')).not.toHaveProperty('truncated');
+  });
+
+  test('that was cut is not made after a failed turn either', () => {
+    const find = { name: 'find', inputSchema: { type: 'object' } };
+    const scenario = new Scenario({ tools: [find], limits: { maxTurnSeconds: 1 } });
+    scenario.message();
+    scenario.ms += 1_000;
+    const toolCalls = [{ callId: 't', name: 'find', input: {} }];
+    const cut = { kind: 'completed', text: '', toolCalls, usage: usage(), finishReason: 'length' } as const;
+    expect(scenario.settle(cut)).toEqual(['model.completed', 'message.assistant', 'turn.failed']);
+    expect(scenario.retry()).not.toContain('action.pending');
+    expect(scenario.last('tool.completed').outcome).toMatchObject({ code: 'tool_call_truncated' });
+  });
+
+  test('says how the attempt went, and so does a failure', () => {
+    const figures = { finishReason: 'stop', latencyMs: 20, firstTokenMs: 5 } as const;
+    const { finishReason, ...took } = figures;
+    const answered = given(started()).when(settling(1, { ...answer('Hi.'), finishReason, took }));
+    expect(answered.events[0]).toMatchObject({ type: 'model.completed', data: figures });
+    const failed = given(started()).when(settling(1, { ...failure(null), took: { latencyMs: 7 } }));
+    expect(failed.events[0]).toMatchObject({ type: 'model.failed', data: { latencyMs: 7 } });
+    expect(failed.events[0]?.data).not.toHaveProperty('finishReason');
+  });
+
+  test('that was cut off has used what is estimated of it', () => {
+    const estimated = usage({ tokensReported: false });
+    const state = given(started())
+      .when(settling(1, { ...failure(0), usage: estimated }))
+      .thenTypes('model.failed');
+    expect(turnOf(state).usage).toEqual(estimated);
   });
 
   test('at the last step ends the turn when it wants another', () => {

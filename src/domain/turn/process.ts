@@ -2,7 +2,7 @@ import { optional } from '../kernel/optional.ts';
 import { toTimestamp } from '../kernel/time.ts';
 import { expireClaims } from './claims.ts';
 import type { TurnClock, TurnContext } from './context.ts';
-import type { TurnError } from './events.ts';
+import type { TurnError, TurnEvent } from './events.ts';
 import { endSignIns } from './mcp-answers.ts';
 import type { ModelOutcome } from './model-outcome.ts';
 import { progress } from './progress.ts';
@@ -16,7 +16,6 @@ import type { OutputsEnd } from './steps/outputs.ts';
 import { settleRest } from './steps/rest.ts';
 import { settleSandboxCall } from './steps/sandbox-tools.ts';
 import type { SandboxCallEnd } from './steps/sandbox-tools.ts';
-import type { Usage } from './usage.ts';
 
 /**
  * The turn as a pure process: an input (a claim, an answer, a timer) yields the events to record; the effects to run
@@ -76,6 +75,8 @@ export function claim(draft: TurnDraft, workerId: string, clock: TurnClock): voi
   giveUpCalls(at, 'lost');
   advance(draft, { ...clock, workerId });
 }
+
+type LateReport = Extract<TurnEvent, { type: 'model.reported' }>['data'];
 
 /** Records a model call's end and what follows. */
 export function settle(
@@ -144,7 +145,7 @@ export function handBack(draft: TurnDraft, workerId: string): void {
 }
 
 /** The cost of a call that was abandoned before it answered. Its turn may have ended; nothing else of it counts. */
-export function reportLate(draft: TurnDraft, late: { turnId: string; callId: string; usage: Usage }): void {
+export function reportLate(draft: TurnDraft, late: LateReport): void {
   if (draft.state.status === 'open') draft.add({ type: 'model.reported', data: late });
 }
 

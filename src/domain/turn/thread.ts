@@ -6,7 +6,7 @@ import type { ToolCall, TurnEvent } from './events.ts';
 import { answeredMcp, evolveMcp, isSignInOfThread, NO_MCP } from './mcp-calls.ts';
 import type { McpOfThread } from './mcp-calls.ts';
 import type { Usage } from './usage.ts';
-import { addUsage } from './usage.ts';
+import { addUsage, isUsageKnown } from './usage.ts';
 
 /** A model call that was requested and has not been answered. */
 export interface PendingCall {
@@ -68,6 +68,8 @@ export interface Thread {
   readonly answeredAt: string | null;
   /** Whether the last step called any tool. */
   readonly calledTools: boolean;
+  /** Whether the last step's answer was cut: its calls may be half written. */
+  readonly truncated: boolean;
   readonly lastText: string;
   /** What the last model call cost: the next one is assumed to cost as much. */
   readonly lastCostUsd: number;
@@ -121,6 +123,7 @@ export function startThread(
     outputs: 'open',
     answeredAt: null,
     calledTools: false,
+    truncated: false,
     lastText: '',
     lastCostUsd: 0,
     lastTokens: 0,
@@ -146,12 +149,12 @@ export function startThread(
  */
 export function resumeThread(failed: Thread, startedAt: string): Thread {
   const { phase, answered, openToolCalls, doubtful, calledTools, lastText, lastCostUsd, lastTokens } = failed;
-  const { stepInstructions, stepTools, stopped } = failed;
+  const { stepInstructions, stepTools, stopped, truncated } = failed;
   const stood = { phase, answered, openToolCalls, doubtful, calledTools, lastText, lastCostUsd, lastTokens };
   return {
     ...startThread(null, startedAt),
     ...stood,
-    ...{ stepInstructions, stepTools, stopped },
+    ...{ stepInstructions, stepTools, stopped, truncated },
     // What its models were shown stays the same for the calls that they have made.
     mcp: { ...NO_MCP, tools: failed.mcp.tools },
     answeredAt: openToolCalls.length > 0 ? startedAt : null,
@@ -199,7 +202,8 @@ function evolveSteps(before: Thread, event: TurnEvent, when: EventInTurn): Threa
       const { text: lastText, toolCalls: openToolCalls } = event.data;
       const passed = thread.passed.filter((name) => !name.endsWith('-step'));
       const calledTools = openToolCalls.length > 0;
-      const said = { openToolCalls, calledTools, lastText, answeredAt: at, doubtful: [] };
+      const truncated = event.data.truncated === true;
+      const said = { openToolCalls, calledTools, truncated, lastText, answeredAt: at, doubtful: [] };
       return { ...thread, ...said, phase: 'tools', passed, compactions: 0 };
     }
     case 'sandbox.requested': {
@@ -302,6 +306,6 @@ function hooked(thread: Thread, data: Extract<TurnEvent, { type: 'action.complet
 /** What a turn has used after one of its events. */
 export function usageAfter(total: Usage, event: TurnEvent): Usage {
   if (event.type === 'model.completed' || event.type === 'model.reported') return addUsage(total, event.data.usage);
-  if (event.type === 'model.failed' && event.data.usage.tokensReported) return addUsage(total, event.data.usage);
+  if (event.type === 'model.failed' && isUsageKnown(event.data.usage)) return addUsage(total, event.data.usage);
   return total;
 }

@@ -14,7 +14,7 @@ export const usageSchema = z.strictObject({
   costUsd: z.number().min(0),
   /** A second billed call for the same step. */
   duplicate: z.boolean(),
-  /** Whether the provider reported tokens. */
+  /** Whether the provider reported tokens; otherwise they are estimated of what was sent and received, or 0. */
   tokensReported: z.boolean(),
   /** Whether a price is known for the model. */
   costKnown: z.boolean(),
@@ -35,6 +35,11 @@ export const NO_USAGE: Usage = {
   tokensReported: false,
   costKnown: false,
 };
+
+/** Whether anything is known of what a call used: its provider reported it, or it is estimated. */
+export function isUsageKnown({ tokensReported, totalTokens }: Usage): boolean {
+  return tokensReported || totalTokens > 0;
+}
 
 /** The total of nothing yet: all of its (no) parts are known, so adding keeps `known` true until one is not. */
 export const ZERO_TOTAL: Usage = { ...NO_USAGE, tokensReported: true, costKnown: true };

@@ -1,10 +1,12 @@
 import type { LanguageModelV4FinishReason, LanguageModelV4Usage } from '@ai-sdk/provider';
+import type { FinishReason } from '../../domain/turn/attempt.ts';
 import type { ModelOutcome } from '../../domain/turn/model-outcome.ts';
 import type { Usage } from '../../domain/turn/usage.ts';
+import { CHARS_PER_TOKEN, countOf, isCount, sentTokens } from './estimate.ts';
 import { failed } from './failure.ts';
 import { costOf } from './prices.ts';
 import type { Seller } from './prices.ts';
-import type { StreamedAnswer } from './stream.ts';
+import type { AnswerReader, StreamedAnswer } from './stream.ts';
 
 /**
  * Text and inputs of one answer; with the rest of its commit they fit the smallest message size that a log may accept.
@@ -19,11 +21,22 @@ export interface AnswerContext {
   readonly seller: Seller;
 }
 
+const FINISH_REASONS: Readonly<Record<LanguageModelV4FinishReason['unified'], FinishReason>> = {
+  stop: 'stop',
+  length: 'length',
+  'content-filter': 'content_filter',
+  'tool-calls': 'tool_calls',
+  error: 'other',
+  interrupted: 'other',
+  other: 'other',
+};
+
 /** What a model answered, as a turn takes it. */
-export function outcomeOf(
-  { content, finishReason, usage: reported }: StreamedAnswer,
-  context: AnswerContext,
-): ModelOutcome {
+export function outcomeOf(answer: StreamedAnswer, context: AnswerContext): ModelOutcome {
+  return { ...contentOf(answer, context), finishReason: FINISH_REASONS[answer.finishReason.unified] };
+}
+
+function contentOf({ content, finishReason, usage: reported }: StreamedAnswer, context: AnswerContext): ModelOutcome {
   const usage = usageOf(reported, context);
   const text = clean(content.map((part) => (part.type === 'text' ? part.text : '')).join(''));
   const calls = content.flatMap((part) => (part.type === 'tool-call' && part.providerExecuted !== true ? [part] : []));
@@ -36,10 +49,8 @@ export function outcomeOf(
     const message = 'The context of the model was full before the answer was complete.';
     return failed({ code: 'model_context_overflow', message, retry: false, contextOverflow: true }, usage);
   }
-  if (text === '' && calls.length === 0) {
-    const empty = withoutContent(finishReason.unified);
-    if (empty !== null) return failed(empty, usage);
-  }
+  const useless = uselessBy(finishReason.unified, text === '' && calls.length === 0);
+  if (useless !== null) return failed(useless, usage);
   const toolCalls = calls.map(({ toolName, input }, i) => ({
     callId: `call_${context.callId.slice(3)}_${i}`,
     name: clean(toolName),
@@ -48,10 +59,14 @@ export function outcomeOf(
   return { kind: 'completed', text, toolCalls, usage };
 }
 
-/** Why an answer is empty, when that makes it no answer; null: the model had nothing to say. */
-function withoutContent(reason: LanguageModelV4FinishReason['unified']) {
+/**
+ * Why an answer is none, by how it ended; null: it is one. What a provider withheld or broke off in the middle is not
+ * what the model would have said, and no call of it may be made.
+ */
+function uselessBy(reason: LanguageModelV4FinishReason['unified'], isEmpty: boolean) {
   switch (reason) {
     case 'length':
+      if (!isEmpty) return null;
       return {
         code: 'model_output_truncated',
         message: 'The model reached maxOutputTokens before it said anything. Raise it, or lower reasoningEffort.',
@@ -97,27 +112,34 @@ function cleaned(value: unknown, depth = 0): unknown {
   return Object.fromEntries(Object.entries(value).map(([name, one]) => [clean(name), cleaned(one, depth + 1)]));
 }
 
+/** What is known of a call whose stream did not come to its end; the rest is estimated. */
+export function estimatedUsage(
+  { chars, reported }: AnswerReader['soFar'],
+  sent: Parameters<typeof sentTokens>[0],
+  { seller, model }: AnswerContext,
+): Usage {
+  const inputTokens = reported.inputTokens ?? sentTokens(sent);
+  // Providers begin with a count of one, and come back to it at the end.
+  const outputTokens = Math.max(reported.outputTokens ?? 0, Math.ceil(chars / CHARS_PER_TOKEN));
+  const { cachedTokens = 0, cacheWriteTokens = 0, reasoningTokens = 0 } = reported;
+  const tokens = { inputTokens, outputTokens, cachedTokens, cacheWriteTokens, reasoningTokens };
+  const cost = costOf(seller, model, tokens);
+  return {
+    ...{ ...tokens, totalTokens: inputTokens + outputTokens, duplicate: false, tokensReported: false },
+    ...{ costUsd: cost ?? 0, costKnown: cost !== null },
+  };
+}
+
 function usageOf({ inputTokens: input, outputTokens: output }: LanguageModelV4Usage, context: AnswerContext): Usage {
   const tokens = {
-    inputTokens: count(input.total),
-    outputTokens: count(output.total),
-    totalTokens: count(input.total) + count(output.total),
-    cachedTokens: count(input.cacheRead),
-    cacheWriteTokens: count(input.cacheWrite),
-    reasoningTokens: count(output.reasoning),
+    inputTokens: countOf(input.total),
+    outputTokens: countOf(output.total),
+    totalTokens: countOf(input.total) + countOf(output.total),
+    cachedTokens: countOf(input.cacheRead),
+    cacheWriteTokens: countOf(input.cacheWrite),
+    reasoningTokens: countOf(output.reasoning),
   };
   const tokensReported = isCount(input.total) && isCount(output.total);
   const cost = tokensReported ? costOf(context.seller, context.model, tokens) : null;
   return { ...tokens, costUsd: cost ?? 0, duplicate: false, tokensReported, costKnown: cost !== null };
-}
-
-const TOKENS_MAX = 1_000_000_000_000;
-
-/** What an unknown server reports is not taken on trust. */
-function isCount(value: number | undefined): value is number {
-  return value !== undefined && Number.isInteger(value) && value >= 0 && value <= TOKENS_MAX;
-}
-
-function count(value: number | undefined): number {
-  return isCount(value) ? value : 0;
 }

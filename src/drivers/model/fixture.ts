@@ -31,8 +31,9 @@ export const fixtureModel: ModelDriver = {
     const request = await withTextOfFiles(asked);
     const played = scriptOf(request)[request.answered];
     if (played?.delayMs !== undefined) await delay(played.delayMs, signal);
-    if (played?.tokensPerSecond !== undefined) await write(played, played.tokensPerSecond, { signal, onDelta });
-    if (signal.aborted) return cancelled();
+    const written =
+      played?.tokensPerSecond === undefined ? '' : await write(played, played.tokensPerSecond, { signal, onDelta });
+    if (signal.aborted) return cancelled(written === '' ? NO_USAGE : estimated(request, written));
     return played === undefined ? echo(request) : play(played, request);
   },
 };
@@ -42,17 +43,20 @@ interface Writing {
   readonly onDelta: OnModelDelta | undefined;
 }
 
-/** Word by word, a word a token: the text, then the inputs of the calls. */
-async function write({ text = '', toolCalls = [] }: Step, rate: number, { signal, onDelta }: Writing): Promise<void> {
+/** Word by word, a word a token: the text, then the inputs of the calls. Returns what was written. */
+async function write({ text = '', toolCalls = [] }: Step, rate: number, { signal, onDelta }: Writing): Promise<string> {
   const said = wordsOf(text).map((word) => ({ kind: 'text' as const, text: word }));
   const called = toolCalls.flatMap(({ name, input }, index) =>
     wordsOf(JSON.stringify(input) ?? '').map((word) => ({ kind: 'toolCall' as const, index, name, input: word })),
   );
+  let written = '';
   for (const delta of [...said, ...called]) {
     await delay(1_000 / rate, signal);
-    if (signal.aborted) return;
+    if (signal.aborted) break;
     onDelta?.(delta);
+    written += delta.kind === 'text' ? delta.text : delta.input;
   }
+  return written;
 }
 
 /** With the white space before each. No part of the pattern repeats: the text is a tenant's, and may be nothing but blanks. */
@@ -118,12 +122,13 @@ function play(played: Step, request: ModelRequest): ModelOutcome {
     name,
     input,
   }));
-  return { kind: 'completed', text: played.text ?? '', toolCalls: calls, usage };
+  const finishReason = calls.length === 0 ? 'stop' : 'tool_calls';
+  return { kind: 'completed', text: played.text ?? '', toolCalls: calls, finishReason, usage };
 }
 
 function echo(request: ModelRequest): ModelOutcome {
   const text = `echo: ${lastInput(request.messages)}`;
-  return { kind: 'completed', text, toolCalls: [], usage: usageOf(request, text, undefined) };
+  return { kind: 'completed', text, toolCalls: [], finishReason: 'stop', usage: usageOf(request, text, undefined) };
 }
 
 function lastInput(messages: readonly ConversationMessage[]): string {
@@ -145,11 +150,16 @@ function usageOf(request: ModelRequest, output: string, said: Step['usage']): Us
   return { ...NO_USAGE, inputTokens, outputTokens, totalTokens, tokensReported: true, costKnown: true };
 }
 
-function cancelled(): ModelOutcome {
+/** A script may say what a whole answer uses; of a part it says nothing. */
+function estimated(request: ModelRequest, written: string): Usage {
+  return { ...usageOf(request, written, undefined), tokensReported: false };
+}
+
+function cancelled(usage: Usage): ModelOutcome {
   return {
     kind: 'failed',
     error: { code: 'cancelled', message: 'The call was cancelled.' },
     retryAfterMs: null,
-    usage: NO_USAGE,
+    usage,
   };
 }

@@ -6,7 +6,7 @@ import type { LanguageModelV4, LanguageModelV4CallOptions, SharedV4ProviderOptio
 import { optional } from '../../domain/kernel/optional.ts';
 import type { ModelOutcome } from '../../domain/turn/model-outcome.ts';
 import { firstOf } from '../../lib/abort.ts';
-import { ANSWER_CHARS_MAX, outcomeOf } from './answer.ts';
+import { ANSWER_CHARS_MAX, estimatedUsage, outcomeOf } from './answer.ts';
 import { attachmentsOf } from './attachments.ts';
 import type { Attachments } from './attachments.ts';
 import type { ModelClient } from './client.ts';
@@ -23,7 +23,7 @@ import { contextWindowOf } from './prices.ts';
 import type { Seller } from './prices.ts';
 import { withBreakpoints } from './caching.ts';
 import { toPrompt } from './prompt.ts';
-import { readAnswer } from './stream.ts';
+import { AnswerReader } from './stream.ts';
 import { SILENT, Watchdog } from './watchdog.ts';
 import type { StreamPatience } from './watchdog.ts';
 
@@ -82,14 +82,20 @@ async function streamed({ patience, clock }: RemoteModelDeps, asked: Streaming):
   // Whatever ends the reading early ends the request, too: an answer that is not read is still paid for.
   const over = new AbortController();
   const ends = firstOf([signal, watchdog.signal, over.signal]);
+  const context = { callId: request.callId, model: request.model, seller: reached.seller };
+  const reader = new AnswerReader({ onDelta, watchdog, charsMax: ANSWER_CHARS_MAX });
+  let isOpen = false;
   try {
-    const { stream } = await reached.model(request.model).doStream({ ...options, abortSignal: ends.signal });
-    const answer = await readAnswer(stream, { onDelta, watchdog, charsMax: ANSWER_CHARS_MAX });
-    return outcomeOf(answer, { callId: request.callId, model: request.model, seller: reached.seller });
+    const sent = { ...options, abortSignal: ends.signal, includeRawChunks: true };
+    const { stream } = await reached.model(request.model).doStream(sent);
+    isOpen = true;
+    return outcomeOf(await reader.read(stream), context);
   } catch (error) {
-    return failureOf(watchdog.signal.aborted ? SILENT : error, {
-      ...{ signal, nowMs: clock(), hasBegun: watchdog.hasBegun },
-    });
+    const { hasBegun } = watchdog;
+    const failure = failureOf(watchdog.signal.aborted ? SILENT : error, { signal, nowMs: clock(), hasBegun });
+    // What the provider has worked at is billed, whether or not anybody reads it.
+    const isBilled = hasBegun || (isOpen && signal.aborted);
+    return isBilled ? { ...failure, usage: estimatedUsage(reader.soFar, options, context) } : failure;
   } finally {
     watchdog.stop();
     over.abort(OVER);

@@ -4,6 +4,8 @@ import type {
   LanguageModelV4StreamPart,
   LanguageModelV4Usage,
 } from '@ai-sdk/provider';
+import { reportedIn } from './estimate.ts';
+import type { PartlyReported } from './estimate.ts';
 import type { OnModelDelta } from './port.ts';
 import type { Watchdog } from './watchdog.ts';
 
@@ -41,39 +43,50 @@ export interface StreamReading {
   readonly charsMax: number;
 }
 
-/**
- * The whole answer of a stream. Its pieces are passed to `onDelta` as they arrive.
- * @throws AnswerBrokenOffError · AnswerTooLongError · what the connection throws
- */
-export async function readAnswer(
-  stream: ReadableStream<LanguageModelV4StreamPart>,
-  reading: StreamReading,
-): Promise<StreamedAnswer> {
-  const answer = new Answer(reading);
-  for await (const part of stream) {
-    reading.watchdog.heard(part.type);
-    answer.take(part);
-  }
-  return answer.whole();
-}
-
-class Answer {
+/** Reads the answer of a stream. Its pieces are passed to `onDelta` as they arrive. */
+export class AnswerReader {
   readonly #reading: StreamReading;
   readonly #content: StreamedAnswer['content'][number][] = [];
   /** The order in which the calls began, by the library's id. */
   readonly #calls = new Map<string, { readonly index: number; readonly name: string }>();
   readonly #texts: string[] = [];
   #chars = 0;
+  #received = 0;
+  #reported: PartlyReported = {};
   #finish: Extract<LanguageModelV4StreamPart, { type: 'finish' }> | null = null;
 
   constructor(reading: StreamReading) {
     this.#reading = reading;
   }
 
-  take(part: LanguageModelV4StreamPart): void {
+  /** What has arrived so far, UTF-16 units, and what the provider has said about tokens. */
+  get soFar(): { readonly chars: number; readonly reported: PartlyReported } {
+    return { chars: this.#received, reported: this.#reported };
+  }
+
+  /**
+   * The whole answer.
+   * @throws AnswerBrokenOffError · AnswerTooLongError · what the connection throws
+   */
+  async read(stream: ReadableStream<LanguageModelV4StreamPart>): Promise<StreamedAnswer> {
+    for await (const part of stream) {
+      this.#reading.watchdog.heard(part.type);
+      this.#take(part);
+    }
+    return this.#whole();
+  }
+
+  #take(part: LanguageModelV4StreamPart): void {
     const { onDelta } = this.#reading;
     switch (part.type) {
+      case 'raw':
+        this.#reported = { ...this.#reported, ...reportedIn(part.rawValue) };
+        break;
+      case 'reasoning-delta':
+        this.#received += part.delta.length;
+        break;
       case 'text-delta':
+        this.#received += part.delta.length;
         this.#count(part.delta.length);
         this.#texts.push(part.delta);
         onDelta?.({ kind: 'text', text: part.delta });
@@ -83,6 +96,7 @@ class Answer {
         if (part.providerExecuted !== true) this.#calls.set(part.id, { index: this.#calls.size, name: part.toolName });
         break;
       case 'tool-input-delta': {
+        this.#received += part.delta.length;
         this.#count(part.delta.length);
         const call = this.#calls.get(part.id);
         if (call !== undefined) onDelta?.({ kind: 'toolCall', ...call, input: part.delta });
@@ -101,7 +115,7 @@ class Answer {
     }
   }
 
-  whole(): StreamedAnswer {
+  #whole(): StreamedAnswer {
     const finish = this.#finish;
     // The libraries end a stream that was cut as if it were whole, and say so here only.
     if (finish === null || finish.finishReason.unified === 'interrupted') throw new AnswerBrokenOffError(undefined);

@@ -1,6 +1,7 @@
 import type { FastifyReply } from 'fastify';
 import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
 import { ACCESS } from '../../auth/authorize.ts';
+import { optional } from '../../domain/kernel/optional.ts';
 import type { SessionQueries } from '../../projections/sessions/queries.ts';
 import { readThrough } from '../../projections/forks/queries.ts';
 import type { ModelCallView } from '../../projections/sessions/views.ts';
@@ -119,15 +120,18 @@ async function sendText(reply: Pick<FastifyReply, 'type'>, text: string): Promis
   return await reply.type('application/json; charset=utf-8').send(text);
 }
 
-type CallResponse = Omit<ModelCallView, 'position' | 'index' | 'outcome'> & {
+type CallResponse = Omit<ModelCallView, 'position' | 'index' | 'outcome' | 'attempt'> & {
+  readonly attempt: number;
   readonly outcome: 'completed' | 'failed' | 'cancelled' | 'lost';
 };
 
 /** Members in the documented order: jsonb keeps none. */
 function toCallResponse({ outcome, usage, ...call }: ModelCallView): CallResponse {
   if (outcome === 'pending' || outcome === 'withheld') throw new Error('the ledger shows calls that have ended only');
-  const { id, sessionId, turnId, agentId, provider, model, at } = call;
-  return { id, sessionId, turnId, agentId, provider, model, at, outcome, usage };
+  const { id, sessionId, turnId, agentId, provider, model, at, attempt = 1 } = call;
+  const { finishReason, latencyMs, firstTokenMs } = call;
+  const figures = optional({ finishReason, latencyMs, firstTokenMs });
+  return { id, sessionId, turnId, agentId, provider, model, at, outcome, attempt, ...figures, usage };
 }
 
 function lastEventId(header: string | string[] | undefined): string | undefined {

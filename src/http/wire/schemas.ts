@@ -3,6 +3,7 @@ import { agentIdSchema, hookPoint, notYet } from '../../domain/agent/manifest.ts
 import { clientId, jsonObject, labels, tenantId, text } from '../../domain/kernel/schemas.ts';
 import { sandboxChoice } from '../../domain/sandbox/spec.ts';
 import { ACTIVE_WORK } from '../../domain/tenant/events.ts';
+import { FINISH_REASONS } from '../../domain/turn/attempt.ts';
 import { usageSchema } from '../../domain/turn/usage.ts';
 import { SCOPES } from '../../auth/caller.ts';
 import { isCallableForm, isLoopbackHost } from '../../lib/egress.ts';
@@ -324,6 +325,10 @@ const modelCall = z
     model: z.string(),
     at: timestamp,
     outcome: z.enum(['completed', 'failed', 'cancelled', 'lost']),
+    attempt: z.int().min(1).describe('Of the attempts at its step.'),
+    finishReason: z.enum(FINISH_REASONS).optional(),
+    latencyMs: z.int().min(0).optional().describe('Not known of a call that is lost.'),
+    firstTokenMs: z.int().min(0).optional().describe('Until the first piece of the answer.'),
     usage: usageSchema,
   })
   .meta({ id: 'ModelCall' });

@@ -10,6 +10,7 @@ import type { TurnStatus, Wait } from '../../domain/turn/summary.ts';
 import type { ActiveTurn } from '../../domain/turn/state.ts';
 import { isOfTurn } from '../../domain/turn/events.ts';
 import type { TurnError, TurnEvent } from '../../domain/turn/events.ts';
+import type { FinishReason } from '../../domain/turn/attempt.ts';
 import { addUsage, NO_USAGE, ZERO_TOTAL } from '../../domain/turn/usage.ts';
 import type { Usage } from '../../domain/turn/usage.ts';
 import { toCanonical } from '../../domain/session/canonical.ts';
@@ -69,6 +70,11 @@ export interface ModelCallView {
   readonly model: string;
   readonly at: string;
   readonly outcome: 'pending' | 'withheld' | 'completed' | 'failed' | 'cancelled' | 'lost';
+  /** Of the attempts at its step, from 1; absent: the first. */
+  readonly attempt?: number;
+  readonly finishReason?: FinishReason | undefined;
+  readonly latencyMs?: number | undefined;
+  readonly firstTokenMs?: number | undefined;
   readonly usage: Usage;
   readonly position: number;
   readonly index: number;
@@ -259,16 +265,26 @@ export function evolveCallView(
     case 'model.withheld':
       return { ...view, outcome: 'withheld' };
     case 'model.completed':
-      return { ...view, outcome: 'completed', usage: event.data.usage };
+      return { ...view, outcome: 'completed', ...ended(event.data) };
     case 'model.failed':
-      return { ...view, outcome: 'failed', usage: event.data.usage };
+      return { ...view, outcome: 'failed', ...ended(event.data) };
     case 'model.reported':
-      return { ...view, usage: event.data.usage };
+      return { ...view, ...ended(event.data) };
     case 'effect.uncertain':
       return { ...view, outcome: event.data.reason };
     default:
       return view;
   }
+}
+
+/** What is known of a call once it has ended. */
+function ended({
+  usage,
+  finishReason,
+  latencyMs,
+  firstTokenMs,
+}: Extract<TurnEvent, { type: 'model.reported' }>['data']): Partial<ModelCallView> & Pick<ModelCallView, 'usage'> {
+  return { usage, ...optional({ finishReason, latencyMs, firstTokenMs }) };
 }
 
 function requestedCall(
@@ -281,7 +297,7 @@ function requestedCall(
     agentId,
   }: EventPlaceInTime & { readonly sessionId: string; readonly agentId: string },
 ): ModelCallView {
-  const { callId: id, turnId, provider, model, agent } = data;
+  const { callId: id, turnId, provider, model, agent, attempt } = data;
   return {
     id,
     sessionId,
@@ -291,6 +307,7 @@ function requestedCall(
     model,
     at,
     outcome: 'pending',
+    ...(attempt === 0 ? {} : { attempt: attempt + 1 }),
     usage: NO_USAGE,
     position,
     index,

@@ -1,3 +1,4 @@
+import { isUsageKnown } from '../../domain/turn/usage.ts';
 import type { Usage } from '../../domain/turn/usage.ts';
 import { DecimalSum } from '../../lib/decimals.ts';
 
@@ -37,8 +38,8 @@ export function sumsOfChanges(calls: readonly SignedCall[]): readonly object[] {
       ...{ counts: { ...NONE }, cost: new DecimalSum(), silentCost: new DecimalSum() },
     };
     all.set(id, alike);
-    // A failed call that reported nothing does not make a sum unknown.
-    const isSilent = outcome === 'failed' && !usage.tokensReported;
+    // A failed call of which nothing is known does not make a sum unknown.
+    const isSilent = outcome === 'failed' && !isUsageKnown(usage);
     const cost = isSilent ? alike.silentCost : alike.cost;
     if (sign === 1) cost.add(usage.costUsd);
     else cost.subtract(usage.costUsd);

@@ -23,8 +23,8 @@ export const SUM_COLUMNS: readonly string[] = [...SUMS, ...DECIMALS];
 /** A call that is in progress, or was never allowed to start, has used nothing that is known. */
 export const ENDED = sql.fragment`outcome not in ('pending', 'withheld')`;
 export const HAS_USED = sql.fragment`(total_tokens > 0 or cost_usd > 0)`;
-/** A failed call that reported nothing: it does not make a sum unknown, as in the totals of its turn and session. */
-const SILENT = sql.fragment`(outcome = 'failed' and not tokens_reported)`;
+/** A failed call of which nothing is known: it does not make a sum unknown, as in the totals of its turn and session. */
+const SILENT = sql.fragment`(outcome = 'failed' and not tokens_reported and total_tokens = 0)`;
 
 /**
  * The sums of calls, as columns with the names of the kept ones. Costs are added as decimals: the sum of a million of

@@ -101,6 +101,7 @@ const PAYLOADS: Readonly<Record<string, z.ZodType>> = {
     modelCallId: z.string().regex(/^mc_[0-9a-hjkmnp-tv-z]{26}$/),
     text: z.string(),
     toolCalls: z.array(z.strictObject({ callId: z.string(), name: z.string(), input: z.unknown() })),
+    truncated: z.literal(true).optional(),
     agent,
   }),
   'turn.completed': z.strictObject({ output: z.unknown(), usage: usageSchema }),

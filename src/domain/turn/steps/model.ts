@@ -3,6 +3,7 @@ import { deriveId } from '../../kernel/ids.ts';
 import { toMs } from '../../kernel/time.ts';
 import { modelOf } from '../agents.ts';
 import type { TurnClock, TurnContext } from '../context.ts';
+import { figuresOf } from '../model-outcome.ts';
 import type { ModelOutcome } from '../model-outcome.ts';
 import { nextTryAt } from '../retries.ts';
 import type { Running } from '../running.ts';
@@ -97,15 +98,17 @@ export function settleCall(asked: Asked, outcome: ModelOutcome, context: TurnCon
 
 function answered(
   { at, pending }: Asked,
-  { text, toolCalls, usage }: Extract<ModelOutcome, { kind: 'completed' }>,
+  answer: Extract<ModelOutcome, { kind: 'completed' }>,
   { nowMs }: TurnContext,
 ): Step {
   const { turnId } = at;
+  const { text, toolCalls, usage } = answer;
   const { callId, step, purpose } = pending;
-  at.add({ type: 'model.completed', data: { turnId, callId, step, usage } });
+  at.add({ type: 'model.completed', data: { turnId, callId, step, usage, ...figuresOf(answer) } });
   if (purpose === 'summary') return summarise(at, text);
   const said = { step, modelCallId: callId, text, toolCalls: withOwnIds(toolCalls) };
-  at.add({ type: 'message.assistant', data: { ...at.stamp, ...said } });
+  const cut = answer.finishReason === 'length' ? { truncated: true as const } : {};
+  at.add({ type: 'message.assistant', data: { ...at.stamp, ...said, ...cut } });
   const expired = expireTurn(at, nowMs);
   return expired === 'next' ? openToolCalls(at) : expired;
 }
@@ -113,7 +116,7 @@ function answered(
 function failed({ at, pending }: Asked, failure: Extract<ModelOutcome, { kind: 'failed' }>, clock: TurnClock): Step {
   const { error, usage } = failure;
   const { callId, step, purpose } = pending;
-  const data = { turnId: at.turnId, callId, step, error, usage };
+  const data = { turnId: at.turnId, callId, step, error, usage, ...figuresOf(failure) };
   if (purpose !== 'summary' && failure.contextOverflow === true && isCompactable(at)) {
     at.add({ type: 'model.failed', data: { ...data, retryAt: null, overflow: true } });
     return shrink(at);

@@ -35,8 +35,15 @@ export function openToolCalls(at: Running): Step {
   return 'next';
 }
 
+/** It is not known which calls of a cut answer are whole, and a half of one may be valid. */
+const HALF_WRITTEN = {
+  code: 'tool_call_truncated',
+  message: 'Nothing was run: your answer was cut at its limit of tokens. Make the call again, with less in one answer.',
+};
+
 function openToolCall(at: Running, call: ToolCall): void {
   const { manifest, thread } = at;
+  if (thread.truncated) return answerCall(at, call, HALF_WRITTEN);
   for (const kind of KINDS) {
     const declared = toolsOf(kind, manifest, thread).find(({ name }) => name === call.name);
     if (declared === undefined) continue;
