@@ -7,6 +7,8 @@ export interface Preview {
   /** UTF-16 units of the same text, or of the same call's arguments, before this piece. */
   readonly offset: number;
   readonly text?: string;
+  /** What the model thinks, where its settings show it. */
+  readonly reasoning?: string;
   /** The next piece of the arguments, as JSON text. */
   readonly toolCall?: { readonly index: number; readonly name: string; readonly input: string };
   /** Of an agent used as a tool. */

@@ -13,12 +13,16 @@ export interface PreviewedCall {
   readonly turnId: string;
   readonly modelCallId: string;
   readonly agent?: AgentRef;
+  /** Whether readers may see what the model thinks. */
+  readonly showReasoning: boolean;
 }
 
 /** What readers are shown of an answer: one kind a frame. `offset`: UTF-16 units of that kind sent before it. */
 interface Waiting {
   readonly offset: number;
-  readonly of: { readonly kind: 'text' } | { readonly kind: 'toolCall'; readonly index: number; readonly name: string };
+  readonly of:
+    | { readonly kind: 'text' | 'reasoning' }
+    | { readonly kind: 'toolCall'; readonly index: number; readonly name: string };
   text: string;
 }
 
@@ -42,8 +46,9 @@ export class CallPreview {
 
   readonly take = (delta: ModelDelta): void => {
     if (this.#hasEnded) return;
-    const text = delta.kind === 'text' ? delta.text : delta.input;
-    const key = delta.kind === 'text' ? 'text' : `toolCall ${delta.index}`;
+    if (delta.kind === 'reasoning' && !(this.#call.showReasoning && delta.text !== '')) return;
+    const text = delta.kind === 'toolCall' ? delta.input : delta.text;
+    const key = delta.kind === 'toolCall' ? `toolCall ${delta.index}` : delta.kind;
     const offset = this.#arrived.get(key) ?? 0;
     this.#arrived.set(key, offset + text.length);
     // Of a reader that comes in the middle `offset` says what it has missed.
@@ -51,7 +56,7 @@ export class CallPreview {
     const waiting = this.#waiting.get(key);
     if (waiting === undefined) {
       const of =
-        delta.kind === 'text' ? { kind: delta.kind } : { kind: delta.kind, index: delta.index, name: delta.name };
+        delta.kind === 'toolCall' ? { kind: delta.kind, index: delta.index, name: delta.name } : { kind: delta.kind };
       this.#waiting.set(key, { offset, of, text });
     } else if (waiting.text.length < FRAME_CHARS_MAX) waiting.text += text;
     this.#soon();
@@ -78,7 +83,7 @@ export class CallPreview {
     for (const { offset, of, text } of this.#waiting.values()) {
       const piece = text.slice(0, FRAME_CHARS_MAX);
       const what =
-        of.kind === 'text' ? { text: piece } : { toolCall: { index: of.index, name: of.name, input: piece } };
+        of.kind === 'toolCall' ? { toolCall: { index: of.index, name: of.name, input: piece } } : { [of.kind]: piece };
       this.#previews.send(
         ref,
         JSON.stringify({ turnId, modelCallId, offset, ...what, ...(agent === undefined ? {} : { agent }) }),

@@ -7,7 +7,7 @@ import * as process from '../domain/turn/process.ts';
 import type { PendingCall } from '../domain/turn/thread.ts';
 import { isUsageKnown, NO_USAGE } from '../domain/turn/usage.ts';
 import type { Usage } from '../domain/turn/usage.ts';
-import type { ModelDelta } from '../drivers/model/port.ts';
+import type { ModelDelta, ModelRequest } from '../drivers/model/port.ts';
 import type { Previews } from '../streams/previews.ts';
 import { firstOf } from '../lib/abort.ts';
 import { faultPoint } from '../lib/fault-points.ts';
@@ -121,7 +121,7 @@ export class ModelCaller {
     const silent = new AbortController();
     const timer = setTimeout(() => silent.abort(OVER), this.#options.callMs);
     const givenUp = firstOf([unwanted, this.#givingUp, silent.signal]);
-    const preview = this.#preview(wanted);
+    const preview = this.#preview(wanted, asked);
     let firstTokenMs: number | undefined;
     // The answer of a call that another worker has taken over is that worker's to show.
     givenUp.signal.addEventListener('abort', () => preview.end());
@@ -148,8 +148,10 @@ export class ModelCaller {
     }
   }
 
-  #preview({ ref, turn: { turnId }, thread, pending }: WantedCall): CallPreview {
-    return new CallPreview(this.#options.previews, { ref, turnId, modelCallId: pending.callId, ...byAgent(thread) });
+  #preview({ ref, turn: { turnId }, thread, pending }: WantedCall, { settings }: ModelRequest): CallPreview {
+    const showReasoning = settings.showReasoning === true;
+    const call = { ref, turnId, modelCallId: pending.callId, ...byAgent(thread), showReasoning };
+    return new CallPreview(this.#options.previews, call);
   }
 
   /** The answer is paid for: it is kept until the log has it, or until another worker has taken the turn. */

@@ -10,6 +10,7 @@ const preview = z.strictObject({
   modelCallId: z.string(),
   offset: z.int(),
   text: z.string().optional(),
+  reasoning: z.string().optional(),
   toolCall: z.strictObject({ index: z.int(), name: z.string(), input: z.string() }).optional(),
 });
 

@@ -135,6 +135,35 @@ describe('turns of real providers, two nodes', () => {
     expect(JSON.stringify(await tenant.items('refused'))).not.toContain('The first thing');
   });
 
+  test('what a model thought goes back to it, in a fork too, and no reader sees it unless the settings say so', async () => {
+    await using anthropic = await ModelServer.start('anthropic', [KEY]);
+    const of = await newTenant();
+    const model = { provider: 'anthropic', model: 'claude-sonnet-4-5', settings: { reasoningEffort: 'low' } };
+    await save({ ...model, baseUrl: anthropic.baseUrl, credential: { apiKey: KEY } }, of);
+    const thought = { text: 'A page would help.', seal: 'c2VhbGVk', redacted: 'cmVkYWN0ZWQ=' };
+    const tokens = { input: 100, output: 60, reasoning: 40 };
+    anthropic.next({ thought, tokens, toolCalls: [{ name: 'search', input: { q: 'a' } }] }, { text: 'Found.' });
+    expect(await turn('Hi', { of, id: 'thought' })).toMatchObject({ payload: { output: 'Found.' } });
+    expect(JSON.stringify(anthropic.newest.body)).toContain(`"signature":"${thought.seal}"`);
+    expect((await of.calls('thought')).calls[0]).toMatchObject({ usage: { reasoningTokens: 40 } });
+    const seen = JSON.stringify([await of.items('thought'), await of.session('thought')]);
+    for (const word of [thought.text, thought.seal, thought.redacted]) expect(seen).not.toContain(word);
+
+    const fork = { requestId: 'f', idempotencyKey: 'f', id: 'thought-fork' };
+    expect((await of.request({ method: 'POST', path: '/v1/sessions/thought/fork', body: fork })).status).toBe(201);
+    const { turnId } = await of.message('thought-fork', 'And?');
+    await of.turnEnd('thought-fork', turnId);
+    expect(JSON.stringify(anthropic.newest.body)).toContain(`"signature":"${thought.seal}"`);
+
+    const settings = { reasoningEffort: 'low', showReasoning: true };
+    await save({ ...model, settings, baseUrl: anthropic.baseUrl, credential: { apiKey: KEY } }, of);
+    anthropic.next({ thought, text: 'Shown.' });
+    await turn('Hi', { of, id: 'shown' });
+    const [said] = (await of.items('shown')).filter(({ type }) => type === 'message.assistant');
+    expect(said?.payload).toMatchObject({ text: 'Shown.', reasoning: thought.text });
+    expect(JSON.stringify(said)).not.toContain(thought.seal);
+  });
+
   test('a call of a tool that is not there, with an input that is no JSON, is answered and the turn goes on', async () => {
     server.next({ toolCalls: [{ name: 'search', input: '{"q": ' }] }, { text: 'Without it, then.' });
     const end = await turn('Hi', { id: 'tool' });

@@ -24,6 +24,8 @@ const anthropicBlock = z.discriminatedUnion('type', [
     source: z.object({ type: z.literal('base64'), media_type: z.literal('application/pdf'), data: base64 }),
   }),
   z.object({ type: z.literal('tool_use'), id: safeId, name: toolName, input: object }),
+  z.object({ type: z.literal('thinking'), thinking: z.string(), signature: text }),
+  z.object({ type: z.literal('redacted_thinking'), data: text }),
   z.object({
     type: z.literal('tool_result'),
     tool_use_id: safeId,
@@ -56,6 +58,8 @@ const openaiItem = z.union([
     role: z.literal('assistant'),
     content: z.union([text, z.array(z.object({ type: z.literal('output_text'), text })).min(1)]),
   }),
+  // What is not stored at OpenAI comes back as it was encrypted there.
+  z.object({ type: z.literal('reasoning'), id: text, encrypted_content: text, summary: z.array(z.object({ text })) }),
   z.object({ type: z.literal('function_call'), call_id: safeId, name: toolName, arguments: jsonObjectText }),
   z.object({ type: z.literal('function_call_output'), call_id: safeId, output: z.unknown() }),
 ]);
@@ -154,6 +158,7 @@ export function spokenIn(wire: Wire, body: unknown): readonly Spoken[] {
 const NOTHING = { texts: [], calls: [], results: [] };
 
 function openaiSpoken(item: z.output<typeof openaiItem>): Spoken[] {
+  if ('summary' in item) return [];
   if ('arguments' in item) return [{ ...NOTHING, role: 'assistant', calls: [item.call_id] }];
   if ('call_id' in item) return [{ ...NOTHING, role: 'user', results: [item.call_id] }];
   if (item.role === 'system' || item.role === 'developer') return [];

@@ -58,6 +58,8 @@ interface AnthropicBody {
   readonly content: readonly (
     | { readonly type: 'text'; readonly text: string }
     | { readonly type: 'tool_use'; readonly id: string; readonly name: string; readonly input: unknown }
+    | { readonly type: 'thinking'; readonly thinking: string; readonly signature: string }
+    | { readonly type: 'redacted_thinking'; readonly data: string }
   )[];
   readonly stop_reason: string;
   readonly usage: Readonly<Record<string, unknown>>;
@@ -69,11 +71,7 @@ function anthropicStream(body: AnthropicBody): string[] {
   const begun = { ...body, content: [], stop_reason: null, usage: { ...input, output_tokens: 1 } };
   const ended = { output_tokens: output, ...(details === undefined ? {} : { output_tokens_details: details }) };
   const blocks = content.flatMap((block, index) => {
-    const deltas =
-      block.type === 'text'
-        ? pieces(block.text).map((text) => ({ type: 'text_delta', text }))
-        : pieces(JSON.stringify(block.input)).map((partial) => ({ type: 'input_json_delta', partial_json: partial }));
-    const empty = block.type === 'text' ? { ...block, text: '' } : { ...block, input: {} };
+    const { empty, deltas } = anthropicBlock(block);
     return [
       named({ type: 'content_block_start', index, content_block: empty }),
       ...deltas.map((delta) => named({ type: 'content_block_delta', index, delta })),
@@ -89,11 +87,37 @@ function anthropicStream(body: AnthropicBody): string[] {
   ];
 }
 
+function anthropicBlock(block: AnthropicBody['content'][number]): { empty: object; deltas: readonly object[] } {
+  switch (block.type) {
+    case 'text':
+      return {
+        empty: { ...block, text: '' },
+        deltas: pieces(block.text).map((text) => ({ type: 'text_delta', text })),
+      };
+    case 'tool_use':
+      return {
+        empty: { ...block, input: {} },
+        deltas: pieces(JSON.stringify(block.input)).map((json) => ({ type: 'input_json_delta', partial_json: json })),
+      };
+    case 'thinking':
+      return {
+        empty: { ...block, thinking: '', signature: '' },
+        deltas: [
+          ...pieces(block.thinking).map((thinking) => ({ type: 'thinking_delta', thinking })),
+          { type: 'signature_delta', signature: block.signature },
+        ],
+      };
+    case 'redacted_thinking':
+      return { empty: block, deltas: [] };
+  }
+}
+
 interface OpenAiBody {
   readonly status: string;
   readonly output: readonly (
     | { readonly type: 'message'; readonly id: string; readonly content: readonly { readonly text: string }[] }
     | { readonly type: 'function_call'; readonly id: string; readonly arguments: string }
+    | { readonly type: 'reasoning'; readonly id: string; readonly summary: readonly { readonly text: string }[] }
   )[];
 }
 
@@ -101,13 +125,7 @@ function openaiStream(body: OpenAiBody): string[] {
   const begun = { ...body, status: 'in_progress', output: [], usage: null, incomplete_details: null };
   const items = body.output.flatMap((item, index) => {
     const at = { item_id: item.id, output_index: index };
-    const empty = item.type === 'message' ? { ...item, content: [] } : { ...item, arguments: '' };
-    const deltas =
-      item.type === 'message'
-        ? pieces(item.content[0]?.text ?? '').map((delta) => ({
-            ...{ type: 'response.output_text.delta', ...at, content_index: 0, delta, logprobs: [] },
-          }))
-        : pieces(item.arguments).map((delta) => ({ type: 'response.function_call_arguments.delta', ...at, delta }));
+    const { empty, deltas } = openaiItem(item, at);
     return [
       { type: 'response.output_item.added', output_index: index, item: { ...empty, status: 'in_progress' } },
       ...deltas,
@@ -118,6 +136,39 @@ function openaiStream(body: OpenAiBody): string[] {
   return [{ type: 'response.created', response: begun }, ...items, { type, response: body }].map((event, at) =>
     named({ ...event, sequence_number: at }),
   );
+}
+
+type OpenAiFrame = { readonly type: string } & Readonly<Record<string, unknown>>;
+
+function openaiItem(item: OpenAiBody['output'][number], at: object): { empty: object; deltas: readonly OpenAiFrame[] } {
+  switch (item.type) {
+    case 'message':
+      return {
+        empty: { ...item, content: [] },
+        deltas: pieces(item.content[0]?.text ?? '').map((delta) => ({
+          ...{ type: 'response.output_text.delta', ...at, content_index: 0, delta, logprobs: [] },
+        })),
+      };
+    case 'function_call':
+      return {
+        empty: { ...item, arguments: '' },
+        deltas: pieces(item.arguments).map((delta) => ({
+          ...{ type: 'response.function_call_arguments.delta', ...at, delta },
+        })),
+      };
+    case 'reasoning': {
+      const deltas = item.summary.flatMap((part, index) => {
+        const of = { ...at, summary_index: index };
+        return [
+          { type: 'response.reasoning_summary_part.added', ...of, part: { type: 'summary_text', text: '' } },
+          ...pieces(part.text).map((delta) => ({ type: 'response.reasoning_summary_text.delta', ...of, delta })),
+          { type: 'response.reasoning_summary_part.done', ...of, part },
+        ];
+      });
+      // What is encrypted is there with the end only.
+      return { empty: { ...item, summary: [], encrypted_content: null }, deltas };
+    }
+  }
 }
 
 interface GoogleBody {
@@ -131,7 +182,7 @@ interface GoogleBody {
 function googleStream({ candidates, usageMetadata, ...rest }: GoogleBody): string[] {
   const candidate = candidates[0];
   const parts = (candidate?.content?.parts ?? []).flatMap((part) =>
-    part.text === undefined ? [part] : pieces(part.text).map((text) => ({ text })),
+    part.text === undefined ? [part] : pieces(part.text).map((text) => ({ ...part, text })),
   );
   const { promptTokenCount } = usageMetadata;
   const chunks = parts.map((part) => ({
@@ -149,6 +200,7 @@ interface ChatBody {
   readonly choices: readonly {
     readonly message: {
       readonly content: string | null;
+      readonly reasoning_content?: string;
       readonly tool_calls?: readonly {
         readonly id: string;
         readonly type: string;
@@ -170,6 +222,7 @@ function chatStream({ id, created, model, choices, usage }: ChatBody): string[] 
   );
   const deltas = [
     { role: 'assistant', content: '' },
+    ...pieces(choice?.message.reasoning_content ?? '').map((thought) => ({ reasoning_content: thought })),
     ...pieces(choice?.message.content ?? '').map((content) => ({ content })),
     ...calls,
   ];

@@ -6,6 +6,8 @@ export const WIRES = ['anthropic', 'openai', 'google', 'openai-compatible'] as c
 export type Wire = (typeof WIRES)[number];
 
 export interface WireAnswer {
+  /** What the model thought before it answered, as the provider signs it; `redacted`: more that only the provider reads. */
+  readonly thought?: { readonly text: string; readonly seal: string; readonly redacted?: string };
   readonly text?: string;
   /** `input` as text is sent as it is where the provider sends inputs as text. */
   readonly toolCalls?: readonly { readonly name: string; readonly input: unknown }[];
@@ -47,7 +49,11 @@ export function answerBody(wire: Wire, model: string, answer: WireAnswer): objec
 
 const asText = (input: unknown): string => (typeof input === 'string' ? input : JSON.stringify(input));
 
-function anthropicAnswer(model: string, { text, toolCalls = [], finish }: WireAnswer, tokens: Tokens): object {
+function anthropicAnswer(model: string, { thought, text, toolCalls = [], finish }: WireAnswer, tokens: Tokens): object {
+  const thoughts = [
+    ...(thought === undefined ? [] : [{ type: 'thinking', thinking: thought.text, signature: thought.seal }]),
+    ...(thought?.redacted === undefined ? [] : [{ type: 'redacted_thinking', data: thought.redacted }]),
+  ];
   const blocks = toolCalls.map(({ name, input }, i) => ({ type: 'tool_use', id: `toolu_${i}`, name, input }));
   const reasons = { length: 'max_tokens', filtered: 'refusal', context: 'model_context_window_exceeded' };
   return {
@@ -55,7 +61,7 @@ function anthropicAnswer(model: string, { text, toolCalls = [], finish }: WireAn
     type: 'message',
     role: 'assistant',
     model,
-    content: [...(text === undefined ? [] : [{ type: 'text', text }]), ...blocks],
+    content: [...thoughts, ...(text === undefined ? [] : [{ type: 'text', text }]), ...blocks],
     stop_reason: finish === undefined ? (blocks.length > 0 ? 'tool_use' : 'end_turn') : reasons[finish],
     stop_sequence: null,
     usage: {
@@ -70,7 +76,9 @@ function anthropicAnswer(model: string, { text, toolCalls = [], finish }: WireAn
 }
 
 function openaiAnswer(model: string, answer: WireAnswer, tokens: Tokens): object {
-  const { text, toolCalls = [], finish, silentUsage } = answer;
+  const { thought, text, toolCalls = [], finish, silentUsage } = answer;
+  const summary = thought === undefined || thought.text === '' ? [] : [{ type: 'summary_text', text: thought.text }];
+  const reasoning = { type: 'reasoning', id: 'rs_1', summary, encrypted_content: thought?.seal };
   const message = {
     type: 'message',
     id: 'msg_1',
@@ -95,7 +103,7 @@ function openaiAnswer(model: string, answer: WireAnswer, tokens: Tokens): object
     error: null,
     incomplete_details: finish === undefined ? null : { reason: reasons[finish] },
     model,
-    output: [...(text === undefined ? [] : [message]), ...calls],
+    output: [...(thought === undefined ? [] : [reasoning]), ...(text === undefined ? [] : [message]), ...calls],
     parallel_tool_calls: true,
     store: false,
     ...(silentUsage === true
@@ -112,9 +120,14 @@ function openaiAnswer(model: string, answer: WireAnswer, tokens: Tokens): object
   };
 }
 
-function googleAnswer(model: string, { text, toolCalls = [], finish }: WireAnswer, tokens: Tokens): object {
-  const calls = toolCalls.map(({ name, input }) => ({ functionCall: { name, args: input } }));
-  const parts = [...(text === undefined ? [] : [{ text }]), ...calls];
+function googleAnswer(model: string, { thought, text, toolCalls = [], finish }: WireAnswer, tokens: Tokens): object {
+  // Of calls made together only the first is signed.
+  const calls = toolCalls.map(({ name, input }, i) => ({
+    functionCall: { name, args: input },
+    ...(thought !== undefined && i === 0 ? { thoughtSignature: thought.seal } : {}),
+  }));
+  const thoughts = thought === undefined || thought.text === '' ? [] : [{ text: thought.text, thought: true }];
+  const parts = [...thoughts, ...(text === undefined ? [] : [{ text }]), ...calls];
   const reasons = { length: 'MAX_TOKENS', filtered: 'SAFETY', context: 'MAX_TOKENS' };
   return {
     candidates: [
@@ -138,7 +151,7 @@ function googleAnswer(model: string, { text, toolCalls = [], finish }: WireAnswe
 }
 
 function chatAnswer(model: string, answer: WireAnswer, tokens: Tokens): object {
-  const { text, toolCalls = [], finish, silentUsage } = answer;
+  const { thought, text, toolCalls = [], finish, silentUsage } = answer;
   const calls = toolCalls.map(({ name, input }) => ({
     // Some servers give the same id to every call.
     id: 'call_0',
@@ -154,7 +167,11 @@ function chatAnswer(model: string, answer: WireAnswer, tokens: Tokens): object {
     choices: [
       {
         index: 0,
-        message: { role: 'assistant', content: text ?? null, ...(calls.length > 0 ? { tool_calls: calls } : {}) },
+        message: {
+          ...{ role: 'assistant', content: text ?? null },
+          ...(thought === undefined ? {} : { reasoning_content: thought.text }),
+          ...(calls.length > 0 ? { tool_calls: calls } : {}),
+        },
         finish_reason: finish === undefined ? (calls.length > 0 ? 'tool_calls' : 'stop') : reasons[finish],
       },
     ],

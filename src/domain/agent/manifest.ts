@@ -19,6 +19,8 @@ export const modelSettings = z.strictObject({
   maxOutputTokens: z.int().min(1).max(10_000_000).optional(),
   reasoningEffort: text(1, 64).optional(),
   caching: z.enum(['auto', 'off']).optional(),
+  /** Whether readers see a summary of what the model thinks. */
+  showReasoning: z.boolean().optional(),
 });
 
 export const modelSelection = z.strictObject({

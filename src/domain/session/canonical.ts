@@ -163,8 +163,8 @@ function payloadOf(event: VisibleEvent): Readonly<Record<string, unknown>> {
 function stepPayload(event: StepEvent): Readonly<Record<string, unknown>> {
   switch (event.type) {
     case 'message.assistant': {
-      const { modelCallId, text, toolCalls, truncated, agent } = event.data;
-      return { ...optional({ modelCallId }), text, toolCalls, ...optional({ truncated }), ...of(agent) };
+      const { modelCallId, text, toolCalls, truncated, reasoning, agent } = event.data;
+      return { ...optional({ modelCallId }), text, toolCalls, ...optional({ truncated, reasoning }), ...of(agent) };
     }
     case 'sandbox.state': {
       const { sandboxId, state, reason } = event.data;

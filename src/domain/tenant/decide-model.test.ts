@@ -81,6 +81,18 @@ test('a stored credential is never sent to an address that it was not given for'
   });
 });
 
+test.each([{ showReasoning: true }, { caching: 'off' }, { temperature: 0 }, { reasoningEffort: 'high' }] as const)(
+  'another setting is another selection: %o',
+  (settings) => {
+    const state = after(opened(), decideSaveModel(opened(), wanted({ secretId: 'cr_1' })));
+    const changed = decideSaveModel(state, wanted({ settings, secretId: 'cr_1' }));
+    expect(after(state, changed).model?.settings).toEqual(settings);
+    expect(decideSaveModel(after(state, changed), wanted({ settings }))).toMatchObject({
+      kind: 'unchanged',
+    });
+  },
+);
+
 test('a selection changes the model and nothing else', () => {
   const settings = { reasoningEffort: 'low' };
   const state = after(opened(), decideSaveModel(opened(), wanted({ settings, secretId: 'cr_1' })));

@@ -1,3 +1,4 @@
+import { modelSettings } from '../agent/manifest.ts';
 import type { ModelSettings } from '../agent/manifest.ts';
 import type { Decision } from '../kernel/decision.ts';
 import { reject } from '../kernel/rejection.ts';
@@ -46,8 +47,10 @@ export function decideSaveModel(state: TenantState, command: SaveModel): Decisio
 /** Settings are a handful of plain values; what was not sent is not there. */
 function sameSelection({ model: known }: KnownTenant, { provider, model, settings }: SaveModel): boolean {
   if (known === null || known.provider !== provider || known.model !== model) return false;
-  const names = ['temperature', 'maxOutputTokens', 'reasoningEffort', 'caching'] as const;
-  return names.every((name) => known.settings?.[name] === settings?.[name]);
+  const { settings: before } = known;
+  return modelSettings
+    .keyof()
+    .options.every((name) => JSON.stringify(before?.[name]) === JSON.stringify(settings?.[name]));
 }
 
 /** Selects another model; addresses, credentials and settings stay as they are. */

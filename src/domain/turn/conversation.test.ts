@@ -25,6 +25,36 @@ const tool = (callId: string, output: unknown = 'ok'): TurnEvent => ({
 const fold = (said: readonly Said[], from: Conversation = emptyConversation): Conversation =>
   said.reduce((now, one) => ('user' in one ? addMessage(now, one.user) : evolveConversation(now, one)), from);
 
+/** An answer that was thought about. */
+const thoughtful = (text: string, callIds: string[] = []): TurnEvent => {
+  const said = assistant(text, callIds);
+  const thought = { kind: 'thought' as const, text: 'hm '.repeat(100), seal: { p: { signature: 's' } } };
+  const thinking = { provider: 'p', model: 'm', parts: [thought] };
+  return said.type === 'message.assistant' ? { ...said, data: { ...said.data, thinking } } : said;
+};
+
+describe('what a model thought', () => {
+  const said = [user('one'), thoughtful('', ['a']), tool('a'), thoughtful('two'), user('three')];
+  const thoughts = ({ messages }: Conversation): number =>
+    messages.filter((message) => message.role === 'assistant' && message.thinking !== undefined).length;
+
+  test('stays with its message, counts, and is inherited', () => {
+    const whole = fold(said);
+    expect(thoughts(whole)).toBe(2);
+    expect(whole.chars).toBeGreaterThan(fold([user('one'), assistant('', ['a']), tool('a')]).chars + 600);
+    expect(thoughts(joinConversations(whole, fold([user('four')])))).toBe(2);
+  });
+
+  test('leaves with it: of a message that is shortened it is not true any more', () => {
+    const cut = { turnId: 't', summary: '', head: 5, keep: 0, partChars: 200 };
+    const less = fold([{ type: 'conversation.compacted', data: cut }], fold(said));
+    expect(thoughts(less)).toBe(0);
+    expect(less.messages.map(({ role }) => role)).toEqual(['user', 'assistant', 'tool', 'assistant', 'user']);
+    const summary = { turnId: 't', summary: 'Before.', head: 0, keep: 2 };
+    expect(thoughts(fold([{ type: 'conversation.compacted', data: summary }], fold(said)))).toBe(1);
+  });
+});
+
 /** What is left of it in characters, computed again. */
 function sizeOf(conversation: Conversation): number {
   return fold(

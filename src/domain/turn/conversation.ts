@@ -1,6 +1,8 @@
 import type { Outcome } from '../action/events.ts';
 import { optional } from '../kernel/optional.ts';
 import type { TurnEvent } from './events.ts';
+import { sizeOfThinking } from './thinking.ts';
+import type { Thinking } from './thinking.ts';
 
 /** A version of an artifact that a message names. */
 export interface FileRef {
@@ -22,6 +24,8 @@ export type ConversationMessage =
       readonly role: 'assistant';
       readonly text: string;
       readonly toolCalls: readonly { readonly callId: string; readonly name: string; readonly input: unknown }[];
+      /** What its model needs to continue; absent: nothing, or the message is not as it was any more. */
+      readonly thinking?: Thinking;
     }
   | {
       readonly role: 'tool';
@@ -117,7 +121,7 @@ function lessened(before: Conversation, messages: readonly ConversationMessage[]
 export function evolveConversation(conversation: Conversation, event: TurnEvent): Conversation {
   switch (event.type) {
     case 'message.assistant':
-      return append(conversation, { role: 'assistant', text: event.data.text, toolCalls: event.data.toolCalls });
+      return append(conversation, assistantMessage(event.data));
     case 'tool.completed':
       return append(conversation, toolMessage(event.data.callId, event.data.name, event.data.outcome));
     case 'action.completed': {
@@ -135,6 +139,14 @@ export function evolveConversation(conversation: Conversation, event: TurnEvent)
     default:
       return conversation;
   }
+}
+
+function assistantMessage({
+  text,
+  toolCalls,
+  thinking,
+}: Extract<TurnEvent, { type: 'message.assistant' }>['data']): ConversationMessage {
+  return { role: 'assistant', text, toolCalls, ...optional({ thinking }) };
 }
 
 function toolMessage(callId: string, name: string, outcome: Outcome): ConversationMessage {
@@ -198,7 +210,8 @@ function shorter(message: ConversationMessage, partChars: number): ConversationM
         // Providers require an object as input, and no other form of it shows that it is not what was sent.
         return input.length <= each ? call : { ...call, input: { shortened: withoutMiddle(input, each) } };
       });
-      return { ...message, text: withoutMiddle(message.text, each), toolCalls };
+      // What was thought is signed for the message as it was.
+      return { role: 'assistant', text: withoutMiddle(message.text, each), toolCalls };
     }
   }
 }
@@ -266,5 +279,6 @@ function measure(message: ConversationMessage): number {
   if (message.role === 'user') return message.text.length + 30 + (message.files?.length ?? 0) * FILE_CHARS;
   if (message.role === 'tool')
     return JSON.stringify(message.output ?? null).length + 60 + (message.files?.length ?? 0) * FILE_CHARS;
-  return message.text.length + JSON.stringify(message.toolCalls).length + 40;
+  const thought = message.thinking === undefined ? 0 : sizeOfThinking(message.thinking);
+  return message.text.length + JSON.stringify(message.toolCalls).length + thought + 40;
 }

@@ -5,6 +5,7 @@ import { execFigures, filesRef } from '../sandbox/events.ts';
 import { earlierCalls } from '../sandbox/exec-path.ts';
 import { mcpEventSchemas } from './mcp-events.ts';
 import { attemptFigures } from './attempt.ts';
+import { thinkingSchema } from './thinking.ts';
 import { usageSchema } from './usage.ts';
 
 /** The turn's events; they are on their session's subject, in the order in which things happened. */
@@ -121,6 +122,10 @@ const ownSchemas = {
     toolCalls: z.array(toolCallSchema),
     /** The model reached its limit of tokens before it was done; of such an answer no call is made. */
     truncated: z.literal(true).optional(),
+    /** What the model thought, for readers: its settings show it. */
+    reasoning: z.string().optional(),
+    /** For the model alone. */
+    thinking: thinkingSchema.optional(),
     agent: agentRef.optional(),
   }),
   /**

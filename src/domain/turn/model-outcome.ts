@@ -1,6 +1,7 @@
 import { optional } from '../kernel/optional.ts';
 import type { FinishReason } from './attempt.ts';
 import type { ToolCall, TurnError } from './events.ts';
+import type { Thinking } from './thinking.ts';
 import type { Usage } from './usage.ts';
 
 /** How long a call took, ms. */
@@ -22,6 +23,10 @@ interface Completed {
   readonly kind: 'completed';
   readonly text: string;
   readonly toolCalls: readonly ToolCall[];
+  /** What the model needs to continue thinking after the results of the calls; absent: nothing. */
+  readonly thinking?: Thinking;
+  /** What it thought, for readers; absent: none is shown. */
+  readonly reasoning?: string;
   readonly usage: Usage;
 }
 

@@ -74,7 +74,7 @@ export interface Thread {
   /** What the last model call cost: the next one is assumed to cost as much. */
   readonly lastCostUsd: number;
   readonly lastTokens: number;
-  /** Tokens of it that the next prompt begins with: all but reasoning. 0: none were reported. */
+  /** Tokens of it that the next prompt begins with: all but reasoning that is not kept. 0: none were reported. */
   readonly visibleTokens: number;
   /** The hook action that the thread waits for. */
   readonly hookActionId: string | null;
@@ -204,7 +204,9 @@ function evolveSteps(before: Thread, event: TurnEvent, when: EventInTurn): Threa
       const calledTools = openToolCalls.length > 0;
       const truncated = event.data.truncated === true;
       const said = { openToolCalls, calledTools, truncated, lastText, answeredAt: at, doubtful: [] };
-      return { ...thread, ...said, phase: 'tools', passed, compactions: 0 };
+      // What was thought is sent again with the rest.
+      const visibleTokens = event.data.thinking === undefined ? thread.visibleTokens : thread.lastTokens;
+      return { ...thread, ...said, visibleTokens, phase: 'tools', passed, compactions: 0 };
     }
     case 'sandbox.requested': {
       const { actionId, callId, name, input } = event.data;

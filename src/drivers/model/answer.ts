@@ -1,23 +1,31 @@
 import type { LanguageModelV4FinishReason, LanguageModelV4Usage } from '@ai-sdk/provider';
 import type { FinishReason } from '../../domain/turn/attempt.ts';
 import type { ModelOutcome } from '../../domain/turn/model-outcome.ts';
+import type { Thinking } from '../../domain/turn/thinking.ts';
 import type { Usage } from '../../domain/turn/usage.ts';
 import { CHARS_PER_TOKEN, countOf, isCount, sentTokens } from './estimate.ts';
 import { failed } from './failure.ts';
+import type { RemoteProvider } from './port.ts';
 import { costOf } from './prices.ts';
 import type { Seller } from './prices.ts';
 import type { AnswerReader, StreamedAnswer } from './stream.ts';
+import { thinkingOf } from './thinking.ts';
 
 /**
  * Text and inputs of one answer; with the rest of its commit they fit the smallest message size that a log may accept.
  */
 export const ANSWER_CHARS_MAX = 1_000_000;
 const CALLS_MAX = 200;
+/** Of what is shown of one answer's thoughts; the rest is left out. */
+const REASONING_CHARS_MAX = 100_000;
 
 export interface AnswerContext {
   /** Of the call; ids of tool calls are derived from it. */
   readonly callId: string;
+  readonly provider: RemoteProvider;
   readonly model: string;
+  /** Whether readers are shown what the model thought. */
+  readonly showReasoning: boolean;
   readonly seller: Seller;
 }
 
@@ -38,8 +46,9 @@ export function outcomeOf(answer: StreamedAnswer, context: AnswerContext): Model
 
 function contentOf({ content, finishReason, usage: reported }: StreamedAnswer, context: AnswerContext): ModelOutcome {
   const usage = usageOf(reported, context);
-  const text = clean(content.map((part) => (part.type === 'text' ? part.text : '')).join(''));
-  const calls = content.flatMap((part) => (part.type === 'tool-call' && part.providerExecuted !== true ? [part] : []));
+  // One by one: cleaning leaves their lengths as they are.
+  const text = content.map((part) => (part.type === 'text' ? clean(part.text) : '')).join('');
+  const calls = content.flatMap((part) => (part.type === 'call' ? [part.call] : []));
   const chars = calls.reduce((sum, { toolName, input }) => sum + toolName.length + input.length, text.length);
   if (chars > ANSWER_CHARS_MAX || calls.length > CALLS_MAX) {
     const message = 'The answer of the model is too large to be stored. Set maxOutputTokens.';
@@ -56,7 +65,20 @@ function contentOf({ content, finishReason, usage: reported }: StreamedAnswer, c
     name: clean(toolName),
     input: inputOf(input),
   }));
-  return { kind: 'completed', text, toolCalls, usage };
+  return { kind: 'completed', text, toolCalls, usage, ...thoughtsOf(content, context, ANSWER_CHARS_MAX - chars) };
+}
+
+/** What is kept and shown of what a model thought, as far as there is room for it beside the answer. */
+function thoughtsOf(
+  content: StreamedAnswer['content'],
+  { provider, model, showReasoning }: AnswerContext,
+  charsMax: number,
+): { readonly thinking?: Thinking; readonly reasoning?: string } {
+  const thoughts = content.flatMap((part) => (part.type === 'thought' && part.text !== '' ? [part.text] : []));
+  const shown = showReasoning ? clean(thoughts.join('\n\n')).slice(0, REASONING_CHARS_MAX).toWellFormed() : '';
+  const thinking = thinkingOf(provider, model, content);
+  const isKept = thinking !== null && JSON.stringify(thinking).length + shown.length <= charsMax;
+  return { ...(isKept ? { thinking } : {}), ...(shown === '' || shown.length > charsMax ? {} : { reasoning: shown }) };
 }
 
 /**

@@ -50,6 +50,8 @@ export interface ModelRequest {
 /** A piece of an answer that is being written. Nothing of it is final: the outcome replaces all of them. */
 export type ModelDelta =
   | { readonly kind: 'text'; readonly text: string }
+  /** What the model thinks; empty where a provider says only that it does. */
+  | { readonly kind: 'reasoning'; readonly text: string }
   /** The next piece of a call's arguments, as JSON text. `index`: which of the answer's calls, from 0. */
   | { readonly kind: 'toolCall'; readonly index: number; readonly name: string; readonly input: string };
 

@@ -2,10 +2,18 @@ import { createHash } from 'node:crypto';
 import type { JSONObject, JSONValue, LanguageModelV4Message, LanguageModelV4ToolResultPart } from '@ai-sdk/provider';
 import type { ConversationMessage } from '../../domain/turn/conversation.ts';
 import type { Attachments } from './attachments.ts';
+import type { RemoteProvider } from './port.ts';
+import { isOf, thoughtful } from './thinking.ts';
 
 type Assistant = Extract<ConversationMessage, { role: 'assistant' }>;
 type ToolResult = Extract<ConversationMessage, { role: 'tool' }>;
 type AssistantContent = Extract<LanguageModelV4Message, { role: 'assistant' }>['content'];
+
+/** Who is asked: thoughts of others are not sent. */
+interface Asked {
+  readonly provider: RemoteProvider;
+  readonly model: string;
+}
 
 /** Some providers refuse a text without any visible character. */
 const NO_TEXT = '(no text)';
@@ -20,6 +28,7 @@ export function toPrompt(
   instructions: string,
   messages: readonly ConversationMessage[],
   attachments: Attachments,
+  asked: Asked,
 ): LanguageModelV4Message[] {
   const prompt: LanguageModelV4Message[] = [];
   if (instructions.trim() !== '') prompt.push({ role: 'system', content: instructions });
@@ -33,7 +42,7 @@ export function toPrompt(
       results.push(next);
       i += 1;
     }
-    addAssistant(prompt, message, results);
+    addAssistant(prompt, stepOf(message, results, asked));
   }
   return prompt;
 }
@@ -50,8 +59,7 @@ function addUser(
   else prompt.push({ role: 'user', content: parts });
 }
 
-function addAssistant(prompt: LanguageModelV4Message[], message: Assistant, results: readonly ToolResult[]): void {
-  const { content, answers } = stepOf(message, results);
+function addAssistant(prompt: LanguageModelV4Message[], { content, answers }: Step): void {
   if (content.length === 0) return;
   const last = prompt.at(-1);
   // Stored messages are never changed, so two consecutive ones are merged into a third.
@@ -62,6 +70,7 @@ function addAssistant(prompt: LanguageModelV4Message[], message: Assistant, resu
 
 /** A message of the model with the results of its calls, as providers accept them. */
 interface Step {
+  readonly asked: Asked;
   readonly results: readonly ToolResult[];
   readonly content: AssistantContent;
   readonly answers: LanguageModelV4ToolResultPart[];
@@ -73,15 +82,17 @@ interface Step {
  */
 const steps = new WeakMap<Assistant, Step>();
 
-function stepOf(message: Assistant, results: readonly ToolResult[]): Step {
+function stepOf(message: Assistant, results: readonly ToolResult[], asked: Asked): Step {
   const known = steps.get(message);
-  if (known?.results.length === results.length && known.results.every((one, i) => one === results[i])) return known;
-  const made = makeStep(message, results);
+  const isSame = known?.asked.provider === asked.provider && known.asked.model === asked.model;
+  if (isSame && known.results.length === results.length && known.results.every((one, i) => one === results[i]))
+    return known;
+  const made = makeStep(message, results, asked);
   steps.set(message, made);
   return made;
 }
 
-function makeStep({ text, toolCalls }: Assistant, results: readonly ToolResult[]): Step {
+function makeStep({ text, toolCalls, thinking }: Assistant, results: readonly ToolResult[], asked: Asked): Step {
   const said = text.trim() === '' ? [] : [{ type: 'text' as const, text }];
   const calls = toolCalls.map(({ callId, name, input }) => ({
     type: 'tool-call' as const,
@@ -91,7 +102,9 @@ function makeStep({ text, toolCalls }: Assistant, results: readonly ToolResult[]
   }));
   const byId = new Map(results.toReversed().map((one) => [one.callId, one]));
   const answers = toolCalls.map(({ callId, name }) => resultPart(callId, name, byId.get(callId)));
-  return { results, content: [...said, ...calls], answers };
+  const isThought = isOf(thinking, asked.provider, asked.model);
+  const content = isThought ? thoughtful(thinking, text, calls) : [...said, ...calls];
+  return { asked, results, content, answers };
 }
 
 function resultPart(callId: string, name: string, result: ToolResult | undefined): LanguageModelV4ToolResultPart {

@@ -24,6 +24,7 @@ import type { Seller } from './prices.ts';
 import { withBreakpoints } from './caching.ts';
 import { toPrompt } from './prompt.ts';
 import { AnswerReader } from './stream.ts';
+import { mayThink, thinkingOptions } from './thinking.ts';
 import { SILENT, Watchdog } from './watchdog.ts';
 import type { StreamPatience } from './watchdog.ts';
 
@@ -82,12 +83,14 @@ async function streamed({ patience, clock }: RemoteModelDeps, asked: Streaming):
   // Whatever ends the reading early ends the request, too: an answer that is not read is still paid for.
   const over = new AbortController();
   const ends = firstOf([signal, watchdog.signal, over.signal]);
-  const context = { callId: request.callId, model: request.model, seller: reached.seller };
+  const { callId, model, settings } = request;
+  const { provider, seller } = reached;
+  const context = { callId, provider, model, seller, showReasoning: settings.showReasoning === true };
   const reader = new AnswerReader({ onDelta, watchdog, charsMax: ANSWER_CHARS_MAX });
   let isOpen = false;
   try {
     const sent = { ...options, abortSignal: ends.signal, includeRawChunks: true };
-    const { stream } = await reached.model(request.model).doStream(sent);
+    const { stream } = await reached.model(model).doStream(sent);
     isOpen = true;
     return outcomeOf(await reader.read(stream), context);
   } catch (error) {
@@ -107,6 +110,7 @@ async function streamed({ patience, clock }: RemoteModelDeps, asked: Streaming):
 const OVER = new Error('the call is over');
 
 interface Reached {
+  readonly provider: RemoteProvider;
   readonly model: (id: string) => Pick<LanguageModelV4, 'doStream'>;
   readonly seller: Seller;
 }
@@ -130,7 +134,7 @@ function reach(
   if (provider === 'openai-compatible') {
     const own = key.kind === 'known' ? { apiKey: key.apiKey } : {};
     const sdk = createOpenAICompatible({ name: 'openaiCompatible', baseURL, fetch, includeUsage: true, ...own });
-    return { model: (id) => sdk.chatModel(id), seller: { providerApiUrl: baseURL } };
+    return { provider, model: (id) => sdk.chatModel(id), seller: { providerApiUrl: baseURL } };
   }
   if (key.kind === 'none') {
     const message = `No credential is stored for the provider ${provider}. Store one with PUT /v1/tenant/model/credentials/${provider}.`;
@@ -140,11 +144,11 @@ function reach(
   const seller = { providerId: provider };
   switch (provider) {
     case 'anthropic':
-      return { model: (id) => createAnthropic({ apiKey, baseURL, fetch }).languageModel(id), seller };
+      return { provider, model: (id) => createAnthropic({ apiKey, baseURL, fetch }).languageModel(id), seller };
     case 'openai':
-      return { model: (id) => createOpenAI({ apiKey, baseURL, fetch }).responses(id), seller };
+      return { provider, model: (id) => createOpenAI({ apiKey, baseURL, fetch }).responses(id), seller };
     case 'google':
-      return { model: (id) => createGoogle({ apiKey, baseURL, fetch }).languageModel(id), seller };
+      return { provider, model: (id) => createGoogle({ apiKey, baseURL, fetch }).languageModel(id), seller };
   }
 }
 
@@ -160,7 +164,11 @@ function optionsOf(
   if ('kind' in effort) return effort;
   const { temperature, maxOutputTokens } = settings;
   return {
-    prompt: withBreakpoints(provider, request, toPrompt(instructions, request.messages, attachments)),
+    prompt: withBreakpoints(
+      provider,
+      request,
+      toPrompt(instructions, request.messages, attachments, { provider, model: request.model }),
+    ),
     ...optional({ temperature, maxOutputTokens }),
     ...(tools.length === 0 ? {} : { tools: tools.map(toolOf) }),
     ...(native ? { responseFormat: { type: 'json', schema: outputSchema } } : {}),
@@ -189,29 +197,23 @@ function asking({ instructions }: ModelRequest, schema: Readonly<Record<string, 
   return instructions.trim() === '' ? wish : `${instructions}\n\n${wish}`;
 }
 
-/**
- * Claude up to 4.5 accepts a step after tool results only with the thinking that preceded the calls, or without any.
- * Thinking is not kept, so such a step is requested without it.
- */
-const THINKS_IN_ONE_GO = /^claude-(3|(opus|sonnet|haiku)-4(-[0-5])?(-\d{8}|-latest)?$)/;
-
-function mayThink(provider: RemoteProvider, { model, messages }: ModelRequest): boolean {
-  return provider !== 'anthropic' || messages.at(-1)?.role !== 'tool' || !THINKS_IN_ONE_GO.test(model);
-}
-
 const EFFORTS = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh', 'max'] as const;
 
 /** The provider-specific part of the request, including how much the model should think. */
 function effortOf(
   provider: RemoteProvider,
   wanted: string | undefined,
-  { conversationId, settings }: ModelRequest,
+  request: ModelRequest,
 ): Pick<LanguageModelV4CallOptions, 'reasoning' | 'providerOptions'> | ModelOutcome {
+  const { conversationId, settings } = request;
   // What begins the same is sent to where it was cached.
   const cacheKey = settings.caching === 'off' ? {} : { promptCacheKey: conversationId };
   // Nothing is kept at the provider, and a schema that its strict mode does not cover is not an error.
+  const shown = thinkingOptions(provider, request);
   const fixed: SharedV4ProviderOptions =
-    provider === 'openai' ? { openai: { store: false, strictJsonSchema: false, ...cacheKey } } : {};
+    provider === 'openai'
+      ? { openai: { store: false, strictJsonSchema: false, ...cacheKey, ...shown['openai'] } }
+      : { ...shown };
   if (wanted === undefined) return { providerOptions: fixed };
   // A server of the tenant's own has its own options.
   if (provider === 'openai-compatible') {

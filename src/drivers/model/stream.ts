@@ -1,17 +1,17 @@
-import type {
-  LanguageModelV4Content,
-  LanguageModelV4FinishReason,
-  LanguageModelV4StreamPart,
-  LanguageModelV4Usage,
-} from '@ai-sdk/provider';
+import type { LanguageModelV4FinishReason, LanguageModelV4StreamPart, LanguageModelV4Usage } from '@ai-sdk/provider';
+import { optional } from '../../domain/kernel/optional.ts';
+import type { Seal } from '../../domain/turn/thinking.ts';
 import { reportedIn } from './estimate.ts';
 import type { PartlyReported } from './estimate.ts';
 import type { OnModelDelta } from './port.ts';
+import { sealed } from './thinking.ts';
+import type { AnswerPart } from './thinking.ts';
 import type { Watchdog } from './watchdog.ts';
 
 /** An answer as far as it is of use to a turn. */
 export interface StreamedAnswer {
-  readonly content: readonly Extract<LanguageModelV4Content, { type: 'text' | 'tool-call' }>[];
+  /** In its order; of calls those that are the turn's. */
+  readonly content: readonly AnswerPart[];
   readonly finishReason: LanguageModelV4FinishReason;
   readonly usage: LanguageModelV4Usage;
 }
@@ -43,13 +43,21 @@ export interface StreamReading {
   readonly charsMax: number;
 }
 
+/** Text that is being written, or a thought. */
+interface Block {
+  readonly type: 'text' | 'thought';
+  readonly texts: string[];
+  seal: Seal;
+}
+
 /** Reads the answer of a stream. Its pieces are passed to `onDelta` as they arrive. */
 export class AnswerReader {
   readonly #reading: StreamReading;
-  readonly #content: StreamedAnswer['content'][number][] = [];
+  readonly #content: (Block | Extract<AnswerPart, { type: 'call' }>)[] = [];
+  /** What is being written, by its kind and the library's id. */
+  readonly #blocks = new Map<string, Block>();
   /** The order in which the calls began, by the library's id. */
   readonly #calls = new Map<string, { readonly index: number; readonly name: string }>();
-  readonly #texts: string[] = [];
   #chars = 0;
   #received = 0;
   #reported: PartlyReported = {};
@@ -77,20 +85,51 @@ export class AnswerReader {
   }
 
   #take(part: LanguageModelV4StreamPart): void {
-    const { onDelta } = this.#reading;
     switch (part.type) {
       case 'raw':
         this.#reported = { ...this.#reported, ...reportedIn(part.rawValue) };
         break;
+      case 'reasoning-start':
       case 'reasoning-delta':
-        this.#received += part.delta.length;
-        break;
+      case 'reasoning-end':
+      case 'text-start':
       case 'text-delta':
-        this.#received += part.delta.length;
-        this.#count(part.delta.length);
-        this.#texts.push(part.delta);
-        onDelta?.({ kind: 'text', text: part.delta });
+      case 'text-end':
+        this.#write(part);
         break;
+      case 'error':
+        throw part.error instanceof Error ? part.error : new AnswerBrokenOffError(part.error);
+      case 'finish':
+        this.#finish = part;
+        break;
+      default:
+        this.#takeCall(part);
+    }
+  }
+
+  #write(
+    part: Extract<LanguageModelV4StreamPart, { type: `${'text' | 'reasoning'}-${'start' | 'delta' | 'end'}` }>,
+  ): void {
+    const kind = part.type.startsWith('text') ? 'text' : 'reasoning';
+    const key = `${kind} ${part.id}`;
+    const type = kind === 'text' ? kind : 'thought';
+    const begun = part.type.endsWith('-start') ? undefined : this.#blocks.get(key);
+    const block: Block = begun ?? { type, texts: [], seal: undefined };
+    if (begun === undefined) {
+      this.#blocks.set(key, block);
+      this.#content.push(block);
+    }
+    block.seal = sealed(type, block.seal, part.providerMetadata);
+    if (part.type === 'reasoning-start') this.#reading.onDelta?.({ kind: 'reasoning', text: '' });
+    if (!('delta' in part)) return;
+    this.#received += part.delta.length;
+    this.#count(part.delta.length);
+    block.texts.push(part.delta);
+    this.#reading.onDelta?.({ kind, text: part.delta });
+  }
+
+  #takeCall(part: LanguageModelV4StreamPart): void {
+    switch (part.type) {
       case 'tool-input-start':
         // What the provider runs itself is no call of the turn's.
         if (part.providerExecuted !== true) this.#calls.set(part.id, { index: this.#calls.size, name: part.toolName });
@@ -99,18 +138,16 @@ export class AnswerReader {
         this.#received += part.delta.length;
         this.#count(part.delta.length);
         const call = this.#calls.get(part.id);
-        if (call !== undefined) onDelta?.({ kind: 'toolCall', ...call, input: part.delta });
+        if (call !== undefined) this.#reading.onDelta?.({ kind: 'toolCall', ...call, input: part.delta });
         break;
       }
-      case 'tool-call':
+      case 'tool-call': {
         this.#count(part.toolName.length + part.input.length);
-        this.#content.push(part);
+        if (part.providerExecuted === true) break;
+        const seal = sealed('call', undefined, part.providerMetadata);
+        this.#content.push({ type: 'call', call: part, ...optional({ seal }) });
         break;
-      case 'error':
-        throw part.error instanceof Error ? part.error : new AnswerBrokenOffError(part.error);
-      case 'finish':
-        this.#finish = part;
-        break;
+      }
       default:
     }
   }
@@ -120,7 +157,11 @@ export class AnswerReader {
     // The libraries end a stream that was cut as if it were whole, and say so here only.
     if (finish === null || finish.finishReason.unified === 'interrupted') throw new AnswerBrokenOffError(undefined);
     const { finishReason, usage } = finish;
-    return { content: [{ type: 'text', text: this.#texts.join('') }, ...this.#content], finishReason, usage };
+    const content = this.#content.map((part): AnswerPart => {
+      if (part.type === 'call') return part;
+      return { type: part.type, text: part.texts.join(''), ...optional({ seal: part.seal }) };
+    });
+    return { content, finishReason, usage };
   }
 
   /** Inputs are counted twice, as pieces and whole: that is what they take. */

@@ -15,7 +15,7 @@ export const PAYLOADS = {
   'command.respond': of['command.respond'].omit({ turnId }),
   'command.cancel': of['command.cancel'].omit({ turnId, namedTurnId: true }).extend({ turnId: z.string().optional() }),
   'command.retry': of['command.retry'].omit({ turnId }),
-  'message.assistant': of['message.assistant'].omit({ turnId, step: true }),
+  'message.assistant': of['message.assistant'].omit({ turnId, step: true, thinking: true }),
   'action.pending': of['action.pending']
     .omit({ turnId, agentId: true, resume: true })
     .extend({ kind: z.enum(['tool', 'hook', 'mcp']) }),

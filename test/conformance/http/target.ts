@@ -102,6 +102,7 @@ const PAYLOADS: Readonly<Record<string, z.ZodType>> = {
     text: z.string(),
     toolCalls: z.array(z.strictObject({ callId: z.string(), name: z.string(), input: z.unknown() })),
     truncated: z.literal(true).optional(),
+    reasoning: z.string().optional(),
     agent,
   }),
   'turn.completed': z.strictObject({ output: z.unknown(), usage: usageSchema }),

@@ -1,5 +1,6 @@
 import { DEFAULT_MAX_STEPS } from '../../agent/manifest.ts';
 import { deriveId } from '../../kernel/ids.ts';
+import { optional } from '../../kernel/optional.ts';
 import { toMs } from '../../kernel/time.ts';
 import { modelOf } from '../agents.ts';
 import type { TurnClock, TurnContext } from '../context.ts';
@@ -102,13 +103,13 @@ function answered(
   { nowMs }: TurnContext,
 ): Step {
   const { turnId } = at;
-  const { text, toolCalls, usage } = answer;
+  const { text, toolCalls, usage, reasoning, thinking } = answer;
   const { callId, step, purpose } = pending;
   at.add({ type: 'model.completed', data: { turnId, callId, step, usage, ...figuresOf(answer) } });
   if (purpose === 'summary') return summarise(at, text);
   const said = { step, modelCallId: callId, text, toolCalls: withOwnIds(toolCalls) };
   const cut = answer.finishReason === 'length' ? { truncated: true as const } : {};
-  at.add({ type: 'message.assistant', data: { ...at.stamp, ...said, ...cut } });
+  at.add({ type: 'message.assistant', data: { ...at.stamp, ...said, ...cut, ...optional({ reasoning, thinking }) } });
   const expired = expireTurn(at, nowMs);
   return expired === 'next' ? openToolCalls(at) : expired;
 }
