@@ -70,14 +70,17 @@ export function openModels(options: ModelsOptions): Models {
 
 /** The providers' libraries take a quarter of a second to load: a Host pays for them with its first call, not its start. */
 async function loadRemote(connections: ModelConnections, { egress: policy, patience, clock }: ModelsOptions) {
-  const [{ modelClient }, { remoteModel }] = await Promise.all([
+  const [{ modelClient }, { remoteModel }, { Circuits }] = await Promise.all([
     import('../drivers/model/client.ts'),
     import('../drivers/model/provider.ts'),
+    import('../drivers/model/circuit.ts'),
   ]);
   // Silence is the watchdog's to end, which knows what it means.
   const client = modelClient({ policy, silenceMs: patience.callMs });
   const parts = { client, connections, clock, patience };
-  return { client, driver: (provider: RemoteProvider): ModelDriver => remoteModel(provider, parts) };
+  const circuits = new Circuits({ connections, clock, random: Math.random });
+  const driver = (provider: RemoteProvider): ModelDriver => circuits.around(provider, remoteModel(provider, parts));
+  return { client, driver };
 }
 
 /** The price catalogue is large, too. */

@@ -164,6 +164,26 @@ describe('turns of real providers, two nodes', () => {
     expect(JSON.stringify(said)).not.toContain(thought.seal);
   });
 
+  test('a fallback answers in the place of a model that refuses for good, and the ledger has both', async () => {
+    await using openai = await ModelServer.start('openai', [KEY]);
+    const body = { provider: 'openai', model: 'gpt-5-mini', baseUrl: openai.baseUrl, credential: { apiKey: KEY } };
+    const of = await newTenant();
+    const first = { provider: 'openai-compatible', model: 'llama-4' };
+    await save({ ...first, baseUrl: server.baseUrl, credential: { apiKey: KEY } }, of);
+    await save(body, of);
+    const fallbacks = [{ provider: 'openai', model: 'gpt-5-mini', settings: { maxOutputTokens: 77 } }];
+    await of.saveAgent('agent', { model: { ...first, fallbacks } });
+    server.next({ error: { status: 404, type: 'not_found_error', message: 'none' } });
+    openai.next({ toolCalls: [{ name: 'search', input: {} }] }, { text: 'Here instead.' });
+    expect(await turn('Hi', { of, id: 'instead' })).toMatchObject({ payload: { output: 'Here instead.' } });
+    expect(openai.newest.body).toMatchObject({ max_output_tokens: 77 });
+    expect((await of.calls('instead')).calls).toMatchObject([
+      { outcome: 'failed', provider: 'openai-compatible', attempt: 1 },
+      { outcome: 'completed', provider: 'openai', attempt: 1, finishReason: 'tool_calls' },
+      { outcome: 'completed', provider: 'openai', attempt: 1, finishReason: 'stop' },
+    ]);
+  });
+
   test('a call of a tool that is not there, with an input that is no JSON, is answered and the turn goes on', async () => {
     server.next({ toolCalls: [{ name: 'search', input: '{"q": ' }] }, { text: 'Without it, then.' });
     const end = await turn('Hi', { id: 'tool' });

@@ -29,6 +29,10 @@ export const modelSelection = z.strictObject({
   settings: modelSettings.optional(),
 });
 
+/** A model with those that are asked in its place, in their order, once it does not answer. */
+const FALLBACKS_MAX = 3;
+export const modelChoice = modelSelection.extend({ fallbacks: z.array(modelSelection).max(FALLBACKS_MAX).optional() });
+
 /** Names over all tools and agents of a manifest are unique. */
 const toolName = z
   .string()
@@ -84,7 +88,7 @@ export const manifestSchema = z
     /** The system prompt. */
     instructions: text(0, 500_000),
     /** Absent = the tenant's selection. */
-    model: modelSelection.optional(),
+    model: modelChoice.optional(),
     limits: z
       .strictObject({
         maxSteps: z.int().min(1).max(1000).optional(),
@@ -130,6 +134,7 @@ export const usedAgents = z.record(z.string(), z.strictObject({ version: z.int()
 export type UsedAgents = z.infer<typeof usedAgents>;
 export type Manifest = z.infer<typeof manifestSchema>;
 export type ModelSelection = z.infer<typeof modelSelection>;
+export type ModelChoice = z.infer<typeof modelChoice>;
 export type ModelSettings = z.infer<typeof modelSettings>;
 
 export type ToolManifest = z.infer<typeof tool>;

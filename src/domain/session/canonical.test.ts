@@ -193,7 +193,7 @@ const FULL: { readonly [T in Types]: DataOf<T> } = {
   },
   'model.withheld': { turnId: TURN, callId: 'mc_1', overflow: true },
   'model.completed': { ...CALL, ...FIGURES, usage: usage() },
-  'model.failed': { ...CALL, ...FIGURES, error: ERROR, usage: usage(), retryAt: null, overflow: true },
+  'model.failed': { ...CALL, ...FIGURES, error: ERROR, usage: usage(), retryAt: null, fallback: true, overflow: true },
   'model.reported': { turnId: TURN, callId: 'mc_1', ...FIGURES, usage: usage() },
   'effect.uncertain': {
     turnId: TURN,

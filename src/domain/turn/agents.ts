@@ -1,5 +1,5 @@
 import type { AgentRef } from '../action/events.ts';
-import type { Manifest, ModelSelection, UsedAgents } from '../agent/manifest.ts';
+import type { Manifest, ModelChoice, ModelSelection, UsedAgents } from '../agent/manifest.ts';
 import type { ActiveTurn } from './state.ts';
 import type { Thread } from './thread.ts';
 
@@ -36,8 +36,20 @@ export function usedManifest(
   return (turn.manifest === null ? session.agents : turn.agents)?.[agentId]?.manifest;
 }
 
-/** The model that a thread calls; an agent used as a tool that names none uses the turn's. */
+/** The model that a thread calls: the first of its models, or the fallback that it has come to. */
 export function modelOf(session: Manifests, turn: ActiveTurn, thread: Thread): ModelSelection | null {
+  const choice = choiceOf(session, turn, thread);
+  if (choice === null || thread.fallback === 0) return choice;
+  return choice.fallbacks?.[thread.fallback - 1] ?? choice;
+}
+
+/** Whether another model can be asked in the place of the one that a thread calls. */
+export function hasFallback(session: Manifests, turn: ActiveTurn, thread: Thread): boolean {
+  return thread.fallback < (choiceOf(session, turn, thread)?.fallbacks?.length ?? 0);
+}
+
+/** An agent used as a tool that names no model uses the turn's. */
+function choiceOf(session: Manifests, turn: ActiveTurn, thread: Thread): ModelChoice | null {
   return thread.agent === null ? turn.model : (manifestOf(session, turn, thread).model ?? turn.model);
 }
 

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { manifestSchema, modelSelection, usedAgents } from '../agent/manifest.ts';
+import { manifestSchema, modelChoice, usedAgents } from '../agent/manifest.ts';
 import { actionEventSchemas, agentRef, outcomeSchema, shownInteraction } from '../action/events.ts';
 import { execFigures, filesRef } from '../sandbox/events.ts';
 import { earlierCalls } from '../sandbox/exec-path.ts';
@@ -19,7 +19,7 @@ const plan = {
   maxSteps: z.int(),
   maxCostUsd: z.number().optional(),
   /** Null: neither the manifest nor the tenant names a model. */
-  model: modelSelection.nullable(),
+  model: modelChoice.nullable(),
   /** The manifest that the message brought for this turn only. */
   manifest: manifestSchema.nullable(),
   /** Agents that this manifest uses as tools. */
@@ -94,6 +94,8 @@ const ownSchemas = {
     ...attemptFigures,
     /** When the next attempt starts; null: none follows. */
     retryAt: z.string().nullable(),
+    /** The next of its models is asked instead. */
+    fallback: z.literal(true).optional(),
     /** The conversation was too long, and is compacted before the next attempt. */
     overflow: z.literal(true).optional(),
   }),

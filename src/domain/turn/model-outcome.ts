@@ -37,6 +37,8 @@ interface Failed {
   readonly retryAfterMs: number | null;
   /** The provider did answer, in an unusable form: it may charge for each attempt. */
   readonly mayBeBilled?: true;
+  /** The provider is known to be down. */
+  readonly notSent?: true;
   /** The conversation is longer than the model accepts. */
   readonly contextOverflow?: true;
   readonly usage: Usage;

@@ -1,6 +1,6 @@
 import { evolveOpenWork, NO_OPEN_WORK, withoutInteraction } from '../action/state.ts';
 import type { Action, OpenWork } from '../action/state.ts';
-import type { Manifest, ModelSelection, UsedAgents } from '../agent/manifest.ts';
+import type { Manifest, ModelChoice, UsedAgents } from '../agent/manifest.ts';
 import type { EventMeta } from '../kernel/decision.ts';
 import { restAfter } from './attendance.ts';
 import { answeredQuestion, uncertainCalls } from './mcp-calls.ts';
@@ -27,7 +27,7 @@ export interface ActiveTurn {
   readonly maxSteps: number;
   /** Null: no limit of its own. */
   readonly maxCostUsd: number | null;
-  readonly model: ModelSelection | null;
+  readonly model: ModelChoice | null;
   /** What the message brought for this turn; null: the session's. */
   readonly manifest: Manifest | null;
   readonly agents: UsedAgents | null;

@@ -47,6 +47,8 @@ export interface Thread {
   readonly step: number;
   /** Model calls that answered, with a result or an error: a repeated call after a crash has the number of its twin. */
   readonly answered: number;
+  /** Which of its models it calls: 0 the first, from 1 its fallbacks. It stays with one until the turn ends. */
+  readonly fallback: number;
   /** Failed attempts at the current step. */
   readonly attempts: number;
   /** When the first of them failed; null: none has. */
@@ -112,6 +114,7 @@ export function startThread(
     phase: 'begin',
     step: 0,
     answered: 0,
+    fallback: 0,
     attempts: 0,
     failingSince: null,
     pending: null,
@@ -253,6 +256,10 @@ function evolveCall(thread: Thread, event: TurnEvent, at: string): Thread {
       // The provider did answer: what comes next has all its attempts.
       if (event.data.overflow === true)
         return { ...thread, ...NOT_TRIED, pending: null, answered: count + 1, overflow: true };
+      if (event.data.fallback === true) {
+        const next = { fallback: thread.fallback + 1, retryAt: event.data.retryAt };
+        return { ...thread, ...NOT_TRIED, ...next, pending: null, answered: count + 1 };
+      }
       const failed = { attempts: attempts + 1, failingSince: thread.failingSince ?? at, retryAt: event.data.retryAt };
       return { ...thread, pending: null, answered: count + 1, ...failed };
     }

@@ -1,12 +1,12 @@
 import { DEFAULT_MAX_STEPS } from '../../agent/manifest.ts';
 import { deriveId } from '../../kernel/ids.ts';
 import { optional } from '../../kernel/optional.ts';
-import { toMs } from '../../kernel/time.ts';
-import { modelOf } from '../agents.ts';
+import { toMs, toTimestamp } from '../../kernel/time.ts';
+import { hasFallback, modelOf } from '../agents.ts';
 import type { TurnClock, TurnContext } from '../context.ts';
 import { figuresOf } from '../model-outcome.ts';
 import type { ModelOutcome } from '../model-outcome.ts';
-import { nextTryAt } from '../retries.ts';
+import { isGivenUp, nextTryAt } from '../retries.ts';
 import type { Running } from '../running.ts';
 import type { ActiveTurn } from '../state.ts';
 import type { PendingCall, Thread } from '../thread.ts';
@@ -121,6 +121,11 @@ function failed({ at, pending }: Asked, failure: Extract<ModelOutcome, { kind: '
   if (purpose !== 'summary' && failure.contextOverflow === true && isCompactable(at)) {
     at.add({ type: 'model.failed', data: { ...data, retryAt: null, overflow: true } });
     return shrink(at);
+  }
+  if (hasFallback(at.session, at.turn, at.thread) && isGivenUp(at.thread, failure, clock.nowMs)) {
+    // For nodes of 0.12, which know no fallback, it is another attempt.
+    at.add({ type: 'model.failed', data: { ...data, retryAt: toTimestamp(clock.nowMs), fallback: true } });
+    return 'waits';
   }
   const retryAt = nextTryAt(at.thread, failure, clock);
   at.add({ type: 'model.failed', data: { ...data, retryAt } });
