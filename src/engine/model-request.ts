@@ -1,5 +1,6 @@
 import { hash } from 'node:crypto';
 import type { OpenSession } from '../domain/session/state.ts';
+import type { ModelSettings } from '../domain/agent/manifest.ts';
 import { manifestOf, modelOf } from '../domain/turn/agents.ts';
 import { summaryTask } from '../domain/turn/compaction.ts';
 import { tokensOf } from '../domain/turn/conversation.ts';
@@ -58,16 +59,18 @@ export async function modelRequest(deps: ModelRequestDeps, wanted: WantedCall): 
   const manifest = manifestOf(session, turn, thread);
   const { stepInstructions, answered } = thread;
   const conversation = await conversationOf(deps, wanted);
+  const settings = modelOf(session, turn, thread)?.settings ?? {};
   const request = {
     callId: pending.callId,
     tenant: ref.tenant,
     conversationId: hash('sha256', `${ref.tenant}\0${ref.id}\0${thread.agent?.delegationId ?? ''}`).slice(0, 32),
     model: pending.model,
-    settings: modelOf(session, turn, thread)?.settings ?? {},
+    settings,
     instructions: stepInstructions === null ? manifest.instructions : `${manifest.instructions}\n\n${stepInstructions}`,
     messages: conversation.messages,
     file: async (file: FileRef) => await deps.files(ref.tenant, file),
     tools: declaredTools(manifest, thread),
+    toolChoice: choiceOf(settings, thread),
     outputSchema: manifest.outputSchema ?? null,
     answered,
   };
@@ -91,7 +94,15 @@ function windowOf({ models }: ModelRequestDeps, { provider, model }: PendingCall
   return models.get(provider)?.contextWindow?.(model) ?? null;
 }
 
+/** A model that had to call a tool at each step would never answer. A turn that continues a failed one has had its first. */
+function choiceOf({ toolChoice = 'auto' }: ModelSettings, { step, calledTools }: Thread): ModelRequest['toolChoice'] {
+  return step === 0 && !calledTools ? toolChoice : 'auto';
+}
+
+type Summary = Pick<ModelRequest, 'instructions' | 'messages' | 'tools' | 'toolChoice' | 'outputSchema'>;
+
 /** A summary is asked for in plain words: no tools, no schema, no system prompt of the agent. */
-function summaryRequest(text: string): Pick<ModelRequest, 'instructions' | 'messages' | 'tools' | 'outputSchema'> {
-  return { instructions: '', messages: [{ role: 'user', text }], tools: [], outputSchema: null };
+function summaryRequest(text: string): Summary {
+  const messages = [{ role: 'user' as const, text }];
+  return { instructions: '', messages, tools: [], toolChoice: 'auto', outputSchema: null };
 }

@@ -132,6 +132,26 @@ describe.each(WIRES)('%s', (wire) => {
     expect(sent).toMatchObject(wanted[wire]);
   });
 
+  test.each([
+    ['required', { type: 'any' }, 'required', { functionCallingConfig: { mode: 'ANY' } }, 'required'],
+    [
+      { tool: 'search' },
+      { type: 'tool', name: 'search' },
+      { type: 'function', name: 'search' },
+      { functionCallingConfig: { mode: 'ANY', allowedFunctionNames: ['search'] } },
+      { type: 'function', function: { name: 'search' } },
+    ],
+    [{ tool: 'another' }, undefined, undefined, undefined, undefined],
+    ['auto', undefined, undefined, undefined, undefined],
+  ] as const)('is told which tool to call: %o', async (toolChoice, ...wanted) => {
+    await calls.call({ tools: [TOOL], toolChoice });
+    const { tool_choice: sent, toolConfig } = Object(calls.server.newest.body);
+    expect(sent ?? toolConfig).toEqual(wanted[WIRES.indexOf(wire)]);
+    await calls.call({ toolChoice });
+    const without = Object(calls.server.newest.body);
+    expect([without.tool_choice, without.toolConfig], 'without tools').toEqual([undefined, undefined]);
+  });
+
   test('an answer without content says why', async () => {
     calls.server.next({ finish: 'length' });
     expect(await calls.failure()).toMatchObject({ error: { code: 'model_output_truncated' }, retryAfterMs: null });

@@ -83,6 +83,12 @@ describe.each(WIRES)('%s', (wire) => {
     expect(has(calls.server.newest.body, KEPT[wire])).toBe(false);
   });
 
+  test('none is asked for where a call is forced and the provider takes one without it only', async () => {
+    const forced = await calls.call({ ...asked, messages: [ASKED], toolChoice: 'required' });
+    expect(forced).toMatchObject({ kind: 'completed' });
+    expect(calls.server.newest.body).not.toHaveProperty('thinking');
+  });
+
   test('is shown only where the settings say so', async () => {
     const deltas: ModelDelta[] = [];
     calls.server.next({ thought: THOUGHT, text: 'Here.' });

@@ -184,6 +184,22 @@ describe('turns of real providers, two nodes', () => {
     ]);
   });
 
+  test('a choice of tools holds for the first step of a turn', async () => {
+    const settings = { toolChoice: { tool: 'search' } };
+    const search = { name: 'search', inputSchema: { type: 'object', required: ['q'] } };
+    const model = { provider: 'openai-compatible', model: 'llama-4', settings };
+    await tenant.saveAgent('choosing', { model, tools: [search] });
+    await tenant.openSession('choosing', { agentId: 'choosing' });
+    const asked = server.requests.length;
+    server.next({ error: { status: 503, type: 'overloaded', message: 'm' } });
+    server.next({ toolCalls: [{ name: 'search', input: {} }] }, { text: 'It did not fit.' });
+    const { turnId } = await tenant.message('choosing', 'Hi');
+    expect(await tenant.turnEnd('choosing', turnId)).toMatchObject({ payload: { output: 'It did not fit.' } });
+    const sent = server.requests.slice(asked).map(({ body }): unknown => Reflect.get(Object(body), 'tool_choice'));
+    const forced = { type: 'function', function: { name: 'search' } };
+    expect(sent).toEqual([forced, forced, undefined]);
+  });
+
   test('a call of a tool that is not there, with an input that is no JSON, is answered and the turn goes on', async () => {
     server.next({ toolCalls: [{ name: 'search', input: '{"q": ' }] }, { text: 'Without it, then.' });
     const end = await turn('Hi', { id: 'tool' });

@@ -80,6 +80,7 @@ export class ModelCalls {
       file: async () => await Promise.resolve(null),
       answered: 0,
       tools: [],
+      toolChoice: 'auto',
       outputSchema: null,
       ...more,
     };

@@ -14,11 +14,18 @@ export const notYet = (what: string) =>
     .meta({ not: {} })
     .optional();
 
+const toolChoice = z.union([
+  z.enum(['auto', 'required', 'none']),
+  z.strictObject({ tool: z.string().regex(/^[A-Za-z0-9_-]{1,64}$/) }),
+]);
+
 export const modelSettings = z.strictObject({
   temperature: z.number().min(0).max(2).optional(),
   maxOutputTokens: z.int().min(1).max(10_000_000).optional(),
   reasoningEffort: text(1, 64).optional(),
   caching: z.enum(['auto', 'off']).optional(),
+  /** Whether the model has to call a tool at the first step of a turn, and which; afterwards it is free to. */
+  toolChoice: toolChoice.optional(),
   /** Whether readers see a summary of what the model thinks. */
   showReasoning: z.boolean().optional(),
 });

@@ -41,7 +41,7 @@ class Provider {
         messages: [],
         tools: [],
       },
-      ...{ file: async () => await Promise.resolve(null), outputSchema: null, answered: 0 },
+      ...{ file: async () => await Promise.resolve(null), outputSchema: null, toolChoice: 'auto', answered: 0 },
     };
     return await this.#driver.call(request, signal);
   }

@@ -13,6 +13,7 @@ const request = (text: string, more: Partial<ModelRequest> = {}): ModelRequest =
   file: async () => await Promise.resolve(null),
   tools: [],
   outputSchema: null,
+  toolChoice: 'auto',
   answered: 0,
   ...more,
 });

@@ -38,6 +38,8 @@ export interface ModelRequest {
   /** What a file of a message is; null: it has been deleted since. A driver reads those that its model understands. */
   readonly file: (file: FileRef) => Promise<ModelFile | null>;
   readonly tools: readonly DeclaredTool[];
+  /** Of this step; a tool that is not among `tools` has been left out of them, and so is the choice of it. */
+  readonly toolChoice: NonNullable<ModelSettings['toolChoice']>;
   /**
    * The form of the final answer; null: text. A driver asks for it in the best way that the provider has; whether the
    * answer keeps to it is for the caller to check.

@@ -170,10 +170,17 @@ function optionsOf(
       toPrompt(instructions, request.messages, attachments, { provider, model: request.model }),
     ),
     ...optional({ temperature, maxOutputTokens }),
-    ...(tools.length === 0 ? {} : { tools: tools.map(toolOf) }),
+    ...(tools.length === 0 ? {} : { tools: tools.map(toolOf), ...choiceOf(request) }),
     ...(native ? { responseFormat: { type: 'json', schema: outputSchema } } : {}),
     ...effort,
   };
+}
+
+function choiceOf({ toolChoice, tools }: ModelRequest): Pick<LanguageModelV4CallOptions, 'toolChoice'> {
+  if (toolChoice === 'auto') return {};
+  if (typeof toolChoice === 'string') return { toolChoice: { type: toolChoice } };
+  const isThere = tools.some(({ name }) => name === toolChoice.tool);
+  return isThere ? { toolChoice: { type: 'tool', toolName: toolChoice.tool } } : {};
 }
 
 function toolOf({ name, description, inputSchema }: ModelRequest['tools'][number]) {

@@ -83,8 +83,11 @@ export function thoughtful(
  */
 const THINKS_IN_ONE_GO = /^claude-(3|(opus|sonnet|haiku)-4(-[0-5])?(-\d{8}|-latest)?$)/;
 
-export function mayThink(provider: RemoteProvider, { model, messages }: ModelRequest): boolean {
-  if (provider !== 'anthropic' || messages.at(-1)?.role !== 'tool' || !THINKS_IN_ONE_GO.test(model)) return true;
+export function mayThink(provider: RemoteProvider, { model, messages, toolChoice }: ModelRequest): boolean {
+  if (provider !== 'anthropic') return true;
+  // It does not think about a call that it has to make.
+  if (toolChoice === 'required' || typeof toolChoice === 'object') return false;
+  if (messages.at(-1)?.role !== 'tool' || !THINKS_IN_ONE_GO.test(model)) return true;
   const asked = messages.findLastIndex(({ role }) => role === 'user');
   const first = messages.slice(asked + 1).find(({ role }) => role === 'assistant');
   return first?.role === 'assistant' && isOf(first.thinking, provider, model);
