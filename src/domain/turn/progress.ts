@@ -1,6 +1,7 @@
 import type { TurnContext } from './context.ts';
 import { isCalling, wantsModel } from './jobs.ts';
 import type { Running } from './running.ts';
+import { beginWaiting } from './steps/agent-tools.ts';
 import { hookAfterStep, hookBeforeTurn } from './steps/hooks.ts';
 import { askModel } from './steps/model.ts';
 import { hold } from './steps/hold.ts';
@@ -22,7 +23,8 @@ function stepOf(at: Running, context: TurnContext): Step {
   const { thread } = at;
   // Effects that are open without a worker begin with the next one.
   if (isCalling(thread) && at.turn.claim === null) hold(at, context);
-  if (isCalling(thread) || !wantsModel(thread)) return 'waits';
+  if (isCalling(thread)) return 'waits';
+  if (!wantsModel(thread)) return beginWaiting(at);
   switch (thread.phase) {
     case 'begin': {
       const hooked = hookBeforeTurn(at);
