@@ -17,19 +17,29 @@ const STREAMS = 64;
 const UPLOADS = 64;
 const TRICKLE_MS = 500;
 const AFTER_FAILURE_MS = 50;
+/** How often it says how many answers it has got. */
+const TOLD_MS = 100;
 const HANGS = JSON.stringify({ fixture: [{ text: 'late', delayMs: 60_000 }] });
 
 setPriority(19);
+// Whoever started it holds the other end, and may be killed.
+process.stdin.on('end', () => process.exit()).resume();
 const tenant = Tenant.of({ id: TENANT, key: KEY });
 const sessions = SESSIONS.split(',');
 const next = rotation(sessions);
+
+let answers = 0;
+setInterval(() => process.stdout.write(`${answers}\n`), TOLD_MS);
 
 /** Sends without end on a connection of its own; whatever is answered is what it wanted. */
 async function flood(text: () => string): Promise<never> {
   for (;;) {
     const lines = new Lines(ADDRESS);
     try {
-      for (;;) await lines.send(text());
+      for (;;) {
+        await lines.send(text());
+        answers++;
+      }
     } catch {
       // It was cut off, and comes back.
       await pause(AFTER_FAILURE_MS);

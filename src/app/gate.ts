@@ -3,8 +3,10 @@ import { TokenVerifier } from '../auth/issuers.ts';
 import { Fairness } from '../http/fairness.ts';
 import type { GateOptions } from '../http/gate.ts';
 import { RequestLog } from '../http/request-log.ts';
+import { WorkShares } from '../http/work-shares.ts';
 import { monotonicClock } from '../lib/clock.ts';
 import type { Clock } from '../lib/clock.ts';
+import { loopTurnMs } from '../lib/loop-turn.ts';
 import { egressClient } from '../lib/egress-client.ts';
 import type { Logger } from '../lib/logger.ts';
 import type { Directory } from '../projections/directory/directory.ts';
@@ -15,6 +17,9 @@ import type { Stack } from '../lib/stack.ts';
 
 /** How long fetching a key set may take, ms; the verifier's is shorter. */
 const KEY_SET_MS = 5_000;
+/** How long a request waits for its tenant's others, ms, and how many of one tenant wait. */
+const WORK_WAIT_MS = 5_000;
+const WORK_WAITING_MAX = 1_000;
 
 export interface GateDeps {
   readonly config: Config;
@@ -37,9 +42,21 @@ export function openGate(deps: GateDeps): GateOptions {
   return {
     authenticator: new Authenticator({ index: directory, tokens, adminKey }),
     fairness: new Fairness(config.fairness, monotonicClock, (reason) => metrics.refusals.inc({ reason })),
+    shares: sharesOf(metrics),
     requestLog: new RequestLog({ logger, clock: monotonicClock, all: config.accessLog }),
     features,
     logReachable: log.connected,
     bodyBytesMax: config.bodyBytesMax,
   };
+}
+
+function sharesOf(metrics: Metrics): WorkShares {
+  return new WorkShares({
+    clock: monotonicClock,
+    measureTurn: loopTurnMs,
+    waitMs: WORK_WAIT_MS,
+    waitingMax: WORK_WAITING_MAX,
+    onWaited: (ms) => metrics.workWaits.observe(ms / 1000),
+    onRefused: () => metrics.refusals.inc({ reason: 'work' }),
+  });
 }

@@ -93,6 +93,7 @@ export async function openReads(
     url: databaseUrl,
     maximumConnections: reading,
     statementMs: READ_STATEMENT_MS,
+    leavesNothing: true,
     onStatement: () => metrics.statements.inc(),
   });
   stack.defer('reads', async () => await pool.end());

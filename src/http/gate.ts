@@ -1,4 +1,4 @@
-import type { FastifyRequest } from 'fastify';
+import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Authenticator } from '../auth/authenticate.ts';
 import { authorize } from '../auth/authorize.ts';
 import type { Access } from '../auth/authorize.ts';
@@ -7,6 +7,7 @@ import { UnavailableError } from '../lib/unavailable.ts';
 import type { Fairness } from './fairness.ts';
 import { ProblemError } from './problem.ts';
 import type { RequestLog } from './request-log.ts';
+import type { WorkShares } from './work-shares.ts';
 
 /** What a route says of itself; the gate does not let one start that says nothing. */
 export interface RouteRules {
@@ -19,6 +20,8 @@ export interface RouteRules {
 declare module 'fastify' {
   interface FastifyRequest {
     caller: Caller | null;
+    /** Ends its share of the node's work; null: it has none. */
+    endWork: (() => void) | null;
   }
   interface FastifyContextConfig {
     rules?: RouteRules;
@@ -31,6 +34,7 @@ export const PROTOCOL = { min: 2, max: 8 } as const;
 export interface GateOptions {
   readonly authenticator: Authenticator;
   readonly fairness: Fairness;
+  readonly shares: Pick<WorkShares, 'takeNow' | 'take'>;
   readonly features: readonly string[];
   /** Whether the log can be reached: without it nothing is answered, so that no answer claims what is not durable. */
   readonly logReachable: () => boolean;
@@ -93,6 +97,35 @@ function checkProtocol(request: FastifyRequest, features: readonly string[]): vo
   if (version >= PROTOCOL.min && version <= PROTOCOL.max) return;
   const message = `Send Svc-Protocol with a number from ${PROTOCOL.min} to ${PROTOCOL.max}.`;
   throw new ProblemError({ code: 'protocol_unsupported', message, extra: { protocol: { ...PROTOCOL, features } } });
+}
+
+/**
+ * Waits until the request may be worked on. It is in work until it is answered, or has become a stream of either direction,
+ * which is counted as one.
+ */
+export async function takeShare(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  shares: GateOptions['shares'],
+): Promise<void> {
+  const { caller } = request;
+  if (caller === null || request.routeOptions.config.rules?.rawBody === true) return;
+  let end = shares.takeNow(caller.tenantId);
+  if (end === null) {
+    const gone = new AbortController();
+    const leave = (): void => gone.abort();
+    reply.raw.once('close', leave);
+    end = await shares.take(caller.tenantId, gone.signal);
+    reply.raw.removeListener('close', leave);
+  }
+  request.endWork = end;
+  reply.raw.once('close', () => endWork(request));
+}
+
+/** More calls do nothing. */
+export function endWork(request: FastifyRequest): void {
+  request.endWork?.();
+  request.endWork = null;
 }
 
 /** Refusals of the credential itself; what it may not do, or lacks, only the caller needs to know. */

@@ -7,7 +7,7 @@ import type { Logger } from '../lib/logger.ts';
 import { limitBodyTime } from './body-time.ts';
 import { addDocument } from './document.ts';
 import { internalProblem, problemOf } from './errors.ts';
-import { passGate, passUnknown, refuseOrigin } from './gate.ts';
+import { endWork, passGate, passUnknown, refuseOrigin, takeShare } from './gate.ts';
 import type { GateOptions } from './gate.ts';
 import { notFound, problemBody, statusOf } from './problem.ts';
 import type { Problem, ProblemError } from './problem.ts';
@@ -73,6 +73,7 @@ export async function createServer(options: ServerOptions): Promise<FastifyInsta
   // Responses are made by our own code from checked parts; the tests hold them against the schemas of the document.
   app.setSerializerCompiler(() => (data) => JSON.stringify(data));
   app.decorateRequest('caller', null);
+  app.decorateRequest('endWork', null);
   app.removeContentTypeParser('text/plain');
   acceptEmptyJson(app);
   // Every operation of the document says what a refusal looks like.
@@ -100,10 +101,15 @@ function addHooks(app: FastifyInstance, { gate, timeouts, isDraining, onResponse
     // An empty parameter is a path with an extra slash, and that is another route.
     if (request.is404 || Object.values(Object(request.params)).includes('')) throw unknownRoute(request);
     await passGate(request, gate);
+    await takeShare(request, reply, gate.shares);
   });
   app.addHook('preValidation', async (request) => {
     if (isMalformed(request.raw)) throw malformedUrl();
     await Promise.resolve();
+  });
+  app.addHook('onSend', (request, _reply, payload, done) => {
+    endWork(request);
+    done(null, payload);
   });
   app.addHook('onResponse', async (request, reply) => {
     gate.requestLog.answered(request, reply);

@@ -8,6 +8,7 @@ import type { EventPlace } from '../streams/cursor.ts';
 import type { AggregateRef } from '../streams/subjects.ts';
 import type { Caller } from '../auth/caller.ts';
 import type { Clock } from '../lib/clock.ts';
+import { endWork } from './gate.ts';
 import { ProblemError } from './problem.ts';
 import { SseStream } from './sse-stream.ts';
 import { StreamMemory } from './stream-memory.ts';
@@ -129,6 +130,7 @@ export class EventStreams {
       throw tooManyStreams(this.#limits.perTenantMax);
     }
     reply.hijack();
+    endWork(request);
     // Its client left while the session was looked up: a stream begun now would never learn of that.
     if (reply.raw.destroyed) return;
     const headers: Record<string, string> = { ...HEADERS, 'x-request-id': request.id, connection: 'keep-alive' };

@@ -1,27 +1,49 @@
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { expect, test } from 'vitest';
-import { inTurns, PER_TURN } from './in-turns.ts';
+import { LoopTurns, SLICE_MS } from './in-turns.ts';
 
-test('while many items are worked on, others have their turns', async () => {
-  const items = Array.from({ length: 8 * PER_TURN }, (_, n) => n);
-  let turns = 0;
-  let isOver = false;
-  const other = (): void => {
-    turns++;
-    if (!isOver) setImmediate(other);
+/** Work of as many items as this, each of which takes as long, ms; says in which turn of the loop each was done. */
+function workshop() {
+  let now = 0;
+  let turn = 0;
+  const turns = new LoopTurns(() => now);
+  const done: Record<string, number[]> = {};
+  const work = async (tenant: string, items: number, itemMs: number): Promise<void> => {
+    const mine = (done[tenant] ??= []);
+    for await (const _ of turns.each(Array.from({ length: items }), tenant)) {
+      mine.push(turn);
+      now += itemMs;
+    }
   };
-  setImmediate(other);
-  const seen: number[] = [];
-  for await (const item of inTurns(items)) seen.push(item);
-  isOver = true;
-  expect(seen).toEqual(items);
-  expect(turns).toBeGreaterThanOrEqual(6);
-});
+  const during = async (all: Promise<unknown>): Promise<void> => {
+    let isOver = false;
+    const ended = all.then(() => (isOver = true));
+    for (; !isOver; turn++) await nextTurn();
+    await ended;
+  };
+  return { work, during, done };
+}
 
 test('few items are worked on at once', async () => {
-  let turns = 0;
-  setImmediate(() => turns++);
-  const seen: number[] = [];
-  for await (const item of inTurns([1, 2, 3])) seen.push(item);
-  expect(seen).toEqual([1, 2, 3]);
-  expect(turns).toBe(0);
+  const { work, during, done } = workshop();
+  await during(work('a', 10, SLICE_MS / 20));
+  expect(new Set(done['a'])).toEqual(new Set([0]));
+});
+
+test('while many are, others have their turns', async () => {
+  const { work, during, done } = workshop();
+  await during(work('a', 12, SLICE_MS / 3));
+  expect(new Set(done['a']).size).toBeGreaterThanOrEqual(4);
+});
+
+test('a tenant that asks for many at a time has one slice in each turn, and keeps another from none', async () => {
+  const { work, during, done } = workshop();
+  const many = Array.from({ length: 10 }, async () => await work('greedy', 4, SLICE_MS));
+  await during(Promise.all([...many, work('polite', 4, SLICE_MS)]));
+  const perTurn = Map.groupBy(done['greedy'] ?? [], (turn) => turn);
+  // All ten begin in the same turn; from then on it is one after the other.
+  perTurn.delete(0);
+  for (const [turn, items] of perTurn) expect(items.length, `turn ${turn}`).toBe(1);
+  expect(Math.max(...(done['polite'] ?? []))).toBeLessThanOrEqual(5);
+  expect(done['greedy']).toHaveLength(40);
 });

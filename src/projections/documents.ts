@@ -183,7 +183,7 @@ export async function openDocuments<V>(
   rows: readonly { readonly key: readonly string[]; readonly doc: Uint8Array }[],
 ): Promise<readonly V[]> {
   const documents: V[] = [];
-  for await (const { key, doc } of inTurns(rows)) {
+  for await (const { key, doc } of inTurns(rows, rows[0]?.key[0] ?? '')) {
     const document = await openDocument<V>(seals, { table, key }, doc);
     if (document !== null) documents.push(document);
   }

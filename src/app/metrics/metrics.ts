@@ -55,6 +55,10 @@ export class Metrics {
     help: 'Requests refused to be fair to others, by what was used up.',
     labelNames: ['reason'],
   });
+  readonly workWaits = this.#histogram('http_work_wait_seconds', {
+    help: 'Time that requests waited because others of their tenant were in work while tenants competed.',
+    buckets: QUICK,
+  });
   readonly appends = this.#histogram('log_append_seconds', {
     help: 'Time of an append to the log until its outcome is known, by outcome.',
     labelNames: ['outcome'],

@@ -16,6 +16,8 @@ export interface ReadStoreOptions {
   readonly statementMs?: number;
   /** For an idle transaction, until the database ends its connection; 60 s by default. */
   readonly idleInTransactionMs?: number;
+  /** Its users leave nothing behind in a session: a connection goes back without being reset, and without that statement. */
+  readonly leavesNothing?: boolean;
   /** Called with each statement before it runs: for figures, and for tests of what the database is asked. */
   readonly onStatement?: (statement: Statement) => void;
 }
@@ -52,6 +54,7 @@ export async function openReadStore(options: ReadStoreOptions): Promise<ReadStor
     statementTimeout: options.statementMs ?? 30_000,
     transactionRetryLimit: 2,
     interceptors: [telling, checkingRows],
+    ...(options.leavesNothing === true ? { resetConnection: async () => await Promise.resolve() } : {}),
   });
 }
 

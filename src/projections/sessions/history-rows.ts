@@ -66,7 +66,7 @@ export async function historyRows(
         where ${agent === null ? sql.fragment`before < ${limit}` : sql.fragment`true`} order by ${direction}`),
   );
   const records: HistoryRecord[] = [];
-  for await (const { commit: bytes, ...place } of inTurns(rows)) {
+  for await (const { commit: bytes, ...place } of inTurns(rows, ref.tenant)) {
     const commit = await decodable(async () => await seals.openCommit(ref, bytes));
     if (commit === null) continue;
     const found = recordsOf([{ ref, ...place, hash: '', commit }])
