@@ -14,7 +14,7 @@ import { fresh, newTenant } from '../conformance/http/target.ts';
  * the other one runs turns.
  */
 
-const TURN_MS = 60_000;
+const TURN_MS = 120_000;
 const REDIRECT = 'https://app.example/back';
 const env = { AGENT_HOST_EGRESS: 'loopback' };
 const hosts: Host[] = [];

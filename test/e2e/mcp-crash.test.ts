@@ -9,7 +9,7 @@ import { fresh, newTenant } from '../conformance/http/target.ts';
 
 /** Nodes that are killed while turns call MCP servers. One node has the servers and takes commands; the other runs the turns. */
 
-const TURN_MS = 60_000;
+const TURN_MS = 120_000;
 const env = { AGENT_HOST_EGRESS: 'loopback' };
 const hosts: Host[] = [];
 let first: Host;
