@@ -25,8 +25,8 @@ const random = seededRandom('session-removal');
 const group = groupOf('sessions');
 const servers = useServers({ postgres: true });
 
-/** More of a history than goes at once. */
-const LARGE = 2_300;
+/** More commits, and more model calls among them, than go at once. */
+const LARGE = 3_300;
 const BATCH = 500;
 
 /** A large session, deleted and opened again under its id, among others of its tenant. */
@@ -77,8 +77,13 @@ function queriesOf(pool: ReadStore) {
 }
 
 /** What is told of the session that has the id now, and of its tenant's number of sessions. */
-async function toldOf(pool: ReadStore, { tenant, ref }: Pick<Awaited<ReturnType<typeof world>>, 'tenant' | 'ref'>) {
+async function toldOf(pool: ReadStore, { tenant, ref, stored }: Omit<Awaited<ReturnType<typeof world>>, 'without'>) {
   const { sessions, usage, tenants } = queriesOf(pool);
+  const budgets = (['day', 'total'] as const).map((period) => {
+    return { id: period, scope: 'session', sessionId: ref.id, period } as const;
+  });
+  const at = stored.at(-1)?.commit.at ?? '';
+  const { spent } = await usage.ledger(tenant, { budgets, at, settled: async () => await Promise.resolve([]) });
   const request = { order: 'asc', limit: 200, from: null, agent: null } as const;
   return {
     session: await sessions.get(ref, null),
@@ -86,43 +91,48 @@ async function toldOf(pool: ReadStore, { tenant, ref }: Pick<Awaited<ReturnType<
     calls: (await sessions.calls(ref, { limit: 200, turnId: null, after: null })).calls,
     usage: await usage.session(ref, null),
     counts: await tenants.counts(tenant),
+    spent: spent.toSorted((a, b) => (a.budgetId < b.budgetId ? -1 : 1)),
   };
 }
 
-test('of a large session that is deleted, what is left goes in steps that are resumed, and is never shown', async () => {
-  const made = await world();
-  await using database = await servers.postgres.migrated();
-  await using clean = await servers.postgres.migrated();
-  const [pool, cleanPool] = [await database.pool(), await clean.pool()];
-  await projected(pool, made.stored);
-  await projected(cleanPool, made.without);
-  const expected = await rowsOf(clean);
-  const left = async (): Promise<number> => {
-    const [row] = await database.query<{ rows: number }>(
-      `select count(*)::int as rows from ${group.schema}.history where session_id = 'large'`,
-    );
-    return row?.rows ?? 0;
-  };
-  const ofNext = expected['history']?.filter((row) => row.includes(',large,')).length ?? 0;
-  const before = await left();
-  expect(before, 'one transaction has removed a part only').toBeGreaterThan(ofNext);
-  expect(await toldOf(pool, made)).toEqual(await toldOf(cleanPool, made));
+test(
+  'of a large session that is deleted, what is left goes in steps that are resumed, and is never shown',
+  { timeout: 180_000 },
+  async () => {
+    const made = await world();
+    await using database = await servers.postgres.migrated();
+    await using clean = await servers.postgres.migrated();
+    const [pool, cleanPool] = [await database.pool(), await clean.pool()];
+    await projected(pool, made.stored);
+    await projected(cleanPool, made.without);
+    const expected = await rowsOf(clean);
+    const left = async (): Promise<number> => {
+      const [row] = await database.query<{ rows: number }>(
+        `select count(*)::int as rows from ${group.schema}.history where session_id = 'large'`,
+      );
+      return row?.rows ?? 0;
+    };
+    const ofNext = expected['history']?.filter((row) => row.includes(',large,')).length ?? 0;
+    const before = await left();
+    expect(before, 'one transaction has removed a part only').toBeGreaterThan(ofNext);
+    expect(await toldOf(pool, made)).toEqual(await toldOf(cleanPool, made));
 
-  const position = made.stored.at(-1)?.position ?? 0;
-  const steps = (): RemovalSteps => new RemovalSteps({ schema: group.schema, shard: 0 });
-  const first = steps();
-  for (let n = 0; n < 2; n++) expect(await pool.connect(async (one) => await first.step(one, position))).toBe(true);
-  const between = await left();
-  expect(between).toBeLessThan(before);
-  expect(await toldOf(pool, made)).toEqual(await toldOf(cleanPool, made));
+    const position = made.stored.at(-1)?.position ?? 0;
+    const steps = (): RemovalSteps => new RemovalSteps({ schema: group.schema, shard: 0 });
+    const first = steps();
+    for (let n = 0; n < 2; n++) expect(await pool.connect(async (one) => await first.step(one, position))).toBe(true);
+    const between = await left();
+    expect(between).toBeLessThan(before);
+    expect(await toldOf(pool, made)).toEqual(await toldOf(cleanPool, made));
 
-  // Another process takes it up.
-  const second = steps();
-  let count = 0;
-  while (await pool.connect(async (one) => await second.step(one, position))) count++;
-  expect(count).toBeGreaterThan(8);
-  expect(await rowsOf(database)).toEqual(expected);
-});
+    // Another process takes it up.
+    const second = steps();
+    let count = 0;
+    while (await pool.connect(async (one) => await second.step(one, position))) count++;
+    expect(count).toBeGreaterThan(8);
+    expect(await rowsOf(database)).toEqual(expected);
+  },
+);
 
 test('a projector removes it while it goes on applying commits, and a rebuild gives the same rows', async () => {
   const { log } = servers;

@@ -124,7 +124,10 @@ export async function uncountSession(
 }
 
 /** Up to which position the rows of a session are of one that was deleted and not yet removed, as an expression; 0: none are. */
-export function removedUpTo({ tenant, id }: Pick<AggregateRef, 'tenant' | 'id'>): FragmentSqlToken {
+export function removedUpTo({
+  tenant,
+  id,
+}: Pick<AggregateRef, 'tenant'> & { readonly id: string | FragmentSqlToken }): FragmentSqlToken {
   return sql.fragment`coalesce(
     (select position from ${tableOf('sessions', REMOVALS)} where tenant = ${tenant} and session_id = ${id}), 0)`;
 }

@@ -8,7 +8,7 @@ export interface Buckets {
 
 const MINUTE_MS = 60_000;
 export const HOUR_MS = 60 * MINUTE_MS;
-const DAY_MS = 24 * HOUR_MS;
+export const DAY_MS = 24 * HOUR_MS;
 /** Spans, the longest first, with as much of a time as names one of them. */
 const SPANS = [
   { ms: DAY_MS, chars: 10 },
