@@ -21,6 +21,8 @@ test(
     process.stdout.write(`${reportOf(verdict, { seed: random.seed, minutes: MINUTES })}\n`);
     expect(verdict.problems).toEqual([]);
     expect(verdict).toMatchObject({ lost: 0, doubled: 0, reordered: 0 });
-    expect(verdict.figures['commands accepted']).toBeGreaterThan(0);
+    for (const figure of ['commands accepted', 'calls of MCP tools', 'refreshes of OAuth tokens']) {
+      expect(verdict.figures[figure], figure).toBeGreaterThan(0);
+    }
   },
 );

@@ -128,6 +128,7 @@ function checkCalls(events: readonly LoggedEvent[]): string[] {
   const open = new Set<unknown>();
   for (const { type, data } of events) {
     const callId = data['callId'];
+    if (type === 'effect.uncertain' && data['kind'] !== 'model') continue;
     if (type === 'model.requested') {
       if (open.has(callId)) problems.push(`model call ${String(callId)} is asked for while it is under way`);
       open.add(callId);

@@ -1,4 +1,5 @@
 import { budgetsRef } from '#src/commands/tenant/budgets.ts';
+import { vaultRef } from '#src/commands/vault/vaults.ts';
 import { isCanonical } from '#src/domain/session/canonical.ts';
 import type { SessionEvent } from '#src/domain/session/events.ts';
 import type { StoredCommit } from '#src/streams/commit.ts';
@@ -9,6 +10,7 @@ import { openCheckerLog } from './checker-log.ts';
 import type { Counted, LoggedEvent } from './checks.ts';
 import { freshFolds } from './folds.ts';
 import type { FreshFolds } from './folds.ts';
+import type { World } from './world.ts';
 
 /** What the log itself has to say after a run, read by the checker's own connection. */
 
@@ -26,11 +28,15 @@ export interface Evidence {
   readonly sessions: ReadonlyMap<string, LoggedSession>;
   /** What the tenant's budgets have counted, in that order. */
   readonly settled: readonly Counted[];
+  /** Of the vault with the credential for the tool server. */
+  readonly vault: readonly LoggedEvent[];
   readonly folds: FreshFolds;
 }
 
-/** The log of these sessions, each in its own order, and of the budgets. A fork has what is its own, not what it inherits. */
-export async function readLog(cluster: Cluster, tenant: string, sessionIds: readonly string[]): Promise<Evidence> {
+/** The log of the sessions, each in its own order, of the budgets and of the vault. A fork has what is its own, not what it inherits. */
+export async function readLog(cluster: Cluster, world: World): Promise<Evidence> {
+  const { sessions: sessionIds, vaultId } = world;
+  const tenant = world.tenant.tenantId;
   const log = await openCheckerLog(cluster);
   try {
     const sessions = new Map<string, LoggedSession>();
@@ -44,7 +50,8 @@ export async function readLog(cluster: Cluster, tenant: string, sessionIds: read
       .map(({ data }) => {
         return { callId: String(data['callId']), tokens: Number(data['tokens']) };
       });
-    return { sessions, settled, folds: await freshFolds(log, tenant, sessionIds) };
+    const vault = sessionOf(await readEvents(log.store, vaultRef(tenant, vaultId))).events;
+    return { sessions, settled, vault, folds: await freshFolds(log, tenant, sessionIds) };
   } finally {
     await log.close();
   }

@@ -23,7 +23,8 @@ const REPEATED = 40;
 export interface FreshFolds {
   /** Each session as it is shown, in one form of text. */
   readonly shown: ReadonlyMap<string, string>;
-  readonly agents: ReadonlyMap<string, string>;
+  /** What each session is opened with. */
+  readonly openings: ReadonlyMap<string, object>;
   /** Snapshots that differ from what they are to stand for. */
   readonly problems: readonly string[];
 }
@@ -32,18 +33,19 @@ export interface FreshFolds {
 export async function freshFolds(log: LogPorts, tenant: string, ids: readonly string[]): Promise<FreshFolds> {
   const problems: string[] = [];
   const shown = new Map<string, string>();
-  const agents = new Map<string, string>();
+  const openings = new Map<string, object>();
   for (const id of ids) {
     const ref = { tenant, kind: 'session', id } as const;
     const { state, differs } = await bothFolds(log, sessionType, ref);
     if (differs !== null) problems.push(`the snapshot of ${id}: ${differs}`);
     if (state.status !== 'open') continue;
-    agents.set(id, state.agentId);
+    const { agentId, vaultIds } = state;
+    openings.set(id, { agentId, vaultIds });
     shown.set(id, textOf(JSON.parse(JSON.stringify(stateToResponse(ref, log.store.shardOf(ref), state)))));
   }
   const budgets = await bothFolds(log, budgetType, budgetsRef(tenant));
   if (budgets.differs !== null) problems.push(`the snapshot of the budgets: ${budgets.differs}`);
-  return { shown, agents, problems };
+  return { shown, openings, problems };
 }
 
 async function bothFolds<S, E extends DomainEvent>(log: LogPorts, type: AggregateType<S, E>, ref: AggregateRef) {
@@ -64,7 +66,7 @@ function textOf(session: unknown): string {
 export async function checkNodeFolds(
   cluster: Cluster,
   tenant: TenantClient,
-  { shown, agents }: FreshFolds,
+  { shown, openings }: FreshFolds,
 ): Promise<readonly string[]> {
   const problems: string[] = [];
   const seen: SeenFold[] = [];
@@ -72,7 +74,7 @@ export async function checkNodeFolds(
     if (role !== 'commands' && role !== 'reads') continue;
     for (const sessionId of shown.keys()) {
       const path = `/v1/sessions/${encodeURIComponent(sessionId)}`;
-      const again = { method: 'PUT', path, body: { agentId: agents.get(sessionId) } };
+      const again = { method: 'PUT', path, body: openings.get(sessionId) };
       const answer = await tenant.at({ url }).request(role === 'commands' ? again : { path });
       if (answer.status === 200) seen.push({ who: name, sessionId, fold: textOf(answer.json) });
       else problems.push(`${name} does not show ${sessionId}: ${answer.status} ${answer.text}`);

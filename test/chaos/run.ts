@@ -12,6 +12,7 @@ import { Provider } from './provider.ts';
 import { PageReader, StreamReader } from './readers.ts';
 import { startAgain, Supervisor } from './supervisor.ts';
 import { floodOne, talk } from './talk.ts';
+import { ToolServer } from './tool-server.ts';
 import { verdictOf } from './verdict.ts';
 import type { Verdict } from './verdict.ts';
 import { makeWorld } from './world.ts';
@@ -50,8 +51,9 @@ const ENV = {
 export async function runChaos(options: ChaosOptions): Promise<Verdict> {
   const { random, forMs, report, only } = options;
   await using provider = await Provider.start(random);
+  await using tools = await ToolServer.start(random);
   await using cluster = await Cluster.start({ env: ENV, objects: 's3' });
-  const world = await again(async () => await makeWorld(cluster, SESSIONS, provider));
+  const world = await again(async () => await makeWorld(cluster, SESSIONS, { provider, tools }));
   report(`An installation of ${cluster.nodes.length} Hosts, 3 NATS servers, Postgres and S3 runs.`);
   const paused = await again(async () => await pauseTurns(cluster, pausedCount(forMs)));
   report(`${paused.sessions.length} turns are paused.`);

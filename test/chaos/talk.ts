@@ -3,7 +3,8 @@ import { delay } from '#src/lib/backoff.ts';
 import type { Random } from '../support/random.ts';
 import { remoteMessage } from './provider.ts';
 import type { Sender } from './sender.ts';
-import { isRemote } from './world.ts';
+import { toolCalls } from './tool-server.ts';
+import { hasServer, isRemote } from './world.ts';
 
 const FILE_BYTES = 20_000;
 /** Few are queued: a queue of many turns takes long to come to its end. */
@@ -27,7 +28,7 @@ export async function talk(options: TalkOptions): Promise<void> {
     if (dice <= 70) await sender.command(session, messageTo(session, random), dice <= 10 ? 2 : 1);
     else if (dice <= 78) await sender.command(session, { type: 'cancel', reason: 'enough' });
     else if (dice <= 90) await sender.upload(session, random.int(0, FILE_BYTES));
-    else if (dice <= 93 && !isRemote(session)) await fork(options, session);
+    else if (dice <= 93 && !isRemote(session) && !hasServer(session)) await fork(options, session);
     await delay(random.int(20, 250), stop);
   }
 }
@@ -46,13 +47,13 @@ export async function floodOne(sender: Sender, session: string, random: Random):
 }
 
 function messageTo(session: string, random: Random): object {
-  if (!isRemote(session)) return message(random);
+  if (!isRemote(session)) return message(random, hasServer(session) ? callingStep : step);
   const content = remoteMessage(randomUUID(), random.int(0, 3));
   return { type: 'message', content, whenBusy: BUSY[random.int(0, BUSY.length - 1)] };
 }
 
-function message(random: Random): object {
-  const steps = Array.from({ length: random.int(0, 3) }, () => step(random));
+function message(random: Random, of: (random: Random) => object): object {
+  const steps = Array.from({ length: random.int(0, 3) }, () => of(random));
   const script = { fixture: [...steps, { text: 'done', delayMs: random.int(0, 300) }] };
   return { type: 'message', content: JSON.stringify(script), whenBusy: BUSY[random.int(0, BUSY.length - 1)] };
 }
@@ -64,4 +65,8 @@ function step(random: Random): object {
   if (dice === 2) return { text: 'may I', toolCalls: [call('careful')] };
   if (dice <= 6) return { text: 'work', toolCalls: Array.from({ length: random.int(1, 2) }, () => call('work')) };
   return { text: 'none', toolCalls: [call('none')], delayMs: random.int(0, 200) };
+}
+
+function callingStep(random: Random): object {
+  return { text: 'call', toolCalls: toolCalls(random) };
 }

@@ -25,6 +25,8 @@ import type { PausedTurns } from './paused.ts';
 import { messageIn } from './provider.ts';
 import { StreamReader } from './readers.ts';
 import type { Rest } from './run.ts';
+import { callsOfServers, checkGrant, checkTools } from './tool-checks.ts';
+import { READ_ONLY_TOOLS } from './tool-server.ts';
 import { isRemote } from './world.ts';
 import type { World } from './world.ts';
 
@@ -57,11 +59,17 @@ export async function verdictOf(run: Run): Promise<Verdict> {
   // Before the log is read: what they do to it has to be seen there.
   const known = await checkReceipts(cluster, tenant, record);
   const paused = await checkPausedTurns(run.paused, run.random);
-  const evidence = await readLog(cluster, tenant.tenantId, world.sessions);
+  const evidence = await readLog(cluster, world);
   const logged = evidence.sessions;
   const commands = checkCommands(record.sent, storedCommands(logged, run.pages));
   const files = await checkedFiles(tenant, run);
   const readings = checkReaders(run, logged);
+  const { executions, auth } = world.tools;
+  const tools = checkTools(
+    executions,
+    [...logged.values()].flatMap(({ events }) => callsOfServers(events)),
+    READ_ONLY_TOOLS,
+  );
   const problems = [
     ...restless.map((session) => `does not come to rest: ${session}`),
     ...record.broken,
@@ -76,6 +84,8 @@ export async function verdictOf(run: Run): Promise<Verdict> {
     ...(await checkNodeFolds(cluster, tenant, evidence.folds)),
     ...(await checkLedger(tenant, evidence)),
     ...(await checkCalls(run)),
+    ...tools.problems,
+    ...checkGrant(auth, evidence.vault),
     ...(await audited(cluster)),
   ];
   const accepted = record.sent.filter(({ outcome }) => outcome.kind === 'accepted').length;
@@ -91,6 +101,8 @@ export async function verdictOf(run: Run): Promise<Verdict> {
     'SSE readers': readers.filter(({ kind }) => kind === 'stream').length,
     'SSE reconnects': sum(readers, (reader) => (reader instanceof StreamReader ? reader.reconnects : 0)),
     'calls to the provider': world.provider.calls.length,
+    'calls of MCP tools': executions.length,
+    'refreshes of OAuth tokens': auth.used.length,
     'paused turns': run.paused.sessions.length,
     'page readers': readers.filter(({ kind }) => kind === 'pages').length,
   };
@@ -98,7 +110,7 @@ export async function verdictOf(run: Run): Promise<Verdict> {
     faults,
     figures,
     lost: commands.lost + files.lost + readings.lost,
-    doubled: commands.doubled + files.doubled + readings.doubled,
+    doubled: commands.doubled + files.doubled + readings.doubled + tools.doubled,
     reordered: readings.reordered,
     problems,
   };

@@ -1,14 +1,20 @@
+import { randomUUID } from 'node:crypto';
 import { AdminClient } from '../support/client.ts';
 import type { TenantClient } from '../support/client.ts';
 import type { Cluster } from '../support/cluster/cluster.ts';
 import { ExecutorClient, registerExecutor } from '../support/executor.ts';
 import { until } from '../support/wait-until.ts';
 import type { Provider } from './provider.ts';
+import { TOOL_SERVER } from './tool-server.ts';
+import type { ToolServer } from './tool-server.ts';
 
 /** The tenant that all clients of a run work in, and its sessions; forks join them. */
 export interface World {
   readonly tenant: TenantClient;
   readonly provider: Provider;
+  readonly tools: ToolServer;
+  /** Has the credential for the tool server. */
+  readonly vaultId: string;
   readonly executorToken: string;
   readonly sessions: string[];
 }
@@ -23,13 +29,23 @@ export const TENANT_TOKENS = 1_000_000_000;
 export const SESSION_TOKENS = 2_000;
 const BUDGETED_SESSIONS = 2;
 const REMOTE_SESSIONS = 4;
+const MCP_SESSIONS = 3;
 
 /** Whether a session is answered by the provider outside, and not by the fixture. */
 export function isRemote(sessionId: string): boolean {
   return sessionId.startsWith('remote/');
 }
 
-export async function makeWorld(cluster: Cluster, sessionCount: number, provider: Provider): Promise<World> {
+/** Whether the agent of a session has the tools of a server outside, and no others. */
+export function hasServer(sessionId: string): boolean {
+  return sessionId.startsWith('mcp/');
+}
+
+/** What the installation calls outside, which nothing of the chaos touches. */
+type Outside = Pick<World, 'provider' | 'tools'>;
+
+export async function makeWorld(cluster: Cluster, sessionCount: number, outside: Outside): Promise<World> {
+  const { provider, tools } = outside;
   const tenant = await new AdminClient(cluster).createTenant();
   await tenant.saveAgent('agent', { tools: TOOLS });
   const model = { provider: 'openai-compatible', model: 'outside', baseUrl: provider.baseUrl };
@@ -40,6 +56,7 @@ export async function makeWorld(cluster: Cluster, sessionCount: number, provider
   for (const id of sessions) await tenant.openSession(id);
   const remote = Array.from({ length: REMOTE_SESSIONS }, (_, n) => `remote/${n + 1}`);
   for (const id of remote) await tenant.openSession(id, { agentId: 'remote' });
+  const { vaultId, sessions: ofServer } = await openServerSessions(tenant, tools);
   const ofSessions = sessions.slice(0, BUDGETED_SESSIONS).map((sessionId, n) => {
     return { id: `near-${n}`, scope: 'session', sessionId, period: 'total', limitTokens: SESSION_TOKENS };
   });
@@ -55,5 +72,24 @@ export async function makeWorld(cluster: Cluster, sessionCount: number, provider
       (await executor.at({ url }).tenant.request({ path: '/v1/actions' })).status === 200;
     await until(`${url} knows the executor`, isKnown);
   }
-  return { tenant, provider, executorToken, sessions: [...sessions, ...remote] };
+  return { tenant, ...outside, vaultId, executorToken, sessions: [...sessions, ...remote, ...ofServer] };
+}
+
+/** Sessions whose agent calls the tool server, with the credential of a vault. */
+async function openServerSessions(
+  tenant: TenantClient,
+  tools: ToolServer,
+): Promise<Pick<World, 'vaultId' | 'sessions'>> {
+  const post = async (path: string, body: object): Promise<string> => {
+    const ids = { requestId: 'made', idempotencyKey: randomUUID() };
+    const answer = await tenant.request({ method: 'POST', path, body: { ...ids, ...body } });
+    if (answer.status !== 201) throw new Error(`${path}: ${answer.text}`);
+    return String(Reflect.get(Object(answer.json), 'id'));
+  };
+  const vaultId = await post('/v1/vaults', { name: 'Ann', subject: 'ann' });
+  await post(`/v1/vaults/${vaultId}/credentials`, { name: 'Tools', auth: tools.credential });
+  await tenant.saveAgent('mcp', { mcpServers: [{ name: TOOL_SERVER, url: tools.url }] });
+  const sessions = Array.from({ length: MCP_SESSIONS }, (_, n) => `mcp/${n + 1}`);
+  for (const id of sessions) await tenant.openSession(id, { agentId: 'mcp', vaultIds: [vaultId] });
+  return { vaultId, sessions };
 }

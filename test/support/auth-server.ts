@@ -21,7 +21,7 @@ export class AuthServer implements AsyncDisposable {
   readonly resources: string[] = [];
   refreshToken = randomBytes(12).toString('hex');
   accessToken = randomBytes(12).toString('hex');
-  /** It honours the refresh token before the newest one, too, as servers do that expect answers to get lost. */
+  /** It honours a refresh token until one that was issued for it is used, as servers do that expect answers to get lost. */
   isLenient = false;
   /** The grant is gone: a refresh token was used twice, or the server was told to forget it. */
   isRevoked = false;
@@ -32,7 +32,9 @@ export class AuthServer implements AsyncDisposable {
   gate: Promise<void> = Promise.resolve();
   /** Answers at the resource; null: nothing is there. */
   resource: RequestListener | null = null;
-  #earlier: string | null = null;
+  /** What a lenient server honours, and what each was issued for. */
+  readonly #honoured = new Set<string>();
+  readonly #issuedFor = new Map<string, string>();
   readonly #server: Server;
   readonly #codes = new Map<string, Code>();
 
@@ -115,11 +117,7 @@ export class AuthServer implements AsyncDisposable {
     }
     this.resources.push(sent.get('resource') ?? '');
     const isGood = sent.get('grant_type') === 'refresh_token' ? this.#takesRefresh(sent) : this.#takesCode(sent);
-    if (isGood) {
-      this.#earlier = this.refreshToken;
-      this.refreshToken = randomBytes(12).toString('hex');
-      this.accessToken = randomBytes(12).toString('hex');
-    }
+    if (isGood) this.#issue(sent.get('refresh_token'));
     await this.gate;
     if (how === 'lose the answer') response.destroy();
     else if (!isGood) json(response, 400, { error: 'invalid_grant', error_description: '<b>planted</b>' });
@@ -132,8 +130,17 @@ export class AuthServer implements AsyncDisposable {
   #takesRefresh(sent: URLSearchParams): boolean {
     const token = sent.get('refresh_token') ?? '';
     this.used.push(token);
-    if (token !== this.refreshToken && !(this.isLenient && token === this.#earlier)) this.isRevoked = true;
+    if (token !== this.refreshToken && !(this.isLenient && this.#honoured.has(token))) this.isRevoked = true;
     return !this.isRevoked;
+  }
+
+  #issue(usedToken: string | null): void {
+    this.refreshToken = randomBytes(12).toString('hex');
+    this.accessToken = randomBytes(12).toString('hex');
+    if (usedToken === null) return;
+    this.#honoured.delete(this.#issuedFor.get(usedToken) ?? '');
+    this.#honoured.add(usedToken).add(this.refreshToken);
+    this.#issuedFor.set(this.refreshToken, usedToken);
   }
 
   #takesCode(sent: URLSearchParams): boolean {
