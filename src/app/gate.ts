@@ -18,7 +18,7 @@ import type { Stack } from '../lib/stack.ts';
 /** How long fetching a key set may take, ms; the verifier's is shorter. */
 const KEY_SET_MS = 5_000;
 /** How long a request waits for its tenant's others, ms, and how many of one tenant wait. */
-const WORK_WAIT_MS = 5_000;
+const WORK_WAIT_MS = 20_000;
 const WORK_WAITING_MAX = 1_000;
 
 export interface GateDeps {
