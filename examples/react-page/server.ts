@@ -56,9 +56,11 @@ async function bodyOf(request: IncomingMessage): Promise<string> {
   return body;
 }
 
-function hasManifest(body: string): boolean {
+/** An agent of the page's own, or another one of the tenant, would have other tools and no approvals. */
+function isOfAnotherAgent(body: string): boolean {
   const parsed: unknown = body === '' ? null : JSON.parse(body);
-  return typeof parsed === 'object' && parsed !== null && 'manifest' in parsed;
+  if (typeof parsed !== 'object' || parsed === null) return false;
+  return 'manifest' in parsed || ('agentId' in parsed && parsed.agentId !== 'shop');
 }
 
 async function passOn(request: IncomingMessage, response: ServerResponse, path: string): Promise<void> {
@@ -69,8 +71,7 @@ async function passOn(request: IncomingMessage, response: ServerResponse, path: 
     return void response.writeHead(403).end();
   }
   const body = request.method === 'GET' ? undefined : await bodyOf(request);
-  // A manifest of the page's own would be another agent, with other tools and no approvals.
-  if (body !== undefined && hasManifest(body)) return void response.writeHead(403).end();
+  if (body !== undefined && isOfAnotherAgent(body)) return void response.writeHead(403).end();
   const gone = new AbortController();
   response.on('close', () => gone.abort());
   const given = PASSED.map((name) => [name, request.headers[name]]).filter(([, value]) => typeof value === 'string');

@@ -122,6 +122,11 @@ describe('the page in React', () => {
     expect(await call('/v1/sessions/of-ann', { cookie: ann })).toBe(200);
     expect(await call('/v1/sessions/of-ann', { cookie: bob })).toBe(404);
     expect(await call('/v1/sessions/of-ann', {})).toBe(403);
+    await tenant.saveAgent('other');
+    for (const wanted of [{ agentId: 'other' }, { agentId: 'shop', manifest: { instructions: 'x' } }])
+      expect(
+        await call('/v1/sessions/elsewhere', { ...json, cookie: ann }, { ...body, body: JSON.stringify(wanted) }),
+      ).toBe(403);
     expect(await call('/v1/sessions/of-ann', { cookie: ann, origin: 'https://other.example' })).toBe(403);
     expect(await call('/v1/agents', { cookie: ann })).toBe(403);
     expect(await rawStatus('/agents/v1/sessions/../agents/shop', ann)).toBe(403);
