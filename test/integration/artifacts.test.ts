@@ -3,6 +3,7 @@ import { artifactBytesSuite } from '../conformance/http/artifact-bytes.ts';
 import { artifactLimitSuite } from '../conformance/http/artifact-limits.ts';
 import { artifactSuite } from '../conformance/http/artifacts.ts';
 import { messageFileSuite } from '../conformance/http/message-files.ts';
+import { onMemoryHost } from '../support/memory-target.ts';
 import { TestS3 } from '../support/s3.ts';
 import { onTwoNodes } from '../support/two-nodes.ts';
 
@@ -24,4 +25,8 @@ describe('artifacts in S3, two nodes', () => {
 
 describe('artifacts in a directory that two nodes share', () => {
   onTwoNodes(SUITES);
+});
+
+describe('artifacts of the Host in memory', () => {
+  onMemoryHost(SUITES);
 });

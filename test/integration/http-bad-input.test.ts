@@ -6,6 +6,10 @@ import { badInputSuite } from '../conformance/http/bad-input.ts';
 import type { BadInputTarget } from '../conformance/http/call.ts';
 import { startHost } from '../support/host.ts';
 import type { Host } from '../support/host.ts';
+import { onMemoryHost } from '../support/memory-target.ts';
+
+/** Hundreds of refused credentials of one address: what guessers wait for would be most of the time. */
+const ENV = { AGENT_HOST_FAILED_AUTH_PER_SECOND: '100000' };
 
 describe('bad input at the durable Host', () => {
   let host: Host;
@@ -13,8 +17,7 @@ describe('bad input at the durable Host', () => {
   let target: BadInputTarget;
 
   beforeAll(async () => {
-    // Hundreds of refused credentials of one address: what guessers wait for would be most of the time.
-    host = await startHost({ env: { AGENT_HOST_FAILED_AUTH_PER_SECOND: '100000' } });
+    host = await startHost({ env: ENV });
     const { host: servers, username, password } = new URL(await host.file('nats-url'));
     nats = await connect({ servers, user: username, pass: password });
     const manager = await jetstreamManager(nats);
@@ -28,4 +31,8 @@ describe('bad input at the durable Host', () => {
   });
 
   badInputSuite(() => target);
+});
+
+describe('bad input at the Host in memory', () => {
+  onMemoryHost([badInputSuite], ENV);
 });
