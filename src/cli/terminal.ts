@@ -11,6 +11,11 @@ const OBEYED =
 const CONTROL_PICTURES = 0x2400;
 const DELETE = 0x7f;
 
+/** Whether a text holds what a terminal would obey. */
+export function isObeyed(text: string): boolean {
+  return text.search(OBEYED) >= 0;
+}
+
 /** A text for a terminal, with its lines and tabs. */
 export function plainText(text: string): string {
   return text.replaceAll('\r\n', '\n').replaceAll(OBEYED, shown);

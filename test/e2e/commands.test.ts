@@ -12,6 +12,7 @@ import { AuthServer } from '../support/auth-server.ts';
 import { startHost } from '../support/host.ts';
 import type { Host } from '../support/host.ts';
 import { PROGRAM } from '../support/program.ts';
+import { TcpProxy } from '../support/tcp-proxy.ts';
 import { until } from '../support/wait-until.ts';
 
 const SOON_MS = 60_000;
@@ -136,6 +137,15 @@ describe('the commands of a caller', () => {
     const shown = await run(['agents', 'show', 'two']);
     expect(shown).toMatch(/^agentId: two\nmanifest:\n {2}instructions: Be kind\.\n/);
     expect(await json(['agents', 'apply', '-f', '-'], shown)).toMatchObject([{ agentId: 'two', changed: false }]);
+    await writeFile(
+      file,
+      JSON.stringify({ instructions: `${HOSTILE}\nnext`, model: { provider: 'fixture', model: 'any' } }),
+    );
+    await run(['agents', 'apply', 'hostile', file]);
+    const neutral = await run(['agents', 'show', 'hostile']);
+    // oxlint-disable-next-line eslint/no-control-regex -- these are what must not be there
+    expect(neutral).not.toMatch(/[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u202e]/);
+    expect(await json(['agents', 'apply', '-f', '-'], neutral)).toMatchObject([{ agentId: 'hostile', changed: false }]);
     await writeFile(file, 'a: [');
     expect(await run(['agents', 'apply', '-f', file], '', 1)).toContain('is neither YAML nor JSON');
     expect(await run(['agents', 'apply', '-f', file, 'x', 'y'], '', 2)).toContain('name the file once');
@@ -188,6 +198,7 @@ describe('the commands of a caller', () => {
     expect(await run(['artifacts', 'get', id, '--out', 'copy.txt'])).toBe('copy.txt: 4 B\n');
     expect(await readFile(join(host.dataDir, 'copy.txt'), 'utf8')).toBe('two!');
     expect(await run(['artifacts', 'get', 'absent'], '', 1)).toMatch(/^agent-host: not_found: /);
+    expect(await interruptedGet()).toEqual({ code: 130, isLeft: false });
     expect(await run(['artifacts', 'put', 'absent.txt'], '', 1)).toContain('absent.txt cannot be read');
 
     await run(['api', 'openSession', 'sessionId=folders', '--body', '-'], '{"agentId":"helper"}');
@@ -198,6 +209,25 @@ describe('the commands of a caller', () => {
     expect(await run(['artifacts', 'zip', folder])).toMatch(/^outputs\.zip: /);
     expect((await readFile(join(host.dataDir, 'outputs.zip'))).subarray(0, 2).toString()).toBe('PK');
   });
+
+  /** A download that stands still in the middle, until Ctrl-C. */
+  async function interruptedGet(): Promise<{ readonly code: number | null; readonly isLeft: boolean }> {
+    await writeFile(join(host.dataDir, 'large.bin'), Buffer.alloc(4_000_000));
+    const [put] = await json<{ artifact: { artifactId: string } }>(['artifacts', 'put', 'large.bin']);
+    await using proxy = await TcpProxy.start(Number(new URL(host.url).port));
+    const known = JSON.parse(await readFile(env['AGENT_HOST_CONTEXT'] ?? '', 'utf8')) as object;
+    const file = join(host.dataDir, 'people/by-proxy.json');
+    await writeFile(file, JSON.stringify({ ...known, url: `http://127.0.0.1:${proxy.port}` }));
+    proxy.dropReplies(1_000_000);
+    const get = start(['artifacts', 'get', put?.artifact.artifactId ?? '', '--out', 'part.bin'], {
+      AGENT_HOST_CONTEXT: file,
+    });
+    const path = join(host.dataDir, 'part.bin');
+    const bytes = async (): Promise<number> => (await stat(path).catch(() => null))?.size ?? 0;
+    await until('a part is there', async () => (await bytes()) > 100_000, SOON_MS);
+    get.child.kill('SIGINT');
+    return { code: await get.ended, isLeft: (await stat(path).catch(() => null)) !== null };
+  }
 
   /** As a sandbox's `/workspace/outputs` becomes one. */
   async function folderOf(sessionId: string, versions: readonly Readonly<Record<string, string>>[]): Promise<string> {
@@ -252,6 +282,9 @@ describe('the commands of a caller', () => {
     const { code, state } = server.consent(address.href);
     const back = new URL(address.searchParams.get('redirect_uri') ?? '');
     expect((await fetch(new URL('/other', back))).status).toBe(404);
+    // Any page of that browser may call this address, and does not know the state.
+    expect((await fetch(`${back.href}?code=forged&state=forged`)).status).toBe(400);
+    expect((await fetch(`${back.href}?error=forged`)).status).toBe(400);
     const brought = new URLSearchParams({ code, state, iss: server.origin }).toString();
     expect((await fetch(`${back.href}?${brought}`)).status).toBe(200);
     expect(await signIn.ended, signIn.err()).toBe(0);
@@ -261,6 +294,10 @@ describe('the commands of a caller', () => {
     refused.child.stdin?.end('https://app.example/back?error=access_denied\n');
     expect(await refused.ended).toBe(1);
     expect(refused.err()).toContain('access_denied');
+    const foreign = start(['vaults', 'sign-in', id, mail?.id ?? '', '--redirect', 'https://app.example/back']);
+    foreign.child.stdin?.end('https://app.example/back?code=x&state=of-another\n');
+    expect(await foreign.ended).toBe(1);
+    expect(foreign.err()).toContain('the address of another sign-in');
     const listed = await run(['vaults', 'credentials', id]);
     expect(listed).toMatch(/ Tickets +bearer +ready /);
     expect(listed).toMatch(/ Mail +oauth +ready /);

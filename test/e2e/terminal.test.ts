@@ -1,4 +1,5 @@
 import { execFileSync, spawn } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
 import { readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -90,6 +91,49 @@ describe('at the terminal', () => {
     expect(out).toContain('Allow pay {"amount":5}? [y/n]\n[pay failed: ');
     expect(out).toContain('It is not paid.\necho: Thanks\n');
     expect(code).toBe(0);
+  });
+
+  test('a question that somebody else has answered needs no answer here, and the talk goes on', async () => {
+    const child = spawn(process.execPath, [PROGRAM, 'chat', 'payer'], { cwd: host.dataDir, env });
+    let out = '';
+    child.stdout.setEncoding('utf8').on('data', (text: string) => (out += text));
+    const ended = new Promise((resolve) => child.on('close', resolve));
+    const shown = async (text: string): Promise<boolean> =>
+      await until(`it shows ${text}`, () => out.includes(text), 60_000);
+    const asked = async (): Promise<void> => {
+      out = '';
+      child.stdin.write(`${JSON.stringify(SCRIPT.pays)}\n`);
+      await shown('Allow pay {"amount":5}? [y/n]');
+    };
+    try {
+      await shown('Session ');
+      const [, session = ''] = /^Session (\S+)\. /m.exec(out) ?? [];
+      const elsewhere = async (): Promise<void> => {
+        const { waits } = JSON.parse((await agentHost(['api', 'getSession', `sessionId=${session}`])).out) as {
+          waits: readonly { id: string }[];
+        };
+        const answer = { type: 'approve', interactionId: waits[0]?.id, approved: false };
+        const body = JSON.stringify({ ...answer, requestId: randomUUID(), idempotencyKey: randomUUID() });
+        await agentHost(['api', 'sendCommand', `sessionId=${session}`, '--body', '-'], body);
+      };
+      await asked();
+      await elsewhere();
+      await shown('[that has been answered already');
+      child.stdin.write('Thanks\n');
+      await shown('echo: Thanks\n');
+      await asked();
+      // It hears of the answer and reads the line at once, in whichever order.
+      child.kill('SIGSTOP');
+      await elsewhere();
+      child.stdin.write('y\n');
+      child.kill('SIGCONT');
+      await shown('[that has been answered already');
+      child.stdin.end('Thanks again\n');
+      await shown('echo: Thanks again\n');
+      expect(await ended).toBe(0);
+    } finally {
+      child.kill('SIGKILL');
+    }
   });
 
   test('one message for a script, its records as lines, and the lists', async () => {

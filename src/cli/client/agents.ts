@@ -1,14 +1,14 @@
 import { readFile } from 'node:fs/promises';
 import { createTwoFilesPatch } from 'diff';
 import { isDeepStrictEqual } from 'node:util';
-import { parseAllDocuments, stringify } from 'yaml';
+import { Document, parseAllDocuments, stringify, visit } from 'yaml';
 import { z } from 'zod';
 import { Problem } from '../../client/client.ts';
 import type { Agent, Client, Manifest } from '../../client/client.ts';
 import { misuse, StartError } from '../../lib/start-error.ts';
 import { numberOf, readArguments } from '../arguments.ts';
 import { optionsOf } from '../catalog/callers.ts';
-import { plainText, styled } from '../terminal.ts';
+import { escapedJson, isObeyed, plainText, styled } from '../terminal.ts';
 import { withClient } from './context.ts';
 import type { Environment } from './context-file.ts';
 import { first, print, table } from './output.ts';
@@ -47,7 +47,7 @@ export async function agentsShow(env: Environment, args: readonly string[]): Pro
   return await withClient(env, values.context, async (client) => {
     const agent = await client.agents.get(id);
     const { agentId, manifest } = agent;
-    return print([agent], values.json, () => plainText(stringify({ agentId, manifest })));
+    return print([agent], values.json, () => safeYaml({ agentId, manifest }));
   });
 }
 
@@ -152,6 +152,18 @@ async function textOf(file: string): Promise<string> {
   return await readFile(file, 'utf8').catch((cause: unknown) => {
     throw new StartError(`${file} cannot be read`, { cause });
   });
+}
+
+/** A value as YAML that a terminal shows and does not obey; `agents apply` reads the same value. */
+function safeYaml(value: unknown): string {
+  const document = new Document(value);
+  // Between double quotes YAML has the escapes of JSON.
+  visit(document, {
+    Scalar: (_, node) => {
+      if (typeof node.value === 'string' && isObeyed(node.value)) node.type = 'QUOTE_DOUBLE';
+    },
+  });
+  return escapedJson(document.toString());
 }
 
 /** YAML, which JSON is too. Aliases are bounded, so that a small file does not become a large one. */

@@ -10,7 +10,7 @@ import { plainText } from '../terminal.ts';
 import { counted, transferBar } from './bar.ts';
 import { withClient } from './context.ts';
 import type { Environment } from './context-file.ts';
-import { refusingToOverwrite } from './files.ts';
+import { refusingToOverwrite, untilInterrupted } from './files.ts';
 import { first, print, sizeText, table } from './output.ts';
 
 function named(words: readonly string[], command: string): string {
@@ -106,9 +106,12 @@ async function save(
     for await (const chunk of stream) process.stdout.write(chunk);
     return 0;
   }
-  await refusingToOverwrite(name, async (path) => {
-    await stream.pipeTo(Writable.toWeb(createWriteStream(path, { flags: 'wx' })));
+  const code = await untilInterrupted(async (signal) => {
+    await refusingToOverwrite(name, async (path) => {
+      await stream.pipeTo(Writable.toWeb(createWriteStream(path, { flags: 'wx' })), { signal });
+    });
   }).finally(() => bar.done());
+  if (code !== 0) return code;
   return print([{ artifactId: id, file: name, bytes }], json, () => `${name}: ${sizeText(bytes)}\n`);
 }
 

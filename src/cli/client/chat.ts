@@ -11,6 +11,10 @@ import { callsOf, endsTurn, lineOf, short } from './show.ts';
 
 /** A person who approves sees what is approved; more than this is said to be there. */
 const ASKED_CHARS_MAX = 4_000;
+/** How a question that is over refuses an answer. */
+const OVER = 'session_not_waiting';
+const ANSWERED = '[that has been answered already, or its turn is over]';
+const NOT_SENT = '[your line was an answer to it, and was not sent]';
 type Asked = Extract<EventRecord, { type: 'turn.paused' }>['payload']['interactions'][number];
 
 /**
@@ -48,7 +52,10 @@ class Chat {
   readonly #seenEnds = new Set<string>();
   #asked: readonly Asked[] = [];
   readonly #answered = new Set<string>();
-  readonly #isTerminal = process.stdin.isTTY;
+  /** A person looks on: lines are asked for, and what is shown may be written over. JSON is for a program. */
+  readonly #isTerminal: boolean;
+  /** The next line was begun as an answer to what somebody else has answered. */
+  #isStale = false;
   /** The cursor stands behind a part of an answer. */
   #isWriting = false;
 
@@ -56,11 +63,12 @@ class Chat {
     this.#session = session;
     this.#from = from;
     this.#asJson = asJson;
+    this.#isTerminal = process.stdin.isTTY && process.stdout.isTTY && !asJson;
     this.#lines = createInterface({ input: process.stdin, output: process.stdout, terminal: this.#isTerminal });
     this.#lines.setPrompt(this.#isTerminal ? '> ' : '');
     this.#lines.on('line', (line) => this.#type(line));
     this.#lines.on('close', () => this.#type(null));
-    this.#lines.on('SIGINT', () => this.#interrupt());
+    this.#lines.on('SIGINT', this.#interrupt);
   }
 
   async run(): Promise<number> {
@@ -69,11 +77,14 @@ class Chat {
     const following = this.#follow(from).catch((error: unknown) => {
       if (!this.#ended.signal.aborted) throw error;
     });
+    // Keys of a terminal that is not read line by line here are signals.
+    if (process.stdin.isTTY && !this.#isTerminal) process.on('SIGINT', this.#interrupt);
     const talking = this.#talk().finally(() => this.#ended.abort(new Error('the chat is over')));
     try {
       await Promise.all([following, talking]);
     } finally {
       this.#ended.abort(new Error('the chat is over'));
+      process.off('SIGINT', this.#interrupt);
       this.#lines.close();
     }
     return 0;
@@ -105,14 +116,16 @@ class Chat {
       const [asked, ...later] = this.#asked;
       if (asked !== undefined && !this.#asJson) this.#print(plainText(questionOf(asked)));
       if (this.#isTerminal) this.#lines.prompt();
-      const line = await this.#line();
+      const line = await this.#lineFor(asked);
       if (line === null) return;
-      if (asked !== undefined) {
+      if (asked === undefined) {
+        if (line !== 'gone' && line.text.trim() !== '') await this.#send(line.text);
+      } else if (line === 'gone' || this.#isGone(asked)) {
+        this.#tell(ANSWERED);
+      } else {
         this.#asked = later;
         this.#answered.add(asked.interactionId);
-        await this.#answer(asked, line.trim()).catch((error: unknown) => this.#cameLate(error));
-      } else if (line.trim() !== '') {
-        await this.#send(line);
+        await this.#answer(asked, line.text.trim());
       }
     }
   }
@@ -132,20 +145,29 @@ class Chat {
   }
 
   async #answer({ interactionId, kind, schema }: Asked, line: string): Promise<void> {
-    if (kind === 'approval') await this.#session.approve(interactionId, /^y(es)?$/i.test(line));
-    else await this.#session.respond(interactionId, schema === undefined ? line : jsonOr(line));
+    try {
+      if (kind === 'approval') await this.#session.approve(interactionId, /^y(es)?$/i.test(line));
+      else await this.#session.respond(interactionId, schema === undefined ? line : jsonOr(line));
+    } catch (error) {
+      if (!(error instanceof Problem && error.code === OVER)) throw error;
+      this.#tell(ANSWERED);
+    }
   }
 
-  /** Another person was faster, or a sign-in has answered it: the turn has continued. @throws anything else */
-  #cameLate(error: unknown): void {
-    if (!(error instanceof Problem) || error.code !== 'session_not_waiting') throw error;
-    if (!this.#asJson) this.#print('That has been answered already.');
+  /** Somebody else has answered it, or its turn is over. */
+  #isGone({ interactionId }: Asked): boolean {
+    return !this.#asked.some((one) => one.interactionId === interactionId);
   }
 
-  /** The next line, or null at the end of the input. */
-  async #line(): Promise<string | null> {
-    await this.#until(() => this.#typed.length > 0);
-    return this.#typed.shift() ?? null;
+  /** The next line, or null at the end of the input; `gone`: what it would answer needs no answer any more. */
+  async #lineFor(asked: Asked | undefined): Promise<{ readonly text: string } | 'gone' | null> {
+    await this.#until(() => this.#typed.length > 0 || (asked !== undefined && this.#isGone(asked)));
+    if (this.#typed.length === 0 && !this.#ended.signal.aborted) {
+      this.#isStale = this.#isTerminal && this.#lines.line !== '';
+      return 'gone';
+    }
+    const text = this.#typed.shift() ?? null;
+    return text === null ? null : { text };
   }
 
   async #until(there: () => boolean): Promise<void> {
@@ -158,17 +180,25 @@ class Chat {
   }
 
   #type(line: string | null): void {
-    this.#typed.push(line);
+    if (this.#isStale && line !== null) this.#tell(NOT_SENT);
+    else this.#typed.push(line);
+    this.#isStale = false;
     this.#wake();
   }
 
-  #interrupt(): void {
+  readonly #interrupt = (): void => {
     if (this.#open.size === 0 && !this.#sending) {
       this.#type(null);
       return;
     }
     // The record says that the turn is over.
-    this.#session.cancel({ reason: 'interrupted' }).catch((error: unknown) => this.#print(plainText(String(error))));
+    this.#session.cancel({ reason: 'interrupted' }).catch((error: unknown) => this.#tell(plainText(String(error))));
+  };
+
+  /** Says something to the person; a program reads records alone. */
+  #tell(text: string): void {
+    if (this.#asJson) process.stderr.write(`${text}\n`);
+    else this.#print(text);
   }
 
   /** A record, of whose text a part may have been written already. */

@@ -10,8 +10,8 @@ const DONE = 'You are signed in, or have refused to: the terminal says which. Th
 /** Where a browser returns after a sign-in. */
 export interface Back {
   readonly redirectUri: string;
-  /** The address that it returned to, with its query. @throws StartError when it has not by then */
-  readonly address: (untilMs: number) => Promise<URL>;
+  /** The address that it returned to, with its query, which has the `state` of this sign-in. @throws StartError when it has not by then */
+  readonly address: (state: string, untilMs: number) => Promise<URL>;
   readonly close: () => Promise<void>;
 }
 
@@ -20,10 +20,14 @@ export async function backOf(redirect: string | undefined): Promise<Back> {
   if (redirect === undefined) return await listener();
   return {
     redirectUri: redirect,
-    address: async () => {
+    address: async (state) => {
       const text = isInteractive() ? await ask('Address that the browser returned to: ') : await readInput();
       if (!URL.canParse(text.trim())) throw new StartError('that is not an address');
-      return new URL(text.trim());
+      const url = new URL(text.trim());
+      // A refusal may come without one.
+      if (!isOf(url, state) && url.searchParams.has('code'))
+        throw new StartError('that is the address of another sign-in; run this one again');
+      return url;
     },
     close: async () => await Promise.resolve(),
   };
@@ -31,10 +35,13 @@ export async function backOf(redirect: string | undefined): Promise<Back> {
 
 async function listener(): Promise<Back> {
   const returned = Promise.withResolvers<URL>();
+  let wanted: string | null = null;
   const server = createServer((request, response) => {
     // Any page may send anything here, also what is no address.
     const url = URL.parse(`http://127.0.0.1${request.url ?? '/'}`);
     if (url === null || request.method !== 'GET' || url.pathname !== PATH) return answer(response, 404, 'Not here.\n');
+    // Nor does it end this sign-in: only who asked for it, and the server, know its state.
+    if (wanted === null || !isOf(url, wanted)) return answer(response, 400, 'Not of this sign-in.\n');
     answer(response, 200, DONE);
     returned.resolve(url);
   });
@@ -44,13 +51,20 @@ async function listener(): Promise<Back> {
   const port = typeof at === 'object' ? at?.port : undefined;
   return {
     redirectUri: `http://127.0.0.1:${port}${PATH}`,
-    address: async (untilMs) => await waitFor(returned.promise, untilMs),
+    address: async (state, untilMs) => {
+      wanted = state;
+      return await waitFor(returned.promise, untilMs);
+    },
     close: async () => {
       server.closeAllConnections();
       server.close();
       await once(server, 'close');
     },
   };
+}
+
+function isOf({ searchParams }: URL, state: string): boolean {
+  return searchParams.get('state') === state;
 }
 
 const PATH = '/signed-in';

@@ -116,9 +116,10 @@ async function signIn(
     params,
     body: { redirectUri: back.redirectUri },
   });
+  const state = new URL(url).searchParams.get('state') ?? '';
   // The address alone is the output: it can be handed to what opens a browser.
   print([{ url, expiresAt }], asJson, () => `${plainLine(url)}\n`);
   process.stderr.write(`Open it in a browser before ${expiresAt}.\n`);
-  const body = returnedTo(await back.address(Date.parse(expiresAt)));
+  const body = returnedTo(await back.address(state, Date.parse(expiresAt)));
   return await client.request('POST /v1/vaults/{vaultId}/credentials/{credentialId}/complete', { params, body });
 }
