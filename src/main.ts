@@ -19,13 +19,13 @@ const COMMANDS: Readonly<Record<CommandName, Run>> = {
     const { runHost } = await import('./app/run.ts');
     return await runHost(config, stop);
   },
-  migrate: async () => {
+  migrate: async (args) => {
     const { migrateDatabase } = await import('./cli/migrate.ts');
-    return await migrateDatabase(await readConfig());
+    return await migrateDatabase(await readConfig(), args);
   },
-  'projections rebuild': async ([name]) => {
+  'projections rebuild': async (args) => {
     const { rebuildProjections } = await import('./cli/rebuild.ts');
-    return await rebuildProjections(await readConfig(), name);
+    return await rebuildProjections(await readConfig(), args);
   },
   'audit replay': async (args) => {
     const { auditReplay } = await import('./cli/audit.ts');
@@ -39,27 +39,25 @@ const COMMANDS: Readonly<Record<CommandName, Run>> = {
     const { exportSession } = await import('./cli/export.ts');
     return await exportSession(await readConfig(), args);
   },
-  'export public-key': async () => {
+  'export public-key': async (args) => {
     const { exportPublicKey } = await import('./cli/export.ts');
-    return await exportPublicKey(await readConfig());
+    return await exportPublicKey(await readConfig(), args);
   },
   'verify-export': async (args) => {
     const { verifyExport } = await import('./cli/verify-export.ts');
     return await verifyExport(args);
   },
-  'keys rotate': async () => {
+  'keys rotate': async (args) => {
     const { rotateKeys } = await import('./cli/rotate-keys.ts');
-    return await rotateKeys(await readConfig());
+    return await rotateKeys(await readConfig(), args);
   },
-  backup: async ([directory]) => {
-    if (directory === undefined) return misused(helpOf('backup'));
+  backup: async (args) => {
     const { backup } = await import('./cli/backup.ts');
-    return await backup(await readConfig(), directory);
+    return await backup(await readConfig(), args);
   },
-  restore: async ([directory]) => {
-    if (directory === undefined) return misused(helpOf('restore'));
+  restore: async (args) => {
     const { restore } = await import('./cli/restore.ts');
-    return await restore(await readConfig(), directory);
+    return await restore(await readConfig(), args);
   },
   capacity: async (args) => {
     const { capacity } = await import('./cli/capacity.ts');

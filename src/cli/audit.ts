@@ -7,7 +7,9 @@ import type { Config } from '../app/config.ts';
 import { StartError } from '../lib/start-error.ts';
 import { version } from '../app/version.ts';
 import { readArguments } from './arguments.ts';
-import { groupsNamed } from './rebuild.ts';
+import { groupsNamed, secondsSince } from './rebuild.ts';
+import { operatorOptionsOf } from './catalog/operators.ts';
+import { print } from './client/output.ts';
 import { progressPrinter, throughput } from './progress.ts';
 import { besideRunningHost } from './running-host.ts';
 
@@ -20,7 +22,8 @@ const ROW_CHARS = 300;
  * row that differs from the live one. Exit code 1 when any does. An interrupted one continues where it stopped.
  */
 export async function auditReplay(config: Config, args: readonly string[]): Promise<number> {
-  const { values, words } = readArguments(args, { until: { type: 'string' } });
+  const { values, words } = readArguments(args, operatorOptionsOf('audit replay'));
+  const { json } = values;
   const [name] = words;
   const groups = groupsNamed(name);
   return await besideRunningHost(config, 'audit', async ({ log, pool, logger }) => {
@@ -41,16 +44,18 @@ export async function auditReplay(config: Config, args: readonly string[]): Prom
           rate = throughput(counts, begun);
         },
         onDifference: ({ table, side, row }) => {
-          process.stdout.write(`${table}: ${side}: ${row.slice(0, ROW_CHARS)}\n`);
+          const shown = { projection: group.name, table, side, row: row.slice(0, ROW_CHARS) };
+          print([shown], json, () => `${table}: ${side}: ${shown.row}\n`);
         },
         shownMax: SHOWN_MAX - found,
       });
       found += differences;
       progress.done();
-      const seconds = ((performance.now() - begun) / 1000).toFixed(1);
-      process.stdout.write(
-        `${group.name}: ${rows} rows compared in ${seconds} s, ${differences} differ${rate === '' ? '' : ` (${rate})`}\n`,
-      );
+      const seconds = secondsSince(begun);
+      const compared = { projection: group.name, rows, differences, seconds };
+      print([compared], json, () => {
+        return `${group.name}: ${rows} rows compared in ${seconds} s, ${differences} differ${rate === '' ? '' : ` (${rate})`}\n`;
+      });
     }
     return found === 0 ? 0 : 1;
   });

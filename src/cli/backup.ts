@@ -16,8 +16,11 @@ import { ByteProgress } from '../archive/backup/progress.ts';
 import type { Config } from '../app/config.ts';
 import { tryClaim } from '../embedded/claim.ts';
 import { Stack } from '../lib/stack.ts';
-import { StartError } from '../lib/start-error.ts';
+import { misuse, StartError } from '../lib/start-error.ts';
 import { version } from '../app/version.ts';
+import { readArguments } from './arguments.ts';
+import { operatorOptionsOf } from './catalog/operators.ts';
+import { print } from './client/output.ts';
 import { logUrlOf } from './running-host.ts';
 
 const SECRETS = 'KV_SECRETS';
@@ -32,8 +35,9 @@ const DIRECTORY = 'KV_DIRECTORY';
  * made from; the log up to one instant; the keys, thus at least as new as the log; then newer objects, so that what the
  * log names is there.
  */
-export async function backup(config: Config, path: string): Promise<number> {
-  const directory = resolve(path);
+export async function backup(config: Config, args: readonly string[]): Promise<number> {
+  const { values, words } = readArguments(args, operatorOptionsOf('backup'));
+  const directory = resolve(words[0] ?? misuse('name the directory: agent-host backup <directory>'));
   const stack = new Stack();
   try {
     await takeDirectory(directory, stack);
@@ -60,8 +64,9 @@ export async function backup(config: Config, path: string): Promise<number> {
     await writeManifest(directory, { format: MANIFEST_FORMAT, id, ...rest, streams, objects });
     await removeOlder(directory, id);
     await removeOthers(to, index);
-    process.stdout.write(`${directory}: whole; it holds what was acknowledged before ${begunAt}\n`);
-    return 0;
+    return print([{ directory, id, begunAt, objects: index.size }], values.json, () => {
+      return `${directory}: whole; it holds what was acknowledged before ${begunAt}\n`;
+    });
   } finally {
     await stack.unwind();
   }

@@ -14,6 +14,8 @@ import { hostKeysOfRunning } from '../app/host-key.ts';
 import { Stack } from '../lib/stack.ts';
 import { StartError } from '../lib/start-error.ts';
 import { readArguments } from './arguments.ts';
+import { operatorOptionsOf } from './catalog/operators.ts';
+import { print } from './client/output.ts';
 import { progressPrinter, throughput } from './progress.ts';
 import { besideRunningHost } from './running-host.ts';
 
@@ -24,7 +26,7 @@ const CACHE_BYTES = 16_777_216;
  * the histories that it reads through, into one signed file, checked without the Host (docs/audit.md).
  */
 export async function exportSession(config: Config, args: readonly string[]): Promise<number> {
-  const { values, words } = readArguments(args, { out: { type: 'string' }, 'with-bytes': { type: 'boolean' } });
+  const { values, words } = readArguments(args, operatorOptionsOf('export session'));
   const ref = sessionNamed(words);
   const out = values.out ?? `${ref.tenant}.${escapeToken(ref.id)}.jsonl.gz`;
   const key = signingKey((await hostKeysOfRunning(config)).hostKey);
@@ -53,8 +55,9 @@ export async function exportSession(config: Config, args: readonly string[]): Pr
       });
       await writeBundle(out, lines, key);
       progress.done();
-      process.stdout.write(`${out}: ${counts.commits} commits (${throughput(counts, begun)})\n`);
-      return 0;
+      return print([{ file: out, ...counts }], values.json, () => {
+        return `${out}: ${counts.commits} commits (${throughput(counts, begun)})\n`;
+      });
     });
   } catch (error) {
     if (isUnavailableError(error, 'objects'))
@@ -66,9 +69,10 @@ export async function exportSession(config: Config, args: readonly string[]): Pr
 }
 
 /** `agent-host export public-key`: the key that signs exports of this installation, for those who check them. */
-export async function exportPublicKey(config: Config): Promise<number> {
-  process.stdout.write(`${publicKeyOf(signingKey((await hostKeysOfRunning(config)).hostKey))}\n`);
-  return 0;
+export async function exportPublicKey(config: Config, args: readonly string[]): Promise<number> {
+  const { json } = readArguments(args, operatorOptionsOf('export public-key')).values;
+  const publicKey = publicKeyOf(signingKey((await hostKeysOfRunning(config)).hostKey));
+  return print([{ publicKey }], json, () => `${publicKey}\n`);
 }
 
 /** A tenant's id has no slash; a session's may. */

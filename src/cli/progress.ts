@@ -10,14 +10,14 @@ const BAR = 30;
 const BAR_EVERY_MS = 100;
 const LINE_EVERY_MS = 2_000;
 
-/** Where progress goes: `process.stdout`, or what a test gives. */
+/** Where progress goes: beside what a command finds, or to what a test gives. */
 type Output = Pick<NodeJS.WriteStream, 'isTTY' | 'write'>;
 
 /**
  * Shows how far long work has come: a bar redrawn in place on a terminal, otherwise a line now and then. `done` removes
  * the bar, before anything else is printed.
  */
-export function progressPrinter(output: Output = process.stdout): {
+export function progressPrinter(output: Output = process.stderr): {
   readonly show: (progress: Progress) => void;
   readonly done: () => void;
 } {

@@ -3,6 +3,9 @@ import { rebuild } from '../projections/rebuild.ts';
 import type { Config } from '../app/config.ts';
 import { PROJECTIONS } from '../app/projectors.ts';
 import { StartError } from '../lib/start-error.ts';
+import { readArguments } from './arguments.ts';
+import { operatorOptionsOf } from './catalog/operators.ts';
+import { print } from './client/output.ts';
 import { progressPrinter } from './progress.ts';
 import { besideRunningHost } from './running-host.ts';
 
@@ -10,18 +13,25 @@ import { besideRunningHost } from './running-host.ts';
  * `agent-host projections rebuild [name]`: builds read models beside the live ones and swaps them, while the Host runs.
  * Returns the exit code.
  */
-export async function rebuildProjections(config: Config, name: string | undefined): Promise<number> {
-  const groups = groupsNamed(name);
+export async function rebuildProjections(config: Config, args: readonly string[]): Promise<number> {
+  const { values, words } = readArguments(args, operatorOptionsOf('projections rebuild'));
+  const groups = groupsNamed(words[0]);
   return await besideRunningHost(config, 'rebuild', async ({ log, pool, logger }) => {
     for (const group of groups) {
       const begun = performance.now();
       const progress = progressPrinter();
       await rebuild({ pool, source: log.source, seals: log.seals, group, logger, onProgress: progress.show });
       progress.done();
-      process.stdout.write(`${group.name}: rebuilt in ${((performance.now() - begun) / 1000).toFixed(1)} s\n`);
+      const seconds = secondsSince(begun);
+      print([{ projection: group.name, seconds }], values.json, () => `${group.name}: rebuilt in ${seconds} s\n`);
     }
     return 0;
   });
+}
+
+/** With one decimal. */
+export function secondsSince(begunMs: number): number {
+  return Math.round((performance.now() - begunMs) / 100) / 10;
 }
 
 /** The projections that a command names; all when it names none. @throws StartError */

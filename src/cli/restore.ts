@@ -21,15 +21,19 @@ import type { DataDir } from '../embedded/data-dir.ts';
 import { startNats } from '../embedded/servers.ts';
 import { hostKeysOfRunning } from '../app/host-key.ts';
 import { Stack } from '../lib/stack.ts';
-import { StartError } from '../lib/start-error.ts';
+import { misuse, StartError } from '../lib/start-error.ts';
+import { readArguments } from './arguments.ts';
+import { operatorOptionsOf } from './catalog/operators.ts';
+import { print } from './client/output.ts';
 
 /**
  * `agent-host restore <directory>`: makes a new installation from a backup, with the same sequences, so that cursors
  * and expectations keep their meaning. Nothing is touched before the whole backup has been verified. If it was
  * interrupted, run it again. The first start makes read models and everything else from the log.
  */
-export async function restore(config: Config, path: string): Promise<number> {
-  const directory = resolve(path);
+export async function restore(config: Config, args: readonly string[]): Promise<number> {
+  const { values, words } = readArguments(args, operatorOptionsOf('restore'));
+  const directory = resolve(words[0] ?? misuse('name the directory: agent-host restore <directory>'));
   const manifest = await readManifest(directory);
   if (manifest === null) {
     throw new StartError(`${directory} holds no whole backup (no manifest.json); run agent-host backup to its end`);
@@ -48,8 +52,9 @@ export async function restore(config: Config, path: string): Promise<number> {
     await putBack({ from: await directoryObjects(join(directory, 'objects')), to }, index);
     for (const entry of manifest.streams) await restoreStream(archive, { directory, entry, replicas: config.replicas });
     await archive.remove(RESTORE_MARK);
-    process.stdout.write(`restored what was acknowledged before ${manifest.begunAt}; start the Host\n`);
-    return 0;
+    return print([{ id: manifest.id, begunAt: manifest.begunAt }], values.json, () => {
+      return `restored what was acknowledged before ${manifest.begunAt}; start the Host\n`;
+    });
   } finally {
     await stack.unwind();
   }
@@ -96,7 +101,7 @@ async function checkReadModels(config: Config, dataDir: DataDir): Promise<void> 
 }
 
 async function openArchive(config: Config, dataDir: DataDir, stack: Stack): Promise<StreamArchive> {
-  const report = (line: string): void => void process.stdout.write(`${line}\n`);
+  const report = (line: string): void => void process.stderr.write(`${line}\n`);
   let url = config.natsUrl;
   if (url === undefined) {
     const server = await startNats(config, dataDir, report);

@@ -3,13 +3,17 @@ import type { Config } from '../app/config.ts';
 import { armFaultPoints } from '../lib/fault-points.ts';
 import { StartError } from '../lib/start-error.ts';
 import { rewrapKeys } from '../streams/rewrap.ts';
+import { readArguments } from './arguments.ts';
+import { operatorOptionsOf } from './catalog/operators.ts';
+import { print } from './client/output.ts';
 import { besideRunningHost } from './running-host.ts';
 
 /**
  * `agent-host keys rotate`: wraps the tenants' data keys with the first key of the key file, while the Host runs. Returns
  * the exit code.
  */
-export async function rotateKeys(config: Config): Promise<number> {
+export async function rotateKeys(config: Config, args: readonly string[]): Promise<number> {
+  const { json } = readArguments(args, operatorOptionsOf('keys rotate')).values;
   if (config.faultPoints !== undefined) armFaultPoints(config.faultPoints);
   const keys = await hostKeysOfRunning(config);
   if (keys.earlierHostKeys.length === 0) {
@@ -19,16 +23,13 @@ export async function rotateKeys(config: Config): Promise<number> {
   }
   return await besideRunningHost(config, 'keys', async ({ log }) => {
     const done = await rewrapKeys({ ...keys, bucket: log.secretBucket });
-    process.stdout.write(`${done.rewrapped} data keys wrapped with the first key of the file\n`);
-    if (done.unopened.length === 0) {
-      process.stdout.write(
-        'The earlier keys are needed no more: take them out of the file of every node, and destroy them\n',
-      );
-      return 0;
-    }
-    process.stderr.write(
-      `none of the keys opens ${done.unopened.length} entries: ${done.unopened.slice(0, 20).join(' ')}\n`,
-    );
+    const { rewrapped, unopened } = done;
+    print([{ rewrapped, unopened }], json, () => {
+      const over = 'The earlier keys are needed no more: take them out of the file of every node, and destroy them\n';
+      return `${rewrapped} data keys wrapped with the first key of the file\n${unopened.length === 0 ? over : ''}`;
+    });
+    if (unopened.length === 0) return 0;
+    process.stderr.write(`none of the keys opens ${unopened.length} entries: ${unopened.slice(0, 20).join(' ')}\n`);
     return 1;
   });
 }

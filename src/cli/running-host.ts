@@ -29,7 +29,7 @@ export async function besideRunningHost<T>(
 ): Promise<T> {
   const natsUrl = await logUrlOf(config);
   const databaseUrl = await databaseUrlOf(config);
-  const logger = await createLogger({ level: 'warn', pretty: process.stdout.isTTY });
+  const logger = await createLogger({ level: 'warn', pretty: process.stderr.isTTY, isBeside: true });
   const stack = new Stack();
   try {
     const { shards, replicas } = config;

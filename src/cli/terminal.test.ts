@@ -1,4 +1,6 @@
-import { expect, test } from 'vitest';
+import { PassThrough } from 'node:stream';
+import { WriteStream } from 'node:tty';
+import { afterEach, describe, expect, test, vi } from 'vitest';
 import { escapedJson, plainLine, plainText, safeJson, styled } from './terminal.ts';
 
 const HOSTILE = [
@@ -26,8 +28,24 @@ test('what people write stays, in its lines', () => {
   expect(plainText('\u001B[31mred')).toBe('␛[31mred');
 });
 
-test('there are no colours where no terminal is', () => {
-  expect(
-    styled('red', 'text', process.stderr.isTTY ? Object.assign(process.stderr, { isTTY: false }) : process.stderr),
-  ).toBe('text');
+const getColorDepth = (): number => WriteStream.prototype.getColorDepth();
+
+/** A stream that says it is a terminal, or not; how many colours that has the environment says. */
+function output(isTTY: boolean): NodeJS.WriteStream {
+  return Object.assign(new PassThrough(), { isTTY, getColorDepth }) as unknown as NodeJS.WriteStream;
+}
+
+describe('colours', () => {
+  afterEach(() => vi.unstubAllEnvs());
+
+  test.each([
+    ['at a terminal', true, undefined, '\u001B[31mtext\u001B[39m'],
+    ['nowhere else', false, undefined, 'text'],
+    ['nor where a person has switched them off', true, '1', 'text'],
+  ])('%s', (_, isTTY, noColor, shown) => {
+    for (const name of ['FORCE_COLOR', 'NODE_DISABLE_COLORS', 'COLORTERM', 'TMUX', 'CI']) vi.stubEnv(name, undefined);
+    vi.stubEnv('TERM', 'xterm-256color');
+    vi.stubEnv('NO_COLOR', noColor);
+    expect(styled('red', 'text', output(isTTY))).toBe(shown);
+  });
 });

@@ -6,6 +6,8 @@ import { checkBundle } from '../archive/export/check-bundle.ts';
 import type { Checked } from '../archive/export/check-bundle.ts';
 import { StartError } from '../lib/start-error.ts';
 import { readArguments } from './arguments.ts';
+import { operatorOptionsOf } from './catalog/operators.ts';
+import { print } from './client/output.ts';
 
 /** Problems that are printed one by one; the rest is counted. */
 const SHOWN_MAX = 100;
@@ -16,7 +18,7 @@ const KEY = /^[A-Za-z0-9_-]{43}$/;
  * checked and what it could not. Exit code 1 when anything is wrong.
  */
 export async function verifyExport(args: readonly string[]): Promise<number> {
-  const { values, words } = readArguments(args, { key: { type: 'string' } });
+  const { values, words } = readArguments(args, operatorOptionsOf('verify-export'));
   const [file] = words;
   if (file === undefined || words.length > 1) throw new StartError('name one file that agent-host export has written');
   const { key = null } = values;
@@ -25,7 +27,7 @@ export async function verifyExport(args: readonly string[]): Promise<number> {
   }
   try {
     const checked = await checkBundle(file, { codec: createCodec(UPCASTERS), schemas: EVENT_SCHEMAS, key });
-    report(checked);
+    print([checked], values.json, () => textOf(checked));
     return checked.problems.length === 0 ? 0 : 1;
   } catch (cause) {
     if (!hasCode(cause, 'ENOENT')) throw cause;
@@ -33,7 +35,7 @@ export async function verifyExport(args: readonly string[]): Promise<number> {
   }
 }
 
-function report({ header, problems, checked, unchecked }: Checked): void {
+function textOf({ header, problems, checked, unchecked }: Checked): string {
   const lines: string[] = [];
   if (header !== null) {
     const { tenant, session, installation, exportedAt } = header;
@@ -44,5 +46,5 @@ function report({ header, problems, checked, unchecked }: Checked): void {
   if (problems.length === 0) lines.push(...unchecked.map((what) => `not checked: ${what}`));
   lines.push(...problems.slice(0, SHOWN_MAX).map((what) => `problem: ${what}`));
   lines.push(problems.length === 0 ? 'nothing is wrong' : `${problems.length} problems`);
-  process.stdout.write(`${lines.join('\n')}\n`);
+  return `${lines.join('\n')}\n`;
 }

@@ -8,6 +8,8 @@ import { EVENT_SCHEMAS } from '../app/event-schemas.ts';
 import type { LogPorts } from '../app/log.ts';
 import { isUnavailableError } from '../lib/unavailable.ts';
 import { readArguments } from './arguments.ts';
+import { operatorOptionsOf } from './catalog/operators.ts';
+import { print } from './client/output.ts';
 import { progressPrinter, throughput } from './progress.ts';
 import { besideRunningHost } from './running-host.ts';
 import type { RunningHost } from './running-host.ts';
@@ -27,7 +29,7 @@ const SAVE_EVERY_MS = 15_000;
  * Exit code 1 when anything is wrong.
  */
 export async function auditVerify(config: Config, args: readonly string[]): Promise<number> {
-  const stateFile = readArguments(args, { state: { type: 'string' } }).values.state ?? null;
+  const { json, state: stateFile = null } = readArguments(args, operatorOptionsOf('audit verify')).values;
   return await besideRunningHost(config, 'audit', async (host) => {
     const begun = performance.now();
     const interrupted = interruption(stateFile !== null);
@@ -46,13 +48,13 @@ export async function auditVerify(config: Config, args: readonly string[]): Prom
     );
     if (interrupted.aborted) {
       await state.save();
-      process.stdout.write(
-        `interrupted after ${verifier.commits} commits (${rate}); the same command continues from here\n`,
-      );
+      print([{ interrupted: true, commits: verifier.commits }], json, () => {
+        return `interrupted after ${verifier.commits} commits (${rate}); the same command continues from here\n`;
+      });
       return 1;
     }
     state.problems.push(...(await missingOnes(host, state)));
-    report(state, rate);
+    report(state, { rate, json });
     await state.remove();
     return state.problems.length === 0 ? 0 : 1;
   });
@@ -110,7 +112,7 @@ async function missingOnes(host: RunningHost, { verifier }: VerifyState): Promis
     for await (const page of recordedPositions(host.pool)) await check(page, 'a read model');
   } catch (error) {
     if (!isUnavailableError(error, 'database')) throw error;
-    process.stdout.write('the database is away: the end of the log was not compared with the read models\n');
+    process.stderr.write('the database is away: the end of the log was not compared with the read models\n');
   }
   return problems;
 }
@@ -130,15 +132,20 @@ function lost(verifier: ChainVerifier, { ref, position }: RecordedPosition, by: 
   return { subject, position, commitId: null, what };
 }
 
-function report({ verifier, problems }: VerifyState, rate: string): void {
-  for (const { subject, position, commitId, what } of problems.slice(0, SHOWN_MAX)) {
-    process.stdout.write(`${subject} at ${position}${commitId === null ? '' : ` (${commitId})`}: ${what}\n`);
+function report(
+  { verifier, problems }: VerifyState,
+  { rate, json }: { rate: string; json: boolean | undefined },
+): void {
+  for (const problem of problems.slice(0, SHOWN_MAX)) {
+    const { subject, position, commitId, what } = problem;
+    print([problem], json, () => `${subject} at ${position}${commitId === null ? '' : ` (${commitId})`}: ${what}\n`);
   }
   const { commits, heads, erased, unchained } = verifier;
   const old = unchained === 0 ? '' : `, ${unchained} from before commits were chained`;
-  process.stdout.write(
-    `${commits} commits of ${heads.size} aggregates verified (${rate})${old}, ${erased} erased, ${problems.length} problems\n`,
-  );
+  const sums = { interrupted: false, commits, aggregates: heads.size, unchained, erased, problems: problems.length };
+  print([sums], json, () => {
+    return `${commits} commits of ${heads.size} aggregates verified (${rate})${old}, ${erased} erased, ${problems.length} problems\n`;
+  });
 }
 
 /** Ctrl-C and SIGTERM, for a run that can continue later; otherwise they end the process as usual. */

@@ -12,13 +12,17 @@ const REDACTED = ['authorization', 'apiKey', 'token', 'credential', 'key', 'pass
   (name) => [name, `*.${name}`],
 );
 
-/** JSON lines on standard output, or readable ones on a terminal. */
-export async function createLogger(options: { level: string; pretty: boolean }): Promise<Logger> {
+/**
+ * JSON lines on standard output, or readable ones on a terminal.
+ * @param options.isBeside on standard error: the output is of a command
+ */
+export async function createLogger(options: { level: string; pretty: boolean; isBeside?: boolean }): Promise<Logger> {
   const redact = { paths: REDACTED, censor: '[redacted]' };
   const serializers = { err: (error: unknown) => loggedError(error) };
   const settings = { level: options.level, redact, serializers, base: null };
-  if (!options.pretty) return pino(settings);
+  const destination = options.isBeside === true ? 2 : 1;
+  if (!options.pretty) return pino(settings, pino.destination({ dest: destination, sync: true }));
   const { default: prettyStream } = await import('pino-pretty');
-  const stream = prettyStream({ colorize: true, ignore: 'pid,hostname', singleLine: true, sync: true });
+  const stream = prettyStream({ colorize: true, ignore: 'pid,hostname', singleLine: true, sync: true, destination });
   return pino(settings, stream);
 }

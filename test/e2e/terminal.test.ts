@@ -209,49 +209,78 @@ describe('at the terminal', () => {
     expect(stdout).toBe('echo: by hand\n');
   });
 
+  /** A chat in a terminal of its own. */
+  async function checkInTerminal(args: readonly string[], talk: (terminal: Terminal) => Promise<void>): Promise<void> {
+    const tmux = (...words: readonly string[]): string =>
+      execFileSync('tmux', ['-S', join(host.dataDir, 'tmux'), '-f', '/dev/null', ...words], {
+        encoding: 'utf8',
+        env: { ...env, PATH: process.env['PATH'] ?? '', TERM: 'xterm' },
+      });
+    const screen = (): string => tmux('capture-pane', '-p', '-S', '-');
+    tmux('new-session', '-d', '-x', '200', '-y', '50', process.execPath, PROGRAM, ...args);
+    tmux('set-option', 'remain-on-exit', 'on');
+    const pid = Number(tmux('display-message', '-p', '#{pane_pid}'));
+    try {
+      await talk({
+        screen,
+        key: (name) => void tmux('send-keys', name),
+        type: (text) => {
+          tmux('send-keys', '-l', text);
+          tmux('send-keys', 'Enter');
+        },
+        checkShows: async (text) =>
+          void (await until(`the terminal shows ${text}`, () => screen().includes(text), 60_000)),
+      });
+      // Not `Pane is dead`: tmux sometimes never asks for the status of a process that has ended.
+      await until('the chat has ended', () => commandLine(pid) === '', 60_000);
+    } finally {
+      tmux('kill-server');
+    }
+  }
+
+  const isRunning = async (): Promise<boolean> => (await agentHost(['sessions', 'list'])).out.includes('running');
+
   test.each(hasTmux() ? ['chat'] : [])(
     'in a terminal: %s, an approval, and Ctrl-C in the middle of a turn',
     async (chat) => {
-      const tmux = (...args: readonly string[]): string =>
-        execFileSync('tmux', ['-S', join(host.dataDir, 'tmux'), '-f', '/dev/null', ...args], {
-          encoding: 'utf8',
-          env: { ...env, PATH: process.env['PATH'] ?? '', TERM: 'xterm' },
-        });
-      const checkShown = async (text: string): Promise<void> => {
-        await until(`the terminal shows ${text}`, () => tmux('capture-pane', '-p', '-S', '-').includes(text), 60_000);
-      };
-      const type = (text: string): void => {
-        tmux('send-keys', '-l', text);
-        tmux('send-keys', 'Enter');
-      };
-      tmux('new-session', '-d', '-x', '200', '-y', '50', process.execPath, PROGRAM, chat, 'payer');
-      tmux('set-option', 'remain-on-exit', 'on');
-      const pid = Number(tmux('display-message', '-p', '#{pane_pid}'));
-      try {
-        await checkShown('Ctrl-D ends the chat.\n>');
+      await checkInTerminal([chat, 'payer'], async ({ checkShows, type, key }) => {
+        await checkShows('Ctrl-D ends the chat.\n>');
         type('Hello');
-        await checkShown('echo: Hello\n>');
+        await checkShows('echo: Hello\n>');
         type(JSON.stringify(SCRIPT.pays));
-        await checkShown('Allow pay {"amount":5}? [y/n]\n>');
+        await checkShows('Allow pay {"amount":5}? [y/n]\n>');
         type('n');
-        await checkShown('It is not paid.\n>');
+        await checkShows('It is not paid.\n>');
         type(JSON.stringify(SCRIPT.waits));
-        await until(
-          'its turn runs',
-          async () => (await agentHost(['sessions', 'list'])).out.includes('running'),
-          60_000,
-        );
-        tmux('send-keys', 'C-c');
-        await checkShown('[cancelled]\n>');
-        tmux('send-keys', 'C-d');
-        // Not `Pane is dead`: tmux sometimes never asks for the status of a process that has ended.
-        await until('the chat has ended', () => commandLine(pid) === '', 60_000);
-      } finally {
-        tmux('kill-server');
-      }
+        await until('its turn runs', isRunning, 60_000);
+        key('C-c');
+        await checkShows('[cancelled]\n>');
+        key('C-d');
+      });
     },
   );
+
+  test.each(hasTmux() ? ['chat'] : [])('in a terminal: %s --json has records and no prompts', async (chat) => {
+    await checkInTerminal([chat, 'payer', '--json'], async ({ screen, checkShows, type, key }) => {
+      type('Hello');
+      await checkShows('"type":"turn.completed"');
+      expect(screen()).not.toMatch(/^>/m);
+      type(JSON.stringify(SCRIPT.waits));
+      await until('its turn runs', isRunning, 60_000);
+      key('C-c');
+      await checkShows('"type":"turn.cancelled"');
+      key('C-d');
+    });
+  });
 });
+
+/** Of a person: what is on it, and what is typed. */
+interface Terminal {
+  readonly screen: () => string;
+  readonly key: (name: string) => void;
+  readonly type: (text: string) => void;
+  readonly checkShows: (text: string) => Promise<void>;
+}
 
 function hasTmux(): boolean {
   try {

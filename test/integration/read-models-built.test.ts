@@ -70,6 +70,8 @@ describe('migrations', () => {
     expect(first, first.text).toMatchObject({ code: 0 });
     expect(first.text).toMatch(/^0010-built-read-models\.sql\n[\s\S]*\n\d+ applied\.\n$/);
     expect(await step()).toEqual({ code: 0, text: 'The database is up to date.\n' });
+    const asJson = await agentHost({ DATABASE_URL: database.url }, 'migrate', '--json');
+    expect(asJson).toEqual({ code: 0, text: '{"applied":[]}\n' });
     await checkSchema(database.url);
   });
 

@@ -1,4 +1,4 @@
-/** Says how many bytes long work has processed, and at what rate, at most twice a second. */
+/** Says on standard error how many bytes long work has processed, and at what rate, at most twice a second. */
 export class ByteProgress {
   readonly #what: string;
   readonly #begun = performance.now();
@@ -13,12 +13,12 @@ export class ByteProgress {
     this.#bytes += bytes;
     if (performance.now() - this.#reportedAt < 500) return;
     this.#reportedAt = performance.now();
-    process.stdout.write(`${this.#what}: ${this.#text()}\n`);
+    process.stderr.write(`${this.#what}: ${this.#text()}\n`);
   }
 
   /** The last line: `12.3 MiB, 45.6 MiB/s`, and anything else to say. */
   end(more = ''): void {
-    process.stdout.write(`${this.#what}: ${this.#text()}${more}\n`);
+    process.stderr.write(`${this.#what}: ${this.#text()}${more}\n`);
   }
 
   #text(): string {
