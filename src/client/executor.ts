@@ -76,7 +76,7 @@ export class Executor {
 
   /**
    * Takes nothing more, and waits for what runs.
-   * @param graceMs after it the handlers are aborted, and their actions are left to the Host
+   * @param graceMs after it the handlers are aborted and not waited for, and their actions are left to the Host
    */
   async stop(graceMs = 30_000): Promise<void> {
     this.#listening.abort(new Error('stopped'));
@@ -148,14 +148,26 @@ export class Executor {
     const signal = AbortSignal.any([lost.signal, this.#working.signal]);
     const beating = new AbortController();
     void this.#beat(claim, beating.signal, lost);
-    let outcome: Outcome;
+    let outcome: Outcome | null;
     try {
-      outcome = await this.#outcomeOf(claim.action, signal);
+      outcome = await this.#unlessStopped(this.#outcomeOf(claim.action, signal));
     } finally {
       beating.abort(new Error('done'));
     }
-    if (signal.aborted) return;
+    if (outcome === null || signal.aborted) return;
     await this.#send(claim, outcome);
+  }
+
+  /** Null: the executor was stopped before; a handler that ignores its signal is not waited for. */
+  async #unlessStopped(outcome: Promise<Outcome>): Promise<Outcome | null> {
+    const { signal } = this.#working;
+    let stopped = (): void => undefined;
+    const stop = new Promise<null>((resolve) => {
+      stopped = () => resolve(null);
+      signal.addEventListener('abort', stopped);
+      if (signal.aborted) stopped();
+    });
+    return await Promise.race([outcome, stop]).finally(() => signal.removeEventListener('abort', stopped));
   }
 
   /** Repeats the result until it is acknowledged: one key per claim, so that it counts once. */

@@ -8,10 +8,26 @@ import type { ModelAnswer, ModelScript } from './types.ts';
 export function scriptedModel(script: ModelScript): ModelDriver {
   return {
     call: async (request, signal) => {
-      const answer = await answerOf(script, request, signal);
+      const answer = await unlessAborted(answerOf(script, request, signal), signal);
+      if (answer === null) return CANCELLED;
       return outcomeOf(typeof answer === 'string' ? { text: answer } : answer, request);
     },
   };
+}
+
+const CANCELLED: ModelOutcome = {
+  kind: 'failed',
+  error: { code: 'cancelled', message: 'The call was cancelled.' },
+  ...{ retryAfterMs: null, usage: NO_USAGE },
+};
+
+/** Null: its signal was aborted before; a script that ignores it is not waited for. */
+async function unlessAborted<T>(answer: Promise<T>, signal: AbortSignal): Promise<T | null> {
+  const aborted = Promise.withResolvers<null>();
+  const abort = (): void => aborted.resolve(null);
+  signal.addEventListener('abort', abort);
+  if (signal.aborted) abort();
+  return await Promise.race([answer, aborted.promise]).finally(() => signal.removeEventListener('abort', abort));
 }
 
 async function answerOf(script: ModelScript, request: ModelRequest, signal: AbortSignal): Promise<ModelAnswer> {

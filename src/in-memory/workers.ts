@@ -14,6 +14,8 @@ import type { FailurePoint } from './types.ts';
 const POINTS: Readonly<Partial<Record<FaultPoint, FailurePoint>>> = { 'action.settled': 'tool.finished' };
 
 interface Node {
+  /** Settles when it has been started, or has failed to be. */
+  readonly started: Promise<void>;
   readonly link: MemoryLink;
   readonly stack: Stack;
   readonly options: HostOptions;
@@ -39,22 +41,31 @@ export class Workers {
     this.#deps = deps;
   }
 
+  /** Resolves when the first worker is there. */
   async start(): Promise<void> {
+    await this.#next().started;
+  }
+
+  #next(): Node {
     this.#started += 1;
     const { servers, options, parts } = this.#deps;
     const link = new MemoryLink(servers);
     const stack = new Stack();
     const nodeId = `${options.nodeId}-worker-${this.#started}`;
     const config = { ...options.config, roles: ['engine' as const] };
-    const node: Node = { link, stack, options: { ...options, nodeId, config, memory: { ...parts, servers: link } } };
-    this.#current = node;
-    await withFaultPoints(
+    const own: HostOptions = { ...options, nodeId, config, memory: { ...parts, servers: link } };
+    const started = withFaultPoints(
       (name) => this.#reached(name, node),
       async () => {
-        const services = await openServices(node.options, stack);
+        // Its points are those of the node below.
+        await Promise.resolve();
+        const services = await openServices(own, stack);
         await startEngine(services, stack);
       },
     );
+    const node: Node = { started, link, stack, options: own };
+    this.#current = node;
+    return node;
   }
 
   /** Resolves when the worker has died at the point. */
@@ -73,11 +84,20 @@ export class Workers {
   async close(): Promise<void> {
     this.#isClosed = true;
     const node = this.#current;
+    this.#current = null;
     if (node !== null) {
-      await node.link.cut();
-      this.#ending.push(stopHost(node.options, node.stack));
+      // What is being opened would not be closed.
+      await node.started.catch(() => undefined);
+      this.#ending.push(this.#end(node));
     }
     await Promise.allSettled(this.#ending);
+  }
+
+  /** Cuts it off, and stops what is left of it once all of that is there. */
+  async #end({ started, link, options, stack }: Node): Promise<void> {
+    await link.cut();
+    await started.catch(() => undefined);
+    await stopHost(options, stack);
   }
 
   #reached(name: FaultPoint, node: Node): Promise<void> | void {
@@ -101,7 +121,10 @@ export class Workers {
   async #kill(node: Node): Promise<void> {
     this.#current = null;
     await node.link.cut();
-    this.#ending.push(stopHost(node.options, node.stack));
-    if (!this.#isClosed) this.#ending.push(this.start());
+    this.#ending.push(this.#end(node));
+    if (this.#isClosed) return;
+    const { started } = this.#next();
+    // One that cannot start is a turn that does not go on, which the test sees.
+    started.catch((error: unknown) => this.#deps.options.logger.error({ err: error }, 'no worker could be started'));
   }
 }

@@ -245,6 +245,51 @@ describe('its clock', () => {
   });
 });
 
+describe('its end', () => {
+  test('does not wait for a tool that ignores its signal', async () => {
+    const host = await createMemoryHost({ model: [{ toolCalls: [{ name: 'add', input: {} }] }] });
+    const tenant = await withAgent(host, { tools: [ADD] });
+    const begun = Promise.withResolvers<void>();
+    await tenant.tools('agent', {
+      add: async () => {
+        begun.resolve();
+        await new Promise(() => undefined);
+      },
+    });
+    const session = await tenant.client.sessions.open({ agentId: 'agent' });
+    await session.send('go');
+    await begun.promise;
+    await host.close();
+    await expect(session.get()).rejects.toThrow(Error);
+  });
+
+  test('does not wait for a script that ignores its signal', async () => {
+    const begun = Promise.withResolvers<void>();
+    const model = async (): Promise<string> => {
+      begun.resolve();
+      return await new Promise<string>(() => undefined);
+    };
+    const host = await createMemoryHost({ model });
+    const { client } = await withAgent(host);
+    const session = await client.sessions.open({ agentId: 'agent' });
+    await session.send('go');
+    await begun.promise;
+    await host.close();
+    await expect(session.get()).rejects.toThrow(Error);
+  });
+
+  test('takes a worker with it that is just taking over', async () => {
+    const host = await createMemoryHost();
+    const { client } = await withAgent(host);
+    const session = await client.sessions.open({ agentId: 'agent' });
+    const died = host.fail('turn.claimed');
+    await session.send('go');
+    await died;
+    await host.close();
+    await expect(session.get()).rejects.toThrow(Error);
+  });
+});
+
 test('an event that does not come is missed by name, with what came instead', async () => {
   await using host = await createMemoryHost();
   const { client } = await withAgent(host);
