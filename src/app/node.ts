@@ -8,7 +8,8 @@ import type { SessionQueries } from '../projections/sessions/queries.ts';
 import { sessionQueries } from '../projections/sessions/queries.ts';
 import type { TenantQueries } from '../projections/tenants/queries.ts';
 import { tenantQueries } from '../projections/tenants/queries.ts';
-import type { UsageQueries } from '../projections/usage/queries.ts';
+import { wholeUsageQueries } from '../projections/usage/queries.ts';
+import type { UsageQueries, WholeUsageQueries } from '../projections/usage/queries.ts';
 import type { VaultQueries } from '../projections/vaults/queries.ts';
 import { vaultQueries } from '../projections/vaults/queries.ts';
 import { readiness } from './checks.ts';
@@ -18,7 +19,7 @@ import { openExecutorWork } from './executor-work.ts';
 import type { ExecutorWork } from './executor-work.ts';
 import { freshnessOf } from './read-models.ts';
 import type { Services } from './services.ts';
-import { usageOf } from './usage.ts';
+import { sandboxUsageOf, usageOf } from './usage.ts';
 
 /** `/ready` needs no credential: however often it is asked, the dependencies are asked once in this time. */
 const CHECKS_KEPT_MS = 1_000;
@@ -34,6 +35,7 @@ export interface Node extends Services {
     readonly sessions: SessionQueries;
     readonly tenants: TenantQueries;
     readonly usage: UsageQueries;
+    readonly wholeUsage: WholeUsageQueries;
     readonly vaults: VaultQueries;
   };
   readonly freshness: Freshness;
@@ -59,6 +61,7 @@ export async function openNode(services: Services, running: Running): Promise<No
     return await tenants.counts(tenantId);
   };
   const sessions = sessionQueries({ ...reads.sessions, store: log.store, progress, clock: options.clock });
+  const usage = usageOf(services);
   const checks = coalesced(CHECKS_KEPT_MS, async () => {
     return await readiness({
       ...{ pool, source: log.source, objects: artifacts.routes.objects, streams: log.ping },
@@ -71,7 +74,8 @@ export async function openNode(services: Services, running: Running): Promise<No
     queries: {
       sessions,
       tenants: { ...tenants, counts },
-      usage: usageOf(services),
+      usage,
+      wholeUsage: wholeUsageQueries(usage, sandboxUsageOf(services)),
       vaults: vaultQueries(reads.vaults),
     },
     freshness: freshnessOf(services),

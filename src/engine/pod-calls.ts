@@ -13,7 +13,7 @@ import type { SandboxToolCall } from '../domain/sandbox/tools.ts';
 import { SandboxUnavailableError, VolumeLostError } from '../drivers/sandbox/port.ts';
 import type { SandboxAnswer } from '../drivers/sandbox/port.ts';
 import { faultPoint } from '../lib/fault-points.ts';
-import { figuresOf, outcomeOf } from './sandbox-call.ts';
+import { agentOf, figuresOf, outcomeOf } from './sandbox-call.ts';
 import type { Execution, SandboxCallDeps, WantedSandboxCall } from './sandbox-call.ts';
 
 /** Calls that look at files only can be made again. */
@@ -91,20 +91,21 @@ export class PodCaller {
   }
 
   async #record(
-    { ref, turn, call }: WantedSandboxCall,
+    wanted: WantedSandboxCall,
     { tool, sandboxId, held }: Execution,
     answer: SandboxAnswer,
   ): Promise<Recorded | Rejection> {
     const { sandboxes: deps, onExec } = this.#deps;
     const exec: ExecFigures = figuresOf(tool, answer);
     const outcome: ToolOutcome = outcomeOf(answer);
+    const { ref, turn, call } = wanted;
     const { callId } = call;
     const { turnId } = turn;
     const recorded = await deps.loop.execute(deps.sandboxes, sandboxRef(ref.tenant, sandboxId), {
       ...this.#meta(turnId),
       decide: (now) =>
         decideRecordCall(now, {
-          ...{ epoch: held.epoch, sessionId: ref.id, turnId, callId },
+          ...{ epoch: held.epoch, sessionId: ref.id, turnId, callId, agentId: agentOf(wanted) },
           ...{ exec, outcome, files: null, storedBytes: 0 },
         }),
     });

@@ -8,7 +8,7 @@ import type { OpenSandbox } from '../domain/sandbox/state.ts';
 import type { SandboxToolCall } from '../domain/sandbox/tools.ts';
 import type { OpenSession } from '../domain/session/state.ts';
 import type { ActiveTurn } from '../domain/turn/state.ts';
-import type { OpenSandboxCall } from '../domain/turn/thread.ts';
+import type { OpenSandboxCall, Thread } from '../domain/turn/thread.ts';
 import type { PodNetwork, SandboxAnswer, SandboxDriver, WebAccess } from '../drivers/sandbox/port.ts';
 import type { AggregateRef } from '../streams/subjects.ts';
 
@@ -76,6 +76,12 @@ export async function keptAnswer(
 
 /** Characters of a script that the history shows. */
 const COMMAND_SHOWN = 500;
+
+/** The agent that makes a call: the session's, or one that it uses as a tool. */
+export function agentOf({ session, turn, call }: WantedSandboxCall): string {
+  const isIts = ({ sandboxCalls }: Thread) => sandboxCalls.some(({ callId }) => callId === call.callId);
+  return Object.values(turn.threads).find(isIts)?.agent?.id ?? session.agentId;
+}
 
 export function outcomeOf(answer: SandboxAnswer): ToolOutcome {
   if (answer.outcome === 'completed') return { kind: 'completed', output: answer.result };

@@ -30,7 +30,7 @@ import type { EffectDeps } from './effect.ts';
 import { inputsOf, storeInputs } from './message-inputs.ts';
 import type { Inputs } from './message-inputs.ts';
 import { isLostCall, PodCaller } from './pod-calls.ts';
-import { figuresOf, keptAnswer, outcomeOf } from './sandbox-call.ts';
+import { agentOf, figuresOf, keptAnswer, outcomeOf } from './sandbox-call.ts';
 import type { Execution, HeldSandbox, SandboxCallDeps, WantedSandboxCall } from './sandbox-call.ts';
 import { turnStep } from './turn-step.ts';
 import { whileAway } from './while-away.ts';
@@ -198,7 +198,13 @@ export class SandboxCaller {
       decide: (now) => {
         if (after !== null) writer.checkAge();
         return decideRecordCall(now, {
-          ...{ epoch: held.epoch, sessionId: ref.id, turnId: turn.turnId, callId: call.callId },
+          ...{
+            epoch: held.epoch,
+            sessionId: ref.id,
+            turnId: turn.turnId,
+            callId: call.callId,
+            agentId: agentOf(wanted),
+          },
           ...{ exec, outcome: outcomeOf(answer), files: after, storedBytes: after === null ? 0 : writer.storedBytes },
         });
       },

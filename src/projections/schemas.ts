@@ -12,7 +12,7 @@ export const SCHEMAS = {
   sessions: 'sessions_3',
   artifacts: 'artifacts_2',
   vaults: 'vaults',
-  sandboxes: 'sandboxes',
+  sandboxes: 'sandboxes_2',
 } as const;
 
 export type GroupName = keyof typeof SCHEMAS;

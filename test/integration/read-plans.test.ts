@@ -19,6 +19,8 @@ import { tenantQueries } from '#src/projections/tenants/queries.ts';
 import type { TenantQueries } from '#src/projections/tenants/queries.ts';
 import { usageQueries } from '#src/projections/usage/queries.ts';
 import type { UsageQueries } from '#src/projections/usage/queries.ts';
+import { sandboxUsageQueries } from '#src/projections/usage/sandbox-usage.ts';
+import type { SandboxUsageQueries } from '#src/projections/usage/sandbox-usage.ts';
 import { vaultQueries } from '#src/projections/vaults/queries.ts';
 import type { VaultQueries } from '#src/projections/vaults/queries.ts';
 import type { StoredCommit } from '#src/streams/commit.ts';
@@ -171,6 +173,17 @@ function sandboxesAsked(queries: SandboxQueries): Asked<SandboxQueries> {
   };
 }
 
+function sandboxUsageAsked(queries: SandboxUsageQueries, ref: AggregateRef): Asked<SandboxUsageQueries> {
+  const range = { from: '2026-01-01T10:20:30.000Z', to: '2026-01-31T10:20:30.000Z', limit: 100 };
+  const groupings = ['agent', 'model', 'session', 'day'] as const;
+  return {
+    session: [null, 'tu_1'].map((turn) => async () => await queries.session(ref, turn, range.from)),
+    tenant: groupings.flatMap((groupBy) =>
+      [null, 'x_5'].map((after) => async () => await queries.tenant(TENANT, { ...range, groupBy, after })),
+    ),
+  };
+}
+
 /** What grows for all that, with what, and why it may. */
 const GROWS: Readonly<Record<string, string>> = {
   'tenants.totals': 'a row of each tenant, for the operator: none of its sessions, calls or actions',
@@ -212,6 +225,7 @@ async function statementsOf(database: TestDatabase): Promise<(Statement & { read
     tenants: tenantsAsked(tenantQueries(group)),
     usage: usageAsked(usageQueries(deps), ref),
     actions: interactionsAsked(actionIndex(group)),
+    sandboxUsage: sandboxUsageAsked(sandboxUsageQueries(deps), ref),
     agents: agentsAsked(agentQueries(group)),
     vaults: vaultsAsked(vaultQueries(group)),
     sandboxes: sandboxesAsked(sandboxQueries(group)),

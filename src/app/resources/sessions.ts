@@ -38,7 +38,7 @@ export function historyResource({ options, write, queries, streams }: Node): rea
     { role: 'reads', routes: historyRoutes({ queries: queries.sessions, access, streams }) },
     {
       role: 'reads',
-      routes: usageRoutes({ queries: queries.sessions, usage: queries.usage, clock: options.clock }),
+      routes: usageRoutes({ queries: queries.sessions, usage: queries.wholeUsage, clock: options.clock }),
     },
   ];
 }

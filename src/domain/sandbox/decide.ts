@@ -157,6 +157,8 @@ export interface RecordCall {
   readonly turnId: string;
   readonly sessionId: string;
   readonly callId: string;
+  /** Of the agent that made it. */
+  readonly agentId?: string;
   readonly exec: ExecFigures;
   readonly outcome: ToolOutcome;
   /** Null: it has changed nothing. */

@@ -85,6 +85,8 @@ export const sandboxEventSchemas = {
     sessionId: z.string(),
     turnId: z.string(),
     callId: z.string(),
+    /** Of the agent that made it; absent: not known. */
+    agentId: z.string().optional(),
     exec: execFigures,
     outcome: toolOutcome,
     ...changed,

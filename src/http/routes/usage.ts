@@ -3,7 +3,7 @@ import { ACCESS } from '../../auth/authorize.ts';
 import { timestamp } from '../../lib/clock.ts';
 import type { Clock } from '../../lib/clock.ts';
 import type { SessionQueries } from '../../projections/sessions/queries.ts';
-import type { UsageQueries } from '../../projections/usage/queries.ts';
+import type { WholeUsageQueries } from '../../projections/usage/queries.ts';
 import { operations } from '../described.ts';
 import { callerOf } from '../gate.ts';
 import { ListRequest } from '../list-request.ts';
@@ -14,21 +14,21 @@ import { passedSession, sessionRef } from './sessions.ts';
 
 const docs = operations('Sessions', {
   getSessionUsage: [
-    'What the model calls of a session, or of one turn, used',
-    'Every call of the ledger counts once: failed, cancelled and lost ones with what they reported, repeated ones too (`duplicates` says how many). `tokensReported` and `costKnown` are true when they are of all calls that could have used anything. No subject may read it.',
+    'What the model calls of a session, or of one turn, used, and its calls of sandboxes took',
+    'Every call of the ledger counts once: failed, cancelled and lost ones with what they reported, repeated ones too (`duplicates` says how many). `tokensReported` and `costKnown` are true when they are of all calls that could have used anything. `sandboxSeconds` is the time from the beginning of each call of a sandbox to its end, `sandboxCpuSeconds` what its processes took of it. No subject may read it.',
   ],
 });
 
 const tenantDocs = operations('Model calls', {
   getTenantUsage: [
-    'What model calls used, by agent, model, session or day',
-    'Calls requested from `from` on and before `to` (RFC 3339; at most 400 days; without them the last 30 days, today with them). A group has the key of its agent (an agent used as a tool has its own), its model as `provider/model`, its session, or its day in UTC; groups come in the order of their keys, `total` is of all of them. Sessions that were deleted are not in it.',
+    'What model calls used and calls of sandboxes took, by agent, model, session or day',
+    'Calls requested from `from` on and before `to` (RFC 3339; at most 400 days; without them the last 30 days, today with them). A group has the key of its agent (an agent used as a tool has its own), its model as `provider/model`, its session, or its day in UTC; groups come in the order of their keys, `total` is of all of them. Model calls of sessions that were deleted are not in it; the time of sandboxes is, and has no group by model.',
   ],
 });
 
 export interface UsageRouteDeps {
   readonly queries: SessionQueries;
-  readonly usage: UsageQueries;
+  readonly usage: WholeUsageQueries;
   readonly clock: Clock;
 }
 
@@ -52,9 +52,9 @@ export function usageRoutes({ queries, usage, clock }: UsageRouteDeps): FastifyP
       async (request) => {
         const caller = callerOf(request);
         const ref = sessionRef(caller, request.params.sessionId);
-        await passedSession(queries, ref, caller);
+        const { createdAt } = await passedSession(queries, ref, caller);
         const now = clock();
-        const { completeTo, ...total } = await usage.session(ref, request.query.turnId ?? null);
+        const { completeTo, ...total } = await usage.session(ref, request.query.turnId ?? null, createdAt);
         return { ...total, asOf: timestamp(completeTo ?? now) };
       },
     );

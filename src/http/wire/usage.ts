@@ -13,6 +13,11 @@ const total = {
   usage: usageSchema,
   calls: z.int(),
   duplicates: z.int(),
+  /** Of tools that ran in sandboxes: from the beginning of each to its end, and what its processes took. */
+  sandboxCalls: z.int(),
+  sandboxSeconds: z.number(),
+  sandboxCpuSeconds: z.number(),
+  sandboxBytesWritten: z.int(),
 };
 
 export const sessionUsageQuery = z.strictObject({ turnId: text(1, 200).optional() });

@@ -7,6 +7,8 @@ import { DocumentBatch, upsert } from '../documents.ts';
 import type { DocumentTable } from '../documents.ts';
 import type { ProjectionGroup } from '../projection.ts';
 import { SCHEMAS } from '../schemas.ts';
+import { addExecs, removeExecs } from './sums.ts';
+import type { ExecRow } from './sums.ts';
 import { evolveSandboxView, recordedChange, usesOf } from './views.ts';
 import type { SandboxView } from './views.ts';
 
@@ -27,12 +29,12 @@ const table: DocumentTable<SandboxView> = {
   }),
 };
 
-/** Sandboxes, the manifests that they have had, and what their calls took. */
+/** Sandboxes, the manifests that they have had, and what their calls took, one by one and in sums. */
 export const sandboxesProjection: ProjectionGroup = {
   name: 'sandboxes',
   schema: SCHEMAS.sandboxes,
   kinds: ['sandbox'],
-  tables: ['sandbox', 'manifest', 'workspace_use', 'exec'],
+  tables: ['sandbox', 'manifest', 'workspace_use', 'exec', 'usage'],
   rowsOf: {
     sandbox: [
       ['sandbox', 'id'],
@@ -47,7 +49,7 @@ export const sandboxesProjection: ProjectionGroup = {
     const sandboxes = new DocumentBatch(table, target);
     for (const { ref } of own) sandboxes.want({ tenant: ref.tenant, id: ref.id });
     await sandboxes.load(transaction);
-    const [manifests, uses, execs] = [new Map<string, object>(), new Map<string, object>(), new Map<string, object>()];
+    const [manifests, uses, execs] = [new Map<string, object>(), new Map<string, object>(), new Map<string, ExecRow>()];
     for (const stored of own) {
       const { ref, commit, position } = stored;
       for (const [index, event] of eventsOf<SandboxEvent>(commit).entries()) {
@@ -78,29 +80,20 @@ export const sandboxesProjection: ProjectionGroup = {
       columns: { tenant: 'text', workspace: 'text', sandbox_id: 'text', session_id: 'text' },
       rows: [...uses.values()],
     });
-    await upsert(transaction, {
-      table: [schema, 'exec'],
-      key: ['tenant', 'sandbox_id', 'position'],
-      columns: EXEC_COLUMNS,
-      rows: [...execs.values()],
-    });
+    await addExecs(transaction, { schema, shard: commits[0]?.shard ?? 0 }, [...execs.values()]);
   },
-};
-
-const EXEC_COLUMNS = {
-  ...{ tenant: 'text', sandbox_id: 'text', position: 'text', session_id: 'text', turn_id: 'text', at: 'text' },
-  ...{ cpu_ms: 'bigint', duration_ms: 'bigint', bytes_written: 'bigint' },
+  uncount: removeExecs,
 };
 
 /** One call a commit. */
 function execRow(
   { ref, commit, position }: StoredCommit,
-  { sessionId, turnId, exec }: Extract<SandboxEvent, { type: 'sandbox.executed' }>['data'],
-): object {
+  { sessionId, turnId, agentId, exec }: Extract<SandboxEvent, { type: 'sandbox.executed' }>['data'],
+): ExecRow {
   const { cpuMs, durationMs, bytesWritten } = exec;
   return {
-    ...{ tenant: ref.tenant, sandbox_id: ref.id, position: String(position) },
-    ...{ session_id: sessionId, turn_id: turnId, at: commit.at },
-    ...{ cpu_ms: cpuMs, duration_ms: durationMs, bytes_written: bytesWritten },
+    ...{ tenant: ref.tenant, sandbox_id: ref.id, position },
+    ...{ session_id: sessionId, turn_id: turnId, agent_id: agentId ?? '', at: commit.at },
+    ...{ duration_ms: durationMs, cpu_ms: cpuMs, bytes_written: bytesWritten },
   };
 }

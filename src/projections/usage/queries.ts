@@ -1,5 +1,4 @@
 import { sql } from 'slonik';
-import { UnavailableError } from '../../lib/unavailable.ts';
 import type { LedgerReading } from '../../domain/budget/opening.ts';
 import type { CommitSource, EventStore } from '../../streams/event-store.ts';
 import { subjectOf } from '../../streams/subjects.ts';
@@ -12,7 +11,10 @@ import { SCHEMAS, tableOf } from '../schemas.ts';
 import { removedUpTo } from '../sessions/removal.ts';
 import { readLedger } from './ledger.ts';
 import type { LedgerRequest } from './ledger.ts';
-import type { Complete, UsageReport, UsageRequest, UsageTotal } from './report.ts';
+import { behind, reachedAll } from './reached.ts';
+import { together } from './report.ts';
+import type { Complete, UsageReport, UsageRequest, UsageTotal, WholeReport, WholeTotal } from './report.ts';
+import type { SandboxUsageQueries } from './sandbox-usage.ts';
 import { ENDED, sumsOfCalls } from './sums.ts';
 import { tenantUsage } from './tenant-usage.ts';
 import { ONE, sumColumns, sumRow, totalOf } from './totals.ts';
@@ -31,6 +33,31 @@ export interface UsageQueries {
    * @throws UnavailableError (database) also while a commit is parked: a limit must not begin with too little spent
    */
   ledger(tenant: string, request: LedgerRequest): Promise<LedgerReading>;
+}
+
+/** What model calls used and calls of sandboxes took together. */
+export interface WholeUsageQueries {
+  /** @param since when the session was opened: an earlier one may have had its id. @throws UnavailableError (database) */
+  session(ref: AggregateRef, turnId: string | null, since: string): Promise<WholeTotal & Complete>;
+  /** @throws UnavailableError (database) */
+  tenant(tenant: string, request: UsageRequest): Promise<WholeReport & Complete>;
+}
+
+export function wholeUsageQueries(
+  calls: Pick<UsageQueries, 'session' | 'tenant'>,
+  sandboxes: SandboxUsageQueries,
+): WholeUsageQueries {
+  return {
+    session: async (ref, turnId, since) => ({
+      ...(await calls.session(ref, turnId)),
+      ...(await sandboxes.session(ref, turnId, since)),
+    }),
+    tenant: async (tenant, request) => {
+      const report = await calls.tenant(tenant, request);
+      const both = together(report, await sandboxes.tenant(tenant, request), request.limit);
+      return { ...both, completeTo: report.completeTo };
+    },
+  };
 }
 
 interface Deps {
@@ -59,12 +86,12 @@ export function usageQueries(deps: Deps): UsageQueries {
       return { ...totalOf(row), completeTo: await completeTo(deps, ref.tenant, lacking) };
     },
     tenant: async (tenant, request) => {
-      await reachedAll(deps);
+      await reached(deps);
       const report = await tenantUsage(reads, tenant, { ...request, shards: deps.source.shards });
       return { ...report, completeTo: await completeTo(deps, tenant) };
     },
     ledger: async (tenant, request) => {
-      await reachedAll(deps);
+      await reached(deps);
       if ((await completeTo(deps, tenant)) !== null)
         throw new ParkedCommitError('a commit of this tenant is parked, what it spent is not known');
       return await readLedger(reads, tenant, request);
@@ -72,15 +99,7 @@ export function usageQueries(deps: Deps): UsageQueries {
   };
 }
 
-/** What any node acknowledged before is in the rows. @throws UnavailableError (database) */
-async function reachedAll({ source, progress }: Pick<Deps, 'source' | 'progress'>): Promise<void> {
-  const shards = Array.from({ length: source.shards }, (_, shard) => shard);
-  const reached = await Promise.all(
-    shards.map(async (shard) => progress.reach(SCHEMAS.sessions, shard, await source.newest(shard, ['session']))),
-  );
-  if (!reached.every(Boolean)) throw behind();
-}
-
-function behind(): UnavailableError {
-  return new UnavailableError('database', 'the read models are behind the log');
+/** @throws UnavailableError (database) */
+async function reached({ source, progress }: Pick<Deps, 'source' | 'progress'>): Promise<void> {
+  if (!(await reachedAll({ source, progress }, SCHEMAS.sessions, 'session'))) throw behind();
 }
