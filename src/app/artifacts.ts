@@ -2,7 +2,7 @@ import { join } from 'node:path';
 import { artifactUse } from '../commands/artifact/limits.ts';
 import type { ArtifactUse } from '../commands/artifact/limits.ts';
 import { LinkSigner } from '../commands/artifact/links.ts';
-import { modelFile } from '../commands/artifact/model-file.ts';
+import { ModelFiles } from '../commands/artifact/model-file.ts';
 import { removeOrphans } from '../commands/artifact/remove-orphan.ts';
 import type { RemovedOrphan } from '../commands/artifact/remove-orphan.ts';
 import type { ArtifactDeps } from '../commands/artifact/deps.ts';
@@ -69,7 +69,12 @@ export async function openArtifacts(options: ArtifactsOptions): Promise<Artifact
   };
   const queries = artifactQueries(reads);
   const uploads = new Uploads(config.artifacts.uploads);
-  stack.defer('uploads', endWithTenants(uploads, directory));
+  const files = new ModelFiles(deps);
+  const endOfTenant = (tenantId: string): void => {
+    uploads.end(tenantId);
+    files.forget(tenantId);
+  };
+  stack.defer('uploads', endWithTenants(endOfTenant, directory));
   metrics.sample('uploads_active', () => uploads.size);
   if (config.roles.includes('projector')) {
     const reconciler = new ArtifactReconciler({
@@ -94,7 +99,7 @@ export async function openArtifacts(options: ArtifactsOptions): Promise<Artifact
         deps.onUnsettled(error);
       }
     },
-    files: async (tenantId, file) => await modelFile(deps, tenantId, file),
+    files: async (tenantId, file) => await files.get(tenantId, file),
   };
 }
 
@@ -112,9 +117,9 @@ export async function openObjects({ s3, objectsDir }: Config, dataDir: string, s
   return objects;
 }
 
-function endWithTenants(uploads: Uploads, directory: Directory): () => void {
+function endWithTenants(end: (tenantId: string) => void, directory: Directory): () => void {
   return directory.onChange((tenantId) => {
     const state = directory.tenant(tenantId)?.state;
-    if (state === undefined || state === 'deleting') uploads.end(tenantId);
+    if (state === undefined || state === 'deleting') end(tenantId);
   });
 }

@@ -3,6 +3,7 @@ import type { EventRecord, TenantClient } from '../support/client.ts';
 import { startHost } from '../support/host.ts';
 import type { Host } from '../support/host.ts';
 import { EverythingServer, ModernServer } from '../support/mcp-servers.ts';
+import { ModelServer } from '../support/model-server.ts';
 import { until } from '../support/wait-until.ts';
 import { fresh, newTenant, refused } from '../conformance/http/target.ts';
 
@@ -156,4 +157,25 @@ test('the reference server of the older revisions: text, an image, a file, a que
   await there.command(id, { type: 'respond', interactionId: wait.id, value: { action: 'decline' } });
   expect((await tenant.turnEnd(id, turnId, TURN_MS)).type).toBe('turn.completed');
   expect(JSON.stringify(outcomes(await tenant.items(id)).at(-1))).toMatch(/declin/i);
+});
+
+test('a model is shown the image that a tool returns, in the result and in each step after it', async () => {
+  await using model = await ModelServer.start('anthropic', ['sk-key']);
+  const selected = { provider: 'anthropic', model: 'claude-sonnet-4-5' };
+  const body = { ...selected, baseUrl: model.baseUrl, credential: { apiKey: 'sk-key' } };
+  expect((await tenant.request({ method: 'PUT', path: '/v1/tenant/model', body })).status).toBe(200);
+  const [agentId, id] = [fresh('agent'), fresh('s')];
+  await tenant.saveAgent(agentId, { model: selected, mcpServers: [{ name: 'every', url: everything.url }] });
+  await tenant.openSession(id, { agentId });
+  const image = { toolCalls: [{ name: 'every_get-tiny-image', input: {} }] };
+  model.next(image, { toolCalls: [{ name: 'every_echo', input: { message: 'hi' } }] }, { text: 'A logo.' });
+  const { turnId } = await tenant.message(id, 'What does it look like?');
+  expect(await tenant.turnEnd(id, turnId, TURN_MS)).toMatchObject({ payload: { output: 'A logo.' } });
+  const shown = { type: 'image', source: { type: 'base64', media_type: 'image/png' } };
+  expect(model.requests).toHaveLength(3);
+  for (const request of model.requests.slice(1)) {
+    const { messages } = Object(request.body);
+    expect(messages[2].content).toMatchObject([{ type: 'tool_result', content: [{ type: 'text' }, shown] }]);
+  }
+  expect(JSON.stringify(await tenant.items(id))).not.toContain('iVBORw0KGgo');
 });

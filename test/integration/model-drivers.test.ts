@@ -5,6 +5,7 @@ import { MODELS, ModelCalls, TOOL } from '../support/model-calls.ts';
 import { WIRES } from '../support/model-wire.ts';
 import type { Wire } from '../support/model-wire.ts';
 
+const PNG = Buffer.from('\u0089PNG\r\n\u001a\ndata', 'latin1');
 const SCHEMA = { type: 'object', properties: { n: { type: 'number' } }, required: ['n'], additionalProperties: false };
 
 describe.each(WIRES)('%s', (wire) => {
@@ -276,7 +277,7 @@ describe.each(WIRES)('%s, files of a message', (wire) => {
   const calls = new ModelCalls(wire);
   const known: Readonly<Record<string, ModelFile>> = {
     text: { name: 'a.csv', contentType: 'text/csv; charset=utf-8', size: 4, read: async () => await bytes('Öl;1') },
-    image: { name: 'i.png', contentType: 'image/png', size: 8, read: async () => await bytes('\u0089PNGdata') },
+    image: { name: 'i.png', contentType: 'image/png', size: 12, read: async () => await bytes(PNG) },
     pdf: { name: 'p.pdf', contentType: 'application/pdf', size: 8, read: async () => await bytes('%PDF-1.7') },
     binary: { name: 'b.bin', contentType: 'application/octet-stream', size: 3, read: async () => await bytes('abc') },
     huge: { name: 'h.txt', contentType: 'text/plain', size: 30_000_000, read: null },
@@ -295,7 +296,7 @@ describe.each(WIRES)('%s, files of a message', (wire) => {
     const body = JSON.stringify(calls.server.newest.body);
     expect(body).toContain('Look.');
     expect(body).toContain('Öl;1');
-    expect(body).toContain(Buffer.from('\u0089PNGdata').toString('base64'));
+    expect(body).toContain(Buffer.from(PNG).toString('base64'));
     expect(body.includes(Buffer.from('%PDF-1.7').toString('base64'))).toBe(wire !== 'openai-compatible');
     for (const name of ['b.bin', 'h.txt']) expect(body).toMatch(new RegExp(`The file ${name} [^"]*cannot be shown`));
     expect(body).toContain('has been deleted');
@@ -315,8 +316,8 @@ describe.each(WIRES)('%s, files of a message', (wire) => {
     calls.server.next({ text: 'seen' });
     let read = 0;
     const big: ModelFile = {
-      name: 'big.png',
-      contentType: 'image/png',
+      name: 'big.txt',
+      contentType: 'text/plain',
       size: 15_000_000,
       read: async () => {
         read += 1;
@@ -331,6 +332,6 @@ describe.each(WIRES)('%s, files of a message', (wire) => {
   });
 });
 
-async function bytes(words: string): Promise<Uint8Array> {
+async function bytes(words: string | Buffer): Promise<Uint8Array> {
   return await Promise.resolve(Buffer.from(words));
 }

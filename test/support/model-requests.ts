@@ -13,7 +13,7 @@ const base64 = z.base64().min(1);
 const dataUrl = (type: string) => z.string().regex(new RegExp(`^data:${type};base64,[A-Za-z0-9+/]+=*$`));
 const imageUrl = dataUrl('image/(png|jpeg|gif|webp)');
 
-const anthropicBlock = z.discriminatedUnion('type', [
+const anthropicShown = [
   z.object({ type: z.literal('text'), text }),
   z.object({
     type: z.literal('image'),
@@ -23,13 +23,16 @@ const anthropicBlock = z.discriminatedUnion('type', [
     type: z.literal('document'),
     source: z.object({ type: z.literal('base64'), media_type: z.literal('application/pdf'), data: base64 }),
   }),
+] as const;
+const anthropicBlock = z.discriminatedUnion('type', [
+  ...anthropicShown,
   z.object({ type: z.literal('tool_use'), id: safeId, name: toolName, input: object }),
   z.object({ type: z.literal('thinking'), thinking: z.string(), signature: text }),
   z.object({ type: z.literal('redacted_thinking'), data: text }),
   z.object({
     type: z.literal('tool_result'),
     tool_use_id: safeId,
-    content: z.unknown(),
+    content: z.union([z.string(), z.array(z.discriminatedUnion('type', anthropicShown)).min(1)]),
     is_error: z.boolean().optional(),
   }),
 ]);
@@ -40,19 +43,20 @@ const anthropicRequest = z.object({
   system: z.array(z.object({ type: z.literal('text'), text })).optional(),
   messages: z.array(z.object({ role: z.enum(['user', 'assistant']), content: z.array(anthropicBlock).min(1) })).min(1),
 });
+const openaiShown = z.discriminatedUnion('type', [
+  z.object({ type: z.literal('input_text'), text }),
+  z.object({ type: z.literal('input_image'), image_url: imageUrl }),
+  z.object({
+    type: z.literal('input_file'),
+    filename: z.string().regex(/\.pdf$/i),
+    file_data: dataUrl('application/pdf'),
+  }),
+]);
 const openaiItem = z.union([
   z.object({ role: z.enum(['system', 'developer']), content: text }),
   z.object({
     role: z.literal('user'),
-    content: z
-      .array(
-        z.discriminatedUnion('type', [
-          z.object({ type: z.literal('input_text'), text }),
-          z.object({ type: z.literal('input_image'), image_url: imageUrl }),
-          z.object({ type: z.literal('input_file'), filename: text, file_data: dataUrl('application/pdf') }),
-        ]),
-      )
-      .min(1),
+    content: z.array(openaiShown).min(1),
   }),
   z.object({
     role: z.literal('assistant'),
@@ -61,7 +65,11 @@ const openaiItem = z.union([
   // What is not stored at OpenAI comes back as it was encrypted there.
   z.object({ type: z.literal('reasoning'), id: text, encrypted_content: text, summary: z.array(z.object({ text })) }),
   z.object({ type: z.literal('function_call'), call_id: safeId, name: toolName, arguments: jsonObjectText }),
-  z.object({ type: z.literal('function_call_output'), call_id: safeId, output: z.unknown() }),
+  z.object({
+    type: z.literal('function_call_output'),
+    call_id: safeId,
+    output: z.union([z.string(), z.array(openaiShown).min(1)]),
+  }),
 ]);
 const openaiRequest = z.object({
   model: text,

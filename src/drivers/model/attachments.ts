@@ -1,62 +1,112 @@
 import type { LanguageModelV4FilePart, LanguageModelV4TextPart } from '@ai-sdk/provider';
-import type { ConversationMessage } from '../../domain/turn/conversation.ts';
+import type { ConversationMessage, FileRef } from '../../domain/turn/conversation.ts';
+import { imageType, isPdf } from './file-types.ts';
 import type { ModelFile, ModelRequest, RemoteProvider } from './port.ts';
 
 type Part = LanguageModelV4TextPart | LanguageModelV4FilePart;
+type Naming = Extract<ConversationMessage, { files?: readonly FileRef[] }>;
 
-/** What is sent in place of the files of a message, by message. */
+/** What is sent in place of the files of a message or of a tool's result, by message. */
 export type Attachments = ReadonlyMap<ConversationMessage, readonly Part[]>;
 
-/** Maximum bytes of files in one request, the newest messages first; older files are only mentioned. */
+/** Of files in one request, the newest first; older ones are only mentioned. */
 const BYTES_MAX = 20_971_520;
-/** How much of a text file is shown; the rest is marked as cut. */
-const TEXT_BYTES_MAX = 400_000;
-/** Images that every provider accepts. */
-const IMAGES = ['image/png', 'image/jpeg', 'image/gif', 'image/webp'];
+const FILES_MAX = 64;
+/**
+ * What files are left out in: a prompt that loses its oldest file with each step would have another beginning each time,
+ * and none of it would be found in a provider's cache.
+ */
+const LEFT_OUT_BYTES = BYTES_MAX / 2;
+/** How much of a text file is shown; the rest is marked as cut. Of those that tools return, no person chose each. */
+const TEXT_BYTES_MAX = { user: 400_000, tool: 32_768 };
+/** Claude refuses the whole request for an image above 5 MiB of base64. */
+const CLAUDE_IMAGE_BYTES_MAX = 3_932_160;
 /** Types that are text, besides `text/*`. */
 const TEXTS = /^(text\/|application\/(json|xml|yaml|x-yaml|javascript|toml|x-ndjson|sql)$|[^;]*\+(json|xml)$)/;
 
+const PDF = 'application/pdf';
+
+/** A file that a message names; null: it has been deleted. */
+interface Named {
+  readonly message: Naming;
+  readonly file: ModelFile | null;
+}
+
 /**
- * Reads the files that the messages name, as far as the provider understands them: text as text, images and (where the
- * provider accepts them) PDFs as they are. Everything else is only mentioned to the model.
+ * Reads the files that messages and results of tools name, as far as the provider understands them: text as text, images
+ * and (where the provider accepts them) PDFs as they are. Everything else is only mentioned to the model.
  * @throws UnavailableError (objects)
  */
 export async function attachmentsOf(provider: RemoteProvider, request: ModelRequest): Promise<Attachments> {
-  const found = new Map<ConversationMessage, readonly Part[]>();
-  let left = BYTES_MAX;
-  for (const message of request.messages.toReversed()) {
-    if (message.role !== 'user' || message.files === undefined) continue;
-    const parts: Part[] = [];
-    for (const ref of message.files) {
-      const file = await request.file(ref);
-      const fits = file !== null && file.read !== null && file.size <= left;
-      if (fits) left -= file.size;
-      parts.push(await partOf(provider, file, fits));
-    }
+  const named: Named[] = [];
+  for (const message of request.messages) {
+    if (message.role === 'assistant') continue;
+    for (const ref of message.files ?? []) named.push({ message, file: await request.file(ref) });
+  }
+  const found = new Map<ConversationMessage, Part[]>();
+  const first = firstShown(named);
+  for (const [at, { message, file }] of named.entries()) {
+    const parts = found.get(message) ?? [];
+    parts.push(await partOf(provider, message.role, at < first && file !== null ? { ...file, read: null } : file));
     found.set(message, parts);
   }
   return found;
 }
 
-async function partOf(provider: RemoteProvider, file: ModelFile | null, fits: boolean): Promise<Part> {
-  if (file === null) return text('(A file of this message has been deleted since.)');
+/** From where on files are sent: all after it are within the limits. */
+function firstShown(named: readonly Named[]): number {
+  const weights = named.map(({ file }) => (file?.read ? Math.max(file.size, BYTES_MAX / FILES_MAX) : 0));
+  const excess = weights.reduce((sum, one) => sum + one, 0) - BYTES_MAX;
+  const leftOut = Math.ceil(Math.max(0, excess) / LEFT_OUT_BYTES) * LEFT_OUT_BYTES;
+  let [first, gone] = [0, 0];
+  while (gone < leftOut && first < named.length - 1) {
+    gone += weights[first] ?? 0;
+    first += 1;
+  }
+  return first;
+}
+
+async function partOf(provider: RemoteProvider, role: Naming['role'], file: ModelFile | null): Promise<Part> {
+  const whole = role === 'user' ? 'message' : 'result';
+  if (file === null) return text(`(A file of this ${whole} has been deleted since.)`);
   const { name, contentType, size, read } = file;
   const [mediaType = ''] = contentType.toLowerCase().split(';', 1);
   const told = `${name} (${contentType}, ${size} bytes)`;
-  if (read !== null && fits && TEXTS.test(mediaType)) {
+  if (read !== null && TEXTS.test(mediaType)) {
     const bytes = await read();
-    const shown = new TextDecoder().decode(bytes.subarray(0, TEXT_BYTES_MAX));
-    return text(`File ${told}:\n${shown}${bytes.length > TEXT_BYTES_MAX ? '\n(The rest of the file is cut.)' : ''}`);
+    const shown = new TextDecoder().decode(bytes.subarray(0, TEXT_BYTES_MAX[role]));
+    return text(
+      `File ${told}:\n${shown}${bytes.length > TEXT_BYTES_MAX[role] ? '\n(The rest of the file is cut.)' : ''}`,
+    );
   }
-  if (read !== null && fits && understands(provider, mediaType)) {
-    return { type: 'file', filename: name, mediaType, data: { type: 'data', data: await read() } };
+  if (read !== null && mayUnderstand(provider, role, { mediaType, size })) {
+    const data = await read();
+    const shown = sentAs(mediaType, data);
+    const filename = shown === PDF && !/\.pdf$/i.test(name) ? `${name}.pdf` : name;
+    if (shown !== null) return { type: 'file', filename, mediaType: shown, data: { type: 'data', data } };
   }
-  return text(`(The file ${told} is part of this message, but cannot be shown to you.)`);
+  return text(`(The file ${told} is part of this ${whole}, but cannot be shown to you.)`);
 }
 
-/** Servers that copy OpenAI's chat completions accept images at most. */
-function understands(provider: RemoteProvider, mediaType: string): boolean {
-  return IMAGES.includes(mediaType) || (mediaType === 'application/pdf' && provider !== 'openai-compatible');
+/** Servers that copy OpenAI's chat completions accept images at most, and results of text only. */
+function mayUnderstand(
+  provider: RemoteProvider,
+  role: Naming['role'],
+  { mediaType, size }: { readonly mediaType: string; readonly size: number },
+): boolean {
+  if (mediaType === PDF) return provider !== 'openai-compatible';
+  if (!mediaType.startsWith('image/')) return false;
+  if (provider === 'openai-compatible') return role === 'user';
+  return provider !== 'anthropic' || size <= CLAUDE_IMAGE_BYTES_MAX;
+}
+
+/**
+ * The type by the bytes themselves; null: they are not what they are said to be. A provider refuses the whole request for
+ * one such file, and so each later one of the session.
+ */
+function sentAs(mediaType: string, bytes: Uint8Array): string | null {
+  if (mediaType === PDF) return isPdf(bytes) ? mediaType : null;
+  return imageType(bytes);
 }
 
 function text(words: string): LanguageModelV4TextPart {

@@ -7,6 +7,8 @@ import { isOf, thoughtful } from './thinking.ts';
 
 type Assistant = Extract<ConversationMessage, { role: 'assistant' }>;
 type ToolResult = Extract<ConversationMessage, { role: 'tool' }>;
+type Output = LanguageModelV4ToolResultPart['output'];
+type Files = NonNullable<ReturnType<Attachments['get']>>;
 type AssistantContent = Extract<LanguageModelV4Message, { role: 'assistant' }>['content'];
 
 /** Who is asked: thoughts of others are not sent. */
@@ -42,16 +44,12 @@ export function toPrompt(
       results.push(next);
       i += 1;
     }
-    addAssistant(prompt, stepOf(message, results, asked));
+    addAssistant(prompt, stepOf({ message, results, asked }, attachments));
   }
   return prompt;
 }
 
-function addUser(
-  prompt: LanguageModelV4Message[],
-  said: string,
-  files: NonNullable<ReturnType<Attachments['get']>>,
-): void {
+function addUser(prompt: LanguageModelV4Message[], said: string, files: Files): void {
   const text = said.trim() === '' ? (files.length === 0 ? [NO_TEXT] : []) : [said];
   const parts = [...text.map((one) => ({ type: 'text' as const, text: one })), ...files];
   const last = prompt.at(-1);
@@ -81,18 +79,29 @@ interface Step {
  * cost more the longer a conversation is.
  */
 const steps = new WeakMap<Assistant, Step>();
+const NO_FILES: Attachments = new Map();
 
-function stepOf(message: Assistant, results: readonly ToolResult[], asked: Asked): Step {
+interface Wanted {
+  readonly message: Assistant;
+  readonly results: readonly ToolResult[];
+  readonly asked: Asked;
+}
+
+function stepOf(wanted: Wanted, attachments: Attachments): Step {
+  const { message, results, asked } = wanted;
+  // What is sent of files depends on those that came later.
+  if (results.some((one) => attachments.has(one))) return makeStep(wanted, attachments);
   const known = steps.get(message);
   const isSame = known?.asked.provider === asked.provider && known.asked.model === asked.model;
   if (isSame && known.results.length === results.length && known.results.every((one, i) => one === results[i]))
     return known;
-  const made = makeStep(message, results, asked);
+  const made = makeStep(wanted, NO_FILES);
   steps.set(message, made);
   return made;
 }
 
-function makeStep({ text, toolCalls, thinking }: Assistant, results: readonly ToolResult[], asked: Asked): Step {
+function makeStep({ message, results, asked }: Wanted, attachments: Attachments): Step {
+  const { text, toolCalls, thinking } = message;
   const said = text.trim() === '' ? [] : [{ type: 'text' as const, text }];
   const calls = toolCalls.map(({ callId, name, input }) => ({
     type: 'tool-call' as const,
@@ -101,18 +110,32 @@ function makeStep({ text, toolCalls, thinking }: Assistant, results: readonly To
     input: wireInput(input),
   }));
   const byId = new Map(results.toReversed().map((one) => [one.callId, one]));
-  const answers = toolCalls.map(({ callId, name }) => resultPart(callId, name, byId.get(callId)));
+  const answers = toolCalls.map(({ callId, name }) => {
+    const result = byId.get(callId);
+    const part = { type: 'tool-result' as const, toolCallId: wireId(callId), toolName: wireName(name) };
+    return { ...part, output: outputOf(result, (result && attachments.get(result)) ?? []) };
+  });
   const isThought = isOf(thinking, asked.provider, asked.model);
   const content = isThought ? thoughtful(thinking, text, calls) : [...said, ...calls];
   return { asked, results, content, answers };
 }
 
-function resultPart(callId: string, name: string, result: ToolResult | undefined): LanguageModelV4ToolResultPart {
-  const part = { type: 'tool-result' as const, toolCallId: wireId(callId), toolName: wireName(name) };
-  if (result === undefined) return { ...part, output: { type: 'error-text', value: UNFINISHED } };
+function outputOf(result: ToolResult | undefined, files: Files): Output {
+  if (result === undefined) return { type: 'error-text', value: UNFINISHED };
   const { failed, output } = result;
-  if (typeof output === 'string') return { ...part, output: { type: failed ? 'error-text' : 'text', value: output } };
-  return { ...part, output: { type: failed ? 'error-json' : 'json', value: jsonValue(output) } };
+  if (files.length > 0 && !failed) return withFiles(output, files);
+  if (typeof output === 'string') return { type: failed ? 'error-text' : 'text', value: output };
+  return { type: failed ? 'error-json' : 'json', value: jsonValue(output) };
+}
+
+/** One text first, whatever there is of it: a provider may take each further one for a result of its own. */
+function withFiles(output: unknown, files: Files): Output {
+  const said = typeof output === 'string' ? output : JSON.stringify(output ?? null);
+  const words = files.flatMap((part) => (part.type === 'text' ? [part.text] : []));
+  const value = [said, ...words].filter((one) => one.trim() !== '').join('\n\n');
+  const shown = files.filter((part) => part.type === 'file');
+  if (shown.length === 0) return { type: 'text', value };
+  return { type: 'content', value: [{ type: 'text', text: value === '' ? NO_TEXT : value }, ...shown] };
 }
 
 function jsonValue(value: unknown): JSONValue {
