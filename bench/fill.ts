@@ -60,7 +60,15 @@ export class Filler {
       cacheBytes: CACHE_BYTES,
     });
     const vaults = new Repository({ type: vaultType, store: log.store, cacheBytes: CACHE_BYTES });
-    this.#deps = { loop, agents, sessions, vaults, vaultsAreNew: () => false, sandboxes: noSandboxes };
+    this.#deps = {
+      loop,
+      agents,
+      sessions,
+      vaults,
+      vaultsAreNew: () => false,
+      mcpIsNew: () => false,
+      sandboxes: noSandboxes,
+    };
     const stopping = new AbortController().signal;
     this.#steps = { workerId: WORKER, loop, sessions, clock: systemClock, stopping };
   }

@@ -13,17 +13,26 @@ export interface NodeEntry {
   readonly lastSeenAt: string;
 }
 
+/**
+ * What this version knows, for those that would record it while other nodes do not. By name, not by version: a build
+ * between two releases has the version of the last one.
+ */
+const KNOWN = ['mcp'] as const;
+
+/** What a node writes of itself; without `knows`: it is of a version that did not say. */
+type StoredEntry = NodeEntry & { readonly knows?: readonly string[] };
+
 const PREFIX = 'node';
 /** A node silent for this long is no longer listed. Whole seconds: the server's resolution. */
 const TTL_MS = 10_000;
 const RENEW_MS = 3_000;
 
-/** The processes of the installation, by expiring entries. For people; nothing is decided on it. */
+/** The processes of the installation, by expiring entries: for people, and for what not all of them know yet. */
 export class NodeRegistry {
   readonly #leases: KeyValue;
   readonly #clock: Clock;
   readonly #logger: Logger;
-  readonly #nodes = new Map<string, NodeEntry>();
+  readonly #nodes = new Map<string, StoredEntry>();
   readonly #stop = new AbortController();
   #stopBeating = (): void => undefined;
   #own: Omit<NodeEntry, 'lastSeenAt'> | null = null;
@@ -35,7 +44,8 @@ export class NodeRegistry {
   }
 
   get nodes(): readonly NodeEntry[] {
-    return [...this.#nodes.values()].toSorted((a, b) => a.startedAt.localeCompare(b.startedAt));
+    const entries = this.#nodes.values().map(entryOf);
+    return [...entries].toSorted((a, b) => a.startedAt.localeCompare(b.startedAt));
   }
 
   /** Whether this process of the node still reports itself alive. */
@@ -51,6 +61,11 @@ export class NodeRegistry {
     });
   }
 
+  /** Whether a node is listed that does not know it. */
+  isNewToSome(what: (typeof KNOWN)[number]): boolean {
+    return this.#nodes.values().some(({ knows = [] }) => !knows.includes(what));
+  }
+
   /** Lists this node and learns of the others. Returns when this process started. */
   async start(own: Omit<NodeEntry, 'startedAt' | 'lastSeenAt'>): Promise<string> {
     const startedAt = timestamp(this.#clock());
@@ -62,7 +77,7 @@ export class NodeRegistry {
         if (change.kind === 'removed') this.#nodes.delete(change.key);
         // Written by `#renew` of some node.
         // oxlint-disable-next-line typescript/no-unsafe-type-assertion
-        else this.#nodes.set(change.entry.key, JSON.parse(change.entry.value) as NodeEntry);
+        else this.#nodes.set(change.entry.key, JSON.parse(change.entry.value) as StoredEntry);
       },
       this.#stop.signal,
     );
@@ -85,8 +100,12 @@ export class NodeRegistry {
   async #renew(): Promise<void> {
     if (this.#own === null) return;
     const key = `${PREFIX}.${this.#own.nodeId}`;
-    const value = JSON.stringify({ ...this.#own, lastSeenAt: timestamp(this.#clock()) });
+    const value = JSON.stringify({ ...this.#own, lastSeenAt: timestamp(this.#clock()), knows: KNOWN });
     const expected = (await this.#leases.get(key))?.revision ?? 0;
     await this.#leases.swap(key, value, { expected, ttlMs: TTL_MS });
   }
+}
+
+function entryOf({ nodeId, roles, version, startedAt, lastSeenAt }: StoredEntry): NodeEntry {
+  return { nodeId, roles, version, startedAt, lastSeenAt };
 }

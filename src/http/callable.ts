@@ -1,3 +1,4 @@
+import type { Manifest } from '../domain/agent/manifest.ts';
 import type { EgressPolicy } from '../lib/egress.ts';
 import { ProblemError } from './problem.ts';
 
@@ -14,4 +15,11 @@ export function requireCallable(policy: EgressPolicy, url: string | undefined, p
     message: `${path} ${message}.`,
     details: { issues: [{ path, message }] },
   });
+}
+
+/** The same for the servers that a manifest names. @throws ProblemError invalid_request */
+export function requireCallableServers(policy: EgressPolicy, manifest: Manifest | undefined): void {
+  for (const [n, { url }] of (manifest?.mcpServers ?? []).entries()) {
+    requireCallable(policy, url, `manifest.mcpServers.${n}.url`);
+  }
 }

@@ -4,6 +4,7 @@ import { startHost } from '../support/host.ts';
 import type { Host } from '../support/host.ts';
 import { KeyServer, serves } from '../support/key-server.ts';
 import { ModelServer } from '../support/model-server.ts';
+import { fresh } from '../conformance/http/target.ts';
 import { claims, registration, SigningKey } from '../support/tokens.ts';
 
 const KEY = 'sk-the-right-key-0123456789';
@@ -49,6 +50,27 @@ describe('two nodes, of which one may call loopback and the other only the inter
       expect(answer.text).toContain('AGENT_HOST_EGRESS');
     }
     expect(models.requests).toEqual([]);
+  });
+
+  test('so is the address of an MCP server, in an agent and in a message', async () => {
+    const mcpServers = [
+      { name: 'public', url: 'https://mcp.example.org/mcp' },
+      { name: 'here', url: 'http://127.0.0.1:3001/mcp' },
+    ];
+    const manifest = { instructions: '', mcpServers };
+    const strictly = tenant.at(strict);
+    const id = fresh('s');
+    await strictly.openSession(id);
+    const saved = await strictly.request({ method: 'PUT', path: '/v1/agents/mcp', body: { manifest } });
+    const sent = await strictly.command(id, { type: 'message', content: 'Hello', manifest });
+    for (const answer of [saved, sent]) {
+      expect(answer.status, answer.text).toBe(400);
+      const issues = [{ path: 'manifest.mcpServers.1.url' }];
+      expect(answer.json).toMatchObject({ code: 'invalid_request', details: { issues } });
+      expect(answer.text).toContain('AGENT_HOST_EGRESS');
+    }
+    expect((await strictly.items(id)).length).toBe(0);
+    await tenant.saveAgent('mcp', { mcpServers });
   });
 
   test('one that was saved before is not called: the turn fails and the server hears nothing', async () => {

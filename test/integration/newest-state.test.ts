@@ -38,6 +38,7 @@ function deafNode(store: EventStore) {
     budgets: new Repository({ type: budgetType, store, cacheBytes }),
     vaults: new Repository({ type: vaultType, store, cacheBytes }),
     vaultsAreNew: () => false,
+    mcpIsNew: () => false,
     sandboxes: noSandboxes,
     clock: systemClock,
   };

@@ -3,7 +3,10 @@ import { agentQueries } from '../../projections/agents/queries.ts';
 import type { Node, ServedRoutes } from '../node.ts';
 
 /** Agents and their versions. */
-export function agentResource({ write, reads, freshness }: Node): readonly ServedRoutes[] {
+export function agentResource({ options, write, reads, freshness, registry }: Node): readonly ServedRoutes[] {
   const { loop, agents } = write;
-  return [{ role: null, routes: agentRoutes({ loop, agents, queries: agentQueries(reads.agents), freshness }) }];
+  const mcpIsNew = (): boolean => registry.isNewToSome('mcp');
+  const { egress } = options.config;
+  const queries = agentQueries(reads.agents);
+  return [{ role: null, routes: agentRoutes({ loop, agents, mcpIsNew, queries, egress, freshness }) }];
 }

@@ -15,14 +15,16 @@ export function sessionResource(node: Node): readonly ServedRoutes[] {
   const { publish, isDraining, tenantModel } = answers;
   // What came with 0.12.
   const isNew = (): boolean => registry.hasOlderThan([0, 12]);
+  const mcpIsNew = (): boolean => registry.isNewToSome('mcp');
   const commands = {
     ...{ loop, tenants, publish, agents, sessions, artifacts: write.artifacts, budgets, older },
     ...{ isDraining, tenantModel, runner: engine.runner, clock: node.options.clock },
-    isNewTo: isNew,
+    isNewTo: (what: 'retry' | 'mcp') => (what === 'mcp' ? mcpIsNew() : isNew()),
+    egress: node.options.config.egress,
   };
   const opened = {
     ...{ loop, agents, sessions, queries: queries.sessions, freshness, ownWrites, removeArtifacts },
-    ...{ vaults: write.vaults, vaultsAreNew: isNew, sandboxes, clock: node.options.clock },
+    ...{ vaults: write.vaults, vaultsAreNew: isNew, mcpIsNew, sandboxes, clock: node.options.clock },
   };
   return [
     { role: null, routes: sessionRoutes(opened) },

@@ -2,10 +2,12 @@ import { decideArchiveAgent, decideSaveAgent } from '../../domain/agent/decide.t
 import type { SavedAgent } from '../../domain/agent/decide.ts';
 import type { AgentEvent } from '../../domain/agent/events.ts';
 import type { Manifest } from '../../domain/agent/manifest.ts';
+import { usesMcp } from '../../domain/agent/mcp-servers.ts';
 import type { AgentState } from '../../domain/agent/state.ts';
 import type { Rejection } from '../../domain/kernel/rejection.ts';
 import { canonicalJson } from '../../lib/canonical-json.ts';
 import { sha256Hex } from '../../lib/hash.ts';
+import { OlderNodesError } from '../../lib/older-nodes.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
 import type { CommandLoop, Executed } from '../execute.ts';
 import type { CommitMeta, Repository } from '../repository.ts';
@@ -13,6 +15,8 @@ import type { CommitMeta, Repository } from '../repository.ts';
 export interface AgentDeps {
   readonly loop: CommandLoop;
   readonly agents: Repository<AgentState, AgentEvent>;
+  /** Whether some node does not know that a manifest has MCP servers: it could not read the agent. */
+  readonly mcpIsNew: () => boolean;
 }
 
 export interface SaveAgentInput extends CommitMeta {
@@ -21,9 +25,10 @@ export interface SaveAgentInput extends CommitMeta {
   readonly implementationVersion: string | null;
 }
 
-/** Saves a definition; a version for each change. */
+/** Saves a definition; a version for each change. @throws OlderNodesError */
 export async function saveAgent(deps: AgentDeps, input: SaveAgentInput): Promise<Executed<SavedAgent> | Rejection> {
   const { ref, manifest, implementationVersion, actor, causation } = input;
+  if (usesMcp(manifest) && deps.mcpIsNew()) throw new OlderNodesError();
   const manifestHash = sha256Hex(canonicalJson(manifest));
   return await deps.loop.execute(deps.agents, ref, {
     actor,
@@ -34,7 +39,7 @@ export async function saveAgent(deps: AgentDeps, input: SaveAgentInput): Promise
 
 /** Archives an agent: no new session, old ones continue. */
 export async function archiveAgent(
-  deps: AgentDeps,
+  deps: Pick<AgentDeps, 'loop' | 'agents'>,
   input: CommitMeta & { readonly ref: AggregateRef },
 ): Promise<Executed<{ archived: true }> | Rejection> {
   const { ref, actor, causation } = input;

@@ -71,8 +71,10 @@ export interface SendCommandDeps extends ChangeTenantDeps {
   readonly tenantModel: (tenantId: string) => ModelSelection | null;
   readonly runner: TurnRunner | null;
   readonly clock: Clock;
-  /** Whether some node does not know the command: its read models would lack it permanently. */
-  readonly isNewTo: (command: 'retry') => boolean;
+  /**
+   * Whether some node does not know the command, or what a manifest names: its read models would lack it permanently.
+   */
+  readonly isNewTo: (what: 'retry' | 'mcp') => boolean;
 }
 
 /** Decides on the fold; called again when another writer was faster. */

@@ -1,4 +1,5 @@
 import type { AgentEvent } from '../../domain/agent/events.ts';
+import { usesMcp } from '../../domain/agent/mcp-servers.ts';
 import { sandboxToolsOf } from '../../domain/agent/manifest.ts';
 import type { UsedAgents } from '../../domain/agent/manifest.ts';
 import type { AgentState } from '../../domain/agent/state.ts';
@@ -43,6 +44,8 @@ export interface OpenSessionDeps {
   readonly vaults: Repository<VaultState, VaultEvent>;
   /** Whether some node does not know that a session has vaults: its read models would lack them permanently. */
   readonly vaultsAreNew: () => boolean;
+  /** The same of MCP servers of the agent, or of those that it uses. */
+  readonly mcpIsNew: () => boolean;
   readonly sandboxes: SessionSandboxes;
 }
 
@@ -120,7 +123,10 @@ async function basisOf(
   if (agent === null)
     return reject('not_found', `No agent ${agentId} that can open sessions. Save it with PUT /v1/agents first.`);
   const used = await usedAgents(deps.agents, tenant, agent.manifest);
-  return used.kind === 'rejected' ? used : { kind: 'found', opening: withAgents(agent, used.agents) };
+  if (used.kind === 'rejected') return used;
+  const manifests = [agent.manifest, ...Object.values(used.agents ?? {}).map(({ manifest }) => manifest)];
+  if (manifests.some(usesMcp) && deps.mcpIsNew()) throw new OlderNodesError();
+  return { kind: 'found', opening: withAgents(agent, used.agents) };
 }
 
 function withAgents(version: AgentVersion, agents: UsedAgents | undefined): Opening {

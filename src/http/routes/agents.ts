@@ -6,7 +6,9 @@ import { archiveAgent, saveAgent } from '../../commands/agent/save-agent.ts';
 import type { AgentDeps } from '../../commands/agent/save-agent.ts';
 import type { AgentView } from '../../projections/agents/views.ts';
 import type { AgentQueries } from '../../projections/agents/queries.ts';
+import type { EgressPolicy } from '../../lib/egress.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
+import { requireCallableServers } from '../callable.ts';
 import { operations } from '../described.ts';
 import type { Freshness } from '../freshness.ts';
 import { callerOf } from '../gate.ts';
@@ -25,6 +27,8 @@ const docs = operations('Agents', {
 
 export interface AgentRouteDeps extends AgentDeps {
   readonly queries: AgentQueries;
+  /** What addresses of MCP servers are checked against. */
+  readonly egress: EgressPolicy;
   readonly freshness: Freshness;
 }
 
@@ -49,6 +53,7 @@ export function agentRoutes(deps: AgentRouteDeps): FastifyPluginAsyncZod {
         const { manifest, implementationVersion = null, requestId = request.id } = request.body;
         const ref = agentRef(caller, request.params.agentId);
         requireAgentsOf(caller, manifest);
+        requireCallableServers(deps.egress, manifest);
         const input = { ref, manifest, implementationVersion, actor: actorOf(caller), causation: requestId };
         const outcome = accepted(await saveAgent(deps, input));
         await freshness('agents', ref, outcome.position);

@@ -9,7 +9,9 @@ import { reject } from '../../domain/kernel/rejection.ts';
 import type { Rejection } from '../../domain/kernel/rejection.ts';
 import type { OpenSession } from '../../domain/session/state.ts';
 import { canonicalJson } from '../../lib/canonical-json.ts';
+import type { EgressPolicy } from '../../lib/egress.ts';
 import { sha256Hex } from '../../lib/hash.ts';
+import { requireCallableServers } from '../callable.ts';
 import { operations } from '../described.ts';
 import { callerOf } from '../gate.ts';
 import { accepted, ProblemError, refused, requireAgentsOf } from '../problem.ts';
@@ -25,8 +27,13 @@ const docs = operations('Sessions', {
   ],
 });
 
+export interface CommandRouteDeps extends SendCommandDeps {
+  /** What addresses of MCP servers are checked against. */
+  readonly egress: EgressPolicy;
+}
+
 /** Commands on a session: accepted means durable. */
-export function commandRoutes(deps: SendCommandDeps): FastifyPluginAsyncZod {
+export function commandRoutes(deps: CommandRouteDeps): FastifyPluginAsyncZod {
   return async (app) => {
     const config = { rules: { access: ACCESS.commands } };
     app.post(
@@ -43,7 +50,10 @@ export function commandRoutes(deps: SendCommandDeps): FastifyPluginAsyncZod {
       async (request, reply) => {
         const caller = callerOf(request);
         refuseOtherRole(caller, request.body);
-        if (request.body.type === 'message') requireAgentsOf(caller, request.body.manifest ?? {});
+        if (request.body.type === 'message') {
+          requireAgentsOf(caller, request.body.manifest ?? {});
+          requireCallableServers(deps.egress, request.body.manifest);
+        }
         const { requestId: _, ...hashed } = request.body;
         const outcome = accepted(
           await sendCommand(deps, {
