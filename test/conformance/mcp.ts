@@ -12,12 +12,15 @@ const MIB = 1_048_576;
 
 type Act = (response: ServerResponse) => null;
 
-function status(code: number, headers: Readonly<Record<string, string>> = {}): Act {
+function status(code: number, headers: Readonly<Record<string, string>> = {}, body = ''): Act {
   return (response) => {
-    response.writeHead(code, headers).end();
+    response.writeHead(code, headers).end(body);
     return null;
   };
 }
+
+const rpcError = (code: number, id: string | null): string =>
+  JSON.stringify({ jsonrpc: '2.0', error: { code, message: 'no' }, id });
 
 function raw(contentType: string, body: string): Act {
   return (response) => {
@@ -35,9 +38,14 @@ function hangUp(response: ServerResponse): null {
 export function callSuite(open: OpenDriver): void {
   describe('a call to a server', () => {
     test.each([
-      ['refuses it', status(422), 'refused', false],
-      ['does not find it', status(404), 'refused', false],
+      ['refuses it, or a proxy does', status(422), 'lost', true],
+      ['does not find it, or a proxy does', status(404), 'lost', true],
+      ['cannot read it', status(413, {}, rpcError(-32_700, null)), 'refused', false],
+      ['forbids it', status(403, {}, rpcError(-32_000, 'x')), 'refused', false],
       ['fails', status(500), 'lost', true],
+      ['fails in the words of the protocol', status(500, {}, rpcError(-32_603, 'x')), 'lost', true],
+      ['is busy, or a proxy is', status(429, { 'retry-after': '1' }), 'lost', true],
+      ['is away, or what is behind a proxy', status(503, { 'retry-after': '1' }), 'lost', true],
       ['answers as a web page', raw('text/html', '<p>'), 'invalid_answer', true],
       ['answers with no JSON', raw('application/json', '{'), 'invalid_answer', true],
       ['answers with JSON that is no answer', raw('application/json', '{"jsonrpc":"2.0"}'), 'invalid_answer', true],
@@ -57,6 +65,7 @@ export function callSuite(open: OpenDriver): void {
       server.script = (_message, _request, response) => act(response);
       const outcome = await callOn(opened.driver, serverAt(server.url), { tool: 'act' });
       expect(outcome).toMatchObject({ kind: 'failed', code, mayHaveHappened });
+      expect(server.carriedOut).toBe(1);
     });
 
     test.each([
@@ -72,16 +81,21 @@ export function callSuite(open: OpenDriver): void {
       expect(textOf(outcome).length).toBeLessThan(1_000);
     });
 
-    test('that is busy is repeated, and one that stays away is unavailable', async () => {
+    test.each([
+      ['if it says that it did not read it', undefined, rpcError(-32_000, null)],
+      ['of a tool that only reads', { readOnlyHint: true }, ''],
+      ['of a tool that may be called again', { idempotentHint: true }, ''],
+    ])('that is busy is repeated %s, and one that stays away is unavailable', async (_what, annotations, body) => {
       await using opened = open();
       await using server = await ScriptedServer.start();
+      server.tools = [{ name: 'act', inputSchema: OBJECT, annotations }];
       let busy = 2;
       server.script = (_message, _request, response) => {
         busy -= 1;
-        return busy >= 0 ? status(503)(response) : { content: [{ type: 'text', text: 'done' }] };
+        return busy >= 0 ? status(503, {}, body)(response) : { content: [{ type: 'text', text: 'done' }] };
       };
       expect(textOf(await callOn(opened.driver, serverAt(server.url), { tool: 'act' }))).toBe('done');
-      server.script = (_message, _request, response) => status(429, { 'retry-after': '60' })(response);
+      server.script = (_message, _request, response) => status(429, { 'retry-after': '60' }, body)(response);
       const outcome = await callOn(opened.driver, serverAt(server.url), { tool: 'act' });
       expect(outcome).toMatchObject({ kind: 'unavailable', retryAfterMs: 60_000 });
       const away = serverAt(`http://127.0.0.1:${await freePort()}/mcp`);

@@ -12,6 +12,7 @@ import type { Access } from './credentials.ts';
 import type { Elicit, Session } from './exchange.ts';
 import { failed, outcomeBefore, outcomeOf } from './failures.ts';
 import { LegError } from './leg.ts';
+import type { Leg } from './leg.ts';
 import { cut, LIMITS } from './limits.ts';
 import type { McpCall, McpCallOptions, McpOutcome, McpProgress, McpTool, McpTools } from './port.ts';
 import { elicitResultOf, QuestionError, questionOf, Round } from './questions.ts';
@@ -147,13 +148,25 @@ async function exchanged(
   } catch (error) {
     const { leg } = opened;
     if (input.until.signal.aborted) return aborted(input, leg.isCallSent);
-    const isGone = request.session.era === 'legacy' && (leg.callStatus === 404 || leg.callStatus === 400);
-    if (isGone && !request.isLast) return GONE;
+    if (isGone(request.session, leg) && !request.isLast) return GONE;
     if (error instanceof QuestionError) return unasked(error);
-    return sentAwayBy(error, request) ?? outcomeOf(error, leg, input.access.credential);
+    return (
+      sentAwayBy(error, request) ??
+      outcomeOf(error, leg, {
+        credential: input.access.credential,
+        isRepeatable: request.tool.readOnly || request.tool.idempotent,
+      })
+    );
   } finally {
     deps.closed(opened.close());
   }
+}
+
+/** Whether the server has forgotten its session: the call was not made. A 404 to a request with a session's id means that. */
+function isGone(session: Session, { callStatus, isCallRefused }: Leg): boolean {
+  if (session.era === 'modern') return false;
+  if (callStatus === 404 && session.id !== null) return true;
+  return isCallRefused && (callStatus === 400 || callStatus === 404);
 }
 
 async function sent(

@@ -61,8 +61,15 @@ export function failed(code: Failed['code'], message: string, mayHaveHappened: b
 
 const IN_DOUBT = 'It may have been carried out: check that before calling it again.';
 
-/** How a call ended that brought no result. */
-export function outcomeOf(error: unknown, leg: Leg, credential: McpNeedsAuth['credential']): McpOutcome {
+/**
+ * How a call ended that brought no result.
+ * @param isRepeatable whether it may be made again although it may have been carried out
+ */
+export function outcomeOf(
+  error: unknown,
+  leg: Leg,
+  { credential, isRepeatable }: { credential: McpNeedsAuth['credential']; isRepeatable: boolean },
+): McpOutcome {
   const failure = error instanceof LegError ? error.failure : leg.failure;
   // Thrown means that it may be made again: not once it was sent.
   if (failure?.kind === 'thrown' && !leg.isCallSent) throw failure.error;
@@ -73,15 +80,15 @@ export function outcomeOf(error: unknown, leg: Leg, credential: McpNeedsAuth['cr
     if (failure.kind !== 'address_refused') return outcomeBefore(failure, credential);
     return failed('address_refused', `The server was not called: ${failure.reason}.`, false);
   }
+  if (failure?.kind === 'unavailable') return isRepeatable ? failure : failed('lost', undecided(leg), true);
   if (failure !== null) return failed('lost', `The connection to the server broke during the call. ${IN_DOUBT}`, true);
   return outcomeOfAnswer(error, leg);
 }
 
 function outcomeOfAnswer(error: unknown, leg: Leg): McpOutcome {
-  const isRefused = leg.callStatus >= 400 && leg.callStatus < 500;
   if (error instanceof SdkHttpError) {
-    if (isRefused) return failed('refused', `The server refused the call with HTTP status ${leg.callStatus}.`, false);
-    return failed('lost', `The server failed during the call with HTTP status ${leg.callStatus}. ${IN_DOUBT}`, true);
+    if (!leg.isCallRefused) return failed('lost', undecided(leg), true);
+    return failed('refused', `The server refused the call with HTTP status ${leg.callStatus}.`, false);
   }
   if (error instanceof ProtocolError && error.code === ENDED_CODE) {
     return failed('lost', `The server ended the connection without a result. ${IN_DOUBT}`, true);
@@ -98,6 +105,10 @@ function outcomeOfAnswer(error: unknown, leg: Leg): McpOutcome {
     return failed('lost', `The connection to the server broke during the call. ${IN_DOUBT}`, leg.isCallSent);
   }
   throw error;
+}
+
+function undecided({ callStatus }: Leg): string {
+  return `The answer to the call is HTTP status ${callStatus}, which does not say whether it was carried out. ${IN_DOUBT}`;
 }
 
 /** What the client throws when it cannot read an answer. */

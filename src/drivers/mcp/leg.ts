@@ -3,6 +3,7 @@ import { AddressRefusedError } from '../../lib/guarded-lookup.ts';
 import type { Access } from './credentials.ts';
 import { LIMITS } from './limits.ts';
 import { metered } from './metered-body.ts';
+import { failureOfStatus, provesRefusal, REFUSAL_CHARS_MAX } from './refusal.ts';
 
 /** Why no answer of a server can be used; the first one of a call decides its outcome. */
 export type LegFailure =
@@ -42,6 +43,7 @@ interface Sent {
 }
 
 type FetchInit = NonNullable<Parameters<typeof globalThis.fetch>[1]>;
+type Body = AsyncIterable<Uint8Array>;
 
 /** Set by HTTP, by the protocol or by a credential; a manifest cannot set them. */
 const RESERVED =
@@ -52,7 +54,6 @@ const NOT_CONNECTED = new Set([
   ...['DEPTH_ZERO_SELF_SIGNED_CERT', 'SELF_SIGNED_CERT_IN_CHAIN', 'UNABLE_TO_VERIFY_LEAF_SIGNATURE'],
   ...['CERT_HAS_EXPIRED', 'ERR_TLS_CERT_ALTNAME_INVALID', 'UNABLE_TO_GET_ISSUER_CERT_LOCALLY'],
 ]);
-const RETRY_AFTER_MAX_S = 3_600;
 
 /**
  * The HTTP requests of one call: to the server's own address only, with its credential, never over a redirect, and no
@@ -70,6 +71,8 @@ export class Leg {
   /** The status of the answer to the last request, and to the call; 0: none came. */
   status = 0;
   callStatus = 0;
+  /** Whether the answer to the call is an error that proves that it was not carried out. */
+  isCallRefused = false;
   /** Whether the answer to the last request is a stream. */
   isStreamed = false;
   /** Rejects with the first LegError. */
@@ -180,12 +183,16 @@ export class Leg {
     { asks, signal }: { readonly asks: 'call' | 'request' | null; readonly signal: AbortSignal | null },
   ): Promise<Response> {
     const { status, headers } = response;
-    const refusal = refusalOf(status, headers);
-    if (refusal !== null) {
-      await response.body?.cancel();
-      if (asks === 'call') this.isCallSent = false;
-      throw new LegError(refusal);
+    const failure = failureOfStatus(status, headers);
+    const said = asks === 'call' && status >= 400 ? await this.#beginningOf(response.body, signal) : null;
+    this.isCallRefused = said !== null && provesRefusal(status, said);
+    if (failure !== null) {
+      if (said === null) await response.body?.cancel();
+      // A redirect, and a credential that lacks a scope, are answers before the call.
+      if (asks === 'call' && (failure.kind !== 'unavailable' || this.isCallRefused)) this.isCallSent = false;
+      throw new LegError(failure);
     }
+    if (said !== null) return new Response(said, { status, headers: { 'content-type': 'application/json' } });
     const isStream = (headers.get('content-type') ?? '').toLowerCase().startsWith('text/event-stream');
     if (asks !== null) this.isStreamed = isStream;
     const kept = ['content-type', 'mcp-session-id', 'www-authenticate'].flatMap((name) => {
@@ -195,6 +202,23 @@ export class Leg {
     const hasBody = response.body !== null && ![204, 205, 304].includes(status);
     const body = hasBody ? ReadableStream.from(this.#read(response.body, { isStream, signal })) : null;
     return new Response(body, { status, headers: Object.fromEntries(kept) });
+  }
+
+  /** Of an answer that is an error: whatever it is, no more of it is of use. */
+  async #beginningOf(body: Body | null, signal: AbortSignal | null): Promise<string> {
+    if (body === null) return '';
+    const decoder = new TextDecoder();
+    let text = '';
+    // It breaks off, or ends the stream, as it likes: its status is there.
+    try {
+      for await (const chunk of this.#read(body, { isStream: false, signal })) {
+        text += decoder.decode(chunk, { stream: true });
+        if (text.length > REFUSAL_CHARS_MAX) break;
+      }
+    } catch (error) {
+      if (this.#options.signal.aborted || signal?.aborted === true) throw error;
+    }
+    return text.slice(0, REFUSAL_CHARS_MAX);
   }
 
   async *#read(
@@ -226,21 +250,6 @@ export class Leg {
     if (error instanceof TypeError) return { kind: 'lost', reason: 'the connection to the server broke' };
     return { kind: 'thrown', error };
   }
-}
-
-/** An answer that means: not called. */
-function refusalOf(status: number, headers: { get: (name: string) => string | null }): LegFailure | null {
-  if (status >= 300 && status < 400) {
-    return { kind: 'address_refused', reason: 'it redirects to another address; redirects are not followed' };
-  }
-  if (status === 403 && /insufficient_scope/i.test(headers.get('www-authenticate') ?? ''))
-    return { kind: 'needs_auth' };
-  if (status !== 429 && status !== 503) return null;
-  const seconds = Number(headers.get('retry-after') ?? Number.NaN);
-  const retryAfterMs = seconds >= 0 ? Math.min(seconds, RETRY_AFTER_MAX_S) * 1_000 : null;
-  const reason =
-    status === 429 ? 'the server says that it gets too many requests' : 'the server says that it is unavailable';
-  return { kind: 'unavailable', reason, retryAfterMs };
 }
 
 function isNotConnected(error: unknown): boolean {

@@ -73,7 +73,10 @@ export interface McpCredential {
   readonly grants: number;
 }
 
-/** The server cannot be reached, or says that it is too busy, after retries. Nothing was called; it can be repeated. */
+/**
+ * The server cannot be reached, or says that it is too busy, after retries. Nothing was called, or the tool says that it
+ * may be called again: it can be repeated.
+ */
 export interface McpUnavailable {
   readonly kind: 'unavailable';
   /** For the history: ours, never a text of the server. */
