@@ -132,6 +132,44 @@ describe('the credential for a server', () => {
     expect(mine.carriedOut).toBe(7);
   });
 
+  test('is refreshed as often as a server refuses it in the course of one call, each token once', async () => {
+    await using node = new Node();
+    await using mine = await ScriptedServer.start();
+    await using auth = await AuthServer.start();
+    const { accessToken, refreshToken } = auth;
+    const secret = { type: 'oauth', accessToken, refreshToken, clientSecret: null, expiresAt: null } as const;
+    await save(node, mine.url, secret, auth);
+    // A token is good for one request; the handshake, the list and the call are one each.
+    const gone = new Set<string>();
+    mine.before = (_message, { headers: { authorization: sent = '' } }, response) => {
+      if (sent === `Bearer ${auth.accessToken}` && !gone.has(sent)) {
+        gone.add(sent);
+        return undefined;
+      }
+      response.writeHead(401, { 'www-authenticate': 'Bearer' }).end();
+      return null;
+    };
+    expect(textOf(await callOn(node.driver, at(mine.url), { tool: 'act' }))).toBe('done');
+    expect(mine.carriedOut).toBe(1);
+    expect(auth.used.length).toBeGreaterThan(1);
+    expect(new Set(auth.used).size).toBe(auth.used.length);
+    expect(auth.isRevoked).toBe(false);
+  });
+
+  test('is not refreshed without end for a server that refuses each', async () => {
+    await using node = new Node();
+    await using mine = await ScriptedServer.start();
+    await using auth = await AuthServer.start();
+    const { accessToken, refreshToken } = auth;
+    const secret = { type: 'oauth', accessToken, refreshToken, clientSecret: null, expiresAt: null } as const;
+    const credentialId = await save(node, mine.url, secret, auth);
+    guarded(mine, () => 'no token is good');
+    const asked = { kind: 'needs_auth', credential: { vaultId, credentialId } };
+    expect(await callOn(node.driver, at(mine.url), { tool: 'act' })).toMatchObject(asked);
+    expect(auth.used.length).toBeLessThanOrEqual(2);
+    expect(auth.isRevoked).toBe(false);
+  });
+
   test('is asked of a person once its grant is gone', async () => {
     await using node = new Node();
     await using mine = await ScriptedServer.start();

@@ -26,10 +26,14 @@ export interface CredentialSource {
   }): Promise<ServerCredential>;
 }
 
-/** The credential of one call, renewed at most once. */
+/** Of one call: a server that refuses whatever it gets does not use up a grant. */
+const RENEWALS_MAX = 8;
+
+/** The credential of one call, renewed when a server refuses it. */
 export class Access {
   #current: ServerCredential;
-  #renewing: Promise<ServerCredential> | null = null;
+  #renewing: Promise<void> | null = null;
+  #renewals = 0;
 
   private constructor(current: ServerCredential) {
     this.#current = current;
@@ -60,15 +64,23 @@ export class Access {
   }
 
   /**
-   * The server has refused a token. Whether there is another one to try.
+   * The server has refused a token. Whether there is another one to try: a call may outlive several. Requests that are
+   * refused the same token at the same moment have one answer.
    * @throws UnavailableError
    */
   async renew(refused: string | null): Promise<boolean> {
     if (this.#current.kind !== 'token') return false;
-    if (this.#current.token !== refused) return true;
-    if (this.#renewing !== null) return false;
-    this.#renewing = this.#current.refused();
-    this.#current = await this.#renewing;
-    return this.#current.kind === 'token' && this.#current.token !== refused;
+    if (this.#renewing === null) {
+      if (this.#current.token !== refused) return true;
+      if (this.#renewals === RENEWALS_MAX) return false;
+      this.#renewals += 1;
+      this.#renewing = this.#renewed(this.#current).finally(() => (this.#renewing = null));
+    }
+    await this.#renewing;
+    return this.token !== null && this.token !== refused;
+  }
+
+  async #renewed({ refused }: Extract<ServerCredential, { kind: 'token' }>): Promise<void> {
+    this.#current = await refused();
   }
 }

@@ -45,6 +45,8 @@ interface Sent {
 type FetchInit = NonNullable<Parameters<typeof globalThis.fetch>[1]>;
 type Body = AsyncIterable<Uint8Array>;
 
+/** Of the token of one request. */
+const RENEWALS_MAX = 2;
 /** Set by HTTP, by the protocol or by a credential; a manifest cannot set them. */
 const RESERVED =
   /^(?:host|connection|content-.*|transfer-encoding|te|upgrade|expect|accept|cookie|mcp-.*|proxy-.*|last-event-id)$/i;
@@ -131,7 +133,10 @@ export class Leg {
     return await this.#checked(response, { asks, signal: init.signal ?? null });
   }
 
-  /** An answer to one of its tokens; a token that is refused is renewed once. */
+  /**
+   * An answer to one of its tokens. A token that is refused is renewed, twice at most: what another node has got meanwhile
+   * may be old as well.
+   */
   async #authorized(request: Omit<Sent, 'token'>) {
     for (let attempt = 0; ; attempt += 1) {
       const { token } = this.#options.access;
@@ -139,7 +144,7 @@ export class Leg {
       if (response.status !== 401) return response;
       await response.body?.cancel();
       if (request.isCall) this.isCallSent = false;
-      if (attempt > 0 || !(await this.#renew(token))) throw new LegError({ kind: 'needs_auth' });
+      if (attempt === RENEWALS_MAX || !(await this.#renew(token))) throw new LegError({ kind: 'needs_auth' });
     }
   }
 
