@@ -145,12 +145,10 @@ export class McpCaller {
     signal: AbortSignal,
   ): Promise<McpListing> {
     const asked = addressOf(wanted, server);
-    const listing = await this.#whileAway(wanted.ref, signal, async () => {
+    return await this.#whileAway(wanted.ref, signal, async () => {
       const deadline = this.#steps.clock() + LISTING_MS;
       return await this.#deps.driver.list(asked, { signal, deadline });
     });
-    if (listing === null) throw signal.reason;
-    return listing;
   }
 
   async #attempt(wanted: WantedMcpCall, signal: AbortSignal): Promise<McpCallEnd> {
@@ -163,7 +161,6 @@ export class McpCaller {
     for (let repeats = 0; ; repeats++) {
       const made = { server, deadline, digest };
       const outcome = await this.#whileAway(wanted.ref, signal, async () => await this.#send(wanted, made, signal));
-      if (outcome === null) throw signal.reason;
       if (outcome.kind !== 'failed' || repeats >= REPEATS_MAX) return await this.#endOf(wanted, outcome, signal);
       const next = await this.#afterFailure(wanted, { server, outcome }, signal);
       if (next.kind !== 'again') return next;
@@ -222,14 +219,9 @@ export class McpCaller {
       case 'result': {
         const { ref, session, call } = wanted;
         const { tool, effectId } = call;
-        const of = { ref, session, tool, effectId, actor: `worker:${this.#steps.workerId}`, signal };
-        const stored = await this.#whileAway(
-          ref,
-          signal,
-          async () => await mcpResult(this.#deps.artifacts, of, outcome),
-        );
-        if (stored === null) throw signal.reason;
-        return { kind: 'result', ...stored };
+        const whileAway = async <T>(work: () => Promise<T>): Promise<T> => await this.#whileAway(ref, signal, work);
+        const of = { ref, session, tool, effectId, actor: `worker:${this.#steps.workerId}`, signal, whileAway };
+        return { kind: 'result', ...(await mcpResult(this.#deps.artifacts, of, outcome)) };
       }
       case 'input_required':
         return { kind: 'question', question: questionOf(outcome.question), state: outcome.state };
@@ -269,19 +261,20 @@ export class McpCaller {
     }
   }
 
-  async #whileAway<T>(ref: AggregateRef, signal: AbortSignal, work: () => Promise<T>): Promise<T | null> {
-    for (let failures = 0; !signal.aborted; failures++) {
+  /** @throws the signal's reason */
+  async #whileAway<T>(ref: AggregateRef, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+    for (let failures = 0; ; failures++) {
+      signal.throwIfAborted();
       try {
         return await work();
       } catch (error) {
-        if (signal.aborted) return null;
+        signal.throwIfAborted();
         // Whatever it is that is away, nothing was sent to the server, or its answer is already here.
         if (!(error instanceof UnavailableError)) throw error;
         this.#steps.logger.warn({ err: error, session: ref.id }, 'a call of an MCP server waits for what it needs');
         await delay(backoffMs(failures, RETRY), signal);
       }
     }
-    return null;
   }
 }
 

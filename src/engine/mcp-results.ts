@@ -18,18 +18,20 @@ const TEXTS = /^(text\/|application\/(json|xml|yaml)\b|[^;]*\+(json|xml)\b)/;
 /** The call whose result it is. */
 export interface ResultOf {
   readonly ref: AggregateRef;
-  readonly session: OpenSession;
+  readonly session: Pick<OpenSession, 'subject' | 'agentId' | 'createdPosition'>;
   readonly tool: string;
   readonly effectId: string;
   readonly actor: string;
   readonly signal: AbortSignal;
+  /** Repeats what needs the object store or the log until they are there: one file at a time, so that none is stored twice. */
+  readonly whileAway: <T>(work: () => Promise<T>) => Promise<T>;
 }
 
 type Answered = Extract<McpOutcome, { kind: 'result' }>;
 type Part = Readonly<Record<string, unknown>>;
 type Stored = { artifactId: string; version: number };
 
-/** @throws UnavailableError when a file cannot be stored now */
+/** @throws what `whileAway` throws */
 export async function mcpResult(deps: ArtifactDeps, of: ResultOf, answer: Answered): Promise<McpResult> {
   const text = answer.content.flatMap((part) => (part.type === 'text' ? [part.text] : [])).join('\n');
   if (answer.isError) {
@@ -91,21 +93,23 @@ async function bounded(deps: ArtifactDeps, of: ResultOf, value: unknown): Promis
 
 async function store(
   deps: ArtifactDeps,
-  { ref, session, effectId: causation, actor, signal }: ResultOf,
+  { ref, session, effectId: causation, actor, signal, whileAway }: ResultOf,
   { name: named, contentType, bytes }: { name: string; contentType: string; bytes: Uint8Array },
 ): Promise<{ shown: Part; file: Stored | null }> {
   const { subject, agentId, createdPosition: sessionPosition } = session;
   const owner = { sessionId: ref.id, sessionPosition, subject, agentId };
   const name = named.replaceAll(/[^A-Za-z0-9._-]/g, '_').slice(-200);
   const size = bytes.length;
-  const outcome = await uploadArtifact(deps, {
-    ...{ tenant: ref.tenant, actor, causation, signal, declaredBytes: size, source: 'tool' },
-    target: { kind: 'new', name, owner, labels: {} },
-    contentTypeOf: () => contentType,
-    body: (async function* () {
-      yield bytes;
-    })(),
-  });
+  const upload = async () =>
+    await uploadArtifact(deps, {
+      ...{ tenant: ref.tenant, actor, causation, signal, declaredBytes: size, source: 'tool' },
+      target: { kind: 'new', name, owner, labels: {} },
+      contentTypeOf: () => contentType,
+      body: (async function* () {
+        yield bytes;
+      })(),
+    });
+  const outcome = await whileAway(upload);
   if (outcome.kind === 'rejected') return { shown: { name, size, notStored: outcome.message }, file: null };
   const { artifactId } = outcome.artifact;
   const { version } = outcome;

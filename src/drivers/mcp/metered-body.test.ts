@@ -6,11 +6,15 @@ async function* chunksOf(texts: readonly string[]): AsyncGenerator<Uint8Array> {
   for (const text of texts) yield await Promise.resolve(Buffer.from(text));
 }
 
-async function read(texts: readonly string[], isStream = true): Promise<string[]> {
+const NEVER = new AbortController().signal;
+/** Nothing waits for the pace. */
+const PAST = AbortSignal.abort();
+
+async function read(texts: readonly string[], isStream = true, signal = NEVER): Promise<string[]> {
   const pieces: string[] = [];
   const metering = {
     isStream,
-    signal: new AbortController().signal,
+    signal,
     enlarge: async () => {
       pieces.push('(large)');
       await Promise.resolve();
@@ -32,6 +36,17 @@ test('a stream comes in whole lines, however it was cut', async () => {
   expect(await read(['a\rb', '\r', '\nc\n'])).toEqual(['a\r', 'b\r\nc\n']);
   const lines = `${'x\n'.repeat(250)}`;
   expect((await read([lines])).map(({ length }) => length)).toEqual([200, 200, 100]);
+});
+
+test.each(['\n', '\r', '\r\n'])('lines count, whatever ends them: %j', async (end) => {
+  const sizes = (await read([`x${end}`.repeat(250)])).map((piece) => piece.split('x').length - 1);
+  // What may be half of an end waits for the other half.
+  expect(sizes).toEqual(end === '\r' ? [100, 100, 49, 1] : [100, 100, 50]);
+  await expect(read([`x${end}`.repeat(2 * LIMITS.messagesMax + 200)], true, PAST)).rejects.toThrow('messages');
+});
+
+test('single bytes are lines as soon as they end', async () => {
+  expect(await read(['a', '\r', '\r', '\n', 'b', '\r', 'c'])).toEqual(['a\r', '\r\n', 'b\r', 'c']);
 });
 
 test('what is no stream comes as it is', async () => {

@@ -32,7 +32,7 @@ export async function* metered(body: AsyncIterable<Uint8Array>, metering: Meteri
   for await (const chunk of counted) {
     for (const piece of lines.add(chunk)) {
       yield piece;
-      if (pace.add(countOf(piece, LINE_FEED) / LINES_PER_MESSAGE)) {
+      if (pace.add(linesIn(piece) / LINES_PER_MESSAGE)) {
         throw metering.exceeded(`has more than ${LIMITS.messagesMax} messages`);
       }
       await pace.wait(metering.signal);
@@ -55,35 +55,54 @@ async function* bounded(body: AsyncIterable<Uint8Array>, { enlarge, exceeded }: 
   }
 }
 
-/** Collects chunks until they end a line. */
+/** Collects chunks until they end a line. They are copied: many small ones would each cost more than their bytes. */
 class Lines {
-  #open: Uint8Array[] = [];
+  #open = Buffer.alloc(0);
+  #length = 0;
 
   *add(chunk: Uint8Array): Generator<Uint8Array> {
-    const end = endOfLines(chunk);
-    if (end === 0) {
-      this.#open.push(chunk);
-      return;
-    }
-    const whole = Buffer.concat([...this.#open, chunk.subarray(0, end)]);
-    this.#open = end < chunk.length ? [chunk.subarray(end)] : [];
+    const before = this.#length;
+    this.#append(chunk);
+    const end = endOfLines(this.#open.subarray(Math.max(0, before - 1), this.#length));
+    if (end === 0) return;
+    const at = Math.max(0, before - 1) + end;
+    const whole = Buffer.from(this.#open.subarray(0, at));
+    this.#open.copyWithin(0, at, this.#length);
+    this.#length -= at;
     yield* piecesOf(whole);
   }
 
   rest(): Uint8Array {
-    return Buffer.concat(this.#open);
+    return this.#open.subarray(0, this.#length);
+  }
+
+  #append(chunk: Uint8Array): void {
+    const length = this.#length + chunk.length;
+    if (length > this.#open.length) {
+      const larger = Buffer.alloc(Math.max(length, 2 * this.#open.length));
+      this.#open.copy(larger, 0, 0, this.#length);
+      this.#open = larger;
+    }
+    this.#open.set(chunk, this.#length);
+    this.#length = length;
   }
 }
 
 /** Where the last line ends; 0: none does. A carriage return at the very end may be half of an end. */
-function endOfLines(chunk: Uint8Array): number {
-  const last = chunk.at(-1) === CARRIAGE_RETURN ? chunk.subarray(0, -1) : chunk;
+function endOfLines(bytes: Uint8Array): number {
+  const last = bytes.at(-1) === CARRIAGE_RETURN ? bytes.subarray(0, -1) : bytes;
   return Math.max(last.lastIndexOf(LINE_FEED), last.lastIndexOf(CARRIAGE_RETURN)) + 1;
+}
+
+/** Whether a line ends with the byte there: a line feed, a carriage return, or both together. */
+function endsLine(bytes: Uint8Array, at: number): boolean {
+  return bytes[at] === LINE_FEED || (bytes[at] === CARRIAGE_RETURN && bytes[at + 1] !== LINE_FEED);
 }
 
 function* piecesOf(whole: Uint8Array): Generator<Uint8Array> {
   let [from, count] = [0, 0];
-  for (let at = whole.indexOf(LINE_FEED); at >= 0; at = whole.indexOf(LINE_FEED, at + 1)) {
+  for (let at = 0; at < whole.length; at += 1) {
+    if (!endsLine(whole, at)) continue;
     count += 1;
     if (count % PIECE_LINES !== 0) continue;
     yield whole.subarray(from, at + 1);
@@ -92,9 +111,9 @@ function* piecesOf(whole: Uint8Array): Generator<Uint8Array> {
   if (from < whole.length) yield whole.subarray(from);
 }
 
-function countOf(bytes: Uint8Array, value: number): number {
+function linesIn(piece: Uint8Array): number {
   let count = 0;
-  for (let at = bytes.indexOf(value); at >= 0; at = bytes.indexOf(value, at + 1)) count += 1;
+  for (let at = 0; at < piece.length; at += 1) if (endsLine(piece, at)) count += 1;
   return count;
 }
 

@@ -1,9 +1,13 @@
-import { expect, test } from 'vitest';
+import { afterEach, expect, test, vi } from 'vitest';
 import type { Session } from './exchange.ts';
 import { Sessions } from './sessions.ts';
 import type { Target } from './sessions.ts';
 
 const REVISION_MS = 300_000;
+
+afterEach(() => {
+  vi.useRealTimers();
+});
 
 function targetOf(key: string, session = 's'): Target {
   return {
@@ -82,4 +86,24 @@ test('a session in use that is pushed out by others is ended after its use, one 
   expect(await sessions.get(targetOf('10'))).not.toBe(last);
   await sessions.stop();
   expect(ended).not.toContain('11');
+});
+
+test('an idle session is ended although no other one is opened, and after the end nothing is left to do', async () => {
+  vi.useFakeTimers();
+  const { sessions, ended } = setUp('legacy', 60_000);
+  const used = targetOf('used');
+  const letGo = sessions.hold(used, await sessions.get(used));
+  await sessions.get(targetOf('idle'));
+  await vi.advanceTimersByTimeAsync(130_000);
+  expect(ended).toEqual(['2']);
+  letGo();
+  await vi.advanceTimersByTimeAsync(130_000);
+  expect(ended).toEqual(['2', '1']);
+  expect(vi.getTimerCount()).toBe(0);
+  await sessions.get(used);
+  // The caches have a clock of their own, which soon stops.
+  await vi.advanceTimersByTimeAsync(10);
+  expect(vi.getTimerCount()).toBe(1);
+  await sessions.stop();
+  expect(vi.getTimerCount()).toBe(0);
 });

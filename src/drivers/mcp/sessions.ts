@@ -54,6 +54,8 @@ export class Sessions {
   readonly #legacy: LRUCache<string, Kept>;
   readonly #opening = new Map<string, Promise<Session>>();
   readonly #ending = new Set<Promise<void>>();
+  /** Set while there are sessions that may become idle. */
+  #timer: NodeJS.Timeout | undefined;
 
   constructor(options: SessionsOptions) {
     this.#options = options;
@@ -97,6 +99,7 @@ export class Sessions {
   }
 
   async stop(): Promise<void> {
+    clearTimeout(this.#timer);
     this.#legacy.clear();
     await Promise.all(this.#ending);
   }
@@ -108,6 +111,7 @@ export class Sessions {
     else {
       this.#old.set(target.key, true);
       this.#legacy.set(target.sessionKey, { session, target, users: 0, usedAt: performance.now(), gone: null });
+      this.#dropIdleLater();
     }
     return session;
   }
@@ -116,6 +120,20 @@ export class Sessions {
     const before = performance.now() - this.#options.idleMs;
     const idle = [...this.#legacy.entries()].filter(([, { users, usedAt }]) => users === 0 && usedAt < before);
     for (const [key] of idle) this.#legacy.delete(key);
+  }
+
+  /** However long nothing else is opened. */
+  #dropIdleLater(): void {
+    if (this.#timer !== undefined) return;
+    this.#timer = setTimeout(
+      () => {
+        this.#timer = undefined;
+        this.#dropIdle();
+        if (this.#legacy.size > 0) this.#dropIdleLater();
+      },
+      Math.max(1, this.#options.idleMs),
+    );
+    this.#timer.unref();
   }
 
   /** Its last user ends it. */
