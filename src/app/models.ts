@@ -50,11 +50,19 @@ export function openModels(options: ModelsOptions): Models {
   const { directory, secrets, fixture, logger } = options;
   const known = connectionsOf(directory, secrets, logger);
   let loaded: ReturnType<typeof loadRemote> | undefined;
+  let ready: Awaited<ReturnType<typeof loadRemote>> | undefined;
   const remote = REMOTE_PROVIDERS.map((provider): [string, ModelDriver] => {
+    const own = (model: string, tenantId: string): number | undefined =>
+      directory.tenant(tenantId)?.prices.find((price) => price.provider === provider && price.model === model)
+        ?.contextWindow;
     const driver: ModelDriver = {
+      // The catalogue's are known once the libraries are there: with the second call.
+      contextWindow: (model, tenantId) =>
+        own(model, tenantId) ?? ready?.driver(provider).contextWindow?.(model, tenantId) ?? null,
       call: async (request, signal, onDelta) => {
         loaded ??= loadRemote(known.connections, options);
-        return await (await loaded).driver(provider).call(request, signal, onDelta);
+        ready = await loaded;
+        return await ready.driver(provider).call(request, signal, onDelta);
       },
     };
     return [provider, driver];
@@ -122,10 +130,11 @@ function connectionsOf(
     });
   });
   const connections: ModelConnections = async (tenantId, provider) => {
-    const own = Object.entries(directory.tenant(tenantId)?.providers ?? {}).find(([name]) => name === provider)?.[1];
+    const tenant = directory.tenant(tenantId);
+    const own = Object.entries(tenant?.providers ?? {}).find(([name]) => name === provider)?.[1];
     const { baseUrl = null, credential = null } = own ?? {};
     const key = credential === null ? ({ kind: 'none' } as const) : await read(tenantId, provider, credential.secretId);
-    return { baseUrl, key };
+    return { baseUrl, key, prices: tenant?.prices.filter((price) => price.provider === provider) ?? [] };
   };
   return { connections, stop };
 }

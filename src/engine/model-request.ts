@@ -45,7 +45,7 @@ export interface WantedCall {
 /** Whether the conversation of a step is longer than its model is known to accept, with room for an answer. */
 export async function isTooLong(deps: ModelRequestDeps, wanted: WantedCall): Promise<boolean> {
   const { session, turn, thread, pending } = wanted;
-  const window = windowOf(deps, pending);
+  const window = windowOf(deps, wanted);
   if (window === null || pending.purpose === 'summary') return false;
   const conversation = await conversationOf(deps, wanted);
   const manifest = manifestOf(session, turn, thread);
@@ -76,7 +76,7 @@ export async function modelRequest(deps: ModelRequestDeps, wanted: WantedCall): 
   };
   const cut = pending.purpose === 'summary' ? cutOfThread(session, thread) : null;
   if (cut === null) return request;
-  const window = windowOf(deps, pending);
+  const window = windowOf(deps, wanted);
   const charsPerToken = conversation.chars / Math.max(1, tokensOf(conversation));
   const charsMax = window === null ? null : Math.floor(window * SUMMARISED_PART * charsPerToken);
   return { ...request, ...summaryRequest(summaryTask(conversation, cut, charsMax)) };
@@ -90,8 +90,8 @@ async function conversationOf(
 }
 
 /** Tokens that the model of a call accepts; null: not known. */
-function windowOf({ models }: ModelRequestDeps, { provider, model }: PendingCall): number | null {
-  return models.get(provider)?.contextWindow?.(model) ?? null;
+function windowOf({ models }: ModelRequestDeps, { ref, pending }: WantedCall): number | null {
+  return models.get(pending.provider)?.contextWindow?.(pending.model, ref.tenant) ?? null;
 }
 
 /** A model that had to call a tool at each step would never answer. A turn that continues a failed one has had its first. */

@@ -26,6 +26,9 @@ export const EXAMPLES: Readonly<Record<string, unknown>> = {
   },
   saveModel: { provider: 'anthropic', model: 'claude-sonnet-4-5', credential: { apiKey: 'sk-ant-0123456789' } },
   selectModel: { provider: 'anthropic', model: 'claude-sonnet-4-5' },
+  saveModelPrices: {
+    prices: [{ provider: 'openai-compatible', model: 'llama3.3', inputUsdPerMillion: 0.2, outputUsdPerMillion: 0.6 }],
+  },
   saveModelCredential: { apiKey: 'sk-ant-0123456789' },
   saveBudgets: { budgets: [{ scope: 'tenant', period: 'month', limitUsd: 100 }] },
   saveExecutors: { executors: [{ agentId: 'support', token: 'a-token-of-16-characters-or-more' }] },

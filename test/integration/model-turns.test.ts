@@ -87,6 +87,36 @@ describe('turns of real providers, two nodes', () => {
     await openai[Symbol.asyncDispose]();
   });
 
+  test('the tenant’s own price counts for a model that the catalogue does not know', async () => {
+    const of = await newTenant();
+    await save(
+      { provider: 'openai-compatible', model: 'own', baseUrl: server.baseUrl, credential: { apiKey: KEY } },
+      of,
+    );
+    const prices = [{ provider: 'openai-compatible', model: 'own', inputUsdPerMillion: 2, outputUsdPerMillion: 10 }];
+    const answer = await of.request({ method: 'PUT', path: '/v1/tenant/model/prices', body: { prices } });
+    expect(answer.status, answer.text).toBe(200);
+    server.next({ text: 'Paid.', tokens: { input: 1_000_000, output: 100_000 } });
+    await turn('Hi', { of, id: 'own-price' });
+    expect((await of.calls('own-price')).calls).toMatchObject([{ usage: { costKnown: true, costUsd: 3 } }]);
+  });
+
+  test('a conversation is made shorter before it passes the window that the tenant names, or the catalogue', async () => {
+    const of = await newTenant();
+    await save(
+      { provider: 'openai-compatible', model: 'small', baseUrl: server.baseUrl, credential: { apiKey: KEY } },
+      of,
+    );
+    const price = { provider: 'openai-compatible', model: 'small', inputUsdPerMillion: 0, outputUsdPerMillion: 0 };
+    const body = { prices: [{ ...price, contextWindow: 1_000 }] };
+    expect((await of.request({ method: 'PUT', path: '/v1/tenant/model/prices', body })).status).toBe(200);
+    server.next({ text: 'Read.', tokens: { input: 1_600, output: 2 } }, { text: 'It was long.' }, { text: 'Short.' });
+    await turn('word '.repeat(1_200), { of, id: 'long' });
+    expect(await turn('And?', { of, id: 'long' })).toMatchObject({ payload: { output: 'Short.' } });
+    expect((await of.calls('long')).calls).toHaveLength(3);
+    expect(JSON.stringify(server.newest.body)).toContain('It was long.');
+  });
+
   test('an overload is waited for as long as the provider says, then the turn goes on', async () => {
     const error = { status: 503, type: 'overloaded', message: 'Come again.' };
     server.next({ error, headers: { 'retry-after': '1' } }, { text: 'Here I am.' });

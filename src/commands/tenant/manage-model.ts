@@ -4,11 +4,13 @@ import {
   decideDeleteModelCredential,
   decideSaveModel,
   decideSaveModelCredential,
+  decideSavePrices,
   decideSeed,
   decideSelectModel,
 } from '../../domain/tenant/decide-model.ts';
 import type { ModelSaved, SaveModel, Seeded } from '../../domain/tenant/decide-model.ts';
 import type { ModelProvider, TenantEvent } from '../../domain/tenant/events.ts';
+import type { TenantModelPrice } from '../../domain/tenant/model-prices.ts';
 import type { TenantState } from '../../domain/tenant/state.ts';
 import type { SecretStore } from '../../drivers/secrets/port.ts';
 import { faultPoint } from '../../lib/fault-points.ts';
@@ -47,6 +49,13 @@ export async function selectModel(
   input: ChangeTenantInput & Pick<SaveModel, 'provider' | 'model'>,
 ): Promise<Changed<null> | Rejection> {
   return await changeTenant(deps, input, (state) => decideSelectModel(state, input));
+}
+
+export async function saveModelPrices(
+  deps: ChangeTenantDeps,
+  input: ChangeTenantInput & { readonly prices: readonly TenantModelPrice[] },
+): Promise<Changed<null> | Rejection> {
+  return await changeTenant(deps, input, (state) => decideSavePrices(state, input.prices));
 }
 
 export async function saveModelCredential(

@@ -4,6 +4,7 @@ import type { Decision } from '../kernel/decision.ts';
 import { reject } from '../kernel/rejection.ts';
 import type { Rejection } from '../kernel/rejection.ts';
 import type { ModelProvider, TenantEvent } from './events.ts';
+import type { TenantModelPrice } from './model-prices.ts';
 import { NO_PROVIDER } from './state.ts';
 import type { KnownTenant, TenantState } from './state.ts';
 import { optional } from '../kernel/optional.ts';
@@ -89,6 +90,14 @@ export function decideDeleteModelCredential(
     events: [{ type: 'model-credential.deleted', data: { provider } }],
     reply: { superseded },
   };
+}
+
+/** Replaces the list of the tenant's own prices. */
+export function decideSavePrices(state: TenantState, prices: readonly TenantModelPrice[]): Decision<TenantEvent, null> {
+  if (state.status === 'absent') return noTenant();
+  if (JSON.stringify(prices) === JSON.stringify(state.prices)) return { kind: 'unchanged', reply: null };
+  const data = { budgets: [...state.budgets], prices: [...prices] };
+  return { kind: 'accepted', events: [{ type: 'budgets.saved', data }], reply: null };
 }
 
 export interface Seed {

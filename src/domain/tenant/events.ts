@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { modelSelection } from '../agent/manifest.ts';
 import { budgetDefinition } from '../budget/events.ts';
+import { modelPrice } from './model-prices.ts';
 
 const sha256 = z.string().regex(/^[0-9a-f]{64}$/);
 
@@ -69,7 +70,14 @@ export const tenantEventSchemas = {
   /** From here on there is no way back: the keys are invalid, and the tenant's data is deleted step by step. */
   'tenant.deleting': z.strictObject({ activeWork }),
   /** What model calls may cost; the spending itself is kept apart, in an aggregate of its own. */
-  'budgets.saved': z.strictObject({ budgets: z.array(budgetDefinition) }),
+  'budgets.saved': z.strictObject({
+    budgets: z.array(budgetDefinition),
+    /**
+     * What they do cost, where the tenant says so; absent: as before. In an event of its own nodes of 0.12 would lose the
+     * tenant; they fold this one as budgets that have not changed.
+     */
+    prices: z.array(modelPrice).optional(),
+  }),
   /** What a seed wrote because it was absent. */
   'tenant.seeded': z.strictObject({ fixtureModel: z.literal(true) }),
 } as const;

@@ -1,4 +1,5 @@
 import type { ModelSelection } from '../agent/manifest.ts';
+import type { TenantModelPrice } from './model-prices.ts';
 import type { BudgetDefinition } from '../budget/events.ts';
 import type { EventMeta } from '../kernel/decision.ts';
 import type { Issuer, ModelProvider, TenantEvent } from './events.ts';
@@ -45,6 +46,8 @@ export interface KnownTenant {
   /** The selection for turns that name no model. */
   readonly model: ModelSelection | null;
   readonly providers: Providers;
+  /** What it pays for models, before the catalogue's prices. */
+  readonly prices: readonly TenantModelPrice[];
   /** Whether a seed made the fixture model the tenant's selection, for as long as it selects no other. */
   readonly fixtureModel: boolean;
   readonly bodyHash: string;
@@ -85,7 +88,7 @@ export function evolveTenant(state: TenantState, event: TenantEvent, meta: Event
       return { ...next, issuers };
     }
     case 'budgets.saved':
-      return { ...next, budgets: event.data.budgets };
+      return { ...next, budgets: event.data.budgets, prices: event.data.prices ?? state.prices };
     case 'model.saved': {
       const { baseUrl, ...model } = event.data;
       return { ...next, model, providers: provided(state, model.provider, { baseUrl }) };
@@ -127,6 +130,7 @@ function created(data: Extract<TenantEvent, { type: 'tenant.created' }>['data'],
     issuers: {},
     model: null,
     providers: {},
+    prices: [],
     fixtureModel: false,
     bodyHash: data.bodyHash,
     idempotencyKey: data.idempotencyKey,

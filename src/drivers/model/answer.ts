@@ -5,7 +5,7 @@ import type { Thinking } from '../../domain/turn/thinking.ts';
 import type { Usage } from '../../domain/turn/usage.ts';
 import { CHARS_PER_TOKEN, countOf, isCount, sentTokens } from './estimate.ts';
 import { failed } from './failure.ts';
-import type { RemoteProvider } from './port.ts';
+import type { OwnPrice, RemoteProvider } from './port.ts';
 import { costOf } from './prices.ts';
 import type { Seller } from './prices.ts';
 import type { AnswerReader, StreamedAnswer } from './stream.ts';
@@ -27,6 +27,8 @@ export interface AnswerContext {
   /** Whether readers are shown what the model thought. */
   readonly showReasoning: boolean;
   readonly seller: Seller;
+  /** What the tenant pays, before the catalogue's prices. */
+  readonly prices: readonly OwnPrice[];
 }
 
 const FINISH_REASONS: Readonly<Record<LanguageModelV4FinishReason['unified'], FinishReason>> = {
@@ -138,14 +140,14 @@ function cleaned(value: unknown, depth = 0): unknown {
 export function estimatedUsage(
   { chars, reported }: AnswerReader['soFar'],
   sent: Parameters<typeof sentTokens>[0],
-  { seller, model }: AnswerContext,
+  { seller, model, prices }: AnswerContext,
 ): Usage {
   const inputTokens = reported.inputTokens ?? sentTokens(sent);
   // Providers begin with a count of one, and come back to it at the end.
   const outputTokens = Math.max(reported.outputTokens ?? 0, Math.ceil(chars / CHARS_PER_TOKEN));
   const { cachedTokens = 0, cacheWriteTokens = 0, reasoningTokens = 0 } = reported;
   const tokens = { inputTokens, outputTokens, cachedTokens, cacheWriteTokens, reasoningTokens };
-  const cost = costOf(seller, model, tokens);
+  const cost = costOf(seller, model, tokens, prices);
   return {
     ...{ ...tokens, totalTokens: inputTokens + outputTokens, duplicate: false, tokensReported: false },
     ...{ costUsd: cost ?? 0, costKnown: cost !== null },
@@ -162,6 +164,6 @@ function usageOf({ inputTokens: input, outputTokens: output }: LanguageModelV4Us
     reasoningTokens: countOf(output.reasoning),
   };
   const tokensReported = isCount(input.total) && isCount(output.total);
-  const cost = tokensReported ? costOf(context.seller, context.model, tokens) : null;
+  const cost = tokensReported ? costOf(context.seller, context.model, tokens, context.prices) : null;
   return { ...tokens, costUsd: cost ?? 0, duplicate: false, tokensReported, costKnown: cost !== null };
 }

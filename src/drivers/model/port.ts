@@ -70,7 +70,7 @@ export type OnModelDelta = (delta: ModelDelta) => void;
  */
 export interface ModelDriver {
   /** Tokens that a model accepts, including its answer; null or absent: not known. */
-  readonly contextWindow?: (model: string) => number | null;
+  readonly contextWindow?: (model: string, tenant: string) => number | null;
   call(request: ModelRequest, signal: AbortSignal, onDelta?: OnModelDelta): Promise<ModelOutcome>;
 }
 
@@ -80,6 +80,15 @@ export type RemoteProvider = (typeof REMOTE_PROVIDERS)[number];
 
 /** The drivers of this Host, by provider. */
 export type ModelDrivers = ReadonlyMap<string, ModelDriver>;
+
+/** US dollars per million tokens; what is absent costs as much as other input. */
+export interface OwnPrice {
+  readonly model: string;
+  readonly inputUsdPerMillion: number;
+  readonly outputUsdPerMillion: number;
+  readonly cacheReadUsdPerMillion?: number | undefined;
+  readonly cacheWriteUsdPerMillion?: number | undefined;
+}
 
 /** How a tenant reaches a provider. */
 export interface ModelConnection {
@@ -91,6 +100,8 @@ export interface ModelConnection {
     | { readonly kind: 'none' }
     /** There is one, but it cannot be read now: it is being replaced, or the store is unavailable. */
     | { readonly kind: 'unreadable' };
+  /** What the tenant pays for models of the provider, before any catalogue. */
+  readonly prices?: readonly OwnPrice[];
 }
 
 /** Queried for every call, so that a credential changed on any node is used by the next one. */

@@ -26,6 +26,20 @@ test('who is at an address is known by it; an unknown price is not made up', () 
   expect(costOf(anthropic, 'nobody-sells-this', tokens(1_000))).toBeNull();
 });
 
+test('what a tenant says that it pays counts before the catalogue', () => {
+  const model = 'claude-sonnet-4-5';
+  const price = { model, inputUsdPerMillion: 10, outputUsdPerMillion: 100 };
+  expect(costOf(anthropic, model, tokens(1_000_000, 10_000), [price])).toBeCloseTo(11, 10);
+  // What has no price of its own costs as much as other input.
+  expect(costOf(anthropic, model, tokens(1_000_000, 0, 400_000, 100_000), [price])).toBeCloseTo(10, 10);
+  const cached = { ...price, cacheReadUsdPerMillion: 1, cacheWriteUsdPerMillion: 20 };
+  expect(costOf(anthropic, model, tokens(1_000_000, 0, 400_000, 100_000), [cached])).toBeCloseTo(5 + 0.4 + 2, 10);
+  expect(
+    costOf({ providerApiUrl: 'http://127.0.0.1:1/v1' }, 'own', tokens(1_000_000), [{ ...price, model: 'own' }]),
+  ).toBe(10);
+  expect(costOf(anthropic, 'another', tokens(1), [price])).toBeNull();
+});
+
 test('usage that cannot be is not an error', () => {
   expect(costOf(anthropic, 'claude-sonnet-4-5', tokens(10, 1, 500, 500))).toBeGreaterThan(0);
 });

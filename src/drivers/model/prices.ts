@@ -2,6 +2,7 @@ import { calcPrice, findProvider } from '@pydantic/genai-prices';
 import type { ModelInfo, ModelPrice } from '@pydantic/genai-prices';
 import { optional } from '../../domain/kernel/optional.ts';
 import type { Usage } from '../../domain/turn/usage.ts';
+import type { OwnPrice } from './port.ts';
 
 /** A model of the catalogue; prices in US dollars per million tokens, the lowest tier where there are several. */
 export interface PricedModel {
@@ -17,8 +18,18 @@ export type Seller = { readonly providerId: string } | { readonly providerApiUrl
 
 type Tokens = Pick<Usage, 'inputTokens' | 'outputTokens' | 'cachedTokens' | 'cacheWriteTokens'>;
 
+/** What a call cost at the price that the tenant itself has named, US dollars. */
+function ownCost(price: OwnPrice, { inputTokens, outputTokens, cachedTokens, cacheWriteTokens }: Tokens): number {
+  const { inputUsdPerMillion: input, outputUsdPerMillion: output } = price;
+  const { cacheReadUsdPerMillion: read = input, cacheWriteUsdPerMillion: write = input } = price;
+  const plainTokens = Math.max(0, inputTokens - cachedTokens - cacheWriteTokens);
+  return (plainTokens * input + cachedTokens * read + cacheWriteTokens * write + outputTokens * output) / 1_000_000;
+}
+
 /** What a call cost, US dollars; null when no price is known for the model. */
-export function costOf(seller: Seller, model: string, tokens: Tokens): number | null {
+export function costOf(seller: Seller, model: string, tokens: Tokens, own: readonly OwnPrice[] = []): number | null {
+  const named = own.find((price) => price.model === model);
+  if (named !== undefined) return ownCost(named, tokens);
   const usage = {
     // All input tokens, including cached ones.
     input_tokens: Math.max(tokens.inputTokens, tokens.cachedTokens + tokens.cacheWriteTokens),

@@ -17,6 +17,7 @@ import type {
   ModelDriver,
   ModelRequest,
   OnModelDelta,
+  OwnPrice,
   RemoteProvider,
 } from './port.ts';
 import { contextWindowOf } from './prices.ts';
@@ -61,7 +62,8 @@ export function remoteModel(provider: RemoteProvider, deps: RemoteModelDeps): Mo
         if ('kind' in reached) return reached;
         const options = optionsOf(provider, request, attachments);
         if ('kind' in options) return options;
-        return await streamed(deps, { reached, request, options, signal, onDelta });
+        const { prices = [] } = connection;
+        return await streamed(deps, { reached, request, prices, options, signal, onDelta });
       } catch (error) {
         return failureOf(error, { signal, nowMs: deps.clock() });
       }
@@ -72,20 +74,21 @@ export function remoteModel(provider: RemoteProvider, deps: RemoteModelDeps): Mo
 interface Streaming {
   readonly reached: Reached;
   readonly request: ModelRequest;
+  readonly prices: readonly OwnPrice[];
   readonly options: LanguageModelV4CallOptions;
   readonly signal: AbortSignal;
   readonly onDelta: OnModelDelta | undefined;
 }
 
 async function streamed({ patience, clock }: RemoteModelDeps, asked: Streaming): Promise<ModelOutcome> {
-  const { reached, request, options, signal, onDelta } = asked;
+  const { reached, request, prices, options, signal, onDelta } = asked;
   const watchdog = new Watchdog(patience);
   // Whatever ends the reading early ends the request, too: an answer that is not read is still paid for.
   const over = new AbortController();
   const ends = firstOf([signal, watchdog.signal, over.signal]);
   const { callId, model, settings } = request;
   const { provider, seller } = reached;
-  const context = { callId, provider, model, seller, showReasoning: settings.showReasoning === true };
+  const context = { callId, provider, model, seller, prices, showReasoning: settings.showReasoning === true };
   const reader = new AnswerReader({ onDelta, watchdog, charsMax: ANSWER_CHARS_MAX });
   let isOpen = false;
   try {

@@ -4,6 +4,7 @@ import {
   deleteModelCredential,
   saveModel,
   saveModelCredential,
+  saveModelPrices,
   selectModel,
 } from '../../commands/tenant/manage-model.ts';
 import type { ManageModelDeps, ModelInput } from '../../commands/tenant/manage-model.ts';
@@ -27,6 +28,11 @@ const docs = operations('Models', {
     'Replaces the selection. A credential that was stored for another baseUrl has to be sent again with the new one.',
   ],
   selectModel: ['Select another model; addresses, credentials and settings stay'],
+  listModelPrices: ['What the tenant pays for models'],
+  saveModelPrices: [
+    'Set what the tenant pays for models',
+    'Replaces the list. They count before the prices of the catalogue, from the next call on; US dollars per million tokens.',
+  ],
   listModels: ['Providers, and the models whose prices are known'],
   getModelCredential: ['Whether a credential is stored; never the key'],
   saveModelCredential: [
@@ -101,7 +107,36 @@ export function modelRoutes(deps: ModelRouteDeps): FastifyPluginAsyncZod {
       { config, schema: { ...docs.listModels, response: { 200: wire.modelCatalog } } },
       async (request) => await catalogOf(deps, await tenantOf(deps, callerOf(request).tenantId)),
     );
+    await app.register(priceRoutes(deps));
     await app.register(credentialRoutes(deps));
+  };
+}
+
+function priceRoutes(deps: ModelRouteDeps): FastifyPluginAsyncZod {
+  return async (app) => {
+    const config = { rules: { access: ACCESS.tenant } };
+    const url = '/v1/tenant/model/prices';
+    app.get(
+      url,
+      { config, schema: { ...docs.listModelPrices, response: { 200: wire.modelPrices } } },
+      async (request) => {
+        const { prices } = await tenantOf(deps, callerOf(request).tenantId);
+        return { prices: [...prices] };
+      },
+    );
+    app.put(
+      url,
+      { config, schema: { ...docs.saveModelPrices, body: wire.savePricesBody, response: { 200: wire.modelPrices } } },
+      async (request) => {
+        const { requestId, prices } = request.body;
+        const { tenant, position } = accepted(
+          await saveModelPrices(deps, { ...manageInput(request, requestId), prices }),
+        );
+        await fresh(deps, tenant, position);
+        return { prices: [...tenant.prices] };
+      },
+    );
+    await Promise.resolve();
   };
 }
 

@@ -1,6 +1,8 @@
 import { z } from 'zod';
 import { modelSelection } from '../../domain/agent/manifest.ts';
 import { text } from '../../domain/kernel/schemas.ts';
+import { modelPrice, PRICES_MAX } from '../../domain/tenant/model-prices.ts';
+import type { TenantModelPrice } from '../../domain/tenant/model-prices.ts';
 import { isCallableBase } from '../../lib/egress.ts';
 
 /** Shapes of the model settings. Keys come in and never go out. */
@@ -42,6 +44,14 @@ export const modelCredential = z
   .meta({ id: 'ModelCredential' });
 export const credentialSaved = modelCredential.extend({ rotated: z.boolean() });
 export const credentialDeleted = z.object({ provider: remoteProvider, deleted: z.literal(true) });
+
+const key = ({ provider: of, model: name }: TenantModelPrice): string => `${of} ${name}`;
+const prices = z
+  .array(modelPrice)
+  .max(PRICES_MAX)
+  .refine((list) => new Set(list.map(key)).size === list.length, 'a model is named twice');
+export const savePricesBody = z.strictObject({ requestId, prices });
+export const modelPrices = z.object({ prices: z.array(modelPrice) }).meta({ id: 'ModelPrices' });
 
 const price = z.number().min(0).optional();
 export const modelCatalog = z.object({

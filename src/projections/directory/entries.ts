@@ -1,5 +1,6 @@
 import type { ModelSelection } from '../../domain/agent/manifest.ts';
 import type { Issuer } from '../../domain/tenant/events.ts';
+import type { TenantModelPrice } from '../../domain/tenant/model-prices.ts';
 import type { KeyRole, KnownTenant, Providers } from '../../domain/tenant/state.ts';
 import type { Keyring } from '../../streams/keyring.ts';
 
@@ -16,6 +17,8 @@ export interface DirectoryTenant {
   /** The model of turns that name none of their own. */
   readonly model: ModelSelection | null;
   readonly providers: Providers;
+  /** What the tenant pays for models, before the catalogue's prices. */
+  readonly prices: readonly TenantModelPrice[];
   /** Whether such turns use the fixture model where nothing else is selected. */
   readonly fixtureModel: boolean;
   /** Of the request that created it. */
@@ -43,17 +46,18 @@ const CONTEXT = 'directory';
 /** What is left of an entry when its tenant is being deleted. */
 const NOTHING: Omit<DirectoryTenant, 'id' | 'state' | 'position'> = {
   ...{ name: '', keys: [], executors: [], issuers: {}, budgeted: false, model: null, providers: {} },
-  ...{ fixtureModel: false, idempotencyKey: null },
+  ...{ prices: [], fixtureModel: false, idempotencyKey: null },
 };
 
 /** What every node has to know of a tenant. */
 export function entryOf(state: KnownTenant, position: number): DirectoryTenant {
-  const { id, name, status, keys, executors, issuers, budgets, model, providers, fixtureModel, idempotencyKey } = state;
+  const { id, name, status, keys, executors, issuers, budgets, model, providers, prices } = state;
+  const { fixtureModel, idempotencyKey } = state;
   const shown = {
     keys: keys.map(({ id: principalId, role, hash }) => ({ id: principalId, role, hash })),
     executors: executors.map(({ agentId, hash }) => ({ agentId, hash })),
   };
-  const models = { budgeted: budgets.length > 0, model, providers, fixtureModel };
+  const models = { budgeted: budgets.length > 0, model, providers, prices, fixtureModel };
   return { id, name, state: status, ...shown, issuers, ...models, idempotencyKey, position };
 }
 

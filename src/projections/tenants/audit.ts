@@ -85,7 +85,7 @@ function subjectOf(event: TenantEvent): AuditSubject {
     case 'issuer.deleted':
       return { resource: `issuer:${event.data.name}`, details: {} };
     case 'budgets.saved':
-      return { resource: 'budgets', details: { budgets: event.data.budgets } };
+      return { resource: 'budgets', details: event.data };
     case 'model.saved':
     case 'model.selected':
       return { resource: 'model', details: event.data };

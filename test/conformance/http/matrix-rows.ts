@@ -52,6 +52,8 @@ export const MATRIX: Readonly<Record<string, MatrixRow>> = {
   'PUT /v1/tenant/model': tenant,
   'PUT /v1/tenant/model/selection': tenant,
   'GET /v1/tenant/model/catalog': tenant,
+  'GET /v1/tenant/model/prices': tenant,
+  'PUT /v1/tenant/model/prices': tenant,
   'GET /v1/tenant/model/credentials/{provider}': tenant,
   'PUT /v1/tenant/model/credentials/{provider}': tenant,
   'DELETE /v1/tenant/model/credentials/{provider}': tenant,

@@ -54,6 +54,9 @@ const saved: BodyRow = {
   wrong: [{ requestId: '' }, { requestId: LONG }, ...badModels],
 };
 
+const PRICE = { provider: 'openai', model: 'm', inputUsdPerMillion: 1, outputUsdPerMillion: 2 };
+const wrongPrice = (change: Json): Json => ({ prices: [{ ...PRICE, ...change }] });
+
 /** Of the model settings; see routes.ts. */
 export const MODEL_ROUTES: Readonly<Record<string, RouteRow>> = {
   'GET /v1/tenant/model': { realm: 'tenant' },
@@ -69,6 +72,24 @@ export const MODEL_ROUTES: Readonly<Record<string, RouteRow>> = {
     ],
   },
   'GET /v1/tenant/model/catalog': { realm: 'tenant' },
+  'GET /v1/tenant/model/prices': { realm: 'tenant' },
+  'PUT /v1/tenant/model/prices': {
+    realm: 'tenant',
+    bodies: [
+      {
+        whole: { requestId: 'rq', prices: [PRICE] },
+        required: ['prices'],
+        wrong: [
+          { requestId: '' },
+          { prices: [PRICE, PRICE] },
+          { prices: Array.from({ length: 201 }, (_, n) => ({ ...PRICE, model: `m${n}` })) },
+          ...[{ provider: 'fixture' }, { model: '' }, { contextWindow: 0 }, { perImage: 1 }].map(wrongPrice),
+          ...[-1, '1', 1_000_001].map((inputUsdPerMillion) => wrongPrice({ inputUsdPerMillion })),
+          ...[-1, null].map((cacheReadUsdPerMillion) => wrongPrice({ cacheReadUsdPerMillion })),
+        ],
+      },
+    ],
+  },
   'GET /v1/tenant/model/credentials/{provider}': { realm: 'tenant', params: provider },
   'PUT /v1/tenant/model/credentials/{provider}': {
     realm: 'tenant',

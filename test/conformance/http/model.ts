@@ -48,6 +48,23 @@ export function modelSuite(target: () => HttpTarget): void {
       expect(refused(await put(fresh, path, back), 409, 'conflict').message).toContain('PUT /v1/tenant/model');
     });
 
+    test('its own prices replace each other as a list, on every node', async () => {
+      const tenant = await newTenant(target());
+      const path = '/v1/tenant/model/prices';
+      const known = async () =>
+        shaped(await tenant.at(target().nodes[1]).request({ path }), 200, wire.modelPrices).prices;
+      expect(await known()).toEqual([]);
+      const one = { provider: 'openai-compatible', model: 'llama', inputUsdPerMillion: 0.2, outputUsdPerMillion: 0 };
+      const more = { cacheReadUsdPerMillion: 1, cacheWriteUsdPerMillion: 2, contextWindow: 8_192 };
+      const two = { provider: 'anthropic', model: 'claude', inputUsdPerMillion: 3, outputUsdPerMillion: 15, ...more };
+      for (const prices of [[one], [two, one], [two, one], []]) {
+        const body = { requestId: 'r', prices };
+        expect(shaped(await put(tenant, path, body), 200, wire.modelPrices)).toEqual({ prices });
+        expect(await known()).toEqual(prices);
+      }
+      expect((await shown(tenant)).configured).toBe(false);
+    });
+
     test('credentials come in, and only that they are there comes out', async () => {
       const tenant = await newTenant(target());
       expect(await credential(tenant, 'anthropic')).toEqual({ provider: 'anthropic', configured: false });
