@@ -21,7 +21,7 @@ export type { Download, DownloadOptions, UploadOptions } from './artifacts.ts';
 export { Executor } from './executor.ts';
 export type { ExecutorOptions, Handler, HandlerContext } from './executor.ts';
 export { WrittenText } from './preview.ts';
-export type { Preview } from './preview.ts';
+export type { Preview, ToolProgress } from './preview.ts';
 export { Problem } from './problem.ts';
 export { Session, TurnError } from './session.ts';
 export type { AskOptions, EventsOptions, SendOptions } from './session.ts';

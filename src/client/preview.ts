@@ -15,9 +15,20 @@ export interface Preview {
   readonly agent?: MessageAssistant['payload']['agent'];
 }
 
+/** What a tool of an MCP server tells while it runs. It may be lost, and is replaced by the `action.completed` of its call. */
+export interface ToolProgress {
+  readonly turnId: string;
+  readonly callId: string;
+  readonly toolName: string;
+  /** In the server's own unit. */
+  readonly progress: { readonly progress: number; readonly total?: number; readonly message?: string };
+  /** Of an agent used as a tool. */
+  readonly agent?: MessageAssistant['payload']['agent'];
+}
+
 /** The data of a frame `preview`. */
-export function previewOf(data: string): Preview {
-  const preview: Preview = JSON.parse(data);
+export function previewOf(data: string): Preview | ToolProgress {
+  const preview: Preview | ToolProgress = JSON.parse(data);
   return preview;
 }
 

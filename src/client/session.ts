@@ -13,7 +13,7 @@ import type { CallOptions, Connection } from './connection.ts';
 import { pathOf } from './connection.ts';
 import { Problem } from './problem.ts';
 import { previewOf, WrittenText } from './preview.ts';
-import type { Preview } from './preview.ts';
+import type { Preview, ToolProgress } from './preview.ts';
 import { follow } from './stream.ts';
 
 export type Interaction = TurnPaused['payload']['interactions'][number];
@@ -25,6 +25,8 @@ export interface EventsOptions {
   readonly agent?: string | undefined;
   /** Called with the pieces of an answer while it is written; only then does the Host send them. */
   readonly onPreview?: ((preview: Preview) => void) | undefined;
+  /** Called with what tools of MCP servers tell while they run; only then does the Host send it. */
+  readonly onProgress?: ((progress: ToolProgress) => void) | undefined;
   readonly signal?: AbortSignal | undefined;
 }
 
@@ -167,18 +169,19 @@ export class Session {
    * It runs until the loop is left, the signal is aborted, or the Host refuses.
    * @throws Problem when the Host refuses for good, as `not_found` once the session is deleted
    */
-  async *events({ from, agent, onPreview, signal }: EventsOptions = {}): AsyncGenerator<EventRecord, void, undefined> {
+  async *events(options: EventsOptions = {}): AsyncGenerator<EventRecord, void, undefined> {
+    const { from, agent, signal } = options;
     // A cut before the first record must not make "now" later.
     const first = from === 'latest' ? ((await this.get({ signal })).cursor ?? undefined) : from;
     let cursor = first === 'start' ? undefined : first;
     const recent = new Set<string>();
-    const shown = onPreview === undefined ? {} : { previews: 'true' };
+    const shown = wantsPreviews(options) ? { previews: 'true' } : {};
     const place = () => ({
       path: pathOf('/v1/sessions/{sessionId}/events', this.#params, { cursor, agent, ...shown }),
       headers: {},
     });
     for await (const { id, event, data } of follow(this.#connection, place, signal)) {
-      if (event === 'preview') onPreview?.(previewOf(data));
+      if (event === 'preview') tellPreview(data, options);
       if (id === null || recent.has(id)) continue;
       recent.add(id);
       for (const old of recent) {
@@ -242,4 +245,14 @@ export class Session {
       });
     }
   }
+}
+
+function wantsPreviews({ onPreview, onProgress }: EventsOptions): boolean {
+  return onPreview !== undefined || onProgress !== undefined;
+}
+
+function tellPreview(data: string, { onPreview, onProgress }: EventsOptions): void {
+  const preview = previewOf(data);
+  if ('progress' in preview) onProgress?.(preview);
+  else onPreview?.(preview);
 }

@@ -1,8 +1,9 @@
 import type { ArtifactDeps } from '../commands/artifact/deps.ts';
 import type { McpServerManifest } from '../domain/agent/mcp-servers.ts';
 import { MCP_TIMEOUT_SECONDS } from '../domain/agent/mcp-servers.ts';
+import { withoutNulls } from '../domain/kernel/optional.ts';
 import type { OpenSession, SessionState } from '../domain/session/state.ts';
-import { manifestOf } from '../domain/turn/agents.ts';
+import { byAgent, manifestOf } from '../domain/turn/agents.ts';
 import { mcpAnswerOf } from '../domain/turn/mcp-answers.ts';
 import type { OpenMcpCall } from '../domain/turn/mcp-calls.ts';
 import type { McpTool } from '../domain/turn/mcp-events.ts';
@@ -11,11 +12,20 @@ import type { ActiveTurn } from '../domain/turn/state.ts';
 import type { ListedServer, McpListed } from '../domain/turn/steps/mcp-listing.ts';
 import type { McpCallEnd, McpQuestion as Question } from '../domain/turn/steps/mcp-settling.ts';
 import type { Thread } from '../domain/turn/thread.ts';
-import type { McpAnswer, McpDriver, McpListing, McpOutcome, McpQuestion, McpServer } from '../drivers/mcp/port.ts';
+import type {
+  McpAnswer,
+  McpDriver,
+  McpListing,
+  McpOutcome,
+  McpProgress,
+  McpQuestion,
+  McpServer,
+} from '../drivers/mcp/port.ts';
 import { firstOf } from '../lib/abort.ts';
 import { backoffMs, delay } from '../lib/backoff.ts';
 import { UnavailableError } from '../lib/unavailable.ts';
 import { Wake } from '../lib/wake.ts';
+import type { Previews } from '../streams/previews.ts';
 import type { AggregateRef } from '../streams/subjects.ts';
 import type { Calls } from './calls.ts';
 import { handBack, untilLogged, whileWanted } from './effect.ts';
@@ -28,6 +38,9 @@ export interface McpCallDeps {
   /** Where files and long results are stored. */
   readonly artifacts: ArtifactDeps;
 }
+
+/** What a worker gives to all that it does, and where what a tool tells meanwhile goes. */
+type McpSteps = EffectDeps & { readonly previews: Pick<Previews, 'isAsked' | 'send'> };
 
 /** A thread that has to know the tools of its servers. */
 interface WantedListing {
@@ -54,12 +67,12 @@ const RETRY = { baseMs: 200, capMs: 2_000 };
  * that was under way at a crash is made again is the log's decision, by what the server says about its tool.
  */
 export class McpCaller {
-  readonly #steps: EffectDeps;
+  readonly #steps: McpSteps;
   readonly #deps: McpCallDeps;
   /** Aborted when a stopping worker has waited long enough. */
   readonly #givingUp: AbortSignal;
 
-  constructor(steps: EffectDeps, deps: McpCallDeps, givingUp: AbortSignal) {
+  constructor(steps: McpSteps, deps: McpCallDeps, givingUp: AbortSignal) {
     this.#steps = steps;
     this.#deps = deps;
     this.#givingUp = givingUp;
@@ -199,8 +212,21 @@ export class McpCaller {
     return await this.#deps.driver.call(
       addressOf(wanted, server),
       { tool, input, effectId, deadline, digest, ...resumed },
-      { signal, onQuestion: async (question, ended) => await this.#ask(wanted, question, ended) },
+      {
+        signal,
+        onProgress: (progress) => this.#show(wanted, progress, signal),
+        onQuestion: async (question, ended) => await this.#ask(wanted, question, ended),
+      },
     );
+  }
+
+  /** To readers that ask for previews, while the call is this worker's. */
+  #show({ ref, turn: { turnId }, thread, call }: WantedMcpCall, told: McpProgress, signal: AbortSignal): void {
+    const { previews } = this.#steps;
+    if (signal.aborted || !previews.isAsked(ref)) return;
+    const { callId, name: toolName } = call;
+    const progress = withoutNulls({ ...told });
+    previews.send(ref, JSON.stringify({ turnId, callId, toolName, progress, ...byAgent(thread) }));
   }
 
   /** What the server says about the tool now. */

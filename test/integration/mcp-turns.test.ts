@@ -179,3 +179,26 @@ test('a model is shown the image that a tool returns, in the result and in each 
   }
   expect(JSON.stringify(await tenant.items(id))).not.toContain('iVBORw0KGgo');
 });
+
+test('the progress of a tool is shown to those that ask, and is no history', async () => {
+  const id = await opened({ name: 'every', url: everything.url });
+  const asking = await there.events(id, { previews: true });
+  const silent = await there.events(id);
+  const isReady = ({ frames }: typeof asking) => frames.some(({ event }) => event === 'ready');
+  await until('both read', () => isReady(asking) && isReady(silent), TURN_MS);
+  const input = { duration: 3, steps: 30 };
+  const items = await played(id, [call('every_trigger-long-running-operation', input), { text: 'done' }]);
+  const told = () => asking.frames.filter(({ event, data }) => event === 'preview' && data.includes('"progress":'));
+  await until('progress is shown', () => told().length > 0, TURN_MS);
+  const frames = told();
+  const [first] = frames.map(({ data }) => JSON.parse(data) as unknown);
+  const said = items.find(({ type }) => type === 'action.completed');
+  const { turnId, payload } = said ?? {};
+  expect(first).toMatchObject({
+    ...{ turnId, callId: Object(payload).callId, toolName: 'every_trigger-long-running-operation' },
+    progress: { progress: expect.any(Number), total: 30 },
+  });
+  expect(frames.every(({ id: cursor }) => cursor === null)).toBe(true);
+  expect(silent.frames.some(({ event }) => event === 'preview')).toBe(false);
+  for (const one of [asking, silent]) one.close();
+});

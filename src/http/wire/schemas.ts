@@ -307,7 +307,9 @@ export const eventsQuery = z.strictObject({
   previews: z
     .enum(['true', 'false'])
     .optional()
-    .describe('`true`: also frames `event: preview` without id, about every 50 ms while a model answers.'),
+    .describe(
+      '`true`: also frames `event: preview` without id, about every 50 ms while a model answers, and with the progress of tools of MCP servers.',
+    ),
 });
 
 export const callsQuery = z.strictObject({
