@@ -37,7 +37,7 @@ interface SandboxesOptions {
 /** Puts together the log's side of sandboxes and where their files are kept, and starts what keeps them in order. */
 export function sandboxServices({ config, dataDir, artifacts, write, ...options }: SandboxesOptions): Sandboxes {
   const { sandboxes, rosters } = write;
-  const pods = openPodDriver({ config: config.sandboxes, dataDir, path: undefined });
+  const pods = openPodDriver({ config: config.sandboxes, dataDir, path: undefined, logger: options.logger });
   options.stack.defer('pods', async () => await pods.stop());
   const { orphanMs } = config.artifacts;
   const workspaces = new WorkspaceStore(artifacts.objects, {

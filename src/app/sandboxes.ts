@@ -28,16 +28,18 @@ export interface PodsOptions {
   readonly config: SandboxConfig;
   readonly dataDir: string;
   readonly path: string | undefined;
+  readonly logger: Logger;
 }
 
 /** Pods of this node, which may not be able to run any. Nothing is tried before it is asked for. */
-export function openPodDriver({ config, dataDir, path }: PodsOptions): PodDriver {
+export function openPodDriver({ config, dataDir, path, logger }: PodsOptions): PodDriver {
   const { children, childrenPerTenant, pods } = config;
   const built = fileURLToPath(new URL('sandbox/bridge.mjs', import.meta.url));
   const program = existsSync(built) ? built : fileURLToPath(installed('src/drivers/sandbox/bridge/main.ts'));
   return openPods({
     ...{ enabled: pods.enabled, directory: pods.directory ?? join(dataDir, 'pods'), children, childrenPerTenant, path },
     ...{ users: 'auto', cgroups: 'auto', bridge: { node: process.execPath, program } },
+    log: (message) => logger.warn(message),
   });
 }
 

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { parseClaim, tryClaim } from './claim.ts';
-import { parseStat, processIdentity } from './process-identity.ts';
+import { parseStat, processIdentity } from '../lib/process-identity.ts';
 
 let directory = '';
 beforeEach(async () => {

@@ -1,7 +1,8 @@
 import { mkdir, open, readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
-import { processIdentity } from './process-identity.ts';
+import { hasCode } from '../lib/files.ts';
+import { processIdentity } from '../lib/process-identity.ts';
 
 /** The right to something, held by this process until it is released or the process ends, however it ends. */
 export interface Claim {
@@ -60,7 +61,7 @@ async function createExclusive(path: string): Promise<boolean> {
     await (await open(path, 'wx', 0o600)).close();
     return true;
   } catch (error) {
-    if (error instanceof Error && 'code' in error && error.code === 'EEXIST') return false;
+    if (hasCode(error, 'EEXIST')) return false;
     throw error;
   }
 }

@@ -3,7 +3,7 @@ import type { ChildProcess } from 'node:child_process';
 import { rm } from 'node:fs/promises';
 import { StartError } from '../lib/start-error.ts';
 import { readIfPresent } from '../lib/files.ts';
-import { isRunningOn } from './process-identity.ts';
+import { isRunningOn } from '../lib/process-identity.ts';
 import type { Account } from './run-command.ts';
 import { waitUntil } from './wait-until.ts';
 

@@ -18,7 +18,7 @@ import { createRequire } from 'node:module';
 import { dirname, join, relative } from 'node:path';
 import { z } from 'zod';
 import { StartError } from '../lib/start-error.ts';
-import { readIfPresent } from '../lib/files.ts';
+import { hasCode, readIfPresent } from '../lib/files.ts';
 
 /** The programs of an unpacked Postgres, all under `root`. */
 export interface PostgresBinaries {
@@ -106,7 +106,7 @@ async function hydrateSymlinks(packageRoot: string): Promise<void> {
     );
     if (isThere) continue;
     await symlink(relative(dirname(path), join(packageRoot, source)), path).catch((error: unknown) => {
-      if (!(error instanceof Error && 'code' in error && error.code === 'EEXIST')) throw error;
+      if (!hasCode(error, 'EEXIST')) throw error;
     });
   }
 }

@@ -13,7 +13,7 @@ import type { EmbeddedServer } from './nats-server.ts';
 import { choosePlace } from './postgres-account.ts';
 import type { PostgresPlace } from './postgres-account.ts';
 import { locatePostgres } from './postgres-binaries.ts';
-import { isRunningOn } from './process-identity.ts';
+import { isRunningOn } from '../lib/process-identity.ts';
 import { bareEnvironment, runCommand } from './run-command.ts';
 import { waitUntil } from './wait-until.ts';
 

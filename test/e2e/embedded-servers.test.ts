@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { findNatsServer } from '#src/embedded/nats-server.ts';
-import { isRunning } from '#src/embedded/process-identity.ts';
+import { isRunning } from '#src/lib/process-identity.ts';
 import { AdminClient } from '../support/client.ts';
 import type { TenantClient } from '../support/client.ts';
 import { startHost } from '../support/host.ts';

@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto';
 import { readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { commandLine } from '#src/embedded/process-identity.ts';
+import { commandLine } from '#src/lib/process-identity.ts';
 import { bareEnvironment } from '#src/embedded/run-command.ts';
 import { ROOT } from '../tidy/tree.ts';
 import { startHost } from '../support/host.ts';

@@ -17,7 +17,7 @@ import type { NatsBinary } from '../../src/embedded/nats-binary.ts';
 import { findNatsServer, startNatsServer } from '../../src/embedded/nats-server.ts';
 import type { EmbeddedServer } from '../../src/embedded/nats-server.ts';
 import { startPostgres } from '../../src/embedded/postgres.ts';
-import { isRunning, parseStat } from '../../src/embedded/process-identity.ts';
+import { isRunning, parseStat } from '../../src/lib/process-identity.ts';
 import { waitUntil } from '../../src/embedded/wait-until.ts';
 import { StartError } from '../../src/lib/start-error.ts';
 

@@ -3,7 +3,7 @@ import type { ChildProcess } from 'node:child_process';
 import { glob, mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { commandLine } from '#src/embedded/process-identity.ts';
+import { commandLine } from '#src/lib/process-identity.ts';
 import { PROGRAM } from './program.ts';
 import { until } from './wait-until.ts';
 

@@ -47,6 +47,7 @@ export function openTestPods(options: Partial<PodOptions> = {}): TestPods {
   const driver = openPods({
     ...{ enabled: true, directory: join(directory, 'volumes'), children: 4, childrenPerTenant: 2, path: undefined },
     ...{ users: 'auto', cgroups: 'auto', bridge: { node: process.execPath, program: BRIDGE } },
+    log: () => undefined,
     ...options,
   });
   return {

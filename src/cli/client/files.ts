@@ -14,7 +14,7 @@ export async function refusingToOverwrite<T>(path: string, write: (path: string)
   } catch (error) {
     if (hasCode(error, 'EEXIST')) return exists();
     await rm(path, { force: true });
-    if (hasCode(error, 'ENOENT') || hasCode(error, 'EACCES') || hasCode(error, 'EISDIR') || hasCode(error, 'ENOTDIR'))
+    if (hasCode(error, 'ENOENT', 'EACCES', 'EISDIR', 'ENOTDIR'))
       throw new StartError(`${path} cannot be written`, { cause: error });
     throw error;
   }

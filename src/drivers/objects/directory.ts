@@ -4,6 +4,7 @@ import { access, chmod, mkdir, open, opendir, readdir, rename, rm, stat, unlink 
 import type { FileHandle } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Readable } from 'node:stream';
+import { hasCode } from '../../lib/files.ts';
 import { UnavailableError } from '../../lib/unavailable.ts';
 import { pathOf } from './port.ts';
 import type { ByteRange, ObjectAddress, ObjectStore, PutOptions, StoredObject } from './port.ts';
@@ -213,7 +214,7 @@ async function ifThere<T>(operation: () => Promise<T>): Promise<T | null> {
   try {
     return await operation();
   } catch (error) {
-    if (isCode(error, 'ENOENT') || isCode(error, 'ENOTDIR')) return null;
+    if (hasCode(error, 'ENOENT', 'ENOTDIR')) return null;
     throw error;
   }
 }
@@ -227,8 +228,4 @@ async function storing<T>(operation: () => Promise<T>): Promise<T> {
       throw new UnavailableError('objects', 'the directory of the objects cannot be used', { cause });
     throw cause;
   }
-}
-
-function isCode(error: unknown, code: string): boolean {
-  return error instanceof Error && 'code' in error && error.code === code;
 }

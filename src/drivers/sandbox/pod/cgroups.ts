@@ -1,6 +1,9 @@
-import { mkdir, readdir, readFile, rmdir, writeFile } from 'node:fs/promises';
+import { readlinkSync } from 'node:fs';
+import { mkdir, readdir, readFile, rmdir, stat, writeFile } from 'node:fs/promises';
 import { dirname, join, relative } from 'node:path';
 import { delay } from '../../../lib/backoff.ts';
+import { hasCode } from '../../../lib/files.ts';
+import { processIdentity } from '../../../lib/process-identity.ts';
 
 /** What a command may use with all that it starts. */
 export interface CgroupLimits {
@@ -28,7 +31,10 @@ export interface CgroupFiles {
 }
 
 const FILES: CgroupFiles = { mountinfo: '/proc/self/mountinfo', own: '/proc/self/cgroup' };
-const PREFIX = 'agent-host-';
+/** Names of groups: the namespace in which the number of their Host means it, the number, which process that was, and a count. */
+const NAMED = /^agent-host-(\d+)-(\d+)-([0-9a-z]+-\d+)-\d+$/;
+/** An empty group of a Host in another namespace may be about to be used for this long, ms. */
+const FOREIGN_MS = 3_600_000;
 /** For the processes of a group to end after they were killed, ms. */
 const ENDING_MS = 10_000;
 const PERIOD_US = 100_000;
@@ -43,6 +49,8 @@ const V1_CONTROLLERS = ['memory', 'pids', 'cpu', 'cpuacct'] as const;
 /** Makes groups below the Host's own, where the system delegates that to it. */
 export class Cgroups {
   readonly #places: Places;
+  /** Which process this is, in the names of its groups. */
+  readonly #host = `${pidNamespace()}-${process.pid}-${processIdentity(process.pid) ?? 'unknown-0'}`;
   #made = 0;
 
   private constructor(places: Places) {
@@ -71,7 +79,7 @@ export class Cgroups {
 
   /** @throws what the system says when a limit cannot be set */
   async create(limits: CgroupLimits): Promise<Cgroup> {
-    const name = `${PREFIX}${process.pid}-${++this.#made}`;
+    const name = `agent-host-${this.#host}-${++this.#made}`;
     const made: string[] = [];
     try {
       for (const parent of new Set(this.#directories)) {
@@ -140,16 +148,24 @@ async function removeGroups(joins: readonly string[]): Promise<void> {
   const deadline = performance.now() + ENDING_MS;
   for (const file of joins) {
     for (;;) {
-      const left = (await text(file)).split('\n').filter(Boolean).map(Number);
-      for (const pid of left) end(pid);
+      await writeFile(join(dirname(file), 'cgroup.kill'), '1', { flag: 'r+' }).catch(() => undefined);
+      for (const pid of members(await text(file))) end(pid);
       const isGone = await rmdir(dirname(file)).then(
         () => true,
-        (error: unknown) => isMissing(error),
+        (error: unknown) => hasCode(error, 'ENOENT'),
       );
       if (isGone || performance.now() > deadline) break;
       await delay(5);
     }
   }
+}
+
+/** Processes that can be ended from here. One of another namespace is 0, which a system call takes for the Host's own group. */
+export function members(procs: string): readonly number[] {
+  return procs
+    .split('\n')
+    .map(Number)
+    .filter((pid) => pid > 1);
 }
 
 function end(pid: number): void {
@@ -160,21 +176,29 @@ function end(pid: number): void {
   }
 }
 
+/** Removes groups of Hosts that are gone, one with the number of this process among them: in a container numbers repeat. */
 async function removeStale(directory: string): Promise<void> {
-  const names = await readdir(directory).catch(() => []);
-  for (const name of names) {
-    const pid = new RegExp(`^${PREFIX}(\\d+)-\\d+$`).exec(name)?.[1];
-    if (pid !== undefined && Number(pid) !== process.pid && !isAlive(Number(pid)))
-      await removeGroups([join(directory, name, 'cgroup.procs')]);
+  const own = pidNamespace();
+  for (const name of await readdir(directory).catch(() => [])) {
+    const [, namespace, pid, identity] = NAMED.exec(name) ?? [];
+    if (namespace === undefined) continue;
+    const group = join(directory, name);
+    if (namespace !== own) await removeForeign(group);
+    else if (processIdentity(Number(pid)) !== identity) await removeGroups([join(group, 'cgroup.procs')]);
   }
 }
 
-function isAlive(pid: number): boolean {
+/** Whether its Host is there cannot be seen from here; a group with processes is not removed by this. */
+async function removeForeign(group: string): Promise<void> {
+  const found = await stat(group).catch(() => null);
+  if (found !== null && Date.now() - found.ctimeMs > FOREIGN_MS) await rmdir(group).catch(() => undefined);
+}
+
+function pidNamespace(): string {
   try {
-    process.kill(pid, 0);
-    return true;
-  } catch (error) {
-    return !isCode(error, 'ESRCH');
+    return /\d+/.exec(readlinkSync('/proc/self/ns/pid'))?.[0] ?? '0';
+  } catch {
+    return '0';
   }
 }
 
@@ -239,12 +263,4 @@ function within({ root, at }: Mount, path: string): string {
 
 async function text(file: string): Promise<string> {
   return await readFile(file, 'utf8').catch(() => '');
-}
-
-function isMissing(error: unknown): boolean {
-  return isCode(error, 'ENOENT');
-}
-
-function isCode(error: unknown, code: string): boolean {
-  return error instanceof Error && 'code' in error && error.code === code;
 }

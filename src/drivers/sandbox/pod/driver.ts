@@ -22,6 +22,7 @@ import { ground } from './ground.ts';
 import type { Ground, GroundOptions } from './ground.ts';
 import { runScript } from './script.ts';
 import type { BashCall } from './script.ts';
+import { VolumeFullError } from './volume-files.ts';
 import { Volumes } from './volumes.ts';
 import type { Volume } from './volumes.ts';
 
@@ -33,6 +34,8 @@ export interface PodOptions extends GroundOptions {
   /** Calls at the same time on this node, and of one tenant. */
   readonly children: number;
   readonly childrenPerTenant: number;
+  /** For what an operator should know of. */
+  readonly log: (message: string) => void;
   /** What leads from a pod to the proxy: Node, and the program that it runs. */
   readonly bridge: { readonly node: string; readonly program: string };
 }
@@ -55,6 +58,8 @@ class Pods implements PodDriver {
   readonly #used = new WeightedLru<{ readonly bytes: number }>(COUNTED);
   #ground: Promise<Ground | string> | null = null;
   #sockets: Promise<string> | null = null;
+  /** Volumes without a label that were spoken of. */
+  readonly #told = new Set<string>();
 
   constructor(options: PodOptions) {
     this.#options = options;
@@ -119,13 +124,18 @@ class Pods implements PodDriver {
       if ((await this.#count(volume)) + bytes.byteLength > storageBytes) return 'full';
       const entry = await volume.files.entry(path);
       const mode = entry?.kind === 'file' ? entry.mode : undefined;
-      return (await volume.files.write(path, bytes, mode)) ? 'written' : 'refused';
+      try {
+        return (await volume.files.write(path, bytes, mode)) ? 'written' : 'refused';
+      } catch (error) {
+        if (error instanceof VolumeFullError) return 'full';
+        throw error;
+      }
     },
     remove: async (volume, path) => await (await this.#volume(volume)).files.remove(path),
   };
 
   async volumes(): Promise<readonly PodVolume[]> {
-    return await (await this.#volumes()).all();
+    return await (await this.#volumes()).all((directory) => this.#tellOnce(directory));
   }
 
   async discard(volume: PodVolume): Promise<void> {
@@ -172,6 +182,12 @@ class Pods implements PodDriver {
     const sockets = async () => await (this.#sockets ??= mkdtemp(join(tmpdir(), 'agent-host-')));
     const { bridge } = this.#options;
     return await runScript({ call, volume, ground: found, usedBytes, count, bridge, sockets, queuedMs }, signal);
+  }
+
+  #tellOnce(directory: string): void {
+    if (this.#told.has(directory)) return;
+    this.#told.add(directory);
+    this.#options.log(`the volume ${directory} does not say whose it is: it stays until you remove it`);
   }
 
   async #count(volume: Volume): Promise<number> {

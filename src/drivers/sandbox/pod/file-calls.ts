@@ -5,6 +5,7 @@ import { resolvePath } from '../../../domain/sandbox/paths.ts';
 import { runFileTool } from '../file-tools.ts';
 import type { FileToolCall, FileToolRun } from '../file-tools.ts';
 import type { PodCall, SandboxAnswer } from '../port.ts';
+import { VolumeFullError } from './volume-files.ts';
 import type { Volume } from './volumes.ts';
 
 /**
@@ -49,8 +50,13 @@ export async function runPodFileTool(
   const size = written.byteLength;
   if ((await usedBytes()) + size > storageBytes)
     return failed(run, `the volume holds ${storageBytes} bytes at most; remove something first`);
-  if (!(await volume.files.write(target.path, written, target.mode))) {
-    const message = `a file or a link is in the way of ${target.path}; choose another name`;
+  const put = await volume.files.write(target.path, written, target.mode).catch((error: unknown) => {
+    if (error instanceof VolumeFullError) return 'full' as const;
+    throw error;
+  });
+  if (put === 'full') return failed(run, 'the disk of the volume is full; remove something first');
+  if (!put) {
+    const message = `a file, a link or a directory's rights are in the way of ${target.path}; choose another name`;
     return { ...failed(run, message), code: 'invalid_path' };
   }
   return { ...answer, files: null };

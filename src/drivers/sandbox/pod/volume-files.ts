@@ -1,12 +1,13 @@
 import { execFile } from 'node:child_process';
 import { createHash, randomUUID } from 'node:crypto';
 import { constants } from 'node:fs';
-import { chown, lstat, mkdir, open, opendir, rename, unlink } from 'node:fs/promises';
+import { chmod, chown, lstat, mkdir, open, opendir, rename, unlink } from 'node:fs/promises';
 import type { FileHandle } from 'node:fs/promises';
 import type { Readable } from 'node:stream';
 import { promisify } from 'node:util';
 import { FILE_MODE } from '../../../domain/sandbox/manifest.ts';
 import { pathFault } from '../../../domain/sandbox/paths.ts';
+import { hasCode } from '../../../lib/files.ts';
 import { WeightedLru } from '../../../lib/lru.ts';
 
 /**
@@ -17,7 +18,19 @@ import { WeightedLru } from '../../../lib/lru.ts';
 const DIRECTORY = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW;
 const READ = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
 const CREATE = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW;
+/** Without reading it: of a file, or a directory, that forbids that. Node does not name it. */
+const PATH = 0o10000000 | constants.O_NOFOLLOW;
 const DIRECTORY_MODE = 0o755;
+/** What the Host needs of a directory and of a file, where it is their owner and no more. */
+const [DIRECTORY_RIGHTS, FILE_RIGHTS] = [0o700, 0o400];
+/** What is not there, is no directory, is a link, cannot be opened, or is another user's. */
+const NOTHING = ['ENOENT', 'ENOTDIR', 'ELOOP', 'ENXIO', 'ENODEV', 'EACCES', 'EPERM', 'ENAMETOOLONG', 'EOPNOTSUPP'];
+const ENVIRONMENT = { PATH: '/usr/bin:/bin', LC_ALL: 'C' };
+
+/** The disk of a volume is full, or the Host's user has no more of it. */
+export class VolumeFullError extends Error {
+  override readonly name = 'VolumeFullError';
+}
 
 const run = promisify(execFile);
 
@@ -104,14 +117,33 @@ export class VolumeFiles {
   }
 
   /**
-   * Puts a file in place of what is there, with the directories above it. False: a file or a link is in the way, or a
-   * directory is there.
+   * Puts a file in place of what is there, with the directories above it. False: a file or a link is in the way, a
+   * directory is there, or a directory does not let anything in. @throws VolumeFullError
    */
   async write(path: string, bytes: Uint8Array, mode = FILE_MODE): Promise<boolean> {
     const names = path.split('/');
     const name = names.pop() ?? '';
-    const directory = await this.#directory(names, true);
-    if (directory === null) return false;
+    try {
+      const directory = await this.#directory(names, true);
+      if (directory === null) return false;
+      try {
+        return await forced(directory, async () => await this.#put(directory, name, { bytes, mode }));
+      } finally {
+        await directory.close();
+      }
+    } catch (error) {
+      if (hasCode(error, 'ENOSPC', 'EDQUOT'))
+        throw new VolumeFullError('the disk of the volume is full', { cause: error });
+      if (hasCode(error, 'EISDIR', 'ENOTEMPTY', 'EEXIST', ...NOTHING)) return false;
+      throw error;
+    }
+  }
+
+  async #put(
+    directory: FileHandle,
+    name: string,
+    { bytes, mode }: { readonly bytes: Uint8Array; readonly mode: number },
+  ): Promise<true> {
     const at = (file: string) => `/proc/self/fd/${directory.fd}/${file}`;
     const temporary = at(`.${randomUUID()}`);
     try {
@@ -127,10 +159,7 @@ export class VolumeFiles {
       return true;
     } catch (error) {
       await unlink(temporary).catch(() => undefined);
-      if (isCode(error, 'EISDIR', 'ENOTEMPTY', 'EEXIST')) return false;
       throw error;
-    } finally {
-      await directory.close();
     }
   }
 
@@ -149,12 +178,11 @@ export class VolumeFiles {
     if (directory === null) return false;
     try {
       const path = (self: number | 'self') => `/proc/${self}/fd/${directory.fd}/${name}`;
-      await lstat(path('self'));
-      // It does not follow links: what they lead to stays. Node's own removal fails on paths that are very long.
-      await run('rm', ['-rf', '--', path(process.pid)], { env: { PATH: '/usr/bin:/bin' } });
+      await forced(directory, async () => await lstat(path('self')));
+      await eraseTree(path(process.pid), directory);
       return true;
     } catch (error) {
-      if (isCode(error, 'ENOENT')) return false;
+      if (hasCode(error, ...NOTHING)) return false;
       throw error;
     } finally {
       await directory.close();
@@ -225,7 +253,9 @@ export class VolumeFiles {
 
   /** The directory of these names, each opened below the one before; null: it is not there, or one is no directory. */
   async #directory(names: readonly string[], isMade: boolean): Promise<FileHandle | null> {
-    let at = await open(this.#root, DIRECTORY);
+    const top = await opened(this.#root, DIRECTORY);
+    if (top === null) return null;
+    let at = top;
     for (const name of names) {
       const next: FileHandle | null =
         (await this.#below(at, name, DIRECTORY)) ?? (isMade ? await this.#make(at, name) : null);
@@ -239,9 +269,9 @@ export class VolumeFiles {
   async #make(directory: FileHandle, name: string): Promise<FileHandle | null> {
     const path = `/proc/self/fd/${directory.fd}/${name}`;
     try {
-      await mkdir(path, { mode: DIRECTORY_MODE });
+      await forced(directory, async () => await mkdir(path, { mode: DIRECTORY_MODE }));
     } catch (error) {
-      if (isCode(error, 'EEXIST', 'ENAMETOOLONG')) return null;
+      if (hasCode(error, 'EEXIST', ...NOTHING)) return null;
       throw error;
     }
     const made = await this.#below(directory, name, DIRECTORY);
@@ -250,13 +280,75 @@ export class VolumeFiles {
   }
 
   async #below(directory: FileHandle, name: string, flags: number): Promise<FileHandle | null> {
-    try {
-      return await open(`/proc/self/fd/${directory.fd}/${name}`, flags);
-    } catch (error) {
-      // A socket cannot be opened, a link is not followed, and a file may forbid the Host's user to read it.
-      if (isCode(error, 'ENOENT', 'ENOTDIR', 'ELOOP', 'ENXIO', 'EACCES', 'ENAMETOOLONG', 'EOPNOTSUPP')) return null;
-      throw error;
-    }
+    const path = `/proc/self/fd/${directory.fd}/${name}`;
+    return await opened(path, flags, async () => await forced(directory, async () => await makeUsable(path)));
+  }
+}
+
+/** Null: there is nothing that can be opened. @param unlock called once, where rights forbid it */
+async function opened(
+  path: string,
+  flags: number,
+  unlock: (() => Promise<void>) | null = null,
+): Promise<FileHandle | null> {
+  try {
+    return await open(path, flags).catch(async (error: unknown) => {
+      if (unlock === null || !hasCode(error, 'EACCES')) throw error;
+      await unlock();
+      return await open(path, flags);
+    });
+  } catch (error) {
+    if (hasCode(error, ...NOTHING)) return null;
+    throw error;
+  }
+}
+
+/** Does something in a directory; where its rights forbid that, its owner is given them first. */
+async function forced<T>(directory: FileHandle, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    if (!hasCode(error, 'EACCES')) throw error;
+    await widen(directory, `/proc/self/fd/${directory.fd}`);
+    return await work();
+  }
+}
+
+/** Gives the owner of a file or directory the right to read it. A link is left alone. */
+export async function makeUsable(path: string): Promise<void> {
+  const found = await open(path, PATH);
+  try {
+    await widen(found, `/proc/self/fd/${found.fd}`);
+  } finally {
+    await found.close();
+  }
+}
+
+async function widen(found: FileHandle, path: string): Promise<void> {
+  const about = await found.stat();
+  if (!about.isDirectory() && !about.isFile()) return;
+  await chmod(path, (about.mode & 0o7777) | (about.isDirectory() ? DIRECTORY_RIGHTS : FILE_RIGHTS));
+}
+
+/** Gives the owner the right to read everything below a directory, where the Host is that. Follows no link. */
+export async function makeReadable(directory: string): Promise<void> {
+  await run('chmod', ['-R', 'u+rwX', '--', directory], { env: ENVIRONMENT }).catch(() => undefined);
+}
+
+/**
+ * Removes a file, a link, or a directory with everything that commands left in it: also what they made unreadable, and paths
+ * that are longer than one system call takes, on which Node's own removal fails. The programs follow no links below it.
+ * @param above the directory that it is in, where a command may have taken the rights of that away
+ */
+export async function eraseTree(path: string, above: FileHandle | null = null): Promise<void> {
+  const remove = async () => await run('rm', ['-rf', '--', path], { env: ENVIRONMENT });
+  try {
+    await remove();
+  } catch {
+    if (above !== null) await widen(above, `/proc/self/fd/${above.fd}`);
+    // Its own name may be a link, which would be followed.
+    if ((await lstat(path)).isDirectory()) await makeReadable(path);
+    await remove();
   }
 }
 
@@ -276,8 +368,4 @@ async function described(file: FileHandle, path: string): Promise<VolumeFile> {
 export async function ownDirectory(path: string, uid: number | null): Promise<void> {
   await mkdir(path, { mode: 0o700 });
   if (uid !== null) await chown(path, uid, uid);
-}
-
-export function isCode(error: unknown, ...codes: readonly string[]): boolean {
-  return error instanceof Error && 'code' in error && codes.includes(String(error.code));
 }
