@@ -99,13 +99,7 @@ export function hostileSuite(open: (childrenPerTenant: number) => SandboxDriver)
     'each script ends as expected, and shows nothing of the Host: %s',
     async (group) => {
       const scripts = SCRIPTS.filter((script) => script.group === group);
-      const wrong: unknown[] = [];
-      const next = async (): Promise<void> => {
-        for (let script = scripts.pop(); script !== undefined; script = scripts.pop())
-          wrong.push(...(await run(script)));
-      };
-      await Promise.all(Array.from({ length: AT_ONCE }, next));
-      expect(wrong).toEqual([]);
+      expect(await wrongOf(scripts, run)).toEqual([]);
     },
     GROUP_MS,
   );
@@ -133,7 +127,19 @@ export function hostileSuite(open: (childrenPerTenant: number) => SandboxDriver)
 const POD_LIMITS = { cpus: 1, memoryBytes: 268_435_456, storageBytes: 16_777_216 };
 const EXHAUSTING_SECONDS = 1;
 
-/** The same scripts in pods. @param open makes a driver for as many scripts of one tenant as it may run at a time */
+/** Scripts against a machine, for pods alone: each ends by itself, with just this. */
+const podScriptSchema = z.strictObject({
+  group: z.string(),
+  script: z.string(),
+  stdout: z.string(),
+  exitCode: z.int(),
+});
+const POD_SCRIPTS = readFileSync(new URL('pod-hostile.jsonl', import.meta.url), 'utf8')
+  .trimEnd()
+  .split('\n')
+  .map((line) => podScriptSchema.parse(JSON.parse(line)));
+
+/** The same scripts in pods, and some for pods alone. @param open makes a driver for as many scripts of one tenant as it may run at a time */
 export function hostilePodSuite(open: (childrenPerTenant: number) => TestPods): void {
   let pods: TestPods;
   const planted = `planted-${process.pid}-${Math.random().toString(36).slice(2)}`;
@@ -159,16 +165,22 @@ export function hostilePodSuite(open: (childrenPerTenant: number) => TestPods): 
 
   test(
     'each script ends, and shows nothing of the Host',
-    async () => {
-      const scripts = [...SCRIPTS];
-      const wrong: unknown[] = [];
-      const next = async (): Promise<void> => {
-        for (let script = scripts.pop(); script !== undefined; script = scripts.pop())
-          wrong.push(...(await run(script)));
-      };
-      await Promise.all(Array.from({ length: AT_ONCE }, next));
-      expect(wrong).toEqual([]);
-    },
+    async () => expect(await wrongOf(SCRIPTS, run)).toEqual([]),
+    GROUP_MS,
+  );
+
+  async function runAlone({ script, stdout, exitCode }: (typeof POD_SCRIPTS)[number]): Promise<readonly unknown[]> {
+    const box = await TestPod.start(pods.driver, 'tn_hostile');
+    box.limits = POD_LIMITS;
+    const answer = await box.bash(script, SECONDS);
+    await pods.driver.discard(box.volume);
+    const got = answer.outcome === 'completed' ? bashResult(answer.result) : null;
+    return got?.stdout === stdout && got.exitCode === exitCode ? [] : [{ script, stdout, exitCode, answer }];
+  }
+
+  test(
+    'each script against a machine ends as expected',
+    async () => expect(await wrongOf(POD_SCRIPTS, runAlone)).toEqual([]),
     GROUP_MS,
   );
 
@@ -181,6 +193,17 @@ export function hostilePodSuite(open: (childrenPerTenant: number) => TestPods): 
     expect(readFileSync(path, 'utf8')).toBe(planted);
     expect(await pods.driver.volumes()).toEqual([box.volume]);
   });
+}
+
+/** Runs scripts, some at a time; what is wrong with them. */
+async function wrongOf<T>(scripts: readonly T[], run: (script: T) => Promise<readonly unknown[]>): Promise<unknown[]> {
+  const left = [...scripts];
+  const wrong: unknown[] = [];
+  const next = async (): Promise<void> => {
+    for (let script = left.pop(); script !== undefined; script = left.pop()) wrong.push(...(await run(script)));
+  };
+  await Promise.all(Array.from({ length: AT_ONCE }, next));
+  return wrong;
 }
 
 function sorted(value: object): unknown {
