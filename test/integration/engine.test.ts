@@ -79,7 +79,8 @@ describe('a worker that is taken for dead', () => {
       dataOf(await second.events(ref), 'model.reported').at(0),
     );
     const lostCall = firstModel.calls[0]?.callId;
-    expect(reported).toEqual({ turnId, callId: lostCall, usage: usage({ duplicate: true }) });
+    const latencyMs: unknown = expect.any(Number);
+    expect(reported).toEqual({ turnId, callId: lostCall, usage: usage({ duplicate: true }), latencyMs });
     done.open();
     expect(await second.turnEnds(ref)).toMatchObject({
       type: 'turn.completed',
@@ -103,7 +104,8 @@ describe('a worker that is taken for dead', () => {
     await until('the fenced worker is done', () => first.worker.active === 0);
     const reported = dataOf(await second.events(ref), 'model.reported');
     const callId = firstModel.calls[0]?.callId;
-    expect(reported).toEqual([{ turnId, callId, usage: usage({ duplicate: true }) }]);
+    const latencyMs: unknown = expect.any(Number);
+    expect(reported).toEqual([{ turnId, callId, usage: usage({ duplicate: true }), latencyMs }]);
     expect((await second.types(ref)).filter((type) => type === 'message.assistant')).toHaveLength(1);
   });
 
@@ -358,7 +360,11 @@ describe('a model call', () => {
     const begun = performance.now();
     await until('the worker is free', () => first.worker.active === 0);
     expect(performance.now() - begun).toBeLessThan(1_000);
-    expect((await first.types(ref)).slice(-3)).toEqual(['command.cancel', 'effect.uncertain', 'turn.cancelled']);
+    const types = await until('what it cost is recorded', async () => {
+      const seen = await first.types(ref);
+      return seen.includes('model.reported') && seen;
+    });
+    expect(types.slice(-4)).toEqual(['command.cancel', 'effect.uncertain', 'turn.cancelled', 'model.reported']);
   });
 
   test('that hangs past the deadline of its turn is given up', async () => {
