@@ -186,6 +186,8 @@ module.exports = {
         pathNot: [
           ...[TEST, '^src/lib/(egress-client|guarded-lookup)\\.ts$', EMBEDDED, CLI, IN_MEMORY],
           ...['^src/app/metrics/server\\.ts$', '^src/drivers/sandbox/(pod/proxy|bridge/main)\\.ts$'],
+          // To the API server of the cluster.
+          '^src/drivers/sandbox/kubernetes/(api|exec)\\.ts$',
           // The class of answers, which its SDKs check for.
           '^src/drivers/model/client\\.ts$',
         ],

@@ -2,7 +2,6 @@ import { availableParallelism } from 'node:os';
 import ipaddr from 'ipaddr.js';
 import { z } from 'zod';
 import { optional } from '../domain/kernel/optional.ts';
-import type { PodMaxima } from '../domain/sandbox/pod.ts';
 import type { ArtifactLimits } from '../domain/quota/decide.ts';
 import { WORKSPACE_LIMITS } from '../domain/sandbox/manifest.ts';
 import type { WorkspaceLimits } from '../domain/sandbox/manifest.ts';
@@ -13,21 +12,17 @@ import type { UploadLimits } from '../http/upload-body.ts';
 import { egressPolicy, EgressSyntaxError } from '../lib/egress.ts';
 import type { EgressPolicy } from '../lib/egress.ts';
 import type { ModelPatience } from './models.ts';
+import { podsOf, podVariables } from './pod-config.ts';
+import type { PodConfig } from './pod-config.ts';
 import { withSecretFiles } from './secret-files.ts';
+import { oneOf, whole } from './variables.ts';
 import { StartError } from '../lib/start-error.ts';
 
 export const ROLES = ['commands', 'reads', 'projector', 'engine'] as const;
 export type Role = (typeof ROLES)[number];
 
 const listen = z.string().regex(/^(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+):\d{1,5}$/, 'must be host:port');
-const whole = (min: number, max: number) => {
-  const error = `must be a whole number from ${min} to ${max}`;
-  return z.coerce.number({ error }).int({ error }).min(min, { error }).max(max, { error });
-};
 const httpAddress = z.url({ protocol: /^https?$/, error: 'must be an http or https address' });
-const oneOf = <const T extends readonly [string, ...string[]]>(values: T) =>
-  z.enum(values, { error: `must be one of ${values.join(', ')}` });
-
 const networks = z
   .string()
   .transform((text) => text.split(',').map((part) => part.trim()))
@@ -101,12 +96,7 @@ const schema = z.object({
   AGENT_HOST_SANDBOX_CHILDREN_PER_TENANT: whole(1, 256).optional(),
   AGENT_HOST_SANDBOX_MEMORY_MIB: whole(64, 4_096).default(256),
   AGENT_HOST_SANDBOX_BUBBLEWRAP: oneOf(['auto', 'required', 'off']).default('auto'),
-  AGENT_HOST_PODS: oneOf(['auto', 'off']).default('auto'),
-  AGENT_HOST_PODS_DIR: z.string().min(1).optional(),
-  AGENT_HOST_POD_CPUS: whole(1, 1_024).optional(),
-  AGENT_HOST_POD_MEMORY_MIB: whole(64, 1_048_576).default(4_096),
-  AGENT_HOST_POD_STORAGE_MIB: whole(1, 16_777_216).default(10_240),
-  AGENT_HOST_POD_SWEEP_SECONDS: whole(1, 3_600).default(30),
+  ...podVariables,
   AGENT_HOST_SANDBOX_FILES: whole(1, 20_000).default(WORKSPACE_LIMITS.files),
   AGENT_HOST_SANDBOX_FILE_BYTES: whole(1_024, BODY_BYTES_MAX).default(WORKSPACE_LIMITS.fileBytes),
   AGENT_HOST_SANDBOX_TOTAL_BYTES: whole(1_024, 1_073_741_824).default(WORKSPACE_LIMITS.totalBytes),
@@ -130,16 +120,6 @@ export interface ArtifactConfig {
   readonly uploads: UploadLimits;
   readonly operationMs: number;
   readonly orphanMs: number;
-}
-
-export interface PodConfig {
-  readonly enabled: boolean;
-  /** Absent: `pods` in the data directory. */
-  readonly directory: string | undefined;
-  /** What one pod may have at most. */
-  readonly maxima: PodMaxima;
-  /** Between two rounds of what suspends and removes pods, ms. */
-  readonly sweepMs: number;
 }
 
 /** Sandboxes without a machine, and pods. */
@@ -320,16 +300,7 @@ function sandboxesOf(env: z.infer<typeof schema>): SandboxConfig {
     childrenPerTenant: Math.min(children, perTenant),
     memoryMiB: env.AGENT_HOST_SANDBOX_MEMORY_MIB,
     bubblewrap: env.AGENT_HOST_SANDBOX_BUBBLEWRAP,
-    pods: {
-      enabled: env.AGENT_HOST_PODS === 'auto',
-      directory: env.AGENT_HOST_PODS_DIR,
-      maxima: {
-        cpus: env.AGENT_HOST_POD_CPUS ?? availableParallelism(),
-        memoryBytes: env.AGENT_HOST_POD_MEMORY_MIB * 1_048_576,
-        storageBytes: env.AGENT_HOST_POD_STORAGE_MIB * 1_048_576,
-      },
-      sweepMs: env.AGENT_HOST_POD_SWEEP_SECONDS * 1000,
-    },
+    pods: podsOf(env),
     limits: {
       files: env.AGENT_HOST_SANDBOX_FILES,
       fileBytes: env.AGENT_HOST_SANDBOX_FILE_BYTES,

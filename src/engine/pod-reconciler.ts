@@ -16,7 +16,7 @@ export interface PodReconcilerOptions {
 }
 
 /**
- * Brings the pods of this machine to what the log says of them: suspends those that are not used, lets those expire whose
+ * Brings pods to what the log says of them: suspends those that are not used, lets those expire whose
  * time is over, and removes volumes of sandboxes that are deleted, reset or expired, however they were left. It takes no input;
  * several may run at once, as the log lets each step happen only once.
  */
@@ -63,6 +63,12 @@ export class PodReconciler {
     const machine = state.status === 'open' && state.createdPosition === volume.createdPosition ? state.machine : null;
     // One of a later generation is that of a reset which this node has not heard of.
     const isWanted = machine !== null && machine.desired !== 'deleted' && volume.generation >= machine.volumeGeneration;
-    if (!isWanted) await deps.pods.discard(volume);
+    if (!isWanted) {
+      await deps.pods.discard(volume);
+      return;
+    }
+    const { desired, hostEpoch, volumeGeneration } = machine;
+    if (desired !== 'deleted' && volume.generation === volumeGeneration)
+      await deps.pods.settle(volume, { desired, hostEpoch });
   }
 }

@@ -1,11 +1,12 @@
 import { describe, expect, test } from 'vitest';
-import { podSuite } from '../conformance/pod.ts';
+import { podSuite, podWallsSuite } from '../conformance/pod.ts';
 import { podMemorySuite } from '../conformance/pod-memory.ts';
 import { hostilePodSuite } from '../conformance/sandbox-hostile.ts';
 import { openTestPods, podWays } from '../support/pods.ts';
 
 describe.each(podWays())('pods, users $users, cgroups $cgroups', (way) => {
-  podSuite(() => openTestPods(way));
+  podSuite(async () => await Promise.resolve(openTestPods(way)));
+  podWallsSuite(async () => await Promise.resolve(openTestPods(way)));
   podMemorySuite(() => openTestPods(way));
 });
 

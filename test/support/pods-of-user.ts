@@ -30,7 +30,8 @@ async function paths() {
 async function seen() {
   const status = await driver.status();
   if (!status.available) return { status };
-  await driver.provision(volume, EMPTY_MANIFEST, { read: async () => await Promise.resolve(new Uint8Array()) });
+  const contents = { read: async () => await Promise.resolve(new Uint8Array()) };
+  await driver.provision(volume, { limits, hostEpoch: 1 }, { manifest: EMPTY_MANIFEST, contents });
   const command =
     'mkdir -p d/e ro gone; echo a > d/e/f; echo s > secret; echo r > ro/r; echo g > gone/g; head -c 3000000 /dev/zero > d/e/large; chmod 000 secret d/e d gone/g gone; chmod 555 ro; chmod 000 .';
   const made = await call({ name: 'bash', input: { command } });

@@ -3,10 +3,18 @@ import { mkdtempSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { EMPTY_MANIFEST } from '#src/domain/sandbox/manifest.ts';
+import type { WorkspaceManifest } from '#src/domain/sandbox/manifest.ts';
 import type { SandboxToolCall } from '#src/domain/sandbox/tools.ts';
 import { openPods } from '#src/drivers/sandbox/pod/driver.ts';
 import type { PodOptions } from '#src/drivers/sandbox/pod/driver.ts';
-import type { PodDriver, PodLimits, PodNetwork, PodVolume, SandboxAnswer } from '#src/drivers/sandbox/port.ts';
+import type {
+  ContentStore,
+  PodDriver,
+  PodLimits,
+  PodNetwork,
+  PodVolume,
+  SandboxAnswer,
+} from '#src/drivers/sandbox/port.ts';
 import { PROGRAM } from './program.ts';
 import { MemoryContents } from './sandboxes.ts';
 
@@ -38,6 +46,7 @@ export function podWays(): readonly Pick<PodOptions, 'users' | 'cgroups'>[] {
 
 export interface TestPods extends AsyncDisposable {
   readonly driver: PodDriver;
+  readonly backend: 'bubblewrap' | 'kubernetes';
   readonly directory: string;
 }
 
@@ -52,6 +61,7 @@ export function openTestPods(options: Partial<PodOptions> = {}): TestPods {
   });
   return {
     driver,
+    backend: 'bubblewrap',
     directory,
     [Symbol.asyncDispose]: async () => {
       await driver.stop();
@@ -79,8 +89,13 @@ export class TestPod {
   /** With an empty volume. */
   static async start(driver: PodDriver, tenant?: string): Promise<TestPod> {
     const pod = new TestPod(driver, tenant);
-    await driver.provision(pod.volume, EMPTY_MANIFEST, new MemoryContents());
+    await pod.provision(EMPTY_MANIFEST, new MemoryContents());
     return pod;
+  }
+
+  async provision(manifest: WorkspaceManifest, contents: Pick<ContentStore, 'read'>): Promise<void> {
+    const { limits, fence } = this;
+    await this.driver.provision(this.volume, { limits, hostEpoch: fence.hostEpoch }, { manifest, contents });
   }
 
   async call(tool: SandboxToolCall, signal: AbortSignal = new AbortController().signal): Promise<SandboxAnswer> {

@@ -4,6 +4,7 @@ import * as autoscaling from 'kubernetes-models/autoscaling/v2';
 import * as batch from 'kubernetes-models/batch/v1';
 import * as networking from 'kubernetes-models/networking.k8s.io/v1';
 import * as policy from 'kubernetes-models/policy/v1';
+import * as rbac from 'kubernetes-models/rbac.authorization.k8s.io/v1';
 import * as core from 'kubernetes-models/v1';
 import { describe, expect, test } from 'vitest';
 import { parse } from 'yaml';
@@ -279,7 +280,7 @@ test('autoscalers go by metrics that there are, of workloads that leave their nu
 });
 
 describe('schemas', () => {
-  const models = [apps, autoscaling, batch, networking, policy, core, operator].flatMap((group) =>
+  const models = [apps, autoscaling, batch, networking, policy, rbac, core, operator].flatMap((group) =>
     Object.values(group),
   ) as (new () => unknown)[];
   const modelOf = ({ apiVersion, kind }: Json): { validate: () => void } | undefined =>

@@ -24,7 +24,7 @@ import { podBounds } from '../../domain/sandbox/pod.ts';
 import { onVolume } from './files.ts';
 import { giveUpBytes, holdBytes } from './account.ts';
 import { endedHolder } from './open-sandbox.ts';
-import { readyPod } from './pods.ts';
+import { ifReachable, readyPod } from './pods.ts';
 import type { SandboxInput } from './open-sandbox.ts';
 import { sandboxRef } from './deps.ts';
 import type { SandboxDeps } from './deps.ts';
@@ -65,7 +65,8 @@ export async function resetSandbox(
   if (first.kind === 'rejected') return first;
   const { files, storedBytes } = first;
   const reset = await change(deps, input, (state, ended) => decideReset(state, { files, storedBytes }, ended));
-  if (reset.kind === 'done' && found.state.machine !== null) await discardOlder(deps, input);
+  if (reset.kind === 'done' && found.state.machine !== null)
+    await ifReachable(async () => await discardOlder(deps, input));
   return reset;
 }
 

@@ -13,7 +13,7 @@ import type { CommitMeta } from '../repository.ts';
 import { giveUpBytes, leaveWorkspace } from './account.ts';
 import { rosterRef, sandboxRef } from './deps.ts';
 import type { SandboxDeps } from './deps.ts';
-import { podRefusal, readyPod, volumeOf } from './pods.ts';
+import { ifReachable, podRefusal, readyPod, volumeOf } from './pods.ts';
 import { sourceFiles } from './source.ts';
 
 /** Why the caller may not reach a sandbox; null: it may. */
@@ -84,7 +84,8 @@ async function started<T extends Executed<null>>(
   opened: T,
 ): Promise<T> {
   const { state } = await deps.sandboxes.load(sandboxRef(tenant, sandboxId));
-  if (state.status === 'open') await readyPod(deps, { tenant, state, meta: { actor, causation } });
+  if (state.status === 'open')
+    await ifReachable(async () => await readyPod(deps, { tenant, state, meta: { actor, causation } }));
   return opened;
 }
 
@@ -197,7 +198,8 @@ export async function removeSandbox(
   if (outcome.kind === 'rejected') return outcome;
   await faultPoint('sandbox.deleted');
   // What this does not remove is found by the sweep of volumes.
-  if (before.status === 'open' && before.machine !== null) await deps.pods.discard(volumeOf(tenant, before));
+  if (before.status === 'open' && before.machine !== null)
+    await ifReachable(async () => await deps.pods.discard(volumeOf(tenant, before)));
   await strike(deps, tenant, { gone: [sandboxId], meta });
   if (before.status === 'open') {
     const { workspace, sessions } = before;

@@ -1,10 +1,11 @@
 import { decideObserved } from '../../domain/sandbox/decide-pod.ts';
 import type { Observation } from '../../domain/sandbox/decide-pod.ts';
-import { bytesOfQuantity } from '../../domain/sandbox/pod.ts';
+import { bytesOfQuantity, podBounds } from '../../domain/sandbox/pod.ts';
 import type { PodSpec } from '../../domain/sandbox/pod.ts';
 import type { OpenSandbox } from '../../domain/sandbox/state.ts';
 import { reject } from '../../domain/kernel/rejection.ts';
 import type { Rejection } from '../../domain/kernel/rejection.ts';
+import { SandboxUnavailableError } from '../../drivers/sandbox/port.ts';
 import type { PodVolume } from '../../drivers/sandbox/port.ts';
 import type { CommitMeta } from '../repository.ts';
 import { sandboxRef } from './deps.ts';
@@ -17,9 +18,17 @@ export async function podRefusal(
 ): Promise<Rejection | null> {
   const status = await pods.status();
   if (!status.available) return reject('sandbox_unavailable', `This Host runs no pods: ${status.reason}.`);
-  if (spec.image !== undefined) {
-    return reject('sandbox_unavailable', 'Pods of this Host have the programs of its machine. Leave image out.');
+  const { image, network } = spec;
+  if (image !== undefined && !pods.images.includes(image)) {
+    const none = 'Pods of this Host have the programs of its machine. Leave image out.';
+    const some = `The image of a pod is one of ${pods.images.join(', ')}. Name one of these, or none.`;
+    return reject('sandbox_unavailable', pods.images.length === 0 ? none : some);
   }
+  if ((network?.allow.length ?? 0) > 0 && !pods.hasNetwork)
+    return reject(
+      'sandbox_unavailable',
+      'Pods of this Host have no network. Leave network out, or use a virtual sandbox.',
+    );
   const { cpus = 0, memory = '0', storage = '0' } = spec;
   const { cpus: cpusMax, memoryBytes, storageBytes } = podMaxima;
   const isTooMuch = cpus > cpusMax || bytesOfQuantity(memory) > memoryBytes || bytesOfQuantity(storage) > storageBytes;
@@ -63,7 +72,9 @@ export async function readyPod(
   if (machine.volume !== volumeGeneration) {
     const first = await deps.workspaces.load(tenant, state.files);
     const read = async (sha256: string) => await deps.workspaces.bytes(tenant, first.objectOf(sha256));
-    await deps.pods.provision(volume, first.manifest, { read });
+    const { image } = state.spec as PodSpec;
+    const machineOf = { limits: podBounds(state.spec), image, hostEpoch };
+    await deps.pods.provision(volume, machineOf, { manifest: first.manifest, contents: { read } });
   } else if (!(await deps.pods.has(volume))) {
     await found({ observed: 'lost', reason: 'its volume is not on this machine' });
     return lostVolume('its volume is not on this machine');
@@ -74,4 +85,13 @@ export async function readyPod(
 
 function lostVolume(why: string): Rejection {
   return reject('sandbox_lost', `The files of the pod are lost: ${why}. Reset the sandbox to start with none.`);
+}
+
+/** What the next call or the next sweep makes up for, when the driver cannot do it now. */
+export async function ifReachable(work: () => Promise<unknown>): Promise<void> {
+  try {
+    await work();
+  } catch (error) {
+    if (!(error instanceof SandboxUnavailableError)) throw error;
+  }
 }

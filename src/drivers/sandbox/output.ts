@@ -37,3 +37,15 @@ export function cut(text: string, charactersMax: number): string {
 export function storable(text: string): string {
   return text.toWellFormed().replaceAll('\u0000', '\ufffd');
 }
+
+/** What is kept of an output, its beginning and its end, bytes; more than enough for what the model is shown. */
+export const HEAD_BYTES = 262_144;
+export const TAIL_BYTES = 131_072;
+
+/** The beginning and the end of an output of so many bytes, with a line between that says how much is missing. */
+export function keptText(head: Uint8Array, tail: Uint8Array, bytes: number): string {
+  const missing = bytes - head.length - tail.length;
+  const decoder = new TextDecoder();
+  if (missing <= 0) return decoder.decode(Buffer.concat([head, tail]));
+  return `${decoder.decode(head)}\n[… ${missing} bytes were cut out here …]\n${decoder.decode(tail)}`;
+}

@@ -1,6 +1,7 @@
 import type { Duplex, Readable } from 'node:stream';
 import type { WorkspaceLimits, WorkspaceManifest } from '../../domain/sandbox/manifest.ts';
 import type { SandboxFailure, SandboxResults, SandboxToolCall } from '../../domain/sandbox/tools.ts';
+import { UnavailableError } from '../../lib/unavailable.ts';
 
 /** The bytes of files, by their hash (SHA-256, hexadecimal). */
 export interface ContentStore {
@@ -92,9 +93,13 @@ export type SandboxAnswer =
       readonly usage: SandboxUsage;
     };
 
-/** The node cannot run commands now; the call had no effect and can be repeated. */
-export class SandboxUnavailableError extends Error {
+/** Commands cannot be run now; the call had no effect and can be repeated. */
+export class SandboxUnavailableError extends UnavailableError {
   override readonly name = 'SandboxUnavailableError';
+
+  constructor(message: string, options?: ErrorOptions) {
+    super('sandboxes', message, options);
+  }
 }
 
 /**
@@ -142,6 +147,25 @@ export interface PodLimits {
   readonly cpus: number;
   readonly memoryBytes: number;
   readonly storageBytes: number;
+}
+
+/** The machine of a pod. */
+export interface PodMachine {
+  readonly limits: PodLimits;
+  /** Absent: the first of the driver's. */
+  readonly image?: string | undefined;
+  readonly hostEpoch: number;
+}
+
+export interface WantedMachine {
+  readonly desired: 'running' | 'suspended';
+  readonly hostEpoch: number;
+}
+
+/** What a volume begins with. */
+export interface FirstFiles {
+  readonly manifest: WorkspaceManifest;
+  readonly contents: Pick<ContentStore, 'read'>;
 }
 
 /** The way out of a pod: decides by itself what may be reached, and adds credentials that the pod must not see. */
@@ -210,14 +234,19 @@ export interface PodUpload {
  * Runs tools on a volume that stays from call to call. Guarantees, checked by test/conformance/pod.ts:
  * - a command sees its volume, the programs of its image and nothing else: no file, variable, process or network of the
  *   Host, and no other pod. What it has written stays, however it ended.
- * - nothing runs between calls: what a command leaves in the background ends with it, and with the Host.
+ * - nothing runs between calls: what a command leaves in the background ends with it. With the Host it ends at once, or, where
+ *   it is on another machine, at its deadline or with the next command.
  * - of two commands of a pod, the one with the higher fence runs.
  */
 export interface PodDriver {
-  /** Found out once. */
+  /** What the spec of a pod may name as its image; none: pods have the programs of the machine. */
+  readonly images: readonly string[];
+  /** Whether a pod can be let out to some hosts. */
+  readonly hasNetwork: boolean;
+  /** Found out now and then. */
   status(): Promise<PodStatus>;
-  /** Makes the volume with its first files, unless it is there. */
-  provision(volume: PodVolume, first: WorkspaceManifest, contents: Pick<ContentStore, 'read'>): Promise<void>;
+  /** Makes the volume with its first files, unless it is there, and starts the machine. @throws SandboxUnavailableError */
+  provision(volume: PodVolume, machine: PodMachine, first: FirstFiles): Promise<void>;
   /** Whether the volume is there. */
   has(volume: PodVolume): Promise<boolean>;
   /**
@@ -226,6 +255,8 @@ export interface PodDriver {
    */
   run(call: PodCall, signal: AbortSignal): Promise<SandboxAnswer>;
   readonly files: PodFiles;
+  /** Brings the machine to what is wanted of it; one that runs for a newer epoch is left alone. */
+  settle(volume: PodVolume, wanted: WantedMachine): Promise<void>;
   /** All volumes that are there. */
   volumes(): Promise<readonly PodVolume[]>;
   /** Removes a volume with its files; no call of it runs, and none comes. */

@@ -2,16 +2,17 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { MANIFEST_ENTRIES_MAX } from '../../../domain/sandbox/manifest.ts';
-import type { WorkspaceManifest } from '../../../domain/sandbox/manifest.ts';
 import { WeightedLru } from '../../../lib/lru.ts';
 import { FairTurns, QueueFullError } from '../fair-turns.ts';
+import type { BashCall } from '../pod-endings.ts';
 import { SandboxUnavailableError, VolumeLostError } from '../port.ts';
 import type {
-  ContentStore,
+  FirstFiles,
   PodCall,
   PodDriver,
   PodFile,
   PodFiles,
+  PodMachine,
   PodStatus,
   PodUpload,
   PodVolume,
@@ -21,7 +22,6 @@ import { runPodFileTool } from './file-calls.ts';
 import { ground } from './ground.ts';
 import type { Ground, GroundOptions } from './ground.ts';
 import { runScript } from './script.ts';
-import type { BashCall } from './script.ts';
 import { VolumeFullError } from './volume-files.ts';
 import { Volumes } from './volumes.ts';
 import type { Volume } from './volumes.ts';
@@ -51,6 +51,8 @@ export function openPods(options: PodOptions): PodDriver {
 }
 
 class Pods implements PodDriver {
+  readonly images: readonly string[] = [];
+  readonly hasNetwork = true;
   readonly #options: PodOptions;
   readonly #turns: FairTurns;
   readonly #stopping = new AbortController();
@@ -75,9 +77,14 @@ class Pods implements PodDriver {
     return { available: true, backend: 'bubblewrap' };
   }
 
-  async provision(volume: PodVolume, first: WorkspaceManifest, contents: Pick<ContentStore, 'read'>): Promise<void> {
+  async provision(volume: PodVolume, _: PodMachine, { manifest, contents }: FirstFiles): Promise<void> {
     const volumes = await this.#volumes();
-    if ((await volumes.find(volume)) === null) await volumes.make(volume, first, contents);
+    if ((await volumes.find(volume)) === null) await volumes.make(volume, manifest, contents);
+  }
+
+  /** Nothing of a pod is there between two commands. */
+  async settle(): Promise<void> {
+    await Promise.resolve();
   }
 
   async has(volume: PodVolume): Promise<boolean> {

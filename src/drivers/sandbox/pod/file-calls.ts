@@ -6,14 +6,19 @@ import { runFileTool } from '../file-tools.ts';
 import type { FileToolCall, FileToolRun } from '../file-tools.ts';
 import type { PodCall, SandboxAnswer } from '../port.ts';
 import { VolumeFullError } from './volume-files.ts';
-import type { Volume } from './volumes.ts';
+import type { VolumeFiles } from './volume-files.ts';
+
+/** Where the tools look and write. */
+export interface ToolVolume {
+  readonly files: Pick<VolumeFiles, 'entry' | 'list' | 'read' | 'write'>;
+}
 
 /**
  * The tools that need no process, on a volume: they see a manifest of the part that they look at, in which the names of
  * contents stand for paths, and what they write is put into the volume.
  */
 export async function runPodFileTool(
-  { volume, usedBytes }: { readonly volume: Volume; readonly usedBytes: () => Promise<number> },
+  { volume, usedBytes }: { readonly volume: ToolVolume; readonly usedBytes: () => Promise<number> },
   { tool, call }: { readonly tool: FileToolCall; readonly call: PodCall },
   run: FileToolRun,
 ): Promise<SandboxAnswer> {
@@ -68,7 +73,7 @@ function changedFile(before: WorkspaceManifest, after: WorkspaceManifest | null)
 }
 
 /** The part of the volume that a tool looks at; null: it has too many files. */
-async function seenBy({ files: volume }: Volume, { name, input }: FileToolCall): Promise<WorkspaceManifest | null> {
+async function seenBy({ files: volume }: ToolVolume, { name, input }: FileToolCall): Promise<WorkspaceManifest | null> {
   const resolved = input.path === undefined ? { ok: true as const, path: '' } : resolvePath(input.path);
   // The tool refuses it by itself.
   if (!resolved.ok) return EMPTY_MANIFEST;

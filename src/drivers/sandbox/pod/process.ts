@@ -3,12 +3,11 @@ import type { ChildProcess } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import type { Readable, Writable } from 'node:stream';
 import { delay } from '../../../lib/backoff.ts';
+import { HEAD_BYTES, keptText, TAIL_BYTES } from '../output.ts';
+import type { PodEnding } from '../pod-endings.ts';
 import { FD, innerUid } from './command.ts';
 import type { ConfinedCommand } from './command.ts';
 
-/** What is kept of an output, its beginning and its end, bytes; more than enough for what the model is shown. */
-const HEAD_BYTES = 262_144;
-const TAIL_BYTES = 131_072;
 /** Of both outputs together, after which the command is ended: a command that writes without end. */
 const OUTPUT_BYTES_MAX = 67_108_864;
 const STATUS_BYTES_MAX = 4_096;
@@ -16,14 +15,14 @@ const STATUS_BYTES_MAX = 4_096;
 const ENDING_MS = 10_000;
 
 /** Why the Host ended a command. */
-export type PodEnding = 'timeout' | 'aborted' | 'output' | 'memory' | 'storage';
+type ProcessEnding = PodEnding | 'aborted';
 
 export interface PodEnd {
   /** Of the command, or of what should have started it; null: it was killed before it ended. */
   readonly exitCode: number | null;
   /** The command was started; otherwise `stderr` says why not. */
   readonly ran: boolean;
-  readonly ending: PodEnding | null;
+  readonly ending: ProcessEnding | null;
   readonly stdout: string;
   readonly stderr: string;
   readonly isCut: boolean;
@@ -44,7 +43,7 @@ export class PodProcess {
   readonly #stderr = new Kept();
   readonly #ended: Promise<number | null>;
   #status = '';
-  #ending: PodEnding | null = null;
+  #ending: ProcessEnding | null = null;
   #isGone = false;
 
   constructor({ command, filter, uid }: PodProcessOptions) {
@@ -76,7 +75,7 @@ export class PodProcess {
   }
 
   /** Ends the command with everything that it has started. The first reason counts. */
-  end(ending: PodEnding): void {
+  end(ending: ProcessEnding): void {
     if (this.#isGone) return;
     this.#ending ??= ending;
     const { pid } = this.#process;
@@ -171,11 +170,7 @@ class Kept {
   }
 
   text(): string {
-    const missing = this.bytes - this.#headBytes - this.#tailBytes;
-    const decoder = new TextDecoder();
-    if (missing === 0) return decoder.decode(Buffer.concat([...this.#head, ...this.#tail]));
-    const [head, tail] = [decoder.decode(Buffer.concat(this.#head)), decoder.decode(Buffer.concat(this.#tail))];
-    return `${head}\n[… ${missing} bytes were cut out here …]\n${tail}`;
+    return keptText(Buffer.concat(this.#head), Buffer.concat(this.#tail), this.bytes);
   }
 }
 

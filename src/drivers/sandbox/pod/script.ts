@@ -1,23 +1,20 @@
 import { randomUUID } from 'node:crypto';
 import { join } from 'node:path';
 import { CALL_SECONDS } from '../../../domain/sandbox/tools.ts';
-import type { SandboxFailure, SandboxToolCall } from '../../../domain/sandbox/tools.ts';
 import { boundedOutput } from '../output.ts';
+import { ended } from '../pod-endings.ts';
+import type { BashCall } from '../pod-endings.ts';
 import { SandboxUnavailableError } from '../port.ts';
-import type { PodCall, PodNetwork, SandboxAnswer, SandboxUsage } from '../port.ts';
+import type { PodNetwork, SandboxAnswer, SandboxUsage } from '../port.ts';
 import type { Cgroup } from './cgroups.ts';
 import { EXIT_FENCED, podCommand } from './command.ts';
 import type { Ground } from './ground.ts';
 import { PodProcess } from './process.ts';
-import type { PodEnd, PodEnding } from './process.ts';
+import type { PodEnd } from './process.ts';
 import { openProxy } from './proxy.ts';
 import type { PodProxy } from './proxy.ts';
 import type { Volume } from './volumes.ts';
 import { PodWatch } from './watch.ts';
-
-export interface BashCall extends PodCall {
-  readonly tool: Extract<SandboxToolCall, { name: 'bash' }>;
-}
 
 export interface ScriptOptions {
   readonly call: BashCall;
@@ -116,33 +113,4 @@ function answerOf(end: PodEnd, usage: SandboxUsage, call: BashCall): SandboxAnsw
   const { stdout, stderr, truncated } = boundedOutput(end.stdout, end.stderr);
   const result = { stdout, stderr, exitCode, ...(truncated || end.isCut ? { truncated: true as const } : {}) };
   return { outcome: 'completed', result, files: null, usage };
-}
-
-function ended(ending: Exclude<PodEnding, 'aborted'>, { limits, tool }: BashCall) {
-  const stays = 'what it had written until then is there';
-  const seconds = tool.input.timeoutSeconds ?? CALL_SECONDS;
-  const words: Readonly<Record<typeof ending, readonly ['failed' | 'timeout' | 'killed', SandboxFailure, string]>> = {
-    timeout: [
-      'timeout',
-      'timeout',
-      `the command took longer than ${seconds} s and was ended; ${stays}. Give it more time or less to do`,
-    ],
-    memory: [
-      'killed',
-      'out_of_memory',
-      `the command needed more than ${limits.memoryBytes} bytes of memory and was ended; ${stays}`,
-    ],
-    storage: [
-      'killed',
-      'limit_exceeded',
-      `the volume holds ${limits.storageBytes} bytes at most, so the command was ended; ${stays}. Remove something`,
-    ],
-    output: [
-      'killed',
-      'limit_exceeded',
-      `the command wrote without end and was ended; ${stays}. Send its output to a file`,
-    ],
-  };
-  const [outcome, code, message] = words[ending];
-  return { outcome, code, message };
 }

@@ -1,7 +1,8 @@
 import { readFileSync, statfsSync } from 'node:fs';
 import { withDescendants } from '../child-process.ts';
+import type { PodEnding } from '../pod-endings.ts';
 import { tmpBytes } from './command.ts';
-import type { PodEnding, PodProcess } from './process.ts';
+import type { PodProcess } from './process.ts';
 
 /** How often what a command uses is counted, ms; a volume that takes long to count is counted more rarely. */
 const SAMPLE_MS = 250;
