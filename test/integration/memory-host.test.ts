@@ -260,7 +260,7 @@ describe('its end', () => {
     await session.send('go');
     await begun.promise;
     await host.close();
-    await expect(session.get()).rejects.toThrow(Error);
+    await expect(host.fetch('/ready')).rejects.toThrow(Error);
   });
 
   test('does not wait for a script that ignores its signal', async () => {
@@ -275,7 +275,7 @@ describe('its end', () => {
     await session.send('go');
     await begun.promise;
     await host.close();
-    await expect(session.get()).rejects.toThrow(Error);
+    await expect(host.fetch('/ready')).rejects.toThrow(Error);
   });
 
   test('takes a worker with it that is just taking over', async () => {
@@ -286,7 +286,7 @@ describe('its end', () => {
     await session.send('go');
     await died;
     await host.close();
-    await expect(session.get()).rejects.toThrow(Error);
+    await expect(host.fetch('/ready')).rejects.toThrow(Error);
   });
 });
 
