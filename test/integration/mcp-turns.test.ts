@@ -159,6 +159,48 @@ test('the reference server of the older revisions: text, an image, a file, a que
   expect(JSON.stringify(outcomes(await tenant.items(id)).at(-1))).toMatch(/declin/i);
 });
 
+test('the reference server of the older revisions: one turn calls each of its tools', async () => {
+  const id = await opened({ name: 'every', url: everything.url });
+  const inputs: Readonly<Record<string, object>> = {
+    echo: { message: 'hello' },
+    'get-annotated-message': { messageType: 'error', includeImage: true },
+    'get-env': {},
+    'get-resource-links': { count: 3 },
+    'get-resource-reference': { resourceType: 'Text', resourceId: 1 },
+    'get-structured-content': { location: 'Chicago' },
+    'get-sum': { a: 2, b: 3 },
+    'get-tiny-image': {},
+    'gzip-file-as-resource': { name: 'x.gz', data: 'data:text/plain,text', outputType: 'resource' },
+    'toggle-simulated-logging': {},
+    'toggle-subscriber-updates': {},
+    'trigger-long-running-operation': { duration: 1, steps: 2 },
+  };
+  const steps = Object.entries(inputs).map(([tool, input]) => call(`every_${tool}`, input));
+  const address = { url: 'https://sign.example/in', errorPath: true, elicitationId: 'one' };
+  const asking = [call('every_trigger-elicitation-request'), call('every_trigger-url-elicitation', address)];
+  const { turnId } = await tenant.play(id, [...steps, ...asking, { text: 'done' }]);
+  let answered = '';
+  for (const value of [{ action: 'accept', content: { name: 'Ann' } }, { action: 'decline' }]) {
+    const wait = await until('the next question', async () => {
+      const { status, waits } = await there.session(id);
+      return status === 'paused' && waits.find((one) => one.id !== answered);
+    });
+    answered = wait.id;
+    await there.command(id, { type: 'respond', interactionId: wait.id, value });
+  }
+  expect((await tenant.turnEnd(id, turnId, TURN_MS)).type).toBe('turn.completed');
+  const items = await tenant.items(id);
+  const state = items.find(({ type }) => type === 'mcp.state');
+  const listed = JSON.stringify(state?.payload);
+  for (const tool of [...Object.keys(inputs), 'trigger-elicitation-request', 'trigger-url-elicitation'])
+    expect(listed, tool).toContain(`every_${tool}`);
+  const said = outcomes(items);
+  const failed = said.slice(0, -1).filter(({ kind }) => kind !== 'completed');
+  expect([said.length, failed]).toEqual([steps.length + asking.length, []]);
+  expect(JSON.stringify(said.at(-2))).toContain('Name: Ann');
+  expect(said.at(-1)).toMatchObject({ kind: 'failed', code: 'mcp_refused' });
+});
+
 test('a model is shown the image that a tool returns, in the result and in each step after it', async () => {
   await using model = await ModelServer.start('anthropic', ['sk-key']);
   const selected = { provider: 'anthropic', model: 'claude-sonnet-4-5' };
