@@ -67,18 +67,24 @@ export async function storeInputs(
   return { files: null, storedBytes: 0, note: noteOf([full.message, ...notes]), ...about };
 }
 
-function noteOf(notes: readonly string[]): string | null {
+/** What people are told of files that were left out; null: none were. */
+export function noteOf(notes: readonly string[]): string | null {
   return notes.length === 0 ? null : `inputs were left out: ${notes.join('; ')}`.slice(0, 1_000);
 }
 
-interface InputFile {
+/** One file of a message's, and where it goes. */
+export interface InputFile {
   readonly found: FoundVersion;
   readonly file: StoredFile;
   readonly path: string;
 }
 
 /** None when the artifact has been deleted since the message. */
-async function filesOf(deps: SandboxDeps, tenant: string, { artifactId, version }: FileRef): Promise<InputFile[]> {
+export async function filesOf(
+  deps: SandboxDeps,
+  tenant: string,
+  { artifactId, version }: FileRef,
+): Promise<InputFile[]> {
   const found = await findArtifact(deps, { tenant, artifactId, outOfReach: () => null });
   const one = found.kind === 'rejected' ? found : versionOf(found, String(version));
   if (one.kind === 'rejected') return [];

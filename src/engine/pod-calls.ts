@@ -13,6 +13,8 @@ import type { SandboxToolCall } from '../domain/sandbox/tools.ts';
 import { SandboxUnavailableError, VolumeLostError } from '../drivers/sandbox/port.ts';
 import type { SandboxAnswer } from '../drivers/sandbox/port.ts';
 import { faultPoint } from '../lib/fault-points.ts';
+import { inputsOf } from './message-inputs.ts';
+import { putInputs, wantsInputs } from './pod-inputs.ts';
 import { agentOf, figuresOf, outcomeOf } from './sandbox-call.ts';
 import type { Execution, SandboxCallDeps, WantedSandboxCall } from './sandbox-call.ts';
 
@@ -21,6 +23,14 @@ const PURE: ReadonlySet<SandboxToolCall['name']> = new Set(['read', 'grep', 'glo
 const NOTHING = { durationMs: 0, queuedMs: 0, cpuMs: 0, bytesWritten: 0 };
 const LOST =
   'the node that ran the command is gone; it may have run in part, or to its end. See what it has done before you run it again';
+
+interface OnPod {
+  readonly state: OpenSandbox;
+  readonly ready: ReadyPod;
+}
+
+/** A recorded call, and what people should know of the files of its message; null: nothing. */
+export type PodRecorded = Recorded & { readonly note: string | null };
 
 /**
  * Runs calls in pods. A command of a pod may have done anything, so it is made once: that it begins is recorded before it
@@ -38,21 +48,41 @@ export class PodCaller {
   }
 
   /** The recorded end of a call. @throws SandboxUnavailableError, the signal's reason, UnavailableError */
-  async execute(wanted: WantedSandboxCall, execution: Execution): Promise<Recorded | Rejection> {
-    const { ref, turn } = wanted;
+  async execute(wanted: WantedSandboxCall, execution: Execution): Promise<PodRecorded | Rejection> {
+    const pod = await this.#ready(wanted, execution);
+    if (typeof pod === 'string') return noted(await this.#record(wanted, execution, gone(pod)), null);
+    const note = await this.#inputs(wanted, pod);
+    return noted(await this.#once(wanted, execution, pod), note);
+  }
+
+  /** A text: why it cannot be had. */
+  async #ready({ ref, turn }: WantedSandboxCall, { sandboxId }: Execution): Promise<OnPod | string> {
     const { sandboxes: deps } = this.#deps;
-    const { tool, sandboxId } = execution;
     const { state } = await deps.sandboxes.load(sandboxRef(ref.tenant, sandboxId));
-    if (state.status === 'absent')
-      return await this.#record(wanted, execution, gone('the sandbox is not there any more'));
+    if (state.status === 'absent') return 'the sandbox is not there any more';
     const meta = { actor: this.#actor, causation: turn.turnId };
     const ready = await readyPod(deps, { tenant: ref.tenant, state, meta });
-    if (ready.kind === 'rejected') return await this.#record(wanted, execution, gone(ready.message));
+    return ready.kind === 'rejected' ? ready.message : { state, ready };
+  }
+
+  /** Puts the files of the message there before the first call of the turn. */
+  async #inputs({ ref, session, turn }: WantedSandboxCall, { state, ready }: OnPod): Promise<string | null> {
+    if (!wantsInputs(state)) return null;
+    const pod = { tenant: ref.tenant, box: state, volume: ready.volume };
+    return await putInputs(this.#deps.sandboxes, pod, inputsOf(session, turn)).catch((error: unknown) => {
+      // The call finds that out by itself.
+      if (error instanceof VolumeLostError) return null;
+      throw error;
+    });
+  }
+
+  async #once(wanted: WantedSandboxCall, execution: Execution, pod: OnPod): Promise<Recorded | Rejection> {
+    const { tool } = execution;
     const start = PURE.has(tool.name) ? ({ kind: 'begins' } as const) : await this.#begin(wanted, execution);
     if (start.kind === 'rejected') return start;
     if (start.kind === 'recorded') return { ...start.call, files: null };
     if (start.kind === 'begun') return await this.#record(wanted, execution, uncertain());
-    const answer = await this.#answer(wanted, execution, { state, ready });
+    const answer = await this.#answer(wanted, execution, pod);
     await faultPoint('sandbox.executed');
     return await this.#record(wanted, execution, answer);
   }
@@ -72,7 +102,7 @@ export class PodCaller {
   async #answer(
     wanted: WantedSandboxCall,
     { tool, held, signal }: Execution,
-    { state, ready }: { readonly state: OpenSandbox; readonly ready: ReadyPod },
+    { state, ready }: OnPod,
   ): Promise<SandboxAnswer> {
     const { sandboxes: deps, network } = this.#deps;
     const limits = podBounds(state.spec);
@@ -118,6 +148,10 @@ export class PodCaller {
   #meta(turnId: string) {
     return { actor: this.#actor, causation: turnId, urgent: true as const };
   }
+}
+
+function noted(recorded: Recorded | Rejection, note: string | null): PodRecorded | Rejection {
+  return 'kind' in recorded ? recorded : { ...recorded, note };
 }
 
 /** Whether a recorded call is one whose worker died: no driver ends one so. */

@@ -119,13 +119,13 @@ export class SandboxCaller {
         ? await (isPod ? this.#pods.execute(wanted, execution) : this.#execute(wanted, execution))
         : { ...known, files: state.status === 'open' ? state.files : null };
     if ('kind' in recorded) return failedCall(callId, 'sandbox_lost', recorded.message);
-    const { outcome, exec, files } = recorded;
+    const { outcome, exec, files, note = held.note }: Recorded & { readonly note?: string | null } = recorded;
     const ran: Ran = {
       sandboxId,
       exec,
       files,
       begins: held.begins,
-      note: held.note,
+      note,
       ...(isLostCall(exec) ? { isLost: true } : {}),
     };
     return { callId, outcome, ran };

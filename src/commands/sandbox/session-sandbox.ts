@@ -96,8 +96,9 @@ export interface ForkInput extends CommitMeta {
 }
 
 /**
- * A virtual sandbox for a fork, with the files as they were at its record. Also where the parent shares one: the fork gets its
- * own. None where the parent has none, or a pod, whose files are not part of the history.
+ * A sandbox for a fork, with the files as they were at its record. Also where the parent shares one: the fork gets its own. What
+ * a pod has on its volume is not part of the history: the fork's begins with what the parent's began with. None where the
+ * parent has none.
  */
 async function forkSandbox(
   deps: SandboxDeps,
@@ -106,9 +107,15 @@ async function forkSandbox(
   const { ref, session } = parent;
   if (session.sandbox === undefined) return { kind: 'done', sandbox: undefined };
   const { state: box } = await deps.sandboxes.refresh(sandboxRef(ref.tenant, session.sandbox.sandboxId));
-  if (box.status === 'open' && box.kind !== 'virtual') return { kind: 'done', sandbox: undefined };
-  const spec = virtualSpec.parse(box.status === 'open' ? box.spec : {});
-  const sandbox = { sandboxId: newId('sb'), spec, files: await filesAt(deps, parent, at) };
+  const sandboxId = newId('sb');
+  const sandbox: ForkSandbox =
+    box.status === 'open' && box.kind === 'pod'
+      ? { sandboxId, kind: 'pod', spec: box.spec, files: box.first }
+      : {
+          sandboxId,
+          spec: virtualSpec.parse(box.status === 'open' ? box.spec : {}),
+          files: await filesAt(deps, parent, at),
+        };
   const { subject } = session;
   const refusal = await makePromised(deps, {
     ...{ tenant: ref.tenant, sessionId: childId, subject, sandbox, actor, causation },
@@ -128,9 +135,9 @@ async function makePromised(
   deps: SandboxDeps,
   { tenant, sessionId, subject, sandbox, actor, causation }: PromisedInput,
 ): Promise<Rejection | null> {
-  const { sandboxId, spec, files } = sandbox;
+  const { sandboxId, kind = 'virtual', spec, files } = sandbox;
   const made = await openSandbox(deps, {
-    ...{ tenant, sandboxId, kind: 'virtual', spec, subject, files, owner: { sessionId }, actor, causation },
+    ...{ tenant, sandboxId, kind, spec, subject, files, owner: { sessionId }, actor, causation },
     ...{ outOfReach: () => null, artifactReach: () => null },
   });
   return made.kind === 'rejected' ? made : null;

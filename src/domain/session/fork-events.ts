@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { filesRef } from '../sandbox/events.ts';
-import { virtualSpec } from '../sandbox/spec.ts';
+import { podSpec, virtualSpec } from '../sandbox/spec.ts';
 
 /** A session on the other side of a fork, and the position of the `session.forked` that began it on the parent. */
 const forkRef = z.strictObject({ sessionId: z.string(), position: z.int() });
@@ -25,8 +25,17 @@ export const forkOrigin = z.strictObject({
   last: z.strictObject({ ancestor: z.int(), position: z.int(), index: z.int() }).nullable(),
 });
 
-/** The sandbox of a fork: a virtual one of its own, with the files of its record. */
-const forkSandbox = z.strictObject({ sandboxId: z.string(), spec: virtualSpec, files: filesRef.nullable() });
+/**
+ * The sandbox of a fork, of its own: a virtual one with the files of its record, or a pod with those that the parent's began
+ * with.
+ */
+const forkSandbox = z.strictObject({
+  sandboxId: z.string(),
+  /** Absent: virtual. */
+  kind: z.literal('pod').optional(),
+  spec: z.union([virtualSpec, podSpec]),
+  files: filesRef.nullable(),
+});
 export type ForkSandbox = z.infer<typeof forkSandbox>;
 
 export const forkEventSchemas = {

@@ -176,6 +176,64 @@ export function podSuite(backend: 'bubblewrap' | 'kubernetes', target: () => Htt
     });
   });
 
+  test('a fork works in a pod of its own, which begins as that of its parent did', async () => {
+    const upload = { method: 'POST', path: '/v1/artifacts?name=first.txt', body: Buffer.from('first\n') };
+    const { artifactId } = shaped(await tenant.request(upload), 201, artifacts.uploaded).artifact;
+    const spec = { memory: '256Mi', source: { artifactId } };
+    const { id, sandboxId } = await opened({ sandbox: { kind: 'pod', spec } });
+    await played(id, [bash('echo changed > first.txt; echo new > new.txt'), { text: 'done' }]);
+    const child = fresh('f');
+    const body = { requestId: 'r', idempotencyKey: child, id: child };
+    const asked = await there.request({ method: 'POST', path: `/v1/sessions/${id}/fork`, body });
+    const fork = shaped(asked, 201, wire.session);
+    expect(fork.sandboxId).not.toBe(sandboxId);
+    expect(await shown(fork.sandboxId ?? '')).toMatchObject({ kind: 'pod', spec });
+    const items = await played(child, [bash('cat *; echo own > own.txt'), { text: 'done' }]);
+    expect(outcomes(items)).toMatchObject([{ output: { stdout: 'first\n' } }]);
+    expect((await get(sandboxId, '/files/new.txt')).text).toBe('new\n');
+    refused(await get(sandboxId, '/files/own.txt'), 404, 'not_found');
+  });
+
+  test('files of a message are below inputs before the first call, and a turn may change them', async () => {
+    const { id, sandboxId } = await opened();
+    const artifactOf = async (name: string, body: Buffer) => {
+      const answer = await tenant.request({ method: 'POST', path: `/v1/artifacts?name=${name}`, body });
+      return shaped(answer, 201, artifacts.uploaded).artifact.artifactId;
+    };
+    const data = await artifactOf('data.csv', Buffer.from('1\n2\n'));
+    const large = await artifactOf('large.bin', Buffer.alloc(10_485_761));
+    const ask = async (steps: readonly object[], artifactIds: readonly string[]) => {
+      const parts = artifactIds.map((artifactId) => ({ type: 'file', artifactId }));
+      const text = { type: 'text', text: JSON.stringify({ fixture: steps }) };
+      const { json } = await tenant.command(id, { type: 'message', parts: [text, ...parts] });
+      const turnId = String(Reflect.get(Object(json), 'turnId'));
+      expect((await tenant.turnEnd(id, turnId, TURN_MS)).type).toBe('turn.completed');
+      return (await tenant.items(id)).filter((item) => item.turnId === turnId);
+    };
+    const twice = [
+      call('read', { path: 'inputs/data.csv' }),
+      bash('echo 3 >> inputs/data.csv'),
+      bash('cat inputs/data.csv'),
+      { text: 'done' },
+    ];
+    const items = await ask(twice, [data, large]);
+    expect(outcomes(items)).toMatchObject([
+      { output: { content: '1\n2\n' } },
+      { output: { exitCode: 0 } },
+      { output: { stdout: '1\n2\n3\n' } },
+    ]);
+    const [state] = items.flatMap((item) => (item.type === 'sandbox.state' ? [item.payload] : []));
+    expect(state).toMatchObject({
+      reason: expect.stringMatching(/^inputs were left out: inputs\/large.bin has 10485761 bytes/) as string,
+    });
+    // Without files there are those of before; with them, they are as the message has them.
+    expect(outcomes(await ask([bash('cat inputs/data.csv'), { text: 'done' }], []))).toMatchObject([
+      { output: { stdout: '1\n2\n3\n' } },
+    ]);
+    await ask([bash('true'), { text: 'done' }], [data]);
+    expect((await get(sandboxId, '/files/inputs/data.csv')).text).toBe('1\n2\n');
+  });
+
   test('what a turn leaves in outputs is kept as an artifact', async () => {
     const { id, sandboxId } = await opened();
     const made = 'mkdir -p outputs/d; echo one > outputs/d/a.txt; ln -s /etc/passwd outputs/link; echo no > else';
