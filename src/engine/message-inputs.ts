@@ -67,7 +67,7 @@ export async function storeInputs(
   return { files: null, storedBytes: 0, note: noteOf([full.message, ...notes]), ...about };
 }
 
-/** What people are told of files that were left out; null: none were. */
+/** What people read about files that were left out; null: none were. */
 export function noteOf(notes: readonly string[]): string | null {
   return notes.length === 0 ? null : `inputs were left out: ${notes.join('; ')}`.slice(0, 1_000);
 }
