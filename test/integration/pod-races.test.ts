@@ -12,7 +12,7 @@ import { until } from '../support/wait-until.ts';
 
 const PODS = 20;
 /** `POD_RACES=1000` is the long form; on two busy cores it takes minutes. */
-const RACES = Math.ceil(Number(process.env['POD_RACES'] ?? 200) / PODS);
+const RACES = Math.ceil(Number(process.env['POD_RACES'] ?? 100) / PODS);
 /** Two sessions work in every fourth pod. */
 const SHARED = 4;
 const END_MS = 120_000;
