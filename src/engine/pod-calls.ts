@@ -51,7 +51,7 @@ export class PodCaller {
   async execute(wanted: WantedSandboxCall, execution: Execution): Promise<PodRecorded | Rejection> {
     const pod = await this.#ready(wanted, execution);
     if (typeof pod === 'string') return noted(await this.#record(wanted, execution, gone(pod)), null);
-    const note = await this.#inputs(wanted, pod);
+    const note = await this.#inputs(wanted, pod, execution.signal);
     return noted(await this.#once(wanted, execution, pod), note);
   }
 
@@ -66,9 +66,13 @@ export class PodCaller {
   }
 
   /** Puts the files of the message there before the first call of the turn. */
-  async #inputs({ ref, session, turn }: WantedSandboxCall, { state, ready }: OnPod): Promise<string | null> {
+  async #inputs(
+    { ref, session, turn }: WantedSandboxCall,
+    { state, ready }: OnPod,
+    signal: AbortSignal,
+  ): Promise<string | null> {
     if (!wantsInputs(state)) return null;
-    const pod = { tenant: ref.tenant, box: state, volume: ready.volume };
+    const pod = { tenant: ref.tenant, box: state, volume: ready.volume, signal };
     return await putInputs(this.#deps.sandboxes, pod, inputsOf(session, turn)).catch((error: unknown) => {
       // The call finds that out by itself.
       if (error instanceof VolumeLostError) return null;

@@ -11,6 +11,8 @@ interface Pod {
   readonly tenant: string;
   readonly box: OpenSandbox;
   readonly volume: PodVolume;
+  /** Aborts when the turn is cancelled, or no longer this worker's. */
+  readonly signal: AbortSignal;
 }
 
 /**
@@ -23,12 +25,14 @@ export function wantsInputs({ lastCall, begun }: OpenSandbox): boolean {
 
 /**
  * Puts the files of a message on the volume of a pod, at `inputs/<name>`, in place of what is there. Returns which were left out
- * and why, for people; null: none. @throws UnavailableError (objects), VolumeLostError
+ * and why, for people; null: none. @throws UnavailableError (objects), VolumeLostError,
+ * the signal's reason
  */
 export async function putInputs(deps: SandboxDeps, pod: Pod, inputs: readonly FileRef[]): Promise<string | null> {
   const notes: string[] = [];
   for (const input of inputs) {
     for (const one of await filesOf(deps, pod.tenant, input)) {
+      pod.signal.throwIfAborted();
       const fault = await put(deps, pod, one);
       if (fault !== null) notes.push(fault);
     }

@@ -34,7 +34,7 @@ describe.each(ways)('a cluster whose containers are %s', (way) => {
 
   const started = async () => await TestPod.start(pods.driver);
   const object = (resource: string, one: TestPod): StoredObject | undefined =>
-    pods.server.store.get(resource, nameOf(one.volume));
+    pods.server.store.get(resource, nameOf(one.volume, 'test'));
   /** A command that has begun, and goes on until there is a file `go`. */
   async function begun(one: TestPod) {
     const answer = one.bash('echo begun >> begun; until [ -e go ]; do sleep 0.05; done; echo went', 600);
@@ -68,6 +68,16 @@ describe.each(ways)('a cluster whose containers are %s', (way) => {
       expect(await one.out('cat count')).toBe('x\n');
     });
 
+    test('so often that its output cannot be had: it is lost, and not begun again', async () => {
+      const one = await started();
+      const cut = Array.from({ length: 8 }, () => ({ word: OUTPUT, at: 'open' as const }));
+      pods.server.execs.faults.push(...cut);
+      const answer = await one.bash(`echo x >> count; printf 'x%.0s' $(seq 100000)`);
+      expect(answer).toMatchObject({ outcome: 'killed', code: 'sandbox_lost' });
+      pods.server.execs.faults.length = 0;
+      expect(await one.out('cat count')).toBe('x\n');
+    });
+
     test('while the API server is away does not end a command', async () => {
       const one = await started();
       const { answer } = await begun(one);
@@ -92,11 +102,20 @@ describe.each(ways)('a cluster whose containers are %s', (way) => {
     });
   });
 
+  test('a command that writes its own report has figures that can be summed', async () => {
+    const one = await started();
+    const many = '9'.repeat(40);
+    const report = `${many} - 0 ${many}m0.0s 0m0.0s ${many}`;
+    const forge = `for d in /agent-host/calls/*; do echo '${report}' > "$d/result"; done; kill -KILL $PPID; sleep 60`;
+    const { usage } = await one.bash(forge, 30);
+    for (const figure of [usage.cpuMs, usage.bytesWritten]) expect(Number.isSafeInteger(figure * 1_000)).toBe(true);
+  });
+
   describe('a pod that is gone', () => {
     test('in the middle of a command: the command is lost, the volume is not', async () => {
       const one = await started();
       const { answer } = await begun(one);
-      await pods.server.cluster.vanish(nameOf(one.volume));
+      await pods.server.cluster.vanish(nameOf(one.volume, 'test'));
       expect(await answer).toMatchObject({ outcome: 'killed', code: 'sandbox_lost' });
       expect(await one.out('cat begun')).toBe('begun\n');
     });
@@ -104,7 +123,7 @@ describe.each(ways)('a cluster whose containers are %s', (way) => {
     test('in the middle of a command, for its memory: is told apart', async () => {
       const one = await started();
       const { answer } = await begun(one);
-      await pods.server.cluster.outOfMemory(nameOf(one.volume));
+      await pods.server.cluster.outOfMemory(nameOf(one.volume, 'test'));
       expect(await answer).toMatchObject({ outcome: 'killed', code: 'out_of_memory' });
       expect(await one.out('cat begun')).toBe('begun\n');
     });
@@ -112,7 +131,7 @@ describe.each(ways)('a cluster whose containers are %s', (way) => {
     test('because its node had no room: another takes its place', async () => {
       const one = await started();
       const before = object('pods', one)?.metadata.uid;
-      await pods.server.cluster.evict(nameOf(one.volume));
+      await pods.server.cluster.evict(nameOf(one.volume, 'test'));
       expect(await one.out('echo fine')).toBe('fine\n');
       expect(object('pods', one)?.metadata.uid).not.toBe(before);
     });
@@ -207,7 +226,7 @@ describe.each(ways)('a cluster whose containers are %s', (way) => {
 
   test('what is left of a volume is found by its label, and is of this Host alone', async () => {
     const one = await started();
-    pods.server.store.remove('persistentvolumeclaims', nameOf(one.volume));
+    pods.server.store.remove('persistentvolumeclaims', nameOf(one.volume, 'test'));
     expect(await pods.driver.has(one.volume)).toBe(false);
     expect(await pods.driver.volumes()).toContainEqual(one.volume);
     const other = podsOf(pods.server, { owner: 'other' });
@@ -229,7 +248,7 @@ describe.each(ways)('a cluster whose containers are %s', (way) => {
     expect(await impatient.has(one.volume)).toBe(false);
     await impatient.stop();
     pods.server.cluster.missingImages.clear();
-    await pods.server.cluster.vanish(nameOf(one.volume));
+    await pods.server.cluster.vanish(nameOf(one.volume, 'test'));
     await provision(pods.driver);
     expect(await pods.driver.has(one.volume)).toBe(true);
     await pods.driver.discard(one.volume);
@@ -265,7 +284,7 @@ test('the Role of deploy/ has the verbs that are used, and no others', async () 
   await one.out('true');
   await driver.status();
   await driver.settle(one.volume, { desired: 'suspended', hostEpoch: 3 });
-  await until('the pod is gone', () => server.store.get('pods', nameOf(one.volume)) === undefined, LONG_MS);
+  await until('the pod is gone', () => server.store.get('pods', nameOf(one.volume, 'test')) === undefined, LONG_MS);
   expect(await driver.files.list(one.volume, '')).toEqual([]);
   expect(await driver.volumes()).toHaveLength(2);
   await driver.discard(one.volume);

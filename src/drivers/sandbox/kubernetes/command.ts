@@ -7,6 +7,7 @@ import { ended } from '../pod-endings.ts';
 import type { BashCall } from '../pod-endings.ts';
 import { SandboxUnavailableError } from '../port.ts';
 import type { SandboxAnswer, SandboxUsage } from '../port.ts';
+import { KubernetesError } from './api.ts';
 import type { ExecEnd } from './exec.ts';
 import type { Machines } from './machines.ts';
 import { EXIT, KILL, LEADER, OUTPUT, OUTPUT_BYTES_MAX, RUN, SHOWN_BYTES } from './programs.ts';
@@ -26,6 +27,9 @@ const BACKOFF = { baseMs: 50, capMs: 2_000 };
 /** For a command to be ended, ms; then its pod is. */
 const KILL_MS = 20_000;
 const REPORT = /^ended (\d+) (\S+) (-?\d+) (\d+)m(\d+\.\d+)s (\d+)m(\d+\.\d+)s (\d+) (\d+) (\d+)\n/;
+
+/** A command can write its report itself, as the pod's user. None that is honest has more, and sums of it stay whole numbers. */
+const FIGURE_MAX = 1_099_511_627_776;
 
 /** How a command has ended, as its leader wrote it down. */
 interface Report {
@@ -64,7 +68,14 @@ export async function runCommand(options: CommandOptions, signal: AbortSignal): 
   let report: Report | Lost;
   try {
     report = await untilEnded(options, id, signal);
-    if (!('outcome' in report)) return await answerOf({ report, call, usage: usage() }, { shell, id }, signal);
+    if (!('outcome' in report)) {
+      return await answerOf({ report, call, usage: usage() }, { shell, id }, signal).catch((error: unknown) => {
+        const isAway = error instanceof SandboxUnavailableError || error instanceof KubernetesError;
+        if (signal.aborted || !isAway) throw error;
+        // It has run: what is unavailable is taken for a command that has not begun, and begun again.
+        return { ...lost('killed', 'the command has ended, but its output was lost with its pod'), usage: usage() };
+      });
+    }
   } catch (error) {
     if (signal.aborted) await killed(shell, machines, id);
     throw error;
@@ -89,6 +100,7 @@ async function untilEnded(
     signal.throwIfAborted();
     const end = await shell.once(program, signal);
     signal.throwIfAborted();
+    const hadOpened = mayHaveBegun;
     mayHaveBegun ||= end.opened;
     const found = reported(end);
     if (found !== null && found !== 'none') return found;
@@ -97,7 +109,7 @@ async function untilEnded(
     if (fate === 'out_of_memory') return ended('memory', call);
     if (found === 'none' || (fate === 'gone' && mayHaveBegun))
       return lost('killed', 'the pod of the command has ended, or another turn has ended it; it may have run in part');
-    if (fate === 'gone' || isRefused(end.exitCode)) throw new SandboxUnavailableError(unavailable(end));
+    if (fate === 'gone' || (isRefused(end.exitCode) && !hadOpened)) throw new SandboxUnavailableError(unavailable(end));
     if (performance.now() > lateMs) {
       await killed(shell, machines, id);
       return lost('killed', 'nothing was heard of the command in time, so it was ended; it may have run to its end');
@@ -116,11 +128,15 @@ function reported({ exitCode, stdout }: ExecEnd): Report | 'none' | null {
   const shown = stdout.subarray(head.length);
   const outFirst = Math.min(Number(out), SHOWN_BYTES);
   return {
-    ...{ exitCode: Number(code), why, outOfMemory: Number(oom) > 0, bytesWritten: Number(written) },
-    cpuMs: Math.round((Number(userMinutes) + Number(systemMinutes)) * 60_000 + (Number(user) + Number(system)) * 1_000),
-    stdout: { bytes: Number(out), first: shown.subarray(0, outFirst) },
-    stderr: { bytes: Number(err), first: shown.subarray(outFirst, outFirst + SHOWN_BYTES) },
+    ...{ exitCode: Number(code) & 0xff, why, outOfMemory: Number(oom) > 0, bytesWritten: figure(written) },
+    cpuMs: figure((Number(userMinutes) + Number(systemMinutes)) * 60_000 + (Number(user) + Number(system)) * 1_000),
+    stdout: { bytes: figure(out), first: shown.subarray(0, outFirst) },
+    stderr: { bytes: figure(err), first: shown.subarray(outFirst, outFirst + SHOWN_BYTES) },
   };
+}
+
+function figure(value: string | number | undefined): number {
+  return Math.min(Math.round(Number(value)), FIGURE_MAX);
 }
 
 /** Programs of the pod that end so have not begun the command, and will not. */

@@ -75,7 +75,12 @@ class KubernetesPods implements PodDriver {
       const files = await this.#files(volume, hostEpoch, signal);
       const { manifest, contents } = first;
       for (const directory of manifest.directories) await files.makeDirectory(directory);
-      for (const { path, sha256, mode } of manifest.files) await files.write(path, await contents.read(sha256), mode);
+      for (const { path, sha256, mode } of manifest.files) {
+        const bytes = await contents.read(sha256);
+        // Another request has filled it meanwhile: what is there now may be newer.
+        if (await this.#machines.has(volume)) return;
+        await files.write(path, bytes, mode);
+      }
       await this.#machines.filled(volume);
     });
   }

@@ -85,7 +85,7 @@ export class Machines {
 
   async filled(volume: PodVolume): Promise<void> {
     const body = { metadata: { annotations: { [ANNOTATION.filled]: 'true' } } };
-    await this.#api.patch('persistentvolumeclaims', nameOf(volume), { body });
+    await this.#api.patch('persistentvolumeclaims', nameOf(volume, this.#settings.owner), { body });
   }
 
   /**
@@ -97,7 +97,7 @@ export class Machines {
     const late = AbortSignal.timeout(this.#startMs);
     let why = 'it was not made yet';
     try {
-      return await this.#api.until('pods', nameOf(volume), {
+      return await this.#api.until('pods', nameOf(volume, this.#settings.owner), {
         signal: AbortSignal.any([signal, late]),
         check: async (pod) => {
           const fault = pod === null ? 'it was not made yet' : await this.#fault(pod, epoch);
@@ -118,7 +118,7 @@ export class Machines {
    * @throws FencedError, VolumeLostError
    */
   async settle(volume: PodVolume, wanted: WantedMachine | null): Promise<number> {
-    const name = nameOf(volume);
+    const name = nameOf(volume, this.#settings.owner);
     for (let attempt = 0; attempt < TRIES; attempt++) {
       const sandbox = await this.#api.get('sandboxes', name);
       if (sandbox === null) {
@@ -193,7 +193,7 @@ export class Machines {
   }
 
   async remove(volume: PodVolume): Promise<void> {
-    const name = nameOf(volume);
+    const name = nameOf(volume, this.#settings.owner);
     await this.#api.remove('sandboxes', name);
     await this.#api.remove('persistentvolumeclaims', name);
   }
@@ -231,7 +231,7 @@ export class Machines {
   }
 
   async #claim(volume: PodVolume): Promise<ObjectOf<'persistentvolumeclaims'> | null> {
-    const claim = await this.#api.get('persistentvolumeclaims', nameOf(volume));
+    const claim = await this.#api.get('persistentvolumeclaims', nameOf(volume, this.#settings.owner));
     return claim?.metadata.deletionTimestamp === undefined ? claim : null;
   }
 

@@ -10,14 +10,15 @@ const MADE = machineFor({ cpus: 0.5, memoryBytes: 536_870_912, storageBytes: 1_0
 test('the published schemas take what is made, whatever tenants call their sandboxes', () => {
   const sandbox = sandboxOf(VOLUME, SETTINGS, { made: MADE, hostEpoch: 3 });
   const { spec, metadata } = sandbox.spec.podTemplate;
-  const pod = new Pod({ metadata: { name: nameOf(VOLUME), ...metadata }, spec } as ConstructorParameters<
+  const pod = new Pod({ metadata: { name: nameOf(VOLUME, 'host'), ...metadata }, spec } as ConstructorParameters<
     typeof Pod
   >[0]);
   const claim = claimOf(VOLUME, SETTINGS, MADE) as ConstructorParameters<typeof PersistentVolumeClaim>[0];
   const policy = networkPolicyOf(SETTINGS) as ConstructorParameters<typeof NetworkPolicy>[0];
   for (const made of [pod, new PersistentVolumeClaim(claim), new NetworkPolicy(policy)]) made.validate();
-  expect(nameOf(VOLUME)).toMatch(/^[a-z0-9-]{1,63}$/);
-  expect(nameOf({ ...VOLUME, tenant: 'tn_A/', sandboxId: `B${VOLUME.sandboxId}` })).not.toBe(nameOf(VOLUME));
+  expect(nameOf(VOLUME, 'host')).toMatch(/^[a-z0-9-]{1,63}$/);
+  const other = { ...VOLUME, tenant: 'tn_A/', sandboxId: `B${VOLUME.sandboxId}` };
+  expect(new Set([nameOf(other, 'host'), nameOf(VOLUME, 'host'), nameOf(VOLUME, 'copy')]).size).toBe(3);
 });
 
 test('a volume says whose it is and what its pod is made of', () => {

@@ -44,9 +44,9 @@ const UID = 1_000;
 const CPU_REQUEST = 0.1;
 const ENDING_SECONDS = 2;
 
-/** Of everything that belongs to a volume. */
-export function nameOf({ tenant, sandboxId, createdPosition, generation }: PodVolume): string {
-  const digest = createHash('sha256').update(`${tenant}\0${sandboxId}`).digest('hex').slice(0, 32);
+/** Of everything that belongs to a volume. Hosts of one namespace may hold the same ids, one being a copy of the other. */
+export function nameOf({ tenant, sandboxId, createdPosition, generation }: PodVolume, owner: string): string {
+  const digest = createHash('sha256').update(`${owner}\0${tenant}\0${sandboxId}`).digest('hex').slice(0, 32);
   return `ah-${digest}-${createdPosition}-${generation}`;
 }
 
@@ -77,7 +77,7 @@ function metadata(of: PodVolume, { owner }: PodSettings, annotations: Readonly<R
   const { tenant, sandboxId, createdPosition, generation } = of;
   const named = JSON.stringify({ tenant, sandboxId, createdPosition, generation });
   return {
-    name: nameOf(of),
+    name: nameOf(of, owner),
     labels: { [OWNER]: owner, [MANAGED]: 'agent-host' },
     annotations: { [ANNOTATION.volume]: named, ...annotations },
   };
@@ -119,7 +119,7 @@ export function sandboxOf(
 
 function podSpec(
   of: PodVolume,
-  { runtimeClass }: PodSettings,
+  { owner, runtimeClass }: PodSettings,
   { made, hostEpoch }: { readonly made: MachineOf; readonly hostEpoch: number },
 ) {
   return {
@@ -131,9 +131,9 @@ function podSpec(
       ...{ runAsNonRoot: true, runAsUser: UID, runAsGroup: UID, fsGroup: UID, fsGroupChangePolicy: 'OnRootMismatch' },
       seccompProfile: { type: 'RuntimeDefault' },
     },
-    containers: [container(nameOf(of), made, hostEpoch)],
+    containers: [container(nameOf(of, owner), made, hostEpoch)],
     volumes: [
-      { name: 'volume', persistentVolumeClaim: { claimName: nameOf(of) } },
+      { name: 'volume', persistentVolumeClaim: { claimName: nameOf(of, owner) } },
       { name: 'tmp', emptyDir: { sizeLimit: String(Math.max(1_048_576, Math.floor(made.memoryBytes / 2))) } },
     ],
   };
