@@ -103,6 +103,12 @@ test('a sign-in that comes later is found with its commit, for every turn that w
   expect(signedIn).toEqual([one, two]);
   expect([later, other].map((each) => watch.isSignedIn(each))).toEqual([false, false]);
   expect(read).toEqual(['va_1']);
+  // A use of the credential is a commit too.
+  changed('va_1');
+  const fresh = turn('va_1');
+  watch.add(fresh);
+  await until('the vault is read again', () => watch.isSignedIn(fresh));
+  expect(signedIn).toEqual([one, two, fresh]);
 });
 
 test('after missed commits every vault is read', async () => {

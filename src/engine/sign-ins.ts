@@ -160,8 +160,10 @@ export class SignInWatch<T extends Awaiting> {
     const { state } = await vaults.refresh(awaited.ref);
     const isDone = (turn: T): boolean =>
       signInsOf(turn).some((one) => one.vaultId === awaited.ref.id && isGivenAgain(state, one));
+    const before = awaited.signedIn;
     awaited.signedIn = new Set([...awaited.turns].filter(isDone));
-    for (const turn of awaited.signedIn) onSignedIn(turn);
+    // Each use of a credential is a commit of its vault: most of them are no news.
+    for (const turn of awaited.signedIn) if (!before.has(turn)) onSignedIn(turn);
   }
 }
 

@@ -44,6 +44,7 @@ export function callSuite(open: OpenDriver): void {
       ['forbids it', status(403, {}, rpcError(-32_000, 'x')), 'refused', false],
       ['fails', status(500), 'lost', true],
       ['fails in the words of the protocol', status(500, {}, rpcError(-32_603, 'x')), 'lost', true],
+      ['fails and knows no id', status(500, {}, rpcError(-32_603, null)), 'lost', true],
       ['is busy, or a proxy is', status(429, { 'retry-after': '1' }), 'lost', true],
       ['is away, or what is behind a proxy', status(503, { 'retry-after': '1' }), 'lost', true],
       ['answers as a web page', raw('text/html', '<p>'), 'invalid_answer', true],

@@ -11,6 +11,8 @@ test.each([
   ['an input that does not fit', 422, error(-32_602, 'x1'), true],
   ['too many requests, of this one', 429, error(-32_000, 'x1'), false],
   ['a failure inside', 400, error(-32_603, 'x1'), false],
+  ['a failure inside, of what knows no id', 500, error(-32_603, null), false],
+  ['a failure on the way, of what knows no id', 503, error(-32_603, null), false],
   ['a failure of a proxy', 503, '<html>', false],
   ['nothing', 400, '', false],
   ['JSON that is no error', 400, '{"jsonrpc":"2.0","id":"x1","result":{}}', false],

@@ -26,9 +26,10 @@ export function provesRefusal(status: number, body: string): boolean {
     const parsed = rpcError.safeParse(JSON.parse(body));
     if (!parsed.success) return false;
     const { error, id = null } = parsed.data;
+    // It may have failed in the middle of the call; whatever failed may know no id.
+    if (error.code === INTERNAL_ERROR) return false;
     // Without an id: of a request that it could not read.
-    if (id === null || NOT_TAKEN.includes(error.code)) return true;
-    return REFUSING.includes(status) && error.code !== INTERNAL_ERROR;
+    return id === null || NOT_TAKEN.includes(error.code) || REFUSING.includes(status);
   } catch {
     return false;
   }

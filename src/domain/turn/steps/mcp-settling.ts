@@ -110,7 +110,7 @@ function unavailable(at: Running, call: OpenMcpCall, reason: string): void {
   const { server, callId, effectId } = call;
   noteState(at, server, { state: 'unavailable', reason });
   if (serverOf(at, server)?.required === false) {
-    const message = `The MCP server ${server} is not available: ${reason} Nothing was called. Continue without it, or try again later.`;
+    const message = `The MCP server ${server} is not available: ${reason} There is no result. Continue without it, or try again later.`;
     completeMcpCall(at, call, { outcome: { kind: 'failed', code: 'mcp_unavailable', message } });
     return;
   }
