@@ -65,8 +65,9 @@ export class ModelCaller {
       const outcome = await this.#call(wanted, unwanted);
       unwatch();
       await faultPoint('model.answered');
-      if (this.#givingUp.aborted && !unwanted.aborted) await handBack(this.#options, ref);
-      else await this.#record(wanted, outcome, reserved);
+      const isCut = this.#givingUp.aborted && !unwanted.aborted && outcome.kind !== 'completed';
+      if (isCut) await handBack(this.#options, ref);
+      await this.#record(wanted, outcome, reserved);
       await faultPoint('model.recorded');
     });
   }

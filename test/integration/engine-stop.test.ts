@@ -47,7 +47,8 @@ test('a worker that stops hands a turn back at its next step, with nothing lost'
 });
 
 test('a worker that stops gives a call up that does not end in time, and hands the turn back', async () => {
-  const hanging = new TestModel(async (_request, signal) => await untilAborted(signal));
+  const billed = usage({ outputTokens: 7 });
+  const hanging = new TestModel(async (_request, signal) => ({ ...(await untilAborted(signal)), usage: billed }));
   const [first, second] = [newNode({ model: hanging, drainMs: 200 }), newNode()];
   await Promise.all([first.start(), second.start()]);
   second.dispatcher.start();
@@ -60,6 +61,10 @@ test('a worker that stops gives a call up that does not end in time, and hands t
   expect(performance.now() - begun).toBeLessThan(5_000);
   expect((await first.events(ref)).flatMap(({ type, data }) => (type === 'effect.uncertain' ? [data] : []))).toEqual([
     expect.objectContaining({ reason: 'cancelled', callId: hanging.calls[0]?.callId }),
+  ]);
+  // What it has written until then is paid for.
+  expect((await first.events(ref)).flatMap(({ type, data }) => (type === 'model.reported' ? [data] : []))).toEqual([
+    expect.objectContaining({ callId: hanging.calls[0]?.callId, usage: { ...billed, duplicate: false } }),
   ]);
   expect(await second.turnEnds(ref)).toMatchObject({ type: 'turn.completed', data: { output: 'done' } });
 });

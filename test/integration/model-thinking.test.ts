@@ -84,9 +84,13 @@ describe.each(WIRES)('%s', (wire) => {
   });
 
   test('none is asked for where a call is forced and the provider takes one without it only', async () => {
-    const forced = await calls.call({ ...asked, messages: [ASKED], toolChoice: 'required' });
-    expect(forced).toMatchObject({ kind: 'completed' });
-    expect(calls.server.newest.body).not.toHaveProperty('thinking');
+    const models = wire === 'anthropic' ? [asked.model, 'claude-opus-4-6'] : [asked.model];
+    for (const model of models) {
+      const shown = { ...settings, showReasoning: true };
+      const wanted = { ...asked, model, settings: shown, messages: [ASKED], toolChoice: 'required' } as const;
+      expect(await calls.call(wanted)).toMatchObject({ kind: 'completed' });
+      expect(calls.server.newest.body).not.toHaveProperty('thinking');
+    }
   });
 
   test('is shown only where the settings say so', async () => {

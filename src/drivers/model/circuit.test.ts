@@ -101,6 +101,18 @@ describe('a model that has failed several times in a row', () => {
     expect(before).toBeGreaterThanOrEqual(15_000);
   });
 
+  test('is left alone no longer for the calls that were under way when it went down', async () => {
+    const provider = new Provider();
+    const end = Promise.withResolvers<ModelOutcome>();
+    provider.answer = end.promise;
+    const many = Array.from({ length: 40 }, async () => await provider.call());
+    end.resolve(BUSY);
+    await Promise.all(many);
+    const outcome = await provider.call();
+    expect(outcome).toMatchObject({ notSent: true });
+    expect(outcome.kind === 'failed' && outcome.retryAfterMs).toBeLessThanOrEqual(1_000);
+  });
+
   test('is as long left alone as it asks for', async () => {
     const provider = new Provider();
     await provider.times(5, failing('model_overloaded', 20_000));

@@ -62,23 +62,27 @@ export class Circuits {
         if (isDown) {
           const leftMs = before.closedUntil - this.#deps.clock();
           if (leftMs > 0) return notSent(leftMs, this.#deps.random());
-          // The others wait for what this one finds.
-          this.#failing.set(key, { ...before, closedUntil: this.#deps.clock() + PROBE_MS });
         }
+        // The others wait for what this one finds.
+        const probe = isDown ? { ...before, closedUntil: this.#deps.clock() + PROBE_MS } : null;
+        if (probe !== null) this.#failing.set(key, probe);
         const outcome = await driver.call(request, signal, onDelta);
-        if (!signal.aborted) this.#note(key, outcome);
-        else if (isDown) this.#failing.set(key, before);
+        if (!signal.aborted) this.#note(key, outcome, probe !== null);
+        else if (isDown && this.#failing.get(key) === probe) this.#failing.set(key, before);
         return outcome;
       },
     };
   }
 
-  #note(key: string, outcome: ModelOutcome): void {
+  #note(key: string, outcome: ModelOutcome, isProbe: boolean): void {
     if (outcome.kind === 'completed' || outcome.retryAfterMs === null || !DOWN.has(outcome.error.code)) {
       this.#failing.delete(key);
       return;
     }
-    const failures = (this.#failing.get(key)?.failures ?? 0) + 1;
+    const known = this.#failing.get(key)?.failures ?? 0;
+    // Calls that were under way when it went down fail for the same reason, and say nothing new.
+    if (known >= FAILURES && !isProbe) return;
+    const failures = known + 1;
     const pauseMs = backoffMs(Math.max(0, failures - FAILURES), PAUSE);
     const wantedMs = Math.min(outcome.retryAfterMs, PAUSE.capMs);
     this.#failing.set(key, { failures, closedUntil: this.#deps.clock() + Math.max(pauseMs, wantedMs) });

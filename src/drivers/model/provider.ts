@@ -219,7 +219,7 @@ function effortOf(
   // What begins the same is sent to where it was cached.
   const cacheKey = settings.caching === 'off' ? {} : { promptCacheKey: conversationId };
   // Nothing is kept at the provider, and a schema that its strict mode does not cover is not an error.
-  const shown = thinkingOptions(provider, request);
+  const shown = thinkingOptions(provider, request, wanted);
   const fixed: SharedV4ProviderOptions =
     provider === 'openai'
       ? { openai: { store: false, strictJsonSchema: false, ...cacheKey, ...shown['openai'] } }

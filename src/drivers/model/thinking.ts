@@ -98,17 +98,18 @@ export function isOf(thinking: Thinking | undefined, provider: string, model: st
   return thinking?.provider === provider && thinking.model === model;
 }
 
-/** Shows what a model thinks, where a provider has to be asked for it. */
+/** Shows what a model thinks, where a provider has to be asked for it. `effort`: what it is asked for in this call. */
 export function thinkingOptions(
   provider: RemoteProvider,
   { model, settings }: Pick<ModelRequest, 'model' | 'settings'>,
+  effort: string | undefined,
 ): Readonly<
   Record<string, Readonly<Record<string, string | boolean | null | Readonly<Record<string, string | boolean>>>>>
 > {
   const isShown = settings.showReasoning === true;
   switch (provider) {
     case 'anthropic': {
-      const thinks = settings.reasoningEffort !== undefined && settings.reasoningEffort !== 'none';
+      const thinks = effort !== undefined && effort !== 'none';
       // Older ones show it anyway, and know no such wish.
       return isShown && thinks && !THINKS_IN_ONE_GO.test(model)
         ? { anthropic: { thinking: { type: 'adaptive', display: 'summarized' } } }
@@ -118,7 +119,7 @@ export function thinkingOptions(
       // Without a word from us the library asks for one, which takes time, and at OpenAI an organisation that is verified.
       return { openai: { reasoningSummary: isShown ? 'auto' : null } };
     case 'google':
-      return isShown ? { google: { thinkingConfig: { includeThoughts: true } } } : {};
+      return isShown && effort !== 'none' ? { google: { thinkingConfig: { includeThoughts: true } } } : {};
     case 'openai-compatible':
       return {};
   }

@@ -34,7 +34,8 @@ export class Watchdog {
   /** Called with the type of each part of the stream. */
   heard(type: string): void {
     // Made by the library, before anything was sent; and the frames themselves, of which some are no part of an answer.
-    if (type === 'stream-start' || type === 'raw') return;
+    // An error in place of an answer is not billed.
+    if (type === 'stream-start' || type === 'raw' || type === 'error') return;
     if (type === 'reasoning-start') this.#thinking += 1;
     if (type === 'reasoning-end') this.#thinking = Math.max(0, this.#thinking - 1);
     if (this.#thinking > 0) this.stop();
