@@ -3,6 +3,7 @@ import type { LiveFeed, LiveListener } from '../event-store.ts';
 import { LiveDelivery } from '../live-delivery.ts';
 import type { Arrival } from '../live-delivery.ts';
 import type { CommitCodec } from '../sealed-codec.ts';
+import { headersOf } from './header-text.ts';
 import { eventSubjectOfLive, refOfSubject, shardOfStreamName } from '../subjects.ts';
 
 /**
@@ -46,12 +47,13 @@ export class JetStreamLiveFeed implements LiveFeed {
   }
 }
 
-function arrivalOf({ subject, headers, data }: Msg): Arrival {
+function arrivalOf(message: Msg): Arrival {
+  const header = headersOf(message);
   return {
-    ref: refOfSubject(eventSubjectOfLive(subject)),
-    shard: shardOfStreamName(headers?.get('Nats-Stream') ?? ''),
-    position: Number(headers?.get('Nats-Sequence')),
-    previous: Number(headers?.get('Nats-Last-Sequence')),
-    data,
+    ref: refOfSubject(eventSubjectOfLive(message.subject)),
+    shard: shardOfStreamName(header('Nats-Stream') ?? ''),
+    position: Number(header('Nats-Sequence')),
+    previous: Number(header('Nats-Last-Sequence')),
+    data: message.data,
   };
 }

@@ -1,6 +1,7 @@
 import { JetStreamApiError } from '@nats-io/jetstream';
-import { createInbox, errors, headers } from '@nats-io/transport-node';
+import { createInbox, errors } from '@nats-io/transport-node';
 import type { Msg, NatsConnection } from '@nats-io/transport-node';
+import { headersToSend } from './header-text.ts';
 
 export interface PublishOptions {
   readonly msgId: string;
@@ -45,9 +46,10 @@ export class Publisher {
    */
   async publish(subject: string, bytes: Uint8Array, options: PublishOptions): Promise<number> {
     const reply = `${this.#inbox}.${this.#count++}`;
-    const head = headers();
-    head.set('Nats-Msg-Id', options.msgId);
-    head.set('Nats-Expected-Last-Subject-Sequence', String(options.expected));
+    const head = headersToSend({
+      'Nats-Msg-Id': options.msgId,
+      'Nats-Expected-Last-Subject-Sequence': String(options.expected),
+    });
     return await new Promise<number>((resolve, reject) => {
       // First: it throws when the message is too large or the connection has been closed.
       this.#connection.publish(subject, bytes, { reply, headers: head });
