@@ -47,7 +47,7 @@ describe('a claim', () => {
     });
   });
 
-  test('by another fences the worker before, whose call is lost and asked again under the same number', () => {
+  test('by another fences the worker before, whose call is lost and asked again as another attempt', () => {
     const before = started();
     const state = given(before)
       .when(claiming(OTHER_WORKER))
@@ -55,7 +55,9 @@ describe('a claim', () => {
     expect(turnOf(state)).toMatchObject({
       epoch: 2,
       calls: 2,
-      pending: { callId: call(2), step: 0, attempt: 0, epoch: 2 },
+      pending: { callId: call(2), step: 0, attempt: 1, epoch: 2 },
+      // What is lost says nothing about the provider.
+      attempts: 0,
     });
     expect(turnOf(state).answered).toBe(turnOf(before).answered);
     const { events } = given(before).when(claiming(OTHER_WORKER));

@@ -191,10 +191,11 @@ function checkCalls(events: readonly SessionEvent[], isActive: boolean): void {
   let underWay: string | null = null;
   let epoch = 0;
   let attempts = 0;
+  let lost = 0;
   for (const { type, data } of events) {
     if (type === 'model.requested') {
       expect(underWay).toBeNull();
-      expect(data.attempt).toBe(attempts);
+      expect(data.attempt).toBe(attempts + lost);
       expect(attempts).toBeLessThanOrEqual(RETRIES_MAX);
       underWay = data.callId;
     }
@@ -202,8 +203,9 @@ function checkCalls(events: readonly SessionEvent[], isActive: boolean): void {
       expect(data.callId).toBe(underWay);
       underWay = null;
     }
-    if (type === 'model.completed') attempts = 0;
+    if (type === 'model.completed') attempts = lost = 0;
     if (type === 'model.failed') attempts++;
+    if (type === 'effect.uncertain') lost++;
     if (type === 'segment.claimed') expect(data.epoch).toBe(++epoch);
   }
   if (!isActive) expect(underWay).toBeNull();

@@ -51,7 +51,9 @@ export interface Thread {
   readonly fallback: number;
   /** Failed attempts at the current step. */
   readonly attempts: number;
-  /** When the first of them failed; null: none has. */
+  /** Calls of the current step whose end is not known: their workers died or stopped. Each may have been billed. */
+  readonly lost: number;
+  /** When the first attempt failed; null: none has. */
   readonly failingSince: string | null;
   readonly pending: PendingCall | null;
   /** After a retryable failure: when the next attempt starts. */
@@ -116,6 +118,7 @@ export function startThread(
     answered: 0,
     fallback: 0,
     attempts: 0,
+    lost: 0,
     failingSince: null,
     pending: null,
     retryAt: null,
@@ -166,7 +169,7 @@ export function resumeThread(failed: Thread, startedAt: string): Thread {
   };
 }
 
-const NOT_TRIED = { attempts: 0, failingSince: null } as const;
+const NOT_TRIED = { attempts: 0, lost: 0, failingSince: null } as const;
 
 /** How a hook point is named among those that are done. */
 export function hookName({ at, scope }: HookPoint): string {
@@ -266,7 +269,8 @@ function evolveCall(thread: Thread, event: TurnEvent, at: string): Thread {
     case 'model.withheld':
       return { ...thread, pending: null, overflow: thread.overflow || event.data.overflow === true };
     case 'effect.uncertain':
-      return thread.pending?.effectId === event.data.effectId ? { ...thread, pending: null } : thread;
+      if (thread.pending?.effectId !== event.data.effectId) return thread;
+      return { ...thread, pending: null, lost: thread.lost + 1 };
     default:
       return thread;
   }

@@ -52,7 +52,9 @@ function request(at: Running, context: TurnContext): Step {
   const { turnId } = at;
   const n = turn.calls + 1;
   const ids = { effectId: deriveId('ef', turnId, n), callId: deriveId('mc', turnId, n) };
-  const { step, attempts: attempt, overflow } = thread;
+  const { step, attempts, lost, overflow } = thread;
+  // One that is lost does not count as a failure, but is an attempt of its own.
+  const attempt = attempts + lost;
   const call = { ...ids, step, attempt, provider: model.provider, model: model.model };
   const purpose = overflow ? { purpose: 'summary' as const } : {};
   at.add({ type: 'model.requested', data: { ...at.stamp, ...call, ...purpose } });
