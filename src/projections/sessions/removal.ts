@@ -11,8 +11,10 @@ import type { AggregateRef } from '../../streams/subjects.ts';
 import { removeCalls } from '../usage/sums.ts';
 import type { SumTarget } from '../usage/sums.ts';
 
-/** Rows of each table that go in the transaction of the deletion, and in each step after it. */
+/** Rows that go in the transaction of the deletion, and in each step after it. */
 export const REMOVED_AT_ONCE = 1_000;
+/** Sessions whose rows a step looks for: most are small, and a step for each would be mostly overhead. */
+const SESSIONS_AT_ONCE = 100;
 
 /** The table that says of which sessions rows are left. */
 export const REMOVALS = 'removal';
@@ -50,33 +52,45 @@ const TABLES: readonly Table[] = [
 
 /**
  * Removes the rows of deleted sessions, after the rows of the batch are written: a session may have been deleted and opened
- * again within it. Of a large one the rest is left to `RemovalSteps`. Returns whether something is.
+ * again within it. Of large or many ones the rest is left to `RemovalSteps`. Returns whether something is.
  */
 export async function removeDeleted(
   transaction: DatabaseTransactionConnection,
   target: SumTarget,
   deleted: readonly Deleted[],
 ): Promise<boolean> {
-  if (deleted.length === 0) return false;
-  const gone = sql.fragment`${recordset(deleted, { tenant: 'text', id: 'text', position: 'bigint' }, 'gone')}`;
-  let isMore = false;
+  // Of one that was deleted twice the later time: rows that were found twice would count twice.
+  const last = [...new Map(deleted.map((one) => [`${one.tenant}/${one.id}`, one])).values()];
+  if (last.length === 0 || !(await removeRows(transaction, target, last))) return false;
+  await transaction.query(sql.unsafe`
+    insert into ${sql.identifier([target.schema, REMOVALS])} as before (tenant, session_id, shard, position)
+    select tenant, id, ${target.shard}, position from ${rowsOf(last)}
+    on conflict (tenant, session_id) do update set position = greatest(before.position, excluded.position)`);
+  return true;
+}
+
+const rowsOf = (deleted: readonly Deleted[]): FragmentSqlToken =>
+  recordset(deleted, { tenant: 'text', id: 'text', position: 'bigint' }, 'gone');
+
+/** Removes rows of sessions, the sessions' own first. Returns whether some may be left. */
+async function removeRows(
+  transaction: DatabaseTransactionConnection,
+  target: SumTarget,
+  deleted: readonly Deleted[],
+): Promise<boolean> {
+  let left = REMOVED_AT_ONCE;
   for (const table of TABLES) {
-    const name = sql.identifier([target.schema, table.name]);
     const places = sql.fragment`
-      select place from ${gone} cross join lateral (
-        select ctid as place from ${name} as of_session
+      select place from ${rowsOf(deleted)} cross join lateral (
+        select ctid as place from ${sql.identifier([target.schema, table.name])} as of_session
         where of_session.tenant = gone.tenant and ${sql.identifier(['of_session', table.session])} = gone.id
           and ${sql.identifier(['of_session', table.newness])} <= gone.position
-        limit ${REMOVED_AT_ONCE}) as page
-      limit ${REMOVED_AT_ONCE}`;
-    if ((await removeFrom(transaction, target, { table, places })) === REMOVED_AT_ONCE) isMore = true;
+        limit ${left}) as page
+      limit ${left}`;
+    left -= await removeFrom(transaction, target, { table, places });
+    if (left === 0) return true;
   }
-  if (isMore)
-    await transaction.query(sql.unsafe`
-      insert into ${sql.identifier([target.schema, REMOVALS])} as before (tenant, session_id, shard, position)
-      select tenant, id, ${target.shard}, max(position) from ${gone} group by 1, 2
-      on conflict (tenant, session_id) do update set position = greatest(before.position, excluded.position)`);
-  return isMore;
+  return false;
 }
 
 /** Deletes rows by their places and takes them out of what is summed and counted. Returns how many they were. */
@@ -134,7 +148,10 @@ export function removedUpTo({
 
 type Value = string | number;
 
-/** Where the steps have come to. */
+/** What the next step does: so many sessions at once, or pages of one. */
+type Next = Place | { readonly atOnce: number };
+
+/** Where the pages of a large session have come to. */
 interface Place {
   readonly deleted: Deleted;
   /** Among the tables. */
@@ -147,12 +164,12 @@ const deletedRow = z.object({ tenant: z.string(), id: z.string(), position: z.in
 const lastRow = z.object({ key: z.array(z.union([z.string(), z.number()])), places: z.array(z.string()) });
 
 /**
- * Removes what is left of deleted sessions: a page of a table by its primary key in each transaction. What is to be done
- * is in a table, so that a projector that starts continues it.
+ * Removes what is left of deleted sessions, some of them at once; of one that is too large for that, page after page of its
+ * tables by their primary keys. What is to be done is in a table, so that a projector that starts continues it.
  */
 export class RemovalSteps implements DeferredWork {
   readonly #target: SumTarget;
-  #place: Place | null = null;
+  #next: Next = { atOnce: SESSIONS_AT_ONCE };
 
   constructor(target: SumTarget) {
     this.#target = target;
@@ -165,44 +182,60 @@ export class RemovalSteps implements DeferredWork {
       await holdGroup(transaction, schema, 'shared');
       // The rows of a rebuild that was swapped in are others.
       await moveCheckpoint(transaction, schema, { shard, from: position, to: position });
-      const place = this.#place ?? (await this.#first(transaction));
-      return place === null ? null : { place: await this.#remove(transaction, place) };
+      return 'atOnce' in this.#next
+        ? await this.#several(transaction, this.#next.atOnce)
+        : await this.#pages(transaction, this.#next);
     });
     // Only what is committed counts: a step that failed is taken again.
-    this.#place = next?.place ?? null;
+    this.#next = next ?? { atOnce: SESSIONS_AT_ONCE };
     return next !== null;
   }
 
-  async #first(transaction: DatabaseTransactionConnection): Promise<Place | null> {
+  /** Null: there is none. Where rows are left, fewer are tried, until the one that is too large is alone. */
+  async #several(transaction: DatabaseTransactionConnection, atOnce: number): Promise<Next | null> {
     const { schema, shard } = this.#target;
-    const deleted = await transaction.maybeOne(sql.type(deletedRow)`
+    const deleted = await transaction.any(sql.type(deletedRow)`
       select tenant, session_id as id, position from ${sql.identifier([schema, REMOVALS])}
-      where shard = ${shard} order by tenant, session_id limit 1`);
-    return deleted === null ? null : { deleted, table: 0, behind: [] };
+      where shard = ${shard} order by tenant, session_id limit ${atOnce}`);
+    const [first] = deleted;
+    if (first === undefined) return null;
+    if (!(await removeRows(transaction, this.#target, deleted))) {
+      await this.#finish(transaction, deleted);
+      return { atOnce: SESSIONS_AT_ONCE };
+    }
+    return deleted.length > 1 ? { atOnce: Math.ceil(deleted.length / 2) } : { deleted: first, table: 0, behind: [] };
   }
 
-  /** Where the next step begins; null: of this session nothing is left. */
-  async #remove(transaction: DatabaseTransactionConnection, place: Place): Promise<Place | null> {
-    const { deleted } = place;
-    const table = TABLES[place.table];
-    if (table === undefined) {
-      await transaction.query(sql.unsafe`
-        delete from ${sql.identifier([this.#target.schema, REMOVALS])}
-        where tenant = ${deleted.tenant} and session_id = ${deleted.id} and position = ${deleted.position}`);
-      return null;
-    }
-    const last = await transaction.maybeOne(pageOf(this.#target.schema, table, place));
-    if (last !== null) {
+  async #pages(transaction: DatabaseTransactionConnection, from: Place): Promise<Next> {
+    const { deleted } = from;
+    let left = REMOVED_AT_ONCE;
+    for (let { table: at, behind } = from; ; at++, behind = []) {
+      const table = TABLES[at];
+      if (table === undefined) break;
+      const last = await transaction.maybeOne(pageOf(this.#target.schema, table, { deleted, behind, limit: left }));
+      if (last === null) continue;
       const places = sql.fragment`select unnest(${sql.array(last.places, 'text')})::tid`;
-      await removeFrom(transaction, this.#target, { table, places });
-      if (last.places.length === REMOVED_AT_ONCE) return { ...place, behind: last.key };
+      left -= await removeFrom(transaction, this.#target, { table, places });
+      if (left === 0) return { deleted, table: at, behind: last.key };
     }
-    return { deleted, table: place.table + 1, behind: [] };
+    await this.#finish(transaction, [deleted]);
+    return { atOnce: SESSIONS_AT_ONCE };
+  }
+
+  /** But for those that were deleted once more meanwhile. */
+  async #finish(transaction: DatabaseTransactionConnection, deleted: readonly Deleted[]): Promise<void> {
+    await transaction.query(sql.unsafe`
+      delete from ${sql.identifier([this.#target.schema, REMOVALS])} as done using ${rowsOf(deleted)}
+      where done.tenant = gone.tenant and done.session_id = gone.id and done.position = gone.position`);
   }
 }
 
 /** The next rows of a session in a table, from the last of the step before: dead rows before it are not scanned again. */
-function pageOf(schema: string, { name, session, newness, key }: Table, { deleted, behind }: Place) {
+function pageOf(
+  schema: string,
+  { name, session, newness, key }: Table,
+  { deleted, behind, limit }: Omit<Place, 'table'> & { readonly limit: number },
+) {
   const names = (key.length === 0 ? [session] : key).map((column) => sql.identifier([column]));
   const columns = sql.join(names, sql.fragment`, `);
   const from =
@@ -215,6 +248,6 @@ function pageOf(schema: string, { name, session, newness, key }: Table, { delete
       from ${sql.identifier([schema, name])}
       where tenant = ${deleted.tenant} and ${sql.identifier([session])} = ${deleted.id} and ${from}
         and ${sql.identifier([newness])} <= ${deleted.position}
-      order by ${columns} limit ${REMOVED_AT_ONCE})
+      order by ${columns} limit ${limit})
     select (array_agg(key order by number desc))[1] as key, json_agg(ctid::text) as places from page having count(*) > 0`;
 }
