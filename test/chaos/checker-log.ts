@@ -4,7 +4,12 @@ import type { LogPorts } from '#src/app/log.ts';
 import { Metrics } from '#src/app/metrics/metrics.ts';
 import { createLogger } from '#src/lib/logger.ts';
 import { sealingKey } from '#src/lib/sealed-box.ts';
+import type { StoredCommit } from '#src/streams/commit.ts';
+import type { EventStore } from '#src/streams/event-store.ts';
+import type { AggregateRef } from '#src/streams/subjects.ts';
 import type { Cluster } from '../support/cluster/cluster.ts';
+
+const BATCH = 500;
 
 /** The checker's own connection to the log, past every link. */
 export async function openCheckerLog(cluster: Cluster): Promise<LogPorts> {
@@ -14,4 +19,18 @@ export async function openCheckerLog(cluster: Cluster): Promise<LogPorts> {
     ...{ url: env['NATS_URL'] ?? '', name: 'checker', shards: 1, replicas: 3, isLive: false },
     ...{ hostKey, metrics: new Metrics(), logger: await createLogger({ level: 'silent', pretty: false }) },
   });
+}
+
+/** An event with the position of its commit. */
+export type PlacedEvent = StoredCommit['commit']['events'][number] & { readonly position: number };
+
+/** Every event of an aggregate, in its order. */
+export async function readEvents(store: EventStore, ref: AggregateRef): Promise<PlacedEvent[]> {
+  const commits: StoredCommit[] = [];
+  for (let more = true; more;) {
+    const page = await store.read(ref, { after: commits.at(-1)?.position ?? 0, limit: BATCH });
+    commits.push(...page.commits);
+    more = page.more;
+  }
+  return commits.flatMap(({ commit, position }) => commit.events.map((event) => ({ ...event, position })));
 }

@@ -2,11 +2,12 @@ import { budgetsRef } from '#src/commands/tenant/budgets.ts';
 import { vaultRef } from '#src/commands/vault/vaults.ts';
 import { isCanonical } from '#src/domain/session/canonical.ts';
 import type { SessionEvent } from '#src/domain/session/events.ts';
-import type { StoredCommit } from '#src/streams/commit.ts';
-import type { EventStore } from '#src/streams/event-store.ts';
-import type { AggregateRef } from '#src/streams/subjects.ts';
 import type { Cluster } from '../support/cluster/cluster.ts';
-import { openCheckerLog } from './checker-log.ts';
+import { readBoxes } from './box-evidence.ts';
+import type { BoxEvidence } from './box-evidence.ts';
+import { openCheckerLog, readEvents } from './checker-log.ts';
+import type { PlacedEvent } from './checker-log.ts';
+import { TURN_ENDS } from './checks.ts';
 import type { Counted, LoggedEvent } from './checks.ts';
 import { freshFolds } from './folds.ts';
 import type { FreshFolds } from './folds.ts';
@@ -14,14 +15,16 @@ import type { World } from './world.ts';
 
 /** What the log itself has to say after a run, read by the checker's own connection. */
 
-const BATCH = 500;
-
 export interface LoggedSession {
   readonly events: readonly LoggedEvent[];
   /** Ids of the events that readers see, in the order of the log. */
   readonly canonical: readonly string[];
   /** Of a fork that inherits something; else null. */
   readonly parent: string | null;
+  /** Null: it has none. */
+  readonly sandboxId: string | null;
+  /** Positions at which its turns ended. */
+  readonly turnEnds: ReadonlyMap<string, number>;
 }
 
 export interface Evidence {
@@ -31,6 +34,7 @@ export interface Evidence {
   /** Of the vault with the credential for the tool server. */
   readonly vault: readonly LoggedEvent[];
   readonly folds: FreshFolds;
+  readonly sandboxes: BoxEvidence;
 }
 
 /** The log of the sessions, each in its own order, of the budgets and of the vault. A fork has what is its own, not what it inherits. */
@@ -51,32 +55,35 @@ export async function readLog(cluster: Cluster, world: World): Promise<Evidence>
         return { callId: String(data['callId']), tokens: Number(data['tokens']) };
       });
     const vault = sessionOf(await readEvents(log.store, vaultRef(tenant, vaultId))).events;
-    return { sessions, settled, vault, folds: await freshFolds(log, tenant, sessionIds) };
+    const sandboxIds = [...sessions].flatMap(([id, { sandboxId }]) =>
+      sandboxId === null ? [] : [[id, sandboxId] as const],
+    );
+    const sandboxes = await readBoxes(log.store, world.tenant, new Map(sandboxIds));
+    return { sessions, settled, vault, folds: await freshFolds(log, tenant, sessionIds), sandboxes };
   } finally {
     await log.close();
   }
 }
 
-async function readEvents(store: EventStore, ref: AggregateRef): Promise<StoredCommit['commit']['events'][number][]> {
-  const commits: StoredCommit[] = [];
-  for (let more = true; more;) {
-    const page = await store.read(ref, { after: commits.at(-1)?.position ?? 0, limit: BATCH });
-    commits.push(...page.commits);
-    more = page.more;
-  }
-  return commits.flatMap(({ commit }) => commit.events);
-}
-
-function sessionOf(events: Awaited<ReturnType<typeof readEvents>>): LoggedSession {
+function sessionOf(events: readonly PlacedEvent[]): LoggedSession {
   const isSeen = (type: string): boolean => isCanonical(type as SessionEvent['type']);
   return {
     events: events.map(({ type, data }) => ({ type, data: data as LoggedEvent['data'], isCanonical: isSeen(type) })),
     canonical: events.filter(({ type }) => isSeen(type)).map(({ id }) => id),
     parent: parentOf(events[0]?.data),
+    sandboxId: sandboxOf(events[0]?.data),
+    turnEnds: new Map(
+      events.filter(({ type }) => TURN_ENDS.has(type)).map(({ data, position }) => [String(data['turnId']), position]),
+    ),
   };
 }
 
 function parentOf(created: Readonly<Record<string, unknown>> | undefined): string | null {
   const origin = created?.['origin'] as { ancestry: readonly { sessionId: string }[] } | undefined;
   return origin?.ancestry.at(-1)?.sessionId ?? null;
+}
+
+function sandboxOf(created: Readonly<Record<string, unknown>> | undefined): string | null {
+  const sandbox = created?.['sandbox'] as { sandboxId: string } | undefined;
+  return sandbox?.sandboxId ?? null;
 }

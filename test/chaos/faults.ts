@@ -4,13 +4,17 @@ import type { Cluster, ClusterNode } from '../support/cluster/cluster.ts';
 import type { ClusterServer, RouteLink } from '../support/cluster/nats-cluster.ts';
 import type { Random } from '../support/random.ts';
 import type { TcpProxy } from '../support/tcp-proxy.ts';
+import { BOX_FAULTS } from './box-faults.ts';
+import type { Pods } from './pods.ts';
+import { pick } from './pick.ts';
 import { startAgain } from './supervisor.ts';
 import type { Supervisor } from './supervisor.ts';
 
 /** What is done to an installation; each fault is over, and mended, when its promise resolves. */
 
-interface Context {
+export interface Context {
   readonly cluster: Cluster;
+  readonly pods: Pods;
   readonly supervisor: Supervisor;
   readonly random: Random;
   /** Hundreds of commands at once to one session; resolves when all are settled. */
@@ -18,10 +22,12 @@ interface Context {
 }
 
 /** `touches`: faults that touch the same part never overlap, or nothing would be left to fail over to. */
-interface Fault {
+export interface Fault {
   readonly name: string;
   readonly weight: number;
-  readonly touches: 'hosts' | 'nats' | 'postgres' | 'links' | 'objects' | 'load';
+  readonly touches: 'hosts' | 'nats' | 'postgres' | 'links' | 'objects' | 'load' | 'boxes';
+  /** Whether there is what it touches; default: there is. */
+  readonly isPossible?: (context: Context) => boolean;
   readonly run: (context: Context) => Promise<void>;
 }
 
@@ -150,6 +156,7 @@ export const FAULTS: readonly Fault[] = [
   objects('the object store is away', (store) => store.goAway()),
   objects('the object store is slow', (store, random) => store.delayBy(random.int(200, 1_500))),
   objects('the object store is silent', (store) => store.hold()),
+  ...BOX_FAULTS,
   { name: 'a flood on one session', weight: 2, touches: 'load', run: async ({ flood }) => await flood() },
 ];
 
@@ -229,12 +236,6 @@ async function killServers(servers: readonly ClusterServer[], random: Random): P
   await Promise.all(servers.map(async (server) => await server.start()));
 }
 
-function pick<T>(random: Random, list: readonly T[]): T {
-  const one = list[random.int(0, list.length - 1)];
-  if (one === undefined) throw new Error('there is nothing to choose from');
-  return one;
-}
-
 export interface ScheduleOptions extends Context {
   readonly forMs: number;
   /** Between the beginnings of faults. */
@@ -253,7 +254,8 @@ export async function injectFaults(options: ScheduleOptions): Promise<void> {
   const end = performance.now() + forMs;
   const busy = new Map<Fault['touches'], Promise<void>>();
   const failures: unknown[] = [];
-  const wanted = FAULTS.filter(({ name }) => name.includes(options.only ?? ''));
+  const possible = FAULTS.filter(({ isPossible }) => isPossible?.(options) ?? true);
+  const wanted = possible.filter(({ name }) => name.includes(options.only ?? ''));
   const weighted = wanted.flatMap((fault) => Array.from({ length: fault.weight }, () => fault));
   let deck = shuffled(random, wanted);
   while (performance.now() < end && failures.length === 0) {

@@ -40,8 +40,11 @@ export async function freshFolds(log: LogPorts, tenant: string, ids: readonly st
     const { state, differs } = await bothFolds(log, sessionType, ref);
     if (differs !== null) problems.push(`the snapshot of ${id}: ${differs}`);
     if (state.status !== 'open') continue;
-    const { agentId, vaultIds } = state;
-    openings.set(id, { agentId, vaultIds });
+    const { agentId, vaultIds, sandbox, origin } = state;
+    const shared = sandbox?.own === false ? { sandbox: { id: sandbox.sandboxId } } : {};
+    // A fork stands for what its parent was opened with, although it has a sandbox of its own.
+    const inherited = openings.get(origin?.ancestry.at(-1)?.sessionId ?? '');
+    openings.set(id, inherited ?? { agentId, vaultIds, ...shared });
     shown.set(id, textOf(JSON.parse(JSON.stringify(stateToResponse(ref, log.store.shardOf(ref), state)))));
   }
   const budgets = await bothFolds(log, budgetType, budgetsRef(tenant));

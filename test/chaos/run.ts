@@ -6,6 +6,7 @@ import type { Random } from '../support/random.ts';
 import { emptyRecord, Sender } from './sender.ts';
 import type { RunRecord } from './sender.ts';
 import { injectFaults } from './faults.ts';
+import { Pods } from './pods.ts';
 import { pauseTurns } from './paused.ts';
 import { people, resolveUncertain } from './people.ts';
 import { Provider } from './provider.ts';
@@ -45,6 +46,7 @@ const ENV = {
   AGENT_HOST_UPLOAD_SECONDS: '10',
   AGENT_HOST_REQUEST_SECONDS: '10',
   AGENT_HOST_OPERATION_SECONDS: '5',
+  AGENT_HOST_SANDBOX_CHILDREN: '2',
 };
 
 /** A run from the start of an installation to the verdict on it. */
@@ -52,9 +54,11 @@ export async function runChaos(options: ChaosOptions): Promise<Verdict> {
   const { random, forMs, report, only } = options;
   await using provider = await Provider.start(random);
   await using tools = await ToolServer.start(random);
-  await using cluster = await Cluster.start({ env: ENV, objects: 's3' });
-  const world = await again(async () => await makeWorld(cluster, SESSIONS, { provider, tools }));
+  await using pods = await Pods.start(random.int(0, 1) === 0 ? 'machine' : 'cluster');
+  await using cluster = await Cluster.start({ env: { ...ENV, ...pods.environment }, objects: 's3' });
+  const world = await again(async () => await makeWorld(cluster, SESSIONS, { provider, tools, pods }));
   report(`An installation of ${cluster.nodes.length} Hosts, 3 NATS servers, Postgres and S3 runs.`);
+  report(`Its pods are ${pods.cluster === null ? 'of this machine' : 'of a cluster'}.`);
   const paused = await again(async () => await pauseTurns(cluster, pausedCount(forMs)));
   report(`${paused.sessions.length} turns are paused.`);
   const load = await startLoad(world, random);
@@ -67,14 +71,16 @@ export async function runChaos(options: ChaosOptions): Promise<Verdict> {
     report(name);
   };
   const { flood } = load;
-  await injectFaults({ cluster, supervisor, random, flood, only, forMs, everyMs: FAULT_EVERY_MS, onFault });
+  await injectFaults({ cluster, pods, supervisor, random, flood, only, forMs, everyMs: FAULT_EVERY_MS, onFault });
   supervising.abort();
   await supervised;
   await cluster.heal();
+  await pods.cluster?.comeBack();
   report('Everything is mended; what is open is brought to its end.');
   const rest = await load.settle(report);
   report('The checker reads what is there.');
-  return await verdictOf({ cluster, world, paused, random, faults, exits: supervisor.exits, ...rest });
+  const { exits, orphans } = supervisor;
+  return await verdictOf({ cluster, world, paused, random, faults, exits, orphans, ...rest });
 }
 
 /** On a machine that is busy an installation may not answer before it is older. */

@@ -1,6 +1,9 @@
 import { delay } from '#src/lib/backoff.ts';
 import type { Cluster, ClusterNode } from '../support/cluster/cluster.ts';
+import { withDescendants } from '#src/drivers/sandbox/child-process.ts';
 import { isRunning } from '../support/host.ts';
+import { seenNow } from './box-evidence.ts';
+import type { Seen } from './box-evidence.ts';
 
 const LOOK_MS = 300;
 const AGAIN_MS = 500;
@@ -26,11 +29,17 @@ export async function startAgain(start: () => Promise<void>): Promise<void> {
 export class Supervisor {
   /** Hosts that ended although nobody killed them, with the last lines that they wrote. */
   readonly exits: string[] = [];
+  readonly #orphans = new Map<number, string>();
   readonly #cluster: Cluster;
   readonly #restarting = new Set<ClusterNode>();
 
   constructor(cluster: Cluster) {
     this.#cluster = cluster;
+  }
+
+  /** What the Hosts that were killed had started. */
+  get orphans(): Seen {
+    return this.#orphans;
   }
 
   /** Until `stop`, and then until whatever is being started runs. */
@@ -52,6 +61,8 @@ export class Supervisor {
   async kill(node: ClusterNode, downMs: number): Promise<void> {
     if (this.#restarting.has(node)) return;
     this.#restarting.add(node);
+    const [, ...started] = withDescendants(node.host.pid);
+    for (const [pid, identity] of seenNow(started)) this.#orphans.set(pid, identity);
     await node.host.kill();
     await delay(downMs);
     await this.#restart(node);

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { delay } from '#src/lib/backoff.ts';
 import type { Random } from '../support/random.ts';
+import { boxOf, boxStep } from './boxes.ts';
 import { remoteMessage } from './provider.ts';
 import type { Sender } from './sender.ts';
 import { toolCalls } from './tool-server.ts';
@@ -34,9 +35,9 @@ export async function talk(options: TalkOptions): Promise<void> {
 }
 
 async function fork({ sender, sessions, forksMax, onFork, stop }: TalkOptions, parent: string): Promise<void> {
-  const forks = sessions.filter((id) => id.startsWith('fork/')).length;
+  const forks = sessions.filter((id) => id.includes('fork')).length;
   if (forks >= forksMax || stop.aborted) return;
-  const id = `fork/${randomUUID()}`;
+  const id = `${boxOf(parent) ?? 'chaos'}/fork-${randomUUID()}`;
   if (await sender.fork(parent, id)) onFork(id);
 }
 
@@ -47,6 +48,7 @@ export async function floodOne(sender: Sender, session: string, random: Random):
 }
 
 function messageTo(session: string, random: Random): object {
+  if (boxOf(session) !== null) return message(random, boxStep);
   if (!isRemote(session)) return message(random, hasServer(session) ? callingStep : step);
   const content = remoteMessage(randomUUID(), random.int(0, 3));
   return { type: 'message', content, whenBusy: BUSY[random.int(0, BUSY.length - 1)] };

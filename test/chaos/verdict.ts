@@ -17,6 +17,9 @@ import {
   compareOrder,
 } from './checks.ts';
 import type { CommandCheck, Counted, LedgerCall, StoredCommand, StoredFile } from './checks.ts';
+import { callsOfBoxes, checkBoxes } from './box-checks.ts';
+import { checkLeaks } from './box-evidence.ts';
+import type { Seen } from './box-evidence.ts';
 import { readLog } from './evidence.ts';
 import type { Evidence, LoggedSession } from './evidence.ts';
 import { checkNodeFolds, checkReceipts } from './folds.ts';
@@ -48,6 +51,8 @@ interface Run extends Rest {
   readonly faults: ReadonlyMap<string, number>;
   /** Hosts that ended although nobody ended them. */
   readonly exits: readonly string[];
+  /** What Hosts had started when they were killed. */
+  readonly orphans: Seen;
 }
 
 const FRESH_MS = 60_000;
@@ -62,6 +67,7 @@ export async function verdictOf(run: Run): Promise<Verdict> {
   const evidence = await readLog(cluster, world);
   const logged = evidence.sessions;
   const commands = checkCommands(record.sent, storedCommands(logged, run.pages));
+  const { sandboxes } = evidence;
   const files = await checkedFiles(tenant, run);
   const readings = checkReaders(run, logged);
   const { executions, auth } = world.tools;
@@ -70,6 +76,10 @@ export async function verdictOf(run: Run): Promise<Verdict> {
     [...logged.values()].flatMap(({ events }) => callsOfServers(events)),
     READ_ONLY_TOOLS,
   );
+  const boxes = checkBoxes(sandboxes.boxes, {
+    calls: new Map([...logged].flatMap(([id, { events }]) => [...callsOfBoxes(id, events)])),
+    turnEnds: new Map([...logged.values()].flatMap(({ turnEnds }) => [...turnEnds])),
+  });
   const problems = [
     ...restless.map((session) => `does not come to rest: ${session}`),
     ...record.broken,
@@ -86,7 +96,11 @@ export async function verdictOf(run: Run): Promise<Verdict> {
     ...(await checkCalls(run)),
     ...tools.problems,
     ...checkGrant(auth, evidence.vault),
+    ...sandboxes.problems,
+    ...boxes.problems,
     ...(await audited(cluster)),
+    // At the end, as it deletes them.
+    ...(await checkLeaks(tenant, { pods: world.pods, sessions: world.sessions, orphans: run.orphans })),
   ];
   const accepted = record.sent.filter(({ outcome }) => outcome.kind === 'accepted').length;
   const figures = {
@@ -103,14 +117,15 @@ export async function verdictOf(run: Run): Promise<Verdict> {
     'calls to the provider': world.provider.calls.length,
     'calls of MCP tools': executions.length,
     'refreshes of OAuth tokens': auth.used.length,
+    'calls in sandboxes': boxes.calls,
     'paused turns': run.paused.sessions.length,
     'page readers': readers.filter(({ kind }) => kind === 'pages').length,
   };
   return {
     faults,
     figures,
-    lost: commands.lost + files.lost + readings.lost,
-    doubled: commands.doubled + files.doubled + readings.doubled + tools.doubled,
+    lost: commands.lost + files.lost + readings.lost + boxes.lost,
+    doubled: commands.doubled + files.doubled + readings.doubled + tools.doubled + boxes.doubled,
     reordered: readings.reordered,
     problems,
   };

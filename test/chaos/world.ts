@@ -4,6 +4,8 @@ import type { TenantClient } from '../support/client.ts';
 import type { Cluster } from '../support/cluster/cluster.ts';
 import { ExecutorClient, registerExecutor } from '../support/executor.ts';
 import { until } from '../support/wait-until.ts';
+import { openBoxSessions } from './boxes.ts';
+import type { Pods } from './pods.ts';
 import type { Provider } from './provider.ts';
 import { TOOL_SERVER } from './tool-server.ts';
 import type { ToolServer } from './tool-server.ts';
@@ -13,6 +15,7 @@ export interface World {
   readonly tenant: TenantClient;
   readonly provider: Provider;
   readonly tools: ToolServer;
+  readonly pods: Pods;
   /** Has the credential for the tool server. */
   readonly vaultId: string;
   readonly executorToken: string;
@@ -41,8 +44,8 @@ export function hasServer(sessionId: string): boolean {
   return sessionId.startsWith('mcp/');
 }
 
-/** What the installation calls outside, which nothing of the chaos touches. */
-type Outside = Pick<World, 'provider' | 'tools'>;
+/** What the installation calls outside. The chaos touches nothing of it but pods. */
+type Outside = Pick<World, 'provider' | 'tools' | 'pods'>;
 
 export async function makeWorld(cluster: Cluster, sessionCount: number, outside: Outside): Promise<World> {
   const { provider, tools } = outside;
@@ -57,6 +60,7 @@ export async function makeWorld(cluster: Cluster, sessionCount: number, outside:
   const remote = Array.from({ length: REMOTE_SESSIONS }, (_, n) => `remote/${n + 1}`);
   for (const id of remote) await tenant.openSession(id, { agentId: 'remote' });
   const { vaultId, sessions: ofServer } = await openServerSessions(tenant, tools);
+  const boxed = await openBoxSessions(tenant);
   const ofSessions = sessions.slice(0, BUDGETED_SESSIONS).map((sessionId, n) => {
     return { id: `near-${n}`, scope: 'session', sessionId, period: 'total', limitTokens: SESSION_TOKENS };
   });
@@ -72,7 +76,7 @@ export async function makeWorld(cluster: Cluster, sessionCount: number, outside:
       (await executor.at({ url }).tenant.request({ path: '/v1/actions' })).status === 200;
     await until(`${url} knows the executor`, isKnown);
   }
-  return { tenant, ...outside, vaultId, executorToken, sessions: [...sessions, ...remote, ...ofServer] };
+  return { tenant, ...outside, vaultId, executorToken, sessions: [...sessions, ...remote, ...ofServer, ...boxed] };
 }
 
 /** Sessions whose agent calls the tool server, with the credential of a vault. */

@@ -55,6 +55,8 @@ export class KubernetesTestServer implements AsyncDisposable {
   readonly requests: string[] = [];
   readonly #server: ReturnType<typeof createServer>;
   readonly #watches = new Set<ServerResponse>();
+  /** Once it has listened, its own. */
+  #port = 0;
 
   private constructor(options: Partial<ClusterOptions>) {
     const { cert, key } = testCertificate();
@@ -76,7 +78,7 @@ export class KubernetesTestServer implements AsyncDisposable {
 
   static async open(options: Partial<ClusterOptions> = {}): Promise<KubernetesTestServer> {
     const server = new KubernetesTestServer(options);
-    await new Promise<void>((resolve) => server.#server.listen(0, '127.0.0.1', resolve));
+    await server.comeBack();
     return server;
   }
 
@@ -97,6 +99,23 @@ export class KubernetesTestServer implements AsyncDisposable {
     for (const response of this.#watches) response.destroy();
   }
 
+  /** As if its process had been killed: what is under way is cut, and nothing listens. What it knows is kept, as by etcd. */
+  async goAway(): Promise<void> {
+    if (!this.#server.listening) return;
+    this.#port = Number(new URL(this.url).port);
+    const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()));
+    this.cutWatches();
+    this.execs.cut();
+    this.#server.closeAllConnections();
+    await closed;
+  }
+
+  /** At the same address. */
+  async comeBack(): Promise<void> {
+    if (this.#server.listening) return;
+    await new Promise<void>((resolve) => this.#server.listen(this.#port, '127.0.0.1', resolve));
+  }
+
   /** A configuration for `kubectl`. */
   get kubeconfig(): string {
     return JSON.stringify({
@@ -113,11 +132,8 @@ export class KubernetesTestServer implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    this.cutWatches();
-    this.execs.cut();
+    await this.goAway();
     await this.cluster.stop();
-    this.#server.closeAllConnections();
-    await new Promise<void>((resolve) => this.#server.close(() => resolve()));
   }
 
   #read(request: IncomingMessage): { readonly url: URL; readonly wanted: Wanted | null } {
