@@ -215,6 +215,7 @@ export class Stage {
     await writeFile(kek, KEK.toString('base64'), { mode: 0o600 });
     return {
       AGENT_HOST_LISTEN: '127.0.0.1:0',
+      AGENT_HOST_PROCESSES: process.env['BENCH_PROCESSES'] ?? '1',
       AGENT_HOST_METRICS_LISTEN: '127.0.0.1:0',
       AGENT_HOST_DATA_DIR: join(this.#options.directory, directory),
       AGENT_HOST_ADMIN_KEY: this.adminKey,

@@ -14,10 +14,10 @@ const { env } = process;
 /** By their first words. Each loads what it needs and no more: loading takes longest of all that a start does first. */
 const COMMANDS: Readonly<Record<CommandName, Run>> = {
   up: async () => {
-    const stop = stopOnSignals();
+    const signals = stopOnSignals();
     const config = await readConfig();
     const { runHost } = await import('./app/run.ts');
-    return await runHost(config, stop);
+    return await runHost(config, signals, import.meta.filename);
   },
   migrate: async (args) => {
     const { migrateDatabase } = await import('./cli/migrate.ts');

@@ -7,7 +7,7 @@ import type { CommitSource } from '../streams/event-store.ts';
 import type { ObjectStore } from '../drivers/objects/port.ts';
 import type { EmbeddedServers } from '../embedded/servers.ts';
 import type { Check, Checks } from '../http/routes/host.ts';
-import type { Role } from './config.ts';
+import type { Role } from './roles.ts';
 import { PROJECTIONS } from './projectors.ts';
 
 export interface CheckDeps {

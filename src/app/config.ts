@@ -12,14 +12,14 @@ import type { UploadLimits } from '../http/upload-body.ts';
 import { egressPolicy, EgressSyntaxError } from '../lib/egress.ts';
 import type { EgressPolicy } from '../lib/egress.ts';
 import type { ModelPatience } from './models.ts';
+import { processesByDefault, PROCESSES_MAX } from './processes/plan.ts';
 import { podsOf, podVariables } from './pod-config.ts';
 import type { PodConfig } from './pod-config.ts';
+import { ROLES } from './roles.ts';
+import type { Role } from './roles.ts';
 import { withSecretFiles } from './secret-files.ts';
 import { oneOf, whole } from './variables.ts';
 import { StartError } from '../lib/start-error.ts';
-
-export const ROLES = ['commands', 'reads', 'projector', 'engine'] as const;
-export type Role = (typeof ROLES)[number];
 
 const listen = z.string().regex(/^(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+):\d{1,5}$/, 'must be host:port');
 const httpAddress = z.url({ protocol: /^https?$/, error: 'must be an http or https address' });
@@ -44,6 +44,7 @@ const schema = z.object({
     .default(ROLES.join(','))
     .transform((text) => text.split(',').map((role) => role.trim()))
     .pipe(z.array(oneOf(ROLES)).min(1)),
+  AGENT_HOST_PROCESSES: whole(1, PROCESSES_MAX).optional(),
   AGENT_HOST_KEK_FILE: z.string().min(1).optional(),
   NATS_URL: z.string().min(1).optional(),
   NATS_CA_FILE: z.string().min(1).optional(),
@@ -146,6 +147,8 @@ export interface Config {
   /** Where the Host's key is kept; absent: an embedded Host makes and keeps its own. */
   readonly kekFile: string | undefined;
   readonly roles: readonly Role[];
+  /** How many processes share the work and the port. */
+  readonly processes: number;
   readonly natsUrl: string | undefined;
   /** CA certificates (PEM) that a NATS server's must be signed by; absent: the system's. */
   readonly natsCaFile: string | undefined;
@@ -219,6 +222,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     adminKey: env.AGENT_HOST_ADMIN_KEY,
     kekFile: env.AGENT_HOST_KEK_FILE,
     roles: env.AGENT_HOST_ROLES,
+    processes: env.AGENT_HOST_PROCESSES ?? processesByDefault(availableParallelism(), env.AGENT_HOST_ROLES),
     natsUrl: env.NATS_URL,
     natsCaFile: env.NATS_CA_FILE,
     databaseUrl: env.DATABASE_URL,

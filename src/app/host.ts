@@ -4,12 +4,14 @@ import { delay } from '../lib/backoff.ts';
 import { Stack } from '../lib/stack.ts';
 import { SCHEMAS } from '../projections/schemas.ts';
 import { hasWhatItNeeds } from './checks.ts';
+import type { Address } from './config.ts';
 import { startEngine } from './engine.ts';
 import { openStreams } from './event-streams.ts';
 import { openGate } from './gate.ts';
 import { listen, listening } from './listening.ts';
 import { sampleNode } from './metrics/node.ts';
 import { serveMetrics } from './metrics/server.ts';
+import type { SaysOfItself } from './metrics/server.ts';
 import { openNode } from './node.ts';
 import type { Node } from './node.ts';
 import { startReadSide } from './read-side.ts';
@@ -19,11 +21,29 @@ import { openServices } from './services.ts';
 import type { HostOptions } from './services.ts';
 import { version } from './version.ts';
 
-export interface Host {
-  /** `host:port` that it listens on. */
+export interface Host extends Listening {
+  readonly stop: () => Promise<void>;
+}
+
+/** Where a Host listens, as `host:port`. */
+export interface Listening {
   readonly address: string;
   readonly metricsAddress: string;
-  readonly stop: () => Promise<void>;
+}
+
+/** One of the processes of a Host. */
+export interface HostProcess extends SaysOfItself {
+  /** `host:port` that it shares with the others; null: it serves no requests. */
+  readonly address: string | null;
+  readonly stop: (ending: Ending) => Promise<void>;
+}
+
+/** How a listener is ended. */
+export interface Ending {
+  /** How long requests are still taken, with the advice to make the next one on another connection, ms. */
+  readonly drainMs: number;
+  /** Whether other processes serve the same address meanwhile: then no client has to go elsewhere. */
+  readonly othersServe: boolean;
 }
 
 /** How long a start waits for read models that are being built, ms. */
@@ -31,10 +51,38 @@ const BUILT_WITHIN_MS = 2_000;
 
 /** Builds a Host from its parts and starts them, the listener last; `stop` ends them in reverse order. */
 export async function startHost(options: HostOptions): Promise<Host> {
+  const { metricsListen, drainMs } = options.config;
+  return await started(async (stack) => {
+    const host = await assembleHost(options, stack);
+    // Of the metrics first: a client that finds the Host listening finds them.
+    const metricsAddress = await listenForMetrics(host.says, metricsListen, stack);
+    const address = await listen(host.server, options.config);
+    stack.defer('listener', async () => await host.endServer({ drainMs, othersServe: false }));
+    hearExecutors(host);
+    return { address, metricsAddress, stop: async () => await stopHost(options, stack) };
+  });
+}
+
+/** The same as one of several processes that share a listener, and whose figures another one shows. */
+export async function startProcess(options: HostOptions, isServing: boolean): Promise<HostProcess> {
+  return await started(async (stack) => {
+    const host = await assembleHost(options, stack);
+    let how: Ending = { drainMs: 0, othersServe: false };
+    const address = isServing ? await listen(host.server, options.config) : null;
+    stack.defer('listener', async () => await host.endServer(isServing ? how : { ...how, drainMs: 0 }));
+    hearExecutors(host);
+    const stop = async (ending: Ending): Promise<void> => {
+      how = ending;
+      await stopHost(options, stack);
+    };
+    return { ...host.says, address, stop };
+  });
+}
+
+async function started<T>(start: (stack: Stack) => Promise<T>): Promise<T> {
   const stack = new Stack();
   try {
-    const addresses = await serve(await assembleHost(options, stack), stack);
-    return { ...addresses, stop: async () => await stopHost(options, stack) };
+    return await start(stack);
   } catch (error) {
     await stack.unwind();
     throw error;
@@ -51,8 +99,9 @@ export interface AssembledHost {
   readonly node: Node;
   /** Takes requests once it is given connections. */
   readonly server: FastifyInstance;
+  readonly says: SaysOfItself;
   /** Says that it is not ready, and takes no more requests when balancers have seen that; ends those under way. */
-  readonly endServer: () => Promise<void>;
+  readonly endServer: (ending: Ending) => Promise<void>;
 }
 
 /** Builds a Host from its parts and starts all but its listeners. What it has started is on the stack. */
@@ -68,21 +117,27 @@ export async function assembleHost(options: HostOptions, stack: Stack): Promise<
   const { caches } = write;
   sampleNode(metrics, { dataDir, embedded, logConnected: log.connected, streams, presence, engine, caches });
   const draining = new AbortController();
-  const isDraining = (): boolean => draining.signal.aborted;
-  const node = await openNode(services, { engine, streams, isDraining, stack });
-  const server = await serverOf(node);
-  const endServer = async (): Promise<void> => {
+  const leaving = new AbortController();
+  const isLeaving = (): boolean => leaving.signal.aborted;
+  const node = await openNode(services, { engine, streams, isLeaving, stack });
+  const server = await serverOf(node, () => draining.signal.aborted);
+  const endServer = async ({ drainMs, othersServe }: Ending): Promise<void> => {
     draining.abort();
-    await delay(config.drainMs);
+    if (!othersServe) leaving.abort();
+    await delay(drainMs);
     hub.stop();
     streams.stop();
     await closeServer(server);
   };
-  return { node, server, endServer };
+  const says: SaysOfItself = {
+    metrics: async () => await metrics.registry.metrics(),
+    isReady: async () => !draining.signal.aborted && hasWhatItNeeds(config.roles, await node.checks()),
+  };
+  return { node, server, says, endServer };
 }
 
-async function serverOf(node: Node): Promise<FastifyInstance> {
-  const { options, metrics, isDraining } = node;
+async function serverOf(node: Node, isDraining: () => boolean): Promise<FastifyInstance> {
+  const { options, metrics } = node;
   const { config, logger } = options;
   const routes = await routesOf(node);
   return await createServer({
@@ -94,21 +149,14 @@ async function serverOf(node: Node): Promise<FastifyInstance> {
   });
 }
 
-/** Opens the listeners, of the metrics first: a client that finds the Host listening finds them. */
-async function serve(
-  { node, server, endServer }: AssembledHost,
-  stack: Stack,
-): Promise<Pick<Host, 'address' | 'metricsAddress'>> {
-  const { options, metrics, isDraining, leases } = node;
-  const { config } = options;
-  const isReady = async (): Promise<boolean> => !isDraining() && hasWhatItNeeds(config.roles, await node.checks());
-  const metricsServer = await listening(config.metricsListen.port, 'AGENT_HOST_METRICS_LISTEN', async () => {
-    return await serveMetrics(metrics, config.metricsListen, isReady);
-  });
-  stack.defer('metrics', metricsServer.close);
-  const address = await listen(server, config);
-  stack.defer('listener', endServer);
-  // Only now can executors be heard.
-  if (config.roles.includes('commands')) leases.hear();
-  return { address, metricsAddress: metricsServer.address };
+/** Opens the listener of what a node, or all processes of one, say of themselves. Returns its address. @throws StartError */
+export async function listenForMetrics(says: SaysOfItself, at: Address, stack: Stack): Promise<string> {
+  const server = await listening(at.port, 'AGENT_HOST_METRICS_LISTEN', async () => await serveMetrics(says, at));
+  stack.defer('metrics', server.close);
+  return server.address;
+}
+
+/** Only where it listens can executors be heard. */
+function hearExecutors({ node: { options, leases } }: AssembledHost): void {
+  if (options.config.roles.includes('commands')) leases.hear();
 }

@@ -28,7 +28,8 @@ const CHECKS_KEPT_MS = 1_000;
 export interface Node extends Services {
   readonly engine: Engine;
   readonly streams: EventStreams;
-  readonly isDraining: () => boolean;
+  /** It is about to stop, and balancers should send requests elsewhere. */
+  readonly isLeaving: () => boolean;
   readonly stack: Stack;
   /** For sessions, tenants, usage and vaults, used by several resources. */
   readonly queries: {
@@ -50,7 +51,7 @@ export interface ServedRoutes {
   readonly routes: FastifyPluginAsyncZod;
 }
 
-type Running = Pick<Node, 'engine' | 'streams' | 'isDraining' | 'stack'>;
+type Running = Pick<Node, 'engine' | 'streams' | 'isLeaving' | 'stack'>;
 
 /** Adds to the services what several resources are made from. */
 export async function openNode(services: Services, running: Running): Promise<Node> {

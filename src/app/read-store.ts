@@ -15,6 +15,17 @@ import { StartError } from '../lib/start-error.ts';
 const READING = 20;
 /** What a node asks for itself: readiness, progress, candidates of its engine, figures of the installation. */
 const OWN = 4;
+/** All processes of one Host together, below the 100 that Postgres has by default: commands need some, too. */
+const TOGETHER = 90;
+/** What one of many is left with. */
+const READING_LEAST = 5;
+
+/** The maximum of one of several processes of a Host that serve requests. */
+export function poolShare({ roles, shards }: Pick<Config, 'roles' | 'shards'>, serving: number): number {
+  const share = Math.floor((TOGETHER - PROJECTIONS.length * shards - OWN) / serving);
+  const leading = roles.includes('projector') ? PROJECTIONS.length * shards : 0;
+  return leading + Math.min(READING, Math.max(READING_LEAST, share));
+}
 
 /**
  * A node's default maximum of connections. A projector holds one for each read model and shard: where it leads, as long

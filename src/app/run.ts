@@ -1,64 +1,60 @@
+import cluster from 'node:cluster';
 import { flushCompileCache } from 'node:module';
 import { resolve } from 'node:path';
-import { delay } from '../lib/backoff.ts';
 import { systemClock } from '../lib/clock.ts';
 import { armFaultPoints } from '../lib/fault-points.ts';
 import { createLogger } from '../lib/logger.ts';
 import type { Logger } from '../lib/logger.ts';
 import type { Config } from './config.ts';
 import { startServers } from '../embedded/servers.ts';
+import type { Servers } from '../embedded/servers.ts';
 import { openDataDir } from '../embedded/data-dir.ts';
+import type { DataDir } from '../embedded/data-dir.ts';
 import { startHost } from './host.ts';
+import type { Listening } from './host.ts';
 import { checkKeyIsNamed, hostKeys } from './host-key.ts';
-import { Stack } from '../lib/stack.ts';
-import { StartError } from '../lib/start-error.ts';
+import { runProcess } from './processes/process.ts';
+import { supervise } from './processes/supervise.ts';
+import type { Stack } from '../lib/stack.ts';
+import type { Signals } from './stop-signal.ts';
+import { STOP_MS, untilStopped } from './until-stopped.ts';
 
-/** How long a step of the start that is under way is waited for when a stop is asked for, ms. */
-const START_STEP_MS = 10_000;
-/** After this and the drain, a graceful stop is abandoned, ms: the engine hands over within 10 s, then the servers end. */
-export const STOP_MS = 25_000;
-const FAILED_STOP_MS = 3_000;
+/** What a supervisor leaves its processes beyond their own bound, and itself to end the servers, ms. */
+const LATER_MS = 5_000;
 
 interface Start {
   readonly config: Config;
-  readonly stack: Stack;
-  readonly stop: AbortController;
+  readonly signals: Signals;
+  readonly program: string;
   readonly logger: Logger;
   readonly report: (line: string) => void;
 }
 
-/** Runs the Host until `stop` aborts, which may be during the start. Returns the exit code. */
-export async function runHost(config: Config, stop: AbortController): Promise<number> {
+/**
+ * Runs the Host until a signal stops it, which may be during the start: in this process, or in several that it keeps.
+ * Returns the exit code. @param program the file that each of several processes runs
+ */
+export async function runHost(config: Config, signals: Signals, program: string): Promise<number> {
+  if (cluster.isWorker) return await runProcess(config, signals.stop);
   const report = (line: string): void => void process.stdout.write(`${line}\n`);
-  const logger = await createLogger({ level: config.logLevel, pretty: process.stdout.isTTY });
-  const stack = new Stack();
-  const onError = (name: string, error: unknown): void =>
-    logger.error({ err: error, part: name }, 'a part did not stop cleanly');
-  if (config.faultPoints !== undefined) armFaultPoints(config.faultPoints);
-  try {
-    const start = startComponents({ config, stack, stop, logger, report });
-    await Promise.race([aborted(stop.signal), start]);
-    await aborted(stop.signal);
-    report(`Stopping (${String(stop.signal.reason)}): handing turns over, ending streams …`);
-    // A start under way ends after its present step, so that what the step began can be unwound.
-    await Promise.race([Promise.allSettled([start]), delay(START_STEP_MS)]);
-    const ended = stack.unwind(onError).then(() => true);
-    const hung = delay(STOP_MS + config.drainMs).then(() => false);
-    if (!(await Promise.race([ended, hung])))
-      throw new StartError('the stop took too long and was given up; what was accepted is kept');
-    report('Stopped.');
-    return 0;
-  } catch (error) {
-    // What failed may be what the parts need to stop: they get a moment, not the time of a graceful stop.
-    await Promise.race([stack.unwind(onError), delay(FAILED_STOP_MS)]);
-    throw error;
-  }
+  const isAlone = config.processes === 1;
+  const pretty = process.stdout.isTTY;
+  const logger = await createLogger({ level: config.logLevel, pretty, process: isAlone ? undefined : 'supervisor' });
+  if (isAlone && config.faultPoints !== undefined) armFaultPoints(config.faultPoints);
+  await untilStopped({
+    ...{ stop: signals.stop, logger },
+    stopMs: STOP_MS + config.drainMs + (isAlone ? 0 : 2 * LATER_MS),
+    onStopping: (reason) => report(`Stopping (${reason}): handing turns over, ending streams …`),
+    start: async (stack) => await startComponents({ config, signals, program, logger, report }, stack),
+  });
+  report('Stopped.');
+  return 0;
 }
 
-/** Starts everything, unless it is stopped between two steps: then it throws the reason. */
-async function startComponents({ config, stack, stop, logger, report }: Start): Promise<void> {
+async function startComponents(start: Start, stack: Stack): Promise<void> {
+  const { config, logger, report } = start;
   const begun = performance.now();
-  const { signal } = stop;
+  const { signal } = start.signals.stop;
   signal.throwIfAborted();
   checkKeyIsNamed(config);
   const dataDir = await openDataDir(config.dataDir);
@@ -66,24 +62,7 @@ async function startComponents({ config, stack, stop, logger, report }: Start): 
   signal.throwIfAborted();
   const servers = await startServers({ config, dataDir, report, logger });
   stack.defer('servers', servers.stop);
-  const keys = await hostKeys(config, async () => await dataDir.kek());
-  const adminKey = config.adminKey ?? (await dataDir.adminKey());
-  signal.throwIfAborted();
-  const { natsUrl, databaseUrl, embedded } = servers;
-  const host = await startHost({
-    shutDown: () => stop.abort('asked by the Admin API'),
-    config,
-    natsUrl,
-    databaseUrl,
-    embedded,
-    adminKey,
-    ...keys,
-    nodeId: dataDir.nodeId,
-    dataDir: dataDir.path,
-    clock: systemClock,
-    logger,
-  });
-  stack.defer('host', host.stop);
+  const host = await (config.processes === 1 ? alone : several)(start, { dataDir, servers }, stack);
   signal.throwIfAborted();
   stack.defer('listen files', async () => {
     await dataDir.withdraw('listen');
@@ -96,9 +75,42 @@ async function startComponents({ config, stack, stop, logger, report }: Start): 
   flushCompileCache();
 }
 
-async function aborted(signal: AbortSignal): Promise<void> {
-  if (signal.aborted) return;
-  await new Promise((resolve) => signal.addEventListener('abort', resolve, { once: true }));
+interface Ground {
+  readonly dataDir: DataDir;
+  readonly servers: Servers;
+}
+
+/** The whole Host in this process. */
+async function alone({ config, signals, logger }: Start, ground: Ground, stack: Stack): Promise<Listening> {
+  const { dataDir, servers } = ground;
+  const keys = await hostKeys(config, async () => await dataDir.kek());
+  const adminKey = config.adminKey ?? (await dataDir.adminKey());
+  signals.stop.signal.throwIfAborted();
+  const { natsUrl, databaseUrl, embedded } = servers;
+  const host = await startHost({
+    shutDown: () => signals.stop.abort('asked by the Admin API'),
+    ...{ config, natsUrl, databaseUrl, embedded, adminKey, ...keys, clock: systemClock, logger },
+    nodeId: dataDir.nodeId,
+    dataDir: dataDir.path,
+  });
+  stack.defer('host', host.stop);
+  return host;
+}
+
+/** The Host in processes of its own; this one keeps them, and the servers. */
+async function several(start: Start, { dataDir, servers }: Ground, stack: Stack): Promise<Listening> {
+  const { config, signals, program, logger } = start;
+  // Made here, so that they are there for all.
+  await hostKeys(config, async () => await dataDir.kek());
+  if (config.adminKey === undefined) await dataDir.adminKey();
+  const { stop } = signals;
+  stop.signal.throwIfAborted();
+  const killMs = STOP_MS + LATER_MS;
+  const { supervisor, ...listening } = await supervise({ config, servers, program, stop, killMs, logger }, stack);
+  // On a terminal it says that the terminal is gone, and the Host goes with it.
+  const isOnTerminal = process.stdin.isTTY || process.stdout.isTTY;
+  if (!isOnTerminal) signals.onHangUp = () => void supervisor.restart();
+  return listening;
 }
 
 function welcome(
@@ -106,6 +118,7 @@ function welcome(
   at: { address: string; metricsAddress: string; dataDir: string; seconds: number },
 ): string {
   const place = at.dataDir === resolve('.data') ? '' : `AGENT_HOST_DATA_DIR='${at.dataDir}' `;
+  const { processes } = config;
   const lines = [
     '',
     `Ready in ${at.seconds.toFixed(1)} s.`,
@@ -113,6 +126,7 @@ function welcome(
     `  API        http://${at.address}/docs`,
     `  Admin key  ${config.adminKey === undefined ? `${at.dataDir}/admin-key` : 'from AGENT_HOST_ADMIN_KEY'}`,
     `  Metrics    http://${at.metricsAddress}/metrics`,
+    `  Processes  ${processes === 1 ? '1' : `${processes}, and this one, which keeps them`} (AGENT_HOST_PROCESSES)`,
     ...(config.fixtureModel
       ? ['  Models     fixture (plays scripts and echoes; no provider, no cost)']
       : ['  Models     none; AGENT_HOST_FIXTURE_MODEL=1 turns the fixture model on']),

@@ -44,6 +44,8 @@ export interface HostOptions {
   /** They open what they wrapped before. */
   readonly earlierHostKeys: readonly KeyObject[];
   readonly nodeId: string;
+  /** Which of the processes of one Host this is; absent: it is alone. */
+  readonly process?: number;
   readonly clock: Clock;
   /** Where objects are kept, absolute. */
   readonly dataDir: string;
@@ -84,6 +86,7 @@ export interface Services extends ReadModels {
 export async function openServices(options: HostOptions, stack: Stack): Promise<Services> {
   const { config, clock, logger } = options;
   const metrics = new Metrics(options.memory === undefined);
+  if (options.process !== undefined) metrics.registry.setDefaultLabels({ process: options.process });
   const log = await openLogOf(options, metrics, stack);
   const pool = await openPool(options, log, metrics);
   stack.defer('read store', async () => await pool.end());

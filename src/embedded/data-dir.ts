@@ -28,14 +28,17 @@ export interface DataDir {
 }
 
 /**
- * Makes the directory if needed and claims it for this process.
+ * Makes the directory if needed and claims it for this process; `claimed` is for one of the processes of a Host, which
+ * claims its place in a directory that the Host has.
  * Throws StartError when another running Host has it, or when it cannot be made or written.
  */
-export async function openDataDir(path: string): Promise<DataDir> {
-  const { absolute, attempt } = await prepare(resolve(path));
+export async function openDataDir(path: string, claimed?: string): Promise<DataDir> {
+  const { absolute, attempt } = await prepare(resolve(path), claimed ?? 'lock');
   if ('heldBy' in attempt) {
     throw new StartError(
-      `the data directory ${absolute} is in use by the Host with pid ${attempt.heldBy}; stop that one or set AGENT_HOST_DATA_DIR to another directory`,
+      claimed === undefined
+        ? `the data directory ${absolute} is in use by the Host with pid ${attempt.heldBy}; stop that one or set AGENT_HOST_DATA_DIR to another directory`
+        : `${claimed} of the Host on ${absolute} still runs, with pid ${attempt.heldBy}; end it`,
     );
   }
   const { claim } = attempt;
@@ -63,13 +66,13 @@ interface Prepared {
   readonly attempt: ClaimAttempt;
 }
 
-async function prepare(path: string): Promise<Prepared> {
+async function prepare(path: string, name: string): Promise<Prepared> {
   try {
     await mkdir(path, { recursive: true, mode: 0o700 });
     const absolute = await realpath(path);
     // Root's Postgres runs under another account, which must be able to pass through; nothing is listable for it.
     if (process.getuid?.() === 0) await chmod(absolute, 0o711);
-    return { absolute, attempt: await tryClaim(absolute, 'lock') };
+    return { absolute, attempt: await tryClaim(absolute, name) };
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);
     throw new StartError(`the data directory ${path} cannot be used (${reason}); set AGENT_HOST_DATA_DIR to another`);

@@ -12,6 +12,7 @@ import { withFaultPoints } from '../lib/fault-points.ts';
 import { createLogger } from '../lib/logger.ts';
 import { KEY_BYTES, sealingKey } from '../lib/sealed-box.ts';
 import { Stack } from '../lib/stack.ts';
+import { StartError } from '../lib/start-error.ts';
 import { openInProcess } from '../projections/read-store/pglite.ts';
 import { MemoryServers } from '../streams/memory/servers.ts';
 import { SettableClock } from './clock.ts';
@@ -22,7 +23,12 @@ import type { FailurePoint, MemoryHost, UntilOptions } from './types.ts';
 import { untilRecorded } from './until.ts';
 import { Workers } from './workers.ts';
 
-const DEFAULTS = { AGENT_HOST_FIXTURE_MODEL: '1', AGENT_HOST_LOG_LEVEL: 'silent', AGENT_HOST_CACHE_MIB: '16' };
+const DEFAULTS = {
+  AGENT_HOST_FIXTURE_MODEL: '1',
+  AGENT_HOST_LOG_LEVEL: 'silent',
+  AGENT_HOST_CACHE_MIB: '16',
+  AGENT_HOST_PROCESSES: '1',
+};
 
 /** Starts a Host in the memory of this process: no port, no server, no file but the image of an empty database. */
 export async function startInMemory(given: MemoryHostOptions): Promise<MemoryHost> {
@@ -44,6 +50,8 @@ type MemoryOptions = HostOptions & { readonly memory: NonNullable<HostOptions['m
 
 async function optionsOf(given: MemoryHostOptions, { clock }: SettableClock, stack: Stack): Promise<MemoryOptions> {
   const config = readConfig({ ...DEFAULTS, ...given.env });
+  if (config.processes > 1)
+    throw new StartError('AGENT_HOST_PROCESSES is above 1, and a Host in memory is one process; unset it');
   const servers = new MemoryServers({ shards: config.shards, clock });
   stack.defer('servers', () => servers.close());
   const database = await openInProcess(given.cacheDirectory);
@@ -73,7 +81,7 @@ async function assembled(options: MemoryOptions, clock: SettableClock, stack: St
   await host.server.ready();
   const connections = new InProcessConnections(host.server.server, asThisNode);
   stack.defer('listener', async () => {
-    const ending = host.endServer();
+    const ending = host.endServer({ drainMs: options.config.drainMs, othersServe: false });
     await connections.close();
     await ending;
   });

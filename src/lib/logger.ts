@@ -15,11 +15,18 @@ const REDACTED = ['authorization', 'apiKey', 'token', 'credential', 'key', 'pass
 /**
  * JSON lines on standard output, or readable ones on a terminal.
  * @param options.isBeside on standard error: the output is of a command
+ * @param options.process which of several processes writes; each of its lines says so
  */
-export async function createLogger(options: { level: string; pretty: boolean; isBeside?: boolean }): Promise<Logger> {
+export async function createLogger(options: {
+  level: string;
+  pretty: boolean;
+  isBeside?: boolean;
+  process?: number | 'supervisor' | undefined;
+}): Promise<Logger> {
   const redact = { paths: REDACTED, censor: '[redacted]' };
   const serializers = { err: (error: unknown) => loggedError(error) };
-  const settings = { level: options.level, redact, serializers, base: null };
+  const base = options.process === undefined ? null : { process: options.process };
+  const settings = { level: options.level, redact, serializers, base };
   const destination = options.isBeside === true ? 2 : 1;
   if (!options.pretty) return pino(settings, pino.destination({ dest: destination, sync: true }));
   const { default: prettyStream } = await import('pino-pretty');

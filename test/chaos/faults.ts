@@ -1,4 +1,4 @@
-import type { Role } from '#src/app/config.ts';
+import type { Role } from '#src/app/roles.ts';
 import { delay } from '#src/lib/backoff.ts';
 import type { Cluster, ClusterNode } from '../support/cluster/cluster.ts';
 import type { ClusterServer, RouteLink } from '../support/cluster/nats-cluster.ts';

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import type { Role } from '#src/app/config.ts';
+import type { Role } from '#src/app/roles.ts';
 import { sessionList } from '#src/http/wire/schemas.ts';
 import { refused } from '../conformance/http/target.ts';
 import { agentHost } from '../support/agent-host.ts';

@@ -24,7 +24,10 @@ async function run(
   meanwhile?: (child: ChildProcess, said: () => string) => Promise<void>,
 ): Promise<Outcome> {
   const base = bareEnvironment(['NODE_COMPILE_CACHE']);
-  const child = spawn(process.execPath, [PROGRAM], { env: { ...base, ...env }, stdio: ['ignore', 'pipe', 'pipe'] });
+  const child = spawn(process.execPath, [PROGRAM], {
+    env: { AGENT_HOST_PROCESSES: '1', ...base, ...env },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
   let stderr = '';
   let stdout = '';
   child.stdout.on('data', (text: Buffer) => (stdout += text.toString()));

@@ -1,7 +1,8 @@
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { ROLES, VARIABLES } from '#src/app/config.ts';
-import { STOP_MS } from '#src/app/run.ts';
+import { VARIABLES } from '#src/app/config.ts';
+import { ROLES } from '#src/app/roles.ts';
+import { STOP_MS } from '#src/app/until-stopped.ts';
 import { SECRET_VARIABLES } from '#src/app/secret-files.ts';
 import {
   at,

@@ -28,15 +28,7 @@ export function sampleNode(metrics: Metrics, deps: NodeDeps): void {
   metrics.sample('turns_active', () => engine.active);
   metrics.sample('turns_unattended', () => engine.unattended);
   metrics.sample('log_connected', () => (logConnected() ? 1 : 0));
-  const servers = Object.entries({ nats: deps.embedded.nats, postgres: deps.embedded.postgres }).flatMap(
-    ([server, kept]) => (kept === undefined ? [] : [{ labels: { server }, kept }]),
-  );
-  metrics.sample('embedded_server_up', () =>
-    servers.map(({ labels, kept }) => ({ labels, value: kept.isRunning ? 1 : 0 })),
-  );
-  metrics.sample('embedded_server_restarts_total', () =>
-    servers.map(({ labels, kept }) => ({ labels, value: kept.restarts })),
-  );
+  sampleServers(metrics, deps.embedded);
   metrics.sample('cache_entries', () =>
     caches.map(([cache, { cacheFigures }]) => ({ labels: { cache }, value: cacheFigures.entries })),
   );
@@ -59,4 +51,17 @@ export function sampleNode(metrics: Metrics, deps: NodeDeps): void {
     const { blocks, bsize } = await statfs(dataDir);
     return blocks * bsize;
   });
+}
+
+/** What the process that runs embedded servers says of them. */
+export function sampleServers(metrics: Metrics, { nats, postgres }: EmbeddedServers): void {
+  const servers = Object.entries({ nats, postgres }).flatMap(([server, kept]) =>
+    kept === undefined ? [] : [{ labels: { server }, kept }],
+  );
+  metrics.sample('embedded_server_up', () =>
+    servers.map(({ labels, kept }) => ({ labels, value: kept.isRunning ? 1 : 0 })),
+  );
+  metrics.sample('embedded_server_restarts_total', () =>
+    servers.map(({ labels, kept }) => ({ labels, value: kept.restarts })),
+  );
 }

@@ -1,19 +1,23 @@
 import { createServer } from 'node:http';
 import type { Server } from 'node:http';
+import { Registry } from 'prom-client';
 import type { Address } from '../config.ts';
-import type { Metrics } from './metrics.ts';
 
-/** What this node itself needs is there, and it is not stopping. */
-export type NodeReadiness = () => Promise<boolean>;
+/** What a node says of itself. */
+export interface SaysOfItself {
+  /** In the form that Prometheus reads. */
+  readonly metrics: () => Promise<string>;
+  /** What it needs itself is there, and it is not stopping. */
+  readonly isReady: () => Promise<boolean>;
+}
 
 /**
  * Serves `GET /metrics`, and `GET /ready` of this node alone, on a listener of its own, which has no credentials and
  * belongs on loopback or a private network.
  */
 export async function serveMetrics(
-  { registry }: Metrics,
+  { metrics, isReady }: SaysOfItself,
   { host, port }: Address,
-  isReady: NodeReadiness,
 ): Promise<{ readonly address: string; readonly close: () => Promise<void> }> {
   const server: Server = createServer((request, response) => {
     if (request.method === 'GET' && request.url === '/ready') {
@@ -27,8 +31,8 @@ export async function serveMetrics(
       response.writeHead(404).end();
       return;
     }
-    registry.metrics().then(
-      (text) => response.writeHead(200, { 'content-type': registry.contentType }).end(text),
+    metrics().then(
+      (text) => response.writeHead(200, { 'content-type': Registry.PROMETHEUS_CONTENT_TYPE }).end(text),
       () => response.writeHead(500).end(),
     );
   });

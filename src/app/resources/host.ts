@@ -10,14 +10,14 @@ import { version } from '../version.ts';
 
 /** Whether the Host is live and ready, and what the Host admin sees of the installation. */
 export async function hostResource(node: Node): Promise<readonly ServedRoutes[]> {
-  const { options, log, pool, reads, registry, metrics, checks, queries, isDraining } = node;
+  const { options, log, pool, reads, registry, metrics, checks, queries, isLeaving } = node;
   const lags = async () => await projectionLag({ pool, source: log.source, now: options.clock() }, PROJECTIONS);
   if (options.config.roles.includes('projector')) {
     const sampled = { clock: options.clock, work: log.work, checks, projections: lags, logSizes: log.sizes };
     sampleInstallation(metrics, { pool: reads.sessions.pool, ...sampled });
   }
   const deps: StatusRouteDeps = {
-    ...{ service: SERVICE, version: await version(), features: featuresOf(options.config), checks, isDraining },
+    ...{ service: SERVICE, version: await version(), features: featuresOf(options.config), checks, isLeaving },
     nodes: () => registry.nodes,
     totals: async () => await queries.tenants.totals(),
     projections: lags,

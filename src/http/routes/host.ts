@@ -31,11 +31,11 @@ export interface HostRouteDeps {
   readonly features: readonly string[];
   readonly checks: () => Promise<Checks>;
   /** The node is about to stop: a load balancer that asks whether it is ready should send the next request elsewhere. */
-  readonly isDraining: () => boolean;
+  readonly isLeaving: () => boolean;
 }
 
 /** Liveness, readiness, and who the caller is. */
-export function hostRoutes({ service, version, features, checks, isDraining }: HostRouteDeps): FastifyPluginAsyncZod {
+export function hostRoutes({ service, version, features, checks, isLeaving }: HostRouteDeps): FastifyPluginAsyncZod {
   return async (app) => {
     const open = { rules: { access: null } };
     const protocol = { ...PROTOCOL, features: [...features] };
@@ -47,7 +47,7 @@ export function hostRoutes({ service, version, features, checks, isDraining }: H
       { config: open, schema: { ...docs.getReadiness, response: { 200: wire.ready, 503: wire.ready } } },
       async (_request, reply) => {
         const found = await checks();
-        const ok = !isDraining() && Object.values(found).every((check: Check) => check.ok);
+        const ok = !isLeaving() && Object.values(found).every((check: Check) => check.ok);
         return await reply.code(ok ? 200 : 503).send({ status: ok ? 'ready' : 'not_ready', checks: found });
       },
     );

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Role } from '#src/app/config.ts';
+import type { Role } from '#src/app/roles.ts';
 import { freePort } from '../free-port.ts';
 import { isRunning, startHost } from '../host.ts';
 import type { Host } from '../host.ts';

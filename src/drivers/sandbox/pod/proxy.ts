@@ -57,7 +57,8 @@ export async function openProxy(socket: string, network: PodNetwork): Promise<Po
 async function listening(server: Server, socket: string): Promise<void> {
   await new Promise<void>((resolve, reject) => {
     server.once('error', reject);
-    server.listen(socket, resolve);
+    // Of this process alone, whatever listeners it shares with others.
+    server.listen({ path: socket, exclusive: true }, resolve);
   });
 }
 

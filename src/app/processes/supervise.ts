@@ -1,0 +1,79 @@
+import cluster from 'node:cluster';
+import type { Servers } from '../../embedded/servers.ts';
+import type { Logger } from '../../lib/logger.ts';
+import type { Stack } from '../../lib/stack.ts';
+import type { Config } from '../config.ts';
+import { listenForMetrics } from '../host.ts';
+import type { Listening } from '../host.ts';
+import { Metrics } from '../metrics/metrics.ts';
+import { sampleServers } from '../metrics/node.ts';
+import { poolShare } from '../read-store.ts';
+import { ForkedProcess } from './forked-process.ts';
+import { mergedMetrics } from './merged-metrics.ts';
+import type { StartMessage } from './messages.ts';
+import { planOf } from './plan.ts';
+import type { PlannedProcess } from './plan.ts';
+import { Supervisor } from './supervisor.ts';
+
+export interface SuperviseOptions {
+  readonly config: Config;
+  readonly servers: Servers;
+  /** What each process runs. */
+  readonly program: string;
+  readonly stop: AbortController;
+  /** After this and the drain a process that does not end is killed, ms. */
+  readonly killMs: number;
+  readonly logger: Logger;
+}
+
+export interface Supervised extends Listening {
+  readonly supervisor: Supervisor;
+}
+
+/** Starts the processes of a Host and keeps them; resolves when all of them are ready. @throws StartError */
+export async function supervise(options: SuperviseOptions, stack: Stack): Promise<Supervised> {
+  const { config, servers, program, stop, killMs, logger } = options;
+  // All accept from one socket, and the one that has time does. What waits there when one dies is taken by the others; with
+  // connections that are dealt out, one that is on its way to a process that is killed would never be answered.
+  cluster.schedulingPolicy = cluster.SCHED_NONE;
+  cluster.setupPrimary({ exec: program, args: [] });
+  const plan = planOf(config.processes, config.roles);
+  const { natsUrl, databaseUrl } = servers;
+  const supervisor = new Supervisor({
+    ...{ plan, drainMs: config.drainMs, onFailed: (reason) => stop.abort(reason), logger },
+    fork: (planned) => {
+      const start = { ...planned, roles: [...planned.roles], natsUrl, databaseUrl, ...shareOf(planned, plan, config) };
+      const shutDown = (): void => stop.abort('asked by the Admin API');
+      return new ForkedProcess(cluster.fork(), { start, killMs, shutDown });
+    },
+  });
+  const says = { metrics: metricsOf(supervisor, servers), isReady: async () => await supervisor.isReady() };
+  const metricsAddress = await listenForMetrics(says, config.metricsListen, stack);
+  stack.defer('processes', async () => await supervisor.stop(wordsOf(stop.signal.reason)));
+  return { supervisor, metricsAddress, address: await supervisor.start() };
+}
+
+/** A process's part of what the machine can do at once, and of the connections to Postgres. */
+function shareOf(
+  { roles, isServing }: PlannedProcess,
+  plan: readonly PlannedProcess[],
+  config: Config,
+): Pick<StartMessage, 'sandboxChildren' | 'databaseConnections'> {
+  const running = plan.filter((one) => one.roles.includes('engine')).length;
+  const sandboxChildren = Math.max(1, Math.ceil(config.sandboxes.children / Math.max(1, running)));
+  const given = config.databaseConnections;
+  if (given !== undefined) return { sandboxChildren, databaseConnections: given };
+  if (!isServing) return { sandboxChildren };
+  const serving = plan.filter((one) => one.isServing).length;
+  return { sandboxChildren, databaseConnections: poolShare({ ...config, roles }, serving) };
+}
+
+/** The figures of all processes, those of the supervisor itself among them. */
+function metricsOf(supervisor: Supervisor, { embedded }: Servers): () => Promise<string> {
+  const own = new Metrics();
+  own.registry.setDefaultLabels({ process: 'supervisor' });
+  sampleServers(own, embedded);
+  return async () => mergedMetrics([await own.registry.metrics(), ...(await supervisor.ask('metrics'))]);
+}
+
+const wordsOf = (reason: unknown): string => (reason instanceof Error ? reason.message : String(reason));

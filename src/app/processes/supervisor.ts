@@ -1,0 +1,178 @@
+import { backoffMs, delay } from '../../lib/backoff.ts';
+import type { Logger } from '../../lib/logger.ts';
+import { StartError } from '../../lib/start-error.ts';
+import type { Question } from './messages.ts';
+import type { KeptProcess } from './forked-process.ts';
+import type { PlannedProcess } from './plan.ts';
+
+export interface SupervisorOptions {
+  readonly plan: readonly PlannedProcess[];
+  readonly fork: (planned: PlannedProcess) => KeptProcess;
+  /** How long a process keeps serving when the whole Host stops, ms. */
+  readonly drainMs: number;
+  /** A process cannot be kept: the Host has to end, for this reason. */
+  readonly onFailed: (reason: StartError) => void;
+  readonly logger: Logger;
+  /** Between a death and the next start, ms; absent: some 100, more the more often it dies. */
+  readonly pause?: { readonly baseMs: number; readonly capMs: number };
+}
+
+const PAUSE_MS = { baseMs: 100, capMs: 30_000 };
+/** A process that has run this long has recovered from what ended its predecessor. */
+const HEALTHY_MS = 60_000;
+/** So many starts that fail one after the other, over a minute or two: something else has to be mended first. */
+const STARTS_MAX = 10;
+/** Clients with idle connections hear at their next request that they should open another, ms. */
+const LEAVING_MS = 1_000;
+
+interface Place {
+  readonly planned: PlannedProcess;
+  current: KeptProcess | null;
+  isReady: boolean;
+  /** It is restarted by us. */
+  isLeaving: boolean;
+  restarts: number;
+  /** Of the start that is under way, or the next one. */
+  ready: PromiseWithResolvers<void>;
+  kept: Promise<void>;
+}
+
+/** Keeps the processes of a Host: replaces one that dies, and restarts or stops all of them. */
+export class Supervisor {
+  readonly #options: SupervisorOptions;
+  readonly #places: readonly Place[];
+  readonly #stop = new AbortController();
+  readonly #failed = Promise.withResolvers<never>();
+  #address: string | null = null;
+  #isRestarting = false;
+
+  constructor(options: SupervisorOptions) {
+    this.#options = options;
+    this.#places = options.plan.map((planned) => ({
+      ...{ planned, current: null, isReady: false, isLeaving: false, restarts: 0 },
+      ...{ ready: Promise.withResolvers(), kept: Promise.resolve() },
+    }));
+    this.#failed.promise.catch(() => undefined);
+  }
+
+  /** Starts all, the projector first: it makes what the others read. Returns where they listen. @throws StartError */
+  async start(): Promise<string> {
+    const isFirst = ({ planned: { roles } }: Place): boolean => roles.includes('projector');
+    for (const wave of [this.#places.filter(isFirst), this.#places.filter((place) => !isFirst(place))]) {
+      for (const place of wave) place.kept = this.#keep(place);
+      await this.#unlessFailed(Promise.all(wave.map(async ({ ready }) => await ready.promise)));
+      this.#stop.signal.throwIfAborted();
+    }
+    return this.#address ?? '';
+  }
+
+  /** Restarts one after the other; each is ready before the next goes. */
+  async restart(): Promise<void> {
+    const { logger } = this.#options;
+    if (this.#isRestarting || this.#stop.signal.aborted) {
+      logger.warn('the processes are being restarted or stopped already');
+      return;
+    }
+    this.#isRestarting = true;
+    logger.info('the processes are restarted, one after the other');
+    try {
+      for (const place of this.#places) await this.#restartOne(place);
+      if (!this.#stop.signal.aborted) logger.info('all processes were restarted');
+    } finally {
+      this.#isRestarting = false;
+    }
+  }
+
+  async stop(reason: string): Promise<void> {
+    this.#stop.abort();
+    const { drainMs } = this.#options;
+    await Promise.all(
+      this.#places.map(async ({ current, kept, ready }) => {
+        await current?.stop({ reason, drainMs, othersServe: false });
+        await kept;
+        ready.resolve();
+      }),
+    );
+  }
+
+  /** The answers of all that are ready. */
+  async ask(what: Question): Promise<readonly string[]> {
+    const ready = this.#places.filter(({ isReady, isLeaving }) => isReady && (what === 'metrics' || !isLeaving));
+    const answers = await Promise.all(ready.map(async ({ current }) => (await current?.ask(what)) ?? null));
+    return answers.filter((answer) => answer !== null);
+  }
+
+  /** Requests are taken, and no process lacks what it needs; one that is being replaced does not count. */
+  async isReady(): Promise<boolean> {
+    if (this.#stop.signal.aborted) return false;
+    if (!this.#places.some(({ planned, isReady, isLeaving }) => planned.isServing && isReady && !isLeaving))
+      return false;
+    const answers = await this.ask('ready');
+    return answers.length > 0 && answers.every((answer) => answer === 'yes');
+  }
+
+  async #restartOne(place: Place): Promise<void> {
+    const { signal } = this.#stop;
+    await this.#unlessFailed(place.ready.promise);
+    const { current } = place;
+    if (signal.aborted || current === null) return;
+    place.isLeaving = true;
+    place.ready = Promise.withResolvers();
+    const drainMs = Math.max(LEAVING_MS, this.#options.drainMs);
+    await current.stop({ reason: 'a restart', drainMs, othersServe: true });
+    await this.#unlessFailed(place.ready.promise);
+  }
+
+  async #keep(place: Place): Promise<void> {
+    const { fork, logger, pause = PAUSE_MS } = this.#options;
+    const { planned } = place;
+    const { signal } = this.#stop;
+    for (let deaths = 0, failedStarts = 0; !signal.aborted;) {
+      const begun = performance.now();
+      const process = fork(planned);
+      place.current = process;
+      const started = await process.started;
+      const isStarted = 'address' in started;
+      if (isStarted) this.#isUp(place, started.address);
+      const how = await process.exited;
+      place.current = null;
+      place.isReady = false;
+      if (signal.aborted) return;
+      if (place.isLeaving) {
+        place.isLeaving = false;
+        continue;
+      }
+      if (isStarted) place.ready = Promise.withResolvers();
+      failedStarts = isStarted ? 0 : failedStarts + 1;
+      if (isStarted && performance.now() - begun >= HEALTHY_MS) deaths = 0;
+      const reason = isStarted ? null : started.failed;
+      if (this.#isHopeless(place, reason, failedStarts)) return;
+      place.restarts++;
+      logger.error({ of: planned.number, how, reason: reason?.message }, 'a process has ended and is started again');
+      await delay(backoffMs(deaths++, pause), signal);
+    }
+  }
+
+  #isUp(place: Place, address: string | null): void {
+    const { logger } = this.#options;
+    place.isReady = true;
+    this.#address ??= address;
+    logger.info({ of: place.planned.number, roles: place.planned.roles }, 'a process is ready');
+    place.ready.resolve();
+  }
+
+  /** Before the first is ready, what an operator can mend ends the start; later it may be mended meanwhile. */
+  #isHopeless({ planned, restarts }: Place, reason: StartError | null, failedStarts: number): boolean {
+    const isFirst = reason !== null && failedStarts === restarts + 1;
+    if (!isFirst && failedStarts < STARTS_MAX) return false;
+    const what = `process ${planned.number} has ended ${failedStarts} times before it was ready; its log says why`;
+    const failure = reason ?? new StartError(what);
+    this.#failed.reject(failure);
+    this.#options.onFailed(failure);
+    return true;
+  }
+
+  async #unlessFailed<T>(work: Promise<T>): Promise<T> {
+    return await Promise.race([work, this.#failed.promise]);
+  }
+}
