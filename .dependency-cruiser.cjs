@@ -30,6 +30,8 @@ const CLIENT = '^src/client/';
 const ARCHIVE = '^src/archive/';
 const EMBEDDED = '^src/embedded/';
 const IN_MEMORY = '^src/in-memory/';
+const CONSOLE_APP = '^src/console/app/';
+const CONSOLE_SERVER = '^src/console/server/';
 
 /** @type {import('dependency-cruiser').IConfiguration} */
 module.exports = {
@@ -84,6 +86,35 @@ module.exports = {
       from: { path: '^src/react/', pathNot: TEST },
       to: { pathNot: ['^src/react/', CLIENT, '(^|/)node_modules/(@types/)?react/'] },
     },
+    {
+      name: 'console-app-imports',
+      comment:
+        'The pages of the console are a program of the browser: of ours they have the client, and no part of Node.',
+      severity: 'error',
+      from: { path: CONSOLE_APP, pathNot: TEST },
+      to: { pathNot: [CONSOLE_APP, CLIENT, '(^|/)node_modules/'] },
+    },
+    {
+      name: 'console-app-by-nobody',
+      comment: 'The pages are built beside the program, which knows them as files.',
+      severity: 'error',
+      from: { path: '^src/', pathNot: [TEST, CONSOLE_APP] },
+      to: { path: CONSOLE_APP },
+    },
+    {
+      name: 'console-server-imports',
+      comment: 'The door of the console holds keys and sessions: it knows the Host by its address alone.',
+      severity: 'error',
+      from: { path: CONSOLE_SERVER, pathNot: TEST },
+      to: { path: '^src/', pathNot: [CONSOLE_SERVER, LIB] },
+    },
+    {
+      name: 'console-server-by-app-and-cli-only',
+      comment: 'Who opens a door knows what it leads to.',
+      severity: 'error',
+      from: { path: '^src/', pathNot: [TEST, APP, CLI, CONSOLE_SERVER] },
+      to: { path: CONSOLE_SERVER },
+    },
     folderMayImport(
       'embedded',
       [LIB, '^src/projections/read-store/connection\\.ts$'],
@@ -96,7 +127,7 @@ module.exports = {
     ),
     folderMayImport(
       'cli',
-      [LIB, DOMAIN, '^src/(streams|drivers|projections)/', COMMANDS, APP, ARCHIVE, EMBEDDED, CLIENT],
+      [LIB, DOMAIN, '^src/(streams|drivers|projections)/', COMMANDS, APP, ARCHIVE, EMBEDDED, CLIENT, CONSOLE_SERVER],
       'A command of the program works beside a Host or without one: it runs no turns and serves no requests.',
     ),
     folderMayImport(
@@ -190,6 +221,8 @@ module.exports = {
           '^src/drivers/sandbox/kubernetes/(api|exec)\\.ts$',
           // The class of answers, which its SDKs check for.
           '^src/drivers/model/client\\.ts$',
+          // Listens, and calls the Host whose console it is.
+          CONSOLE_SERVER,
         ],
       },
       to: {
@@ -263,9 +296,9 @@ module.exports = {
     },
     {
       name: 'no-dev-dependencies-in-src',
-      comment: 'What ships may only need what is installed with it.',
+      comment: 'What ships may only need what is installed with it; the pages of the console ship as a build.',
       severity: 'error',
-      from: { path: '^src/', pathNot: TEST },
+      from: { path: '^src/', pathNot: [TEST, CONSOLE_APP] },
       to: { dependencyTypes: ['npm-dev'], dependencyTypesNot: ['type-only', 'npm-peer'] },
     },
     {
@@ -300,6 +333,8 @@ module.exports = {
           '^src/client/client\\.ts$',
           '^src/react/use-session\\.ts$',
           '^src/in-memory/index\\.ts$',
+          '^src/console/app/main\\.tsx$',
+          '\\.css$',
           '^test/',
           '^bench/main\\.ts$',
           TEST,
@@ -315,7 +350,7 @@ module.exports = {
     tsPreCompilationDeps: true,
     skipAnalysisNotInRules: true,
     enhancedResolveOptions: {
-      extensions: ['.ts', '.mts', '.js', '.mjs', '.cjs', '.json'],
+      extensions: ['.ts', '.tsx', '.mts', '.js', '.mjs', '.cjs', '.json'],
       exportsFields: ['exports'],
       conditionNames: ['import', 'node', 'types', 'default'],
     },

@@ -13,6 +13,8 @@ const BUILDS = join(ROOT, 'node_modules/.cache/agent-host');
 // Not `.js`: what such a file holds, Node would have to find out by parsing it once more.
 const MAIN = 'main.mjs';
 const CHILD = 'child';
+const PAGES = join(ROOT, 'src/console/app');
+const PAGES_CONFIG = join(ROOT, 'vite.config.ts');
 /** So many builds stay, and all that are younger than a week: a Host that runs loads some of its files late. */
 const KEPT = 20;
 const KEPT_MS = 7 * 24 * 3_600_000;
@@ -21,9 +23,10 @@ const KEPT_MS = 7 * 24 * 3_600_000;
 export function programPath(): string {
   const hash = createHash('sha256').update(readFileSync(import.meta.filename));
   hash.update(readFileSync(join(ROOT, 'package-lock.json')));
-  for (const file of globSync('src/**/*.ts', { cwd: ROOT }).toSorted()) {
+  hash.update(readFileSync(PAGES_CONFIG));
+  for (const file of globSync(['src/**/*.ts', 'src/console/app/**/*.*'], { cwd: ROOT }).toSorted()) {
     // Types alone, made by the check.
-    if (file.endsWith('.test.ts') || file === 'src/client/api.ts') continue;
+    if (/\.test\.tsx?$/.test(file) || file === 'src/client/api.ts') continue;
     hash.update(`\n${file}\n`).update(readFileSync(join(ROOT, file)));
   }
   return join(BUILDS, hash.digest('hex').slice(0, 16), MAIN);
@@ -60,6 +63,13 @@ async function buildInto(directory: string): Promise<void> {
     output: { dir: directory, format: 'esm', entryFileNames: MAIN, chunkFileNames: '[name]-[hash].mjs', minify: false },
   });
   await buildChild(directory);
+  await buildPages(join(directory, 'console'));
+}
+
+/** The pages of the console, as files that the program serves from beside itself. */
+async function buildPages(directory: string): Promise<void> {
+  const { build } = await import('vite');
+  await build({ root: PAGES, configFile: PAGES_CONFIG, logLevel: 'warn', build: { outDir: directory } });
 }
 
 /** The Host as a library: its own modules in a few files, and everything else from the packages that come with it. */

@@ -33,6 +33,7 @@ export function staticSteps() {
       name: 'types',
       argv: [tool('typescript/bin/tsc'), '--noEmit', '--incremental', '--tsBuildInfoFile', TYPES_CACHE],
     },
+    { name: 'app types', argv: [tool('typescript/bin/tsc'), '--noEmit', '-p', path.join(ROOT, 'src/console/app')] },
     { name: 'lint', argv: [tool('oxlint/bin/oxlint'), '--type-aware', '--deny-warnings', ...codePaths()] },
     { name: 'format', argv: [tool('oxfmt/bin/oxfmt'), '--check', '.'] },
   ];

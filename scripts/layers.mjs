@@ -2,7 +2,7 @@
  * Runs the import laws of .dependency-cruiser.cjs and guards against the run that saw nothing.
  *
  * dependency-cruiser without a TypeScript parser it understands reports "no violations" over zero modules and exits 0.
- * So a run counts only when it cruised at least as many modules as src has .ts files, named each of those files, and
+ * So a run counts only when it cruised at least as many modules as src has .ts and .tsx files, named each of those files, and
  * found a dependency in each file that has an import line.
  *
  * `node scripts/layers.mjs [root]` checks another tree (the tidy test plants violations in one).
@@ -37,12 +37,12 @@ async function cruise(root) {
 async function missed(root, result) {
   const entries = await readdir(path.join(root, 'src'), { recursive: true, withFileTypes: true });
   const files = entries
-    .filter((entry) => entry.isFile() && entry.name.endsWith('.ts'))
+    .filter((entry) => entry.isFile() && /\.tsx?$/.test(entry.name))
     .map((entry) => path.relative(root, path.join(entry.parentPath, entry.name)).split(path.sep).join('/'));
   const { totalCruised } = result.summary;
   const problems = [];
   if (totalCruised < files.length)
-    problems.push(`cruised ${totalCruised} modules, but src has ${files.length} .ts files`);
+    problems.push(`cruised ${totalCruised} modules, but src has ${files.length} .ts and .tsx files`);
   const modules = new Map(result.modules.map((module) => [module.source, module]));
   const checks = files.map(async (file) => {
     const module = modules.get(file);

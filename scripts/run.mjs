@@ -31,7 +31,7 @@ const PROGRAMS = {
   test: ['scripts/test.mjs'],
   check: ['scripts/check.mjs'],
   lint: ['scripts/check.mjs', 'lint', 'layers', 'dead code', 'format'],
-  typecheck: ['scripts/check.mjs', 'types'],
+  typecheck: ['scripts/check.mjs', 'types', 'app types'],
   'test:unit': ['scripts/check.mjs', 'unit tests'],
   bench: ['bench/main.ts'],
   chaos: ['test/chaos/main.ts'],

@@ -17,9 +17,9 @@ function walk(folder: string): string[] {
   });
 }
 
-/** Every .ts file under the given folders, relative to the root; a folder that does not exist has none. */
+/** Every .ts and .tsx file under the given folders, relative to the root; a folder that does not exist has none. */
 export function sources(...folders: string[]): string[] {
-  return folders.flatMap((folder) => walk(folder)).filter((file) => file.endsWith('.ts'));
+  return folders.flatMap((folder) => walk(folder)).filter((file) => /\.tsx?$/.test(file));
 }
 
 /** Every file that is or is about to be committed. A tree without git (an unpacked archive) counts as a whole. */
