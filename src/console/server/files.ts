@@ -1,0 +1,56 @@
+import { readdir, readFile } from 'node:fs/promises';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { join, sep } from 'node:path';
+import { gzipSync } from 'node:zlib';
+import mime from 'mime';
+import { PAGE_POLICY, refuse, SECURITY_HEADERS } from './answers.ts';
+
+interface File {
+  readonly bytes: Buffer;
+  readonly zipped: Buffer;
+  readonly type: string;
+  readonly caching: string;
+}
+
+/** The pages by their paths, in memory: a path that is not among them leads nowhere. */
+export type Files = ReadonlyMap<string, File>;
+
+const PAGE = '/index.html';
+/** The build names these by their content. */
+const ASSETS = '/assets/';
+
+/** Reads a build of the pages. @throws when the directory cannot be read */
+export async function readFiles(directory: string): Promise<Files> {
+  const entries = await readdir(directory, { recursive: true, withFileTypes: true });
+  const found = entries
+    .filter((entry) => entry.isFile())
+    .map(async (entry) => {
+      const place = join(entry.parentPath, entry.name);
+      const path = place.slice(directory.length).split(sep).join('/');
+      const bytes = await readFile(place);
+      const caching = path.startsWith(ASSETS) ? 'public, max-age=31536000, immutable' : 'no-cache';
+      const type = mime.getType(path) ?? 'application/octet-stream';
+      return [path, { bytes, zipped: gzipSync(bytes), type, caching }] as const;
+    });
+  return new Map(await Promise.all(found));
+}
+
+/** A file, or the page that knows what is at such a path. */
+export function answerFile(files: Files, path: string, request: IncomingMessage, response: ServerResponse): void {
+  const { accept = '', 'accept-encoding': encodings = '' } = request.headers;
+  const isPage = !path.startsWith(ASSETS) && accept.includes('text/html');
+  const file = files.get(path) ?? (isPage || path === '/' ? files.get(PAGE) : undefined);
+  if (file === undefined) return refuse(response, 404, { code: 'not_found', message: 'there is no such page' });
+  const isZipped = /\bgzip\b/.test(String(encodings));
+  const bytes = isZipped ? file.zipped : file.bytes;
+  response.writeHead(200, {
+    ...SECURITY_HEADERS,
+    'content-security-policy': PAGE_POLICY,
+    'content-type': file.type.startsWith('text/') ? `${file.type}; charset=utf-8` : file.type,
+    'content-length': bytes.length,
+    'cache-control': file.caching,
+    vary: 'accept-encoding',
+    ...(isZipped ? { 'content-encoding': 'gzip' } : {}),
+  });
+  response.end(request.method === 'HEAD' ? undefined : bytes);
+}

@@ -1,0 +1,91 @@
+import { Agent as HttpAgent, request as httpRequest } from 'node:http';
+import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http';
+import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
+import { pipeline } from 'node:stream';
+import { DATA_POLICY, refuse, SECURITY_HEADERS } from './answers.ts';
+
+/** The Host that a console shows, and the key that it shows it with. */
+export interface Upstream {
+  readonly url: string;
+  readonly tenant: string;
+  readonly key: string;
+}
+
+/** Requests and streams that are open at once; more wait. */
+const CONNECTIONS_MAX = 128;
+const CONNECT_MS = 30_000;
+/** What of a page's request the Host is told: who asks is not the page's to say. */
+const REQUEST_HEADERS = [
+  ...['accept', 'content-type', 'content-length', 'idempotency-key', 'if-match', 'if-none-match'],
+  ...['last-event-id', 'range', 'svc-protocol'],
+];
+const RESPONSE_HEADERS = [
+  ...['accept-ranges', 'cache-control', 'content-disposition', 'content-encoding', 'content-length', 'content-range'],
+  ...['content-type', 'etag', 'last-modified', 'retry-after', 'svc-protocol', 'vary', 'x-request-id'],
+];
+
+/** Passes requests on to a Host with its key, both ways as they come: nothing is gathered in memory. */
+export class Proxy {
+  readonly #upstream: Upstream;
+  readonly #base: URL;
+  readonly #agent: HttpAgent | HttpsAgent;
+
+  constructor(upstream: Upstream) {
+    this.#upstream = upstream;
+    this.#base = new URL(upstream.url);
+    const options = { keepAlive: true, maxSockets: CONNECTIONS_MAX };
+    this.#agent = this.#base.protocol === 'https:' ? new HttpsAgent(options) : new HttpAgent(options);
+  }
+
+  /** @param path from `/v1/` on, with its query, without dot segments */
+  pass(path: string, request: IncomingMessage, response: ServerResponse): void {
+    const { tenant, key } = this.#upstream;
+    const send = this.#base.protocol === 'https:' ? httpsRequest : httpRequest;
+    const upstream = send({
+      agent: this.#agent,
+      protocol: this.#base.protocol,
+      hostname: this.#base.hostname.replace(/^\[|\]$/g, ''),
+      port: this.#base.port,
+      method: request.method,
+      path: `${this.#base.pathname.replace(/\/$/, '')}${path}`,
+      headers: {
+        ...only(REQUEST_HEADERS, request.headers),
+        host: this.#base.host,
+        authorization: `Bearer ${key}`,
+        'svc-tenant': tenant,
+      },
+    });
+    // An answer may take as long as it wants once it has begun: streams last.
+    upstream.setTimeout(CONNECT_MS, () => {
+      if (!response.headersSent) upstream.destroy(new Error('the Host is silent'));
+    });
+    upstream.once('response', (answer) => {
+      response.writeHead(answer.statusCode ?? 502, {
+        ...only(RESPONSE_HEADERS, answer.headers),
+        ...SECURITY_HEADERS,
+        'content-security-policy': DATA_POLICY,
+      });
+      response.flushHeaders();
+      pipeline(answer, response, () => upstream.destroy());
+    });
+    upstream.once('error', () => {
+      if (response.headersSent) response.destroy();
+      else refuse(response, 502, { code: 'unreachable', message: 'the Host does not answer; is it started?' });
+    });
+    response.once('close', () => upstream.destroy());
+    request.pipe(upstream);
+  }
+
+  close(): void {
+    this.#agent.destroy();
+  }
+}
+
+function only(names: readonly string[], headers: IncomingHttpHeaders): Record<string, string | string[]> {
+  return Object.fromEntries(
+    names.flatMap((name) => {
+      const value = headers[name];
+      return value === undefined ? [] : [[name, value]];
+    }),
+  );
+}
