@@ -1,0 +1,122 @@
+import { useMutation } from '@tanstack/react-query';
+import { useState } from 'react';
+import type { ReactNode } from 'react';
+import { useClient } from '../../api/host.tsx';
+import type { AskEntry } from '../../fold/entries.ts';
+import { AsCode } from '../../parts/as-code.tsx';
+import { Button } from '../../parts/button.tsx';
+import { Failure } from '../../parts/page.tsx';
+import { PlainText, Value } from '../../parts/plain-text.tsx';
+import { Status } from '../../parts/status.tsx';
+
+interface AskProps {
+  readonly sessionId: string;
+  readonly entry: AskEntry;
+}
+
+const TITLES = { approval: 'Waits for your approval', question: 'Asks you', uncertain: 'Not known whether it ran' };
+
+/** What the turn asks of a person, and the answer in place. */
+export function AskView({ sessionId, entry }: AskProps): ReactNode {
+  const { what, interaction, state, answer, reason } = entry;
+  return (
+    <div className="ask" data-open={state === 'open' ? '' : undefined}>
+      <div className="row">
+        <strong>{TITLES[what]}</strong>
+        {interaction?.toolName !== undefined && <code>{interaction.toolName}</code>}
+        <span className="spread">
+          <Status of={state} />
+        </span>
+      </div>
+      {interaction?.prompt !== undefined && (
+        <p>
+          <PlainText text={interaction.prompt} />
+        </p>
+      )}
+      {interaction?.url !== undefined && (
+        <p>
+          <PlainText text={interaction.url} />
+        </p>
+      )}
+      {interaction?.input !== undefined && <Value value={interaction.input} />}
+      {answer !== undefined && <Value value={answer} />}
+      {reason !== undefined && reason !== '' && (
+        <p className="muted">
+          <PlainText text={reason} />
+        </p>
+      )}
+      {state === 'open' && <Answer sessionId={sessionId} entry={entry} />}
+    </div>
+  );
+}
+
+/** What an answer to each kind of question is called: what is written, and the two buttons. */
+const WORDS = {
+  approval: { field: 'Reason (may be empty)', yes: 'Approve', no: 'Deny' },
+  question: { field: 'Answer', yes: 'Answer', no: undefined },
+  uncertain: { field: undefined, yes: 'Try again', no: 'Give it up' },
+} as const;
+
+/** Sends an answer; `text` is what was written to it. */
+function useAnswer({ sessionId, entry }: AskProps, text: string, isText: boolean) {
+  const client = useClient();
+  const { interactionId, what } = entry;
+  return useMutation({
+    mutationFn: async (approved: boolean) => {
+      const session = client.session(sessionId);
+      if (what === 'question') return await session.respond(interactionId, isText ? text : JSON.parse(text));
+      if (what === 'uncertain')
+        return await session.respond(interactionId, { resolution: approved ? 'retry' : 'fail' });
+      return await session.approve(interactionId, approved, text.trim() === '' ? undefined : text.trim());
+    },
+  });
+}
+
+function Answer({ sessionId, entry }: AskProps): ReactNode {
+  const [text, setText] = useState('');
+  const { interactionId, what, interaction } = entry;
+  const isText = interaction?.schema === undefined || interaction.schema['type'] === 'string';
+  const send = useAnswer({ sessionId, entry }, text, isText);
+  const words = WORDS[what];
+  const value = what === 'question' ? text : { resolution: 'retry' };
+  const body =
+    what === 'approval'
+      ? { type: 'approve', interactionId, approved: true }
+      : { type: 'respond', interactionId, value };
+  const call = { operation: 'POST /v1/sessions/{sessionId}/commands', params: { sessionId }, body };
+  return (
+    <form
+      className="stack"
+      onSubmit={(event) => {
+        event.preventDefault();
+        send.mutate(true);
+      }}
+    >
+      {interaction?.schema !== undefined && what === 'question' && (
+        <details>
+          <summary className="small muted">The shape of an answer</summary>
+          <Value value={interaction.schema} />
+        </details>
+      )}
+      {words.field !== undefined && (
+        <label className="field">
+          {words.field}
+          {isText ? '' : ', as JSON'}
+          <textarea className="input" rows={1} value={text} onChange={(event) => setText(event.target.value)} />
+        </label>
+      )}
+      {send.error !== null && <Failure error={send.error} />}
+      <div className="row">
+        <Button kind="primary" type="submit" disabled={send.isPending}>
+          {words.yes}
+        </Button>
+        {words.no !== undefined && (
+          <Button kind="danger" disabled={send.isPending} onClick={() => send.mutate(false)}>
+            {words.no}
+          </Button>
+        )}
+        <AsCode calls={[call]} />
+      </div>
+    </form>
+  );
+}

@@ -1,0 +1,60 @@
+import type { ReactNode } from 'react';
+import type { EventRecord } from '../../../../client/client.ts';
+import type { FeedSnapshot, SessionFeed } from '../../api/session-feed.ts';
+import { clock, dateTime } from '../../lib/format.ts';
+import { oneLine } from '../../lib/plain-text.ts';
+import { Value } from '../../parts/plain-text.tsx';
+import { Rows } from './rows.tsx';
+
+const GUESS_PX = 27;
+const GIST_CHARS = 160;
+
+/** The records themselves, as the API gives them. */
+export function RecordsView({
+  feed,
+  snapshot,
+}: {
+  readonly feed: SessionFeed;
+  readonly snapshot: FeedSnapshot;
+}): ReactNode {
+  return (
+    <Rows
+      label="Records"
+      items={snapshot.records}
+      keyOf={keyOf}
+      guessPx={GUESS_PX}
+      onFirst={feed.older}
+      onLast={feed.newer}
+      render={(record) => <RecordRow record={record} />}
+    />
+  );
+}
+
+function RecordRow({ record }: { readonly record: EventRecord }): ReactNode {
+  const { type, createdAt, payload } = record;
+  return (
+    <details className="record">
+      <summary>
+        <time className="muted" dateTime={createdAt} title={dateTime(createdAt)}>
+          {clock(createdAt)}
+        </time>
+        <code>{type}</code>
+        <code className="tool-gist">{oneLine(gistOf(payload), GIST_CHARS)}</code>
+      </summary>
+      <Value value={record} />
+    </details>
+  );
+}
+
+/** A record may have a megabyte: no more of it than a line shows is written out. */
+function gistOf(payload: EventRecord['payload']): string {
+  const members = Object.entries(payload).map(([name, value]: [string, unknown]) => {
+    if (typeof value === 'string') return `${name}: ${value.slice(0, GIST_CHARS)}`;
+    return typeof value === 'number' || typeof value === 'boolean' ? `${name}: ${value}` : name;
+  });
+  return members.join(', ');
+}
+
+function keyOf(record: EventRecord): string {
+  return record.eventId;
+}

@@ -1,0 +1,136 @@
+import { useQuery } from '@tanstack/react-query';
+import { getRouteApi, Link } from '@tanstack/react-router';
+import { useMemo, useSyncExternalStore } from 'react';
+import type { ReactNode } from 'react';
+import { useClient } from '../../api/host.tsx';
+import { SessionFeed } from '../../api/session-feed.ts';
+import type { FeedSnapshot } from '../../api/session-feed.ts';
+import { short, usd } from '../../lib/format.ts';
+import { AsCode } from '../../parts/as-code.tsx';
+import { Button } from '../../parts/button.tsx';
+import { Failure, useTitle } from '../../parts/page.tsx';
+import { Labels, Status } from '../../parts/status.tsx';
+import { Composer } from './composer.tsx';
+import { ConversationView } from './conversation-view.tsx';
+import { RecordsView } from './records-view.tsx';
+import './session.css';
+
+const route = getRouteApi('/sessions/$sessionId');
+
+export function SessionPage(): ReactNode {
+  const { sessionId } = route.useParams();
+  return <OneSession key={sessionId} sessionId={sessionId} />;
+}
+
+const VIEWS = [
+  { view: undefined, name: 'Conversation' },
+  { view: 'records', name: 'Records beside it' },
+] as const;
+
+function OneSession({ sessionId }: { readonly sessionId: string }): ReactNode {
+  const client = useClient();
+  const { view } = route.useSearch();
+  useTitle(sessionId);
+  const feed = useMemo(() => new SessionFeed(client, sessionId), [client, sessionId]);
+  const snapshot = useSyncExternalStore(feed.subscribe, feed.snapshot);
+  const { entries, activeTurnId, openAsks, error, hasNewer } = snapshot;
+  const end = entries.findLast((entry) => entry.kind === 'end');
+  return (
+    <div className="session">
+      <SessionHead sessionId={sessionId} changedAt={[end?.key, activeTurnId, openAsks.length].join()} />
+      <nav className="tabs" aria-label="Views of the session">
+        {VIEWS.map((one) => (
+          <Link
+            key={one.name}
+            className="tab"
+            to="/sessions/$sessionId"
+            params={{ sessionId }}
+            search={{ view: one.view }}
+            aria-current={view === one.view ? 'page' : undefined}
+          >
+            {one.name}
+          </Link>
+        ))}
+        <span className="row spread">
+          <Button isSmall kind="quiet" onClick={feed.toStart}>
+            To the start
+          </Button>
+          {hasNewer && (
+            <Button isSmall onClick={feed.toEnd}>
+              To the end
+            </Button>
+          )}
+        </span>
+      </nav>
+      {error !== null && <Failure error={error} onRetry={feed.toEnd} />}
+      <div className="session-body" data-view={view}>
+        <ConversationView sessionId={sessionId} feed={feed} snapshot={snapshot} />
+        {view === 'records' && <RecordsView feed={feed} snapshot={snapshot} />}
+      </div>
+      <Announcement snapshot={snapshot} />
+      <Composer sessionId={sessionId} activeTurnId={activeTurnId} hasFailed={end?.outcome === 'failed'} />
+    </div>
+  );
+}
+
+/** What a screen reader is told: what began and ended, not each piece of an answer. */
+function Announcement({ snapshot }: { readonly snapshot: FeedSnapshot }): ReactNode {
+  const { openAsks, activeTurnId, entries, loading } = snapshot;
+  const answer = entries.findLast((entry) => entry.kind === 'assistant' || entry.kind === 'end');
+  const told =
+    openAsks.length > 0
+      ? 'The turn waits for a person.'
+      : activeTurnId !== null
+        ? 'The agent works.'
+        : answer?.kind === 'end'
+          ? `The turn is ${answer.outcome}.`
+          : '';
+  return <output className="hidden">{loading === 'first' ? 'Loading' : told}</output>;
+}
+
+function SessionHead({ sessionId, changedAt }: { readonly sessionId: string; readonly changedAt: string }): ReactNode {
+  const client = useClient();
+  // Read again when a turn begins, asks or has ended, and now and then for what it costs meanwhile.
+  const { data } = useQuery({
+    queryKey: ['session', sessionId, changedAt],
+    queryFn: async ({ signal }) => await client.session(sessionId).get({ signal }),
+    placeholderData: (before) => before,
+    refetchInterval: HEAD_EVERY_MS,
+  });
+  const params = { sessionId };
+  return (
+    <header className="session-head">
+      <h1>
+        <bdi>{sessionId}</bdi>
+      </h1>
+      {data !== undefined && (
+        <>
+          <Status of={data.status} />
+          <span className="muted">
+            {data.agentId} v{data.agentVersion}
+          </span>
+          <Labels labels={data.labels} />
+          {data.subject !== null && (
+            <span className="muted">
+              for <bdi>{data.subject}</bdi>
+            </span>
+          )}
+          <span className="muted">
+            {short(data.usage.totalTokens)} tokens, {usd(data.usage.costUsd)}
+            {data.usage.costKnown ? '' : ' ?'}
+          </span>
+        </>
+      )}
+      <span className="spread">
+        <AsCode
+          calls={[
+            { operation: 'GET /v1/sessions/{sessionId}', params },
+            { operation: 'GET /v1/sessions/{sessionId}/items', params, query: { order: 'desc', limit: 100 } },
+          ]}
+        />
+      </span>
+    </header>
+  );
+}
+
+const HEAD_EVERY_MS = 5_000;

@@ -1,0 +1,2 @@
+/** What a session can be doing, as the list takes it. */
+export const STATUSES = ['idle', 'running', 'waiting', 'paused', 'uncertain'] as const;

@@ -1,0 +1,2 @@
+/** The pages in the navigation, with the letter that goes to each after `g`. */
+export const PLACES = [{ to: '/sessions', icon: 'sessions', name: 'Sessions', letter: 's' }] as const;

@@ -1,0 +1,55 @@
+import { createRootRoute, createRoute, createRouter, lazyRouteComponent, redirect } from '@tanstack/react-router';
+import { Shell } from './shell.tsx';
+import type { SessionSearch, SessionsSearch } from './searches.ts';
+import { NotFound, RouteError } from './pages/route-error.tsx';
+
+const root = createRootRoute({ component: Shell, errorComponent: RouteError, notFoundComponent: NotFound });
+const parent = () => root;
+
+/** A member of the query that is a text, or absent. */
+function text(value: unknown): string | undefined {
+  return typeof value === 'string' && value !== '' ? value : undefined;
+}
+
+const home = createRoute({
+  getParentRoute: parent,
+  path: '/',
+  beforeLoad: () => {
+    // The router's own way of going elsewhere.
+    // oxlint-disable-next-line typescript/only-throw-error
+    throw redirect({ to: '/sessions' });
+  },
+});
+const sessions = createRoute({
+  getParentRoute: parent,
+  path: '/sessions',
+  validateSearch: (search: Record<string, unknown>): SessionsSearch => ({
+    status: text(search['status']),
+    agent: text(search['agent']),
+    label: text(search['label']),
+    subject: text(search['subject']),
+  }),
+  component: lazyRouteComponent(async () => await import('./pages/sessions/sessions.tsx'), 'SessionsPage'),
+});
+const session = createRoute({
+  getParentRoute: parent,
+  path: '/sessions/$sessionId',
+  validateSearch: (search: Record<string, unknown>): SessionSearch => ({
+    view: text(search['view']),
+    turn: text(search['turn']),
+    at: text(search['at']),
+  }),
+  component: lazyRouteComponent(async () => await import('./pages/session/session.tsx'), 'SessionPage'),
+});
+
+export const router = createRouter({
+  routeTree: root.addChildren([home, sessions, session]),
+  defaultPreload: 'intent',
+  scrollRestoration: true,
+});
+
+declare module '@tanstack/react-router' {
+  interface Register {
+    router: typeof router;
+  }
+}

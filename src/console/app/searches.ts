@@ -1,0 +1,15 @@
+export interface SessionsSearch {
+  readonly status?: string | undefined;
+  readonly agent?: string | undefined;
+  readonly label?: string | undefined;
+  readonly subject?: string | undefined;
+}
+
+export interface SessionSearch {
+  /** Which view of the session; absent: the conversation. */
+  readonly view?: string | undefined;
+  /** A turn, where the view shows one. */
+  readonly turn?: string | undefined;
+  /** The cursor of a record, where the view shows a moment. */
+  readonly at?: string | undefined;
+}
