@@ -69,7 +69,7 @@ async function buildInto(directory: string): Promise<void> {
 /** The pages of the console, as files that the program serves from beside itself. */
 async function buildPages(directory: string): Promise<void> {
   const { build } = await import('vite');
-  await build({ root: PAGES, configFile: PAGES_CONFIG, logLevel: 'warn', build: { outDir: directory } });
+  await build({ root: PAGES, configFile: PAGES_CONFIG, logLevel: 'error', build: { outDir: directory } });
 }
 
 /** The Host as a library: its own modules in a few files, and everything else from the packages that come with it. */

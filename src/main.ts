@@ -1,4 +1,5 @@
 #!/usr/bin/env node
+import { join } from 'node:path';
 import type { Config } from './app/config.ts';
 import { stopOnSignals } from './app/stop-signal.ts';
 import { entryOf, helpOf, overview, overviewOf } from './cli/catalog/help.ts';
@@ -69,6 +70,10 @@ const COMMANDS: Readonly<Record<CommandName, Run>> = {
   'context show': async (args) => await (await import('./cli/client/contexts.ts')).contextShow(env, args),
   'context use': async (args) => await (await import('./cli/client/contexts.ts')).contextUse(env, args),
   'context remove': async (args) => await (await import('./cli/client/contexts.ts')).contextRemove(env, args),
+  console: async (args) => {
+    const { showConsole } = await import('./cli/client/console.ts');
+    return await showConsole(env, args, join(import.meta.dirname, 'console'));
+  },
   chat: async (args) => await (await import('./cli/client/chat.ts')).chat(env, args),
   run: async (args) => await (await import('./cli/client/run-once.ts')).runOnce(env, args),
   'sessions list': async (args) => await (await import('./cli/client/sessions.ts')).sessionsList(env, args),

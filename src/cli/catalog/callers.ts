@@ -56,6 +56,15 @@ export const CALLER_COMMANDS = {
     options: { json: COMMON.json },
     examples: ['agent-host context remove work'],
   },
+  console: {
+    words: '',
+    summary: 'pages for a browser of this machine, behind a link that signs in once; the key stays here',
+    options: {
+      ...COMMON,
+      port: { type: 'string', value: '<n>', what: 'where to listen, on 127.0.0.1; without it 7080, or any free one' },
+    },
+    examples: ['agent-host console', 'agent-host console --context work --port 7081'],
+  },
   chat: {
     words: '[agent]',
     summary: 'talk to an agent at the terminal; answer what it asks',
