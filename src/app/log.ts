@@ -12,7 +12,7 @@ import { JetStreamEventStore } from '../streams/jetstream/event-store.ts';
 import { JetStreamKeyValue } from '../streams/jetstream/key-value.ts';
 import { JetStreamLiveFeed } from '../streams/jetstream/live-feed.ts';
 import { natsSignals } from '../streams/jetstream/signals.ts';
-import { ensureTopology } from '../streams/jetstream/topology.ts';
+import { ensureTopology, presentTopology } from '../streams/jetstream/topology.ts';
 import { JetStreamWorkQueue } from '../streams/jetstream/work-queue.ts';
 import { WrongHostKeyError } from '../streams/host-key-check.ts';
 import { Keyring } from '../streams/keyring.ts';
@@ -81,6 +81,8 @@ export interface LogOptions {
    * does not, and its `feed` is not to be started.
    */
   readonly isLive: boolean;
+  /** Takes streams and buckets as they are, whatever is being done to them, and makes none: for `agent-host reshard`. */
+  readonly isAsItIs?: boolean;
   readonly hostKey: KeyObject;
   readonly earlierHostKeys?: readonly KeyObject[];
   readonly metrics: Metrics;
@@ -92,7 +94,11 @@ export async function openLog({ url, caFile, name, shards, replicas, ...options 
   const { hostKey, earlierHostKeys, metrics, logger } = options;
   const connections = await plainly(async () => await connectNats(url, name, { caFile }));
   const { appends, reads, live, consumers } = connections;
-  const { manager, buckets } = await plainly(async () => await ensureTopology(appends, { shards, replicas }));
+  const { manager, buckets } = await plainly(async () => {
+    return options.isAsItIs === true
+      ? await presentTopology(appends)
+      : await ensureTopology(appends, { shards, replicas });
+  });
   const bucket = (kv: (typeof buckets)['leases'], bucketName: string): KeyValue =>
     new JetStreamKeyValue(appends, {
       kv,

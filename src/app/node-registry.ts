@@ -22,7 +22,8 @@ const KNOWN = ['mcp'] as const;
 /** What a node writes of itself; without `knows`: it is of a version that did not say. */
 type StoredEntry = NodeEntry & { readonly knows?: readonly string[] };
 
-const PREFIX = 'node';
+/** Before the names of nodes in the keys of their entries. */
+export const NODE_PREFIX = 'node';
 /** A node silent for this long is no longer listed. Whole seconds: the server's resolution. */
 const TTL_MS = 10_000;
 const RENEW_MS = 3_000;
@@ -50,7 +51,7 @@ export class NodeRegistry {
 
   /** Whether this process of the node still reports itself alive. */
   isAlive(nodeId: string, startedAt: string): boolean {
-    return this.#nodes.get(`${PREFIX}.${nodeId}`)?.startedAt === startedAt;
+    return this.#nodes.get(`${NODE_PREFIX}.${nodeId}`)?.startedAt === startedAt;
   }
 
   /** Whether a node older than `major.minor` is listed: it does not know what that version added. */
@@ -72,7 +73,7 @@ export class NodeRegistry {
     this.#own = { ...own, startedAt };
     await this.#renew();
     await this.#leases.watch(
-      PREFIX,
+      NODE_PREFIX,
       (change) => {
         if (change.kind === 'removed') this.#nodes.delete(change.key);
         // Written by `#renew` of some node.
@@ -94,12 +95,12 @@ export class NodeRegistry {
   async stop(): Promise<void> {
     this.#stopBeating();
     this.#stop.abort();
-    if (this.#own !== null) await this.#leases.remove(`${PREFIX}.${this.#own.nodeId}`);
+    if (this.#own !== null) await this.#leases.remove(`${NODE_PREFIX}.${this.#own.nodeId}`);
   }
 
   async #renew(): Promise<void> {
     if (this.#own === null) return;
-    const key = `${PREFIX}.${this.#own.nodeId}`;
+    const key = `${NODE_PREFIX}.${this.#own.nodeId}`;
     const value = JSON.stringify({ ...this.#own, lastSeenAt: timestamp(this.#clock()), knows: KNOWN });
     const expected = (await this.#leases.get(key))?.revision ?? 0;
     await this.#leases.swap(key, value, { expected, ttlMs: TTL_MS });

@@ -65,27 +65,38 @@ export async function auditReplay(config: Config, args: readonly string[]): Prom
 async function readUntil(text: string | undefined, source: CommitSource): Promise<ReplayEnd | null> {
   if (text === undefined) return null;
   const place = placeInCursor(text);
-  const ms = place === null ? Date.parse(text) : await timeAt(source, place, text);
+  if (place !== null) return await endAt(source, place, text);
+  const ms = Date.parse(text);
   if (Number.isNaN(ms))
     throw new StartError('--until needs a time such as 2026-01-31T12:00:00Z, or the cursor of a record');
   return { ms, place };
 }
 
+/** A cursor from before the log was moved to more shards names the stream where its history was then. */
+async function endAt(source: CommitSource, place: EventPlace, cursor: string): Promise<ReplayEnd> {
+  const others = Array.from({ length: source.shards }, (_, shard) => shard).filter((shard) => shard !== place.shard);
+  for (const shard of [place.shard, ...others]) {
+    const ms = await timeAt(source, { ...place, shard }, cursor);
+    if (ms !== null) return { ms, place: { ...place, shard } };
+  }
+  throw new StartError('--until names a cursor of which the log has no record');
+}
+
+/** Null: the stream has no such record. */
 async function timeAt(
   source: CommitSource,
   { shard, position, inherited }: EventPlace,
   cursor: string,
-): Promise<number> {
-  const none = new StartError('--until names a cursor of which the log has no record');
-  if (shard >= source.shards || (await source.newest(shard, 'all')) < position) throw none;
+): Promise<number | null> {
+  if (shard >= source.shards || (await source.newest(shard, 'all')) < position) return null;
   const done = new AbortController();
   const following = { shard, kinds: 'all', after: position - 1, signal: done.signal, buffer: 1 } as const;
   for await (const [found] of source.follow(following)) {
     done.abort();
-    if (found?.kind !== 'commit' || found.stored.position !== position) throw none;
+    if (found?.kind !== 'commit' || found.stored.position !== position) return null;
     // What a fork inherits is in another session than the one that the cursor is bound to.
-    if (inherited === undefined && decodeCursor(found.stored.ref, cursor) === null) throw none;
+    if (inherited === undefined && decodeCursor(found.stored.ref, cursor) === null) return null;
     return Date.parse(found.stored.commit.at);
   }
-  throw none;
+  return null;
 }

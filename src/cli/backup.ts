@@ -4,6 +4,7 @@ import { ulid } from 'ulid';
 import { directoryObjects } from '../drivers/objects/directory.ts';
 import { HOST_KEY_CHECK } from '../streams/wrapped-keys.ts';
 import { closeNats, connectNats, NatsSetupError } from '../streams/jetstream/connection.ts';
+import { RESHARD_MARK } from '../streams/jetstream/shard-streams.ts';
 import { RESTORE_MARK, StreamArchive } from '../streams/jetstream/stream-archive.ts';
 import type { Cut } from '../streams/jetstream/stream-archive.ts';
 import { openObjects } from '../app/artifacts.ts';
@@ -101,6 +102,7 @@ async function isDirectory(path: string): Promise<boolean> {
 async function shardsOf(archive: StreamArchive): Promise<number> {
   const names = await archive.names();
   if (names.includes(RESTORE_MARK)) throw new StartError('a restore into this NATS has not ended; wait for it');
+  if (names.includes(RESHARD_MARK)) throw new StartError('a move to more shards has not ended; wait for it');
   const shards = names.filter((name) => name.startsWith('EVT_')).length;
   if (shards > 0 && [SECRETS, DIRECTORY].every((name) => names.includes(name))) return shards;
   throw new StartError('this NATS holds no installation; check NATS_URL, or start a Host on it first');

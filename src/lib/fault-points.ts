@@ -6,6 +6,7 @@ import { AsyncLocalStorage } from 'node:async_hooks';
  */
 export type FaultPoint =
   | 'topology.made'
+  | 'reshard.step'
   | 'watch.counted'
   | 'append.started'
   | 'append.acknowledged'

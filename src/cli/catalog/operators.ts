@@ -60,6 +60,15 @@ export const OPERATOR_COMMANDS = {
     options: JSON_ONLY,
     examples: ['AGENT_HOST_DATA_DIR=./.data-2 agent-host restore /backups/monday'],
   },
+  reshard: {
+    words: '',
+    summary: 'move the log to more shards, while no Host runs; an interrupted move is continued',
+    options: {
+      to: { type: 'string', value: '<n>', what: 'how many, a multiple of what there are' },
+      json,
+    },
+    examples: ['agent-host reshard --to 4'],
+  },
   'export session': {
     words: '<tenant>/<id>',
     summary: "write a session's history into a signed file",

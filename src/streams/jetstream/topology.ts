@@ -5,9 +5,11 @@ import type { KV } from '@nats-io/kv';
 import type { NatsConnection } from '@nats-io/transport-node';
 import { delay } from '../../lib/backoff.ts';
 import { faultPoint } from '../../lib/fault-points.ts';
-import { BUCKETS, streamName, streamOf } from '../subjects.ts';
+import { streamName } from '../subjects.ts';
 import { NatsSetupError } from './connection.ts';
 import { ApiCode, apiCode, deniedSubject, isUnanswered } from './errors.ts';
+import { eventStream, RESHARD_MARK, shardsBy } from './shard-streams.ts';
+import type { ShardOptions } from './shard-streams.ts';
 import { RESTORE_MARK } from './stream-archive.ts';
 
 const NANOS_PER_MS = 1_000_000;
@@ -24,11 +26,7 @@ const RACED: readonly (number | null)[] = [
   ApiCode.noSuitablePeers,
 ];
 
-export interface TopologyOptions {
-  /** Number of `EVT_k` streams; fixed when the installation is made. */
-  readonly shards: number;
-  readonly replicas: number;
-}
+export type TopologyOptions = ShardOptions;
 
 export interface Buckets {
   readonly directory: KV;
@@ -105,7 +103,7 @@ function givenUp(cause: unknown, { replicas }: TopologyOptions): NatsSetupError 
 
 async function makeTopology(connection: NatsConnection, options: TopologyOptions): Promise<Topology> {
   const manager = await jetstreamManager(connection, { sendRequiredApiLevel: true });
-  await checkRestored(manager);
+  await checkWhole(manager);
   await ensureShards(manager, options);
   await ensureStream(manager, workStream(options.replicas));
   await manager.consumers.add(WORK_STREAM, {
@@ -136,10 +134,33 @@ async function makeTopology(connection: NatsConnection, options: TopologyOptions
   return { manager, buckets: { directory, snapshots, leases, secrets } };
 }
 
-/** What an interrupted restore has left is not an installation. */
-async function checkRestored(manager: JetStreamManager): Promise<void> {
-  if ((await configOf(manager, RESTORE_MARK)) === null) return;
-  throw new NatsSetupError('A restore into this NATS has not ended. Wait for it, or run agent-host restore again.');
+/** What an interrupted restore has left is not an installation, and one that moves to more shards is none meanwhile. */
+async function checkWhole(manager: JetStreamManager): Promise<void> {
+  if ((await configOf(manager, RESTORE_MARK)) !== null) {
+    throw new NatsSetupError('A restore into this NATS has not ended. Wait for it, or run agent-host restore again.');
+  }
+  const moving = await configOf(manager, RESHARD_MARK);
+  if (moving === null) return;
+  const to = moving.metadata?.['to'] ?? '';
+  throw new NatsSetupError(
+    `This installation is moving to ${to} log shards. Wait for it, or run agent-host reshard --to ${to} again.`,
+  );
+}
+
+/**
+ * The buckets of an installation as they are; nothing is made. For a command that works on its streams while no Host can
+ * start. @throws what the client throws
+ */
+export async function presentTopology(connection: NatsConnection): Promise<Topology> {
+  const manager = await jetstreamManager(connection, { sendRequiredApiLevel: true });
+  const kvm = new Kvm(connection);
+  const [directory, snapshots, leases, secrets] = await Promise.all([
+    kvm.open('DIRECTORY'),
+    kvm.open('SNAPSHOT'),
+    kvm.open('LEASE'),
+    kvm.open('SECRETS'),
+  ]);
+  return { manager, buckets: { directory, snapshots, leases, secrets } };
 }
 
 /**
@@ -168,7 +189,7 @@ async function ensureShards(manager: JetStreamManager, options: TopologyOptions)
   const shards = shardsBy(await firstShard(manager, options, wasComplete));
   if (shards !== options.shards) {
     throw new NatsSetupError(
-      `This installation has ${shards} log shards, AGENT_HOST_LOG_SHARDS says ${options.shards}. The number is fixed at the first start: set it to ${shards}.`,
+      `This installation has ${shards} log shards, AGENT_HOST_LOG_SHARDS says ${options.shards}. Only agent-host reshard changes the number: set it to ${shards}.`,
     );
   }
   for (let shard = 0; shard < shards; shard++) {
@@ -198,13 +219,6 @@ function lostShard(shard: number): LostShardError {
   );
 }
 
-/** The number of shards, which decides where a session's history is: the step between the first shard's buckets. */
-function shardsBy({ subjects }: Pick<StreamConfig, 'subjects'>): number {
-  if (subjects.includes('evt.>')) return 1;
-  const [, second = BUCKETS] = subjects.map((subject) => Number(subject.split('.')[1])).toSorted((a, b) => a - b);
-  return second;
-}
-
 async function hasShards(manager: JetStreamManager): Promise<boolean> {
   for await (const name of manager.streams.names('evt.>')) if (name.startsWith('EVT_')) return true;
   return false;
@@ -217,29 +231,6 @@ async function configOf(manager: JetStreamManager, name: string): Promise<Stream
     if (apiCode(error) === ApiCode.streamNotFound) return null;
     throw error;
   }
-}
-
-function eventStream(shard: number, { shards, replicas }: TopologyOptions): Partial<StreamConfig> & { name: string } {
-  const buckets = Array.from({ length: BUCKETS }, (_, bucket) => bucket).filter(
-    (bucket) => streamOf(bucket, shards) === shard,
-  );
-  return {
-    name: streamName(shard),
-    subjects: shards === 1 ? ['evt.>'] : buckets.map((bucket) => `evt.${bucket}.>`),
-    storage: StorageType.File,
-    retention: RetentionPolicy.Limits,
-    // With the default, `old`, a full stream would delete history to make room.
-    discard: DiscardPolicy.New,
-    // Commits are sealed, so there is nothing to save; and compressed blocks do not survive a kill (docs/decisions/0016).
-    compression: StoreCompression.None,
-    num_replicas: replicas,
-    deny_delete: true,
-    allow_direct: true,
-    duplicate_window: 120_000 * NANOS_PER_MS,
-    // Unset means 1,000 since 2.15; projectors, dispatchers and audits need a handful per node.
-    max_consumers: 1_000,
-    republish: { src: 'evt.>', dest: 'live.>' },
-  };
 }
 
 function workStream(replicas: number): Partial<StreamConfig> & { name: string } {
