@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { existsSync, globSync, readFileSync } from 'node:fs';
-import { mkdir, mkdtemp, readdir, rename, rm, stat } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
+import { copyFile, mkdir, mkdtemp, readdir, rename, rm, stat } from 'node:fs/promises';
+import { basename, dirname, join } from 'node:path';
 
 /**
  * Puts the sources and what they import into a few files: finding and loading 1,200 modules one by one is half of what a
@@ -94,6 +94,13 @@ export async function buildLibrary(directory: string): Promise<void> {
   await buildChild(directory);
 }
 
+/** Python and SQLite of sandboxes, which their process loads when a script first uses them. */
+const CPYTHON = 'just-bash/vendor/cpython-emscripten';
+const INTERPRETERS = [
+  ...['python.cjs', 'python.wasm', 'python313.zip'].map((name) => join(CPYTHON, name)),
+  ...['sql-wasm.js', 'sql-wasm.wasm'].map((name) => join('sql.js/dist', name)),
+].map((file) => join(ROOT, 'node_modules', file));
+
 /** What runs the scripts of sandboxes, beside the program that starts it. */
 async function buildChild(directory: string): Promise<void> {
   const { build } = await import('rolldown');
@@ -120,6 +127,7 @@ async function buildChild(directory: string): Promise<void> {
     logLevel: 'silent',
     output: { ...sandbox, codeSplitting: false },
   });
+  await Promise.all(INTERPRETERS.map(async (file) => await copyFile(file, join(sandbox.dir, basename(file)))));
 }
 
 async function removeOld(): Promise<void> {

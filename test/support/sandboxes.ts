@@ -68,6 +68,7 @@ export class TestSandbox {
   readonly tenant: string;
   limits: WorkspaceLimits = WORKSPACE_LIMITS;
   web: WebAccess | null = null;
+  python = false;
 
   constructor(driver: SandboxDriver, tenant = 'tn_a') {
     this.driver = driver;
@@ -75,8 +76,8 @@ export class TestSandbox {
   }
 
   async call(tool: SandboxToolCall, signal: AbortSignal = new AbortController().signal): Promise<SandboxAnswer> {
-    const { tenant, files, contents, limits, web } = this;
-    const answer = await this.driver.run({ tenant, tool, files, contents, limits, python: false, web }, signal);
+    const { tenant, files, contents, limits, python, web } = this;
+    const answer = await this.driver.run({ tenant, tool, files, contents, limits, python, web }, signal);
     if (answer.outcome === 'completed' && answer.files !== null) this.files = answer.files;
     return answer;
   }

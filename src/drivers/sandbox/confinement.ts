@@ -34,7 +34,7 @@ exec "$@" 3<&-
 
 /** The whole command of a child, confined by bubblewrap when its path is given. */
 export function childCommand(program: ChildProgram, memoryMiB: number, bubblewrap: string | null): Command {
-  const node = [program.node, ...nodeArguments(program, memoryMiB), program.file];
+  const node = [program.node, ...nodeArguments(program, memoryMiB), program.file, String(memoryMiB)];
   const confined = bubblewrap === null ? node : [bubblewrap, ...bubblewrapArguments(program), '--', ...node];
   const dataKiB = String((memoryMiB + BASE_MIB) * 1024);
   return { file: '/bin/sh', args: ['-c', GUARD, 'sandbox', dataKiB, ...confined] };
@@ -50,6 +50,8 @@ function nodeArguments(program: ChildProgram, memoryMiB: number): string[] {
     // Parallel garbage collection would take cores from others.
     '--v8-pool-size=1',
     '--disallow-code-generation-from-strings',
+    // For what is outside of the heap: programs in WebAssembly.
+    '--expose-gc',
     '--no-warnings',
   ];
 }

@@ -1,9 +1,12 @@
+import { readSync, writeSync } from 'node:fs';
 import { Bash } from 'just-bash';
 import { WORKSPACE } from '../../../domain/sandbox/paths.ts';
 import { BODY_BYTES_MAX, frame, FrameReader, HEADER_BYTES_MAX } from '../frames.ts';
 import type { Frame } from '../frames.ts';
 import type { FileSource, FromChild, RunMessage, ToChild, WebMessage } from '../messages.ts';
 import { boundedOutput } from '../output.ts';
+import { pythonCommands } from './python.ts';
+import { sqliteCommand } from './sqlite.ts';
 import { Tree, walk } from './tree.ts';
 import type { FileNode, Node } from './tree.ts';
 import { WorkspaceFs } from './workspace-fs.ts';
@@ -24,7 +27,12 @@ const LIMITS = {
 const [input, output] = [process.stdin, process.stdout];
 const reader = new FrameReader({ headerBytesMax: HEADER_BYTES_MAX, bodyBytesMax: BODY_BYTES_MAX });
 /** What waits for an answer from the Host. */
-const contents = new Map<number, { resolve: (bytes: Uint8Array) => void; bytes: Promise<Uint8Array> }>();
+interface Content {
+  readonly resolve: (bytes: Uint8Array) => void;
+  readonly bytes: Promise<Uint8Array>;
+  arrived: Uint8Array | null;
+}
+const contents = new Map<number, Content>();
 const requests = new Map<number, (answer: { header: WebMessage; body: Uint8Array }) => void>();
 let requestsMade = 0;
 
@@ -32,16 +40,46 @@ function send(message: FromChild, body?: Uint8Array): void {
   for (const part of frame(message, body)) output.write(part);
 }
 
-function readGiven(given: number): Promise<Uint8Array> {
+function asked(given: number): Content {
   let waiting = contents.get(given);
   if (waiting === undefined) {
     const { promise: bytes, resolve } = Promise.withResolvers<Uint8Array>();
-    waiting = { resolve, bytes };
+    waiting = { resolve, bytes, arrived: null };
     contents.set(given, waiting);
     send({ type: 'read', file: given });
   }
-  return waiting.bytes;
+  return waiting;
 }
+
+/** A pipe that is read from while nothing else can happen in this process: it says at once that it is empty. */
+const PAUSE_MS = 1;
+const CHUNK_BYTES = 65_536;
+const never = new Int32Array(new SharedArrayBuffer(4));
+const { wait } = Atomics;
+
+/** The same for a program that cannot wait for a promise. */
+function readNow(given: number): Uint8Array {
+  const waiting = asked(given);
+  while (waiting.arrived === null) {
+    const chunk = Buffer.allocUnsafe(CHUNK_BYTES);
+    try {
+      const length = readSync(0, chunk);
+      if (length === 0) process.exit(0);
+      receive(chunk.subarray(0, length));
+    } catch (error) {
+      if (!(error instanceof Error && 'code' in error && error.code === 'EAGAIN')) throw error;
+      wait(never, 0, 0, PAUSE_MS);
+    }
+  }
+  return waiting.arrived;
+}
+
+/** A program has met the limit of memory: the process ends, and its last words say why. */
+function endForMemory(): never {
+  writeSync(2, 'a program needs more memory than it may have\n');
+  return process.exit(FAULT);
+}
+const FAULT = 134;
 
 interface FetchOptions {
   readonly followRedirects?: boolean;
@@ -83,13 +121,17 @@ async function webRequest(url: string, options: FetchOptions) {
   return { ...answer.header.answer, body: answer.body };
 }
 
+/** Of a program in WebAssembly, MiB: what the Host bounds the heap by. */
+const memoryMiB = Number(process.argv[2] ?? 64);
+
 function bashOf(message: Pick<RunMessage, 'python' | 'web'>, fs: WorkspaceFs): Bash {
+  const bounds = { memoryMiB, onMemory: endForMemory };
   return new Bash({
     fs,
     cwd: WORKSPACE,
     env: { HOME: WORKSPACE, USER: 'agent', LANG: 'C.UTF-8', TMPDIR: '/tmp' },
     executionLimits: LIMITS,
-    python: message.python,
+    customCommands: message.python ? [...pythonCommands(fs, bounds), sqliteCommand(fs, bounds)] : [],
     ...(message.web ? { fetch: webFetch } : {}),
   });
 }
@@ -97,7 +139,7 @@ function bashOf(message: Pick<RunMessage, 'python' | 'web'>, fs: WorkspaceFs): B
 /** The files of a call, and a shell over them. */
 function prepare(message: RunMessage): { bash: Bash; tree: Tree } {
   const tree = new Tree(message.limits);
-  const fs = new WorkspaceFs(tree, readGiven);
+  const fs = new WorkspaceFs(tree, { read: async (given) => await asked(given).bytes, readNow });
   tree.makeDirectories(WORKSPACE, 'mkdir');
   tree.makeDirectories('/tmp', 'mkdir');
   const bash = bashOf(message, fs);
@@ -183,8 +225,12 @@ function isMessage(header: unknown): header is ToChild {
 
 function take({ header: message, body }: Frame): void {
   if (!isMessage(message)) return;
-  if (message.type === 'content') contents.get(message.file)?.resolve(body);
-  else if (message.type === 'web') {
+  if (message.type === 'content') {
+    const waiting = contents.get(message.file);
+    if (waiting === undefined) return;
+    waiting.arrived = body;
+    waiting.resolve(body);
+  } else if (message.type === 'web') {
     requests.get(message.request)?.({ header: message, body });
     requests.delete(message.request);
   } else {
@@ -193,6 +239,11 @@ function take({ header: message, body }: Frame): void {
     [requestsMade, sentCount] = [0, 0];
     void run(message);
   }
+}
+
+function receive(chunk: Buffer): void {
+  reader.push(chunk);
+  for (let next = reader.next(); next !== null; next = reader.next()) take(next);
 }
 
 /** Commands that most scripts use, so that the first call finds them compiled. */
@@ -222,8 +273,5 @@ input.on('end', () => process.exit(0));
 input.on('error', () => process.exit(0));
 output.on('error', () => process.exit(0));
 await warmUp();
-input.on('data', (chunk: Buffer) => {
-  reader.push(chunk);
-  for (let next = reader.next(); next !== null; next = reader.next()) take(next);
-});
+input.on('data', receive);
 send({ type: 'ready' });

@@ -6,8 +6,11 @@ import type { FileNode, Node, Tree } from './tree.ts';
 type Encoding = { encoding?: BufferEncoding | null } | BufferEncoding | undefined;
 type Dirent = { name: string; isFile: boolean; isDirectory: boolean; isSymbolicLink: boolean };
 
-/** Asks for the bytes of a given file, by its number. */
-export type ReadGiven = (given: number) => Promise<Uint8Array>;
+/** Ask for the bytes of a given file, by its number: for a command, and for a program that cannot wait. */
+export interface Given {
+  readonly read: (given: number) => Promise<Uint8Array>;
+  readonly readNow: (given: number) => Uint8Array;
+}
 
 /**
  * The file system of one call: everything in memory, the files of the workspace are read when a command first opens
@@ -15,11 +18,11 @@ export type ReadGiven = (given: number) => Promise<Uint8Array>;
  */
 export class WorkspaceFs implements IFileSystem {
   readonly tree: Tree;
-  readonly #readGiven: ReadGiven;
+  readonly #given: Given;
 
-  constructor(tree: Tree, readGiven: ReadGiven) {
+  constructor(tree: Tree, given: Given) {
     this.tree = tree;
-    this.#readGiven = readGiven;
+    this.#given = given;
   }
 
   /** Only for the layout of the system, before the tree is sealed. */
@@ -118,10 +121,14 @@ export class WorkspaceFs implements IFileSystem {
 
   async rm(path: string, options?: RmOptions): Promise<void> {
     await Promise.resolve();
+    this.remove(path, options ?? {});
+  }
+
+  remove(path: string, options: RmOptions): void {
     const at = normalized(path);
     const node = this.tree.find(at);
-    if (node === undefined && options?.force === true) return;
-    if (node?.kind === 'directory' && node.entries.size > 0 && options?.recursive !== true) {
+    if (node === undefined && options.force === true) return;
+    if (node?.kind === 'directory' && node.entries.size > 0 && options.recursive !== true) {
       throw failure('ENOTEMPTY', 'directory not empty', 'rm', path);
     }
     this.tree.take(at, 'rm');
@@ -143,6 +150,10 @@ export class WorkspaceFs implements IFileSystem {
 
   async mv(from: string, to: string): Promise<void> {
     await Promise.resolve();
+    this.rename(from, to);
+  }
+
+  rename(from: string, to: string): void {
     const [source, target] = [normalized(from), normalized(to)];
     const node = this.tree.need(source, 'rename');
     if (source === target) return;
@@ -203,10 +214,33 @@ export class WorkspaceFs implements IFileSystem {
     this.tree.need(normalized(path), 'utimes').mtimeMs = modified.getTime();
   }
 
+  /** The bytes of a file at once, at least as many as it has. */
+  load(file: FileNode): Uint8Array {
+    file.bytes ??= this.#given.readNow(file.given ?? 0);
+    return file.bytes;
+  }
+
+  /** The bytes of a file that is written to: of no other file, and not those that were given. */
+  own(file: FileNode): Uint8Array {
+    const bytes = isOwn(file) ? this.load(file) : this.load(file).slice();
+    [file.bytes, file.given, file.shared, file.mtimeMs] = [bytes, null, false, Date.now()];
+    return bytes;
+  }
+
+  /** Changes the size of a file, with zeros where it becomes longer. @param path null: it has none any more */
+  resizeTo(path: string | null, file: FileNode, size: number): void {
+    const before = size === 0 ? new Uint8Array(0) : this.load(file);
+    const kept = Math.min(size, file.size);
+    if (path === null && size <= this.tree.limits.fileBytes) file.size = size;
+    else this.tree.resize(path ?? '', file, size, 'write');
+    const bytes = withRoom(before.subarray(0, kept), size, isOwn(file) ? before : null).fill(0, kept, size);
+    [file.bytes, file.given, file.shared, file.mtimeMs] = [bytes, null, false, Date.now()];
+  }
+
   async #bytes(file: FileNode): Promise<Uint8Array> {
     if (file.bytes !== null) return file.bytes;
     const given = file.given ?? 0;
-    const bytes = await this.#readGiven(given);
+    const bytes = await this.#given.read(given);
     // It may have been written while its bytes were in transit.
     if (file.given === given) file.bytes ??= bytes;
     return file.bytes ?? bytes;
@@ -227,6 +261,10 @@ export class WorkspaceFs implements IFileSystem {
     file.shared = true;
     from.shared = true;
   }
+}
+
+function isOwn(file: FileNode): boolean {
+  return file.given === null && !file.shared;
 }
 
 /** Without these, a program that writes to /dev/null would fill the memory. */
