@@ -170,10 +170,10 @@ describe.each(ways)('a cluster whose containers are %s', (way) => {
     await until('the pod is gone', () => object('pods', one) === undefined, LONG_MS);
   });
 
-  test('a look at files goes on when its pod is suspended meanwhile', async () => {
+  test.each(['vanished', 'late'] as const)('a look at files goes on when its pod ends meanwhile: %s', async (at) => {
     const one = await started();
     await one.out('echo kept > f');
-    pods.server.execs.faults.push({ word: 'sha256sum <', at: 'vanished' });
+    pods.server.execs.faults.push({ word: 'sha256sum <', at });
     expect(await pods.driver.files.stat(one.volume, 'f')).toMatchObject({ size: 5 });
     expect(pods.server.execs.faults).toEqual([]);
   });
@@ -188,6 +188,79 @@ describe.each(ways)('a cluster whose containers are %s', (way) => {
     expect(await answer).toMatchObject({ outcome: 'killed', code: 'sandbox_lost' });
     expect(object('pods', one)?.metadata.uid).not.toBe(before);
     expect(await one.bash('true')).toMatchObject({ outcome: 'failed', code: 'sandbox_lost' });
+  });
+
+  test.each(['vanished', 'late'] as const)('what is read of a file goes on when its pod ends: %s', async (at) => {
+    const one = await started();
+    await one.out('echo kept > f');
+    pods.server.execs.faults.push({ word: 'left=$((', at });
+    const bytes = await pods.driver.files.open(one.volume, 'f');
+    expect(await bytes?.toArray()).toEqual([Buffer.from('kept\n')]);
+    expect(pods.server.execs.faults).toEqual([]);
+  });
+
+  test('a look at files that waits for a pod starts it again when it is suspended meanwhile', async () => {
+    const one = await started();
+    await one.out('echo kept > f');
+    const { cluster, store } = pods.server;
+    const name = nameOf(one.volume, 'test');
+    const [container] = store.demand('pods', name).spec['containers'] as [{ readonly image: string }];
+    const pod = () => object('pods', one)?.metadata.uid;
+    const first = pod();
+    cluster.missingImages.add(container.image);
+    await cluster.vanish(name);
+    await until('another pod waits for its image', () => pod() !== undefined && pod() !== first, LONG_MS);
+    const listed = `GET /api/v1/namespaces/sandboxes/pods?`;
+    const looks = () => pods.server.requests.filter((request) => request.startsWith(listed)).length;
+    const before = looks();
+    const look = pods.driver.files.stat(one.volume, 'f');
+    await until('it waits', () => looks() > before, LONG_MS);
+    await pods.driver.settle(one.volume, { desired: 'suspended', hostEpoch: 2 });
+    cluster.missingImages.clear();
+    expect(await look).toMatchObject({ size: 5 });
+  });
+
+  test('a look at files that waits for a pod lets that of a newer start be', async () => {
+    const one = await started();
+    await one.out('echo kept > f');
+    const { missingImages } = pods.server.cluster;
+    const { spec } = pods.server.store.demand('pods', nameOf(one.volume, 'test'));
+    const [container] = spec['containers'] as [{ readonly image: string }];
+    await pods.driver.settle(one.volume, { desired: 'suspended', hostEpoch: 2 });
+    await until('the pod is gone', () => object('pods', one) === undefined, LONG_MS);
+    missingImages.add(container.image);
+    const look = pods.driver.files.stat(one.volume, 'f');
+    await until('it waits', () => object('pods', one) !== undefined, LONG_MS);
+    const older = object('pods', one)?.metadata.uid;
+    one.fence = { hostEpoch: 3, epoch: 1 };
+    const answer = one.out('cat f');
+    const uid = () => object('pods', one)?.metadata.uid ?? older;
+    await until('another pod is there', () => uid() !== older, LONG_MS);
+    const newer = uid();
+    missingImages.clear();
+    // The kubelet looks again when anything changes.
+    await started();
+    expect(await answer).toBe('kept\n');
+    expect(await look).toMatchObject({ size: 5 });
+    expect(uid()).toBe(newer);
+  });
+
+  test('a volume that is provisioned for a newer start meanwhile is unavailable to the older', async () => {
+    const one = new TestPod(pods.driver);
+    pods.server.cluster.missingImages.add('node:26');
+    const provision = async (hostEpoch: number) =>
+      await pods.driver.provision(one.volume, { limits: one.limits, hostEpoch, image: 'node:26' }, NO_FILES);
+    const older = provision(1).then(
+      () => null,
+      (error: unknown) => error,
+    );
+    await until('it waits', () => object('pods', one) !== undefined, LONG_MS);
+    const newer = provision(2);
+    expect(await older).toBeInstanceOf(SandboxUnavailableError);
+    pods.server.cluster.missingImages.clear();
+    await started();
+    await newer;
+    expect(await pods.driver.has(one.volume)).toBe(true);
   });
 
   test('what is made says what it may', async () => {

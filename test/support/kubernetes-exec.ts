@@ -21,9 +21,10 @@ export interface ExecFault {
   readonly word: string;
   /**
    * `open`: the connection is cut before the command begins. `begun`: when it has begun. `ended`: when it has ended,
-   * before its status is sent. `vanished`: with its pod. A number: as many bytes of its output arrive, and its status says that all is well.
+   * before its status is sent. `vanished`: with its pod. `late`: its pod has just ended, so that it fails. A number: as
+   * many bytes of its output arrive, and its status says that all is well.
    */
-  readonly at: 'open' | 'begun' | 'ended' | 'vanished' | number;
+  readonly at: 'open' | 'begun' | 'ended' | 'vanished' | 'late' | number;
 }
 
 /** Execs over WebSockets, as an API server and a kubelet make them together. */
@@ -64,6 +65,14 @@ export class ExecServer {
       this.agreed.push(connection.protocol);
       this.#sockets.add(connection);
       connection.on('error', () => undefined);
+      const finish = (code: number): void => {
+        connection.send(Buffer.concat([Buffer.of(CHANNEL.error), Buffer.from(JSON.stringify(statusOf(code)))]));
+        connection.close(1000);
+      };
+      if (at === 'late') {
+        connection.on('close', () => this.#sockets.delete(connection));
+        return void this.#cluster.vanish(pod.metadata.name).then(() => finish(1));
+      }
       const child = container.exec(command, url.searchParams.get('stdin') === 'true');
       connection.on('close', () => {
         this.#sockets.delete(connection);
@@ -87,8 +96,7 @@ export class ExecServer {
       child.on('error', () => connection.terminate());
       child.on('close', (code) => {
         if (at === 'ended') return connection.terminate();
-        connection.send(Buffer.concat([Buffer.of(CHANNEL.error), Buffer.from(JSON.stringify(statusOf(code ?? 137)))]));
-        connection.close(1000);
+        return finish(code ?? 137);
       });
     });
   }

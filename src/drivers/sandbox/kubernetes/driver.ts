@@ -1,3 +1,4 @@
+import { Readable } from 'node:stream';
 import { runPodFileTool } from '../pod/file-calls.ts';
 import type { BashCall } from '../pod-endings.ts';
 import { SandboxUnavailableError } from '../port.ts';
@@ -19,7 +20,7 @@ import { runCommand } from './command.ts';
 import { FencedError, Machines } from './machines.ts';
 import { machineFor, OWNER } from './manifests.ts';
 import type { PodSettings } from './manifests.ts';
-import { RemoteFiles } from './remote-files.ts';
+import { partsOf, RemoteFiles } from './remote-files.ts';
 import { PodGoneError, PodShell } from './shell.ts';
 
 export interface KubernetesPodsOptions extends PodSettings {
@@ -114,7 +115,7 @@ class KubernetesPods implements PodDriver {
   readonly files: PodFiles = {
     list: async (volume, under) => await this.#onFiles(volume, async (files) => await files.listHashes(under)),
     stat: async (volume, path) => await this.#onFiles(volume, async (files) => await files.stat(path)),
-    open: async (volume, path, range) => await this.#onFiles(volume, async (files) => await files.stream(path, range)),
+    open: async (volume, path, range) => await this.#open(volume, path, range),
     write: async (volume, { path, bytes, storageBytes }: PodUpload) =>
       await this.#onFiles(volume, async (files) => {
         if ((await files.usedBytes()) + bytes.byteLength > storageBytes) return 'full';
@@ -153,6 +154,25 @@ class KubernetesPods implements PodDriver {
   async #files(volume: PodVolume, hostEpoch: number | null, signal: AbortSignal): Promise<RemoteFiles> {
     const pod = await this.#machines.running(volume, hostEpoch, signal);
     return new RemoteFiles(new PodShell({ api: this.#api, machines: this.#machines, pod }), signal);
+  }
+
+  /** Null: there is no such file. `end` is part of the range. Reading continues in the pod that there then is. */
+  async #open(volume: PodVolume, path: string, range?: { readonly start: number; readonly end: number }) {
+    let files = await this.#onFiles(volume, async (now) => ((await now.entry(path))?.kind === 'file' ? now : null));
+    if (files === null) return null;
+    const { start, end } = range ?? { start: 0, end: Number.MAX_SAFE_INTEGER - 1 };
+    const read = async (from: number, length: number): Promise<Buffer | null> => {
+      try {
+        return (await files?.part(path, from, length)) ?? null;
+      } catch (error) {
+        if (!(error instanceof PodGoneError)) throw error;
+        return await this.#onFiles(volume, async (now) => {
+          files = now;
+          return await now.part(path, from, length);
+        });
+      }
+    };
+    return Readable.from(partsOf(read, start, end - start + 1));
   }
 
   async #onFiles<T>(volume: PodVolume, work: (files: RemoteFiles) => Promise<T>): Promise<T> {

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { delay } from '../../../lib/backoff.ts';
+import { backoffMs, delay } from '../../../lib/backoff.ts';
 import { SandboxUnavailableError, VolumeLostError } from '../port.ts';
 import type { PodVolume, WantedMachine } from '../port.ts';
 import type { KubernetesApi } from './api.ts';
@@ -19,8 +19,8 @@ import {
 import type { MachineOf, PodSettings } from './manifests.ts';
 import type { ObjectOf } from './objects.ts';
 
-/** A newer start of the sandbox has the volume. */
-export class FencedError extends Error {}
+/** A newer start of the sandbox has the volume: who asks again finds that one. */
+export class FencedError extends SandboxUnavailableError {}
 
 /** A pod that takes commands. */
 export interface RunningPod {
@@ -35,6 +35,9 @@ export interface RunningPod {
 const TRIES = 20;
 /** How long a suspended pod that was started for a look at its files is left alone, ms. */
 const AWAKE_MS = 120_000;
+
+/** How long a pod is waited for before the machine is looked at again, ms: a short race ends soon, a slow image is not asked for often. */
+const ROUND = { baseMs: 1_000, capMs: 15_000 };
 
 /** Between two looks at one that is being removed, ms. */
 const REMOVAL_MS = 250;
@@ -93,23 +96,30 @@ export class Machines {
    * @throws FencedError, VolumeLostError, SandboxUnavailableError, the signal's reason
    */
   async running(volume: PodVolume, hostEpoch: number | null, signal: AbortSignal): Promise<RunningPod> {
-    const epoch = await this.settle(volume, hostEpoch === null ? null : { desired: 'running', hostEpoch });
+    const wanted = hostEpoch === null ? null : ({ desired: 'running', hostEpoch } as const);
     const late = AbortSignal.timeout(this.#startMs);
     let why = 'it was not made yet';
-    try {
-      return await this.#api.until('pods', nameOf(volume, this.#settings.owner), {
-        signal: AbortSignal.any([signal, late]),
-        check: async (pod) => {
-          const fault = pod === null ? 'it was not made yet' : await this.#fault(pod, epoch);
-          why = fault ?? why;
-          if (pod === null || fault !== null) return undefined;
-          return { ...{ name: pod.metadata.name, uid: pod.metadata.uid, hostEpoch: epoch }, restarts: restartsOf(pod) };
-        },
-      });
-    } catch (error) {
-      signal.throwIfAborted();
-      if (late.aborted) throw new SandboxUnavailableError(`a pod does not start: ${why}`, { cause: error });
-      throw error;
+    for (let round = 0; ; round++) {
+      const epoch = await this.settle(volume, wanted);
+      // It may be suspended meanwhile, and then no pod comes, and no change of one: the machine is looked at again.
+      const again = AbortSignal.timeout(Math.round(backoffMs(round, ROUND)));
+      try {
+        return await this.#api.until('pods', nameOf(volume, this.#settings.owner), {
+          signal: AbortSignal.any([signal, late, again]),
+          check: async (pod) => {
+            const fault =
+              pod === null ? 'it was not made yet' : await this.#fault(pod, { epoch, isLook: wanted === null });
+            why = fault ?? why;
+            if (pod === null || fault !== null) return undefined;
+            const { name, uid } = pod.metadata;
+            return { name, uid, hostEpoch: podEpochOf(pod), restarts: restartsOf(pod) };
+          },
+        });
+      } catch (error) {
+        signal.throwIfAborted();
+        if (late.aborted) throw new SandboxUnavailableError(`a pod does not start: ${why}`, { cause: error });
+        if (!again.aborted || error instanceof SandboxUnavailableError) throw error;
+      }
     }
   }
 
@@ -162,12 +172,16 @@ export class Machines {
     return { ...patch, metadata: { annotations: { ...annotations, [ANNOTATION.awakeUntil]: until } } };
   }
 
-  /** Why a pod takes no commands; null: it does. One that never will is removed, so that another comes. */
-  async #fault({ metadata, spec, status }: ObjectOf<'pods'>, hostEpoch: number): Promise<string | null> {
+  /**
+   * Why a pod takes no commands; null: it does. One that never will is removed, so that another comes. One of a newer
+   * start is left alone: it is another turn's, and has the same files for a look at them.
+   */
+  async #fault(pod: ObjectOf<'pods'>, wanted: { readonly epoch: number; readonly isLook: boolean }) {
+    const { metadata, status } = pod;
+    const epoch = podEpochOf(pod);
+    if (epoch > wanted.epoch && !wanted.isLook) throw new FencedError('another turn has the sandbox');
     if (metadata.deletionTimestamp !== undefined) return 'an older one is being removed';
-    const env = spec.containers.find(({ name }) => name === CONTAINER)?.env ?? [];
-    const isOlder = env.find(({ name }) => name === EPOCH_VARIABLE)?.value !== String(hostEpoch);
-    if (isOlder || status.phase === 'Failed' || status.phase === 'Succeeded') {
+    if (epoch < wanted.epoch || status.phase === 'Failed' || status.phase === 'Succeeded') {
       await this.#api.remove('pods', metadata.name, { uid: metadata.uid, graceSeconds: 0 });
       return 'an older one is being removed';
     }
@@ -244,6 +258,12 @@ export class Machines {
 
 function epochOf({ metadata }: ObjectOf<'sandboxes'>): number {
   return Number.parseInt(metadata.annotations?.[ANNOTATION.epoch] ?? '0', 10);
+}
+
+/** The start that a pod was made for. */
+function podEpochOf({ spec }: ObjectOf<'pods'>): number {
+  const env = spec.containers.find(({ name }) => name === CONTAINER)?.env ?? [];
+  return Number.parseInt(env.find(({ name }) => name === EPOCH_VARIABLE)?.value ?? '0', 10);
 }
 
 function statusesOf({ status }: ObjectOf<'pods'>) {

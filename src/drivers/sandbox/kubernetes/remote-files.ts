@@ -1,5 +1,4 @@
 import { randomUUID } from 'node:crypto';
-import { Readable } from 'node:stream';
 import { FILE_MODE, MANIFEST_ENTRIES_MAX } from '../../../domain/sandbox/manifest.ts';
 import { pathFault } from '../../../domain/sandbox/paths.ts';
 import type { PodFile } from '../port.ts';
@@ -41,16 +40,10 @@ export class RemoteFiles {
   async read(path: string, bytesMax: number): Promise<Buffer | null> {
     if (this.#listed.some((file) => file.path === path)) return await this.#readListed(path);
     const parts: Buffer[] = [];
-    for await (const part of this.#parts(path, 0, bytesMax + 1)) parts.push(part);
+    const read = async (from: number, length: number) => await this.part(path, from, length);
+    for await (const part of partsOf(read, 0, bytesMax + 1)) parts.push(part);
     const bytes = parts.length === 0 ? null : Buffer.concat(parts);
     return bytes === null || bytes.length > bytesMax ? null : bytes;
-  }
-
-  /** Null: there is no such file. `end` is part of the range. */
-  async stream(path: string, range?: { readonly start: number; readonly end: number }): Promise<Readable | null> {
-    if ((await this.entry(path))?.kind !== 'file') return null;
-    const { start, end } = range ?? { start: 0, end: Number.MAX_SAFE_INTEGER - 1 };
-    return Readable.from(this.#parts(path, start, end - start + 1));
   }
 
   /** False: something else is in the way. @throws VolumeFullError */
@@ -103,19 +96,17 @@ export class RemoteFiles {
     return size === undefined ? null : { size: Number(size), mode: Number.parseInt(mode ?? '0', 8) & 0o777, sha256 };
   }
 
-  async *#parts(path: string, from: number, length: number): AsyncGenerator<Buffer> {
-    for (let at = from; at < from + length;) {
-      const most = Math.min(PART_BYTES, from + length - at);
-      const output = await this.#shell.run(
-        { script: READ, args: [path, at, most], isWhole: (bytes) => partOf(bytes) !== undefined },
-        this.#signal,
-      );
-      const part = partOf(output);
-      if (part === null || part === undefined) return;
-      if (part.length > 0 || at === from) yield part;
-      if (part.length < most) return;
-      at += part.length;
-    }
+  /** The bytes of a file from a place on, `PART_BYTES` at most; null: there is no such file. */
+  async part(path: string, from: number, length: number): Promise<Buffer | null> {
+    const output = await this.#shell.run(
+      {
+        script: READ,
+        args: [path, from, Math.min(PART_BYTES, length)],
+        isWhole: (bytes) => partOf(bytes) !== undefined,
+      },
+      this.#signal,
+    );
+    return partOf(output) ?? null;
   }
 
   /** A search looks at one file after the other: those that come next are read with it. */
@@ -178,6 +169,22 @@ export class RemoteFiles {
   async #said(program: Parameters<PodShell['run']>[0]): Promise<string> {
     const isWhole = (output: Buffer): boolean => output.at(-1) === 10;
     return (await this.#shell.run({ ...program, isWhole }, this.#signal)).toString('utf8').trimEnd();
+  }
+}
+
+/** The parts of a file, each read when the one before was taken; none when there is no such file. */
+export async function* partsOf(
+  read: (from: number, length: number) => Promise<Buffer | null>,
+  from: number,
+  length: number,
+): AsyncGenerator<Buffer> {
+  for (let at = from; at < from + length;) {
+    const most = Math.min(PART_BYTES, from + length - at);
+    const part = await read(at, most);
+    if (part === null) return;
+    if (part.length > 0 || at === from) yield part;
+    if (part.length < most) return;
+    at += part.length;
   }
 }
 

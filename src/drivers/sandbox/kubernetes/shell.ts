@@ -55,7 +55,8 @@ export class PodShell {
       signal.throwIfAborted();
       if (end.exitCode === 0 && (program.isWhole?.(end.stdout) ?? true)) return end.stdout;
       why = end.exitCode === null ? end.reason : end.stderr.toString('utf8').trim().slice(-300);
-      if (end.exitCode === null && (await this.#machines.fate(this.pod)) !== 'runs')
+      // Whatever the connection said: what runs in a pod that ends is ended, or is not let in any more.
+      if (end.exitCode !== 0 && (await this.#machines.fate(this.pod)) !== 'runs')
         throw new PodGoneError('a pod has ended while the Host looked at its files');
       if (end.exitCode === null || end.exitCode === 0 || end.exitCode === EXIT.cutInput) continue;
       // The container's own end takes what runs in it along.
