@@ -3,6 +3,7 @@ import { describe, expect, test } from 'vitest';
 import type { ConversationMessage } from '#src/domain/turn/conversation.ts';
 import type { ModelOutcome } from '#src/domain/turn/model-outcome.ts';
 import type { ModelDelta } from '#src/drivers/model/port.ts';
+import { after } from '../support/golden-wire.ts';
 import { MODELS, ModelCalls, NEVER, TOOL } from '../support/model-calls.ts';
 import { WIRES } from '../support/model-wire.ts';
 import type { Wire } from '../support/model-wire.ts';
@@ -21,17 +22,6 @@ const KEPT: Readonly<Record<Wire, object>> = {
   google: { thoughtSignature: THOUGHT.seal },
   'openai-compatible': { reasoning_content: THOUGHT.text },
 };
-
-/** The conversation after an answer, as a session keeps it: through JSON, with a result for each call. */
-function after(outcome: ModelOutcome, before: readonly ConversationMessage[] = [ASKED]): ConversationMessage[] {
-  if (outcome.kind === 'failed') throw new Error(outcome.error.code);
-  const { text, toolCalls, thinking } = outcome;
-  const said = { role: 'assistant', text, toolCalls, ...(thinking === undefined ? {} : { thinking }) };
-  const results = toolCalls.map(({ callId, name, input }) => ({
-    ...{ role: 'tool', callId, name, failed: false, output: { found: input } },
-  }));
-  return [...before, ...(JSON.parse(JSON.stringify([said, ...results])) as ConversationMessage[])];
-}
 
 function objectsIn(value: unknown): object[] {
   if (typeof value !== 'object' || value === null) return [];
@@ -65,7 +55,7 @@ describe.each(WIRES)('%s', (wire) => {
     const first = await thoughtful();
     const begun = calls.server.newest.body;
     await golden(`${wire}.first`, begun);
-    const messages = after(first);
+    const messages = after(first, [ASKED]);
     expect(await calls.call({ ...asked, messages })).toMatchObject({ kind: 'completed' });
     const { body } = calls.server.newest;
     expect(has(body, KEPT[wire])).toBe(true);
@@ -76,7 +66,7 @@ describe.each(WIRES)('%s', (wire) => {
   });
 
   test('another model is not given what this one thought', async () => {
-    const messages = after(await thoughtful());
+    const messages = after(await thoughtful(), [ASKED]);
     const other = { anthropic: 'claude-opus-4-6', openai: 'gpt-5', google: 'gemini-3-flash-preview' };
     const model = { ...other, 'openai-compatible': 'another' }[wire];
     expect(await calls.call({ ...asked, model, messages })).toMatchObject({ kind: 'completed' });
@@ -119,6 +109,6 @@ describe.each(WIRES)('%s', (wire) => {
       // oxlint-disable-next-line vitest/no-conditional-expect
       expect(first).not.toHaveProperty('thinking');
     }
-    expect(await calls.call({ ...asked, messages: after(first) })).toMatchObject({ kind: 'completed' });
+    expect(await calls.call({ ...asked, messages: after(first, [ASKED]) })).toMatchObject({ kind: 'completed' });
   });
 });

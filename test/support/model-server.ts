@@ -12,8 +12,13 @@ export type Reply =
       readonly stallAfter?: { readonly frames: number; readonly until: Promise<void> };
     })
   | { readonly error: WireError; readonly headers?: Readonly<Record<string, string>> }
-  /** As it is. */
-  | { readonly raw: string | Uint8Array; readonly status?: number; readonly headers?: Readonly<Record<string, string>> }
+  /** As it is; `isCut`: and then the connection breaks. */
+  | {
+      readonly raw: string | Uint8Array;
+      readonly status?: number;
+      readonly headers?: Readonly<Record<string, string>>;
+      readonly isCut?: boolean;
+    }
   /**
    * A right answer of which only the first part comes, before the connection breaks, ends as if it were whole, or the
    * provider says in the stream that it failed.
@@ -29,6 +34,8 @@ export type Reply =
 export interface WireRequest {
   readonly path: string;
   readonly headers: IncomingHttpHeaders;
+  /** What came, and the JSON of it. */
+  readonly text: string;
   readonly body: unknown;
 }
 
@@ -92,9 +99,10 @@ export class ModelServer implements AsyncDisposable {
   async #serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const parts: Buffer[] = [];
     for await (const part of request) parts.push(part as Buffer);
-    const body: unknown = JSON.parse(Buffer.concat(parts).toString());
+    const text = Buffer.concat(parts).toString();
+    const body: unknown = JSON.parse(text);
     const { url: path = '', headers } = request;
-    const asked = { path, headers, body };
+    const asked = { path, headers, text, body };
     this.requests.push(asked);
     response.on('close', () => {
       if (!response.writableFinished) this.abandoned += 1;
@@ -132,7 +140,8 @@ export class ModelServer implements AsyncDisposable {
       send(response, { status: reply.error.status, body: errorBody(this.#wire, reply.error), ...more });
     } else if ('raw' in reply) {
       response.writeHead(reply.status ?? 200, { 'content-type': 'application/json', ...reply.headers });
-      response.end(reply.raw);
+      if (reply.isCut === true) response.write(reply.raw, () => response.destroy());
+      else response.end(reply.raw);
     } else this.#stream(response, this.#frames(request, reply), reply.stallAfter).catch(() => response.destroy());
   }
 

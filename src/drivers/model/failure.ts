@@ -41,6 +41,7 @@ const NO_FUNDS = terminal(
   'model_quota_exhausted',
   "The account at the provider has no quota or credit left. Renew it there, or store another account's key.",
 );
+const REFUSED = terminal('model_refused', 'The provider refused the conversation by its content rules.');
 const TOO_LARGE = terminal('model_answer_too_large', 'The answer of the model is too large to be stored.');
 const UNREADABLE: Meaning = {
   ...passing('model_answer_invalid', 'The answer of the provider was cut off or is not in its format.'),
@@ -85,14 +86,20 @@ export function failureOf(error: unknown, { signal, nowMs, hasBegun = false }: F
   const known = meaningOf(error);
   const meaning: Meaning = hasBegun ? { ...known, mayBeBilled: true } : known;
   const failure = failed(meaning);
-  if (!meaning.retry || !APICallError.isInstance(error)) return failure;
-  return { ...failure, retryAfterMs: retryAfterMs(error.responseHeaders ?? {}, bodyOf(error), nowMs) };
+  if (!meaning.retry) return failure;
+  if (APICallError.isInstance(error))
+    return { ...failure, retryAfterMs: retryAfterMs(error.responseHeaders ?? {}, bodyOf(error), nowMs) };
+  if (!(error instanceof AnswerBrokenOffError)) return failure;
+  return { ...failure, retryAfterMs: retryAfterMs({}, textOf(error.report), nowMs) };
 }
 
 /** The body as text, its beginning only; the library also puts the parsed one there. */
 function bodyOf({ responseBody }: { readonly responseBody?: unknown }): string {
-  const text = typeof responseBody === 'string' ? responseBody : (JSON.stringify(responseBody ?? '') ?? '');
-  return text.slice(0, REPORT_CHARS_MAX);
+  return typeof responseBody === 'string' ? responseBody.slice(0, REPORT_CHARS_MAX) : textOf(responseBody ?? '');
+}
+
+function textOf(report: unknown): string {
+  return (JSON.stringify(report) ?? '').slice(0, REPORT_CHARS_MAX);
 }
 
 export function failed({ code, message, retry, contextOverflow, mayBeBilled }: Meaning, usage = NO_USAGE): Failure {
@@ -129,9 +136,9 @@ function meaningOf(error: unknown): Meaning {
 
 /** By what a provider sends in the middle of its stream. */
 function ofFrame(report: unknown): Meaning {
-  const body = (JSON.stringify(report) ?? '').slice(0, REPORT_CHARS_MAX);
-  const status = Number(member(report, 'statusCode'));
-  return ofWords(reportOf(body)) ?? BY_STATUS[status] ?? BROKEN_OFF;
+  // Servers that copy OpenAI have the status as a code.
+  const status = Number(member(report, 'statusCode') ?? member(report, 'code'));
+  return ofWords(reportOf(textOf(report))) ?? BY_STATUS[status] ?? BROKEN_OFF;
 }
 
 /**
@@ -167,12 +174,18 @@ interface Report {
 function ofWords({ words, message }: Report): Meaning | null {
   if (isOverflow(words, message)) return OVERFLOW;
   if (words.some((word) => ['insufficient_quota', 'billing_not_active'].includes(word))) return NO_FUNDS;
+  if (words.some((word) => REFUSALS.has(word))) return REFUSED;
+  // Anthropic has no word for it, and answers with 400.
+  if (/^your credit balance is too low/i.test(message)) return NO_FUNDS;
   // Google answers a wrong key with 400.
   if (words.includes('API_KEY_INVALID')) return BY_STATUS[401] ?? null;
   if (words.includes('overloaded_error')) return BY_STATUS[529] ?? null;
   if (words.includes('rate_limit_exceeded')) return BY_STATUS[429] ?? null;
   return words.includes('server_error') ? passing('model_provider_error', 'The provider failed.') : null;
 }
+
+/** What OpenAI, and Azure, say of a prompt that they do not show to the model. */
+const REFUSALS: ReadonlySet<string> = new Set(['invalid_prompt', 'content_policy_violation', 'content_filter']);
 
 /** Words of error bodies that are repeated: those of the providers' documents, and nothing that a provider invents. */
 const KNOWN_WORDS: ReadonlySet<string> = new Set([
@@ -214,7 +227,8 @@ function reportOf(body: string): Report {
     return { words: [], message: body };
   }
   const outer = Array.isArray(parsed) ? member(parsed, '0') : parsed;
-  const error = member(outer, 'error') ?? outer;
+  // OpenAI's `response.failed` has it one level below.
+  const error = member(outer, 'error') ?? member(member(outer, 'response'), 'error') ?? outer;
   const details = member(error, 'details');
   const parts = [error, ...(Array.isArray(details) ? details.slice(0, 20) : [])];
   const words = parts.flatMap((part) => ['type', 'code', 'status', 'reason'].map((name) => member(part, name)));
