@@ -135,6 +135,9 @@ test('a backup that is taken under load is a whole installation again', { timeou
   expect(said).toMatch(/EVT_2: [\d.]+ MiB, [\d.]+ MiB\/s, \d+ messages up to \d+/);
   await using again = await startHost({ dataDir: data.path, env: { ...SHARDS, AGENT_HOST_ADMIN_KEY: adminKey } });
   const restored = tenant.at(again);
+  // Pages are refused until they have been made from the log.
+  const page = { path: `/v1/sessions/${encodeURIComponent('load/0')}/items` };
+  await until('the read models are built', async () => (await restored.request(page)).status === 200);
   for (const [at, one] of known.entries()) await checkSession(restored, one, originals[at] ?? []);
   const content = await new ArtifactClient(restored).content(world.artifactId);
   expect(sha256(content.bytes)).toBe(world.digest);

@@ -17,7 +17,7 @@ import { until } from '../support/wait-until.ts';
 const TURN_MS = 60_000;
 const TOKENS = 15;
 const HALF = 'half of it has come';
-/** Where the answer stands when the node dies: frames of it that were sent. The first opens the stream, the last two end it. */
+/** Where the answer stands when the node dies: frames of it that were sent. The first opens the stream, the last three end it. */
 const HELD = {
   'the request was taken': 0,
   'the first word has come': 2,
