@@ -217,6 +217,7 @@ export class Stage {
       AGENT_HOST_LISTEN: '127.0.0.1:0',
       AGENT_HOST_PROCESSES: process.env['BENCH_PROCESSES'] ?? '1',
       AGENT_HOST_METRICS_LISTEN: '127.0.0.1:0',
+      AGENT_HOST_CONSOLE_LISTEN: 'off',
       AGENT_HOST_DATA_DIR: join(this.#options.directory, directory),
       AGENT_HOST_ADMIN_KEY: this.adminKey,
       AGENT_HOST_KEK_FILE: kek,

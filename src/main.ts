@@ -60,6 +60,10 @@ const COMMANDS: Readonly<Record<CommandName, Run>> = {
     const { restore } = await import('./cli/restore.ts');
     return await restore(await readConfig(), args);
   },
+  reshard: async (args) => {
+    const { reshard } = await import('./cli/reshard.ts');
+    return await reshard(await readConfig(), args);
+  },
   capacity: async (args) => {
     const { capacity } = await import('./cli/capacity.ts');
     return await capacity(await readConfig(), args);
@@ -72,7 +76,7 @@ const COMMANDS: Readonly<Record<CommandName, Run>> = {
   'context remove': async (args) => await (await import('./cli/client/contexts.ts')).contextRemove(env, args),
   console: async (args) => {
     const { showConsole } = await import('./cli/client/console.ts');
-    return await showConsole(env, args, join(import.meta.dirname, 'console'));
+    return await showConsole(readConfig, env, args, join(import.meta.dirname, 'console'));
   },
   chat: async (args) => await (await import('./cli/client/chat.ts')).chat(env, args),
   run: async (args) => await (await import('./cli/client/run-once.ts')).runOnce(env, args),

@@ -13,16 +13,17 @@ import { egressPolicy, EgressSyntaxError } from '../lib/egress.ts';
 import type { EgressPolicy } from '../lib/egress.ts';
 import type { ModelPatience } from './models.ts';
 import { processesByDefault, PROCESSES_MAX } from './processes/plan.ts';
+import { consoleOf, consoleVariables } from './console-config.ts';
+import type { ConsoleConfig } from './console-config.ts';
 import { podsOf, podVariables } from './pod-config.ts';
 import type { PodConfig } from './pod-config.ts';
-import { ROLES } from './roles.ts';
+import { NAMED_ROLES, ROLES } from './roles.ts';
 import type { Role } from './roles.ts';
 import { withSecretFiles } from './secret-files.ts';
-import { oneOf, whole } from './variables.ts';
+import { addressOf, httpAddress, listen, oneOf, whole } from './variables.ts';
+import type { Address } from './variables.ts';
 import { StartError } from '../lib/start-error.ts';
 
-const listen = z.string().regex(/^(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+):\d{1,5}$/, 'must be host:port');
-const httpAddress = z.url({ protocol: /^https?$/, error: 'must be an http or https address' });
 const networks = z
   .string()
   .transform((text) => text.split(',').map((part) => part.trim()))
@@ -37,13 +38,14 @@ const TENANT_SHARE = 0.75;
 const schema = z.object({
   AGENT_HOST_LISTEN: listen.default('127.0.0.1:7070'),
   AGENT_HOST_METRICS_LISTEN: listen.default('127.0.0.1:0'),
+  ...consoleVariables,
   AGENT_HOST_DATA_DIR: z.string().min(1).default('./.data'),
   AGENT_HOST_ADMIN_KEY: z.string().min(16, 'must have 16 characters or more').optional(),
   AGENT_HOST_ROLES: z
     .string()
-    .default(ROLES.join(','))
     .transform((text) => text.split(',').map((role) => role.trim()))
-    .pipe(z.array(oneOf(ROLES)).min(1)),
+    .pipe(z.array(oneOf(NAMED_ROLES)).min(1))
+    .optional(),
   AGENT_HOST_PROCESSES: whole(1, PROCESSES_MAX).optional(),
   AGENT_HOST_KEK_FILE: z.string().min(1).optional(),
   NATS_URL: z.string().min(1).optional(),
@@ -134,18 +136,16 @@ export interface SandboxConfig {
   readonly limits: WorkspaceLimits;
 }
 
-export interface Address {
-  readonly host: string;
-  readonly port: number;
-}
-
 export interface Config {
   readonly listen: Address;
   readonly metricsListen: Address;
+  /** Null: this node has no console. */
+  readonly console: ConsoleConfig | null;
   readonly dataDir: string;
   readonly adminKey: string | undefined;
   /** Where the Host's key is kept; absent: an embedded Host makes and keeps its own. */
   readonly kekFile: string | undefined;
+  /** None: it has a console only. */
   readonly roles: readonly Role[];
   /** How many processes share the work and the port. */
   readonly processes: number;
@@ -215,14 +215,17 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     );
   }
   const env = parsed.data;
+  const named = env.AGENT_HOST_ROLES;
+  const roles = ROLES.filter((role) => named?.includes(role) ?? true);
   return Object.freeze({
     listen: addressOf(env.AGENT_HOST_LISTEN),
     metricsListen: addressOf(env.AGENT_HOST_METRICS_LISTEN),
+    console: consoleOf(env, { named, isEmbedded: env.NATS_URL === undefined }),
     dataDir: env.AGENT_HOST_DATA_DIR,
     adminKey: env.AGENT_HOST_ADMIN_KEY,
     kekFile: env.AGENT_HOST_KEK_FILE,
-    roles: env.AGENT_HOST_ROLES,
-    processes: env.AGENT_HOST_PROCESSES ?? processesByDefault(availableParallelism(), env.AGENT_HOST_ROLES),
+    roles,
+    processes: env.AGENT_HOST_PROCESSES ?? processesByDefault(availableParallelism(), roles),
     natsUrl: env.NATS_URL,
     natsCaFile: env.NATS_CA_FILE,
     databaseUrl: env.DATABASE_URL,
@@ -239,12 +242,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
       env.AGENT_HOST_TURNS_PER_TENANT ?? Math.ceil(env.AGENT_HOST_TURNS * TENANT_SHARE),
     ),
     leaseMs: env.AGENT_HOST_LEASE_SECONDS * 1000,
-    stream: {
-      bufferBytes: env.AGENT_HOST_STREAM_BUFFER_BYTES,
-      totalBytes: env.AGENT_HOST_STREAM_TOTAL_BYTES,
-      slowMs: env.AGENT_HOST_STREAM_SLOW_SECONDS * 1000,
-      perTenantMax: env.AGENT_HOST_STREAMS_PER_TENANT,
-    },
+    stream: streamsOf(env),
     fairness: {
       credentialPerSecond: env.AGENT_HOST_RATE_PER_CREDENTIAL,
       tenantPerSecond: env.AGENT_HOST_RATE_PER_TENANT,
@@ -273,6 +271,16 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     traces: tracesOf(env),
     environment,
   });
+}
+
+/** What readers of streams may hold of a node. */
+function streamsOf(env: z.infer<typeof schema>): Config['stream'] {
+  return {
+    bufferBytes: env.AGENT_HOST_STREAM_BUFFER_BYTES,
+    totalBytes: env.AGENT_HOST_STREAM_TOTAL_BYTES,
+    slowMs: env.AGENT_HOST_STREAM_SLOW_SECONDS * 1000,
+    perTenantMax: env.AGENT_HOST_STREAMS_PER_TENANT,
+  };
 }
 
 /** Uploads, and what is kept of them. */
@@ -365,11 +373,4 @@ function s3Of(env: z.infer<typeof schema>, present: readonly string[]): S3Option
   const pathStyle = (env.S3_ADDRESSING ?? (endpoint === undefined ? 'virtual' : 'path')) === 'path';
   const bufferBytesMax = env.AGENT_HOST_UPLOAD_BUFFER_MIB * 1_048_576;
   return { endpoint, bucket, region: env.S3_REGION, credentials, pathStyle, bufferBytesMax };
-}
-
-function addressOf(text: string): Address {
-  const at = text.lastIndexOf(':');
-  const port = Number(text.slice(at + 1));
-  if (port > 65_535) throw new StartError(`${text} has no valid port; use one from 0 to 65535`);
-  return { host: text.slice(0, at).replace(/^\[|\]$/g, ''), port };
 }

@@ -4,7 +4,6 @@ import { delay } from '../lib/backoff.ts';
 import { Stack } from '../lib/stack.ts';
 import { SCHEMAS } from '../projections/schemas.ts';
 import { hasWhatItNeeds } from './checks.ts';
-import type { Address } from './config.ts';
 import { startEngine } from './engine.ts';
 import { openStreams } from './event-streams.ts';
 import { openGate } from './gate.ts';
@@ -19,6 +18,7 @@ import { routesOf } from './resources/resources.ts';
 import { featuresOf } from './service.ts';
 import { openServices } from './services.ts';
 import type { HostOptions } from './services.ts';
+import type { Address } from './variables.ts';
 import { version } from './version.ts';
 
 export interface Host extends Listening {

@@ -4,8 +4,10 @@ import { resolve } from 'node:path';
 import { systemClock } from '../lib/clock.ts';
 import { armFaultPoints } from '../lib/fault-points.ts';
 import { createLogger } from '../lib/logger.ts';
+import { StartError } from '../lib/start-error.ts';
 import type { Logger } from '../lib/logger.ts';
 import type { Config } from './config.ts';
+import { openConsole } from './console.ts';
 import { startServers } from '../embedded/servers.ts';
 import type { Servers } from '../embedded/servers.ts';
 import { openDataDir } from '../embedded/data-dir.ts';
@@ -45,7 +47,10 @@ export async function runHost(config: Config, signals: Signals, program: string)
     ...{ stop: signals.stop, logger },
     stopMs: STOP_MS + config.drainMs + (isAlone ? 0 : 2 * LATER_MS),
     onStopping: (reason) => report(`Stopping (${reason}): handing turns over, ending streams …`),
-    start: async (stack) => await startComponents({ config, signals, program, logger, report }, stack),
+    start: async (stack) => {
+      const start = { config, signals, program, logger, report };
+      await (config.roles.length === 0 ? startConsole : startComponents)(start, stack);
+    },
   });
   report('Stopped.');
   return 0;
@@ -70,9 +75,35 @@ async function startComponents(start: Start, stack: Stack): Promise<void> {
   });
   await dataDir.publish('metrics-listen', host.metricsAddress);
   await dataDir.publish('listen', host.address);
-  report(welcome(config, { ...host, dataDir: dataDir.path, seconds: (performance.now() - begun) / 1000 }));
+  const link = await consoleLink(start, { dataDir, address: host.address }, stack);
+  report(welcome(config, { ...host, link, dataDir: dataDir.path, seconds: (performance.now() - begun) / 1000 }));
   // Node would write it at exit, which a killed process does not reach.
   flushCompileCache();
+}
+
+/** The console, where this Host has one: its sign-in link. */
+async function consoleLink(
+  { config, program }: Start,
+  { dataDir, address }: { readonly dataDir: DataDir; readonly address: string },
+  stack: Stack,
+): Promise<string | null> {
+  if (config.console === null) return null;
+  const adminKey = config.adminKey ?? (await dataDir.adminKey());
+  const door = await openConsole({ config: config.console, address, adminKey, program }, stack);
+  stack.defer('console file', async () => await dataDir.withdraw('console-listen'));
+  await dataDir.publish('console-listen', `127.0.0.1:${door.port}`);
+  return door.link();
+}
+
+/** A node that only has the console of another Host: it needs neither servers nor a directory. */
+async function startConsole({ config, program, report }: Start, stack: Stack): Promise<void> {
+  const { console: wanted, adminKey } = config;
+  if (wanted === null || adminKey === undefined)
+    throw new StartError(
+      'a node with the role console alone needs AGENT_HOST_ADMIN_KEY, the key of the Host that it shows',
+    );
+  const door = await openConsole({ config: wanted, address: null, adminKey, program }, stack);
+  report(`Ready.\n  Console    ${door.link()}\n`);
 }
 
 interface Ground {
@@ -115,7 +146,7 @@ async function several(start: Start, { dataDir, servers }: Ground, stack: Stack)
 
 function welcome(
   config: Config,
-  at: { address: string; metricsAddress: string; dataDir: string; seconds: number },
+  at: { address: string; metricsAddress: string; link: string | null; dataDir: string; seconds: number },
 ): string {
   const place = at.dataDir === resolve('.data') ? '' : `AGENT_HOST_DATA_DIR='${at.dataDir}' `;
   const { processes } = config;
@@ -124,6 +155,7 @@ function welcome(
     `Ready in ${at.seconds.toFixed(1)} s.`,
     `  Listening  http://${at.address}`,
     `  API        http://${at.address}/docs`,
+    ...(at.link === null ? [] : [`  Console    ${at.link}  (signs one browser in, once, within 10 minutes)`]),
     `  Admin key  ${config.adminKey === undefined ? `${at.dataDir}/admin-key` : 'from AGENT_HOST_ADMIN_KEY'}`,
     `  Metrics    http://${at.metricsAddress}/metrics`,
     `  Processes  ${processes === 1 ? '1' : `${processes}, and this one, which keeps them`} (AGENT_HOST_PROCESSES)`,

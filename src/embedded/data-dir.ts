@@ -7,7 +7,7 @@ import type { ClaimAttempt } from './claim.ts';
 import { readOrCreateSecret, writeAtomically } from '../lib/files.ts';
 
 /** The files by which other processes find a running Host. The addresses hold credentials, so all are 0600. */
-export type PublishedFile = 'listen' | 'metrics-listen' | 'nats-url' | 'database-url';
+export type PublishedFile = 'listen' | 'metrics-listen' | 'console-listen' | 'nats-url' | 'database-url';
 
 /** A data directory that this process, and no other, is using. */
 export interface DataDir {

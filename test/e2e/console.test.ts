@@ -1,5 +1,7 @@
+import { execFile } from 'node:child_process';
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { promisify } from 'node:util';
 import { gzipSync } from 'node:zlib';
 import type { Browser, BrowserContext, Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
@@ -39,7 +41,7 @@ describe.runIf(HAS_CHROMIUM)('the console in a browser', () => {
   const bodies: string[] = [];
 
   /** Links that the program has printed. */
-  const links = (): readonly string[] => program.said().match(/http:\S+#\S+/g) ?? [];
+  const links = (): readonly string[] => program.said().match(/http:\S+token=\S+/g) ?? [];
 
   function watch(opened: Page): Page {
     opened.on('pageerror', (error) => wrongs.push(String(error)));
@@ -66,7 +68,9 @@ describe.runIf(HAS_CHROMIUM)('the console in a browser', () => {
   }
 
   beforeAll(async () => {
-    host = await startHost({ env: { AGENT_HOST_LISTEN: `127.0.0.1:${await freePort()}` } });
+    host = await startHost({
+      env: { AGENT_HOST_LISTEN: `127.0.0.1:${await freePort()}`, AGENT_HOST_CONSOLE_LISTEN: '127.0.0.1:0' },
+    });
     tenant = await new AdminClient(host).createTenant();
     await tenant.saveAgent('helper', { tools: [{ name: 'pay', inputSchema: { type: 'object' }, approval: 'always' }] });
     const { tenantId, key } = tenant.credentials;
@@ -99,7 +103,7 @@ describe.runIf(HAS_CHROMIUM)('the console in a browser', () => {
     const [link = ''] = links();
     await page.goto(link);
     await page.getByRole('heading', { name: 'Sessions', level: 1 }).waitFor();
-    expect(new URL(page.url())).toMatchObject({ pathname: '/sessions', hash: '' });
+    expect(new URL(page.url())).toMatchObject({ pathname: '/sessions', search: '' });
     const kept = JSON.stringify([
       await visitor.cookies(),
       await page.evaluate('({ ...localStorage, ...sessionStorage })'),
@@ -114,6 +118,7 @@ describe.runIf(HAS_CHROMIUM)('the console in a browser', () => {
     const second = watch(await other.newPage());
     await second.goto(link);
     await second.getByRole('heading', { name: 'Sign in to the console' }).waitFor();
+    await second.getByText('This link was used').waitFor();
     await picture('sessions-empty');
     await other.close();
   });
@@ -131,11 +136,24 @@ describe.runIf(HAS_CHROMIUM)('the console in a browser', () => {
     await page.getByText('echo: How are you?').waitFor();
     await tenant.play('talk', [{ text: words, tokensPerSecond: 40 }]);
     // The answer is there in part before it is there as a whole.
-    const answer = page.getByText(/^word-0/);
-    await answer.waitFor();
-    expect(await answer.textContent()).not.toContain('word-59');
-    await page.getByText(/^word-0 .* word-59$/).waitFor();
+    await page.getByText(/^word-0(?!.*word-59)/).waitFor();
+    const whole = page.getByText(/^word-0 .* word-59$/);
+    await whole.waitFor();
+    expect(await whole.count()).toBe(1);
     await picture('session');
+  });
+
+  test('what is shown as code does the same', async () => {
+    await openSession('talk');
+    await page.getByRole('textbox', { name: 'Message' }).fill("It's from a shell");
+    await page.locator('.composer').getByRole('button', { name: 'As code' }).click();
+    const dialog = page.getByRole('dialog');
+    const command = await dialog.locator('pre').first().innerText();
+    const env = { PATH: process.env['PATH'], AGENT_HOST_URL: host.url, AGENT_HOST_KEY: tenant.credentials.key };
+    const { stdout } = await promisify(execFile)('/bin/sh', ['-c', command], { env });
+    expect(JSON.parse(stdout)).toMatchObject({ status: 'accepted' });
+    await dialog.getByRole('button', { name: 'Close' }).click();
+    await page.getByText("echo: It's from a shell").waitFor();
   });
 
   test('what waits for a person is answered in place', async () => {
@@ -152,6 +170,80 @@ describe.runIf(HAS_CHROMIUM)('the console in a browser', () => {
       approved: false,
       reason: 'too much',
     });
+  });
+
+  test('the inbox has what waits in any session, and is where it is answered', async () => {
+    for (const id of ['first', 'second']) {
+      await tenant.openSession(id, { agentId: 'helper' });
+      const input = { amount: 5, note: HOSTILE[0] };
+      await tenant.play(id, [{ toolCalls: [{ name: 'pay', input }] }, { text: 'It is paid.' }]);
+    }
+    await page.goto(`${url}/sessions`);
+    await page.getByRole('heading', { name: 'Sessions', level: 1 }).waitFor();
+    await page.keyboard.press('g');
+    await page.keyboard.press('i');
+    await page.getByRole('heading', { name: 'Inbox' }).waitFor();
+    const asks = page.getByRole('main').getByRole('listitem');
+    const first = asks.filter({ has: page.getByRole('link', { name: 'first' }) });
+    await first.getByText('onerror=').waitFor();
+    await picture('inbox');
+    await first.getByRole('button', { name: 'Approve' }).click();
+    await first.waitFor({ state: 'detached' });
+    expect(await asks.count()).toBe(1);
+    const [answer] = (await tenant.items('first')).filter(({ type }) => type === 'command.approve');
+    expect(answer?.payload).toMatchObject({ approved: true });
+  });
+
+  test('at any record a session is as it was, and goes on from there, also on another model', async () => {
+    await tenant.openSession('story', { agentId: 'helper' });
+    await openSession('story');
+    for (const text of ['One', 'Two']) {
+      await page.getByRole('textbox', { name: 'Message' }).fill(text);
+      await page.getByRole('button', { name: 'Send' }).click();
+      await page.getByText(`echo: ${text}`, { exact: true }).waitFor();
+      await page
+        .getByText('completed', { exact: true })
+        .nth(text === 'One' ? 0 : 1)
+        .waitFor();
+    }
+    await page.getByRole('link', { name: 'At any record' }).click();
+    const then = page.getByRole('region', { name: 'Conversation as it was' });
+    const seen = page.getByRole('region', { name: 'What the model saw' });
+    await then.getByText('echo: Two').waitFor();
+    await picture('session-moment');
+    expect(await page.getByRole('navigation', { name: 'Views' }).locator('[aria-current]').count()).toBe(1);
+    const slider = page.getByRole('slider', { name: 'Record' });
+    await slider.press('Home');
+    await then.getByText('echo: One').waitFor({ state: 'detached' });
+    await slider.press('ArrowRight');
+    await then.getByText('echo: One').waitFor();
+    expect(await then.getByText('Two').count()).toBe(0);
+    await seen.getByRole('heading', { name: 'Messages (1)' }).waitFor();
+    await page.getByText(/ in 1 model calls$/).waitFor();
+    const [, answer] = await tenant.items('story');
+    await page.waitForURL((shown) => shown.searchParams.get('at') === answer?.cursor);
+    await page.reload();
+    await then.getByText('echo: One').waitFor();
+    expect(await then.getByText('Two').count()).toBe(0);
+
+    await page.getByRole('button', { name: 'Fork from here' }).click();
+    await page.getByLabel('Id of the fork').fill('story-fork');
+    await page.getByRole('button', { name: 'Fork', exact: true }).click();
+    await page.getByRole('heading', { name: 'story-fork' }).waitFor();
+    await page.getByText('echo: One', { exact: true }).waitFor();
+    expect((await tenant.items('story-fork')).length).toBe(2);
+
+    await page.goto(`${url}/sessions/story?view=moment&at=${encodeURIComponent(answer?.cursor ?? '')}`);
+    await page.getByRole('button', { name: 'Another model from here' }).click();
+    await page.getByLabel('Id of the fork').fill('story-model');
+    await page.getByLabel('Model', { exact: true }).fill('another');
+    expect(await page.getByLabel('Message that it answers').inputValue()).toBe('Two');
+    await picture('session-moment-model');
+    await page.getByRole('button', { name: 'Fork', exact: true }).click();
+    await page.getByRole('heading', { name: 'story-model' }).waitFor();
+    await page.getByText('echo: Two', { exact: true }).waitFor();
+    const [message] = (await tenant.items('story-model')).slice(2);
+    expect(message?.payload).toMatchObject({ content: 'Two', manifest: { model: { model: 'another' } } });
   });
 
   test('what a person or a model wrote is text, whatever it says', async () => {
@@ -178,7 +270,14 @@ describe.runIf(HAS_CHROMIUM)('the console in a browser', () => {
   });
 
   test('every page is for everybody: by axe-core, in both colours, on a phone', async () => {
-    const places = ['/sessions', '/sessions/talk', '/sessions/payment', '/sessions/talk?view=records'];
+    const places = [
+      '/sessions',
+      '/sessions/talk',
+      '/sessions/payment',
+      '/sessions/talk?view=records',
+      '/sessions/payment?view=moment',
+      '/inbox',
+    ];
     for (const colorScheme of ['light', 'dark'] as const) {
       await page.emulateMedia({ colorScheme });
       for (const place of places) {
@@ -210,5 +309,47 @@ describe.runIf(HAS_CHROMIUM)('the console in a browser', () => {
     await expect.poll(() => links().length).toBe(2);
     await page.goto(links()[1] ?? '');
     await page.getByRole('heading', { name: 'Sessions', level: 1 }).waitFor();
+  });
+
+  test('the console of the Host itself shows each tenant, with a key of its own for each', async () => {
+    const other = await new AdminClient(host).createTenant();
+    await other.saveAgent('helper');
+    await other.openSession('theirs', { agentId: 'helper' });
+    await tenant.openSession('ours', { agentId: 'helper' });
+    const env = { AGENT_HOST_DATA_DIR: host.dataDir };
+    const asking = start(process.execPath, [PROGRAM, 'console', '--link'], env);
+    expect(await asking.ended).toBe(0);
+    const link = /http:\S+token=\S+/.exec(asking.said())?.[0] ?? '';
+    const operator = await browser.newContext();
+    const shown = await operator.newPage();
+    await shown.goto(link);
+    await shown.getByRole('button', { name: other.credentials.tenantId }).click();
+    await shown.getByText('theirs').waitFor();
+    await shown.getByRole('button', { name: 'Another tenant' }).click();
+    await shown.getByRole('button', { name: tenant.credentials.tenantId }).click();
+    await shown.getByText('ours').waitFor();
+    expect(await shown.getByText('theirs').count()).toBe(0);
+    expect(await violationsOf(shown)).toEqual([]);
+    await operator.close();
+  });
+
+  test('a node that is a console and nothing else needs an address and a key', async () => {
+    const env = {
+      AGENT_HOST_ROLES: 'console',
+      AGENT_HOST_CONSOLE_LISTEN: '127.0.0.1:0',
+      AGENT_HOST_CONSOLE_HOST: host.url,
+    };
+    const refused = start(process.execPath, [PROGRAM], env);
+    expect(await refused.ended).toBe(1);
+    expect(refused.said()).toContain('needs AGENT_HOST_ADMIN_KEY');
+    await using node = start(process.execPath, [PROGRAM], { ...env, AGENT_HOST_ADMIN_KEY: host.adminKey });
+    await says(node, 'Console ');
+    const link = /http:\S+token=\S+/.exec(node.said())?.[0] ?? '';
+    const [cookie = ''] = (await fetch(link, { redirect: 'manual' })).headers.getSetCookie();
+    // As a link of a page asks, which cannot send the headers of a program.
+    const tenants = await fetch(`${new URL(link).origin}/api/v1/admin/tenants`, { headers: { cookie } });
+    expect(await tenants.text()).toContain(tenant.credentials.tenantId);
+    node.signal('SIGTERM');
+    expect(await node.ended).toBe(0);
   });
 });

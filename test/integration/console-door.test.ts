@@ -1,3 +1,4 @@
+import { createHmac } from 'node:crypto';
 import { once } from 'node:events';
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { createServer, request as httpRequest } from 'node:http';
@@ -5,11 +6,14 @@ import type { IncomingHttpHeaders, OutgoingHttpHeaders, Server } from 'node:http
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { ROUTES } from '../conformance/http/routes.ts';
 import { openDoor } from '#src/console/server/door.ts';
 import type { Door } from '#src/console/server/door.ts';
 
 /** The door of the console, in front of a Host that shows what it was asked. */
 const KEY = 'key-of-the-console-that-stays-here';
+const ADMIN_KEY = 'key-of-the-host-that-stays-here';
+const TENANT = `tn_${'1'.repeat(26)}`;
 const HOUR_MS = 3_600_000;
 
 interface Answer {
@@ -22,12 +26,28 @@ let host: Server;
 let asked: { url: string; headers: IncomingHttpHeaders; body: string }[] = [];
 let directory: string;
 let door: Door;
+/** With the key of the Host. */
+let hostDoor: Door;
 let nowMs = Date.parse('2026-11-23T10:00:00Z');
 const texts: string[] = [];
 
 /** As written, without what a browser or `fetch` would put right. */
 async function ask(path: string, headers: OutgoingHttpHeaders = {}, method = 'GET', body = ''): Promise<Answer> {
-  const sent = httpRequest({ host: '127.0.0.1', port: new URL(door.url).port, path, method, headers });
+  return await askAt(door, path, { headers, method, body });
+}
+
+interface Asked {
+  readonly headers?: OutgoingHttpHeaders;
+  readonly method?: string;
+  readonly body?: string;
+}
+
+async function askAt(
+  { port }: Door,
+  path: string,
+  { headers = {}, method = 'GET', body = '' }: Asked,
+): Promise<Answer> {
+  const sent = httpRequest({ host: '127.0.0.1', port, path, method, headers });
   sent.end(body);
   const [answer] = await once(sent, 'response');
   let text = '';
@@ -36,15 +56,23 @@ async function ask(path: string, headers: OutgoingHttpHeaders = {}, method = 'GE
   return { status: answer.statusCode, headers: answer.headers, text };
 }
 
-const origin = () => ({ origin: door.url, 'content-type': 'application/json' });
-const tokenOf = (link: string) => new URL(link).hash.slice(1);
-const enter = async (token: string) => await ask('/console/sign-in', origin(), 'POST', JSON.stringify({ token }));
+const origin = (at = door) => ({ origin: at.url, 'content-type': 'application/json' });
+const pathOf = (link: string) => link.slice(new URL(link).origin.length);
+const cookieIn = ({ headers }: Answer) => (headers['set-cookie'] ?? [])[0]?.split(';')[0] ?? '';
+const codeOf = ({ text }: Answer): unknown => JSON.parse(text).code;
 
-async function signedIn(): Promise<{ cookie: string; csrf: string }> {
-  const answer = await enter(tokenOf(door.link()));
-  expect(answer.status).toBe(200);
-  const [cookie = ''] = (answer.headers['set-cookie'] ?? [])[0]?.split(';') ?? [];
-  return { cookie, csrf: JSON.parse(answer.text).csrf };
+async function signedIn(at = door): Promise<{ cookie: string; csrf: string }> {
+  const entered = await askAt(at, pathOf(at.link()), {});
+  expect(entered).toMatchObject({ status: 303, headers: { location: '/' } });
+  const cookie = cookieIn(entered);
+  const session = await askAt(at, '/console/session', { headers: { cookie } });
+  return { cookie, csrf: JSON.parse(session.text).csrf };
+}
+
+/** A request of a page that is signed in. */
+async function post(at: Door, path: string, who: { cookie: string; csrf: string }, body = ''): Promise<Answer> {
+  const headers = { ...origin(at), cookie: who.cookie, 'x-console-csrf': who.csrf };
+  return await askAt(at, path, { headers, method: 'POST', body });
 }
 
 beforeAll(async () => {
@@ -54,7 +82,8 @@ beforeAll(async () => {
     request.on('end', () => {
       asked.push({ url: request.url ?? '', headers: request.headers, body });
       response.setHeader('set-cookie', 'planted=1').setHeader('access-control-allow-origin', '*');
-      if (request.url === '/v1/stream')
+      if (request.url === '/v1/refused') response.writeHead(401).end('{}');
+      else if (request.url === '/v1/stream')
         response.writeHead(200, { 'content-type': 'text/event-stream' }).write('data: 1\n\n');
       else response.end('{"ok":true}');
     });
@@ -66,8 +95,10 @@ beforeAll(async () => {
   await writeFile(join(directory, 'assets/main-1.js'), 'export {};');
   const at = host.address();
   const port = typeof at === 'object' ? at?.port : 0;
-  const upstream = { url: `http://127.0.0.1:${port}`, tenant: 'tn_1', key: KEY };
-  door = await openDoor({ upstream, directory, port: 0, now: () => nowMs });
+  const authority = { kind: 'tenant', tenant: 'tn_1', key: KEY } as const;
+  const options = { url: `http://127.0.0.1:${port}`, directory, port: 0, now: () => nowMs };
+  door = await openDoor({ ...options, authority });
+  hostDoor = await openDoor({ ...options, authority: { kind: 'host', adminKey: ADMIN_KEY } });
 });
 
 beforeEach(() => {
@@ -76,6 +107,7 @@ beforeEach(() => {
 
 afterAll(async () => {
   await door.close();
+  await hostDoor.close();
   host.closeAllConnections();
   host.close();
   await rm(directory, { recursive: true, force: true });
@@ -92,19 +124,23 @@ test('pages are answered with their policy, and no path leads out of them', asyn
 });
 
 test('a link works once, and for ten minutes', async () => {
-  const token = tokenOf(door.link());
-  const first = await enter(token);
+  const path = pathOf(door.link());
+  // Something that looks at a link before the person does.
+  expect((await ask(path, {}, 'HEAD')).status).toBe(401);
+  const first = await ask(path);
   expect(first.headers['set-cookie']?.[0]).toMatch(/; Path=\/; HttpOnly; SameSite=Strict$/);
-  expect((await enter(token)).status).toBe(401);
-  const late = tokenOf(door.link());
+  const second = await ask(path, { accept: 'text/html' });
+  expect(second).toMatchObject({ status: 401, text: '<!doctype html>' });
+  expect(second.headers).not.toHaveProperty('set-cookie');
+  const late = pathOf(door.link());
   nowMs += 10 * 60_000;
-  expect((await enter(late)).status).toBe(401);
-  expect((await ask('/console/sign-in', origin(), 'POST', `{"token":"${'a'.repeat(5_000)}"}`)).status).toBe(401);
+  expect((await ask(late)).status).toBe(401);
+  expect((await ask('/sign-in?token=')).status).toBe(401);
 });
 
 test('what is asked without the cookie, by another name, from elsewhere or without csrf is refused', async () => {
   const { cookie, csrf } = await signedIn();
-  const post = { ...origin(), cookie, 'x-console-csrf': csrf };
+  const whole = { ...origin(), cookie, 'x-console-csrf': csrf };
   const refused: [OutgoingHttpHeaders, string, number, string][] = [
     [{}, 'GET', 401, 'not_signed_in'],
     [{ cookie: `${cookie}x` }, 'GET', 401, 'not_signed_in'],
@@ -114,9 +150,9 @@ test('what is asked without the cookie, by another name, from elsewhere or witho
     [{ cookie, 'sec-fetch-site': 'same-site' }, 'GET', 403, 'origin_rejected'],
     [{ cookie, 'sec-fetch-dest': 'script' }, 'GET', 403, 'origin_rejected'],
     [{ cookie, 'x-console-csrf': csrf }, 'POST', 403, 'origin_rejected'],
-    [{ ...post, origin: 'null' }, 'POST', 403, 'origin_rejected'],
+    [{ ...whole, origin: 'null' }, 'POST', 403, 'origin_rejected'],
     [{ ...origin(), cookie }, 'POST', 403, 'csrf_rejected'],
-    [{ ...post, 'x-console-csrf': `${csrf}x` }, 'POST', 403, 'csrf_rejected'],
+    [{ ...whole, 'x-console-csrf': `${csrf}x` }, 'POST', 403, 'csrf_rejected'],
   ];
   for (const [headers, method, status, code] of refused) {
     const answer = await ask('/api/v1/me', headers, method);
@@ -145,6 +181,72 @@ test('the Host hears the key of the console, and nothing that the page says of i
   expect((await ask('/api/v1/../../metrics', { cookie })).status).toBe(404);
 });
 
+test.each(Object.keys(ROUTES))(
+  '%s: nothing passes the door without a sign-in, its page and its token',
+  async (name) => {
+    const [method = '', template = ''] = name.split(' ');
+    const path = `/api${template.replaceAll(/\{\w+\}/g, 'x')}`;
+    const [mine, foreign] = [await signedIn(hostDoor), await signedIn(door)];
+    await post(hostDoor, '/console/tenant', mine, JSON.stringify({ tenantId: TENANT }));
+    asked = [];
+    const at = async (headers: OutgoingHttpHeaders): Promise<unknown> => {
+      const answer = await askAt(hostDoor, path, { headers, method });
+      return answer.status === 200 ? 200 : codeOf(answer);
+    };
+    const whole = { ...origin(hostDoor), cookie: mine.cookie, 'x-console-csrf': mine.csrf };
+    const isRead = method === 'GET';
+    expect(await at(origin(hostDoor))).toBe('not_signed_in');
+    expect(await at({ ...whole, cookie: foreign.cookie })).toBe('not_signed_in');
+    expect(await at({ ...whole, authorization: `Bearer ${ADMIN_KEY}`, cookie: '' })).toBe('not_signed_in');
+    expect(await at({ ...whole, origin: 'http://elsewhere.example' })).toBe('origin_rejected');
+    expect(await at({ ...whole, host: 'elsewhere.example' })).toBe('host_rejected');
+    expect(asked).toEqual([]);
+    const isAdmin = template.startsWith('/v1/admin/');
+    const isOpen = !template.startsWith('/v1/');
+    const outcome = isOpen ? 'not_found' : isAdmin && !isRead ? 'read_only' : 200;
+    // Reading changes nothing, so it takes no token.
+    expect(await at({ ...whole, 'x-console-csrf': foreign.csrf })).toBe(isRead ? outcome : 'csrf_rejected');
+    asked = [];
+    expect(await at(whole)).toBe(outcome);
+    const heard = asked.map(({ headers }) => [headers.authorization, headers['svc-tenant']]);
+    const key = createHmac('sha256', ADMIN_KEY).update(`studio\0${TENANT}`).digest('hex');
+    const wanted = isAdmin ? [`Bearer ${ADMIN_KEY}`, undefined] : [`Bearer ${key}`, TENANT];
+    expect(heard).toEqual(outcome === 200 ? [wanted] : []);
+  },
+);
+
+test('with the key of the Host a person chooses the tenant; with that of a tenant there is nothing to choose', async () => {
+  const who = await signedIn(hostDoor);
+  const get = async (path: string, headers: OutgoingHttpHeaders = {}): Promise<Answer> =>
+    await askAt(hostDoor, path, { headers: { cookie: who.cookie, ...headers } });
+  expect(JSON.parse((await get('/console/session')).text)).toMatchObject({ tenant: null, host: true });
+  expect(codeOf(await get('/api/v1/sessions'))).toBe('tenant_not_chosen');
+  for (const bad of ['', '{}', '{"tenantId":"a b"}', `{"tenantId":"${'a'.repeat(2_000)}"}`, '{"tenantId":"a\\r\\nb"}'])
+    expect((await post(hostDoor, '/console/tenant', who, bad)).status).toBe(400);
+  const chosen = await post(hostDoor, '/console/tenant', who, JSON.stringify({ tenantId: TENANT }));
+  expect(JSON.parse(chosen.text)).toMatchObject({ tenant: TENANT, host: true });
+  expect((await get('/api/v1/sessions', { 'x-console-tenant': TENANT })).status).toBe(200);
+  // A window that still shows another one.
+  expect(codeOf(await get('/api/v1/sessions', { 'x-console-tenant': 'tn_2' }))).toBe('tenant_changed');
+  // Not the end of the sign-in, which 401 says to a page.
+  expect(codeOf(await get('/api/v1/refused'))).toBe('key_refused');
+  const fixed = await post(door, '/console/tenant', await signedIn(), JSON.stringify({ tenantId: TENANT }));
+  expect([fixed.status, codeOf(fixed)]).toEqual([403, 'tenant_fixed']);
+});
+
+test('a new link is for who has the key of the Host, and is no page', async () => {
+  const link = async (headers: OutgoingHttpHeaders, at = hostDoor): Promise<Answer> =>
+    await askAt(at, '/console/links', { headers, method: 'POST' });
+  const authorization = `Bearer ${ADMIN_KEY}`;
+  const made = await link({ authorization });
+  expect(made.status).toBe(200);
+  expect((await askAt(hostDoor, pathOf(JSON.parse(made.text).link), {})).status).toBe(303);
+  const { cookie } = await signedIn(hostDoor);
+  for (const headers of [{}, { cookie }, { authorization: 'Bearer x' }, { authorization, origin: hostDoor.url }])
+    expect((await link(headers)).status).toBe(401);
+  expect((await link({ authorization: `Bearer ${KEY}` }, door)).status).toBe(401);
+});
+
 test('a stream arrives while it lasts, and ends at the Host when the page leaves', async () => {
   const { cookie } = await signedIn();
   const reading = httpRequest({
@@ -160,6 +262,27 @@ test('a stream arrives while it lasts, and ends at the Host when the page leaves
   expect(String(chunk)).toBe('data: 1\n\n');
   answer.destroy();
   await left;
+});
+
+test('a stream ends with the sign-in that it belongs to', async () => {
+  const stream = async (cookie: string): Promise<{ ended: Promise<unknown> }> => {
+    const reading = httpRequest({ host: '127.0.0.1', port: door.port, path: '/api/v1/stream', headers: { cookie } });
+    reading.end();
+    const [answer] = await once(reading, 'response');
+    await once(answer, 'data');
+    // Not as if the Host had ended it.
+    return { ended: once(answer, 'error') };
+  };
+  const [out, stays] = [await signedIn(), await signedIn()];
+  const { ended } = await stream(out.cookie);
+  const other = await stream(stays.cookie);
+  await post(door, '/console/sign-out', out);
+  expect(await ended).toMatchObject([{ code: 'ECONNRESET' }]);
+  // Whoever asks next finds those that are late.
+  nowMs += 24 * HOUR_MS;
+  await ask('/console/session', { cookie: 'none=1' });
+  await signedIn();
+  expect(await other.ended).toMatchObject([{ code: 'ECONNRESET' }]);
 });
 
 test('a sign-in ends: by signing out, after 8 hours unused, and after 24 in any case', async () => {
@@ -181,5 +304,5 @@ test('a sign-in ends: by signing out, after 8 hours unused, and after 24 in any 
 
 test('no answer has the key', () => {
   expect(texts.length).toBeGreaterThan(20);
-  expect(texts.filter((text) => text.includes(KEY))).toEqual([]);
+  expect(texts.filter((text) => text.includes(KEY) || text.includes(ADMIN_KEY))).toEqual([]);
 });

@@ -209,6 +209,7 @@ export class Host implements AsyncDisposable {
       ...Object.fromEntries(surrounding),
       AGENT_HOST_LISTEN: '127.0.0.1:0',
       AGENT_HOST_METRICS_LISTEN: '127.0.0.1:0',
+      AGENT_HOST_CONSOLE_LISTEN: 'off',
       AGENT_HOST_FIXTURE_MODEL: '1',
       AGENT_HOST_LOG_LEVEL: 'warn',
       AGENT_HOST_CACHE_MIB: '64',

@@ -1,7 +1,7 @@
 import { createServer } from 'node:http';
 import type { Server } from 'node:http';
 import { Registry } from 'prom-client';
-import type { Address } from '../config.ts';
+import type { Address } from '../variables.ts';
 
 /** What a node says of itself. */
 export interface SaysOfItself {

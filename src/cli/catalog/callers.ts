@@ -61,9 +61,10 @@ export const CALLER_COMMANDS = {
     summary: 'pages for a browser of this machine, behind a link that signs in once; the key stays here',
     options: {
       ...COMMON,
+      link: { type: 'boolean', what: 'print a new link to the console of the Host of the data directory' },
       port: { type: 'string', value: '<n>', what: 'where to listen, on 127.0.0.1; without it 7080, or any free one' },
     },
-    examples: ['agent-host console', 'agent-host console --context work --port 7081'],
+    examples: ['agent-host console --link', 'agent-host console --context work --port 7081'],
   },
   chat: {
     words: '[agent]',

@@ -6,6 +6,7 @@ import type { TenantEvent } from '../../domain/tenant/events.ts';
 import type { TenantState } from '../../domain/tenant/state.ts';
 import { canonicalJson } from '../../lib/canonical-json.ts';
 import { sha256Hex } from '../../lib/hash.ts';
+import { studioKey } from '../../lib/studio-key.ts';
 import { newId } from '../../lib/ids.ts';
 import type { CommandLoop } from '../execute.ts';
 import type { CommitMeta, Repository } from '../repository.ts';
@@ -80,11 +81,6 @@ export async function createTenant(
   await deps.publish(state, position);
   const { replayed } = outcome.reply;
   return { kind: 'done', tenant: state, applicationKey: replayed ? null : key, replayed, position };
-}
-
-/** The studio key of a tenant: hex HMAC-SHA256 of `studio`, NUL and the tenant id under the admin key's text. */
-export function studioKey(adminKey: string, tenantId: string): string {
-  return createHmac('sha256', adminKey).update(`studio\0${tenantId}`).digest('hex');
 }
 
 function generatedTenantId(adminKey: string, idempotencyKey: string | null): string {

@@ -2,14 +2,14 @@ import { QueryClient, QueryClientProvider } from '@tanstack/react-query';
 import { RouterProvider } from '@tanstack/react-router';
 import { useCallback, useEffect, useState } from 'react';
 import type { ReactNode } from 'react';
-import { readSession, signIn, SignedOut } from './api/door.ts';
+import { readSession, SignedOut } from './api/door.ts';
 import type { DoorSession } from './api/door.ts';
 import { HostProvider } from './api/host.tsx';
 import { ChooseTenant } from './pages/choose-tenant.tsx';
 import { SignedOutPage } from './pages/signed-out.tsx';
 import { router } from './router.tsx';
 
-const SIGN_IN_PATH = '/console/sign-in';
+const SIGN_IN_PATH = '/sign-in';
 
 type State =
   | { readonly kind: 'opening' }
@@ -21,15 +21,14 @@ function newQueries(): QueryClient {
   return new QueryClient({ defaultOptions: { queries: { retry: false, staleTime: 2_000 } } });
 }
 
-/** The token of a sign-in link is in the hash, which no server and no log sees. It is removed at once. */
+/** A link that works leads elsewhere at once: whoever is at its address had one that does not. */
+const wasRefused = location.pathname === SIGN_IN_PATH;
+
 async function open(): Promise<DoorSession> {
-  if (location.pathname !== SIGN_IN_PATH) return await readSession();
-  const token = decodeURIComponent(location.hash.slice(1));
-  history.replaceState(null, '', '/');
-  return token === '' ? await readSession() : await signIn(token);
+  if (wasRefused) history.replaceState(null, '', '/');
+  return await readSession();
 }
 
-/** One opening, however often the component mounts: a sign-in link works once. */
 const opened = open();
 
 export function App(): ReactNode {
@@ -54,7 +53,7 @@ export function App(): ReactNode {
     setState({ kind: 'in', door });
   }, []);
   if (state.kind === 'opening') return <div className="center muted">Opening …</div>;
-  if (state.kind === 'out') return <SignedOutPage error={state.error} />;
+  if (state.kind === 'out') return <SignedOutPage error={state.error} wasRefused={wasRefused} />;
   const { door } = state;
   return (
     <QueryClientProvider client={queries}>

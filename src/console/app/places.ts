@@ -1,2 +1,5 @@
 /** The pages in the navigation, with the letter that goes to each after `g`. */
-export const PLACES = [{ to: '/sessions', icon: 'sessions', name: 'Sessions', letter: 's' }] as const;
+export const PLACES = [
+  { to: '/sessions', icon: 'sessions', name: 'Sessions', letter: 's' },
+  { to: '/inbox', icon: 'inbox', name: 'Inbox', letter: 'i' },
+] as const;

@@ -41,9 +41,14 @@ const session = createRoute({
   }),
   component: lazyRouteComponent(async () => await import('./pages/session/session.tsx'), 'SessionPage'),
 });
+const inbox = createRoute({
+  getParentRoute: parent,
+  path: '/inbox',
+  component: lazyRouteComponent(async () => await import('./pages/inbox/inbox.tsx'), 'InboxPage'),
+});
 
 export const router = createRouter({
-  routeTree: root.addChildren([home, sessions, session]),
+  routeTree: root.addChildren([home, sessions, session, inbox]),
   defaultPreload: 'intent',
   scrollRestoration: true,
 });

@@ -3,6 +3,8 @@ import { useState } from 'react';
 import type { ReactNode } from 'react';
 import { signOut } from './api/door.ts';
 import { useHost } from './api/host.tsx';
+import { useInbox } from './api/inbox.ts';
+import { count } from './lib/format.ts';
 import { savedScheme, saveScheme } from './lib/scheme.ts';
 import type { Scheme } from './lib/scheme.ts';
 import { Button } from './parts/button.tsx';
@@ -46,6 +48,7 @@ export function Shell(): ReactNode {
             >
               <Icon name={icon} />
               {name}
+              {to === '/inbox' && <InboxCount />}
             </Link>
           ))}
         </nav>
@@ -59,6 +62,20 @@ export function Shell(): ReactNode {
   );
 }
 
+/** How much waits for a person; nothing while nothing does. */
+function InboxCount(): ReactNode {
+  const { data } = useInbox();
+  const waits = data?.pages.flatMap(({ interactions }) => interactions).length ?? 0;
+  if (waits === 0) return null;
+  return (
+    <span className="badge spread">
+      {count(waits)}
+      {data?.pages.at(-1)?.nextCursor === null ? '' : '+'}
+      <span className="hidden"> waiting</span>
+    </span>
+  );
+}
+
 const SCHEMES: readonly { readonly scheme: Scheme; readonly icon: IconName; readonly name: string }[] = [
   { scheme: 'auto', icon: 'auto', name: 'Colours of the system' },
   { scheme: 'light', icon: 'sun', name: 'Light' },
@@ -66,7 +83,7 @@ const SCHEMES: readonly { readonly scheme: Scheme; readonly icon: IconName; read
 ];
 
 function SideFoot(): ReactNode {
-  const { door, onSignedOut } = useHost();
+  const { door, setDoor, onSignedOut } = useHost();
   const [scheme, setScheme] = useState(savedScheme);
   const choose = (next: Scheme): void => {
     saveScheme(next);
@@ -76,12 +93,16 @@ function SideFoot(): ReactNode {
     await signOut(door.csrf);
     onSignedOut();
   };
-  const name = door.tenants?.find(({ id }) => id === door.tenant)?.name ?? door.tenant ?? '';
   return (
     <div className="side-foot">
       <div>
         <div className="muted">Tenant</div>
-        <bdi title={door.tenant ?? ''}>{name}</bdi>
+        <bdi title={door.tenant ?? ''}>{door.tenant}</bdi>
+        {door.host && (
+          <Button isSmall kind="quiet" onClick={() => setDoor({ ...door, tenant: null })}>
+            Another tenant
+          </Button>
+        )}
       </div>
       <fieldset className="row" aria-label="Colours">
         {SCHEMES.map(({ scheme: one, icon, name: label }) => (

@@ -6,15 +6,20 @@ import { answerJson, refuse } from './answers.ts';
 import { answerFile, readFiles } from './files.ts';
 import type { Files } from './files.ts';
 import { cookieOf, isSafe, refusedName, refusedOrigin } from './guard.ts';
+import { keyOf } from './authority.ts';
+import type { Authority } from './authority.ts';
 import { Proxy } from './proxy.ts';
-import type { Upstream } from './proxy.ts';
 import { SignIns } from './sign-ins.ts';
 import type { SignedIn } from './sign-ins.ts';
 
 export interface DoorOptions {
-  readonly upstream: Upstream;
+  /** The Host that it shows. */
+  readonly url: string;
+  readonly authority: Authority;
   /** A build of the pages. */
   readonly directory: string;
+  /** Without one 127.0.0.1. */
+  readonly host?: string;
   /** 0: any free one. */
   readonly port: number;
   /** ms since 1970 */
@@ -25,37 +30,46 @@ export interface DoorOptions {
 export interface Door {
   /** `http://127.0.0.1:<port>` */
   readonly url: string;
+  readonly port: number;
   /** An address that signs one browser in, once, within ten minutes. */
   readonly link: () => string;
   readonly close: () => Promise<void>;
 }
 
 const CONNECTIONS_MAX = 512;
-const TOKEN_BODY_BYTES_MAX = 1_024;
+const BODY_BYTES_MAX = 1_024;
 const API = '/api/v1/';
+const ADMIN = '/v1/admin/';
 const OWN = '/console/';
-const SIGN_IN = '/console/sign-in';
+/** What can be in a header; which tenants there are the Host knows. */
+const TENANT_ID = /^[\w.-]{1,128}$/;
+const SIGN_IN = '/sign-in';
+const LINKS = '/console/links';
+const LATE_EACH_MS = 60_000;
 
 /** Opens the console's listener. @throws when the port is in use, or the pages cannot be read */
 export async function openDoor(options: DoorOptions): Promise<Door> {
+  const { authority, host = '127.0.0.1' } = options;
   const files = await readFiles(options.directory);
-  const signIns = new SignIns(options.now);
-  const proxy = new Proxy(options.upstream);
+  const signIns = new SignIns(authority.kind === 'tenant' ? authority.tenant : null, options.now);
+  const proxy = new Proxy(options.url);
   const server = createServer();
   server.maxConnections = CONNECTIONS_MAX;
-  server.listen(options.port, '127.0.0.1');
+  server.listen(options.port, host);
   await once(server, 'listening');
   const bound = server.address();
   const port = typeof bound === 'object' && bound !== null ? bound.port : options.port;
-  const visits = new Visits({ files, signIns, proxy, port, tenant: options.upstream.tenant });
+  const url = `http://127.0.0.1:${port}`;
+  const link = (): string => `${url}${SIGN_IN}?token=${signIns.link()}`;
+  const visits = new Visits({ files, signIns, proxy, port, authority, link });
   server.on('request', (request, response) => {
     visits.take(request, response).catch(() => response.destroy());
   });
-  const url = `http://127.0.0.1:${port}`;
+  const sweeping = setInterval(() => signIns.endLate(), LATE_EACH_MS).unref();
   return {
-    url,
-    link: () => `${url}${SIGN_IN}#${signIns.link()}`,
+    ...{ url, port, link },
     close: async () => {
+      clearInterval(sweeping);
       proxy.close();
       server.closeAllConnections();
       server.close();
@@ -69,7 +83,8 @@ interface Parts {
   readonly signIns: SignIns;
   readonly proxy: Proxy;
   readonly port: number;
-  readonly tenant: string;
+  readonly authority: Authority;
+  readonly link: () => string;
 }
 
 /** What a browser asks for, from the first check to the answer. */
@@ -91,17 +106,19 @@ class Visits {
     if (url === null || url.host !== 'console' || /%2f|%5c/i.test(url.pathname))
       return refuse(response, 404, { code: 'not_found', message: 'there is no such page' });
     const { pathname } = url;
-    const isData = pathname.startsWith('/api/') || pathname.startsWith(OWN);
-    if (isSafe(request) && (!isData || (pathname === SIGN_IN && request.method === 'GET')))
-      return answerFile(this.#parts.files, pathname, request, response);
+    if (isSafe(request)) {
+      if (pathname === SIGN_IN && url.searchParams.has('token')) return this.#signIn(url, request, response);
+      if (!pathname.startsWith('/api/') && !pathname.startsWith(OWN))
+        return answerFile(this.#parts.files, { path: pathname }, request, response);
+    }
+    if (pathname === LINKS && request.method === 'POST') return this.#newLink(request, response);
     const foreign = refusedOrigin(request);
     if (foreign !== null) return refuse(response, foreign.status, foreign);
-    if (pathname === SIGN_IN && request.method === 'POST') return await this.#signIn(request, response);
-    this.#asSignedIn(request, response, `${pathname}${url.search}`);
+    await this.#asSignedIn(request, response, `${pathname}${url.search}`);
   }
 
-  #asSignedIn(request: IncomingMessage, response: ServerResponse, path: string): void {
-    const { signIns, proxy } = this.#parts;
+  async #asSignedIn(request: IncomingMessage, response: ServerResponse, path: string): Promise<void> {
+    const { signIns } = this.#parts;
     const cookie = cookieOf(request.headers, this.#cookie);
     const signedIn = signIns.find(cookie);
     if (cookie === undefined || signedIn === null) {
@@ -112,9 +129,11 @@ class Visits {
       const message = 'the header x-console-csrf is missing or not the one of this sign-in; load the page again';
       return refuse(response, 403, { code: 'csrf_rejected', message });
     }
-    if (path.startsWith(API)) return proxy.pass(path.slice('/api'.length), request, response);
+    if (path.startsWith(API)) return this.#pass(signedIn, path.slice('/api'.length), request, response);
     if (path === '/console/session' && request.method === 'GET')
       return answerJson(response, 200, this.#shown(signedIn));
+    if (path === '/console/tenant' && request.method === 'POST')
+      return await this.#chooseTenant(signedIn, request, response);
     if (path === '/console/sign-out' && request.method === 'POST') {
       signIns.signOut(cookie);
       return answerJson(response, 200, {}, { 'set-cookie': `${this.#cookie}=; ${ATTRIBUTES}; Max-Age=0` });
@@ -122,21 +141,65 @@ class Visits {
     refuse(response, 404, { code: 'not_found', message: 'the console has no such route' });
   }
 
-  async #signIn(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    const { signIns } = this.#parts;
-    const token = tokenIn(await bodyOf(request));
-    const cookie = token === null ? null : signIns.signIn(token);
-    const signedIn = cookie === null ? null : signIns.find(cookie);
-    if (cookie === null || signedIn === null) {
-      const message = 'this link was used, or is too old; agent-host console prints a new one';
-      return refuse(response, 401, { code: 'link_rejected', message });
-    }
-    answerJson(response, 200, this.#shown(signedIn), { 'set-cookie': `${this.#cookie}=${cookie}; ${ATTRIBUTES}` });
+  /** The link of a terminal: the cookie comes with a redirection, so that the token does not stay in the address. */
+  #signIn(url: URL, request: IncomingMessage, response: ServerResponse): void {
+    const { files, signIns } = this.#parts;
+    // Something that looks at a link before a person follows it does not use it up.
+    const token = request.method === 'GET' ? (url.searchParams.get('token') ?? '') : '';
+    const cookie = signIns.signIn(token);
+    if (cookie === null) return answerFile(files, { path: '/', status: 401 }, request, response);
+    const headers = { location: '/', 'set-cookie': `${this.#cookie}=${cookie}; ${ATTRIBUTES}` };
+    answerJson(response, 303, {}, headers);
   }
 
-  #shown({ csrf, endsAtMs, idleAtMs }: SignedIn): unknown {
+  #pass(signedIn: SignedIn, path: string, request: IncomingMessage, response: ServerResponse): void {
+    const { authority, proxy } = this.#parts;
+    const { ended, tenant } = signedIn;
+    if (authority.kind === 'host' && path.startsWith(ADMIN)) {
+      if (isSafe(request)) return proxy.pass(path, { key: authority.adminKey, tenant: null, ended }, request, response);
+      const message = 'the console only shows what is of the whole Host; change it with the Admin API and its key';
+      return refuse(response, 403, { code: 'read_only', message });
+    }
+    if (tenant === null) {
+      const message = 'choose a tenant first: POST /console/tenant { tenantId }';
+      return refuse(response, 409, { code: 'tenant_not_chosen', message });
+    }
+    const shown = request.headers['x-console-tenant'];
+    if (shown !== undefined && shown !== tenant) {
+      const message = 'another tenant was chosen, in another window; load the page again';
+      return refuse(response, 409, { code: 'tenant_changed', message });
+    }
+    proxy.pass(path, { key: keyOf(authority, tenant), tenant, ended }, request, response);
+  }
+
+  async #chooseTenant(signedIn: SignedIn, request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const tenantId = memberOf(await bodyOf(request), 'tenantId');
+    if (this.#parts.authority.kind === 'tenant') {
+      const message = 'this console has the key of one tenant; a console with the key of the Host shows all';
+      return refuse(response, 403, { code: 'tenant_fixed', message });
+    }
+    if (tenantId === null || !TENANT_ID.test(tenantId)) {
+      const message = 'send { tenantId } as JSON, with the id of a tenant';
+      return refuse(response, 400, { code: 'invalid_request', message });
+    }
+    signedIn.tenant = tenantId;
+    answerJson(response, 200, this.#shown(signedIn));
+  }
+
+  /** For the program at a terminal, which has the key of the Host. No page can send it: none may add such a header. */
+  #newLink({ headers }: IncomingMessage, response: ServerResponse): void {
+    const { authority, link } = this.#parts;
+    const isAllowed =
+      authority.kind === 'host' &&
+      headers.origin === undefined &&
+      isSame(headers.authorization, `Bearer ${authority.adminKey}`);
+    if (isAllowed) return answerJson(response, 200, { link: link() });
+    refuse(response, 401, { code: 'credential_invalid', message: 'a new link takes the admin key of the Host' });
+  }
+
+  #shown({ csrf, endsAtMs, idleAtMs, tenant }: SignedIn): unknown {
     const expiresAt = new Date(Math.min(endsAtMs, idleAtMs)).toISOString();
-    return { tenant: this.#parts.tenant, host: false, csrf, expiresAt };
+    return { tenant, host: this.#parts.authority.kind === 'host', csrf, expiresAt };
   }
 }
 
@@ -149,17 +212,19 @@ async function bodyOf(request: IncomingMessage): Promise<string | null> {
   for await (const chunk of request) {
     const part = Buffer.from(chunk);
     bytes += part.length;
-    if (bytes > TOKEN_BODY_BYTES_MAX) return null;
+    if (bytes > BODY_BYTES_MAX) return null;
     chunks.push(part);
   }
   return Buffer.concat(chunks).toString();
 }
 
-function tokenIn(text: string | null): string | null {
+/** A text in a JSON object; null: there is none. */
+function memberOf(text: string | null, name: string): string | null {
   try {
     const body: unknown = JSON.parse(text ?? '');
-    if (typeof body !== 'object' || body === null || !('token' in body)) return null;
-    return typeof body.token === 'string' ? body.token : null;
+    if (typeof body !== 'object' || body === null) return null;
+    const value: unknown = Reflect.get(body, name);
+    return typeof value === 'string' ? value : null;
   } catch {
     return null;
   }

@@ -36,14 +36,19 @@ export async function readFiles(directory: string): Promise<Files> {
 }
 
 /** A file, or the page that knows what is at such a path. */
-export function answerFile(files: Files, path: string, request: IncomingMessage, response: ServerResponse): void {
+export function answerFile(
+  files: Files,
+  { path, status = 200 }: { readonly path: string; readonly status?: number },
+  request: IncomingMessage,
+  response: ServerResponse,
+): void {
   const { accept = '', 'accept-encoding': encodings = '' } = request.headers;
   const isPage = !path.startsWith(ASSETS) && accept.includes('text/html');
   const file = files.get(path) ?? (isPage || path === '/' ? files.get(PAGE) : undefined);
   if (file === undefined) return refuse(response, 404, { code: 'not_found', message: 'there is no such page' });
   const isZipped = /\bgzip\b/.test(String(encodings));
   const bytes = isZipped ? file.zipped : file.bytes;
-  response.writeHead(200, {
+  response.writeHead(status, {
     ...SECURITY_HEADERS,
     'content-security-policy': PAGE_POLICY,
     'content-type': file.type.startsWith('text/') ? `${file.type}; charset=utf-8` : file.type,

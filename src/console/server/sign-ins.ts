@@ -13,17 +13,27 @@ export interface SignedIn {
   readonly csrf: string;
   /** When it ends at the latest, ms since 1970. */
   readonly endsAtMs: number;
+  /** Ends what it has open. */
+  readonly ended: AbortSignal;
   idleAtMs: number;
+  /** The tenant that its pages show; null: none is chosen yet. */
+  tenant: string | null;
+}
+
+interface Kept extends SignedIn {
+  readonly end: () => void;
 }
 
 /** Links and those who have used them. They live as long as the process, and only hashes of their secrets do. */
 export class SignIns {
   readonly #now: () => number;
   readonly #links = new Map<string, number>();
-  readonly #signedIn = new Map<string, SignedIn>();
+  readonly #signedIn = new Map<string, Kept>();
+  readonly #tenant: string | null;
 
-  /** @param now ms since 1970 */
-  constructor(now: () => number = Date.now) {
+  /** @param tenant what everybody sees first; null: they choose. @param now ms since 1970 */
+  constructor(tenant: string | null, now: () => number = Date.now) {
+    this.#tenant = tenant;
     this.#now = now;
   }
 
@@ -42,29 +52,40 @@ export class SignIns {
     this.#links.delete(hash);
     if (untilMs === undefined || untilMs <= this.#now()) return null;
     const cookie = secret();
-    const endsAtMs = this.#now() + ABSOLUTE_MS;
-    this.#signedIn.set(hashOf(cookie), { csrf: secret(), endsAtMs, idleAtMs: this.#now() + IDLE_MS });
-    keepNewest(this.#signedIn, SIGNED_IN_MAX);
+    const nowMs = this.#now();
+    const ending = new AbortController();
+    this.#signedIn.set(hashOf(cookie), {
+      ...{ csrf: secret(), endsAtMs: nowMs + ABSOLUTE_MS, idleAtMs: nowMs + IDLE_MS, tenant: this.#tenant },
+      ...{ ended: ending.signal, end: () => ending.abort() },
+    });
+    keepNewest(this.#signedIn, SIGNED_IN_MAX, ({ end }) => end());
     return cookie;
   }
 
   /** Whose cookie it is; being asked for counts as being used. */
   find(cookie: string | undefined): SignedIn | null {
     if (cookie === undefined) return null;
-    const hash = hashOf(cookie);
-    const found = this.#signedIn.get(hash);
+    this.endLate();
+    const found = this.#signedIn.get(hashOf(cookie));
     if (found === undefined) return null;
-    const nowMs = this.#now();
-    if (Math.min(found.endsAtMs, found.idleAtMs) <= nowMs) {
-      this.#signedIn.delete(hash);
-      return null;
-    }
-    found.idleAtMs = nowMs + IDLE_MS;
+    found.idleAtMs = this.#now() + IDLE_MS;
     return found;
   }
 
+  /** Ends those that have lasted long enough, or have not been used for long. */
+  endLate(): void {
+    const nowMs = this.#now();
+    for (const [hash, { endsAtMs, idleAtMs }] of this.#signedIn)
+      if (Math.min(endsAtMs, idleAtMs) <= nowMs) this.#end(hash);
+  }
+
   signOut(cookie: string): void {
-    this.#signedIn.delete(hashOf(cookie));
+    this.#end(hashOf(cookie));
+  }
+
+  #end(hash: string): void {
+    this.#signedIn.get(hash)?.end();
+    this.#signedIn.delete(hash);
   }
 }
 
@@ -77,9 +98,10 @@ function hashOf(text: string): string {
   return createHash('sha256').update(text).digest('base64url');
 }
 
-function keepNewest(map: Map<string, unknown>, most: number): void {
-  for (const key of map.keys()) {
+function keepNewest<T>(map: Map<string, T>, most: number, onDropped: (value: T) => void = () => undefined): void {
+  for (const [key, value] of map) {
     if (map.size <= most) return;
     map.delete(key);
+    onDropped(value);
   }
 }

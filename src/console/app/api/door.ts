@@ -2,18 +2,11 @@
 export interface DoorSession {
   /** The tenant whose data is shown; null: none is chosen yet. */
   readonly tenant: string | null;
-  readonly tenants?: readonly { readonly id: string; readonly name: string }[] | undefined;
   /** Signed in as the operator of the Host, who may change tenants and see the Host's own state. */
   readonly host: boolean;
   /** Sent back as a header with every request that changes something. */
   readonly csrf: string;
   readonly expiresAt: string;
-}
-
-export interface TenantChoice {
-  readonly id: string;
-  readonly name: string;
-  readonly status: string;
 }
 
 /** The sign-in has ended, or there was none. */
@@ -22,6 +15,8 @@ export class SignedOut extends Error {
 }
 
 export const CSRF_HEADER = 'x-console-csrf';
+/** Whose data a page shows: one sign-in has one tenant, and may have several windows. */
+export const TENANT_HEADER = 'x-console-tenant';
 
 async function ask(path: string, init: RequestInit = {}): Promise<unknown> {
   const response = await fetch(path, { credentials: 'same-origin', ...init });
@@ -57,22 +52,8 @@ export async function readSession(): Promise<DoorSession> {
   return sessionIn(await ask('/console/session'));
 }
 
-/** Trades the token of a sign-in link, which works once, for a cookie. */
-export async function signIn(token: string): Promise<DoorSession> {
-  return sessionIn(
-    await ask('/console/sign-in', { method: 'POST', headers: JSON_TYPE, body: JSON.stringify({ token }) }),
-  );
-}
-
 export async function signOut(csrf: string): Promise<void> {
   await ask('/console/sign-out', { method: 'POST', headers: { [CSRF_HEADER]: csrf } });
-}
-
-export async function listTenants(): Promise<readonly TenantChoice[]> {
-  const body = await ask('/console/tenants');
-  const isList = (value: unknown): value is { readonly tenants: readonly TenantChoice[] } =>
-    typeof value === 'object' && value !== null && 'tenants' in value && Array.isArray(value.tenants);
-  return isList(body) ? body.tenants : [];
 }
 
 export async function chooseTenant(tenantId: string, csrf: string): Promise<DoorSession> {

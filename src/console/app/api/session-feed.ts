@@ -46,11 +46,14 @@ export class SessionFeed {
   #fresh: EventRecord[] = [];
   #timer: ReturnType<typeof setTimeout> | undefined;
   #reading: AbortController | null = null;
+  readonly #opensAt: string | undefined;
   #snapshot = EMPTY;
 
-  constructor(client: Client, sessionId: string) {
+  /** `at`: cursor of the record to open at; without one it opens at the end. */
+  constructor(client: Client, sessionId: string, at?: string) {
     this.#client = client;
     this.#sessionId = sessionId;
+    this.#opensAt = at;
   }
 
   readonly snapshot = (): FeedSnapshot => this.#snapshot;
@@ -78,6 +81,18 @@ export class SessionFeed {
       const { items, hasMore } = await this.#page({ order: 'asc', limit: PAGE }, signal);
       this.#replace(items, { hasOlder: false, hasNewer: hasMore });
       if (!hasMore) await this.#follow(signal);
+    }, 'first');
+  };
+
+  /** Shows a record and what is around it: two pages, wherever in the history it is. */
+  readonly around = (cursor: string): void => {
+    this.#begin(async (signal) => {
+      const before = await this.#page({ order: 'desc', limit: FIRST_PAGE, cursor }, signal);
+      // A cursor is exclusive: the page after the record before it begins with it.
+      const after = await this.#page({ order: 'asc', limit: PAGE, cursor: before.items[0]?.cursor }, signal);
+      const place = { hasOlder: before.hasMore, hasNewer: after.hasMore };
+      this.#replace([...before.items.toReversed(), ...after.items], place);
+      if (!after.hasMore) await this.#follow(signal);
     }, 'first');
   };
 
@@ -117,7 +132,8 @@ export class SessionFeed {
   /** After it was left: continues after the last record that it has. */
   #resume(): void {
     const { records, hasNewer } = this.#snapshot;
-    if (records.length === 0) this.toEnd();
+    if (records.length === 0 && this.#opensAt !== undefined) this.around(this.#opensAt);
+    else if (records.length === 0) this.toEnd();
     else if (!hasNewer) this.#begin(async (signal) => await this.#follow(signal), null);
   }
 

@@ -1,56 +1,77 @@
-import { useQuery } from '@tanstack/react-query';
-import { useState } from 'react';
+import { useInfiniteQuery } from '@tanstack/react-query';
+import { useCallback, useEffect, useState } from 'react';
 import type { ReactNode } from 'react';
-import { chooseTenant, listTenants } from '../api/door.ts';
+import type { Operations } from '../../../client/client.ts';
+import { chooseTenant } from '../api/door.ts';
 import { useHost } from '../api/host.tsx';
 import { Button } from '../parts/button.tsx';
 import { Empty, Failure, Loaded, useTitle } from '../parts/page.tsx';
 
+type Tenant = Operations['GET /v1/admin/tenants']['answer']['tenants'][number];
+
+/** How often it is asked again while there is none, ms. */
+const AGAIN_MS = 2_000;
+
+/** For the operator of a Host, who may see all of them. The only one there is needs no choice. */
 export function ChooseTenant(): ReactNode {
   useTitle('Tenants');
-  const tenants = useQuery({ queryKey: ['tenants'], queryFn: listTenants });
+  const { client, door, setDoor } = useHost();
+  const [error, setError] = useState<Error | null>(null);
+  const tenants = useInfiniteQuery({
+    queryKey: ['tenants'],
+    queryFn: async ({ pageParam, signal }) =>
+      await client.request('GET /v1/admin/tenants', { query: { limit: 100, cursor: pageParam }, signal }),
+    initialPageParam: undefined as string | undefined,
+    getNextPageParam: ({ nextCursor }) => nextCursor ?? undefined,
+    refetchInterval: ({ state }) => (state.data?.pages[0]?.tenants.length === 0 ? AGAIN_MS : false),
+  });
+  const choose = useCallback(
+    (id: string): void => {
+      chooseTenant(id, door.csrf).then(setDoor, (thrown: unknown) =>
+        setError(thrown instanceof Error ? thrown : new Error(String(thrown))),
+      );
+    },
+    [door.csrf, setDoor],
+  );
+  const list = tenants.data?.pages.flatMap((page) => page.tenants);
+  const only = list?.length === 1 && !tenants.hasNextPage ? list[0]?.id : undefined;
+  useEffect(() => {
+    if (only !== undefined) choose(only);
+  }, [only, choose]);
   return (
     <main className="center">
       <div className="stack sign-in">
         <h1>Which tenant?</h1>
-        <Loaded query={tenants}>
-          {(list) =>
-            list.length === 0 ? (
-              <Empty title="There is no tenant yet">
-                <p>
-                  Make one, with a key and an agent: <code>npx agent-host init</code>
-                </p>
-              </Empty>
-            ) : (
-              <TenantList list={list} />
-            )
-          }
+        {error !== null && <Failure error={error} />}
+        <Loaded query={{ ...tenants, data: list }}>
+          {(found) => (found.length === 0 ? <NoTenant /> : <TenantList list={found} onChosen={choose} />)}
         </Loaded>
+        {tenants.hasNextPage && <Button onClick={() => void tenants.fetchNextPage()}>More</Button>}
       </div>
     </main>
   );
 }
 
-export function TenantList({ list }: { readonly list: Awaited<ReturnType<typeof listTenants>> }): ReactNode {
-  const { door, setDoor } = useHost();
-  const [error, setError] = useState<Error | null>(null);
-  const choose = (id: string): void => {
-    chooseTenant(id, door.csrf).then(setDoor, (thrown: unknown) =>
-      setError(thrown instanceof Error ? thrown : new Error(String(thrown))),
-    );
-  };
+function NoTenant(): ReactNode {
   return (
-    <div className="stack">
-      {error !== null && <Failure error={error} />}
-      <ul className="stack">
-        {list.map(({ id, name }) => (
-          <li key={id}>
-            <Button onClick={() => choose(id)} aria-current={door.tenant === id}>
-              <bdi>{name}</bdi> <code className="muted">{id}</code>
-            </Button>
-          </li>
-        ))}
-      </ul>
-    </div>
+    <Empty title="There is no tenant yet">
+      <p>
+        Make one, with a key and an agent: <code>npx agent-host init</code>
+      </p>
+    </Empty>
+  );
+}
+
+function TenantList(props: { readonly list: readonly Tenant[]; readonly onChosen: (id: string) => void }): ReactNode {
+  return (
+    <ul className="stack">
+      {props.list.map(({ id, name }) => (
+        <li key={id}>
+          <Button onClick={() => props.onChosen(id)}>
+            <bdi>{name}</bdi> <code className="muted">{id}</code>
+          </Button>
+        </li>
+      ))}
+    </ul>
   );
 }

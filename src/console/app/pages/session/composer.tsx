@@ -1,7 +1,8 @@
 import { useMutation } from '@tanstack/react-query';
-import { useState } from 'react';
+import { useMemo, useState } from 'react';
 import type { KeyboardEvent, ReactNode } from 'react';
 import { useClient } from '../../api/host.tsx';
+import type { ApiCall } from '../../lib/as-code.ts';
 import { AsCode } from '../../parts/as-code.tsx';
 import { Button } from '../../parts/button.tsx';
 import { Failure } from '../../parts/page.tsx';
@@ -41,8 +42,7 @@ export function Composer({ sessionId, activeTurnId, hasFailed }: ComposerProps):
     event.preventDefault();
     send();
   };
-  const body = { type: 'message', content: text, whenBusy };
-  const call = { operation: 'POST /v1/sessions/{sessionId}/commands', params: { sessionId }, body };
+  const call = useCall(sessionId, text, whenBusy);
   return (
     <form
       className="composer"
@@ -103,4 +103,13 @@ function WhenBusy({ value, onChange }: WhenBusyProps): ReactNode {
       <option value="interrupt">Interrupt the turn</option>
     </select>
   );
+}
+
+/** The message as a call. Copied twice it is one message; another text is another one. */
+function useCall(sessionId: string, content: string, whenBusy: Busy): ApiCall {
+  return useMemo(() => {
+    const id = crypto.randomUUID();
+    const body = { requestId: id, idempotencyKey: id, type: 'message', content, whenBusy };
+    return { operation: 'POST /v1/sessions/{sessionId}/commands', params: { sessionId }, body };
+  }, [sessionId, content, whenBusy]);
 }

@@ -4,15 +4,23 @@ import type { Written } from '../../fold/writing.ts';
 import { bytes, clock, dateTime, duration, short, usd } from '../../lib/format.ts';
 import { PlainText, Value } from '../../parts/plain-text.tsx';
 import { Status } from '../../parts/status.tsx';
-import { AskView } from './ask-view.tsx';
+import { AskView } from '../../parts/ask-view.tsx';
 import { ToolView } from './tool-view.tsx';
 
+interface EntryProps {
+  readonly sessionId: string;
+  readonly entry: Entry;
+  /** It is shown as it was then: what waited is not answered here. */
+  readonly isPast?: boolean | undefined;
+}
+
 /** One part of the conversation. Everything that somebody wrote is shown as text. */
-export function EntryView({ sessionId, entry }: { readonly sessionId: string; readonly entry: Entry }): ReactNode {
+export function EntryView(props: EntryProps): ReactNode {
+  const { entry } = props;
   return (
     <article className="entry" data-kind={entry.kind} aria-label={NAMES[entry.kind]}>
       {entry.agent !== undefined && <div className="small muted">{entry.agent.path}</div>}
-      <EntryBody sessionId={sessionId} entry={entry} />
+      <EntryBody {...props} />
     </article>
   );
 }
@@ -27,7 +35,7 @@ const NAMES: Readonly<Record<Entry['kind'], string>> = {
   end: 'End of the turn',
 };
 
-function EntryBody({ sessionId, entry }: { readonly sessionId: string; readonly entry: Entry }): ReactNode {
+function EntryBody({ sessionId, entry, isPast }: EntryProps): ReactNode {
   switch (entry.kind) {
     case 'user':
       return <UserView entry={entry} />;
@@ -42,7 +50,7 @@ function EntryBody({ sessionId, entry }: { readonly sessionId: string; readonly 
     case 'tool':
       return <ToolView entry={entry} />;
     case 'ask':
-      return <AskView sessionId={sessionId} entry={entry} />;
+      return <AskView sessionId={sessionId} entry={entry} isPast={isPast} />;
     case 'file':
       return <FileView entry={entry} />;
     case 'note':

@@ -12,6 +12,8 @@ interface RowsProps<T> {
   /** Called when the first, or the last, of the items comes near; more than once until more are there. */
   readonly onFirst: () => void;
   readonly onLast: () => void;
+  /** Whenever it changes, the list is at its end again. */
+  readonly endsAt?: string | undefined;
 }
 
 /** Rows outside of the window that are there already: a step of the wheel shows no gap. */
@@ -25,7 +27,7 @@ const AT_END_PX = 80;
  * A long list of which only the rows in the window exist. It opens at its end and stays there while more comes; rows that
  * are put before the first move nothing.
  */
-export function Rows<T>({ label, items, keyOf, render, guessPx, onFirst, onLast }: RowsProps<T>): ReactNode {
+export function Rows<T>({ label, items, keyOf, render, guessPx, onFirst, onLast, endsAt }: RowsProps<T>): ReactNode {
   const scroller = useRef<HTMLElement>(null);
   const isPlaced = useRef(false);
   // It is used here only, in a component that nothing memoizes.
@@ -51,6 +53,9 @@ export function Rows<T>({ label, items, keyOf, render, guessPx, onFirst, onLast 
     isPlaced.current = true;
     rows.scrollToEnd();
   }, [rows, items.length]);
+  useLayoutEffect(() => {
+    if (isPlaced.current && endsAt !== undefined) rows.scrollToEnd();
+  }, [rows, endsAt]);
   useEffect(() => {
     if (!isPlaced.current || items.length === 0) return;
     if (first < NEAR) onFirst();

@@ -1,6 +1,6 @@
 import { useQuery } from '@tanstack/react-query';
 import { getRouteApi, Link } from '@tanstack/react-router';
-import { useMemo, useSyncExternalStore } from 'react';
+import { useMemo, useState, useSyncExternalStore } from 'react';
 import type { ReactNode } from 'react';
 import { useClient } from '../../api/host.tsx';
 import { SessionFeed } from '../../api/session-feed.ts';
@@ -12,6 +12,7 @@ import { Failure, useTitle } from '../../parts/page.tsx';
 import { Labels, Status } from '../../parts/status.tsx';
 import { Composer } from './composer.tsx';
 import { ConversationView } from './conversation-view.tsx';
+import { MomentView } from './moment/moment-view.tsx';
 import { RecordsView } from './records-view.tsx';
 import './session.css';
 
@@ -25,13 +26,15 @@ export function SessionPage(): ReactNode {
 const VIEWS = [
   { view: undefined, name: 'Conversation' },
   { view: 'records', name: 'Records beside it' },
+  { view: 'moment', name: 'At any record' },
 ] as const;
 
 function OneSession({ sessionId }: { readonly sessionId: string }): ReactNode {
   const client = useClient();
-  const { view } = route.useSearch();
+  const { view, at } = route.useSearch();
+  const [openedAt] = useState(view === 'moment' ? at : undefined);
   useTitle(sessionId);
-  const feed = useMemo(() => new SessionFeed(client, sessionId), [client, sessionId]);
+  const feed = useMemo(() => new SessionFeed(client, sessionId, openedAt), [client, sessionId, openedAt]);
   const snapshot = useSyncExternalStore(feed.subscribe, feed.snapshot);
   const { entries, activeTurnId, openAsks, error, hasNewer } = snapshot;
   const end = entries.findLast((entry) => entry.kind === 'end');
@@ -46,6 +49,7 @@ function OneSession({ sessionId }: { readonly sessionId: string }): ReactNode {
             to="/sessions/$sessionId"
             params={{ sessionId }}
             search={{ view: one.view }}
+            activeOptions={{ includeSearch: true, explicitUndefined: true }}
             aria-current={view === one.view ? 'page' : undefined}
           >
             {one.name}
@@ -63,12 +67,18 @@ function OneSession({ sessionId }: { readonly sessionId: string }): ReactNode {
         </span>
       </nav>
       {error !== null && <Failure error={error} onRetry={feed.toEnd} />}
-      <div className="session-body" data-view={view}>
-        <ConversationView sessionId={sessionId} feed={feed} snapshot={snapshot} />
+      <div className="session-body" data-view={view === 'records' ? view : undefined}>
+        {view === 'moment' ? (
+          <MomentView sessionId={sessionId} feed={feed} snapshot={snapshot} />
+        ) : (
+          <ConversationView sessionId={sessionId} feed={feed} snapshot={snapshot} />
+        )}
         {view === 'records' && <RecordsView feed={feed} snapshot={snapshot} />}
       </div>
       <Announcement snapshot={snapshot} />
-      <Composer sessionId={sessionId} activeTurnId={activeTurnId} hasFailed={end?.outcome === 'failed'} />
+      {view !== 'moment' && (
+        <Composer sessionId={sessionId} activeTurnId={activeTurnId} hasFailed={end?.outcome === 'failed'} />
+      )}
     </div>
   );
 }

@@ -1,23 +1,30 @@
 import { useMutation } from '@tanstack/react-query';
 import { useState } from 'react';
 import type { ReactNode } from 'react';
-import { useClient } from '../../api/host.tsx';
-import type { AskEntry } from '../../fold/entries.ts';
-import { AsCode } from '../../parts/as-code.tsx';
-import { Button } from '../../parts/button.tsx';
-import { Failure } from '../../parts/page.tsx';
-import { PlainText, Value } from '../../parts/plain-text.tsx';
-import { Status } from '../../parts/status.tsx';
+import { useClient } from '../api/host.tsx';
+import type { AskEntry } from '../fold/entries.ts';
+import { AsCode } from './as-code.tsx';
+import { Button } from './button.tsx';
+import { Failure } from './page.tsx';
+import { PlainText, Value } from './plain-text.tsx';
+import { Status } from './status.tsx';
+
+/** What is asked: an entry of a conversation, or one of the inbox. */
+export type Ask = Omit<AskEntry, 'kind' | 'key' | 'at' | 'agent' | 'cursor' | 'turnId'>;
 
 interface AskProps {
   readonly sessionId: string;
-  readonly entry: AskEntry;
+  readonly entry: Ask;
+  /** It is shown as it was then, and is not answered here. */
+  readonly isPast?: boolean | undefined;
+  /** The Host has taken an answer. */
+  readonly onAnswered?: (() => void) | undefined;
 }
 
 const TITLES = { approval: 'Waits for your approval', question: 'Asks you', uncertain: 'Not known whether it ran' };
 
 /** What the turn asks of a person, and the answer in place. */
-export function AskView({ sessionId, entry }: AskProps): ReactNode {
+export function AskView({ sessionId, entry, isPast, onAnswered }: AskProps): ReactNode {
   const { what, interaction, state, answer, reason } = entry;
   return (
     <div className="ask" data-open={state === 'open' ? '' : undefined}>
@@ -45,7 +52,7 @@ export function AskView({ sessionId, entry }: AskProps): ReactNode {
           <PlainText text={reason} />
         </p>
       )}
-      {state === 'open' && <Answer sessionId={sessionId} entry={entry} />}
+      {state === 'open' && isPast !== true && <Answer sessionId={sessionId} entry={entry} onAnswered={onAnswered} />}
     </div>
   );
 }
@@ -58,7 +65,7 @@ const WORDS = {
 } as const;
 
 /** Sends an answer; `text` is what was written to it. */
-function useAnswer({ sessionId, entry }: AskProps, text: string, isText: boolean) {
+function useAnswer({ sessionId, entry, onAnswered }: AskProps, text: string, isText: boolean) {
   const client = useClient();
   const { interactionId, what } = entry;
   return useMutation({
@@ -69,20 +76,21 @@ function useAnswer({ sessionId, entry }: AskProps, text: string, isText: boolean
         return await session.respond(interactionId, { resolution: approved ? 'retry' : 'fail' });
       return await session.approve(interactionId, approved, text.trim() === '' ? undefined : text.trim());
     },
+    onSuccess: () => onAnswered?.(),
   });
 }
 
-function Answer({ sessionId, entry }: AskProps): ReactNode {
+function Answer({ sessionId, entry, onAnswered }: AskProps): ReactNode {
   const [text, setText] = useState('');
   const { interactionId, what, interaction } = entry;
   const isText = interaction?.schema === undefined || interaction.schema['type'] === 'string';
-  const send = useAnswer({ sessionId, entry }, text, isText);
+  const send = useAnswer({ sessionId, entry, onAnswered }, text, isText);
+  // It stays until the Host shows that the turn goes on.
+  const isSent = send.isPending || send.isSuccess;
   const words = WORDS[what];
   const value = what === 'question' ? text : { resolution: 'retry' };
-  const body =
-    what === 'approval'
-      ? { type: 'approve', interactionId, approved: true }
-      : { type: 'respond', interactionId, value };
+  const own = { requestId: interactionId, idempotencyKey: interactionId, interactionId };
+  const body = what === 'approval' ? { ...own, type: 'approve', approved: true } : { ...own, type: 'respond', value };
   const call = { operation: 'POST /v1/sessions/{sessionId}/commands', params: { sessionId }, body };
   return (
     <form
@@ -107,11 +115,11 @@ function Answer({ sessionId, entry }: AskProps): ReactNode {
       )}
       {send.error !== null && <Failure error={send.error} />}
       <div className="row">
-        <Button kind="primary" type="submit" disabled={send.isPending}>
+        <Button kind="primary" type="submit" disabled={isSent}>
           {words.yes}
         </Button>
         {words.no !== undefined && (
-          <Button kind="danger" disabled={send.isPending} onClick={() => send.mutate(false)}>
+          <Button kind="danger" disabled={isSent} onClick={() => send.mutate(false)}>
             {words.no}
           </Button>
         )}

@@ -1,0 +1,115 @@
+import { useDeferredValue, useMemo, useState } from 'react';
+import type { ReactNode } from 'react';
+import type { FeedSnapshot, SessionFeed } from '../../../api/session-feed.ts';
+import { Conversation } from '../../../fold/conversation.ts';
+import type { Entry } from '../../../fold/entries.ts';
+import { clock, dateTime } from '../../../lib/format.ts';
+import { AsCode } from '../../../parts/as-code.tsx';
+import { Button } from '../../../parts/button.tsx';
+import { Icon } from '../../../parts/icon.tsx';
+import { EntryView } from '../entry-view.tsx';
+import { Rows } from '../rows.tsx';
+import { CostUntil } from './cost-until.tsx';
+import { ForkDialog } from './fork-dialog.tsx';
+import { SeenView } from './seen-view.tsx';
+import { Slider } from './slider.tsx';
+import { useMoment } from './use-moment.ts';
+import './moment.css';
+
+interface MomentViewProps {
+  readonly sessionId: string;
+  readonly feed: SessionFeed;
+  readonly snapshot: FeedSnapshot;
+}
+
+const GUESS_PX = 64;
+
+/** The session as it was after any of its records, and a way to go on from there. */
+export function MomentView({ sessionId, feed, snapshot }: MomentViewProps): ReactNode {
+  const { records } = snapshot;
+  const { place, select } = useMoment(records);
+  const [fork, setFork] = useState<'same' | 'model' | null>(null);
+  const shown = useDeferredValue(place);
+  const past = useMemo(() => records.slice(0, shown + 1), [records, shown]);
+  const record = records[place];
+  if (record === undefined) return <div className="rows" />;
+  const { cursor, type, createdAt } = record;
+  const call = {
+    operation: 'POST /v1/sessions/{sessionId}/fork',
+    params: { sessionId },
+    body: { requestId: 'fork-1', idempotencyKey: 'fork-1', id: `${sessionId}-fork`, cursor },
+  };
+  return (
+    <section className="moment" aria-label="The session at a record">
+      <Slider feed={feed} snapshot={snapshot} place={place} onSelect={select} />
+      <div className="row">
+        <code>{type}</code>
+        <time className="muted" dateTime={createdAt} title={dateTime(createdAt)}>
+          {clock(createdAt)}
+        </time>
+        <span className="spread" />
+        <AsCode calls={[call]} />
+        <Button isSmall onClick={() => setFork('model')}>
+          Another model from here
+        </Button>
+        <Button isSmall kind="primary" onClick={() => setFork('same')}>
+          <Icon name="fork" />
+          Fork from here
+        </Button>
+      </div>
+      <div className="moment-body">
+        <PastConversation sessionId={sessionId} feed={feed} records={past} />
+        <div className="moment-side stack">
+          <CostUntil sessionId={sessionId} until={createdAt} changedAt={records.at(-1)?.turnId ?? ''} />
+          <SeenView sessionId={sessionId} records={past} />
+        </div>
+      </div>
+      {fork !== null && (
+        <ForkDialog
+          sessionId={sessionId}
+          cursor={cursor}
+          isOnOtherModel={fork === 'model'}
+          message={fork === 'model' ? nextMessage(records, place) : ''}
+          onClose={() => setFork(null)}
+        />
+      )}
+    </section>
+  );
+}
+
+/** What a person said next, or last: what another model is asked in its place. */
+function nextMessage(records: FeedSnapshot['records'], place: number): string {
+  const isMessage = (one: FeedSnapshot['records'][number]): boolean => one.type === 'command.message';
+  const found = records.slice(place + 1).find(isMessage) ?? records.slice(0, place + 1).findLast(isMessage);
+  return found?.type === 'command.message' ? (found.payload.content ?? '') : '';
+}
+
+interface PastProps {
+  readonly sessionId: string;
+  readonly feed: SessionFeed;
+  readonly records: FeedSnapshot['records'];
+}
+
+function PastConversation({ sessionId, feed, records }: PastProps): ReactNode {
+  const { entries } = useMemo(() => new Conversation().append(records), [records]);
+  return (
+    <Rows
+      label="Conversation as it was"
+      items={entries}
+      keyOf={keyOf}
+      guessPx={GUESS_PX}
+      onFirst={feed.older}
+      onLast={nothing}
+      endsAt={records.at(-1)?.cursor}
+      render={(entry) => <EntryView sessionId={sessionId} entry={entry} isPast />}
+    />
+  );
+}
+
+function nothing(): void {
+  // What comes after the moment is not shown.
+}
+
+function keyOf(entry: Entry): string {
+  return entry.key;
+}
