@@ -4,6 +4,7 @@ import { actorOf } from '../../auth/caller.ts';
 import type { Caller } from '../../auth/caller.ts';
 import { archiveAgent, saveAgent } from '../../commands/agent/save-agent.ts';
 import type { AgentDeps } from '../../commands/agent/save-agent.ts';
+import { readAgentVersion } from '../../commands/agent/read-agent-version.ts';
 import type { AgentView } from '../../projections/agents/views.ts';
 import type { AgentQueries } from '../../projections/agents/queries.ts';
 import type { EgressPolicy } from '../../lib/egress.ts';
@@ -23,6 +24,7 @@ const docs = operations('Agents', {
   listAgents: ['List agents, by id'],
   getAgent: ['One agent, with its manifest'],
   listAgentVersions: ['The versions of an agent, oldest first'],
+  getAgentVersion: ['One version of an agent, with the manifest that it had'],
 });
 
 export interface AgentRouteDeps extends AgentDeps {
@@ -79,7 +81,7 @@ export function agentRoutes(deps: AgentRouteDeps): FastifyPluginAsyncZod {
   };
 }
 
-function readRoutes({ queries }: AgentRouteDeps): FastifyPluginAsyncZod {
+function readRoutes({ queries, agents: definitions }: AgentRouteDeps): FastifyPluginAsyncZod {
   return async (app) => {
     const read = { rules: { access: ACCESS.readAgents } };
     app.get(
@@ -117,6 +119,23 @@ function readRoutes({ queries }: AgentRouteDeps): FastifyPluginAsyncZod {
         const versions = await queries.versions(ref.tenant, ref.id);
         if (versions.length === 0) throw notFound('agent');
         return { versions: [...versions] };
+      },
+    );
+    app.get(
+      '/v1/agents/:agentId/versions/:version',
+      {
+        config: read,
+        schema: {
+          ...docs.getAgentVersion,
+          params: agentWire.agentVersionPath,
+          response: { 200: agentWire.savedAgentVersion },
+        },
+      },
+      async (request) => {
+        const { agentId, version } = request.params;
+        const found = await readAgentVersion(definitions.store, agentRef(callerOf(request), agentId), version);
+        if (found === null) throw notFound('version of the agent');
+        return found;
       },
     );
     await Promise.resolve();

@@ -6,6 +6,13 @@ import { nullableCursor, requestId, timestamp } from './parts.ts';
 /** Shapes of the agent routes. */
 
 export const agentPath = z.strictObject({ agentId: agentIdSchema });
+export const agentVersionPath = agentPath.extend({
+  version: z
+    .string()
+    .regex(/^[1-9]\d{0,8}$/, 'must be a version number')
+    .transform(Number)
+    .meta({ type: 'integer', minimum: 1 }),
+});
 export const saveAgentBody = z.strictObject({
   requestId: requestId.optional(),
   manifest: manifestSchema,
@@ -28,4 +35,7 @@ const agentSummary = agentVersion.extend({
 export const agent = agentSummary.extend({ manifest: manifestSchema }).meta({ id: 'Agent' });
 export const agentList = z.object({ agents: z.array(agentSummary), nextCursor: nullableCursor });
 export const agentVersions = z.object({ versions: z.array(agentVersion.extend({ createdAt: timestamp })) });
+export const savedAgentVersion = agentVersion
+  .extend({ createdAt: timestamp, manifest: manifestSchema })
+  .meta({ id: 'AgentVersion' });
 export const agentArchived = z.object({ agentId: z.string(), archived: z.literal(true) });

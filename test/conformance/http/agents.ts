@@ -39,6 +39,15 @@ export function agentSuite(target: () => HttpTarget): void {
       );
       expect(versions.map(({ version }) => version).toSorted((a, b) => a - b)).toEqual([1, 2, 3, 4]);
       expect(versions.map(({ manifestHash }) => manifestHash)).toContain(second.manifestHash);
+      const versionAt = async (version: unknown) =>
+        await tenant.at(target().nodes[1]).request({ path: `/v1/agents/a/versions/${String(version)}` });
+      for (const shown of versions) {
+        const one = shaped(await versionAt(shown.version), 200, agentWire.savedAgentVersion);
+        expect(one).toEqual({ ...shown, manifest: manifest(shown.version === 2 ? 'B' : 'A') });
+      }
+      refused(await versionAt(5), 404, 'not_found');
+      refused(await tenant.request({ path: '/v1/agents/absent/versions/1' }), 404, 'not_found');
+      for (const wrong of ['0', 'latest', '1.5', '-1']) refused(await versionAt(wrong), 400, 'invalid_request');
     });
 
     test('reading one back, with its manifest, at another node at once', async () => {

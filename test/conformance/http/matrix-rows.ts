@@ -82,6 +82,7 @@ export const MATRIX: Readonly<Record<string, MatrixRow>> = {
   'GET /v1/agents/{agentId}': { ...readAgents, reaches: 'agent' },
   'GET /v1/agents': readAgents,
   'GET /v1/agents/{agentId}/versions': { ...readAgents, reaches: 'agent' },
+  'GET /v1/agents/{agentId}/versions/{version}': { ...readAgents, reaches: 'agent' },
   'POST /v1/vaults': vaults,
   'GET /v1/vaults': vaults,
   'DELETE /v1/vaults': vaults,

@@ -123,6 +123,7 @@ const commands: readonly BodyRow[] = [
 ];
 
 const agentId = { agentId: 'agent' };
+const agentVersion = { ...agentId, version: '1' };
 const keyId = { keyId: 'app' };
 const name = { name: 'people' };
 const sessionId = { sessionId: 'room/1' };
@@ -298,6 +299,7 @@ export const ROUTES: Readonly<Record<string, RouteRow>> = {
   'GET /v1/agents/{agentId}': { realm: 'tenant', scope: 'agents:read', params: agentId },
   'GET /v1/agents': { realm: 'tenant', scope: 'agents:read', limitMax: 200 },
   'GET /v1/agents/{agentId}/versions': { realm: 'tenant', scope: 'agents:read', params: agentId },
+  'GET /v1/agents/{agentId}/versions/{version}': { realm: 'tenant', scope: 'agents:read', params: agentVersion },
   ...ARTIFACT_ROUTES,
   ...VAULT_ROUTES,
   ...SANDBOX_ROUTES,
