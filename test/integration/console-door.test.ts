@@ -215,6 +215,20 @@ test.each(Object.keys(ROUTES))(
   },
 );
 
+test('who is signed in reads the document of the API, and nothing else that is outside of it', async () => {
+  const who = await signedIn(hostDoor);
+  const get = async (path: string, cookie = who.cookie) => await askAt(hostDoor, path, { headers: { cookie } });
+  expect(codeOf(await get('/api/openapi.json'))).toBe('tenant_not_chosen');
+  await post(hostDoor, '/console/tenant', who, JSON.stringify({ tenantId: TENANT }));
+  expect((await get('/api/openapi.json')).status).toBe(200);
+  expect(asked.map(({ url }) => url)).toEqual(['/openapi.json']);
+  expect(codeOf(await get('/api/openapi.json', ''))).toBe('not_signed_in');
+  expect(codeOf(await post(hostDoor, '/api/openapi.json', who))).toBe('not_found');
+  for (const path of ['/api/docs', '/api/metrics', '/api/openapi.json/', '/api/openapi.jsonx'])
+    expect(codeOf(await get(path)), path).toBe('not_found');
+  expect(asked.length).toBe(1);
+});
+
 test('with the key of the Host a person chooses the tenant; with that of a tenant there is nothing to choose', async () => {
   const who = await signedIn(hostDoor);
   const get = async (path: string, headers: OutgoingHttpHeaders = {}): Promise<Answer> =>

@@ -2,4 +2,5 @@
 export const PLACES = [
   { to: '/sessions', icon: 'sessions', name: 'Sessions', letter: 's' },
   { to: '/inbox', icon: 'inbox', name: 'Inbox', letter: 'i' },
+  { to: '/agents', icon: 'agents', name: 'Agents', letter: 'a' },
 ] as const;

@@ -1,6 +1,6 @@
 import { createRootRoute, createRoute, createRouter, lazyRouteComponent, redirect } from '@tanstack/react-router';
 import { Shell } from './shell.tsx';
-import type { SessionSearch, SessionsSearch } from './searches.ts';
+import type { AgentSearch, SessionSearch, SessionsSearch } from './searches.ts';
 import { NotFound, RouteError } from './pages/route-error.tsx';
 
 const root = createRootRoute({ component: Shell, errorComponent: RouteError, notFoundComponent: NotFound });
@@ -9,6 +9,11 @@ const parent = () => root;
 /** A member of the query that is a text, or absent. */
 function text(value: unknown): string | undefined {
   return typeof value === 'string' && value !== '' ? value : undefined;
+}
+
+/** A member of the query that counts something, or absent. */
+function whole(value: unknown): number | undefined {
+  return typeof value === 'number' && Number.isInteger(value) && value > 0 ? value : undefined;
 }
 
 const home = createRoute({
@@ -46,9 +51,24 @@ const inbox = createRoute({
   path: '/inbox',
   component: lazyRouteComponent(async () => await import('./pages/inbox/inbox.tsx'), 'InboxPage'),
 });
+const agents = createRoute({
+  getParentRoute: parent,
+  path: '/agents',
+  component: lazyRouteComponent(async () => await import('./pages/agents/agents.tsx'), 'AgentsPage'),
+});
+const agent = createRoute({
+  getParentRoute: parent,
+  path: '/agents/$agentId',
+  validateSearch: (search: Record<string, unknown>): AgentSearch => ({
+    view: text(search['view']),
+    from: whole(search['from']),
+    to: whole(search['to']),
+  }),
+  component: lazyRouteComponent(async () => await import('./pages/agents/agent.tsx'), 'AgentPage'),
+});
 
 export const router = createRouter({
-  routeTree: root.addChildren([home, sessions, session, inbox]),
+  routeTree: root.addChildren([home, sessions, session, inbox, agents, agent]),
   defaultPreload: 'intent',
   scrollRestoration: true,
 });

@@ -13,3 +13,11 @@ export interface SessionSearch {
   /** The cursor of a record, where the view shows a moment. */
   readonly at?: string | undefined;
 }
+
+export interface AgentSearch {
+  /** Which view of the agent; absent: its definition. */
+  readonly view?: string | undefined;
+  /** Versions that are compared. */
+  readonly from?: number | undefined;
+  readonly to?: number | undefined;
+}

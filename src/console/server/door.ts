@@ -39,6 +39,8 @@ export interface Door {
 const CONNECTIONS_MAX = 512;
 const BODY_BYTES_MAX = 1_024;
 const API = '/api/v1/';
+/** The document of the API, whose schemas the pages check forms with. */
+const DOCUMENT = '/api/openapi.json';
 const ADMIN = '/v1/admin/';
 const OWN = '/console/';
 /** What can be in a header; which tenants there are the Host knows. */
@@ -129,7 +131,8 @@ class Visits {
       const message = 'the header x-console-csrf is missing or not the one of this sign-in; load the page again';
       return refuse(response, 403, { code: 'csrf_rejected', message });
     }
-    if (path.startsWith(API)) return this.#pass(signedIn, path.slice('/api'.length), request, response);
+    if (path.startsWith(API) || (path === DOCUMENT && isSafe(request)))
+      return this.#pass(signedIn, path.slice('/api'.length), request, response);
     if (path === '/console/session' && request.method === 'GET')
       return answerJson(response, 200, this.#shown(signedIn));
     if (path === '/console/tenant' && request.method === 'POST')

@@ -60,3 +60,8 @@ export async function chooseTenant(tenantId: string, csrf: string): Promise<Door
   const headers = { ...JSON_TYPE, [CSRF_HEADER]: csrf };
   return sessionIn(await ask('/console/tenant', { method: 'POST', headers, body: JSON.stringify({ tenantId }) }));
 }
+
+/** The OpenAPI document of the Host. */
+export async function readDocument(signal: AbortSignal): Promise<unknown> {
+  return await ask('/api/openapi.json', { signal });
+}

@@ -72,13 +72,17 @@ export function beginning(text: string, limit: number): string {
   return text.slice(0, last >= 0xd8_00 && last <= 0xdb_ff ? limit - 1 : limit);
 }
 
+/** A text with its marks made visible, for where nothing but text can be. */
+export function marked(text: string): string {
+  return piecesOf(text)
+    .map((piece) => (piece.kind === 'mark' ? `⟦${piece.text}⟧` : piece.text))
+    .join('');
+}
+
 /** A text as one line for lists: white space together, marks made visible, and cut. */
 export function oneLine(text: string, limit: number): string {
   const start = beginning(text, limit * 4)
     .replaceAll(/\s+/gu, ' ')
     .trim();
-  const shown = piecesOf(beginning(start, limit)).map((piece) =>
-    piece.kind === 'mark' ? `⟦${piece.text}⟧` : piece.text,
-  );
-  return `${shown.join('')}${start.length > limit || text.length > limit * 4 ? '…' : ''}`;
+  return `${marked(beginning(start, limit))}${start.length > limit || text.length > limit * 4 ? '…' : ''}`;
 }
