@@ -105,4 +105,54 @@ describe.runIf(HAS_CHROMIUM)('the pages of the console that manage', () => {
     await page.getByRole('link', { name: 'other' }).waitFor();
     expect(await page.getByRole('link', { name: 'cook' }).count()).toBe(0);
   });
+
+  test('what was used is a picture and a table, by day, agent and model, and budgets are set beside it', async () => {
+    await tenant.saveAgent('payer');
+    await tenant.openSession('spent', { agentId: 'payer' });
+    await tenant.play('spent', [{ text: 'done', usage: { inputTokens: 1_200, outputTokens: 34 } }]);
+    await open('/usage?measure=tokens', 'Usage');
+    const byDay = page.getByRole('region', { name: 'By day' });
+    await byDay.getByRole('img', { name: 'Tokens by day: 30 days, at most 1,234 in one' }).waitFor();
+    await byDay.getByText('As a table').click();
+    await byDay.getByRole('row', { name: /1,234$/ }).waitFor();
+    await page.getByRole('region', { name: 'By agent' }).getByRole('row', { name: 'payer 1,234' }).waitFor();
+    await page
+      .getByRole('region', { name: 'By model' })
+      .getByRole('row', { name: /fixture.* 1,234/ })
+      .waitFor();
+    await page.getByLabel('Time').selectOption('The last 7 days');
+    await byDay.getByRole('img', { name: /7 days/ }).waitFor();
+    await page.getByLabel('What is shown').selectOption('Model calls');
+    await page.getByRole('region', { name: 'By agent' }).getByRole('row', { name: 'payer 1' }).waitFor();
+
+    const budgets = page.getByRole('region', { name: 'Budgets' });
+    const dialog = page.getByRole('dialog');
+    for (const [covers, tokens] of [
+      ['the whole tenant', '5000'],
+      ['one agent', '2000'],
+    ] as const) {
+      await budgets.getByRole('button', { name: 'New budget' }).click();
+      await dialog.getByLabel('Covers').selectOption(covers);
+      if (covers === 'one agent') await dialog.getByRole('combobox', { name: 'Agent' }).fill('payer');
+      await dialog.getByLabel('Tokens (may be empty)').fill(tokens);
+      await dialog.getByRole('button', { name: 'Save' }).click();
+      await dialog.waitFor({ state: 'detached' });
+    }
+    await budgets.getByText('1,234 of 5,000 tokens').waitFor();
+    await budgets.getByText('1,234 of 2,000 tokens').waitFor();
+    await forEverybody('usage');
+    await budgets.getByRole('button', { name: 'Change agent.payer.month' }).click();
+    await dialog.getByLabel('US dollars (may be empty)').fill('2000000000');
+    await dialog.getByRole('button', { name: 'Save' }).click();
+    await dialog.getByRole('alert').getByText('limitUsd').waitFor();
+    await dialog.getByLabel('US dollars (may be empty)').fill('3');
+    await dialog.getByRole('button', { name: 'Save' }).click();
+    await budgets.getByText('of $3.00').waitFor();
+    await budgets.getByRole('button', { name: 'Remove tenant.month' }).click();
+    await dialog.getByRole('button', { name: 'Remove' }).click();
+    await budgets.getByText('1,234 of 5,000 tokens').waitFor({ state: 'detached' });
+    expect((await tenant.request({ path: '/v1/tenant/budgets' })).json).toMatchObject({
+      budgets: [{ id: 'agent.payer.month', limitUsd: 3, limitTokens: 2_000 }],
+    });
+  });
 });

@@ -3,4 +3,5 @@ export const PLACES = [
   { to: '/sessions', icon: 'sessions', name: 'Sessions', letter: 's' },
   { to: '/inbox', icon: 'inbox', name: 'Inbox', letter: 'i' },
   { to: '/agents', icon: 'agents', name: 'Agents', letter: 'a' },
+  { to: '/usage', icon: 'usage', name: 'Usage', letter: 'u' },
 ] as const;

@@ -1,6 +1,6 @@
 import { createRootRoute, createRoute, createRouter, lazyRouteComponent, redirect } from '@tanstack/react-router';
 import { Shell } from './shell.tsx';
-import type { AgentSearch, SessionSearch, SessionsSearch } from './searches.ts';
+import type { AgentSearch, SessionSearch, SessionsSearch, UsageSearch } from './searches.ts';
 import { NotFound, RouteError } from './pages/route-error.tsx';
 
 const root = createRootRoute({ component: Shell, errorComponent: RouteError, notFoundComponent: NotFound });
@@ -66,9 +66,18 @@ const agent = createRoute({
   }),
   component: lazyRouteComponent(async () => await import('./pages/agents/agent.tsx'), 'AgentPage'),
 });
+const usage = createRoute({
+  getParentRoute: parent,
+  path: '/usage',
+  validateSearch: (search: Record<string, unknown>): UsageSearch => ({
+    days: whole(search['days']),
+    measure: text(search['measure']),
+  }),
+  component: lazyRouteComponent(async () => await import('./pages/usage/usage.tsx'), 'UsagePage'),
+});
 
 export const router = createRouter({
-  routeTree: root.addChildren([home, sessions, session, inbox, agents, agent]),
+  routeTree: root.addChildren([home, sessions, session, inbox, agents, agent, usage]),
   defaultPreload: 'intent',
   scrollRestoration: true,
 });

@@ -21,3 +21,10 @@ export interface AgentSearch {
   readonly from?: number | undefined;
   readonly to?: number | undefined;
 }
+
+export interface UsageSearch {
+  /** How many days, today with them. */
+  readonly days?: number | undefined;
+  /** What the charts show. */
+  readonly measure?: string | undefined;
+}
