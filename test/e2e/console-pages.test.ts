@@ -2,6 +2,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import type { Page } from 'playwright-core';
 import { HAS_CHROMIUM, violationsOf } from '../support/browser.ts';
 import type { TenantClient } from '../support/client.ts';
+import { AuthServer } from '../support/auth-server.ts';
 import { visitConsole } from '../support/console-visit.ts';
 import type { ConsoleVisit } from '../support/console-visit.ts';
 
@@ -154,5 +155,145 @@ describe.runIf(HAS_CHROMIUM)('the pages of the console that manage', () => {
     expect((await tenant.request({ path: '/v1/tenant/budgets' })).json).toMatchObject({
       budgets: [{ id: 'agent.payer.month', limitUsd: 3, limitTokens: 2_000 }],
     });
+  });
+
+  /** What is in the page, in its stores, and in what it typed. */
+  async function everything(): Promise<string> {
+    const stores = await page.evaluate('JSON.stringify({ ...localStorage, ...sessionStorage })');
+    const fields = await page
+      .locator('input, textarea')
+      .evaluateAll((all) => all.map((one) => Reflect.get(one, 'value')));
+    return [await page.content(), String(stores), ...fields].join(' ');
+  }
+
+  test('a key is shown once, replaced and deleted; what is typed as a secret stays nowhere', async () => {
+    await open('/tenant', 'Tenant');
+    await page.getByRole('row', { name: /^Keys 1 / }).waitFor();
+    await forEverybody('tenant');
+    await page.getByRole('link', { name: 'Keys' }).click();
+    await page.getByRole('button', { name: 'New key' }).click();
+    const dialog = page.getByRole('dialog');
+    await dialog.getByLabel('Id', { exact: true }).fill('reports');
+    await dialog.getByLabel('Role').selectOption('management');
+    await dialog.getByRole('button', { name: 'Make' }).click();
+    const shown = async (): Promise<string> => {
+      const once = page.getByRole('dialog', { name: 'The new key' });
+      const secret = await once.locator('pre').innerText();
+      await once.getByRole('button', { name: 'I have it' }).click();
+      await once.waitFor({ state: 'detached' });
+      expect(await everything()).not.toContain(secret);
+      return secret;
+    };
+    const { tenantId } = tenant.credentials;
+    const status = async (key: string): Promise<number> => {
+      const headers = { authorization: `Bearer ${key}`, 'svc-protocol': '8', 'svc-tenant': tenantId };
+      return (await fetch(`${visit.host.url}/v1/agents`, { headers })).status;
+    };
+    const first = await shown();
+    expect(await status(first)).toBe(200);
+    await page.getByRole('button', { name: 'New secret for reports' }).click();
+    await dialog.getByRole('button', { name: 'Make a new secret' }).click();
+    const second = await shown();
+    expect([await status(first), await status(second)]).toEqual([401, 200]);
+    await forEverybody('tenant-keys');
+    await page.getByRole('button', { name: 'Delete reports' }).click();
+    await dialog.getByRole('button', { name: 'Delete' }).click();
+    await page.getByRole('button', { name: 'Delete reports' }).waitFor({ state: 'detached' });
+    expect(await status(second)).toBe(401);
+
+    await page.getByRole('link', { name: 'Models' }).click();
+    await page.getByRole('button', { name: 'Store a key for OpenAI' }).click();
+    await dialog.getByLabel('Key', { exact: true }).fill('sk-typed-here');
+    await dialog.getByRole('button', { name: 'Store' }).click();
+    await dialog.waitFor({ state: 'detached' });
+    expect(await everything()).not.toContain('sk-typed-here');
+    await page.getByRole('button', { name: 'New price' }).click();
+    await dialog.getByRole('textbox', { name: 'Model' }).fill('own-model');
+    await dialog.getByLabel('Input', { exact: true }).fill('2');
+    await dialog.getByLabel('Output', { exact: true }).fill('8.5');
+    await dialog.getByRole('button', { name: 'Save' }).click();
+    await page.getByRole('row', { name: /own-model \$2\.00 \$8\.50/ }).waitFor();
+    await page.getByRole('button', { name: 'Select' }).click();
+    await dialog.getByLabel('Provider').selectOption('openai');
+    await dialog.getByRole('combobox', { name: 'Model' }).fill('gpt-anything');
+    await dialog.getByRole('button', { name: 'Select' }).click();
+    await page.getByText('openai/gpt-anything').waitFor();
+    await forEverybody('tenant-models');
+    expect((await tenant.request({ path: '/v1/tenant/model/credentials/openai' })).json).toMatchObject({
+      configured: true,
+    });
+
+    await page.getByRole('link', { name: 'Executors' }).click();
+    await page.getByRole('button', { name: 'Register an executor' }).click();
+    await dialog.getByLabel('Agent', { exact: true }).fill('payer');
+    await dialog.getByLabel('Token, at least').fill('too-short-token');
+    await dialog.getByRole('button', { name: 'Register' }).click();
+    await dialog.getByRole('alert').getByText('executors.0.token').waitFor();
+    expect(await everything()).not.toContain('too-short-token');
+    await dialog.getByRole('button', { name: 'Register' }).click();
+    const token = page.getByRole('dialog', { name: 'The token of the executor' });
+    expect(await token.locator('pre').innerText()).toMatch(/^[0-9a-f]{64}$/);
+    await token.getByRole('button', { name: 'I have it' }).click();
+    await page.getByRole('row', { name: /payer away/ }).waitFor();
+    await forEverybody('tenant-executors');
+
+    await page.getByRole('link', { name: 'Issuers' }).click();
+    await page.getByRole('button', { name: 'New issuer' }).click();
+    await dialog.getByLabel('Name').fill('people');
+    await dialog.getByLabel('Issuer, as its tokens name it').fill('https://login.example');
+    await dialog.getByLabel('Audience').fill('agents');
+    await dialog.getByRole('button', { name: 'Save' }).click();
+    await dialog.getByRole('alert').getByText('invalid_request').waitFor();
+    await dialog.getByLabel('Address of its keys (JWKS)').fill('https://login.example/keys');
+    await dialog.getByRole('button', { name: 'Save' }).click();
+    await page.getByRole('row', { name: /people https:\/\/login\.example/ }).waitFor();
+    await forEverybody('tenant-issuers');
+
+    await page.getByRole('link', { name: 'Audit trail' }).click();
+    await page.getByRole('row', { name: /issuer.*people/ }).waitFor();
+    await forEverybody('tenant-audit');
+  });
+
+  test('a person signs in for a credential, and comes back to where it was begun', async () => {
+    await using server = await AuthServer.start();
+    await open('/tenant?view=vaults', 'Tenant');
+    const dialog = page.getByRole('dialog');
+    await page.getByRole('button', { name: 'New vault' }).click();
+    await dialog.getByLabel('Name').fill(HOSTILE);
+    await dialog.getByLabel('Subject, the person it is of').fill('ada');
+    await dialog.getByRole('button', { name: 'Make' }).click();
+    await page.getByRole('link', { name: /onerror=/ }).click();
+    for (const [name, type] of [
+      ['notes', 'bearer'],
+      ['calendar', 'oauth'],
+    ] as const) {
+      await page.getByRole('button', { name: 'New credential' }).click();
+      await dialog.getByLabel('Name').fill(name);
+      await dialog.getByLabel('Address of the server').fill(`${server.origin}/mcp`);
+      await dialog.getByLabel('Kind').selectOption(type);
+      if (type === 'bearer') await dialog.getByLabel('Token (of bearer)').fill('typed-token');
+      await dialog.getByRole('button', { name: 'Save' }).click();
+      await dialog.waitFor({ state: 'detached' });
+    }
+    await page.getByRole('row', { name: /notes.* ready/ }).waitFor();
+    await page.getByRole('row', { name: /calendar.* needs a sign-in/ }).waitFor();
+    expect(await everything()).not.toContain('typed-token');
+    await forEverybody('tenant-vault');
+    // The server's own page, on which the person consents.
+    await page.route(`${server.origin}/authorize**`, async (route) => {
+      const asked = new URL(route.request().url());
+      const back = new URL(asked.searchParams.get('redirect_uri') ?? '');
+      for (const [key, value] of Object.entries({ ...server.consent(asked.href), iss: server.origin }))
+        back.searchParams.set(key, value);
+      const body = `<a href="${back.href.replaceAll('&', '&amp;')}">Consent</a>`;
+      await route.fulfill({ contentType: 'text/html', body });
+    });
+    await page.getByRole('button', { name: 'Sign in: calendar' }).click();
+    await dialog.getByRole('button', { name: 'Make a link' }).click();
+    await dialog.getByRole('button', { name: 'Go there' }).click();
+    await page.getByRole('link', { name: 'Consent' }).click();
+    await page.getByRole('row', { name: /calendar.* ready/ }).waitFor();
+    expect(page.url()).not.toContain('code=');
+    expect(visit.wrongs.splice(0).map((wrong) => wrong.split('?')[0])).toEqual([`asked ${server.origin}/authorize`]);
   });
 });

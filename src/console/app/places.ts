@@ -4,4 +4,5 @@ export const PLACES = [
   { to: '/inbox', icon: 'inbox', name: 'Inbox', letter: 'i' },
   { to: '/agents', icon: 'agents', name: 'Agents', letter: 'a' },
   { to: '/usage', icon: 'usage', name: 'Usage', letter: 'u' },
+  { to: '/tenant', icon: 'tenant', name: 'Tenant', letter: 't' },
 ] as const;

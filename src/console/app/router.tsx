@@ -1,6 +1,13 @@
 import { createRootRoute, createRoute, createRouter, lazyRouteComponent, redirect } from '@tanstack/react-router';
 import { Shell } from './shell.tsx';
-import type { AgentSearch, SessionSearch, SessionsSearch, UsageSearch } from './searches.ts';
+import type {
+  AgentSearch,
+  SessionSearch,
+  SessionsSearch,
+  SignedInSearch,
+  TenantSearch,
+  UsageSearch,
+} from './searches.ts';
 import { NotFound, RouteError } from './pages/route-error.tsx';
 
 const root = createRootRoute({ component: Shell, errorComponent: RouteError, notFoundComponent: NotFound });
@@ -14,6 +21,11 @@ function text(value: unknown): string | undefined {
 /** A member of the query that counts something, or absent. */
 function whole(value: unknown): number | undefined {
   return typeof value === 'number' && Number.isInteger(value) && value > 0 ? value : undefined;
+}
+
+/** As `text`, of a query that the router did not write: it reads digits alone as a number. */
+function words(value: unknown): string | undefined {
+  return typeof value === 'number' ? String(value) : text(value);
 }
 
 const home = createRoute({
@@ -75,9 +87,29 @@ const usage = createRoute({
   }),
   component: lazyRouteComponent(async () => await import('./pages/usage/usage.tsx'), 'UsagePage'),
 });
+const tenant = createRoute({
+  getParentRoute: parent,
+  path: '/tenant',
+  validateSearch: (search: Record<string, unknown>): TenantSearch => ({
+    view: text(search['view']),
+    vault: text(search['vault']),
+  }),
+  component: lazyRouteComponent(async () => await import('./pages/tenant/tenant.tsx'), 'TenantPage'),
+});
+const signedIn = createRoute({
+  getParentRoute: parent,
+  path: '/signed-in',
+  validateSearch: (search: Record<string, unknown>): SignedInSearch => ({
+    code: words(search['code']),
+    state: words(search['state']),
+    iss: words(search['iss']),
+    error: words(search['error']),
+  }),
+  component: lazyRouteComponent(async () => await import('./pages/tenant/signed-in.tsx'), 'SignedInPage'),
+});
 
 export const router = createRouter({
-  routeTree: root.addChildren([home, sessions, session, inbox, agents, agent, usage]),
+  routeTree: root.addChildren([home, sessions, session, inbox, agents, agent, usage, tenant, signedIn]),
   defaultPreload: 'intent',
   scrollRestoration: true,
 });

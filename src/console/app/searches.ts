@@ -28,3 +28,18 @@ export interface UsageSearch {
   /** What the charts show. */
   readonly measure?: string | undefined;
 }
+
+export interface TenantSearch {
+  /** Which part of the tenant; absent: its state. */
+  readonly view?: string | undefined;
+  /** A vault whose credentials are shown. */
+  readonly vault?: string | undefined;
+}
+
+/** What a server says of a sign-in, in the query of the address that it leads back to. */
+export interface SignedInSearch {
+  readonly code?: string | undefined;
+  readonly state?: string | undefined;
+  readonly iss?: string | undefined;
+  readonly error?: string | undefined;
+}
