@@ -1,10 +1,15 @@
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import type { Page } from 'playwright-core';
 import { HAS_CHROMIUM, violationsOf } from '../support/browser.ts';
+import { AdminClient } from '../support/client.ts';
 import type { TenantClient } from '../support/client.ts';
 import { AuthServer } from '../support/auth-server.ts';
 import { visitConsole } from '../support/console-visit.ts';
 import type { ConsoleVisit } from '../support/console-visit.ts';
+import { says, start } from '../support/example.ts';
+import { PROGRAM } from '../support/program.ts';
 
 /** What is managed at the console, in a real browser, by somebody with the key of the Host. */
 const NARROW = { width: 390, height: 844 };
@@ -295,5 +300,41 @@ describe.runIf(HAS_CHROMIUM)('the pages of the console that manage', () => {
     await page.getByRole('row', { name: /calendar.* ready/ }).waitFor();
     expect(page.url()).not.toContain('code=');
     expect(visit.wrongs.splice(0).map((wrong) => wrong.split('?')[0])).toEqual([`asked ${server.origin}/authorize`]);
+  });
+
+  test('the Host is shown to who has its key: nodes, dependencies, read models', async () => {
+    await page.keyboard.press('g');
+    await page.keyboard.press('h');
+    await page.getByRole('heading', { name: 'Host', level: 1 }).waitFor();
+    const rows = (name: string) => page.getByRole('region', { name }).locator('tbody tr');
+    await rows('Nodes').first().waitFor();
+    const { json } = await new AdminClient(visit.host).request({ path: '/v1/admin/status' });
+    const status = json as { nodes: unknown[]; projections: { name: string }[] };
+    expect([await rows('Nodes').count(), await rows('Read models').count()]).toEqual([
+      status.nodes.length,
+      status.projections.length,
+    ]);
+    await rows('Read models')
+      .filter({ hasText: status.projections[0]?.name ?? '' })
+      .first()
+      .waitFor();
+    await page.getByRole('list', { name: 'Dependencies' }).getByText('streams').waitFor();
+    await rows('Tenants').filter({ hasText: tenant.credentials.tenantId }).waitFor();
+    await forEverybody('host');
+
+    const { tenantId, key } = tenant.credentials;
+    const context = join(visit.host.dataDir, 'context.json');
+    const kept = { url: visit.host.url, tenant: tenantId, key, agent: 'payer' };
+    await writeFile(context, JSON.stringify(kept), { mode: 0o600 });
+    await using program = start(process.execPath, [PROGRAM, 'console', '--port', '0'], { AGENT_HOST_CONTEXT: context });
+    await says(program, 'Enter prints another link');
+    const visitor = await visit.browser.newContext();
+    const other = await visitor.newPage();
+    await other.goto(/http:\S+token=\S+/.exec(program.said())?.[0] ?? '');
+    await other.getByRole('link', { name: 'Tenant' }).waitFor();
+    expect(await other.getByRole('link', { name: 'Host', exact: true }).count()).toBe(0);
+    await other.goto(`${new URL(other.url()).origin}/host`);
+    await other.getByText('This console has the key of one tenant').waitFor();
+    await visitor.close();
   });
 });

@@ -107,9 +107,14 @@ const signedIn = createRoute({
   }),
   component: lazyRouteComponent(async () => await import('./pages/tenant/signed-in.tsx'), 'SignedInPage'),
 });
+const host = createRoute({
+  getParentRoute: parent,
+  path: '/host',
+  component: lazyRouteComponent(async () => await import('./pages/host/host.tsx'), 'HostPage'),
+});
 
 export const router = createRouter({
-  routeTree: root.addChildren([home, sessions, session, inbox, agents, agent, usage, tenant, signedIn]),
+  routeTree: root.addChildren([home, sessions, session, inbox, agents, agent, usage, tenant, signedIn, host]),
   defaultPreload: 'intent',
   scrollRestoration: true,
 });

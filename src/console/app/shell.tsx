@@ -10,12 +10,13 @@ import type { Scheme } from './lib/scheme.ts';
 import { Button } from './parts/button.tsx';
 import { Icon } from './parts/icon.tsx';
 import type { IconName } from './parts/icon.tsx';
-import { PLACES } from './places.ts';
+import { usePlaces } from './places.ts';
 import { Shortcuts } from './shortcuts.tsx';
 
 /** Navigation beside the page; on a narrow screen above it, behind a button. */
 export function Shell(): ReactNode {
   const [isOpen, setOpen] = useState(false);
+  const places = usePlaces();
   const path = useRouterState({ select: (state) => state.location.pathname });
   return (
     <div className="shell">
@@ -39,7 +40,7 @@ export function Shell(): ReactNode {
           </Button>
         </div>
         <nav className="nav" aria-label="Pages">
-          {PLACES.map(({ to, icon, name }) => (
+          {places.map(({ to, icon, name }) => (
             <Link
               key={to}
               to={to}

@@ -3,7 +3,7 @@ import { useEffect, useRef, useState } from 'react';
 import type { ReactNode } from 'react';
 import { Button } from './parts/button.tsx';
 import { Dialog } from './parts/dialog.tsx';
-import { PLACES } from './places.ts';
+import { usePlaces } from './places.ts';
 
 /** Between `g` and the letter of a page. */
 const SECOND_KEY_MS = 1_500;
@@ -19,6 +19,7 @@ function isForPage(event: KeyboardEvent): boolean {
 /** `/` finds, `g` and a letter goes to a page, `?` lists the keys. */
 export function Shortcuts(): ReactNode {
   const navigate = useNavigate();
+  const places = usePlaces();
   const [isOpen, setOpen] = useState(false);
   const goneMs = useRef(0);
   useEffect(() => {
@@ -26,7 +27,7 @@ export function Shortcuts(): ReactNode {
       if (!isForPage(event)) return;
       const isSecond = performance.now() - goneMs.current < SECOND_KEY_MS;
       goneMs.current = 0;
-      const place = PLACES.find(({ letter }) => letter === event.key);
+      const place = places.find(({ letter }) => letter === event.key);
       if (isSecond && place !== undefined) void navigate({ to: place.to });
       else if (event.key === 'g') goneMs.current = performance.now();
       else if (event.key === '?') setOpen(true);
@@ -36,7 +37,7 @@ export function Shortcuts(): ReactNode {
     };
     addEventListener('keydown', onKey);
     return () => removeEventListener('keydown', onKey);
-  }, [navigate]);
+  }, [navigate, places]);
   return (
     <Dialog title="Keys" isOpen={isOpen} onClose={() => setOpen(false)}>
       <dl className="keys">
@@ -44,7 +45,7 @@ export function Shortcuts(): ReactNode {
           <kbd>/</kbd>
         </dt>
         <dd>Find on this page, or write the message of a session</dd>
-        {PLACES.map(({ letter, name }) => (
+        {places.map(({ letter, name }) => (
           <KeyLine key={letter} name={name} second={letter} />
         ))}
         <dt>

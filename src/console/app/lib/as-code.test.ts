@@ -25,3 +25,11 @@ it('writes the same call with the client', () => {
   expect(asClientCode(CALL, 'tn_1')).toContain(`client.request('POST /v1/sessions/{sessionId}/commands', {`);
   expect(asClientCode({ operation: 'GET /v1/me' }, 'tn_1')).toContain(`client.request('GET /v1/me', {});`);
 });
+
+it('writes what is of the whole Host with its key, and no tenant', () => {
+  const call = { operation: 'GET /v1/admin/status' };
+  for (const text of [asCurl(call, 'tn_1'), asClientCode(call, 'tn_1')]) {
+    expect(text).toContain('AGENT_HOST_ADMIN_KEY');
+    expect(text).not.toContain('tn_1');
+  }
+});
