@@ -33,7 +33,8 @@ test('headers are found as the client finds them, without its list of them', asy
     appends.subscribe('of.headers', { callback: (_, message) => resolve(message) });
   });
   const sent = { 'Nats-Last-Sequence': '41', 'Nats-Sequence': '42', Note: 'a: b', Empty: '' };
-  appends.publish('of.headers', 'body', { headers: headersToSend(sent) });
+  const lines = Object.entries(sent).map(([name, value]) => `${name}: ${value}`);
+  appends.publish('of.headers', 'body', { headers: headersToSend(lines.join('\r\n')) });
   const message = await received;
   const header = headersOf(message);
   expect(Object.keys(sent).map(header)).toEqual(Object.values(sent));

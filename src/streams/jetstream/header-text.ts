@@ -32,13 +32,11 @@ function undecodedText(message: Msg): string | null {
 }
 
 /**
- * Headers of a message to be published, written as they go over the wire. The client's own type checks each name and value
- * and keeps lists of them. Names and values must not have line ends.
+ * Headers of a message to be published, written as they go over the wire: `Name: value`, with `\r\n` between them. The
+ * client's own type checks each name and value and keeps lists of them.
  */
-export function headersToSend(fields: Readonly<Record<string, string>>): MsgHdrs {
-  let text = 'NATS/1.0\r\n';
-  for (const name in fields) text += `${name}: ${fields[name]}\r\n`;
-  const bytes = Buffer.from(`${text}\r\n`);
+export function headersToSend(lines: string): MsgHdrs {
+  const bytes = Buffer.from(`NATS/1.0\r\n${lines}\r\n\r\n`);
   // All that the client asks of the headers of a message without tracing.
   // oxlint-disable-next-line typescript/no-unsafe-type-assertion
   return { encode: () => bytes } as unknown as MsgHdrs;
