@@ -35,6 +35,7 @@ export const SAMPLED = {
     help: 'Times that an embedded server was started again after it had ended by itself.',
     labelNames: ['server'],
   },
+  processes_replaced_total: plain('Times that a process of this Host was started again after it had ended by itself.'),
   heap_allocated_bytes_total: plain('Bytes that this process has allocated on its heap since it started.'),
   data_disk_free_bytes: plain('Free bytes of the disk that holds the data directory.'),
   data_disk_size_bytes: plain('Size of the disk that holds the data directory.'),

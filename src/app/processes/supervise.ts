@@ -73,6 +73,7 @@ function metricsOf(supervisor: Supervisor, { embedded }: Servers): () => Promise
   const own = new Metrics();
   own.registry.setDefaultLabels({ process: 'supervisor' });
   sampleServers(own, embedded);
+  own.sample('processes_replaced_total', () => supervisor.replaced);
   return async () => mergedMetrics([await own.registry.metrics(), ...(await supervisor.ask('metrics'))]);
 }
 

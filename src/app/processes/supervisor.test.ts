@@ -76,6 +76,7 @@ test('one that dies is started again, and what an operator can mend is tried aga
   await back.promise;
   expect(starts).toEqual([2, 1, 1, 1, 1, 1]);
   expect(failures).toEqual([]);
+  expect(supervisor.replaced).toBe(4);
   await supervisor.stop('enough');
 });
 
@@ -98,5 +99,6 @@ test('a restart takes one after the other', async () => {
   await supervisor.start();
   await supervisor.restart();
   expect(starts).toEqual([3, 1, 2, 1, 2, 3]);
+  expect(supervisor.replaced).toBe(0);
   await supervisor.stop('enough');
 });

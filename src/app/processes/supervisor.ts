@@ -55,6 +55,11 @@ export class Supervisor {
     this.#failed.promise.catch(() => undefined);
   }
 
+  /** How often a process was started again after it had ended by itself. */
+  get replaced(): number {
+    return this.#places.reduce((sum, { restarts }) => sum + restarts, 0);
+  }
+
   /** Starts all, the projector first: it makes what the others read. Returns where they listen. @throws StartError */
   async start(): Promise<string> {
     const isFirst = ({ planned: { roles } }: Place): boolean => roles.includes('projector');
