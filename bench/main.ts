@@ -18,6 +18,7 @@ import { longHistory } from './rows/long-history.ts';
 import { mcp } from './rows/mcp.ts';
 import { million } from './rows/million.ts';
 import { noopTurn } from './rows/noop-turn.ts';
+import { processes } from './rows/processes.ts';
 import { rebuild } from './rows/rebuild.ts';
 import { refusals } from './rows/refusals.ts';
 import { sandboxes } from './rows/sandboxes.ts';
@@ -31,6 +32,7 @@ const ROWS: Readonly<Record<string, Row>> = {
   row2: acceptanceLatency,
   row3: noopTurn,
   row4: threeStepTurns,
+  processes,
   executor: executorTurns,
   budgets: budgetedTurns,
   row5: liveTails,

@@ -68,12 +68,24 @@ export function usesOf({ serverPids: { nats, postgres } }: Stage, node: Node): (
   };
 }
 
-/** The bare handler has no metrics. */
-async function allocatedBy({ directory }: Node): Promise<number> {
+/** What all processes of a Host have allocated. */
+async function allocatedBy(node: Node): Promise<number> {
+  return [...(await readings(node, 'heap_allocated_bytes_total')).values()].reduce((sum, bytes) => sum + bytes, 0);
+}
+
+/** Processor time so far of each process of a Host, by its number or `supervisor`, ms; the last number is the projector's. */
+export async function processTimes(node: Node): Promise<ReadonlyMap<string, number>> {
+  const seconds = await readings(node, 'process_cpu_seconds_total');
+  return new Map([...seconds].map(([name, value]) => [name, value * 1_000]));
+}
+
+/** Of a metric of the process, by process; the bare handler has no metrics. */
+async function readings({ directory }: Node, metric: string): Promise<ReadonlyMap<string, number>> {
   const address = await readIfPresent(join(directory, 'metrics-listen'));
-  if (address === undefined) return 0;
+  if (address === undefined) return new Map();
   const text = await (await fetch(`http://${address.trim()}/metrics`)).text();
-  return Number(/^agent_host_heap_allocated_bytes_total (\S+)$/m.exec(text)?.[1] ?? 0);
+  const found = text.matchAll(new RegExp(`^agent_host_${metric}(?:\\{process="([^"]*)"\\})? (\\S+)$`, 'gm'));
+  return new Map([...found].map(([, name = 'all', value]) => [name, Number(value)]));
 }
 
 export async function windowOf(
