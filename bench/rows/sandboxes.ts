@@ -11,9 +11,12 @@ import { openVirtualSandboxes } from '#src/drivers/sandbox/virtual.ts';
 import { buildProgram } from '../../scripts/build.ts';
 import { AdminClient } from '../../test/support/client.ts';
 import { crowd } from '../../test/support/crowd.ts';
-import { forgetPeak, MIB, peakBytes, residentBytes, Sample } from '../figures.ts';
+import { forgetPeak, MIB, ms, peakBytes, residentBytes, Sample } from '../figures.ts';
+import { expectStatus } from '../loops.ts';
 import type { Row } from '../row.ts';
 import type { Stage } from '../stage.ts';
+import { Tenant } from '../tenant.ts';
+import { Lines } from '../wire.ts';
 
 const CALLS = 600;
 const WARM_UP = 50;
@@ -27,6 +30,9 @@ const HANGING = 2;
 const ENDLESS = 'while true; do x=$(seq 1 99999); done';
 /** What others may cost a tenant. */
 const SLOWER_MAX = 2;
+const TURNS = 300;
+/** Of a turn with two commands. */
+const TURN_P50_MAX_MS = 40;
 
 const run = promisify(execFile);
 
@@ -93,6 +99,7 @@ export const sandboxes: Row = async ({ stage, scale, report }) => {
     program: { node: process.execPath, file: program, readable: [dirname(program)] },
     children,
     childrenPerTenant: Math.ceil(children / 2),
+    childrenIdle: 2 * children,
     memoryMiB: 256,
     bubblewrap: 'auto',
     path: process.env['PATH'],
@@ -109,6 +116,8 @@ export const sandboxes: Row = async ({ stage, scale, report }) => {
     const beside = await besideHanging(driver, async () => await timed(calls, async () => await session.bash(SCRIPT)));
     report(`beside ${HANGING} that hang ${beside.text}`);
     const slower = beside.at(0.99) / alone.at(0.99);
+    const turns = await turnsOfTwo(stage, scale);
+    report(`turns ${turns.text}`);
     const many = await manySessions(stage, scale);
     report(many.text);
     return [
@@ -128,6 +137,16 @@ export const sandboxes: Row = async ({ stage, scale, report }) => {
         ratio: slower.toFixed(2),
         target: `p99 < ${SLOWER_MAX} ×`,
         met: slower < SLOWER_MAX,
+        goals: [],
+      },
+      {
+        measure:
+          'a turn with two `bash` calls in a warm virtual sandbox, one in flight, POST to turn.completed on SSE (bare: two warm calls)',
+        subject: turns.text,
+        baseline: `p50 ${ms(2 * alone.at(0.5))}`,
+        ratio: (turns.at(0.5) / (2 * alone.at(0.5))).toFixed(2),
+        target: `p50 < ${TURN_P50_MAX_MS} ms`,
+        met: turns.at(0.5) < TURN_P50_MAX_MS,
         goals: [],
       },
       {
@@ -156,6 +175,41 @@ async function besideHanging(driver: SandboxDriver, work: () => Promise<Sample>)
   } finally {
     controller.abort(new Error('enough'));
     await ends;
+  }
+}
+
+const CALLS_OF_A_TURN = ['echo "$RANDOM" >> notes; tail -n 3 notes', 'wc -l < notes'];
+
+/** One turn after the other, of one session. */
+async function turnsOfTwo(stage: Stage, scale: number): Promise<Sample> {
+  const host = await stage.host('commands,reads,projector,engine', { AGENT_HOST_PODS: 'off' });
+  const tenant = await Tenant.create(host, stage.adminKey);
+  await tenant.saveAgent(host, 'bench', { sandboxTools: ['bash'] });
+  await tenant.openSessions(host, ['turns']);
+  let [executed, arrived] = [0, (): void => undefined];
+  const reader = await tenant.follow(host, 'turns', (frame) => {
+    if (frame.includes('event: sandbox.exec') && frame.includes('"outcome":"completed"')) executed += 1;
+    if (/^event: turn\.(completed|failed)/m.test(frame)) arrived();
+  });
+  const lines = new Lines(host.address);
+  const toolCalls = CALLS_OF_A_TURN.map((command) => ({ name: 'bash', input: { command } }));
+  const script = JSON.stringify({ fixture: [{ toolCalls }, { text: 'done' }] });
+  const calls = Math.ceil(TURNS * scale);
+  try {
+    const sample = await timed(calls, async () => {
+      const seen = new Promise<void>((resolve) => {
+        arrived = resolve;
+      });
+      const [answer] = await Promise.all([lines.send(tenant.message('turns', script)), seen]);
+      expectStatus(answer, 202);
+    });
+    const wanted = (calls + WARM_UP) * CALLS_OF_A_TURN.length;
+    if (executed !== wanted) throw new Error(`${executed} commands of ${wanted} were completed`);
+    return sample;
+  } finally {
+    reader.close();
+    lines.close();
+    await host.stop();
   }
 }
 

@@ -97,6 +97,7 @@ const schema = z.object({
   AGENT_HOST_STRAY_SECONDS: whole(1, 31_536_000).default(86_400),
   AGENT_HOST_SANDBOX_CHILDREN: whole(1, 256).optional(),
   AGENT_HOST_SANDBOX_CHILDREN_PER_TENANT: whole(1, 256).optional(),
+  AGENT_HOST_SANDBOX_CHILDREN_IDLE: whole(1, 1_024).optional(),
   AGENT_HOST_SANDBOX_MEMORY_MIB: whole(64, 4_096).default(256),
   AGENT_HOST_SANDBOX_BUBBLEWRAP: oneOf(['auto', 'required', 'off']).default('auto'),
   ...podVariables,
@@ -131,6 +132,8 @@ export interface SandboxConfig {
   /** Commands that run at once on this node, and those of one tenant. */
   readonly children: number;
   readonly childrenPerTenant: number;
+  /** Processes of commands that stay ready besides. */
+  readonly childrenIdle: number;
   readonly memoryMiB: number;
   readonly bubblewrap: 'auto' | 'required' | 'off';
   readonly limits: WorkspaceLimits;
@@ -310,6 +313,7 @@ function sandboxesOf(env: z.infer<typeof schema>): SandboxConfig {
   return {
     children,
     childrenPerTenant: Math.min(children, perTenant),
+    childrenIdle: env.AGENT_HOST_SANDBOX_CHILDREN_IDLE ?? 2 * children,
     memoryMiB: env.AGENT_HOST_SANDBOX_MEMORY_MIB,
     bubblewrap: env.AGENT_HOST_SANDBOX_BUBBLEWRAP,
     pods: podsOf(env),

@@ -22,10 +22,16 @@ export interface SandboxesOptions {
 
 /** Sandboxes without a machine, of this node. Nothing is started before the first command. */
 export function openSandboxes({ config, path, logger }: SandboxesOptions): SandboxDriver {
-  const { children, childrenPerTenant, memoryMiB, bubblewrap } = config;
-  const log = (message: string) => logger.warn(message);
-  const program = childProgram();
-  return openVirtualSandboxes({ program, children, childrenPerTenant, memoryMiB, bubblewrap, path, log });
+  const { children, childrenPerTenant, childrenIdle, memoryMiB, bubblewrap } = config;
+  const shares = { children, childrenPerTenant, childrenIdle };
+  return openVirtualSandboxes({
+    ...shares,
+    memoryMiB,
+    bubblewrap,
+    program: childProgram(),
+    path,
+    log: (message) => logger.warn(message),
+  });
 }
 
 export interface PodsOptions {

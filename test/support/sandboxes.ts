@@ -23,6 +23,7 @@ export function virtualSandboxes(options: Partial<VirtualOptions> = {}): Sandbox
     program: CHILD_PROGRAM,
     children: 4,
     childrenPerTenant: 2,
+    childrenIdle: 8,
     memoryMiB: 256,
     bubblewrap: 'off',
     path: undefined,

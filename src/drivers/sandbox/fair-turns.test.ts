@@ -14,7 +14,7 @@ function asking(turns: FairTurns, came: string[]) {
 const settled = async () => await new Promise(setImmediate);
 
 test('tenants take turns, and none has more than its share at a time', async () => {
-  const turns = new FairTurns({ atOnce: 3, perTenant: 2, waiting: 100, waitingPerTenant: 100, keptMs: 0 });
+  const turns = new FairTurns({ atOnce: 3, perTenant: 2, waiting: 100, waitingPerTenant: 100, keptMs: () => 0 });
   const came: string[] = [];
   const ask = asking(turns, came);
   for (const name of ['a1', 'a2', 'a3', 'a4']) ask('a', name);
@@ -36,7 +36,7 @@ test('tenants take turns, and none has more than its share at a time', async () 
 });
 
 test('who has given up is passed over, and too many are refused', async () => {
-  const turns = new FairTurns({ atOnce: 1, perTenant: 1, waiting: 3, waitingPerTenant: 2, keptMs: 0 });
+  const turns = new FairTurns({ atOnce: 1, perTenant: 1, waiting: 3, waitingPerTenant: 2, keptMs: () => 0 });
   await turns.take('a', signal);
   const controller = new AbortController();
   const givenUp = turns.take('a', controller.signal);
@@ -55,7 +55,13 @@ test('who has given up is passed over, and too many are refused', async () => {
 });
 
 test('a tenant that has just begun may begin again before it is the turn of another', async () => {
-  const turns = new FairTurns({ atOnce: 1, perTenant: 1, waiting: 100, waitingPerTenant: 100, keptMs: 3_600_000 });
+  const turns = new FairTurns({
+    atOnce: 1,
+    perTenant: 1,
+    waiting: 100,
+    waitingPerTenant: 100,
+    keptMs: () => 3_600_000,
+  });
   const came: string[] = [];
   const ask = asking(turns, came);
   ask('a', 'a1');
@@ -68,6 +74,32 @@ test('a tenant that has just begun may begin again before it is the turn of anot
   }
   expect(came).toEqual(['a1', 'a2', 'b1']);
   expect([turns.busy, turns.waiting]).toEqual([0, 0]);
+});
+
+test('the turn of a tenant that waits for a process begins when it has one', async () => {
+  let nowMs = 0;
+  const options = {
+    atOnce: 1,
+    perTenant: 1,
+    waiting: 100,
+    waitingPerTenant: 100,
+    keptMs: () => 300,
+    nowMs: () => nowMs,
+  };
+  const turns = new FairTurns(options);
+  const came: string[] = [];
+  const ask = asking(turns, came);
+  ask('a', 'a1');
+  await settled();
+  for (const name of ['b1', 'a2', 'a3', 'a4']) ask(name.charAt(0), name);
+  nowMs = 2_000;
+  turns.restart('a');
+  for (const tookMs of [100, 150, 100]) {
+    nowMs += tookMs;
+    turns.end('a');
+    await settled();
+  }
+  expect(came).toEqual(['a1', 'a2', 'a3', 'b1']);
 });
 
 const CALL_MS = 10;
@@ -86,7 +118,7 @@ class Busy {
 
   constructor(atOnce: number, perTenant: number) {
     const waiting = { waiting: 10_000, waitingPerTenant: 10_000 };
-    this.#turns = new FairTurns({ atOnce, perTenant, ...waiting, keptMs: KEPT_MS, nowMs: () => this.#nowMs });
+    this.#turns = new FairTurns({ atOnce, perTenant, ...waiting, keptMs: () => KEPT_MS, nowMs: () => this.#nowMs });
   }
 
   ask(tenant: string, times: number): void {

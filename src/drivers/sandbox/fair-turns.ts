@@ -9,7 +9,7 @@ export interface FairTurnsOptions {
   readonly waiting: number;
   readonly waitingPerTenant: number;
   /** While its turn is younger than this, a tenant may begin again before it is another's: a change of tenants costs a process. */
-  readonly keptMs: number;
+  readonly keptMs: () => number;
   /** A clock that never goes back, ms; absent: the process's. */
   readonly nowMs?: () => number;
 }
@@ -72,12 +72,17 @@ export class FairTurns {
     }
   }
 
+  /** The turn of a tenant begins only now: it had to wait for a process. */
+  restart(tenant: string): void {
+    if (this.#running.has(tenant)) this.#since.set(tenant, this.#nowMs());
+  }
+
   end(tenant: string): void {
     this.#busy -= 1;
     const running = (this.#running.get(tenant) ?? 1) - 1;
     if (running > 0) this.#running.set(tenant, running);
     else this.#running.delete(tenant);
-    const keptUntilMs = (this.#since.get(tenant) ?? 0) + this.#options.keptMs;
+    const keptUntilMs = (this.#since.get(tenant) ?? 0) + this.#options.keptMs();
     if (this.#busy < this.#options.atOnce && this.#nowMs() < keptUntilMs) this.#begin(tenant);
     this.#advance();
     if (!this.#running.has(tenant)) this.#since.delete(tenant);

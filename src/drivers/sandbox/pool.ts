@@ -6,6 +6,8 @@ export interface PoolOptions {
   /** Children that run scripts at the same time, and those of one tenant. */
   readonly children: number;
   readonly childrenPerTenant: number;
+  /** Children that run none, and wait for the next of their tenant, or of any. */
+  readonly childrenIdle: number;
   /** Calls that wait for one, together and of one tenant. */
   readonly waiting: number;
   readonly waitingPerTenant: number;
@@ -16,8 +18,9 @@ export interface PoolOptions {
 }
 
 const SPARE_FACTOR = 10;
-/** Roughly the cost of starting a process for another tenant, on a busy machine. */
-const KEPT_MS = 300;
+/** A tenant keeps its turn for as long as it takes to start a process for another, so that half of the time at least is of calls. */
+const KEPT_MS_MIN = 300;
+const KEPT_MS_MAX = 2_000;
 
 /**
  * Who may run a script now, and in which process. Tenants take turns, each has its share at most, and a process that has
@@ -32,6 +35,7 @@ export class ChildPool {
   readonly #alive = new Set<SandboxChild>();
   readonly #reaper: NodeJS.Timeout;
   #starting = 0;
+  #startMs = 0;
   #spare: Promise<void> | null = null;
   #isStopped = false;
 
@@ -44,7 +48,7 @@ export class ChildPool {
       perTenant: childrenPerTenant,
       waiting,
       waitingPerTenant,
-      keptMs: KEPT_MS,
+      keptMs: () => Math.min(KEPT_MS_MAX, Math.max(KEPT_MS_MIN, this.#startMs)),
     });
     this.#reaper = setInterval(() => this.#reap(), Math.max(100, options.idleMs / 4)).unref();
   }
@@ -61,7 +65,9 @@ export class ChildPool {
     if (this.#isStopped) throw stopped();
     await this.#turns.take(tenant, signal);
     try {
-      const child = this.#idleOf(tenant) ?? this.#idleOf(null) ?? (await this.#started());
+      const ready = this.#idleOf(tenant) ?? this.#idleOf(null);
+      const child = ready ?? (await this.#started());
+      if (ready === undefined) this.#turns.restart(tenant);
       child.tenant = tenant;
       child.calls += 1;
       this.#keepSpare();
@@ -112,7 +118,9 @@ export class ChildPool {
     if (this.#isStopped) throw stopped();
     this.#starting += 1;
     try {
+      const askedMs = performance.now();
       const child = await this.#start();
+      this.#startMs = performance.now() - askedMs;
       this.#alive.add(child);
       void child.ended.then(() => this.#alive.delete(child));
       if (!this.#isStopped) return child;
@@ -123,9 +131,10 @@ export class ChildPool {
     }
   }
 
-  /** There is one more child than may run at most: the next one, ready in advance. */
+  /** For one more: the child that has been idle for longest ends. */
   async #makeRoom(): Promise<void> {
-    if (this.#alive.size + this.#starting <= this.#options.children) return;
+    const { children, childrenIdle } = this.#options;
+    if (this.#alive.size + this.#starting < children + childrenIdle) return;
     const oldest = this.#idle.shift();
     if (oldest !== undefined) await this.#kill(oldest);
   }

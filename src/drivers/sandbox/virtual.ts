@@ -18,6 +18,8 @@ export interface VirtualOptions {
   /** Scripts that run at the same time on this node, and those of one tenant. */
   readonly children: number;
   readonly childrenPerTenant: number;
+  /** Processes that wait for the next script of their tenant, or of any. */
+  readonly childrenIdle: number;
   /** Memory of one script, MiB. */
   readonly memoryMiB: number;
   /** `auto`: where it is installed and works. `required`: no script runs without it. */
@@ -62,11 +64,16 @@ class VirtualSandboxes implements SandboxDriver {
     this.#options = options;
     this.#bubblewrap = options.bubblewrap === 'off' ? null : onPath('bwrap', options.path);
     if (options.bubblewrap === 'required' && this.#bubblewrap === null) this.#missing = 'bubblewrap is not installed';
-    const { children, childrenPerTenant } = options;
+    const { children, childrenPerTenant, childrenIdle } = options;
     const waiting = { waiting: WAITING, waitingPerTenant: WAITING_PER_TENANT };
-    this.#fileTurns = new FairTurns({ atOnce: FILE_CALLS, perTenant: FILE_CALLS_PER_TENANT, keptMs: 0, ...waiting });
+    this.#fileTurns = new FairTurns({
+      atOnce: FILE_CALLS,
+      perTenant: FILE_CALLS_PER_TENANT,
+      keptMs: () => 0,
+      ...waiting,
+    });
     this.#pool = new ChildPool(
-      { children, childrenPerTenant, callsPerChild: CALLS_PER_CHILD, idleMs: IDLE_MS, ...waiting },
+      { children, childrenPerTenant, childrenIdle, callsPerChild: CALLS_PER_CHILD, idleMs: IDLE_MS, ...waiting },
       async () => await this.#start(),
     );
   }

@@ -67,7 +67,7 @@ class Pods implements PodDriver {
     this.#options = options;
     const { children: atOnce, childrenPerTenant: perTenant } = options;
     this.#turns = new FairTurns({
-      ...{ atOnce, perTenant, keptMs: 0, waiting: WAITING, waitingPerTenant: WAITING_PER_TENANT },
+      ...{ atOnce, perTenant, keptMs: () => 0, waiting: WAITING, waitingPerTenant: WAITING_PER_TENANT },
     });
   }
 
