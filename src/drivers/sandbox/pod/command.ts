@@ -46,6 +46,8 @@ export const FD = { host: 3, status: 4, filter: 5, passwd: 6, group: 7, hosts: 8
 /** How the first process ends when it cannot start: a newer pod has the volume, or its lock is not to be had. */
 export const EXIT_FENCED = 98;
 export const EXIT_LOCKED = 97;
+/** The command has ended, and some of what it has written did not come. */
+const EXIT_OUTPUT_LOST = 96;
 
 const INNER_UID = 1_000;
 /** Of a command in the pod when nothing else bounds memory: a process maps more than it uses. */
@@ -61,7 +63,8 @@ const BRIDGE = '/run/agent-host';
  * Takes the lock of the volume, whose file says which group of processes has it and by which epochs: an older one is
  * killed, a newer one is not disturbed. A second process holds the lock too, and waits for the Host's end of descriptor 3:
  * when that closes without a word, the Host is gone, and the group is killed with all that it has started. The output
- * goes through pipes: what the Host reads from is a socket, which no command can open again as /dev/stdout.
+ * goes through pipes: what the Host reads from is a socket, which no command can open again as /dev/stdout. The end of what passes it
+ * on says whether all of it was.
  */
 const FIRST = `
 for file in /proc/self/fd/*; do fd=\${file##*/}; [ "$fd" -le ${FD.options} ] || eval "exec $fd>&-"; done
@@ -79,7 +82,8 @@ echo "$$ $host $hold" > "$lock"
 ( { read -r line <&3 || kill -s KILL -- "-$$"; echo "0 $host $hold" > "$lock"; } >/dev/null 2>&1 </dev/null 4>&- 5<&- 6<&- 7<&- 8<&- 10<&- & )
 exec 11>&2
 run() { if [ -n "$own" ]; then chown "$own" /proc/self/fd/1 /proc/self/fd/2; fi; "$@"; }
-{ run "$@" 3<&- 9<&- 2>&1 1>&12 11>&- 12>&- | cat 12>&- >&11; } 12>&1 | cat
+{ run "$@" 3<&- 9<&- 2>&1 1>&12 11>&- 12>&- | cat 12>&- >&11; exit "\${PIPESTATUS[1]}"; } 12>&1 | cat
+[ "\${PIPESTATUS[*]}" = "0 0" ] || exit ${EXIT_OUTPUT_LOST}
 `;
 
 /** A command, and what its bubblewrap reads from a descriptor of its own. */

@@ -25,7 +25,10 @@ export interface PodEnd {
   readonly ending: ProcessEnding | null;
   readonly stdout: string;
   readonly stderr: string;
+  /** Some of it was left out, as there was too much. */
   readonly isCut: boolean;
+  /** What passes the outputs on was ended before it was done. */
+  readonly isOutputLost: boolean;
 }
 
 export interface PodProcessOptions {
@@ -96,7 +99,7 @@ export class PodProcess {
     const exitCode = reported === undefined ? (ran ? null : first) : Number(reported);
     const isCut = this.#stdout.isCut || this.#stderr.isCut;
     return {
-      ...{ exitCode, ran, ending: this.#ending, isCut },
+      ...{ exitCode, ran, ending: this.#ending, isCut, isOutputLost: first !== 0 },
       ...{ stdout: this.#stdout.text(), stderr: this.#stderr.text() },
     };
   }

@@ -102,8 +102,11 @@ function answerOf(end: PodEnd, usage: SandboxUsage, call: BashCall): SandboxAnsw
   if (ending !== null && ending !== 'aborted') return { ...ended(ending, call), usage };
   if (!ran && exitCode === EXIT_FENCED)
     return { outcome: 'failed', code: 'sandbox_lost', message: 'another turn has the sandbox', usage };
-  if (ran && exitCode === null) {
-    const message = 'the command was ended from outside; what it had written until then is there';
+  if (ran && (exitCode === null || end.isOutputLost)) {
+    const message =
+      exitCode === null
+        ? 'the command was ended from outside; what it had written until then is there'
+        : 'the command has ended, and its output was lost; the files that it has written are there';
     return { outcome: 'killed', code: 'sandbox_lost', message, usage };
   }
   if (!ran || exitCode === null)
