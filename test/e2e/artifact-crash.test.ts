@@ -7,7 +7,7 @@ import { startHost } from '../support/host.ts';
 import type { Host } from '../support/host.ts';
 import { until } from '../support/wait-until.ts';
 
-const SETTLED_MS = 20_000;
+const SETTLED_MS = 60_000;
 /** Nobody waits long for what has died. */
 const QUICK = { AGENT_HOST_OPERATION_SECONDS: '1', AGENT_HOST_STRAY_SECONDS: '1' };
 

@@ -18,6 +18,7 @@ import type { AcceptedCommand } from '../support/load.ts';
 import { ModelServer } from '../support/model-server.ts';
 import { TestNats } from '../support/nats.ts';
 import { TestPostgres } from '../support/postgres.ts';
+import { builtReadModels } from '../support/read-models.ts';
 import { seededRandom } from '../support/random.ts';
 import { TestS3 } from '../support/s3.ts';
 import { until } from '../support/wait-until.ts';
@@ -107,7 +108,7 @@ async function checkSession(restored: TenantClient, known: Known, original: read
   await restored.turnEnd(client.sessionId, turnId);
 }
 
-test('a backup that is taken under load is a whole installation again', { timeout: 120_000 }, async () => {
+test('a backup that is taken under load is a whole installation again', { timeout: 240_000 }, async () => {
   const random = seededRandom('backup');
   await using model = await ModelServer.start('openai-compatible');
   await using host = await startHost({ env: SHARDS });
@@ -135,9 +136,7 @@ test('a backup that is taken under load is a whole installation again', { timeou
   expect(said).toMatch(/EVT_2: [\d.]+ MiB, [\d.]+ MiB\/s, \d+ messages up to \d+/);
   await using again = await startHost({ dataDir: data.path, env: { ...SHARDS, AGENT_HOST_ADMIN_KEY: adminKey } });
   const restored = tenant.at(again);
-  // Pages are refused until they have been made from the log.
-  const page = { path: `/v1/sessions/${encodeURIComponent('load/0')}/items` };
-  await until('the read models are built', async () => (await restored.request(page)).status === 200);
+  await builtReadModels(again);
   for (const [at, one] of known.entries()) await checkSession(restored, one, originals[at] ?? []);
   const content = await new ArtifactClient(restored).content(world.artifactId);
   expect(sha256(content.bytes)).toBe(world.digest);
@@ -224,14 +223,14 @@ test('backups into one directory grow by what is new, and only a whole one is re
     dataDir: target.AGENT_HOST_DATA_DIR,
   });
   const restored = tenant.at(again);
-  const names = async () => (await new ArtifactClient(restored).list()).map((artifact) => artifact.name).join();
-  await until('the read models are there', async () => (await names()) === 'second');
+  await builtReadModels(again);
+  expect((await new ArtifactClient(restored).list()).map((artifact) => artifact.name)).toEqual(['second']);
   expect((await new ArtifactClient(restored).content(second.artifactId)).bytes).toHaveLength(1_000);
 });
 
 test(
   'from a bucket into another bucket, and from one server into a cluster of three',
-  { timeout: 120_000 },
+  { timeout: 240_000 },
   async () => {
     await using from = await TestS3.start();
     await using host = await startHost({ env: { ...SHARDS, ...from.environment() } });
@@ -266,7 +265,7 @@ test(
     await succeeds(agentHost({ ...target, AGENT_HOST_DATA_DIR: place.path }, 'restore', backup.path));
     await using again = await startHost({ env: { ...target, AGENT_HOST_ADMIN_KEY: adminKey } });
     const restored = tenant.at(again);
-    await until('the read models are there', async () => (await restored.items('moves')).length === items.length);
+    await builtReadModels(again);
     expect(await restored.items('moves')).toEqual(items);
     expect(sha256((await new ArtifactClient(restored).content(artifact.artifactId)).bytes)).toBe(sha256(bytes));
     const connections = await connectNats(nats.urlThrough(), 'test');

@@ -30,7 +30,7 @@ async function pidOf(host: Host, server: Server): Promise<number> {
 async function kill(host: Host, server: Server): Promise<number> {
   const pid = await pidOf(host, server);
   process.kill(pid, 'SIGKILL');
-  await until(`${server} is gone`, () => !isRunning(pid), 10_000);
+  await until(`${server} is gone`, () => !isRunning(pid));
   return pid;
 }
 

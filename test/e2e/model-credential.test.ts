@@ -33,7 +33,7 @@ async function crash(host: Host, tenant: TenantClient, { method, body }: { metho
  * A key is stored, its event is recorded, what it supersedes goes: whatever is missing after a crash, the key that the
  * tenant is said to have is the one that is used.
  */
-test('a crash between key and event leaves the one or the other key whole', { timeout: 120_000 }, async () => {
+test('a crash between key and event leaves the one or the other key whole', { timeout: 240_000 }, async () => {
   await using server = await ModelServer.start('openai-compatible');
   await using host = await startHost();
   const tenant = await new AdminClient(host).createTenant();

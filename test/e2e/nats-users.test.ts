@@ -104,7 +104,7 @@ test('turns, files, budgets, deletions: no role needs more than it is given', as
   const gone = await tenant.request({ method: 'DELETE', path: '/v1/sessions/two' });
   expect(gone.status).toBeLessThan(300);
   const commits = async () => await storedOf(tenant.tenantId, 'two');
-  await until('of the deleted session only the fact is left', async () => (await commits()) === 1, 20_000);
+  await until('of the deleted session only the fact is left', async () => (await commits()) === 1, 60_000);
   const other = await admin.createTenant({ name: 'Leaves again' });
   const deleted = await admin.request({
     method: 'DELETE',
@@ -187,7 +187,7 @@ test.each([
     };
     void watch();
     for (const subject of subjects) connection.publish(subject);
-    await until('each of them is refused', () => denied.length >= subjects.length, 10_000);
+    await until('each of them is refused', () => denied.length >= subjects.length);
     expect(denied).toEqual([...subjects]);
   } finally {
     await connection.close();
@@ -201,7 +201,7 @@ test('a node that may not write says so at once, and goes on reading', async () 
     .request({ method: 'PUT', path: '/v1/sessions/never', body: { agentId: 'agent' } });
   expect(status).toBe(503);
   // An append of unknown outcome would be followed for 15 s.
-  expect(performance.now() - begun).toBeLessThan(5_000);
+  expect(performance.now() - begun).toBeLessThan(12_000);
   expect((await tenant.at(reads).items('one')).length).toBeGreaterThan(0);
   // What the first test has found none of is seen when it is there.
   expect((await nats.violations()).some((line) => line.includes('evt.'))).toBe(true);

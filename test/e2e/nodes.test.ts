@@ -28,7 +28,7 @@ test('a worker that is killed in the middle of a turn is taken over; finished st
   );
   await second.kill();
   const begun = Date.now();
-  const end = await tenant.turnEnd('taken', turnId, 30_000);
+  const end = await tenant.turnEnd('taken', turnId);
   expect(end).toMatchObject({ type: 'turn.completed', payload: { output: 'two' } });
   const items = await tenant.items('taken');
   expect(types(items)).toEqual([
@@ -139,7 +139,7 @@ test('a node that is killed while its turn waits for a provider: another tries i
     await until('the first attempt has failed', async () => (await tenant.calls('limited')).calls.length === 1);
     expect((await tenant.session('limited')).status).toBe('running');
     await second.kill();
-    const end = await tenant.turnEnd('limited', turnId, 30_000);
+    const end = await tenant.turnEnd('limited', turnId);
     expect(end).toMatchObject({ type: 'turn.completed', payload: { output: 'Here I am.' } });
     expect(server.requests).toHaveLength(2);
     const { calls } = await tenant.calls('limited');

@@ -33,7 +33,7 @@ test('an answer shows on another node while it is written, to those that ask, an
   await tenant.openSession('written');
   const asking = await tenant.at(reader).events('written', { previews: true });
   const silent = await tenant.at(reader).events('written');
-  await until('both read', () => has(asking, 'ready') && has(silent, 'ready'), 30_000);
+  await until('both read', () => has(asking, 'ready') && has(silent, 'ready'), 60_000);
   const { turnId } = await tenant.play('written', [
     { text: TEXT, toolCalls: [{ name: 'none', input: INPUT }], tokensPerSecond: 30 },
     { text: 'done' },
@@ -59,7 +59,7 @@ test('an answer shows on another node while it is written, to those that ask, an
   }
   expect(asking.frames.filter(({ event }) => event === 'preview').every(({ id }) => id === null)).toBe(true);
   expect(has(silent, 'preview'), 'a reader that did not ask').toBe(false);
-  await until('the late one has the end, too', () => has(late, 'turn.completed'), 30_000);
+  await until('the late one has the end, too', () => has(late, 'turn.completed'), 60_000);
   const begins = previewsOf(late).find(({ text }) => text !== undefined);
   // It says what it has missed; on a slow machine it may come after the text.
   expect(begins?.offset ?? 1).toBeGreaterThan(0);
@@ -75,14 +75,14 @@ test('a cancelled turn stops showing', async () => {
   await tenant.saveAgent();
   await tenant.openSession('written');
   const asking = await tenant.events('written', { previews: true });
-  await until('it reads', () => has(asking, 'ready'), 30_000);
+  await until('it reads', () => has(asking, 'ready'), 60_000);
   await tenant.play('written', [{ text: TEXT.repeat(20), tokensPerSecond: 20 }]);
   await until('a part is shown', () => previewsOf(asking).length > 2, 60_000);
   await tenant.cancel('written');
-  await until('it is cancelled', () => has(asking, 'turn.cancelled'), 30_000);
+  await until('it is cancelled', () => has(asking, 'turn.cancelled'), 60_000);
   const { length } = previewsOf(asking);
   await tenant.play('written', [{ text: 'next' }]);
-  await until('the next turn has ended', () => has(asking, 'turn.completed'), 30_000);
+  await until('the next turn has ended', () => has(asking, 'turn.completed'), 60_000);
   expect(previewsOf(asking).length - length, 'what was under way at most').toBeLessThanOrEqual(1);
   const spent = await until('what was written of it is in the ledger', async () => {
     const [call] = (await tenant.calls('written')).calls;

@@ -37,7 +37,7 @@ describe('two processes on one port', () => {
     host = await startHost({ env: TWO });
     tenant = await new AdminClient(host).createTenant();
     await tenant.saveAgent();
-  }, 120_000);
+  }, 240_000);
 
   afterAll(async () => {
     await host[Symbol.asyncDispose]();
@@ -110,7 +110,7 @@ describe('two processes on one port', () => {
     const orphans = [...(await pidsOf(host)).values()];
     expect(orphans).toHaveLength(2);
     await host.kill();
-    await until('nobody is left', () => orphans.every((pid) => !commandLine(pid).includes(PROGRAM)), 20_000);
+    await until('nobody is left', () => orphans.every((pid) => !commandLine(pid).includes(PROGRAM)), 60_000);
   });
 });
 

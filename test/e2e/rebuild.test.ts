@@ -7,7 +7,7 @@ import { AdminClient } from '../support/client.ts';
 import type { TenantClient } from '../support/client.ts';
 import { startHost } from '../support/host.ts';
 import type { Host } from '../support/host.ts';
-import { dumpReadModels, settledReadModels } from '../support/read-models.ts';
+import { builtReadModels, dumpReadModels, settledReadModels } from '../support/read-models.ts';
 import { until } from '../support/wait-until.ts';
 
 /** A bit of everything that the read models hold. */
@@ -59,6 +59,7 @@ test('DROP DATABASE, start: every read model is back, equal row for row', async 
   ).toBeGreaterThanOrEqual(8);
   await dropDatabase(host);
   await host.restart();
+  await builtReadModels(host);
   await until('the projections have read the whole log again', async () => {
     const { length } = Object.values(await dumpReadModels(host)).flat();
     return length === Object.values(before).flat().length;
@@ -71,7 +72,7 @@ test('DROP DATABASE, start: every read model is back, equal row for row', async 
 
 test(
   'projections are rebuilt beside the live ones, under load, and the pages never go back',
-  { timeout: 120_000 },
+  { timeout: 240_000 },
   async () => {
     await using host = await startHost();
     const tenant = await fill(host);

@@ -14,7 +14,7 @@ import { startHost } from '../support/host.ts';
 import type { Host } from '../support/host.ts';
 import { TestNats } from '../support/nats.ts';
 import { TestPostgres } from '../support/postgres.ts';
-import { settledReadModels } from '../support/read-models.ts';
+import { builtReadModels, settledReadModels } from '../support/read-models.ts';
 
 const SESSIONS = Array.from({ length: 12 }, (_, n) => `s/${n}`);
 const STEPS = [{ text: 'ok', usage: { inputTokens: 10, outputTokens: 5 } }];
@@ -132,6 +132,7 @@ test(
     expect(await killedEverywhere(env, 4)).toBeGreaterThan(8);
     await expect(host.start()).rejects.toThrow(/has 4 log shards, AGENT_HOST_LOG_SHARDS says 1/);
     await host.restart({ AGENT_HOST_LOG_SHARDS: '4' });
+    await builtReadModels(host);
     const moved = tenants.map((one) => one.at(host));
     expect(await Promise.all(moved.map(seen))).toEqual(before);
     const four = { ...env, AGENT_HOST_LOG_SHARDS: '4' };
@@ -151,6 +152,7 @@ test(
     expect(await reshard(env, 2)).toMatchObject({ code: 1, text: expect.stringMatching(/never merged/) });
     expect(await reshard(env, 8)).toMatchObject({ code: 0, text: expect.stringMatching(/AGENT_HOST_LOG_SHARDS=8/) });
     await host.restart({ AGENT_HOST_LOG_SHARDS: '8' });
+    await builtReadModels(host);
     for (const [n, id] of ALL.entries()) {
       const now = await again.at(host).items(id);
       expect(now.slice(0, histories[n]?.length).map(({ eventId }) => eventId)).toEqual(
@@ -163,7 +165,7 @@ test(
   },
 );
 
-test('nothing is moved while a node runs elsewhere, nor of a log that is damaged', { timeout: 120_000 }, async () => {
+test('nothing is moved while a node runs elsewhere, nor of a log that is damaged', { timeout: 240_000 }, async () => {
   await using nats = await TestNats.start();
   await using place = await temporary();
   await using postgres = await TestPostgres.start();

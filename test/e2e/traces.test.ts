@@ -65,7 +65,7 @@ beforeAll(async () => {
 });
 afterAll(async () => await disposables.disposeAsync());
 
-test('a receiver that is away costs spans, which are counted, and nothing else', { timeout: 60_000 }, async () => {
+test('a receiver that is away costs spans, which are counted, and nothing else', { timeout: 180_000 }, async () => {
   const gone = await OtlpReceiver.start();
   const { url } = gone;
   await gone[Symbol.asyncDispose]();
@@ -85,7 +85,7 @@ test('a receiver that is away costs spans, which are counted, and nothing else',
 
 test(
   'a turn that pauses, loses its node and ends on another is one trace, each span of it told once',
-  { timeout: 120_000 },
+  { timeout: 240_000 },
   async () => {
     await using doomed = await startHost({ join: base, env: tracing() });
     const tenant = await new AdminClient(base).createTenant();

@@ -276,7 +276,7 @@ test('a worker that dies right after it has taken a turn from the queue is follo
   const tenant = await newTenant({ survivor: front, server, asked });
   await tenant.openSession('queued');
   const { turnId } = await tenant.message('queued', 'queued left');
-  await until('the worker has died', () => !isRunning(worker), 20_000);
+  await until('the worker has died', () => !isRunning(worker), 60_000);
   await worker.restart({ AGENT_HOST_FAULT_POINTS: '' });
   expect(await tenant.turnEnd('queued', turnId, TURN_MS)).toMatchObject({ payload: { output: 'left is done' } });
   const { calls } = await tenant.calls('queued');

@@ -260,7 +260,7 @@ export class TenantClient {
   }
 
   /** Waits for the record that ends the turn. */
-  async turnEnd(sessionId: string, turnId: string | null, timeoutMs = 20_000): Promise<EventRecord> {
+  async turnEnd(sessionId: string, turnId: string | null, timeoutMs = 60_000): Promise<EventRecord> {
     const ends = ['turn.completed', 'turn.failed', 'turn.cancelled'];
     return await until(
       `turn ${turnId} of ${sessionId} has ended`,

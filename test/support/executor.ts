@@ -52,7 +52,6 @@ export interface GotClaim {
 const PAGE = 50;
 const RETRY_MS = 50;
 const IDLE_MS = 600_000;
-const KNOWN_WITHIN_MS = 1_000;
 
 export class Executor implements AsyncDisposable {
   /** Every claim that it got, each once. */
@@ -265,7 +264,7 @@ export async function executorOf(
   for (const node of options.nodes) {
     const there = new ExecutorClient(tenant, token).at(node).tenant;
     const isKnown = async (): Promise<boolean> => (await there.request({ path: '/v1/actions' })).status === 200;
-    await until(`${node.url} knows the executor`, isKnown, KNOWN_WITHIN_MS);
+    await until(`${node.url} knows the executor`, isKnown);
   }
   return await Executor.start({ ...options, tenantId: tenant.tenantId, token });
 }

@@ -26,6 +26,18 @@ export async function dumpReadModels(host: Host): Promise<Record<string, string[
   });
 }
 
+/** Longer than it takes to make them from any log of a test. */
+const BUILT_MS = 90_000;
+
+/**
+ * Waits until a node has its read models, as an orchestrator does: pages are refused while they are made from the log, after a
+ * restore or on another database.
+ */
+export async function builtReadModels({ metricsUrl }: Host): Promise<void> {
+  const isReady = async (): Promise<boolean> => (await fetch(metricsUrl.replace(/metrics$/, 'ready'))).ok;
+  await until('the read models are built', isReady, BUILT_MS);
+}
+
 /** Waits until the read models hold everything that the log holds of a session: its ledger is answered only then. */
 export async function settledReadModels(tenant: TenantClient, sessionId: string): Promise<void> {
   await until('the projections have caught up', async () => {

@@ -55,7 +55,7 @@ describe('an upgrade', () => {
     clients = ids.map((id) => new SessionClient(tenant, id, random));
     watches = place.nodes.map((node) => new PageWatch(node, tenant, clients));
     for (const one of [...clients, ...watches]) one.start();
-  }, 120_000);
+  }, 240_000);
 
   afterAll(async () => {
     for (const watch of watches) await watch.stop();
@@ -152,7 +152,7 @@ describe('an upgrade', () => {
             found
           );
         },
-        30_000,
+        READY_MS,
       );
       expect(types.at(-1), `${id}: ${types.join()}`).toBe('turn.completed');
       expect(types).not.toContain('turn.uncertain');
@@ -162,7 +162,7 @@ describe('an upgrade', () => {
       expect(watch.lies).toEqual([]);
       for (const count of Object.values(watch.compared)) expect(count).toBeGreaterThan(5);
     }
-  }, 170_000);
+  }, 300_000);
 
   test('leaves read models in which no commit is parked, and which are what the log says', async () => {
     const schemas = await place.database.query<{ schema: string }>('select schema from public.read_model');
@@ -171,5 +171,5 @@ describe('an upgrade', () => {
       expect(await place.database.query(`select subject, error from ${schema}.parked`), schema).toEqual([]);
     expect(await agentHost(place.environment, 'audit', 'replay')).toMatchObject({ code: 0 });
     expect(await agentHost(place.environment, 'audit', 'verify')).toMatchObject({ code: 0 });
-  }, 60_000);
+  }, 180_000);
 });
