@@ -1,6 +1,6 @@
 import { jetstream, jetstreamManager } from '@nats-io/jetstream';
 import { expect, test } from 'vitest';
-import { purgeInSteps } from '#src/streams/jetstream/purge.ts';
+import { purgeInSteps, purgeSubjects } from '#src/streams/jetstream/purge.ts';
 import { useServers } from '../support/servers.ts';
 
 const servers = useServers({});
@@ -43,5 +43,47 @@ test('what is purged goes a few thousand at a time, and what is of others stays'
   }
   await purgeInSteps(manager, 'PURGED', { filter: 'purged.doomed.*', before: null });
   expect(await count()).toEqual([0, others]);
+  heard.unsubscribe();
+});
+
+test('a subject goes by one request however sparse it is, and all of a filter subject by subject, by two nodes at once', async () => {
+  const { appends: connection } = servers.log.connections;
+  const manager = await jetstreamManager(connection);
+  await manager.streams.add({ name: 'GOES', subjects: ['goes.>'], storage: 'memory' });
+  const js = jetstream(connection);
+  const published: Promise<unknown>[] = [];
+  const subjectOf = (n: number): string =>
+    n % 1_000 === 0 ? 'goes.sparse.s' : n % 3 === 0 ? 'goes.other.s' : `goes.doomed.s${n % 50}`;
+  for (let n = 0; n < 30_000; n++) {
+    published.push(js.publish(subjectOf(n), ''));
+    if (published.length === 500) await Promise.all(published.splice(0));
+  }
+  await Promise.all(published);
+  const requests: { readonly filter: string; readonly seq: number }[] = [];
+  const heard = connection.subscribe('$JS.API.STREAM.PURGE.GOES', {
+    callback: (_, message) => void requests.push(message.json()),
+  });
+  await connection.flush();
+  const count = async (filter: string): Promise<number> => {
+    const { state } = await manager.streams.info('GOES', { subjects_filter: filter });
+    return Object.values(state.subjects ?? {}).reduce((sum, n) => sum + n, 0);
+  };
+  const others = await count('goes.other.s');
+
+  for (const before of [0, 1, 20_001]) await purgeInSteps(manager, 'GOES', { filter: 'goes.sparse.s', before });
+  await connection.flush();
+  expect(requests).toEqual([{ filter: 'goes.sparse.s', seq: 20_001 }]);
+  expect(await count('goes.sparse.s')).toBe(10);
+
+  requests.length = 0;
+  await Promise.all(Array.from({ length: 2 }, async () => await purgeSubjects(manager, 'GOES', 'goes.doomed.*')));
+  await connection.flush();
+  expect(await count('goes.doomed.*')).toBe(0);
+  // One by wildcards would look into all that follows with the stream locked, and one without a sequence would take what is new.
+  for (const { filter, seq } of requests) {
+    expect(filter).toMatch(/^goes\.doomed\.s\d+$/);
+    expect(seq).toBe(30_001);
+  }
+  expect([await count('goes.other.s'), await count('goes.sparse.s')]).toEqual([others, 10]);
   heard.unsubscribe();
 });

@@ -19,7 +19,7 @@ import type { Batch, ReadMessage } from './direct-read.ts';
 import { apiCode, isPassing, isWrongLastSequence } from './errors.ts';
 import { messageId } from './message-id.ts';
 import { PublishDeniedError, Publisher } from './publisher.ts';
-import { purgeInSteps } from './purge.ts';
+import { purgeInSteps, purgeSubjects } from './purge.ts';
 
 export interface EventStoreOptions {
   readonly connection: NatsConnection;
@@ -341,7 +341,7 @@ export class JetStreamEventStore implements EventStore {
       for (let shard = 0; shard < this.#shards; shard++) {
         for (const kind of kinds) {
           const filter = `evt.*.${escapeToken(tenant)}.${kind}.*`;
-          await purgeInSteps(this.#manager, streamName(shard), { filter, before: null });
+          await purgeSubjects(this.#manager, streamName(shard), filter);
         }
       }
     } catch (cause) {
