@@ -216,7 +216,7 @@ module.exports = {
         path: '^src/',
         pathNot: [
           ...[TEST, '^src/lib/(egress-client|guarded-lookup)\\.ts$', EMBEDDED, CLI, IN_MEMORY],
-          ...['^src/app/metrics/server\\.ts$', '^src/drivers/sandbox/(pod/proxy|bridge/main)\\.ts$'],
+          ...['^src/app/metrics/server\\.ts$', '^src/drivers/sandbox/(proxy|bridge/main)\\.ts$'],
           // To the API server of the cluster.
           '^src/drivers/sandbox/kubernetes/(api|exec)\\.ts$',
           // The class of answers, which its SDKs check for.

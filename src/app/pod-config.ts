@@ -1,8 +1,10 @@
 import { availableParallelism } from 'node:os';
+import ipaddr from 'ipaddr.js';
 import { z } from 'zod';
 import type { PodMaxima } from '../domain/sandbox/pod.ts';
 import { StartError } from '../lib/start-error.ts';
-import { oneOf, whole } from './variables.ts';
+import { addressOf, listen, oneOf, whole } from './variables.ts';
+import type { Address } from './variables.ts';
 
 const ACCOUNT = '/var/run/secrets/kubernetes.io/serviceaccount';
 /** As Kubernetes lets objects and labels be called. */
@@ -25,6 +27,7 @@ export const podVariables = {
   AGENT_HOST_POD_RUNTIME_CLASS: name.optional(),
   AGENT_HOST_POD_STORAGE_CLASS: name.optional(),
   AGENT_HOST_POD_START_SECONDS: whole(1, 3_600).default(120),
+  AGENT_HOST_POD_PROXY_LISTEN: listen.optional(),
   AGENT_HOST_KUBERNETES_NAMESPACE: name.default('agent-host-pods'),
   AGENT_HOST_KUBERNETES_URL: z.url({ protocol: /^https$/, error: 'must be an https address' }).optional(),
   AGENT_HOST_KUBERNETES_TOKEN_FILE: z.string().min(1).default(`${ACCOUNT}/token`),
@@ -47,6 +50,8 @@ export interface KubernetesConfig {
   readonly runtimeClass: string | undefined;
   readonly storageClass: string | undefined;
   readonly startMs: number;
+  /** Where pods reach the proxy of this node, if it runs turns; null: pods have no network. */
+  readonly proxy: Address | null;
 }
 
 export interface PodConfig {
@@ -94,5 +99,13 @@ function kubernetesOf(env: Variables): KubernetesConfig {
     runtimeClass: env.AGENT_HOST_POD_RUNTIME_CLASS,
     storageClass: env.AGENT_HOST_POD_STORAGE_CLASS,
     startMs: env.AGENT_HOST_POD_START_SECONDS * 1000,
+    proxy: env.AGENT_HOST_POD_PROXY_LISTEN === undefined ? null : proxyOf(env.AGENT_HOST_POD_PROXY_LISTEN),
   };
+}
+
+/** Pods have no names: the address is what they are told. */
+function proxyOf(text: string): Address {
+  const address = addressOf(text);
+  if (ipaddr.isValid(address.host) && ipaddr.parse(address.host).range() !== 'unspecified') return address;
+  throw new StartError('AGENT_HOST_POD_PROXY_LISTEN must be the IP address at which pods reach this node, and a port');
 }

@@ -23,6 +23,8 @@ export interface Sandboxes {
 
 interface SandboxesOptions {
   readonly config: Config;
+  /** Which of the processes of one Host this is; absent: it is alone. */
+  readonly process?: number;
   /** Where volumes are, unless the configuration says so. */
   readonly dataDir: string;
   readonly artifacts: ArtifactDeps;
@@ -35,9 +37,13 @@ interface SandboxesOptions {
 }
 
 /** Puts together the log's side of sandboxes and where their files are kept, and starts what keeps them in order. */
-export function sandboxServices({ config, dataDir, artifacts, write, ...options }: SandboxesOptions): Sandboxes {
+export async function sandboxServices(given: SandboxesOptions): Promise<Sandboxes> {
+  const { config, dataDir, artifacts, write, ...options } = given;
   const { sandboxes, rosters } = write;
-  const pods = openPodDriver({ config: config.sandboxes, dataDir, path: undefined, logger: options.logger });
+  const pods = await openPodDriver({
+    ...{ config: config.sandboxes, isEngine: config.roles.includes('engine'), process: options.process ?? 1 },
+    ...{ dataDir, path: undefined, logger: options.logger },
+  });
   options.stack.defer('pods', async () => await pods.stop());
   const { orphanMs } = config.artifacts;
   const workspaces = new WorkspaceStore(artifacts.objects, {

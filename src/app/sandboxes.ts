@@ -4,6 +4,7 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { ChildProgram } from '../drivers/sandbox/confinement.ts';
 import { openKubernetesPods } from '../drivers/sandbox/kubernetes/driver.ts';
+import { PodProxies } from '../drivers/sandbox/kubernetes/proxies.ts';
 import { openPods } from '../drivers/sandbox/pod/driver.ts';
 import type { PodDriver, SandboxDriver } from '../drivers/sandbox/port.ts';
 import { openVirtualSandboxes } from '../drivers/sandbox/virtual.ts';
@@ -11,7 +12,9 @@ import { installed } from '../lib/installation.ts';
 import type { Logger } from '../lib/logger.ts';
 import { StartError } from '../lib/start-error.ts';
 import type { SandboxConfig } from './config.ts';
+import { listening } from './listening.ts';
 import type { KubernetesConfig } from './pod-config.ts';
+import type { Address } from './variables.ts';
 
 export interface SandboxesOptions {
   readonly config: SandboxConfig;
@@ -36,15 +39,23 @@ export function openSandboxes({ config, path, logger }: SandboxesOptions): Sandb
 
 export interface PodsOptions {
   readonly config: SandboxConfig;
+  /** Whether this process runs commands of pods. */
+  readonly isEngine: boolean;
+  /** Of the processes of this Host, from 1. */
+  readonly process: number;
   readonly dataDir: string;
   readonly path: string | undefined;
   readonly logger: Logger;
 }
 
-/** Pods of this node or of a cluster, which may not be able to run any. Nothing is tried before it is asked for. */
-export function openPodDriver({ config, dataDir, path, logger }: PodsOptions): PodDriver {
+/**
+ * Pods of this node or of a cluster, which may not be able to run any. Nothing is tried before it is asked for, but that
+ * the proxy of a cluster's pods listens. @throws StartError
+ */
+export async function openPodDriver(options: PodsOptions): Promise<PodDriver> {
+  const { config, dataDir, path, logger } = options;
   const { children, childrenPerTenant, pods } = config;
-  if (pods.kubernetes !== null) return openClusterPods(pods.kubernetes);
+  if (pods.kubernetes !== null) return await openClusterPods(pods.kubernetes, options);
   const built = fileURLToPath(new URL('sandbox/bridge.mjs', import.meta.url));
   const program = existsSync(built) ? built : fileURLToPath(installed('src/drivers/sandbox/bridge/main.ts'));
   return openPods({
@@ -54,10 +65,26 @@ export function openPodDriver({ config, dataDir, path, logger }: PodsOptions): P
   });
 }
 
-function openClusterPods({ server, namespace, tokenFile, caFile, ...settings }: KubernetesConfig): PodDriver {
+async function openClusterPods(
+  { server, namespace, tokenFile, caFile, proxy, ...settings }: KubernetesConfig,
+  options: PodsOptions,
+): Promise<PodDriver> {
   const token = async () => (await readFile(tokenFile, 'utf8')).trim();
   const ca = caFile === null ? undefined : certificates(caFile);
-  return openKubernetesPods({ ...settings, access: { server, namespace, token, ca } });
+  const proxies = proxy === null ? null : await openProxies(proxy, options);
+  return openKubernetesPods({ ...settings, access: { server, namespace, token, ca }, proxies });
+}
+
+/** Each process has its own commands, and so a port of its own: the first that is named, the others those after it. */
+async function openProxies(
+  { host, port }: Address,
+  { isEngine, process: number }: Pick<PodsOptions, 'isEngine' | 'process'>,
+): Promise<PodProxies> {
+  const proxies = new PodProxies();
+  const own = port === 0 ? 0 : port + number - 1;
+  if (isEngine)
+    await listening(own, 'AGENT_HOST_POD_PROXY_LISTEN', async () => await proxies.listen({ host, port: own }));
+  return proxies;
 }
 
 function certificates(path: string): string {

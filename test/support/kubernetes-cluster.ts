@@ -4,6 +4,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { hasBubblewrap, startConfined, startPlain } from './kubernetes-container.ts';
 import type { Container } from './kubernetes-container.ts';
+import { reachable, wire } from './kubernetes-network.ts';
+import type { Peer, Policy } from './kubernetes-network.ts';
 import type { KubernetesStore, StoredObject } from './kubernetes-store.ts';
 
 export interface ClusterOptions {
@@ -43,6 +45,9 @@ export class KubernetesCluster {
   readonly #off: () => void;
   /** How often a pod's container has ended, and why the last time. */
   readonly #ends = new Map<string, { readonly count: number; readonly reason: string }>();
+  /** What pods may be let out to. */
+  readonly peers: Peer[] = [];
+  #addresses = 0;
   /** Images that cannot be had: their pods never start. */
   readonly missingImages = new Set<string>();
   #work: Promise<void> = Promise.resolve();
@@ -155,7 +160,10 @@ export class KubernetesCluster {
     const container = await this.#start(pod);
     if (container === null) return;
     this.#containers.set(uid, container);
-    void container.ended.then(() => {
+    const address = this.#address(pod);
+    const unwire = await this.#wired(pod, container, address);
+    void container.ended.then(async () => {
+      await unwire();
       // A kubelet starts what has ended again, in the same pod.
       if (this.#containers.get(uid) === container) this.#containers.delete(uid);
       const { count, reason } = this.#ends.get(uid) ?? { count: 0, reason: 'Error' };
@@ -166,8 +174,25 @@ export class KubernetesCluster {
     const { count: restartCount, reason } = this.#ends.get(uid) ?? { count: 0, reason: '' };
     const lastState = restartCount === 0 ? {} : { terminated: { reason } };
     const containerStatuses = [{ name: 'sandbox', restartCount, lastState }];
-    const podIPs = [{ ip: '10.0.0.9' }];
+    const podIPs = [{ ip: address }];
     this.#store.setStatus('pods', name, { phase: 'Running', podIPs, conditions, containerStatuses });
+  }
+
+  /** Where its connections come from: it keeps it when its container is started again. */
+  #address({ status }: StoredObject): string {
+    const [kept] = (status?.['podIPs'] ?? []) as readonly { readonly ip: string }[];
+    if (kept !== undefined) return kept.ip;
+    this.#addresses += 1;
+    return `127.1.${this.#addresses >> 8}.${this.#addresses & 255}`;
+  }
+
+  /** As a network plugin does it that enforces policies, where its containers have networks of their own. */
+  async #wired(pod: StoredObject, { network }: Container, address: string): Promise<() => Promise<void>> {
+    const policies = this.#store.all('networkpolicies').map(({ spec }) => spec as unknown as Policy);
+    const { namespace, labels = {} } = pod.metadata;
+    const peers = reachable({ namespace, labels, policies }, this.peers);
+    if (network === null || peers.length === 0) return async () => await Promise.resolve();
+    return await wire(pod, peers, { enter: network, directory: this.directory, address });
   }
 
   async #start({ metadata, spec }: StoredObject): Promise<Container | null> {

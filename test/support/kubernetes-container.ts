@@ -19,6 +19,8 @@ export interface Container {
   readonly kill: () => Promise<void>;
   /** Settles when its first process has ended. */
   readonly ended: Promise<void>;
+  /** How `nsenter` comes into its network; null: it has that of the machine. */
+  readonly network: readonly string[] | null;
 }
 
 const PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
@@ -62,10 +64,12 @@ export async function startConfined({ command, env, mounts }: ContainerSpec): Pr
   const pid = await firstProcess(child.stdio[3] as Readable);
   // Until its command runs, its files are those of the machine: nothing may enter it.
   await until('the container has started', () => child.exitCode !== null || !isPreparing(pid), START_MS);
-  const enter = ['-t', String(pid), '-m', '-p', '-n', '-i', '-u', ...(isRoot ? [] : ['-U', '--preserve-credentials'])];
+  const user = isRoot ? [] : ['-U', '--preserve-credentials'];
+  const enter = ['-t', String(pid), '-m', '-p', '-n', '-i', '-u', ...user];
   const own = Object.entries({ PATH, ...env }).map(([name, value]) => `${name}=${value}`);
   return {
     ended,
+    network: ['-t', String(pid), '-n', ...user],
     exec: ([file = '', ...args], stdin) =>
       spawn('nsenter', [...enter, 'env', '-i', ...own, file, ...args], {
         stdio: [stdin ? 'pipe' : 'ignore', 'pipe', 'pipe'],
@@ -126,6 +130,7 @@ export function startPlain({ command, env, mounts }: ContainerSpec): Container {
   void ended.then(endAll);
   return {
     ended,
+    network: null,
     exec: (words, stdin) => start(words, stdin ? 'pipe' : 'ignore', 'pipe'),
     kill: async () => {
       endAll();

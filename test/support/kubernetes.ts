@@ -1,5 +1,6 @@
 import { openKubernetesPods } from '#src/drivers/sandbox/kubernetes/driver.ts';
 import { KubernetesApi } from '#src/drivers/sandbox/kubernetes/api.ts';
+import type { PodProxies } from '#src/drivers/sandbox/kubernetes/proxies.ts';
 import type { PodDriver } from '#src/drivers/sandbox/port.ts';
 import { KubernetesTestServer, NAMESPACE, TOKEN } from './kubernetes-api.ts';
 import type { ClusterOptions } from './kubernetes-cluster.ts';
@@ -12,11 +13,15 @@ export function apiOf({ url, ca }: KubernetesTestServer, token = TOKEN): Kuberne
 }
 
 /** The Host's pods in the cluster of a server. */
-export function podsOf({ url, ca }: KubernetesTestServer, { owner = 'test', startMs = 60_000 } = {}): PodDriver {
+export function podsOf(
+  { url, ca }: KubernetesTestServer,
+  { owner = 'test', startMs = 60_000, proxies = null as PodProxies | null } = {},
+): PodDriver {
   const token = async () => await Promise.resolve(TOKEN);
   const access = { server: new URL(url), namespace: NAMESPACE, token, ca };
   const images = ['debian:13', 'node:26'];
-  return openKubernetesPods({ access, startMs, owner, images, runtimeClass: 'gvisor', storageClass: 'fast' });
+  const classes = { runtimeClass: 'gvisor', storageClass: 'fast' };
+  return openKubernetesPods({ access, startMs, owner, images, ...classes, proxies });
 }
 
 export interface ClusterPods extends TestPods {

@@ -1,9 +1,12 @@
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
+import { parse } from 'yaml';
 import { VARIABLES } from '#src/app/config.ts';
+import { PROCESSES_MAX } from '#src/app/processes/plan.ts';
 import { ROLES } from '#src/app/roles.ts';
 import { STOP_MS } from '#src/app/until-stopped.ts';
 import { SECRET_VARIABLES } from '#src/app/secret-files.ts';
+import { machineFor, sandboxOf } from '#src/drivers/sandbox/kubernetes/manifests.ts';
 import {
   at,
   compose,
@@ -152,10 +155,55 @@ describe('what is named', () => {
         ).toBe(true);
       }
     }
-    for (const policy of ofKind('NetworkPolicy')) {
+    // Those of pods of sandboxes are held against what the Host makes, below.
+    const own = ofKind('NetworkPolicy').filter((policy) => at(policy, 'metadata', 'namespace') === undefined);
+    expect(own.length).toBeGreaterThan(5);
+    for (const policy of own) {
       const selector = at(policy, 'spec', 'podSelector');
       expect([...workloads, ...jobs].filter((workload) => isSelected(selector, labelsOf(workload)))).not.toEqual([]);
     }
+  });
+
+  test('pods of sandboxes are let out to the proxies of engines: labels, ports and namespaces are those of both ends', () => {
+    const [component] = documents('deploy/kubernetes/pods/host/kustomization.yaml');
+    const patched = list(at(component, 'patches')).flatMap(({ patch }) => list(parse(String(patch))));
+    const variables = patched.map(({ value }) => [at(value, 'name'), at(value, 'value')]);
+    const [, listens] = variables.find(([name]) => name === 'AGENT_HOST_POD_PROXY_LISTEN') ?? [];
+    expect(VARIABLES).toContain('AGENT_HOST_POD_PROXY_LISTEN');
+    const port = Number(/^\$\(POD_IP\):(\d+)$/.exec(String(listens))?.[1]);
+    const ports = [{ port, endPort: port + PROCESSES_MAX - 1 }];
+    const [pods, hostSide] = ofKind('NetworkPolicy')
+      .filter((policy) => at(policy, 'metadata', 'name') === 'pods-to-proxy')
+      .toSorted((one) => (at(one, 'metadata', 'namespace') === undefined ? 1 : -1));
+    const engine = { matchLabels: { app: 'agent-host', role: 'engine' } };
+    const namespaceOf = (name: unknown) => ({ matchLabels: { 'kubernetes.io/metadata.name': name } });
+    const [, hostNamespace] = documents('deploy/kubernetes/pods/cluster/rbac.yaml').map((object) =>
+      at(object, 'subjects', 0, 'namespace'),
+    );
+    const podSelector = { matchLabels: { 'agent-host/network': 'proxy' } };
+    expect(at(pods, 'spec')).toEqual({
+      ...{ podSelector, policyTypes: ['Egress'] },
+      egress: [{ to: [{ namespaceSelector: namespaceOf(hostNamespace), podSelector: engine }], ports }],
+    });
+    const podNamespace = at(pods, 'metadata', 'namespace');
+    expect(at(component, 'configMapGenerator', 0, 'literals')).toContain(
+      `AGENT_HOST_KUBERNETES_NAMESPACE=${String(podNamespace)}`,
+    );
+    expect(at(hostSide, 'spec')).toEqual({
+      ...{ podSelector: engine, policyTypes: ['Ingress'] },
+      ingress: [{ from: [{ namespaceSelector: namespaceOf(podNamespace), podSelector }], ports }],
+    });
+    // What the Host gives a pod.
+    const machine = (hasNetwork: boolean) => ({
+      made: machineFor({ limits: { cpus: 1, memoryBytes: 1, storageBytes: 1 }, hasNetwork }, 'debian:13'),
+      hostEpoch: 1,
+    });
+    const volume = { tenant: 't', sandboxId: 's', createdPosition: 1, generation: 1 };
+    const settings = { owner: 'o', images: [], runtimeClass: undefined, storageClass: undefined };
+    const labels = (hasNetwork: boolean) =>
+      sandboxOf(volume, settings, machine(hasNetwork)).spec.podTemplate.metadata.labels;
+    expect(isSelected(podSelector, labels(true))).toBe(true);
+    expect(isSelected(podSelector, labels(false))).toBe(false);
   });
 
   test('probes ask for what is served, where it is served', () => {

@@ -24,11 +24,10 @@ export async function podRefusal(
     const some = `The image of a pod is one of ${pods.images.join(', ')}. Name one of these, or none.`;
     return reject('sandbox_unavailable', pods.images.length === 0 ? none : some);
   }
-  if ((network?.allow.length ?? 0) > 0 && !pods.hasNetwork)
-    return reject(
-      'sandbox_unavailable',
-      'Pods of this Host have no network. Leave network out, or use a virtual sandbox.',
-    );
+  if ((network?.allow.length ?? 0) > 0 && pods.noNetwork !== null) {
+    const message = `Pods of this Host have no network: ${pods.noNetwork}. Leave network out, or use a virtual sandbox.`;
+    return reject('sandbox_unavailable', message);
+  }
   const { cpus = 0, memory = '0', storage = '0' } = spec;
   const { cpus: cpusMax, memoryBytes, storageBytes } = podMaxima;
   const isTooMuch = cpus > cpusMax || bytesOfQuantity(memory) > memoryBytes || bytesOfQuantity(storage) > storageBytes;
@@ -72,8 +71,9 @@ export async function readyPod(
   if (machine.volume !== volumeGeneration) {
     const first = await deps.workspaces.load(tenant, state.files);
     const read = async (sha256: string) => await deps.workspaces.bytes(tenant, first.objectOf(sha256));
-    const { image } = state.spec as PodSpec;
-    const machineOf = { limits: podBounds(state.spec), image, hostEpoch };
+    const { image, network } = state.spec as PodSpec;
+    const hasNetwork = (network?.allow.length ?? 0) > 0;
+    const machineOf = { limits: podBounds(state.spec), image, hasNetwork, hostEpoch };
     await deps.pods.provision(volume, machineOf, { manifest: first.manifest, contents: { read } });
   } else if (!(await deps.pods.has(volume))) {
     await found({ observed: 'lost', reason: 'its volume is not on this machine' });

@@ -154,6 +154,8 @@ export interface PodMachine {
   readonly limits: PodLimits;
   /** Absent: the first of the driver's. */
   readonly image?: string | undefined;
+  /** Whether its calls are given a network; absent: they are not. */
+  readonly hasNetwork?: boolean;
   readonly hostEpoch: number;
 }
 
@@ -241,8 +243,8 @@ export interface PodUpload {
 export interface PodDriver {
   /** What the spec of a pod may name as its image; none: pods have the programs of the machine. */
   readonly images: readonly string[];
-  /** Whether a pod can be let out to some hosts. */
-  readonly hasNetwork: boolean;
+  /** Why pods cannot be let out to some hosts, for people; null: they can. */
+  readonly noNetwork: string | null;
   /** Found out now and then. */
   status(): Promise<PodStatus>;
   /** Makes the volume with its first files, unless it is there, and starts the machine. @throws SandboxUnavailableError */

@@ -90,6 +90,13 @@ export function podSuite(backend: 'bubblewrap' | 'kubernetes', target: () => Htt
       const { message } = refused(await put(fresh('pod'), spec), 409, 'sandbox_unavailable');
       expect(message, JSON.stringify(spec)).toMatch(/image|Ask for less/);
     }
+    if (backend !== 'kubernetes') return;
+    const { message } = refused(
+      await put(fresh('pod'), { network: { allow: ['a.test'] } }),
+      409,
+      'sandbox_unavailable',
+    );
+    expect(message).toContain('AGENT_HOST_POD_PROXY_LISTEN is not set');
   });
 
   test('files are put in, replaced and removed; a link leads nowhere', async () => {

@@ -10,13 +10,15 @@ import type { SandboxAnswer, SandboxUsage } from '../port.ts';
 import { KubernetesError } from './api.ts';
 import type { ExecEnd } from './exec.ts';
 import type { Machines } from './machines.ts';
-import { EXIT, KILL, LEADER, OUTPUT, OUTPUT_BYTES_MAX, RUN, SHOWN_BYTES } from './programs.ts';
+import { EXIT, KILL, leaderOf, OUTPUT, OUTPUT_BYTES_MAX, RUN, SHOWN_BYTES } from './programs.ts';
 import type { PodShell } from './shell.ts';
 
 export interface CommandOptions {
   readonly shell: PodShell;
   readonly machines: Machines;
   readonly call: BashCall;
+  /** Of its environment, beside those that every command has. */
+  readonly variables: Readonly<Record<string, string>>;
   /** From the call until its pod took commands, ms. */
   readonly queuedMs: number;
 }
@@ -84,14 +86,14 @@ export async function runCommand(options: CommandOptions, signal: AbortSignal): 
 }
 
 async function untilEnded(
-  { shell, machines, call }: CommandOptions,
+  { shell, machines, call, variables }: CommandOptions,
   id: string,
   signal: AbortSignal,
 ): Promise<Report | Lost> {
   const { tool, fence } = call;
   const seconds = tool.input.timeoutSeconds ?? CALL_SECONDS;
   const script = Buffer.from(tool.input.command);
-  const leader = Buffer.from(LEADER);
+  const leader = Buffer.from(leaderOf(variables));
   const args = [id, fence.hostEpoch, fence.epoch, seconds, script.length, OUTPUT_BYTES_MAX, leader.length];
   const program = { script: RUN, args, stdin: Buffer.concat([leader, script]) };
   const lateMs = performance.now() + seconds * 1_000 + GRACE_MS;

@@ -14,6 +14,7 @@ import type {
   SandboxAnswer,
   WantedMachine,
 } from '../port.ts';
+import { proxyVariables } from '../proxy.ts';
 import { KubernetesApi, KubernetesError } from './api.ts';
 import type { KubernetesAccess } from './api.ts';
 import { runCommand } from './command.ts';
@@ -21,12 +22,15 @@ import { FencedError, Machines } from './machines.ts';
 import { machineFor, OWNER } from './manifests.ts';
 import type { PodSettings } from './manifests.ts';
 import { partsOf, RemoteFiles } from './remote-files.ts';
+import type { PodProxies } from './proxies.ts';
 import { PodGoneError, PodShell } from './shell.ts';
 
 export interface KubernetesPodsOptions extends PodSettings {
   readonly access: KubernetesAccess;
   /** For a pod to take commands, from when it is asked for, ms. */
   readonly startMs: number;
+  /** What pods whose sandbox has `network.allow` use, and is closed with the driver; null: there is none. */
+  readonly proxies: PodProxies | null;
 }
 
 /** How often a look at files is begun, when its pod ends in the middle. */
@@ -41,16 +45,19 @@ export function openKubernetesPods(options: KubernetesPodsOptions): PodDriver {
 
 class KubernetesPods implements PodDriver {
   readonly images: readonly string[];
-  readonly hasNetwork = false;
+  readonly noNetwork: string | null;
   readonly #owner: string;
   readonly #api: KubernetesApi;
   readonly #machines: Machines;
+  readonly #proxies: PodProxies | null;
   readonly #stopping = new AbortController();
   readonly #calls = new Set<Promise<unknown>>();
   #status: { readonly at: number; readonly found: Promise<PodStatus> } | null = null;
 
-  constructor({ access, startMs, ...settings }: KubernetesPodsOptions) {
+  constructor({ access, startMs, proxies, ...settings }: KubernetesPodsOptions) {
     this.images = settings.images;
+    this.noNetwork = proxies === null ? 'AGENT_HOST_POD_PROXY_LISTEN is not set' : null;
+    this.#proxies = proxies;
     this.#owner = settings.owner;
     this.#api = new KubernetesApi(access);
     this.#machines = new Machines(this.#api, settings, startMs);
@@ -67,12 +74,12 @@ class KubernetesPods implements PodDriver {
 
   async provision(
     volume: PodVolume,
-    { limits, image = this.images[0] ?? '', hostEpoch }: PodMachine,
+    { image = this.images[0] ?? '', hostEpoch, ...machine }: PodMachine,
     first: FirstFiles,
   ): Promise<void> {
     await this.#doing(async (signal) => {
       if (await this.#machines.has(volume)) return;
-      await this.#machines.make(volume, machineFor(limits, image), hostEpoch);
+      await this.#machines.make(volume, machineFor(machine, image), hostEpoch);
       const files = await this.#files(volume, hostEpoch, signal);
       const { manifest, contents } = first;
       for (const directory of manifest.directories) await files.makeDirectory(directory);
@@ -100,7 +107,7 @@ class KubernetesPods implements PodDriver {
       const queuedMs = Math.round(performance.now() - askedMs);
       if (tool.name === 'bash') {
         const bash: BashCall = { ...call, tool };
-        return await runCommand({ shell, machines: this.#machines, call: bash, queuedMs }, signal);
+        return await this.#bash(bash, { shell, queuedMs }, signal);
       }
       const files = new RemoteFiles(shell, signal);
       const usedBytes = async () => await files.usedBytes();
@@ -148,7 +155,24 @@ class KubernetesPods implements PodDriver {
   async stop(): Promise<void> {
     this.#stopping.abort(stopped());
     await Promise.all(this.#calls);
+    await this.#proxies?.close();
     await this.#api.close();
+  }
+
+  /** The way out is there for as long as the command is. */
+  async #bash(
+    call: BashCall,
+    { shell, queuedMs }: { readonly shell: PodShell; readonly queuedMs: number },
+    signal: AbortSignal,
+  ): Promise<SandboxAnswer> {
+    const { network } = call;
+    const admission = network === null ? null : (this.#proxies?.admit(network, shell.pod.addresses) ?? null);
+    const variables = admission === null ? {} : proxyVariables(admission.url);
+    try {
+      return await runCommand({ shell, machines: this.#machines, call, variables, queuedMs }, signal);
+    } finally {
+      admission?.close();
+    }
   }
 
   async #files(volume: PodVolume, hostEpoch: number | null, signal: AbortSignal): Promise<RemoteFiles> {

@@ -29,6 +29,8 @@ export interface RunningPod {
   /** How often its container was started again. */
   readonly restarts: number;
   readonly hostEpoch: number;
+  /** Where its connections come from. */
+  readonly addresses: readonly string[];
 }
 
 /** Someone else's change comes between a look and a change so often only if something is wrong. */
@@ -112,7 +114,8 @@ export class Machines {
             why = fault ?? why;
             if (pod === null || fault !== null) return undefined;
             const { name, uid } = pod.metadata;
-            return { name, uid, hostEpoch: podEpochOf(pod), restarts: restartsOf(pod) };
+            const addresses = pod.status.podIPs.map(({ ip }) => ip);
+            return { name, uid, hostEpoch: podEpochOf(pod), restarts: restartsOf(pod), addresses };
           },
         });
       } catch (error) {

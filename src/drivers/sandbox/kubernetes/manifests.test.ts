@@ -5,7 +5,8 @@ import { claimOf, machineFor, machineOf, nameOf, networkPolicyOf, sandboxOf, vol
 
 const SETTINGS = { owner: 'host', images: ['debian:13'], runtimeClass: 'gvisor', storageClass: 'fast' };
 const VOLUME = { tenant: 'tn_A/B', sandboxId: 'Ünsafe name', createdPosition: 123_456_789_012, generation: 12 };
-const MADE = machineFor({ cpus: 0.5, memoryBytes: 536_870_912, storageBytes: 1_073_741_824 }, 'debian:13');
+const LIMITS = { cpus: 0.5, memoryBytes: 536_870_912, storageBytes: 1_073_741_824 };
+const MADE = machineFor({ limits: LIMITS, hasNetwork: true }, 'debian:13');
 
 test('the published schemas take what is made, whatever tenants call their sandboxes', () => {
   const sandbox = sandboxOf(VOLUME, SETTINGS, { made: MADE, hostEpoch: 3 });

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { z } from 'zod';
-import type { PodLimits, PodVolume } from '../port.ts';
+import type { PodMachine, PodVolume } from '../port.ts';
 import { INIT, MOUNTS } from './programs.ts';
 
 export interface PodSettings {
@@ -18,6 +18,7 @@ const machine = z.object({
   cpus: z.number(),
   memoryBytes: z.number(),
   storageBytes: z.number(),
+  hasNetwork: z.boolean().default(false),
 });
 export type MachineOf = z.infer<typeof machine>;
 
@@ -29,6 +30,8 @@ const volume = z.object({
 });
 
 export const OWNER = 'agent-host/owner';
+/** Of pods that reach the proxies of the Host: policies of the network name it (deploy/kubernetes/pods). */
+const NETWORK = { 'agent-host/network': 'proxy' } as const;
 const MANAGED = 'app.kubernetes.io/managed-by';
 export const ANNOTATION = {
   volume: 'agent-host/volume',
@@ -69,8 +72,9 @@ function read(text: string | undefined): unknown {
   }
 }
 
-export function machineFor({ cpus, memoryBytes, storageBytes }: PodLimits, image: string): MachineOf {
-  return { image, cpus, memoryBytes, storageBytes };
+export function machineFor({ limits, hasNetwork = false }: Omit<PodMachine, 'hostEpoch'>, image: string): MachineOf {
+  const { cpus, memoryBytes, storageBytes } = limits;
+  return { image, cpus, memoryBytes, storageBytes, hasNetwork };
 }
 
 function metadata(of: PodVolume, { owner }: PodSettings, annotations: Readonly<Record<string, string>>) {
@@ -110,7 +114,9 @@ export function sandboxOf(
       operatingMode: 'Running',
       service: false,
       podTemplate: {
-        metadata: { labels: { [OWNER]: settings.owner, [MANAGED]: 'agent-host' } },
+        metadata: {
+          labels: { [OWNER]: settings.owner, [MANAGED]: 'agent-host', ...(made.hasNetwork ? NETWORK : {}) },
+        },
         spec: podSpec(of, settings, { made, hostEpoch }),
       },
     },
@@ -127,6 +133,8 @@ function podSpec(
     // Nothing in the pod may speak to the API server, or learn which services there are.
     ...{ automountServiceAccountToken: false, enableServiceLinks: false, restartPolicy: 'Always' },
     terminationGracePeriodSeconds: ENDING_SECONDS,
+    // The proxy resolves names. A look-up in the pod fails at once, instead of waiting for a server that is out of reach.
+    ...{ dnsPolicy: 'None', dnsConfig: { nameservers: ['127.0.0.1'] } },
     securityContext: {
       ...{ runAsNonRoot: true, runAsUser: UID, runAsGroup: UID, fsGroup: UID, fsGroupChangePolicy: 'OnRootMismatch' },
       seccompProfile: { type: 'RuntimeDefault' },
@@ -177,7 +185,10 @@ export function startPatch(
   return { metadata: { annotations: wanted.annotations }, spec };
 }
 
-/** No pod of this Host speaks to anyone: neither in nor out. */
+/**
+ * No pod of this Host speaks to anyone: neither in nor out. Policies add up: another lets those that may use it out to the
+ * proxies of the Host.
+ */
 export function networkPolicyOf({ owner }: PodSettings) {
   return {
     ...{ apiVersion: 'networking.k8s.io/v1', kind: 'NetworkPolicy' },

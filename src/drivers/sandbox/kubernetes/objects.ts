@@ -32,8 +32,12 @@ const pod = z.looseObject({
     containers: z.array(z.looseObject({ name: z.string(), env: z.array(variable).default([]) })),
   }),
   status: z
-    .looseObject({ phase: z.string().optional(), conditions: z.array(condition).default([]) })
-    .default({ conditions: [] }),
+    .looseObject({
+      phase: z.string().optional(),
+      conditions: z.array(condition).default([]),
+      podIPs: z.array(z.looseObject({ ip: z.string() })).default([]),
+    })
+    .default({ conditions: [], podIPs: [] }),
 });
 
 const plain = z.looseObject({ metadata, spec: z.unknown() });

@@ -17,6 +17,8 @@ export const MOUNTS = { workspace: '/workspace', state: '/agent-host', tmp: '/tm
 /** The first process: it has no children of its own, adopts those of others, and waits. */
 export const INIT = "trap 'exit 0' TERM; exec 3<> <(:); while :; do read -r -t 3600 -u 3; done";
 
+const quoted = (text: string): string => `'${text.replaceAll("'", String.raw`'\''`)}'`;
+
 /** Ends the command of the call in `d` for a reason, of which the first counts. */
 const END = `
 end() {
@@ -29,9 +31,9 @@ end() {
 /**
  * The leader of a call: holds the pod's lock (9) and that of the call (7) until nothing of its command is left. What a
  * command leaves behind ends up as a child of the pod's first process, and is ended there; where the first process is not
- * the pod's own, by a mark in its environment.
+ * the pod's own, by a mark in its environment. @param variables of the command, beside those that all have
  */
-export const LEADER = `
+export const leaderOf = (variables: Readonly<Record<string, string>>): string => `
 ${END}
 d=calls/$1 call=$1 seconds=$4 most=$6 own=
 oom() { local n=0 name value; while read -r name value; do [ "$name" != oom_kill ] || n=$value; done < /sys/fs/cgroup/memory.events; echo "$n"; } 2>/dev/null
@@ -72,6 +74,9 @@ script=$(< "$d/script")
   export HOME=$AGENT_HOST_TMP TMPDIR=$AGENT_HOST_TMP USER=agent LOGNAME=agent SHELL=/bin/bash SANDBOX_CALL=$call
   : "\${LANG:=C.UTF-8}"; export LANG
   unset AGENT_HOST_WORKSPACE AGENT_HOST_STATE AGENT_HOST_TMP AGENT_HOST_SANDBOX AGENT_HOST_EPOCH
+  ${Object.entries(variables)
+    .map(([name, value]) => `export ${name}=${quoted(value)};`)
+    .join(' ')}
   exec setsid bash -c "$script"
 ) < /dev/null >&3 2>&4 3>&- 4>&- 7>&- 9>&- & leader=$!
 exec 3>&- 4>&-

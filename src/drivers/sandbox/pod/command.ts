@@ -2,6 +2,7 @@ import { existsSync, lstatSync, readlinkSync } from 'node:fs';
 import { extname } from 'node:path';
 import { WORKSPACE } from '../../../domain/sandbox/paths.ts';
 import type { Command } from '../confinement.ts';
+import { proxyVariables } from '../proxy.ts';
 
 /** The programs of the system that a pod is made of. */
 export interface PodPrograms {
@@ -202,11 +203,9 @@ function bridged({ node, program, socket }: PodBridge): string[] {
 }
 
 function environment(hasNetwork: boolean): Readonly<Record<string, string>> {
-  const proxy = `http://127.0.0.1:${BRIDGE_PORT}`;
-  const names = ['http_proxy', 'https_proxy', 'HTTP_PROXY', 'HTTPS_PROXY', 'ALL_PROXY', 'all_proxy'];
   return {
     ...{ PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin', HOME: '/tmp', TMPDIR: '/tmp' },
     ...{ USER: 'agent', LOGNAME: 'agent', SHELL: '/bin/bash', LANG: 'C.UTF-8', PWD: WORKSPACE },
-    ...(hasNetwork ? { ...Object.fromEntries(names.map((name) => [name, proxy])), NODE_USE_ENV_PROXY: '1' } : {}),
+    ...(hasNetwork ? proxyVariables(`http://127.0.0.1:${BRIDGE_PORT}`) : {}),
   };
 }

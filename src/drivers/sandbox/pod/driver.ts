@@ -52,7 +52,7 @@ export function openPods(options: PodOptions): PodDriver {
 
 class Pods implements PodDriver {
   readonly images: readonly string[] = [];
-  readonly hasNetwork = true;
+  readonly noNetwork = null;
   readonly #options: PodOptions;
   readonly #turns: FairTurns;
   readonly #stopping = new AbortController();
