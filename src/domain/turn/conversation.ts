@@ -47,6 +47,51 @@ export interface Conversation {
 
 export const emptyConversation: Conversation = { messages: [], chars: 0 };
 
+/** Messages of a block: what an added one copies at most, besides the list of blocks now and then. */
+const BLOCK = 64;
+
+/**
+ * The messages of a conversation in blocks, which it shares with all that continue it: a step costs as much after a thousand
+ * others as after ten.
+ */
+interface Blocks {
+  readonly full: readonly (readonly ConversationMessage[])[];
+  readonly last: readonly ConversationMessage[];
+  readonly count: number;
+  /** Index of the newest message that a person wrote; -1: there is none. */
+  readonly asked: number;
+}
+
+const blocks = new WeakMap<Conversation, Blocks>();
+
+function blocksOf(conversation: Conversation): Blocks {
+  const known = blocks.get(conversation);
+  if (known !== undefined) return known;
+  // Its messages came as one list: from a snapshot, or because some of them were removed.
+  const { messages } = conversation;
+  const full = Array.from({ length: Math.floor(messages.length / BLOCK) }, (_, at) =>
+    messages.slice(at * BLOCK, (at + 1) * BLOCK),
+  );
+  const last = messages.slice(full.length * BLOCK);
+  const made = { full, last, count: messages.length, asked: newestOfPerson(messages) };
+  blocks.set(conversation, made);
+  return made;
+}
+
+/** Its list of messages is made when somebody reads it; to everybody else it is as any other. */
+function conversationOf(of: Blocks, { chars, measured: counted }: Omit<Conversation, 'messages'>): Conversation {
+  let list: readonly ConversationMessage[] | undefined;
+  const conversation: Conversation = {
+    get messages() {
+      return (list ??= [...of.full.flat(), ...of.last]);
+    },
+    chars,
+    ...optional({ measured: counted }),
+  };
+  blocks.set(conversation, of);
+  return conversation;
+}
+
 /**
  * How much of a conversation is kept. Older turns are left out whole, so that cost does not grow with history
  * (promise 6); the canonical history is untouched.
@@ -98,7 +143,8 @@ export function joinConversations(inherited: Conversation, own: Conversation): C
 /** After an answer: a provider has counted all of it. `tokens`: 0 when it reported none. */
 export function measured(conversation: Conversation, tokens: number): Conversation {
   if (tokens === 0) return conversation;
-  return { ...conversation, measured: { tokens, chars: conversation.chars } };
+  const { chars } = conversation;
+  return conversationOf(blocksOf(conversation), { chars, measured: { tokens, chars } });
 }
 
 /** Characters per token of English text; for what a provider has not counted yet. */
@@ -163,7 +209,8 @@ function withInput(conversation: Conversation, outcome: Outcome): Conversation {
   if (typeof input !== 'string' || before === undefined) return conversation;
   const messages = conversation.messages.with(at, { ...before, role: 'user', text: input });
   const after = messages[at] ?? before;
-  return { ...conversation, messages, chars: conversation.chars - sizeOf(before) + sizeOf(after) };
+  const { chars, measured: counted } = conversation;
+  return { messages, chars: chars - sizeOf(before) + sizeOf(after), ...optional({ measured: counted }) };
 }
 
 /** A summary in place of what is cut, or long messages without their middles (compaction.ts). */
@@ -225,18 +272,31 @@ function withoutMiddle(text: string, charsMax: number): string {
 
 /** Index of the newest message that a person wrote; what the Host itself asks the model for belongs to its turn. */
 export function newestOfPerson(messages: readonly ConversationMessage[]): number {
-  return messages.findLastIndex((message) => message.role === 'user' && message.byHost !== true);
+  return messages.findLastIndex(isOfPerson);
+}
+
+function isOfPerson(message: ConversationMessage): boolean {
+  return message.role === 'user' && message.byHost !== true;
 }
 
 function append(conversation: Conversation, message: ConversationMessage): Conversation {
-  const { messages, chars } = conversation;
-  return bounded({ ...conversation, messages: [...messages, message], chars: chars + sizeOf(message) });
+  const { full, last, count, asked } = blocksOf(conversation);
+  const isFull = last.length >= BLOCK;
+  const next = {
+    full: isFull ? [...full, last] : full,
+    last: isFull ? [message] : [...last, message],
+    count: count + 1,
+    asked: isOfPerson(message) ? count : asked,
+  };
+  const { chars, measured: counted } = conversation;
+  return bounded(conversationOf(next, { chars: chars + sizeOf(message), ...optional({ measured: counted }) }));
 }
 
 function bounded(conversation: Conversation): Conversation {
-  const { messages, chars } = conversation;
-  if (chars <= CONVERSATION_CHARS_MAX && messages.length <= CONVERSATION_MESSAGES_MAX) return conversation;
-  return withoutOldTurns(conversation);
+  const count = blocks.get(conversation)?.count ?? conversation.messages.length;
+  if (conversation.chars <= CONVERSATION_CHARS_MAX && count <= CONVERSATION_MESSAGES_MAX) return conversation;
+  // Nothing is older than the newest turn.
+  return blocksOf(conversation).asked > 0 ? withoutOldTurns(conversation) : conversation;
 }
 
 /** Drops the oldest turns until three quarters of the bound are left, never the newest turn. */

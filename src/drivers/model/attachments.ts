@@ -40,8 +40,8 @@ interface Named {
 export async function attachmentsOf(provider: RemoteProvider, request: ModelRequest): Promise<Attachments> {
   const named: Named[] = [];
   for (const message of request.messages) {
-    if (message.role === 'assistant') continue;
-    for (const ref of message.files ?? []) named.push({ message, file: await request.file(ref) });
+    if (message.role === 'assistant' || message.files === undefined) continue;
+    for (const ref of message.files) named.push({ message, file: await request.file(ref) });
   }
   const found = new Map<ConversationMessage, Part[]>();
   const first = firstShown(named);

@@ -39,12 +39,9 @@ export function toPrompt(
     i += 1;
     if (message?.role === 'user') addUser(prompt, message.text, attachments.get(message) ?? []);
     if (message?.role !== 'assistant') continue;
-    const results: ToolResult[] = [];
-    for (let next = messages[i]; next?.role === 'tool'; next = messages[i]) {
-      results.push(next);
-      i += 1;
-    }
-    addAssistant(prompt, stepOf({ message, results, asked }, attachments));
+    const from = i;
+    while (messages[i]?.role === 'tool') i += 1;
+    addAssistant(prompt, stepOf(message, { messages, from, to: i }, { asked, attachments }));
   }
   return prompt;
 }
@@ -87,17 +84,34 @@ interface Wanted {
   readonly asked: Asked;
 }
 
-function stepOf(wanted: Wanted, attachments: Attachments): Step {
-  const { message, results, asked } = wanted;
+/** Where the results of a message are. */
+interface Stretch {
+  readonly messages: readonly ConversationMessage[];
+  readonly from: number;
+  readonly to: number;
+}
+
+function stepOf(
+  message: Assistant,
+  stretch: Stretch,
+  { asked, attachments }: { readonly asked: Asked; readonly attachments: Attachments },
+): Step {
+  const hasFiles = (one: ToolResult): boolean => attachments.has(one);
+  const known = knownStep(message, stretch, asked);
+  if (known !== undefined && !known.results.some(hasFiles)) return known;
+  const results = stretch.messages.slice(stretch.from, stretch.to).filter((one) => one.role === 'tool');
   // What is sent of files depends on those that came later.
-  if (results.some((one) => attachments.has(one))) return makeStep(wanted, attachments);
-  const known = steps.get(message);
-  const isSame = known?.asked.provider === asked.provider && known.asked.model === asked.model;
-  if (isSame && known.results.length === results.length && known.results.every((one, i) => one === results[i]))
-    return known;
-  const made = makeStep(wanted, NO_FILES);
+  if (results.some(hasFiles)) return makeStep({ message, results, asked }, attachments);
+  const made = makeStep({ message, results, asked }, NO_FILES);
   steps.set(message, made);
   return made;
+}
+
+function knownStep(message: Assistant, { messages, from, to }: Stretch, asked: Asked): Step | undefined {
+  const known = steps.get(message);
+  if (known?.asked.provider !== asked.provider || known.asked.model !== asked.model) return undefined;
+  const isSame = known.results.length === to - from && known.results.every((one, at) => one === messages[from + at]);
+  return isSame ? known : undefined;
 }
 
 function makeStep({ message, results, asked }: Wanted, attachments: Attachments): Step {
