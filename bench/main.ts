@@ -18,6 +18,7 @@ import { longHistory } from './rows/long-history.ts';
 import { mcp } from './rows/mcp.ts';
 import { million } from './rows/million.ts';
 import { noopTurn } from './rows/noop-turn.ts';
+import { previews } from './rows/previews.ts';
 import { processes } from './rows/processes.ts';
 import { rebuild } from './rows/rebuild.ts';
 import { refusals } from './rows/refusals.ts';
@@ -41,6 +42,7 @@ const ROWS: Readonly<Record<string, Row>> = {
   row8: crash,
   row9: rebuild,
   row10: coldStart,
+  previews,
   refusals,
   artifacts: artifactBytes,
   uploads,

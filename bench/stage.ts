@@ -222,6 +222,8 @@ export class Stage {
       AGENT_HOST_ADMIN_KEY: this.adminKey,
       AGENT_HOST_KEK_FILE: kek,
       AGENT_HOST_FIXTURE_MODEL: '1',
+      // Where a row's own model server listens.
+      AGENT_HOST_EGRESS: 'public,loopback',
       AGENT_HOST_LOG_LEVEL: 'warn',
     };
   }

@@ -115,9 +115,9 @@ export class Tenant {
     return request('GET', `/v1/sessions?limit=${limit}`, { headers: this.#headers });
   }
 
-  /** Follows a session from now on. */
-  async follow(node: Node, sessionId: string, onFrame: (frame: string) => void): Promise<EventReader> {
-    const head = request('GET', `/v1/sessions/${sessionId}/events?cursor=latest`, { headers: this.#headers });
+  /** Follows a session from now on. `query`: more of it, with its `&`. */
+  async follow(node: Node, sessionId: string, onFrame: (frame: string) => void, query = ''): Promise<EventReader> {
+    const head = request('GET', `/v1/sessions/${sessionId}/events?cursor=latest${query}`, { headers: this.#headers });
     return await EventReader.open(node.address, head, onFrame);
   }
 

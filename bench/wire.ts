@@ -1,5 +1,6 @@
 import { connect } from 'node:net';
 import type { Socket } from 'node:net';
+import { waitUntil } from '#src/embedded/wait-until.ts';
 
 /** What a server answered. */
 export interface Answer {
@@ -121,6 +122,9 @@ export function request(
 }
 
 const FRAME_END = '\n\n';
+/** A reader that has been sent nothing for this long has everything. */
+const QUIET_MS = 500;
+const RESTS_WITHIN_MS = 10_000;
 
 /**
  * An open event stream. `onFrame` gets each frame as text. The chunk sizes of HTTP stand between the frames and disturb
@@ -166,6 +170,24 @@ export class EventReader {
     socket.write(head, 'latin1');
     await started;
     return new EventReader(socket);
+  }
+
+  /** Takes nothing more. */
+  pause(): void {
+    this.#socket.pause();
+  }
+
+  /** Takes what has waited since, until nothing has come for a while; resolves to how many bytes that were. */
+  async rest(): Promise<number> {
+    const before = this.#socket.bytesRead;
+    let [known, since] = [before, performance.now()];
+    this.#socket.resume();
+    const look = (): true | undefined => {
+      if (this.#socket.bytesRead !== known) [known, since] = [this.#socket.bytesRead, performance.now()];
+      return performance.now() - since >= QUIET_MS || undefined;
+    };
+    await waitUntil(look, { timeoutMs: RESTS_WITHIN_MS, intervalMs: 50 });
+    return known - before;
   }
 
   close(): void {
