@@ -12,11 +12,11 @@ const DOWN = {
 } as const;
 
 /** A turn whose model has called an agent for each of the tasks, and a tool that is not there. */
-function delegated(): Scenario {
-  const manifest = { agents: [{ agentId: 'helper', description: 'Helps.' }] };
+function delegated(some = tasks, limits = {}): Scenario {
+  const manifest = { agents: [{ agentId: 'helper', description: 'Helps.' }], limits };
   const scenario = new Scenario(manifest, { helper: { instructions: 'Help.' } });
   scenario.message();
-  const calls = tasks.map((task) => ({ name: 'helper', input: { task } }));
+  const calls = some.map((task) => ({ name: 'helper', input: { task } }));
   scenario.answer('', [...calls, { name: 'none' }]);
   return scenario;
 }
@@ -56,4 +56,24 @@ test('a turn that continues a failed one begins those that had not begun', () =>
   const before = begun(scenario).length;
   scenario.retry();
   expect(begun(scenario).slice(before)).toEqual(tasks.slice(DELEGATIONS_MAX));
+});
+
+test('agents spend what their turn may spend: the call of one that would pass it is not made until a person says so', () => {
+  const scenario = delegated(tasks.slice(0, 2), { maxCostUsd: 0.6 });
+  const [one = '', other = ''] = children(scenario);
+  expect(scenario.answer('', [{ name: 'none' }], one)).toContain('interaction.opened');
+  expect(scenario.turn.threads[one]?.pending).toBeNull();
+  expect(scenario.answer('done', [], other)).toContain('delegation.completed');
+  const [{ interactionId } = { interactionId: '' }] = scenario.interactions;
+  expect(scenario.respond(interactionId, { raise: { limitUsd: 2 } })).toContain('model.requested');
+  expect(scenario.answer('done', [], one)).toEqual([
+    ...['model.completed', 'message.assistant', 'delegation.completed', 'model.requested'],
+  ]);
+});
+
+test('the end of the turn’s time is that of its agents', () => {
+  const scenario = delegated(tasks.slice(0, 2), { maxTurnSeconds: 60 });
+  const types = scenario.look(60_001);
+  expect(types.filter((type) => type === 'delegation.completed')).toHaveLength(2);
+  expect(types.at(-1)).toBe('turn.failed');
 });
