@@ -7,7 +7,7 @@ import type { ModelDriver } from '#src/drivers/model/port.ts';
 import { remoteModel } from '#src/drivers/model/provider.ts';
 import type { AggregateRef } from '#src/streams/subjects.ts';
 import { newRef } from '../support/commits.ts';
-import { TestNodes } from '../support/engine.ts';
+import { answered, TestModel, TestNodes, untilAborted } from '../support/engine.ts';
 import type { NodeOptions, TestNode } from '../support/engine.ts';
 import { CALLABLE, PATIENT } from '../support/model-calls.ts';
 import { ModelServer } from '../support/model-server.ts';
@@ -119,6 +119,22 @@ test('but no longer than the turn may take', async () => {
   overloadedFor(Number.POSITIVE_INFINITY, clock);
   await node.message(ref);
   expect(await node.turnEnds(ref)).toMatchObject({ type: 'turn.failed', data: { error: { code: 'turn_timeout' } } });
+});
+
+test('a call that takes longer than a call may is given up, however much it writes, and is tried again', async () => {
+  const model = new TestModel(async (_, signal, call, onDelta) => {
+    if (call > 1) return answered('done');
+    const writing = setInterval(() => onDelta({ kind: 'text', text: 'on and on ' }), 5);
+    const outcome = await untilAborted(signal);
+    clearInterval(writing);
+    return outcome;
+  });
+  const node = await started({ model, callMs: 300 });
+  const ref = await opened(node);
+  await node.message(ref);
+  expect(await node.turnEnds(ref)).toMatchObject({ type: 'turn.completed', data: { output: 'done' } });
+  const failed = (await node.events(ref)).filter(({ type }) => type === 'model.failed');
+  expect(failed).toMatchObject([{ data: { error: { code: 'model_timeout' } } }]);
 });
 
 test('while a provider has to be waited for, its turn runs nowhere, and the only place of the node is another’s', async () => {

@@ -8,7 +8,7 @@ import type { SessionEvent } from '#src/domain/session/events.ts';
 import type { SessionState } from '#src/domain/session/state.ts';
 import type { TurnContext } from '#src/domain/turn/context.ts';
 import type { ModelOutcome } from '#src/domain/turn/model-outcome.ts';
-import type { ModelDriver, ModelRequest } from '#src/drivers/model/port.ts';
+import type { ModelDriver, ModelRequest, OnModelDelta } from '#src/drivers/model/port.ts';
 import { BudgetGate } from '#src/engine/budget-gate.ts';
 import { ClaimLeases } from '#src/engine/claim-leases.ts';
 import { InheritedConversations } from '#src/engine/inherited-conversations.ts';
@@ -31,7 +31,12 @@ import { overriding } from './overriding.ts';
 import { openCommand, usage } from './sessions.ts';
 import { until } from './wait-until.ts';
 
-type Behaviour = (request: ModelRequest, signal: AbortSignal, call: number) => Promise<ModelOutcome> | ModelOutcome;
+type Behaviour = (
+  request: ModelRequest,
+  signal: AbortSignal,
+  call: number,
+  onDelta: OnModelDelta,
+) => Promise<ModelOutcome> | ModelOutcome;
 
 /** A model that does what the test says, and remembers what it was asked. */
 export class TestModel implements ModelDriver {
@@ -42,9 +47,9 @@ export class TestModel implements ModelDriver {
     this.#behaviour = behaviour;
   }
 
-  async call(request: ModelRequest, signal: AbortSignal): Promise<ModelOutcome> {
+  async call(request: ModelRequest, signal: AbortSignal, onDelta: OnModelDelta): Promise<ModelOutcome> {
     this.calls.push({ callId: request.callId, atMs: Date.now() });
-    return await this.#behaviour(request, signal, this.calls.length);
+    return await this.#behaviour(request, signal, this.calls.length, onDelta);
   }
 }
 
@@ -86,6 +91,10 @@ export interface NodeOptions {
   readonly nodeId?: string;
   /** Of everything that the turn decides by; leases of workers keep to the real time. */
   readonly clock?: Clock;
+  /** How long a call may take, ms. */
+  readonly callMs?: number;
+  /** Told what readers are shown of an answer; absent: nobody asks for it. */
+  readonly onPreview?: (text: string) => void;
   /** Told whenever a call's cost is about to be settled with the tenant's budgets. */
   readonly onSettle?: (callId: string) => void;
 }
@@ -147,7 +156,11 @@ export class TestNode implements AsyncDisposable {
     this.claims = claims;
     const vaults = new Repository({ type: vaultType, store: log.store, cacheBytes: 1_000_000 });
     const shared = { work, liveness, claims, vaults, clock, logger };
-    const previews = { isAsked: () => false, send: () => undefined };
+    const { onPreview } = options;
+    const previews = {
+      isAsked: () => onPreview !== undefined,
+      send: (_: AggregateRef, text: string) => onPreview?.(text),
+    };
     const spending = new Repository({ type: budgetType, store: log.store, cacheBytes: 1_000_000 });
     const gate = new BudgetGate({
       loop,
@@ -178,7 +191,7 @@ export class TestNode implements AsyncDisposable {
       sandboxes: null,
       mcp: null,
       previews,
-      callMs: 600_000,
+      callMs: options.callMs ?? 600_000,
     };
     this.worker = new Worker({ ...parts, concurrency, tenantConcurrency, ...drain });
     this.dispatcher = new Dispatcher({
