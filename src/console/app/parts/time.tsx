@@ -22,9 +22,14 @@ function subscribe(listener: () => void): () => void {
   };
 }
 
+/** The time, to a few seconds. */
+export function useNow(): number {
+  return useSyncExternalStore(subscribe, () => nowMs);
+}
+
 /** How long ago something was; the whole time is its title. */
 export function Ago({ at }: { readonly at: string }): ReactNode {
-  const now = useSyncExternalStore(subscribe, () => nowMs);
+  const now = useNow();
   return (
     <time dateTime={at} title={dateTime(at)}>
       {ago(Date.parse(at), Math.max(now, Date.parse(at)))}

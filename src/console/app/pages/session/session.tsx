@@ -1,6 +1,6 @@
 import { useQuery } from '@tanstack/react-query';
 import { getRouteApi, Link } from '@tanstack/react-router';
-import { useMemo, useState, useSyncExternalStore } from 'react';
+import { lazy, Suspense, useMemo, useState, useSyncExternalStore } from 'react';
 import type { ReactNode } from 'react';
 import { useClient } from '../../api/host.tsx';
 import { SessionFeed } from '../../api/session-feed.ts';
@@ -23,16 +23,19 @@ export function SessionPage(): ReactNode {
   return <OneSession key={sessionId} sessionId={sessionId} />;
 }
 
+const TurnsView = lazy(async () => ({ default: (await import('./turns/turns-view.tsx')).TurnsView }));
+
 const VIEWS = [
   { view: undefined, name: 'Conversation' },
   { view: 'records', name: 'Records beside it' },
   { view: 'moment', name: 'At any record' },
+  { view: 'turns', name: 'Turns' },
 ] as const;
 
 function OneSession({ sessionId }: { readonly sessionId: string }): ReactNode {
   const client = useClient();
-  const { view, at } = route.useSearch();
-  const [openedAt] = useState(view === 'moment' ? at : undefined);
+  const { view, at, turn } = route.useSearch();
+  const [openedAt] = useState(view === 'moment' || view === 'turns' ? at : undefined);
   useTitle(sessionId);
   const feed = useMemo(() => new SessionFeed(client, sessionId, openedAt), [client, sessionId, openedAt]);
   const snapshot = useSyncExternalStore(feed.subscribe, feed.snapshot);
@@ -68,15 +71,19 @@ function OneSession({ sessionId }: { readonly sessionId: string }): ReactNode {
       </nav>
       {error !== null && <Failure error={error} onRetry={feed.toEnd} />}
       <div className="session-body" data-view={view === 'records' ? view : undefined}>
-        {view === 'moment' ? (
-          <MomentView sessionId={sessionId} feed={feed} snapshot={snapshot} />
-        ) : (
-          <ConversationView sessionId={sessionId} feed={feed} snapshot={snapshot} />
-        )}
+        <Suspense fallback={<div className="empty">Loading …</div>}>
+          {view === 'moment' ? (
+            <MomentView sessionId={sessionId} feed={feed} snapshot={snapshot} />
+          ) : view === 'turns' ? (
+            <TurnsView sessionId={sessionId} feed={feed} snapshot={snapshot} turnId={turn} />
+          ) : (
+            <ConversationView sessionId={sessionId} feed={feed} snapshot={snapshot} />
+          )}
+        </Suspense>
         {view === 'records' && <RecordsView feed={feed} snapshot={snapshot} />}
       </div>
       <Announcement snapshot={snapshot} />
-      {view !== 'moment' && (
+      {(view === undefined || view === 'records') && (
         <Composer sessionId={sessionId} activeTurnId={activeTurnId} hasFailed={end?.outcome === 'failed'} />
       )}
     </div>
