@@ -3,16 +3,12 @@ import { ACCESS } from '../../auth/authorize.ts';
 import { actorOf, outOfReach } from '../../auth/caller.ts';
 import { forkSession } from '../../commands/session/fork-session.ts';
 import type { ForkSessionDeps } from '../../commands/session/fork-session.ts';
-import { optional } from '../../domain/kernel/optional.ts';
-import { reject } from '../../domain/kernel/rejection.ts';
-import type { RecordPlace } from '../../domain/session/fork-state.ts';
 import { canonicalJson } from '../../lib/canonical-json.ts';
 import { sha256Hex } from '../../lib/hash.ts';
-import type { EventPlace } from '../../streams/cursor.ts';
 import { operations } from '../described.ts';
 import type { Freshness } from '../freshness.ts';
 import { callerOf } from '../gate.ts';
-import { FOREIGN_CURSOR, isCurrent, placeOf } from '../history-place.ts';
+import { misplaced, placeOf, recordPlace } from '../history-place.ts';
 import { accepted } from '../problem.ts';
 import { forkBody } from '../wire/forks.ts';
 import * as wire from '../wire/schemas.ts';
@@ -49,8 +45,7 @@ export function forkRoutes(deps: ForkRouteDeps): FastifyPluginAsyncZod {
           await forkSession(deps, {
             ...{ ref, childId, idempotencyKey, requestId, subject: caller.subject, actor: actorOf(caller) },
             at: place === null ? null : recordPlace(place),
-            misplaced: (session) =>
-              place === null || isCurrent(place, session) ? null : reject('cursor_invalid', FOREIGN_CURSOR),
+            misplaced: (session) => (place === null ? null : misplaced(place, session)),
             // One key space with the commands of the session: a fork is not one.
             bodyHash: sha256Hex(canonicalJson({ fork: { idempotencyKey, id: childId, cursor } })),
             outOfReach: (session) => outOfReach(caller, session),
@@ -64,8 +59,4 @@ export function forkRoutes(deps: ForkRouteDeps): FastifyPluginAsyncZod {
     );
     await Promise.resolve();
   };
-}
-
-function recordPlace({ position, index, inherited }: EventPlace): RecordPlace {
-  return { position, index, ...optional({ ancestor: inherited?.ancestor }) };
 }

@@ -1,9 +1,11 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
 import { ACCESS } from '../../auth/authorize.ts';
+import { outOfReach } from '../../auth/caller.ts';
 import { deleteFile, writeFile } from '../../commands/sandbox/change-sandbox.ts';
 import { sandboxRef } from '../../commands/sandbox/deps.ts';
 import { findFile, listFiles } from '../../commands/sandbox/files.ts';
+import { sandboxAt } from '../../commands/sandbox/past-files.ts';
 import { UNKNOWN_MEDIA_TYPE } from '../../domain/artifact/names.ts';
 import { reject } from '../../domain/kernel/rejection.ts';
 import type { Rejection } from '../../domain/kernel/rejection.ts';
@@ -11,17 +13,22 @@ import { mediaTypeOf } from '../../lib/media-type.ts';
 import { sendBytes } from '../bytes.ts';
 import { operations } from '../described.ts';
 import { callerOf } from '../gate.ts';
+import { misplaced, placeOf, recordPlace } from '../history-place.ts';
 import { accepted, refused } from '../problem.ts';
 import type { Uploads } from '../upload-body.ts';
 import * as wire from '../wire/sandboxes.ts';
 import { inputOf, reachedSandbox } from './sandboxes.ts';
 import type { SandboxRouteDeps } from './sandboxes.ts';
+import { sessionRef } from './sessions.ts';
 
 const docs = operations('Sandboxes', {
-  getSandboxTree: ['The files of a sandbox, by path', 'Of one directory with `path`.'],
+  getSandboxTree: [
+    'The files of a sandbox, by path',
+    'Of one directory with `path`. With `sessionId` and `cursor`: those that a virtual sandbox had after the last call at or before that record, which are those of a fork there.',
+  ],
   getSandboxFile: [
     'A file of a sandbox',
-    'Ranges and entity tags as for artifacts. The slashes of the path may be sent as they are, or as %2F.',
+    'Ranges and entity tags as for artifacts. The slashes of the path may be sent as they are, or as %2F. `sessionId` and `cursor` as for the tree.',
   ],
   writeSandboxFile: [
     'Put a file into a sandbox',
@@ -30,7 +37,7 @@ const docs = operations('Sandboxes', {
   deleteSandboxFile: ['Take a file or a directory out of a sandbox', 'With a turn running: 409 sandbox_busy.'],
 });
 
-/** The files of a sandbox as they are now: after the newest call that changed something. */
+/** The files of a sandbox: after the newest call that changed something, or as they were at a record of a session. */
 export function sandboxFileRoutes(deps: SandboxRouteDeps): FastifyPluginAsyncZod {
   return async (app) => {
     const read = { rules: { access: ACCESS.readSandboxes } };
@@ -47,8 +54,8 @@ export function sandboxFileRoutes(deps: SandboxRouteDeps): FastifyPluginAsyncZod
       },
       async (request) => {
         const { sandboxId } = request.params;
-        const { path: below } = request.query;
-        const reading = await readingOf(deps, request, sandboxId);
+        const { path: below, ...moment } = request.query;
+        const reading = await readingOf(deps, request, { sandboxId, moment });
         const { files } = done(await listFiles(deps, { ...reading, under: below }));
         const shown = files.map(({ path, size, sha256 }) => ({ path, size, sha256, contentType: typeOf(path) }));
         return { sandboxId, files: shown };
@@ -56,15 +63,18 @@ export function sandboxFileRoutes(deps: SandboxRouteDeps): FastifyPluginAsyncZod
     );
     app.get(
       '/v1/sandboxes/:sandboxId/files/:path',
-      { config: { ...read, sends: 'file' }, schema: { ...docs.getSandboxFile, params: wire.filePath } },
-      async (request, reply) => await sendFile(deps, request, reply, request.params),
+      {
+        config: { ...read, sends: 'file' },
+        schema: { ...docs.getSandboxFile, params: wire.filePath, querystring: wire.fileQuery },
+      },
+      async (request, reply) => await sendFile(deps, request, reply, { ...request.params, moment: request.query }),
     );
     app.get(
       '/v1/sandboxes/:sandboxId/files/*',
-      { config: read, schema: { params: wire.deepFilePath, hide: true } },
+      { config: read, schema: { params: wire.deepFilePath, querystring: wire.fileQuery, hide: true } },
       async (request, reply) => {
         const { '*': path, sandboxId } = request.params;
-        return await sendFile(deps, request, reply, { sandboxId, path });
+        return await sendFile(deps, request, reply, { sandboxId, path, moment: request.query });
       },
     );
     await Promise.resolve();
@@ -123,10 +133,26 @@ function typeOf(path: string): string {
   return mediaTypeOf(path) ?? UNKNOWN_MEDIA_TYPE;
 }
 
-async function readingOf(deps: SandboxRouteDeps, request: FastifyRequest, sandboxId: string) {
+interface Past {
+  readonly sandboxId: string;
+  readonly moment: wire.Moment;
+}
+
+async function readingOf(deps: SandboxRouteDeps, request: FastifyRequest, { sandboxId, moment }: Past) {
   const { tenant, actor, causation } = inputOf(request, sandboxId);
   const { state } = await reachedSandbox(deps, request, sandboxId);
-  return { tenant, state, meta: { actor, causation } };
+  const meta = { actor, causation };
+  const { sessionId, cursor } = moment;
+  if (sessionId === undefined || cursor === undefined) return { tenant, state, meta };
+  const caller = callerOf(request);
+  const ref = sessionRef(caller, sessionId);
+  const place = placeOf(ref, cursor);
+  const past = await sandboxAt(deps, {
+    ...{ sandboxId, state, ref, at: recordPlace(place) },
+    outOfReach: (session) => outOfReach(caller, session),
+    misplaced: (session) => misplaced(place, session),
+  });
+  return { tenant, state: done(past).state, meta };
 }
 
 /** @throws ProblemError */
@@ -139,9 +165,9 @@ async function sendFile(
   deps: SandboxRouteDeps,
   request: FastifyRequest,
   reply: FastifyReply,
-  { sandboxId, path }: Place,
+  { path, ...past }: Past & Place,
 ): Promise<FastifyReply> {
-  const { file } = done(await findFile(deps, { ...(await readingOf(deps, request, sandboxId)), path }));
+  const { file } = done(await findFile(deps, { ...(await readingOf(deps, request, past)), path }));
   return await sendBytes(request, reply, {
     name: path.slice(path.lastIndexOf('/') + 1),
     contentType: typeOf(path),

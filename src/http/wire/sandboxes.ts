@@ -31,7 +31,19 @@ export const listQuery = z.strictObject({
   cursor: cursor.optional(),
 });
 export const eventsQuery = z.strictObject({ cursor: cursor.optional() });
-export const treeQuery = z.strictObject({ path: manifestPath.optional() });
+/** A record of a session that works in the sandbox; neither: the files as they are. */
+const moment = {
+  sessionId: clientId.optional().describe('The session whose record `cursor` names.'),
+  cursor: cursor.optional().describe('The files as they were at this record of the session; absent: as they are.'),
+};
+const isMoment = ({ sessionId, cursor: at }: Moment): boolean => (sessionId === undefined) === (at === undefined);
+const halved = { error: 'sessionId and cursor name a record together', path: ['cursor'] };
+export const treeQuery = z.strictObject({ path: manifestPath.optional(), ...moment }).refine(isMoment, halved);
+export const fileQuery = z.strictObject(moment).refine(isMoment, halved);
+export interface Moment {
+  readonly sessionId?: string | undefined;
+  readonly cursor?: string | undefined;
+}
 
 const machine = z.object({
   desired: z.enum(['running', 'suspended', 'deleted']),

@@ -47,11 +47,22 @@ export function sandboxForkSuite(target: () => HttpTarget): void {
       return { id: child, sandboxId: sandboxId ?? '' };
     }
 
-    /** Every file of a sandbox, by path. */
-    async function filesOf(sandboxId: string): Promise<Record<string, string>> {
-      const { files } = shaped(await tenant.request({ path: `/v1/sandboxes/${sandboxId}/tree` }), 200, boxes.tree);
+    interface Moment {
+      readonly sessionId: string;
+      readonly cursor: string;
+    }
+
+    const treeAt = async (sandboxId: string, query: Partial<Moment>, by = tenant) =>
+      await by.request({ path: `/v1/sandboxes/${sandboxId}/tree?${new URLSearchParams(query).toString()}` });
+
+    /** Every file of a sandbox, by path: as they are, or as they were at a record. */
+    async function filesOf(sandboxId: string, moment?: Moment): Promise<Record<string, string>> {
+      const past = moment && { sessionId: moment.sessionId, cursor: moment.cursor };
+      const query = new URLSearchParams(past).toString();
+      const { files } = shaped(await treeAt(sandboxId, past ?? {}), 200, boxes.tree);
       const texts = files.map(async ({ path }) => {
-        return [path, (await tenant.request({ path: `/v1/sandboxes/${sandboxId}/files/${path}` })).text] as const;
+        const file = await there.request({ path: `/v1/sandboxes/${sandboxId}/files/${path}?${query}` });
+        return [path, file.text] as const;
       });
       return Object.fromEntries(await Promise.all(texts));
     }
@@ -65,7 +76,9 @@ export function sandboxForkSuite(target: () => HttpTarget): void {
       for (const item of items) {
         if (item.type === 'sandbox.exec') n += 1;
         const fork = await forked(id, item);
-        expect(await filesOf(fork.sandboxId), `at ${item.type} of call ${n}`).toEqual(n === 0 ? {} : { n: `${n}\n` });
+        const then = n === 0 ? {} : { n: `${n}\n` };
+        expect(await filesOf(fork.sandboxId), `at ${item.type} of call ${n}`).toEqual(then);
+        expect(await filesOf(sandboxId, item), `then, at ${item.type} of call ${n}`).toEqual(then);
         await tenant.request({ method: 'DELETE', path: `/v1/sessions/${fork.id}` });
       }
       expect(n).toBe(7);
@@ -78,8 +91,30 @@ export function sandboxForkSuite(target: () => HttpTarget): void {
       for (const [i, text] of ['1\n', '2\n', 'child\n'].entries()) {
         const grandchild = await forked(child.id, inherited[i]);
         expect(await filesOf(grandchild.sandboxId)).toEqual({ n: text });
+        expect(await filesOf(child.sandboxId, inherited[i])).toEqual({ n: text });
       }
       expect(await filesOf((await forked(child.id)).sandboxId)).toEqual({ n: 'child\n' });
+    });
+
+    test('and its sandbox at a record are refused where the record is of another session, or half named', async () => {
+      const { id, sandboxId } = await opened();
+      const [message] = await ran(id, 'echo 1 > n');
+      const cursor = message?.cursor ?? '';
+      const other = await opened();
+      await ran(other.id, 'true');
+      const [foreign] = await tenant.items(other.id);
+      refused(await treeAt(other.sandboxId, { sessionId: id, cursor }), 404, 'not_found');
+      refused(await treeAt(sandboxId, { sessionId: id, cursor: foreign?.cursor ?? '' }), 400, 'cursor_invalid');
+      refused(await treeAt(sandboxId, { sessionId: 'absent', cursor }), 404, 'not_found');
+      for (const half of [{ sessionId: id }, { cursor }])
+        refused(await treeAt(sandboxId, half), 400, 'invalid_request');
+      // Of somebody else's session nothing is told to whoever has a sandbox.
+      const ada = tenant.as('ada', 'sandboxes:write sessions:own');
+      const box = fresh('box');
+      await ada.request({ method: 'PUT', path: `/v1/sandboxes/${box}`, body: {} });
+      const theirs = await treeAt(box, { sessionId: id, cursor }, ada);
+      expect(theirs.text).toBe((await treeAt(box, { sessionId: 'absent', cursor }, ada)).text);
+      refused(theirs, 404, 'not_found');
     });
 
     test('of now has what clients have put there, and before the first call what it began with', async () => {

@@ -5,6 +5,8 @@ const readSandbox = { realm: 'tenant', scope: 'sessions:own', params: { sandboxI
 const oneSandbox = { ...readSandbox, scope: 'sandboxes:write' } as const;
 const params = { sandboxId: 'box', path: 'a' };
 const BAD_PATHS = ['', '%2Fa', 'a%2F..%2Fb', '..', 'a%2F%2Fb', '%00', 'a%5Cb', 'x'.repeat(1_025)];
+/** A record is named by both together. */
+const NO_RECORD = { sessionId: ['', 's'], cursor: ['', 'x'] };
 const BAD_HOSTS = ['', 'a b', 'http://a', '*', 'a:0', '.a', 'a/b'];
 
 /** How to call each route of sandboxes rightly. */
@@ -61,8 +63,8 @@ export const SANDBOX_ROUTES: Readonly<Record<string, RouteRow>> = {
   'POST /v1/sandboxes/{sandboxId}/reset': oneSandbox,
   'DELETE /v1/sandboxes/{sandboxId}': oneSandbox,
   'GET /v1/sandboxes/{sandboxId}/events': readSandbox,
-  'GET /v1/sandboxes/{sandboxId}/tree': { ...readSandbox, query: { path: BAD_PATHS } },
-  'GET /v1/sandboxes/{sandboxId}/files/{path}': { ...readSandbox, params, freeParams: ['path'] },
+  'GET /v1/sandboxes/{sandboxId}/tree': { ...readSandbox, query: { path: BAD_PATHS, ...NO_RECORD } },
+  'GET /v1/sandboxes/{sandboxId}/files/{path}': { ...readSandbox, params, freeParams: ['path'], query: NO_RECORD },
   'PUT /v1/sandboxes/{sandboxId}/files/{path}': { ...oneSandbox, params, rawBody: true, freeParams: ['path'] },
   'DELETE /v1/sandboxes/{sandboxId}/files/{path}': { ...oneSandbox, params, freeParams: ['path'] },
 };
