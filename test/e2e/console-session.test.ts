@@ -1,3 +1,4 @@
+import { readFile } from 'node:fs/promises';
 import type { Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { HAS_CHROMIUM, violationsOf } from '../support/browser.ts';
@@ -7,7 +8,7 @@ import type { ConsoleVisit } from '../support/console-visit.ts';
 import { done, executorOf } from '../support/executor.ts';
 import type { Executor } from '../support/executor.ts';
 
-/** What a session did, at the console in a real browser: its turns and its commands. */
+/** What a session did, at the console in a real browser: its turns, its commands and its files. */
 const NARROW = { width: 390, height: 844 };
 const WIDE = { width: 1_280, height: 800 };
 const HOSTILE = '<img src=x onerror="document.title=1"> \u202Egpj.exe';
@@ -160,6 +161,64 @@ describe.runIf(HAS_CHROMIUM)('a session at the console', () => {
       .waitFor();
     expect(await page.locator('main img').count()).toBe(0);
     await visit.picture('session-command');
+  });
+
+  test('the files are there as they are, and as they were at a record, with what has changed since', async () => {
+    await open('?view=files');
+    const files = page.getByRole('list', { name: 'Files', exact: true });
+    await files.getByRole('button', { name: /^src\/a\.txt/ }).click();
+    await page.getByRole('region', { name: 'File src/a.txt' }).getByText('TWO').waitFor();
+    expect(await files.getByRole('button', { name: /^note\.txt/ }).count()).toBe(0);
+    await forEverybody('session-files');
+
+    const first = (await tenant.items('work')).find(({ type }) => type === 'turn.completed');
+    await open(`?view=moment&at=${encodeURIComponent(first?.cursor ?? '')}`);
+    const then = page.getByRole('region', { name: 'Files as they were' });
+    await then.getByRole('button', { name: /^note\.txt/ }).click();
+    const note = then.getByRole('region', { name: 'File note.txt' });
+    await note.getByText('onerror=').waitFor();
+    await note.getByText('U+202E').waitFor();
+    expect(await page.locator('main img').count()).toBe(0);
+    await then.getByLabel('Changes since').check();
+    const changes = then.getByRole('list', { name: 'Files that have changed since' });
+    for (const name of ['note.txt removed', 'new.txt added 4 B', 'src/a.txt changed 8 B'])
+      await changes.getByRole('button', { name }).waitFor();
+    await changes.getByRole('button', { name: /^src\/a\.txt/ }).click();
+    const diff = then.getByRole('region', { name: 'File src/a.txt' }).locator('[data-sign]');
+    await diff.first().waitFor();
+    expect((await diff.allInnerTexts()).map((text) => text.trim())).toEqual(['one', '- two', '+ TWO', '']);
+    await forEverybody('session-files-then');
+  });
+
+  test('artifacts are compared by their versions, and downloaded', async () => {
+    const upload = async (path: string, body: string) =>
+      (await tenant.request({ method: 'POST', path, body: Buffer.from(body) })).json;
+    const { artifact } = (await upload('/v1/artifacts?name=report.txt&sessionId=work', 'a\nb\n')) as {
+      artifact: { artifactId: string };
+    };
+    await upload(`/v1/artifacts/${artifact.artifactId}/versions`, `a\n${HOSTILE}\n`);
+    await open('?view=files');
+    const artifacts = page.getByRole('region', { name: 'Artifacts' });
+    for (const [name, file] of [
+      ['report.txt', 'report.txt'],
+      ['outputs', 'n'],
+    ] as const) {
+      const one = artifacts.locator('details').filter({ has: page.locator('summary', { hasText: name }) });
+      await one.locator('summary').click();
+      await one.getByLabel('Compared with').selectOption('1');
+      await one.getByRole('button', { name: `${file} changed` }).click();
+      await one.locator('[data-sign="-"]').waitFor();
+      await one.locator('[data-sign="+"]').waitFor();
+    }
+    expect(await page.locator('main img').count()).toBe(0);
+    await forEverybody('session-artifacts');
+    const report = artifacts.locator('details').filter({ has: page.locator('summary', { hasText: 'report.txt' }) });
+    const [download] = await Promise.all([
+      page.waitForEvent('download'),
+      report.getByRole('link', { name: 'Download' }).first().click(),
+    ]);
+    expect(download.suggestedFilename()).toBe('report.txt');
+    expect(await readFile(await download.path(), 'utf8')).toBe(`a\n${HOSTILE}\n`);
   });
 
   test('a message waits behind the turn that runs, or takes its place', async () => {

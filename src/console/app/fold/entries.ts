@@ -110,3 +110,8 @@ export type RecordOf<T extends EventRecord['type']> = Extract<EventRecord, { rea
 export function agentOf(record: EventRecord): AgentRef | undefined {
   return 'agent' in record.payload ? record.payload.agent : undefined;
 }
+
+/** The newest record of some types; '' for none: what is read again when there is another one. */
+export function lastOf(records: readonly EventRecord[], types: readonly EventRecord['type'][]): string {
+  return records.findLast(({ type }) => types.includes(type))?.eventId ?? '';
+}

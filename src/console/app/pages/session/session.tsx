@@ -25,11 +25,14 @@ export function SessionPage(): ReactNode {
 
 const TurnsView = lazy(async () => ({ default: (await import('./turns/turns-view.tsx')).TurnsView }));
 
+const FilesView = lazy(async () => ({ default: (await import('./files/files-view.tsx')).FilesView }));
+
 const VIEWS = [
   { view: undefined, name: 'Conversation' },
   { view: 'records', name: 'Records beside it' },
   { view: 'moment', name: 'At any record' },
   { view: 'turns', name: 'Turns' },
+  { view: 'files', name: 'Files' },
 ] as const;
 
 function OneSession({ sessionId }: { readonly sessionId: string }): ReactNode {
@@ -76,6 +79,8 @@ function OneSession({ sessionId }: { readonly sessionId: string }): ReactNode {
             <MomentView sessionId={sessionId} feed={feed} snapshot={snapshot} />
           ) : view === 'turns' ? (
             <TurnsView sessionId={sessionId} feed={feed} snapshot={snapshot} turnId={turn} />
+          ) : view === 'files' ? (
+            <FilesView sessionId={sessionId} snapshot={snapshot} />
           ) : (
             <ConversationView sessionId={sessionId} feed={feed} snapshot={snapshot} />
           )}

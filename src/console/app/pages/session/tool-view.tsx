@@ -1,10 +1,10 @@
 import type { ReactNode } from 'react';
 import type { ToolEntry } from '../../fold/entries.ts';
 import { duration } from '../../lib/format.ts';
-import { changedLines } from '../../lib/changed-lines.ts';
 import { oneLine } from '../../lib/plain-text.ts';
-import { Pre, Value } from '../../parts/plain-text.tsx';
+import { Value } from '../../parts/plain-text.tsx';
 import { Status } from '../../parts/status.tsx';
+import { DiffView } from './diff-view.tsx';
 
 const SUMMARY_CHARS = 90;
 
@@ -54,8 +54,8 @@ function SandboxInput({ entry }: { readonly entry: ToolEntry }): ReactNode {
   const content = memberOf(entry.input, 'content');
   if (command !== undefined) return <Named name="Command" value={command} />;
   if (oldText !== undefined && newText !== undefined)
-    return <Diff title={path ?? 'edit'} before={oldText} after={newText} />;
-  if (content !== undefined) return <Diff title={path ?? 'file'} before="" after={content} />;
+    return <DiffView title={path ?? 'edit'} before={oldText} after={newText} />;
+  if (content !== undefined) return <DiffView title={path ?? 'file'} before="" after={content} />;
   return <Named name="Input" value={entry.input} />;
 }
 
@@ -71,30 +71,6 @@ function Output({ entry }: { readonly entry: ToolEntry }): ReactNode {
       </>
     );
   return <Named name="Output" value={entry.runner === 'sandbox' && content !== undefined ? content : entry.output} />;
-}
-
-interface DiffProps {
-  readonly title: string;
-  readonly before: string;
-  readonly after: string;
-}
-
-function Diff({ title, before, after }: DiffProps): ReactNode {
-  const { lines, left } = changedLines(before, after);
-  return (
-    <figure>
-      <figcaption className="small muted">
-        <bdi>{title}</bdi>
-      </figcaption>
-      <Pre className="diff">
-        {lines.map(({ sign, text }, index) => (
-          // Lines have no identity but their place.
-          <span key={index} data-sign={sign}>{`${sign} ${oneLine(text, 2_000)}\n`}</span>
-        ))}
-        {left > 0 && `… ${left} more lines`}
-      </Pre>
-    </figure>
-  );
 }
 
 function gistOf(input: unknown): string {

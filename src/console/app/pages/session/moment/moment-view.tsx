@@ -1,7 +1,8 @@
-import { useDeferredValue, useMemo, useState } from 'react';
+import { lazy, Suspense, useDeferredValue, useMemo, useState } from 'react';
 import type { ReactNode } from 'react';
 import type { FeedSnapshot, SessionFeed } from '../../../api/session-feed.ts';
 import { Conversation } from '../../../fold/conversation.ts';
+import { lastOf } from '../../../fold/entries.ts';
 import type { Entry } from '../../../fold/entries.ts';
 import { clock, dateTime } from '../../../lib/format.ts';
 import { AsCode } from '../../../parts/as-code.tsx';
@@ -13,8 +14,10 @@ import { CostUntil } from './cost-until.tsx';
 import { ForkDialog } from './fork-dialog.tsx';
 import { SeenView } from './seen-view.tsx';
 import { Slider } from './slider.tsx';
-import { useMoment } from './use-moment.ts';
+import { useMoment, useSettled } from './use-moment.ts';
 import './moment.css';
+
+const Workspace = lazy(async () => ({ default: (await import('../files/workspace.tsx')).Workspace }));
 
 interface MomentViewProps {
   readonly sessionId: string;
@@ -31,6 +34,7 @@ export function MomentView({ sessionId, feed, snapshot }: MomentViewProps): Reac
   const [fork, setFork] = useState<'same' | 'model' | null>(null);
   const shown = useDeferredValue(place);
   const past = useMemo(() => records.slice(0, shown + 1), [records, shown]);
+  const ranAt = useMemo(() => lastOf(records, ['sandbox.exec', 'turn.completed']), [records]);
   const record = records[place];
   if (record === undefined) return <div className="rows" />;
   const { cursor, type, createdAt } = record;
@@ -61,6 +65,9 @@ export function MomentView({ sessionId, feed, snapshot }: MomentViewProps): Reac
         <PastConversation sessionId={sessionId} feed={feed} records={past} />
         <div className="moment-side stack">
           <CostUntil sessionId={sessionId} until={createdAt} changedAt={records.at(-1)?.turnId ?? ''} />
+          <Suspense fallback={null}>
+            <FilesThen sessionId={sessionId} cursor={cursor} changedAt={ranAt} />
+          </Suspense>
           <SeenView sessionId={sessionId} records={past} />
         </div>
       </div>
@@ -75,6 +82,16 @@ export function MomentView({ sessionId, feed, snapshot }: MomentViewProps): Reac
       )}
     </section>
   );
+}
+
+interface FilesThenProps {
+  readonly sessionId: string;
+  readonly cursor: string;
+  readonly changedAt: string;
+}
+
+function FilesThen({ cursor, ...rest }: FilesThenProps): ReactNode {
+  return <Workspace {...rest} cursor={useSettled(cursor)} />;
 }
 
 /** What a person said next, or last: what another model is asked in its place. */

@@ -28,3 +28,13 @@ export function useMoment(records: readonly EventRecord[]): {
   }, [at, given, navigate]);
   return { place, select: (next) => setAt(records[next]?.cursor) };
 }
+
+/** A value once it has stayed the same for a moment: what is asked of the Host does not follow each step of the slider. */
+export function useSettled<T>(value: T): T {
+  const [settled, setSettled] = useState(value);
+  useEffect(() => {
+    const timer = setTimeout(() => setSettled(value), ADDRESS_MS);
+    return () => clearTimeout(timer);
+  }, [value]);
+  return settled;
+}
