@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { createServer, request as httpRequest } from 'node:http';
 import type { IncomingHttpHeaders, OutgoingHttpHeaders, Server } from 'node:http';
+import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
@@ -56,6 +57,18 @@ async function askAt(
   return { status: answer.statusCode, headers: answer.headers, text };
 }
 
+/** Sends lines as they are, and reads until the door closes the connection. */
+async function shout(lines: readonly string[], { port }: Door = door): Promise<string> {
+  const socket = connect(port, '127.0.0.1').setEncoding('utf8');
+  let heard = '';
+  socket.on('data', (text: string) => (heard += text));
+  socket.write(lines.join('\r\n'));
+  // A door that resets the connection has closed it, too.
+  socket.on('error', () => undefined);
+  await once(socket, 'close');
+  return heard;
+}
+
 const origin = (at = door) => ({ origin: at.url, 'content-type': 'application/json' });
 const pathOf = (link: string) => link.slice(new URL(link).origin.length);
 const cookieIn = ({ headers }: Answer) => (headers['set-cookie'] ?? [])[0]?.split(';')[0] ?? '';
@@ -96,7 +109,8 @@ beforeAll(async () => {
   const at = host.address();
   const port = typeof at === 'object' ? at?.port : 0;
   const authority = { kind: 'tenant', tenant: 'tn_1', key: KEY } as const;
-  const options = { url: `http://127.0.0.1:${port}`, directory, port: 0, now: () => nowMs };
+  const times = { now: () => nowMs, headersMs: 200, idleMs: 1_000 };
+  const options = { url: `http://127.0.0.1:${port}`, directory, port: 0, ...times };
   door = await openDoor({ ...options, authority });
   hostDoor = await openDoor({ ...options, authority: { kind: 'host', adminKey: ADMIN_KEY } });
 });
@@ -138,6 +152,17 @@ test('a link works once, and for ten minutes', async () => {
   expect((await ask('/sign-in?token=')).status).toBe(401);
 });
 
+test('of many browsers with one link one gets in, and wrong links neither get in nor use it up', async () => {
+  const path = pathOf(door.link());
+  const guesses = Array.from({ length: 50 }, (_, n) => `/sign-in?token=${'A'.repeat(42)}${n % 10}`);
+  for (const { status } of await Promise.all(guesses.map(async (guess) => await ask(guess)))) expect(status).toBe(401);
+  const answers = await Promise.all(Array.from({ length: 20 }, async () => await ask(path)));
+  expect(answers.filter(({ status }) => status === 303).length).toBe(1);
+  expect(answers.filter(({ headers }) => headers['set-cookie'] !== undefined).length).toBe(1);
+  // 32 random bytes.
+  expect(new URL(door.link()).searchParams.get('token')).toMatch(/^[\w-]{43}$/);
+});
+
 test('what is asked without the cookie, by another name, from elsewhere or without csrf is refused', async () => {
   const { cookie, csrf } = await signedIn();
   const whole = { ...origin(), cookie, 'x-console-csrf': csrf };
@@ -150,6 +175,16 @@ test('what is asked without the cookie, by another name, from elsewhere or witho
     [{ cookie, 'sec-fetch-site': 'same-site' }, 'GET', 403, 'origin_rejected'],
     [{ cookie, 'sec-fetch-dest': 'script' }, 'GET', 403, 'origin_rejected'],
     [{ cookie, 'x-console-csrf': csrf }, 'POST', 403, 'origin_rejected'],
+    // What a browser asks first for another page that wants to write.
+    [
+      { origin: 'http://elsewhere.example', 'access-control-request-method': 'POST' },
+      'OPTIONS',
+      403,
+      'origin_rejected',
+    ],
+    [{ cookie, host: `127.0.0.1.rebound.example:${door.port}` }, 'GET', 421, 'host_rejected'],
+    [{ cookie, host: '127.0.0.1' }, 'GET', 421, 'host_rejected'],
+    [{ cookie, host: `localhost.:${door.port}` }, 'GET', 421, 'host_rejected'],
     [{ ...whole, origin: 'null' }, 'POST', 403, 'origin_rejected'],
     [{ ...origin(), cookie }, 'POST', 403, 'csrf_rejected'],
     [{ ...whole, 'x-console-csrf': `${csrf}x` }, 'POST', 403, 'csrf_rejected'],
@@ -259,6 +294,62 @@ test('a new link is for who has the key of the Host, and is no page', async () =
   for (const headers of [{}, { cookie }, { authorization: 'Bearer x' }, { authorization, origin: hostDoor.url }])
     expect((await link(headers)).status).toBe(401);
   expect((await link({ authorization: `Bearer ${KEY}` }, door)).status).toBe(401);
+});
+
+test('no second request is hidden in the body of one', async () => {
+  const { cookie, csrf } = await signedIn();
+  const hidden = ['POST /v1/admin/tenants HTTP/1.1', 'host: x', 'content-length: 0', '', ''].join('\r\n');
+  const chunked = [hidden.length.toString(16), hidden, '0', '', ''];
+  const head = (method: string) => [
+    ...[`${method} /api/v1/sessions HTTP/1.1`, `host: 127.0.0.1:${door.port}`, `origin: ${door.url}`],
+    ...[`cookie: ${cookie}`, `x-console-csrf: ${csrf}`, 'connection: close'],
+  ];
+  const encoding = 'transfer-encoding: chunked';
+  const length = `content-length: ${hidden.length}`;
+  // A read has no body.
+  for (const method of ['GET', 'HEAD'])
+    for (const lines of [
+      [encoding, '', ...chunked],
+      [length, '', hidden],
+    ])
+      expect(await shout([...head(method), ...lines])).toMatch(/^HTTP\/1\.1 400 /);
+  // Both, or one that is not understood: which of the two counts is a matter of opinion.
+  for (const lines of [
+    [encoding, length, '', ...chunked],
+    ['transfer-encoding: identity', length, '', hidden],
+    ['transfer-encoding: x, chunked', 'content-length: 4', '', ...chunked],
+    ['content-length: 0', length, '', hidden],
+  ])
+    expect(await shout([...head('POST'), ...lines])).toMatch(/^HTTP\/1\.1 400 /);
+  expect(asked).toEqual([]);
+  for (const method of ['DELETE', 'OPTIONS', 'POST']) {
+    expect(await shout([...head(method), encoding, '', ...chunked])).toMatch(/^HTTP\/1\.1 200 /);
+    // The next one on the same connection to the Host gets its own answer.
+    expect((await ask('/api/v1/refused', { cookie })).status).toBe(403);
+  }
+  expect(asked.map(({ url, body }) => [url, body])).toEqual(
+    ['DELETE', 'OPTIONS', 'POST'].flatMap(() => [
+      ['/v1/sessions', hidden],
+      ['/v1/refused', ''],
+    ]),
+  );
+});
+
+test('who sends slowly, sends too much or does not read is left', async () => {
+  const { cookie, csrf } = await signedIn();
+  const host = `host: 127.0.0.1:${door.port}`;
+  expect(await shout(['GET / HTTP/1.1', 'x-slow: '])).toMatch(/^(?:HTTP\/1\.1 408 |$)/);
+  expect(await shout(['GET / HTTP/1.1', host, 'content-length: 999999999', '', 'x'])).toMatch(/^HTTP\/1\.1 400 /);
+  const choose = ['POST /console/tenant HTTP/1.1', host, `origin: ${door.url}`, `cookie: ${cookie}`];
+  const much = [`x-console-csrf: ${csrf}`, 'content-length: 999999999', '', 'x'];
+  expect(await shout([...choose, ...much])).toMatch(/^HTTP\/1\.1 4\d\d /);
+  expect(await shout(['GET /api/v1/stream HTTP/1.1', host, `cookie: ${cookie}`, '', ''])).toContain('data: 1');
+});
+
+test('what was shown stays in no cache', async () => {
+  const { cookie } = await signedIn();
+  for (const path of ['/api/v1/sessions', '/api/v1/refused', '/console/session'])
+    expect((await ask(path, { cookie })).headers['cache-control'], path).toBe('no-store');
 });
 
 test('a stream arrives while it lasts, and ends at the Host when the page leaves', async () => {

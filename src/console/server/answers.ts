@@ -9,10 +9,11 @@ export const SECURITY_HEADERS = {
   'cross-origin-resource-policy': 'same-origin',
 } as const;
 
-/** Of the pages: scripts and styles are files of the console, and nothing else is called. */
+/** Of the pages: scripts and styles are files of the console, nothing else is called, and no text becomes HTML or code. */
 export const PAGE_POLICY = [
   ...["default-src 'none'", "script-src 'self'", "style-src 'self'", "img-src 'self' data: blob:"],
   ...["connect-src 'self'", "font-src 'self'", "base-uri 'none'", "form-action 'self'", "frame-ancestors 'none'"],
+  ...["require-trusted-types-for 'script'", "trusted-types 'none'"],
 ].join('; ');
 
 /** Of what a tenant or a model wrote: opened by itself, it runs nothing and belongs to no origin. */

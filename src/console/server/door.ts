@@ -5,7 +5,7 @@ import { timingSafeEqual } from 'node:crypto';
 import { answerJson, refuse } from './answers.ts';
 import { answerFile, readFiles } from './files.ts';
 import type { Files } from './files.ts';
-import { cookieOf, isSafe, refusedName, refusedOrigin } from './guard.ts';
+import { cookieOf, hasBody, isSafe, refusedName, refusedOrigin } from './guard.ts';
 import { keyOf } from './authority.ts';
 import type { Authority } from './authority.ts';
 import { Proxy } from './proxy.ts';
@@ -24,6 +24,10 @@ export interface DoorOptions {
   readonly port: number;
   /** ms since 1970 */
   readonly now?: () => number;
+  /** What the headers of a request may take. */
+  readonly headersMs?: number;
+  /** Silence of a connection in both directions after which it is closed; streams of the Host are never silent for as long. */
+  readonly idleMs?: number;
 }
 
 /** A console that listens on loopback. */
@@ -48,15 +52,19 @@ const TENANT_ID = /^[\w.-]{1,128}$/;
 const SIGN_IN = '/sign-in';
 const LINKS = '/console/links';
 const LATE_EACH_MS = 60_000;
+const HEADERS_MS = 10_000;
+const IDLE_MS = 120_000;
 
 /** Opens the console's listener. @throws when the port is in use, or the pages cannot be read */
 export async function openDoor(options: DoorOptions): Promise<Door> {
-  const { authority, host = '127.0.0.1' } = options;
+  const { authority, host = '127.0.0.1', headersMs = HEADERS_MS, idleMs = IDLE_MS } = options;
   const files = await readFiles(options.directory);
   const signIns = new SignIns(authority.kind === 'tenant' ? authority.tenant : null, options.now);
   const proxy = new Proxy(options.url);
-  const server = createServer();
+  const server = createServer({ headersTimeout: headersMs, connectionsCheckingInterval: headersMs });
   server.maxConnections = CONNECTIONS_MAX;
+  // Also for those who ask and then do not read.
+  server.setTimeout(idleMs);
   server.listen(options.port, host);
   await once(server, 'listening');
   const bound = server.address();
@@ -109,6 +117,8 @@ class Visits {
       return refuse(response, 404, { code: 'not_found', message: 'there is no such page' });
     const { pathname } = url;
     if (isSafe(request)) {
+      if (hasBody(request))
+        return refuse(response, 400, { code: 'invalid_request', message: 'what only reads has no body' });
       if (pathname === SIGN_IN && url.searchParams.has('token')) return this.#signIn(url, request, response);
       if (!pathname.startsWith('/api/') && !pathname.startsWith(OWN))
         return answerFile(this.#parts.files, { path: pathname }, request, response);
@@ -210,6 +220,7 @@ const ATTRIBUTES = 'Path=/; HttpOnly; SameSite=Strict';
 
 /** The text of a small body; null: it is too long for anything that is asked for here. */
 async function bodyOf(request: IncomingMessage): Promise<string | null> {
+  if (Number(request.headers['content-length'] ?? 0) > BODY_BYTES_MAX) return null;
   const chunks: Buffer[] = [];
   let bytes = 0;
   for await (const chunk of request) {

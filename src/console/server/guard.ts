@@ -14,6 +14,11 @@ export function isSafe({ method }: IncomingMessage): boolean {
   return SAFE_METHODS.has(method ?? '');
 }
 
+/** It says that one follows, whether there is anything in it or not. */
+export function hasBody({ headers }: IncomingMessage): boolean {
+  return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) !== 0;
+}
+
 /**
  * The name that a browser knows the console by. A page elsewhere whose name was pointed at this machine (DNS rebinding)
  * sends its own name.

@@ -23,8 +23,8 @@ const REQUEST_HEADERS = [
   ...['last-event-id', 'range', 'svc-protocol'],
 ];
 const RESPONSE_HEADERS = [
-  ...['accept-ranges', 'cache-control', 'content-disposition', 'content-encoding', 'content-length', 'content-range'],
-  ...['content-type', 'etag', 'last-modified', 'retry-after', 'svc-protocol', 'vary', 'x-request-id'],
+  ...['accept-ranges', 'content-disposition', 'content-encoding', 'content-length', 'content-range', 'content-type'],
+  ...['etag', 'last-modified', 'retry-after', 'svc-protocol', 'vary', 'x-request-id'],
 ];
 
 const KEY_REFUSED = {
@@ -58,6 +58,8 @@ export class Proxy {
         // What a link of a page, such as a download, cannot say.
         'svc-protocol': PROTOCOL,
         ...only(REQUEST_HEADERS, request.headers),
+        // Without it a body of no length would follow the headers of some methods bare, for the Host to read as a request.
+        ...(request.headers['transfer-encoding'] === undefined ? {} : { 'transfer-encoding': 'chunked' }),
         host: this.#base.host,
         authorization: `Bearer ${key}`,
         ...(tenant === null ? {} : { 'svc-tenant': tenant }),
@@ -78,6 +80,8 @@ export class Proxy {
         ...only(RESPONSE_HEADERS, answer.headers),
         ...SECURITY_HEADERS,
         'content-security-policy': DATA_POLICY,
+        // Nothing that was shown stays with the browser after the sign-in.
+        'cache-control': 'no-store',
       });
       response.flushHeaders();
       pipeline(answer, response, () => upstream.destroy());
