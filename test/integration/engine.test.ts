@@ -48,12 +48,22 @@ describe('a worker that is taken for dead', () => {
   /** Its turn is taken over by `second` while its call is under way; `answer` lets the call end. */
   async function takenOver(secondModel: TestModel) {
     const answer = new Gate();
+    const seen = { shown: 0, written: 0, isToldToStop: false };
     // It does not even notice that it is told to stop: as after a long pause of the whole machine.
-    const firstModel = new TestModel(async () => {
+    const firstModel = new TestModel(async (_, signal, __, onDelta) => {
+      signal.addEventListener('abort', () => (seen.isToldToStop = true));
+      const writing = setInterval(() => {
+        onDelta({ kind: 'text', text: 'word ' });
+        seen.written++;
+      }, 5);
       await answer.opened;
+      clearInterval(writing);
       return answered('late');
     });
-    const [first, second] = [newNode({ model: firstModel }), newNode({ model: secondModel })];
+    const [first, second] = [
+      newNode({ model: firstModel, onPreview: () => seen.shown++ }),
+      newNode({ model: secondModel }),
+    ];
     await first.start();
     const ref = await opened(first);
     const turnId = await first.message(ref);
@@ -63,7 +73,13 @@ describe('a worker that is taken for dead', () => {
     await second.start();
     second.dispatcher.start();
     await until('the other worker calls', () => secondModel.calls.length === 1, 15_000);
-    return { answer, first, second, ref, turnId, firstModel, tookMs: Date.now() - begun };
+    const tookMs = Date.now() - begun;
+    await until('the log has told the first', () => seen.isToldToStop);
+    const { shown, written } = seen;
+    expect(shown, 'before another had the turn').toBeGreaterThan(1);
+    await until('it has written on', () => seen.written > written + 30);
+    expect(seen.shown, 'what a fenced worker is answered is shown to nobody').toBe(shown);
+    return { answer, first, second, ref, turnId, firstModel, tookMs };
   }
 
   test('is replaced within 10 s of its last sign of life; what it answers later is recorded as a duplicate', async () => {
@@ -79,8 +95,9 @@ describe('a worker that is taken for dead', () => {
       dataOf(await second.events(ref), 'model.reported').at(0),
     );
     const lostCall = firstModel.calls[0]?.callId;
-    const latencyMs: unknown = expect.any(Number);
-    expect(reported).toEqual({ turnId, callId: lostCall, usage: usage({ duplicate: true }), latencyMs });
+    const ms: unknown = expect.any(Number);
+    const took = { latencyMs: ms, firstTokenMs: ms };
+    expect(reported).toEqual({ turnId, callId: lostCall, usage: usage({ duplicate: true }), ...took });
     done.open();
     expect(await second.turnEnds(ref)).toMatchObject({
       type: 'turn.completed',
@@ -104,8 +121,9 @@ describe('a worker that is taken for dead', () => {
     await until('the fenced worker is done', () => first.worker.active === 0);
     const reported = dataOf(await second.events(ref), 'model.reported');
     const callId = firstModel.calls[0]?.callId;
-    const latencyMs: unknown = expect.any(Number);
-    expect(reported).toEqual([{ turnId, callId, usage: usage({ duplicate: true }), latencyMs }]);
+    const ms: unknown = expect.any(Number);
+    const took = { latencyMs: ms, firstTokenMs: ms };
+    expect(reported).toEqual([{ turnId, callId, usage: usage({ duplicate: true }), ...took }]);
     expect((await second.types(ref)).filter((type) => type === 'message.assistant')).toHaveLength(1);
   });
 
