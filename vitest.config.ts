@@ -21,7 +21,7 @@ export default defineConfig({
     projects: [
       {
         test: {
-          ...project('unit', 0, ['src/**/*.test.ts', 'test/tidy/**/*.test.ts'], 30),
+          ...project('unit', 0, ['src/**/*.test.ts', 'test/tidy/**/*.test.ts'], 90),
           // What is pure shares nothing: the modules are loaded once, in half the time.
           isolate: false,
         },
