@@ -244,7 +244,7 @@ describe.runIf(HAS_CHROMIUM)('the pages of the console that manage', () => {
 
     await page.getByRole('link', { name: 'Issuers' }).click();
     await page.getByRole('button', { name: 'New issuer' }).click();
-    await dialog.getByLabel('Name').fill('people');
+    await dialog.getByLabel('Name', { exact: true }).fill('people');
     await dialog.getByLabel('Issuer, as its tokens name it').fill('https://login.example');
     await dialog.getByLabel('Audience').fill('agents');
     await dialog.getByRole('button', { name: 'Save' }).click();
@@ -255,7 +255,10 @@ describe.runIf(HAS_CHROMIUM)('the pages of the console that manage', () => {
     await forEverybody('tenant-issuers');
 
     await page.getByRole('link', { name: 'Audit trail' }).click();
-    await page.getByRole('row', { name: /issuer.*people/ }).waitFor();
+    await page
+      .getByRole('row', { name: /issuer.*people/ })
+      .first()
+      .waitFor();
     await forEverybody('tenant-audit');
   });
 

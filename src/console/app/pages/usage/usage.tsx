@@ -140,9 +140,11 @@ function ByDay({ report, measure }: ReportProps): ReactNode {
         <Columns title={`${measure.name} by day`} bars={bars} shown={measure.shown} />
         <details>
           <summary>As a table</summary>
-          <div className="usage-table">
+          {/* A scrolling region has to be reachable by keyboard. */}
+          {/* oxlint-disable-next-line jsx-a11y/no-noninteractive-tabindex */}
+          <section className="usage-table" aria-label={`${measure.name}, as a table`} tabIndex={0}>
             <BarTable title={measure.name} named="Day" bars={bars.toReversed()} shown={measure.shown} />
-          </div>
+          </section>
         </details>
       </div>
     </section>
