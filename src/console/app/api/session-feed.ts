@@ -3,6 +3,7 @@ import { Conversation } from '../fold/conversation.ts';
 import type { AskEntry, Entry } from '../fold/entries.ts';
 import { Writing } from '../fold/writing.ts';
 import type { Written } from '../fold/writing.ts';
+import { isTooMuch, newestOf, oldestOf } from './held.ts';
 
 /** The part of a session's history that is held, and what it says. A new object whenever something has changed. */
 export interface FeedSnapshot {
@@ -28,8 +29,6 @@ const EMPTY: FeedSnapshot = {
 /** Records of a page: what the first paint waits for. */
 const FIRST_PAGE = 100;
 const PAGE = 500;
-/** What is held at once: a history may have millions. */
-const HELD_MAX = 10_000;
 /** Records that come together are shown together: one frame. */
 const TOGETHER_MS = 16;
 
@@ -106,10 +105,11 @@ export class SessionFeed {
       if (signal.aborted) return;
       this.#flush({});
       const all = [...items.toReversed(), ...this.#snapshot.records];
-      const isCut = all.length > HELD_MAX;
+      const held = oldestOf(all);
+      const isCut = held.length < all.length;
       // What is cut off comes back by reading on; the stream would leave a gap.
       if (isCut) this.#stop();
-      this.#replace(all.slice(0, HELD_MAX), { hasOlder: hasMore, hasNewer: isCut || this.#snapshot.hasNewer });
+      this.#replace(held, { hasOlder: hasMore, hasNewer: isCut || this.#snapshot.hasNewer });
     });
   };
 
@@ -123,8 +123,8 @@ export class SessionFeed {
         signal,
       );
       const all = [...records, ...items];
-      const isCut = all.length > HELD_MAX;
-      this.#replace(all.slice(-HELD_MAX), { hasOlder: isCut || this.#snapshot.hasOlder, hasNewer: hasMore });
+      const held = newestOf(all);
+      this.#replace(held, { hasOlder: held.length < all.length || this.#snapshot.hasOlder, hasNewer: hasMore });
       if (!hasMore) await this.#follow(signal);
     }, 'newer');
   };
@@ -197,9 +197,8 @@ export class SessionFeed {
     const fresh = this.#fresh;
     this.#fresh = [];
     const all = fresh.length === 0 ? this.#snapshot.records : [...this.#snapshot.records, ...fresh];
-    // A fifth at once: folding what is left again is rare then.
-    const isCut = all.length > HELD_MAX * 1.2;
-    const records = isCut ? all.slice(-HELD_MAX) : all;
+    const isCut = fresh.length > 0 && isTooMuch(all);
+    const records = isCut ? newestOf(all) : all;
     if (isCut) this.#conversation = new Conversation().append(records);
     else this.#conversation.append(fresh);
     this.#set({ records, hasOlder: isCut || this.#snapshot.hasOlder, ...over });

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { beginning, oneLine, piecesOf } from './plain-text.ts';
+import { beginning, beginningPieces, oneLine, piecesOf } from './plain-text.ts';
 
 describe('a text that somebody else wrote', () => {
   it('keeps what looks like HTML as text', () => {
@@ -39,6 +39,21 @@ describe('a text that somebody else wrote', () => {
 });
 
 describe('a long text', () => {
+  it('has few links and marks in its beginning, and is shown to its end in steps', () => {
+    for (const part of ['\u202E', '\u001B[31m', 'http://a.b ', 'http://a.b\u202E', 'x', '😀']) {
+      const text = part.repeat(Math.ceil(40_000 / part.length));
+      for (const limit of [1, 4_000, 32_000]) {
+        const { pieces, length } = beginningPieces(text, limit);
+        expect(pieces.length).toBeLessThanOrEqual(2 * (limit / 40) + 1);
+        expect(length).toBeLessThanOrEqual(limit);
+        expect(pieces.map((piece) => (piece.kind === 'mark' ? '?' : piece.text)).join('')).toBe(
+          text.slice(0, length).replaceAll('\u202E', '?').replaceAll('\u001B', '?'),
+        );
+      }
+      expect(beginningPieces(text, text.length * 80).length).toBe(text.length);
+    }
+  });
+
   it('is not cut inside of a character', () => {
     expect(beginning('ab😀', 3)).toBe('ab');
     expect(beginning('ab😀', 4)).toBe('ab😀');

@@ -31,23 +31,47 @@ const TOKEN = new RegExp(
   'gu',
 );
 
+/** A link or a mark is an element of its own, and costs a page as much as so many characters. */
+const ELEMENT_UNITS = 40;
+
 /** Splits a text into what is shown as it is, links to http(s), and marks in place of characters that deceive. */
 export function piecesOf(text: string): readonly Piece[] {
+  return beginningPieces(text, Number.POSITIVE_INFINITY).pieces;
+}
+
+/**
+ * The pieces of the beginning of a text, and how much of it they are.
+ * @param limit UTF-16 units, of which a text of nothing but links or marks has fewer
+ */
+export function beginningPieces(
+  text: string,
+  limit: number,
+): { readonly pieces: readonly Piece[]; readonly length: number } {
   const pieces: Piece[] = [];
+  const start = beginning(text, limit);
   let from = 0;
-  for (const match of text.matchAll(TOKEN)) {
+  let end = start.length;
+  let left = limit;
+  for (const match of start.matchAll(TOKEN)) {
     const { mark, link } = match.groups ?? {};
     const href = link === undefined ? null : hrefOf(link);
     const length = mark?.length ?? href?.text.length ?? 0;
     if (length === 0) continue;
-    if (match.index > from) pieces.push({ kind: 'text', text: text.slice(from, match.index) });
+    const units = match.index - from + Math.max(ELEMENT_UNITS, length);
+    if (units > left) {
+      end = match.index;
+      break;
+    }
+    left -= units;
+    if (match.index > from) pieces.push({ kind: 'text', text: start.slice(from, match.index) });
     if (mark !== undefined)
       pieces.push({ kind: 'mark', text: codeOf(mark), name: MARKS.get(mark) ?? 'control character' });
     else if (href !== null) pieces.push({ kind: 'link', ...href });
     from = match.index + length;
   }
-  if (from < text.length) pieces.push({ kind: 'text', text: text.slice(from) });
-  return pieces;
+  const rest = beginning(start.slice(from, end), left);
+  if (rest !== '') pieces.push({ kind: 'text', text: rest });
+  return { pieces, length: from + rest.length };
 }
 
 /** What ends a sentence is no part of the address in it. */

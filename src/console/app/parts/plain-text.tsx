@@ -1,11 +1,13 @@
 import { useMemo, useState } from 'react';
 import type { ReactNode } from 'react';
-import { beginning, piecesOf } from '../lib/plain-text.ts';
+import { jsonText } from '../lib/json-text.ts';
+import { beginningPieces } from '../lib/plain-text.ts';
 import { count } from '../lib/format.ts';
 
-/** UTF-16 units shown at first; each further step shows eight times as many. */
+/** UTF-16 units shown at first; each further step shows eight times as many, and no more than a page can hold. */
 const FIRST = 4_000;
 const STEP = 8;
+const SHOWN_MAX = FIRST * STEP ** 2;
 
 /**
  * A text that a person or a model wrote, as text: never as HTML. Deceiving characters are marked, addresses are links that
@@ -13,8 +15,7 @@ const STEP = 8;
  */
 export function PlainText({ text, className = '' }: { readonly text: string; readonly className?: string }): ReactNode {
   const [limit, setLimit] = useState(FIRST);
-  const shown = beginning(text, limit);
-  const pieces = useMemo(() => piecesOf(shown), [shown]);
+  const { pieces, length } = useMemo(() => beginningPieces(text, limit), [text, limit]);
   return (
     <>
       <span className={`plain ${className}`} dir="auto">
@@ -35,21 +36,45 @@ export function PlainText({ text, className = '' }: { readonly text: string; rea
           );
         })}
       </span>
-      {shown.length < text.length && (
-        <button type="button" className="button" data-small="" onClick={() => setLimit(limit * STEP)}>
-          Show {limit * STEP < text.length ? 'more' : 'all'} ({count(text.length - shown.length)} characters left)
-        </button>
-      )}
+      {length < text.length && <Rest text={text} left={text.length - length} limit={limit} onMore={setLimit} />}
     </>
+  );
+}
+
+interface RestProps {
+  readonly text: string;
+  /** UTF-16 units that are not shown. */
+  readonly left: number;
+  readonly limit: number;
+  readonly onMore: (limit: number) => void;
+}
+
+/** What of a text is not shown: more of it, or the way to have it elsewhere. */
+function Rest({ text, left, limit, onMore }: RestProps): ReactNode {
+  const isLast = limit >= SHOWN_MAX;
+  const copy = async (): Promise<void> => await navigator.clipboard.writeText(text);
+  return (
+    <button
+      type="button"
+      className="button"
+      data-small=""
+      onClick={() => (isLast ? void copy().catch(() => undefined) : onMore(limit * STEP))}
+    >
+      {isLast ? 'Copy the whole text' : 'Show more'} ({count(left)} characters left)
+    </button>
   );
 }
 
 /** A value as indented JSON; a text as it is. */
 export function Value({ value }: { readonly value: unknown }): ReactNode {
-  const text = useMemo(() => (typeof value === 'string' ? value : (JSON.stringify(value, null, 2) ?? '')), [value]);
+  const { text, isCut } = useMemo(
+    () => (typeof value === 'string' ? { text: value, isCut: false } : jsonText(value, SHOWN_MAX)),
+    [value],
+  );
   return (
     <Pre>
       <PlainText text={text} />
+      {isCut && <span className="muted"> … it is longer than what is shown here</span>}
     </Pre>
   );
 }

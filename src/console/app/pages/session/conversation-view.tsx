@@ -1,4 +1,4 @@
-import { useMemo } from 'react';
+import { useCallback, useMemo } from 'react';
 import type { ReactNode } from 'react';
 import type { FeedSnapshot, SessionFeed } from '../../api/session-feed.ts';
 import type { Entry } from '../../fold/entries.ts';
@@ -13,18 +13,17 @@ interface ConversationViewProps {
   readonly snapshot: FeedSnapshot;
 }
 
-type Item = { readonly key: string; readonly entry: Entry } | { readonly key: string; readonly written: Written };
+type Item = Entry | Written;
 
 const GUESS_PX = 64;
 
 export function ConversationView({ sessionId, feed, snapshot }: ConversationViewProps): ReactNode {
   const { entries, writing, loading } = snapshot;
-  const items = useMemo<readonly Item[]>(
-    () => [
-      ...entries.map((entry) => ({ key: entry.key, entry })),
-      ...writing.map((written) => ({ key: `writing:${written.modelCallId}`, written })),
-    ],
-    [entries, writing],
+  const items = useMemo<readonly Item[]>(() => [...entries, ...writing], [entries, writing]);
+  const render = useCallback(
+    (item: Item) =>
+      'kind' in item ? <EntryView sessionId={sessionId} entry={item} /> : <WritingView written={item} />,
+    [sessionId],
   );
   if (items.length === 0)
     return (
@@ -40,17 +39,11 @@ export function ConversationView({ sessionId, feed, snapshot }: ConversationView
       guessPx={GUESS_PX}
       onFirst={feed.older}
       onLast={feed.newer}
-      render={(item) =>
-        'entry' in item ? (
-          <EntryView sessionId={sessionId} entry={item.entry} />
-        ) : (
-          <WritingView written={item.written} />
-        )
-      }
+      render={render}
     />
   );
 }
 
 function keyOf(item: Item): string {
-  return item.key;
+  return 'kind' in item ? item.key : `writing:${item.modelCallId}`;
 }

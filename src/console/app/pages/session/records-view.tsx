@@ -25,15 +25,19 @@ export function RecordsView({
       guessPx={GUESS_PX}
       onFirst={feed.older}
       onLast={feed.newer}
-      render={(record) => <RecordRow record={record} />}
+      render={renderRecord}
     />
   );
+}
+
+function renderRecord(record: EventRecord): ReactNode {
+  return <RecordRow record={record} />;
 }
 
 function RecordRow({ record }: { readonly record: EventRecord }): ReactNode {
   const { type, createdAt, payload } = record;
   return (
-    <details className="record">
+    <details className="record" data-event={record.eventId}>
       <summary>
         <time className="muted" dateTime={createdAt} title={dateTime(createdAt)}>
           {clock(createdAt)}

@@ -1,11 +1,12 @@
 import { useVirtualizer } from '@tanstack/react-virtual';
-import { useEffect, useLayoutEffect, useRef } from 'react';
+import { useCallback, useEffect, useLayoutEffect, useMemo, useRef } from 'react';
 import type { ReactNode } from 'react';
 
 interface RowsProps<T> {
   readonly label: string;
   readonly items: readonly T[];
   readonly keyOf: (item: T) => string;
+  /** A row is made again when its item, or this, is another one. */
   readonly render: (item: T) => ReactNode;
   /** Pixels of a row that has not been measured. */
   readonly guessPx: number;
@@ -36,10 +37,13 @@ export function Rows<T>({ label, items, keyOf, render, guessPx, onFirst, onLast,
     count: items.length,
     getScrollElement: () => scroller.current,
     estimateSize: () => guessPx,
-    getItemKey: (index) => {
-      const item = items[index];
-      return item === undefined ? index : keyOf(item);
-    },
+    getItemKey: useCallback(
+      (index: number) => {
+        const item = items[index];
+        return item === undefined ? index : keyOf(item);
+      },
+      [items, keyOf],
+    ),
     overscan: OVERSCAN,
     anchorTo: 'end',
     followOnAppend: true,
@@ -76,11 +80,15 @@ export function Rows<T>({ label, items, keyOf, render, guessPx, onFirst, onLast,
               ref={rows.measureElement}
               style={{ transform: `translateY(${start}px)` }}
             >
-              {item === undefined ? null : render(item)}
+              {item === undefined ? null : <Row item={item} render={render} />}
             </div>
           );
         })}
       </div>
     </section>
   );
+}
+
+function Row<T>({ item, render }: Pick<RowsProps<T>, 'render'> & { readonly item: T }): ReactNode {
+  return useMemo(() => render(item), [item, render]);
 }

@@ -1,6 +1,7 @@
 import type { ReactNode } from 'react';
 import type { ToolEntry } from '../../fold/entries.ts';
 import { duration } from '../../lib/format.ts';
+import { jsonText } from '../../lib/json-text.ts';
 import { oneLine } from '../../lib/plain-text.ts';
 import { Value } from '../../parts/plain-text.tsx';
 import { Status } from '../../parts/status.tsx';
@@ -76,7 +77,7 @@ function Output({ entry }: { readonly entry: ToolEntry }): ReactNode {
 function gistOf(input: unknown): string {
   if (input === undefined) return '';
   const told = memberOf(input, 'command') ?? memberOf(input, 'path') ?? memberOf(input, 'task');
-  return oneLine(told ?? (typeof input === 'string' ? input : JSON.stringify(input)), SUMMARY_CHARS);
+  return oneLine(told ?? (typeof input === 'string' ? input : jsonText(input, SUMMARY_CHARS * 4).text), SUMMARY_CHARS);
 }
 
 /** A text in an object that somebody else made. */

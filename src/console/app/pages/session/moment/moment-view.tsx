@@ -1,4 +1,4 @@
-import { lazy, Suspense, useDeferredValue, useMemo, useState } from 'react';
+import { lazy, Suspense, useCallback, useDeferredValue, useMemo, useState } from 'react';
 import type { ReactNode } from 'react';
 import type { FeedSnapshot, SessionFeed } from '../../../api/session-feed.ts';
 import { Conversation } from '../../../fold/conversation.ts';
@@ -32,8 +32,7 @@ export function MomentView({ sessionId, feed, snapshot }: MomentViewProps): Reac
   const { records } = snapshot;
   const { place, select } = useMoment(records);
   const [fork, setFork] = useState<'same' | 'model' | null>(null);
-  const shown = useDeferredValue(place);
-  const past = useMemo(() => records.slice(0, shown + 1), [records, shown]);
+  const past = useDeferredValue(useSame(records.slice(0, place + 1)));
   const ranAt = useMemo(() => lastOf(records, ['sandbox.exec', 'turn.completed']), [records]);
   const record = records[place];
   if (record === undefined) return <div className="rows" />;
@@ -94,6 +93,14 @@ function FilesThen({ cursor, ...rest }: FilesThenProps): ReactNode {
   return <Workspace {...rest} cursor={useSettled(cursor)} />;
 }
 
+/** The array of before while it has the same records: those that come after the moment change nothing of it. */
+function useSame(records: FeedSnapshot['records']): FeedSnapshot['records'] {
+  const [kept, setKept] = useState(records);
+  const isSame = kept.length === records.length && kept[0] === records[0] && kept.at(-1) === records.at(-1);
+  if (!isSame) setKept(records);
+  return isSame ? kept : records;
+}
+
 /** What a person said next, or last: what another model is asked in its place. */
 function nextMessage(records: FeedSnapshot['records'], place: number): string {
   const isMessage = (one: FeedSnapshot['records'][number]): boolean => one.type === 'command.message';
@@ -109,6 +116,7 @@ interface PastProps {
 
 function PastConversation({ sessionId, feed, records }: PastProps): ReactNode {
   const { entries } = useMemo(() => new Conversation().append(records), [records]);
+  const render = useCallback((entry: Entry) => <EntryView sessionId={sessionId} entry={entry} isPast />, [sessionId]);
   return (
     <Rows
       label="Conversation as it was"
@@ -118,7 +126,7 @@ function PastConversation({ sessionId, feed, records }: PastProps): ReactNode {
       onFirst={feed.older}
       onLast={nothing}
       endsAt={records.at(-1)?.cursor}
-      render={(entry) => <EntryView sessionId={sessionId} entry={entry} isPast />}
+      render={render}
     />
   );
 }
