@@ -8,6 +8,9 @@ import { defineConfig } from 'vite';
 export default defineConfig({
   root: join(import.meta.dirname, 'src/console/app'),
   base: '/',
+  // Where the environment says otherwise, as in tests, React's build for development would be made, which is slower.
+  define: { 'process.env.NODE_ENV': JSON.stringify('production') },
+  oxc: { jsx: { runtime: 'automatic', development: false } },
   resolve: { alias: { 'agent-runtime-host/client': join(import.meta.dirname, 'src/client/client.ts') } },
   build: {
     outDir: join(import.meta.dirname, 'dist/console'),
