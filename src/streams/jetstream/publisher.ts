@@ -37,7 +37,7 @@ export class Publisher {
   readonly #waiting = new Map<number, Waiting>();
   #queued: Waiting[] = [];
   #count = 0;
-  #sweep: NodeJS.Timeout | null = null;
+  #isSweeping = false;
 
   constructor(connection: NatsConnection) {
     this.#connection = connection;
@@ -84,9 +84,10 @@ export class Publisher {
   }
 
   #sweepLater(): void {
-    if (this.#waiting.size === 0) return;
-    this.#sweep ??= setTimeout(() => {
-      this.#sweep = null;
+    if (this.#isSweeping || this.#waiting.size === 0) return;
+    this.#isSweeping = true;
+    setTimeout(() => {
+      this.#isSweeping = false;
       const now = performance.now();
       for (const [number, { deadline, reject }] of this.#waiting) {
         if (deadline > now) continue;
