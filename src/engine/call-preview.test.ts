@@ -71,7 +71,7 @@ describe('an answer that is written', () => {
     expect(open.sent).toContainEqual({ ...IDS, offset: 0, reasoning: 'hm' });
   });
 
-  test('is sent to nobody who did not ask, and says what one who asks in the middle has missed', () => {
+  test('is not sent to who did not ask, and says what one who asks in the middle has missed', () => {
     const { call, sent, asked } = shown();
     asked.now = false;
     for (let n = 0; n < 10; n++) {
@@ -79,7 +79,7 @@ describe('an answer that is written', () => {
       vi.advanceTimersByTime(60);
     }
     expect(sent).toEqual([]);
-    expect(vi.getTimerCount(), 'no timer for nobody').toBe(0);
+    expect(vi.getTimerCount(), 'no timer where none asked').toBe(0);
     asked.now = true;
     call.take(said('last'));
     expect(sent).toEqual([{ ...IDS, offset: 40, text: 'last' }]);

@@ -124,7 +124,8 @@ describe.runIf(HAS_CHROMIUM)('a session at the console', () => {
       await line(new RegExp(`^tool ${name}`))
         .getByText('completed', { exact: true })
         .waitFor();
-    expect(await line(/^model any/).count()).toBe(4);
+    // The ledger is read again when the turn has ended.
+    await expect.poll(async () => await line(/^model any/).count(), { timeout: 20_000 }).toBe(4);
 
     // By keyboard: a line opens to what is known of it, and leads to its record.
     const attempt = line('attempt 2').locator('summary');

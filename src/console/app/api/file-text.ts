@@ -6,7 +6,7 @@ import { useHost } from './host.tsx';
 const SHOWN_BYTES_MAX = 256 * 1_024;
 
 interface FileText {
-  /** null: it is no text. */
+  /** null: it is not text. */
   readonly text: string | null;
   /** There is more of it. */
   readonly isCut: boolean;

@@ -57,7 +57,7 @@ describe('the waterfall of a turn', () => {
     ]);
   });
 
-  it('tells that a claim was taken over, and of a call that nobody heard the end of', () => {
+  it('tells that a claim was taken over, and of a call whose end was never recorded', () => {
     const records = [
       ...[message(0), answer(1, ['look']), action(1, 'pending'), action(2, 'claimed'), action(40, 'uncertain')],
       ...[record(40, 'turn.uncertain', { effectIds: ['ac'] })],

@@ -17,7 +17,7 @@ export interface Span {
   readonly name: string;
   readonly state: string;
   readonly fromMs: number;
-  /** null: it goes on. */
+  /** null: it has not ended. */
   readonly toMs: number | null;
   readonly parts: readonly Part[];
   /** What is out of the ordinary: another attempt, a claim that was taken over. */
@@ -333,7 +333,7 @@ function modelDraft(call: ModelCall, cursor: string | undefined): Draft {
     ...(attempt > 1 ? [`attempt ${attempt}`] : []),
     ...(usage.duplicate ? ['paid for twice: a worker was lost, and another one asked again'] : []),
   ];
-  // How long a call lasted that nobody heard the end of is not known.
+  // How long a call lasted whose end was never recorded is not known.
   const toMs = fromMs + (latencyMs ?? 0);
   return {
     key: `call:${id}`,

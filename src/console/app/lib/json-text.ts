@@ -2,7 +2,7 @@ const INDENT = '  ';
 
 /**
  * A value as indented JSON, of which no more is made than `limit` characters: that of a megabyte, deeply nested, would be a
- * hundred. A value that is no JSON is nothing.
+ * hundred. Of a value that is not JSON nothing is made.
  */
 export function jsonText(value: unknown, limit: number): { readonly text: string; readonly isCut: boolean } {
   const writer = new Writer(limit);
