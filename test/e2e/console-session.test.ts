@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import type { Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
-import { HAS_CHROMIUM, violationsOf } from '../support/browser.ts';
+import { expectForEverybody, HAS_CHROMIUM, WIDE } from '../support/browser.ts';
 import type { TenantClient } from '../support/client.ts';
 import { visitConsole } from '../support/console-visit.ts';
 import type { ConsoleVisit } from '../support/console-visit.ts';
@@ -9,8 +9,6 @@ import { done, executorOf } from '../support/executor.ts';
 import type { Executor } from '../support/executor.ts';
 
 /** What a session did, at the console in a real browser: its turns, its commands and its files. */
-const NARROW = { width: 390, height: 844 };
-const WIDE = { width: 1_280, height: 800 };
 const HOSTILE = '<img src=x onerror="document.title=1"> \u202Egpj.exe';
 
 const USED = { inputTokens: 40, outputTokens: 2 };
@@ -78,21 +76,7 @@ describe.runIf(HAS_CHROMIUM)('a session at the console', () => {
     await page.getByRole('heading', { name: 'work', level: 1 }).waitFor();
   }
 
-  /** Nothing wrong by axe-core in both colours, and no wider than a phone. */
-  async function forEverybody(name: string): Promise<void> {
-    for (const colorScheme of ['light', 'dark'] as const) {
-      await page.emulateMedia({ colorScheme });
-      expect(await violationsOf(page), `${name}, ${colorScheme}`).toEqual([]);
-      await visit.picture(`${name}-${colorScheme}`);
-    }
-    await page.setViewportSize(NARROW);
-    expect(await violationsOf(page), `${name} on a phone`).toEqual([]);
-    const width = await page.evaluate('document.documentElement.scrollWidth');
-    expect(width, `${name} is no wider than a phone`).toBeLessThanOrEqual(NARROW.width);
-    await visit.picture(`${name}-phone`);
-    await page.setViewportSize(WIDE);
-    await page.emulateMedia({ colorScheme: 'light' });
-  }
+  const forEverybody = async (name: string): Promise<void> => await expectForEverybody(page, name, visit.picture);
 
   test('a turn is a waterfall while it runs, and after', async () => {
     await open('?view=turns');

@@ -5,7 +5,7 @@ import { promisify } from 'node:util';
 import { gzipSync } from 'node:zlib';
 import type { Browser, BrowserContext, Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
-import { HAS_CHROMIUM, startBrowser, violationsOf } from '../support/browser.ts';
+import { expectForEverybody, HAS_CHROMIUM, startBrowser, violationsOf, WIDE } from '../support/browser.ts';
 import { AdminClient } from '../support/client.ts';
 import type { TenantClient } from '../support/client.ts';
 import { says, start } from '../support/example.ts';
@@ -17,9 +17,6 @@ import { PROGRAM } from '../support/program.ts';
 
 /** A person at the console, in a real browser: the program, its door, the pages as they are built, and a Host. */
 const FIRST_PAGE_BYTES_MAX = 250_000;
-/** A phone. */
-const NARROW = { width: 390, height: 844 };
-const WIDE = { width: 1_280, height: 800 };
 /** Given a directory, each page is put there as a picture. */
 const SCREENSHOTS = process.env['CONSOLE_SCREENSHOTS'];
 const HOSTILE = [
@@ -278,22 +275,12 @@ describe.runIf(HAS_CHROMIUM)('the console in a browser', () => {
       '/sessions/payment?view=moment',
       '/inbox',
     ];
-    for (const colorScheme of ['light', 'dark'] as const) {
-      await page.emulateMedia({ colorScheme });
-      for (const place of places) {
-        await page.setViewportSize(WIDE);
-        await page.goto(`${url}${place}`);
-        await page.getByRole('heading', { level: 1 }).waitFor();
-        await page.waitForLoadState('load');
-        expect(await violationsOf(page), `${place}, ${colorScheme}`).toEqual([]);
-        await picture(`${place.replaceAll(/[^a-z]+/g, '-').slice(1)}-${colorScheme}`);
-        await page.setViewportSize(NARROW);
-        const width = await page.evaluate('document.documentElement.scrollWidth');
-        expect(width, `${place} is no wider than a phone`).toBeLessThanOrEqual(NARROW.width);
-        await picture(`${place.replaceAll(/[^a-z]+/g, '-').slice(1)}-${colorScheme}-phone`);
-      }
+    for (const place of places) {
+      await page.goto(`${url}${place}`);
+      await page.getByRole('heading', { level: 1 }).waitFor();
+      await page.waitForLoadState('load');
+      await expectForEverybody(page, place.replaceAll(/[^a-z]+/g, '-').slice(1), picture);
     }
-    await page.setViewportSize(WIDE);
   });
 
   test('signing out ends it, in every tab', async () => {

@@ -113,7 +113,7 @@ class Visits {
     if (refusedBy !== null) return refuse(response, refusedBy.status, refusedBy);
     // Without dot segments, whatever they were written as.
     const url = URL.parse(request.url ?? '', 'http://console');
-    if (url === null || url.host !== 'console' || /%2f|%5c/i.test(url.pathname))
+    if (url === null || url.host !== 'console' || hasHiddenDots(url.pathname))
       return refuse(response, 404, { code: 'not_found', message: 'there is no such page' });
     const { pathname } = url;
     if (isSafe(request)) {
@@ -214,6 +214,12 @@ class Visits {
     const expiresAt = new Date(Math.min(endsAtMs, idleAtMs)).toISOString();
     return { tenant, host: this.#parts.authority.kind === 'host', csrf, expiresAt };
   }
+}
+
+/** Whether what a URL takes for one segment is read as several with dots by others: an id or a path of a file may have %2F. */
+function hasHiddenDots(pathname: string): boolean {
+  const segments = pathname.replaceAll(/%2e/gi, '.').split(/\/|%2f/i);
+  return /%5c/i.test(pathname) || segments.some((segment) => segment === '.' || segment === '..');
 }
 
 const ATTRIBUTES = 'Path=/; HttpOnly; SameSite=Strict';

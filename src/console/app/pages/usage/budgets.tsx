@@ -82,7 +82,7 @@ function BudgetTable({ budgets, onEdit, onRemove }: BudgetTableProps): ReactNode
         <thead>
           <tr>
             <th>Budget</th>
-            <th>Covers</th>
+            <th className="wide">Covers</th>
             <th>Spent</th>
             <th>
               <span className="hidden">Actions</span>
@@ -95,7 +95,7 @@ function BudgetTable({ budgets, onEdit, onRemove }: BudgetTableProps): ReactNode
               <td>
                 <bdi>{budget.id}</bdi>
               </td>
-              <td>{coverOf(budget)}</td>
+              <td className="wide">{coverOf(budget)}</td>
               <td>
                 <Spent budget={budget} />
               </td>
