@@ -141,6 +141,7 @@ describe.runIf(HAS_CHROMIUM)('the pages of the console that manage', () => {
     await budgets.getByText('of $3.00').waitFor();
     await budgets.getByRole('button', { name: 'Remove tenant.month' }).click();
     await dialog.getByRole('button', { name: 'Remove' }).click();
+    await dialog.waitFor({ state: 'detached' });
     await budgets.getByText('1,234 of 5,000 tokens').waitFor({ state: 'detached' });
     expect((await tenant.request({ path: '/v1/tenant/budgets' })).json).toMatchObject({
       budgets: [{ id: 'agent.payer.month', limitUsd: 3, limitTokens: 2_000 }],
@@ -217,7 +218,7 @@ describe.runIf(HAS_CHROMIUM)('the pages of the console that manage', () => {
 
     await page.getByRole('link', { name: 'Executors' }).click();
     await page.getByRole('button', { name: 'Register an executor' }).click();
-    await dialog.getByLabel('Agent', { exact: true }).fill('payer');
+    await dialog.getByRole('combobox', { name: 'Agent' }).fill('payer');
     await dialog.getByLabel('Token, at least').fill('too-short-token');
     await dialog.getByRole('button', { name: 'Register' }).click();
     await dialog.getByRole('alert').getByText('executors.0.token').first().waitFor();
