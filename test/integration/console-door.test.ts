@@ -122,9 +122,8 @@ test('pages are answered with their policy, and no path leads out of them', asyn
   expect(page.headers['content-security-policy']).toContain("script-src 'self'; style-src 'self'");
   expect(page.headers).toMatchObject({ 'x-frame-options': 'DENY', 'cache-control': 'no-cache' });
   expect((await ask('/assets/main-1.js')).headers['cache-control']).toContain('immutable');
-  for (const path of ['/../package.json', '/assets/%2e%2e/%2e%2e/package.json', '//etc/passwd'])
-    expect((await ask(path)).status, path).toBe(404);
-  for (const path of ['/..%2fpackage.json', '/a%2f.%2fb', '/a%5cb', '/a%2F%2e%2E'])
+  expect((await ask('/assets/%2e%2e/../%2e%2e/package.json')).status).toBe(404);
+  for (const path of ['/..%2fpackage.json', '/a%2f.%2fb', '/a%5cb', '/a%2F%2e%2E', '//etc/passwd'])
     expect((await ask(path, { accept: 'text/html' })).status, path).toBe(404);
 });
 
@@ -140,12 +139,11 @@ test('a link works once, and for ten minutes', async () => {
   const late = pathOf(door.link());
   nowMs += 10 * 60_000;
   expect((await ask(late)).status).toBe(401);
-  expect((await ask('/sign-in?token=')).status).toBe(401);
 });
 
 test('of many browsers with one link one gets in, and wrong links neither get in nor use it up', async () => {
   const path = pathOf(door.link());
-  const guesses = Array.from({ length: 50 }, (_, n) => `/sign-in?token=${'A'.repeat(42)}${n % 10}`);
+  const guesses = Array.from({ length: 50 }, (_, n) => `/sign-in?token=${n === 0 ? '' : 'A'.repeat(42) + (n % 10)}`);
   for (const { status } of await Promise.all(guesses.map(async (guess) => await ask(guess)))) expect(status).toBe(401);
   const answers = await Promise.all(Array.from({ length: 20 }, async () => await ask(path)));
   expect(answers.filter(({ status }) => status === 303).length).toBe(1);

@@ -114,6 +114,7 @@ export function sandboxForkSuite(target: () => HttpTarget): void {
       await ada.request({ method: 'PUT', path: `/v1/sandboxes/${box}`, body: {} });
       const theirs = await treeAt(box, { sessionId: id, cursor }, ada);
       refused(theirs, 404, 'not_found');
+      expect(theirs.text).not.toContain(sandboxId);
     });
 
     test('of now has what clients have put there, and before the first call what it began with', async () => {
