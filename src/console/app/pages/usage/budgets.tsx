@@ -121,7 +121,8 @@ function coverOf({ scope, agentId, sessionId, period }: Budget): ReactNode {
   const of = agentId ?? sessionId;
   return (
     <>
-      {scope === 'tenant' ? 'the tenant' : scope} {of !== undefined && <bdi>{of}</bdi>}, {PERIODS[period]}
+      {scope === 'tenant' ? 'the tenant' : `${scope} `}
+      {of !== undefined && <bdi>{of}</bdi>}, {PERIODS[period]}
     </>
   );
 }
