@@ -121,7 +121,7 @@ export function matrixSuite(target: () => HttpTarget): void {
       if (row.reaches !== 'agent') return;
       // Whether the agent exists is not told either.
       const [method = '', template = ''] = operation.split(' ');
-      const path = template.replace('{agentId}', 'absent');
+      const path = template.replace('{agentId}', 'absent').replace('{version}', '1');
       const [body] = bodiesOf(operation, row);
       const raw = { method, path, ...(body === undefined ? {} : { body }) };
       const headers = { 'svc-protocol': '8', ...tokenOf({ agents: ['other'] }) };
