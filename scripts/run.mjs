@@ -36,6 +36,7 @@ const PROGRAMS = {
   bench: ['bench/main.ts'],
   chaos: ['test/chaos/main.ts'],
   package: ['scripts/package.ts'],
+  pictures: ['scripts/pictures.ts'],
   prices: ['scripts/update-prices.ts'],
   format: ['node_modules/oxfmt/bin/oxfmt', 'src', 'test', 'bench', 'scripts', 'examples'],
 };
