@@ -131,7 +131,7 @@ const POINTS = [
   ],
 ].map((step) => `deletion.${step}`);
 
-test.each(POINTS)('killed at %s, the deletion is finished after the next start', async (point) => {
+test.each(POINTS)('killed at %s, the deletion is finished after the next start', { timeout: 360_000 }, async (point) => {
   await using host = await startHost({ env: { AGENT_HOST_FAULT_POINTS: `${point}=kill` } });
   const admin = new AdminClient(host);
   const doomed = await tenantWithHistory(admin);
@@ -144,12 +144,12 @@ test.each(POINTS)('killed at %s, the deletion is finished after the next start',
   await until(
     'the tenant is gone',
     async () => (await status.request({ path: `/v1/admin/tenants/${doomed.tenantId}` })).status === 404,
-    60_000,
+    150_000,
   );
   await until(
     'nothing names it any more',
     async () => (await traces(host, doomed.tenantId)).every((trace) => trace.startsWith('$KV.DIRECTORY')),
-    60_000,
+    150_000,
   );
   expect((await doomed.at(host).request({ path: '/v1/me' })).status).toBe(401);
   expect(await bystander.at(host).items('one')).toEqual(before);
