@@ -15,7 +15,7 @@ import { until } from '../support/wait-until.ts';
 const CLIENTS = 6;
 const random = seededRandom('roles');
 const GETS_ON_MS = 90_000;
-/** Until a database is made, migrated, filled from the log and renamed: 4 s on a machine of its own, 30 s on one of two cores that others use. */
+/** Until a database is made, migrated, filled from the log and renamed: 30 s were measured on two cores that others used as well. */
 const BACK_MS = 150_000;
 /** Longer than the balancer takes to see that a node is not ready. */
 const DRAIN = { AGENT_HOST_DRAIN_SECONDS: '1' };
