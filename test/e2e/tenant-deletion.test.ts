@@ -131,26 +131,30 @@ const POINTS = [
   ],
 ].map((step) => `deletion.${step}`);
 
-test.each(POINTS)('killed at %s, the deletion is finished after the next start', { timeout: 360_000 }, async (point) => {
-  await using host = await startHost({ env: { AGENT_HOST_FAULT_POINTS: `${point}=kill` } });
-  const admin = new AdminClient(host);
-  const doomed = await tenantWithHistory(admin);
-  const bystander = await tenantWithHistory(admin);
-  const before = await bystander.items('one');
-  await remove(admin, doomed).catch(() => null);
-  await host.kill();
-  await host.restart({ AGENT_HOST_FAULT_POINTS: '' });
-  const status = new AdminClient(host);
-  await until(
-    'the tenant is gone',
-    async () => (await status.request({ path: `/v1/admin/tenants/${doomed.tenantId}` })).status === 404,
-    150_000,
-  );
-  await until(
-    'nothing names it any more',
-    async () => (await traces(host, doomed.tenantId)).every((trace) => trace.startsWith('$KV.DIRECTORY')),
-    150_000,
-  );
-  expect((await doomed.at(host).request({ path: '/v1/me' })).status).toBe(401);
-  expect(await bystander.at(host).items('one')).toEqual(before);
-});
+test.each(POINTS)(
+  'killed at %s, the deletion is finished after the next start',
+  { timeout: 360_000 },
+  async (point) => {
+    await using host = await startHost({ env: { AGENT_HOST_FAULT_POINTS: `${point}=kill` } });
+    const admin = new AdminClient(host);
+    const doomed = await tenantWithHistory(admin);
+    const bystander = await tenantWithHistory(admin);
+    const before = await bystander.items('one');
+    await remove(admin, doomed).catch(() => null);
+    await host.kill();
+    await host.restart({ AGENT_HOST_FAULT_POINTS: '' });
+    const status = new AdminClient(host);
+    await until(
+      'the tenant is gone',
+      async () => (await status.request({ path: `/v1/admin/tenants/${doomed.tenantId}` })).status === 404,
+      150_000,
+    );
+    await until(
+      'nothing names it any more',
+      async () => (await traces(host, doomed.tenantId)).every((trace) => trace.startsWith('$KV.DIRECTORY')),
+      150_000,
+    );
+    expect((await doomed.at(host).request({ path: '/v1/me' })).status).toBe(401);
+    expect(await bystander.at(host).items('one')).toEqual(before);
+  },
+);
