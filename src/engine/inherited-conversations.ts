@@ -1,5 +1,5 @@
 import type { CacheFigures, Repository } from '../commands/repository.ts';
-import { addMessage, emptyConversation, joinConversations } from '../domain/turn/conversation.ts';
+import { addMessage, continueJoined, emptyConversation, joinConversations } from '../domain/turn/conversation.ts';
 import type { Conversation } from '../domain/turn/conversation.ts';
 import type { SessionEvent } from '../domain/session/events.ts';
 import type { Ancestor } from '../domain/session/fork-events.ts';
@@ -8,19 +8,26 @@ import { WeightedLru } from '../lib/lru.ts';
 import { refKey } from '../streams/subjects.ts';
 import type { AggregateRef } from '../streams/subjects.ts';
 
+/** A conversation that is kept. `own`: the part of it that the session has said itself; absent: it is inherited as a whole. */
+interface Kept {
+  readonly whole: Conversation;
+  readonly own?: Conversation;
+}
+
 /**
  * What the model of a fork is shown: the conversation of its ancestors up to where they were forked, then its own. The
  * inherited part never changes, so each node that runs the fork folds it once and keeps it while there is room; forks
- * at the same point share it. It is not copied into the fork (docs/decisions/0013).
+ * at the same point share it. It is not copied into the fork (docs/decisions/0013). The two are joined once; what the fork
+ * says further is added.
  */
 export class InheritedConversations {
-  readonly #sessions: Repository<SessionState, SessionEvent>;
-  readonly #kept: WeightedLru<Conversation>;
+  readonly #sessions: Pick<Repository<SessionState, SessionEvent>, 'upTo'>;
+  readonly #kept: WeightedLru<Kept>;
   #hits = 0;
   #misses = 0;
 
   /** @param keptBytes upper bound of what is kept, by a rough estimate */
-  constructor(sessions: Repository<SessionState, SessionEvent>, keptBytes: number) {
+  constructor(sessions: Pick<Repository<SessionState, SessionEvent>, 'upTo'>, keptBytes: number) {
     this.#sessions = sessions;
     this.#kept = new WeightedLru(keptBytes);
   }
@@ -35,8 +42,25 @@ export class InheritedConversations {
    */
   async of(ref: AggregateRef, session: OpenSession): Promise<Conversation> {
     if (!session.inherits || session.origin === null) return session.conversation;
-    const inherited = await this.#upTo(ref, session.origin.ancestry);
-    return inherited.messages.length === 0 ? session.conversation : joinConversations(inherited, session.conversation);
+    const { ancestry } = session.origin;
+    const { conversation: own } = session;
+    // Another session that had this id may have been forked elsewhere.
+    const key = `${refKey(ref)} after ${pointOf(ancestry.at(-1))}`;
+    const known = this.#kept.get(key);
+    const continued = known?.own === undefined ? null : continueJoined(known.whole, known.own, own);
+    if (continued !== null) this.#hits++;
+    const whole = continued ?? (await this.#join(ref, ancestry, own));
+    if (whole !== known?.whole) this.#keep(key, { whole, own });
+    return whole;
+  }
+
+  async #join(ref: AggregateRef, ancestry: readonly Ancestor[], own: Conversation): Promise<Conversation> {
+    const inherited = await this.#upTo(ref, ancestry);
+    return inherited.messages.length === 0 ? own : joinConversations(inherited, own);
+  }
+
+  #keep(key: string, kept: Kept): void {
+    this.#kept.set(key, kept, 500 + kept.whole.chars * 2);
   }
 
   /** Forgets everything of a tenant: what it was folded from has been erased. */
@@ -49,13 +73,12 @@ export class InheritedConversations {
   async #upTo(ref: AggregateRef, ancestry: readonly Ancestor[]): Promise<Conversation> {
     const newest = ancestry.at(-1);
     if (newest === undefined) return emptyConversation;
-    const { sessionId, position, index } = newest;
-    const ancestor: AggregateRef = { ...ref, id: sessionId };
-    const key = `${refKey(ancestor)} ${position} ${index}`;
+    const ancestor: AggregateRef = { ...ref, id: newest.sessionId };
+    const key = `${refKey(ancestor)} up to ${pointOf(newest)}`;
     const known = this.#kept.get(key);
     if (known !== undefined) {
       this.#hits++;
-      return known;
+      return known.whole;
     }
     this.#misses++;
     const state = await this.#sessions.upTo(ancestor, newest);
@@ -64,7 +87,11 @@ export class InheritedConversations {
     const own = state.queue.reduce((so, { text, files }) => addMessage(so, text, files), state.conversation);
     const before = state.inherits ? await this.#upTo(ref, ancestry.slice(0, -1)) : emptyConversation;
     const whole = before.messages.length === 0 ? own : joinConversations(before, own);
-    this.#kept.set(key, whole, 500 + whole.chars * 2);
+    this.#keep(key, { whole });
     return whole;
   }
+}
+
+function pointOf(ancestor: Ancestor | undefined): string {
+  return ancestor === undefined ? '' : `${ancestor.sessionId} ${ancestor.position} ${ancestor.index}`;
 }

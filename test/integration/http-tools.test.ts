@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, describe } from 'vitest';
 import { claimSuite } from '../conformance/http/claims.ts';
 import { inboxSuite } from '../conformance/http/inbox.ts';
+import { longResultSuite } from '../conformance/http/long-results.ts';
 import { toolSuite } from '../conformance/http/tools.ts';
 import { waitSuite } from '../conformance/http/waits.ts';
 import type { HttpTarget } from '../conformance/http/target.ts';
@@ -25,5 +26,5 @@ describe('tools on the durable Host, two nodes on one log', () => {
     for (const host of hosts.toReversed()) await host[Symbol.asyncDispose]();
   });
 
-  for (const suite of [toolSuite, waitSuite, claimSuite, inboxSuite]) suite(() => target);
+  for (const suite of [toolSuite, longResultSuite, waitSuite, claimSuite, inboxSuite]) suite(() => target);
 });

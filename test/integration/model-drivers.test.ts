@@ -276,11 +276,11 @@ describe('a server of the tenant’s own', () => {
 describe.each(WIRES)('%s, files of a message', (wire) => {
   const calls = new ModelCalls(wire);
   const known: Readonly<Record<string, ModelFile>> = {
-    text: { name: 'a.csv', contentType: 'text/csv; charset=utf-8', size: 4, read: async () => await bytes('Öl;1') },
-    image: { name: 'i.png', contentType: 'image/png', size: 12, read: async () => await bytes(PNG) },
-    pdf: { name: 'p.pdf', contentType: 'application/pdf', size: 8, read: async () => await bytes('%PDF-1.7') },
-    binary: { name: 'b.bin', contentType: 'application/octet-stream', size: 3, read: async () => await bytes('abc') },
-    huge: { name: 'h.txt', contentType: 'text/plain', size: 30_000_000, read: null },
+    text: of('a.csv', 'text/csv; charset=utf-8', 'Öl;1'),
+    image: of('i.png', 'image/png', PNG),
+    pdf: of('p.pdf', 'application/pdf', '%PDF-1.7'),
+    binary: of('b.bin', 'application/octet-stream', 'abc'),
+    huge: { ...of('h.txt', 'text/plain', ''), size: 30_000_000, read: null },
   };
   const file: ModelRequest['file'] = async ({ artifactId }) => await Promise.resolve(known[artifactId] ?? null);
   const message = (names: readonly string[], text = 'Look.'): ConversationMessage => ({
@@ -319,6 +319,7 @@ describe.each(WIRES)('%s, files of a message', (wire) => {
       name: 'big.txt',
       contentType: 'text/plain',
       size: 15_000_000,
+      sha256: 'a',
       read: async () => {
         read += 1;
         return await bytes('small after all');
@@ -331,6 +332,11 @@ describe.each(WIRES)('%s, files of a message', (wire) => {
     expect(JSON.stringify(calls.server.newest.body)).toMatch(/older.*cannot be shown.*newer/s);
   });
 });
+
+function of(name: string, contentType: string, content: string | Buffer): ModelFile {
+  const data = Buffer.from(content);
+  return { name, contentType, size: data.length, sha256: name, read: async () => await bytes(data) };
+}
 
 async function bytes(words: string | Buffer): Promise<Uint8Array> {
   return await Promise.resolve(Buffer.from(words));

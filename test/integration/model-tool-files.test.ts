@@ -18,7 +18,7 @@ const KNOWN: Readonly<Record<string, ModelFile>> = {
 };
 
 function of(name: string, contentType: string, bytes: Buffer): ModelFile {
-  return { name, contentType, size: bytes.length, read: async () => await Promise.resolve(bytes) };
+  return { name, contentType, size: bytes.length, sha256: name, read: async () => await Promise.resolve(bytes) };
 }
 
 const file: ModelRequest['file'] = async ({ artifactId }) => await Promise.resolve(KNOWN[artifactId] ?? null);

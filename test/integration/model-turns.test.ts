@@ -4,6 +4,7 @@ import type { EventRecord, TenantClient } from '../support/client.ts';
 import { startHost } from '../support/host.ts';
 import type { Host } from '../support/host.ts';
 import { ModelServer } from '../support/model-server.ts';
+import { Scrape } from '../support/scrape.ts';
 import { until } from '../support/wait-until.ts';
 
 const KEY = 'sk-the-right-key-0123456789';
@@ -53,6 +54,31 @@ describe('turns of real providers, two nodes', () => {
     const { turnId } = await of.message(id, text);
     return await of.turnEnd(id, turnId);
   }
+
+  test('the share of tokens that came from a provider’s cache is a metric, and the ledger has the same', async () => {
+    await using claude = await ModelServer.start('anthropic', [KEY]);
+    const of = await newTenant();
+    const credential = { apiKey: KEY };
+    await save({ provider: 'anthropic', model: 'claude-sonnet-4-5', baseUrl: claude.baseUrl, credential }, of);
+    const kinds = ['input', 'cached', 'cache_write', 'output'] as const;
+    const counted = async (): Promise<number[]> => {
+      const scrapes = await Promise.all(hosts.map(async (host) => await Scrape.of(host)));
+      const labels = (kind: string) => ({ provider: 'anthropic', kind });
+      return kinds.map((kind) =>
+        scrapes.reduce((sum, seen) => sum + seen.value('model_tokens_total', labels(kind)), 0),
+      );
+    };
+    const before = await counted();
+    // What a cache was written with at the first call is read from it at the second.
+    claude.next({ text: 'One.', tokens: { input: 1_000, output: 7, cacheWrite: 900 } });
+    claude.next({ text: 'Two.', tokens: { input: 1_100, output: 8, cached: 900, cacheWrite: 150 } });
+    await turn('first', { of, id: 'cached' });
+    await turn('second', { of, id: 'cached' });
+    const more = (await counted()).map((value, at) => value - (before[at] ?? 0));
+    expect(more).toEqual([2_100, 900, 1_050, 15]);
+    const { calls } = await of.calls('cached');
+    expect(calls.map(({ usage }) => `${usage.cachedTokens}/${usage.inputTokens}`)).toEqual(['0/1000', '900/1100']);
+  });
 
   test('the selection of the tenant answers, with usage in the ledger', async () => {
     server.next({ text: 'Hello!', tokens: { input: 100, output: 20, cached: 40, reasoning: 5 } });

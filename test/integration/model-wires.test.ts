@@ -43,6 +43,11 @@ function caseOf(wire: Wire, name: string): Partial<ModelRequest> {
       const picture = { name: FILE_TOOL, description: 'Takes a picture.', inputSchema: { type: 'object' } };
       return { messages: [{ ...ASKED, files }], tools: [picture], file: goldenFile };
     }
+    case 'files-stored': {
+      const settings = { files: 'upload' } as const;
+      const files = ['dot.png', 'scan.pdf'].map((artifactId) => ({ artifactId, version: 1 }));
+      return { messages: [{ ...ASKED, files }], tools: [TOOL], file: goldenFile, settings };
+    }
     default:
       return { messages };
   }

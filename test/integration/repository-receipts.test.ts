@@ -1,3 +1,6 @@
+import { mkdtempDisposable } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { agentType, artifactType, budgetType, sessionType, tenantType } from '#src/commands/aggregate.ts';
 import { CommandLoop } from '#src/commands/execute.ts';
@@ -14,6 +17,7 @@ import type { KeyValue } from '#src/streams/key-value.ts';
 import { sealedSnapshots } from '#src/streams/sealed-snapshots.ts';
 import type { Snapshots } from '#src/streams/sealed-snapshots.ts';
 import { refKey } from '#src/streams/subjects.ts';
+import { artifactDepsOn } from '../support/artifact-deps.ts';
 import { newRef } from '../support/commits.ts';
 import { openLog } from '../support/jetstream.ts';
 import type { TestLog } from '../support/jetstream.ts';
@@ -25,6 +29,8 @@ const disposables = new AsyncDisposableStack();
 let log: TestLog;
 let bucket: KeyValue;
 let snapshots: Snapshots;
+/** For results, which these tests send none of. */
+let results: SendCommandDeps['results'];
 const ref = newRef();
 
 /** Enough for segments of two levels, beside receipts that have left and lie in none. */
@@ -76,7 +82,7 @@ function newNode({ recoverWithinMs, prepares = true }: { recoverWithinMs?: numbe
     agents: new Repository({ type: agentType, ...cached }),
     artifacts: new Repository({ type: artifactType, ...cached }),
     budgets: new Repository({ type: budgetType, ...cached }),
-    ...{ sessions, older, runner: null, clock: systemClock },
+    ...{ sessions, older, runner: null, clock: systemClock, results },
   };
   return { deps, trips };
 }
@@ -127,6 +133,8 @@ beforeAll(async () => {
   const { snapshots: kv } = log.topology.buckets;
   bucket = new JetStreamKeyValue(log.connections.appends, { kv, name: 'SNAPSHOT' });
   snapshots = sealedSnapshots(bucket, log.keyring);
+  const directory = disposables.use(await mkdtempDisposable(join(tmpdir(), 'agent-host-receipts-')));
+  results = await artifactDepsOn(log.store, directory.path);
   [writer, asleep] = [newNode(), newNode()];
   const decide = (state: typeof sessionType.initial) => decideOpenSession(state, openCommand(), null);
   await writer.deps.loop.execute(writer.deps.sessions, ref, { actor: 'application:test', causation: 'open', decide });

@@ -1,3 +1,4 @@
+import { hash } from 'node:crypto';
 import { readFile, readdir } from 'node:fs/promises';
 import path from 'node:path';
 import type { ConversationMessage, FileRef } from '#src/domain/turn/conversation.ts';
@@ -6,6 +7,7 @@ import type { ModelDelta, ModelFile, ModelRequest } from '#src/drivers/model/por
 import { NEVER } from './model-calls.ts';
 import type { ModelCalls } from './model-calls.ts';
 import type { Reply, WireRequest } from './model-server.ts';
+import type { UploadRequest } from './model-uploads.ts';
 import type { Wire } from './model-wire.ts';
 
 /* The wires of the providers in files; see the README beside them. */
@@ -47,6 +49,8 @@ export async function answersOf(wire: Wire, name: string): Promise<Reply[]> {
 /** What one step sent, and what the driver made of its answer. */
 export interface GoldenStep {
   readonly sent: WireRequest;
+  /** The files that it stored at the provider before. */
+  readonly uploads: readonly UploadRequest[];
   readonly deltas: readonly ModelDelta[];
   readonly outcome: ModelOutcome;
 }
@@ -58,9 +62,10 @@ export async function playCase(calls: ModelCalls, name: string, asked: Partial<M
   for (const [at, answer] of (await answersOf(calls.wire, name)).entries()) {
     const deltas: ModelDelta[] = [];
     calls.server.next(answer);
+    const stored = calls.server.files.requests.length;
     const request = calls.request({ ...asked, callId: `mc_01arz3ndektsv4rrffq69g5fa${at}`, messages });
     const outcome = await calls.driver.call(request, NEVER, (delta) => deltas.push(delta));
-    steps.push({ sent: calls.server.newest, deltas, outcome });
+    steps.push({ sent: calls.server.newest, uploads: calls.server.files.requests.slice(stored), deltas, outcome });
     if (outcome.kind === 'completed') messages = after(outcome, messages);
   }
   return steps;
@@ -90,6 +95,8 @@ const FILES: Readonly<Record<string, { readonly contentType: string; readonly by
     ),
   },
   'page.pdf': { contentType: 'application/pdf', bytes: Buffer.from('%PDF-1.4\n%%EOF\n') },
+  // Larger than what is sent with each call where files may be stored.
+  'scan.pdf': { contentType: 'application/pdf', bytes: Buffer.from(`%PDF-1.4\n${'%'.repeat(1_048_576)}\n%%EOF\n`) },
   'notes.txt': { contentType: 'text/plain; charset=utf-8', bytes: Buffer.from('Buy milk.') },
 };
 
@@ -98,26 +105,36 @@ export async function goldenFile({ artifactId }: FileRef): Promise<ModelFile | n
   const file = FILES[artifactId];
   if (file === undefined) return await Promise.resolve(null);
   const { contentType, bytes } = file;
-  return { name: artifactId, contentType, size: bytes.length, read: async () => await Promise.resolve(bytes) };
+  const read = async () => await Promise.resolve(bytes);
+  return { name: artifactId, contentType, size: bytes.length, sha256: hash('sha256', bytes), read };
 }
 
 /** Headers that say who asks, with what, and in which form; the others are the connection's or say which version asks. */
-const HEADERS = /^(content-type|accept|authorization|x-api-key|x-goog-api-key|anthropic-.*|openai-.*)$/;
+const HEADERS = /^(content-type|accept|authorization|x-api-key|x-goog-(?!api-client).*|anthropic-.*|openai-.*)$/;
 
 /** A step as its golden file has it. */
-export function goldenOf({ sent, deltas, outcome }: GoldenStep, key: string): object {
-  const { path: sentTo, headers, body } = sent;
-  const kept = Object.keys(headers)
-    .filter((name) => HEADERS.test(name))
-    .toSorted()
-    .map((name) => [name, String(headers[name]).replace(key, '<key>')]);
+export function goldenOf({ sent, uploads, deltas, outcome }: GoldenStep, key: string): object {
   // What a token costs changes with the catalogue, which has its own tests.
   const { costUsd: _, ...usage } = outcome.usage;
   return {
-    request: { path: sentTo, headers: Object.fromEntries(kept), body },
+    ...(uploads.length === 0 ? {} : { uploads: uploads.map((one) => requestOf(one, key)) }),
+    request: requestOf(sent, key),
     deltas,
     outcome: { ...outcome, usage },
   };
+}
+
+function requestOf({ path: sentTo, headers, body }: UploadRequest, key: string): object {
+  const kept = Object.keys(headers)
+    .filter((name) => HEADERS.test(name))
+    .toSorted()
+    .map((name) => [
+      name,
+      String(headers[name])
+        .replace(key, '<key>')
+        .replace(/boundary=.*/, 'boundary=<boundary>'),
+    ]);
+  return { path: sentTo, headers: Object.fromEntries(kept), body };
 }
 
 /** A request in two: the conversation, without its end and the marks of what is cached, and all that stands around it. */

@@ -37,6 +37,7 @@ export type Failed = Extract<ModelOutcome, { kind: 'failed' }>;
 export class ModelCalls {
   readonly wire: Wire;
   readonly driver: ModelDriver;
+  nowMs = Date.parse(NOW);
   readonly #client = modelClient({ policy: CALLABLE, silenceMs: 60_000 });
   #server: ModelServer | undefined;
   #connection: ModelConnection | undefined;
@@ -56,7 +57,7 @@ export class ModelCalls {
   /** The driver with another client. */
   with(client: ReturnType<typeof modelClient>, patience: StreamPatience = PATIENT): ModelDriver {
     const connections = async () => await Promise.resolve(this.#connection ?? this.known());
-    return remoteModel(this.wire, { client, connections, clock: () => Date.parse(NOW), patience });
+    return remoteModel(this.wire, { client, connections, clock: () => this.nowMs, patience });
   }
 
   get server(): ModelServer {

@@ -43,14 +43,16 @@ const anthropicRequest = z.object({
   system: z.array(z.object({ type: z.literal('text'), text })).optional(),
   messages: z.array(z.object({ role: z.enum(['user', 'assistant']), content: z.array(anthropicBlock).min(1) })).min(1),
 });
-const openaiShown = z.discriminatedUnion('type', [
+const openaiShown = z.union([
   z.object({ type: z.literal('input_text'), text }),
-  z.object({ type: z.literal('input_image'), image_url: imageUrl }),
-  z.object({
+  z.strictObject({ type: z.literal('input_image'), image_url: imageUrl }),
+  z.strictObject({
     type: z.literal('input_file'),
     filename: z.string().regex(/\.pdf$/i),
     file_data: dataUrl('application/pdf'),
   }),
+  // Of a file that is stored there.
+  z.strictObject({ type: z.enum(['input_image', 'input_file']), file_id: text }),
 ]);
 const openaiItem = z.union([
   z.object({ role: z.enum(['system', 'developer']), content: text }),
@@ -80,6 +82,7 @@ const openaiRequest = z.object({
 const googlePart = z.union([
   z.object({ text }),
   z.object({ inlineData: z.object({ mimeType: text, data: base64 }) }),
+  z.object({ fileData: z.object({ mimeType: text, fileUri: z.url() }) }),
   z.object({ functionCall: z.object({ id: safeId, name: toolName, args: object }) }),
   z.object({ functionResponse: z.object({ id: safeId, name: toolName, response: object }) }),
 ]);

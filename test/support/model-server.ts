@@ -3,6 +3,7 @@ import type { IncomingHttpHeaders, IncomingMessage, Server, ServerResponse } fro
 import { spokenIn, violationsIn } from './model-requests.ts';
 import { answerBody, errorBody } from './model-wire.ts';
 import { brokenOff, streamOf } from './model-stream.ts';
+import { StoredFiles } from './model-uploads.ts';
 import type { Wire, WireAnswer, WireError } from './model-wire.ts';
 
 /** One answer of the server, in the order in which they were given; after the last one it answers `pong`. */
@@ -42,6 +43,7 @@ export interface WireRequest {
 /** A provider of models on loopback that speaks its real protocol, and refuses what the real one refuses. */
 export class ModelServer implements AsyncDisposable {
   readonly requests: WireRequest[] = [];
+  readonly files: StoredFiles;
   /** Requests whose client went away before it was answered. */
   abandoned = 0;
   readonly #wire: Wire;
@@ -53,6 +55,7 @@ export class ModelServer implements AsyncDisposable {
 
   private constructor(wire: Wire, keys: readonly string[]) {
     this.#wire = wire;
+    this.files = new StoredFiles(wire);
     this.#keys = keys;
     this.#server = createServer((request, response) => {
       this.#serve(request, response).catch((error: unknown) => response.destroy(error as Error));
@@ -99,15 +102,20 @@ export class ModelServer implements AsyncDisposable {
   async #serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const parts: Buffer[] = [];
     for await (const part of request) parts.push(part as Buffer);
-    const text = Buffer.concat(parts).toString();
-    const body: unknown = JSON.parse(text);
+    const bytes = Buffer.concat(parts);
     const { url: path = '', headers } = request;
+    if (this.files.isFor(path)) {
+      send(response, this.files.answer({ path, headers, bytes, origin: new URL(this.baseUrl).origin }));
+      return;
+    }
+    const text = bytes.toString();
+    const body: unknown = JSON.parse(text);
     const asked = { path, headers, text, body };
     this.requests.push(asked);
     response.on('close', () => {
       if (!response.writableFinished) this.abandoned += 1;
     });
-    const refusal = this.#refusal(path, headers, body);
+    const refusal = this.#refusal(path, headers, body) ?? this.files.refusal(text);
     if (refusal !== null) send(response, { status: refusal.status, body: errorBody(this.#wire, refusal) });
     else this.#reply(response, asked, (await this.#script?.(asked)) ?? this.#replies.shift() ?? { text: 'pong' });
   }

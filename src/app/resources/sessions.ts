@@ -18,6 +18,7 @@ export function sessionResource(node: Node): readonly ServedRoutes[] {
   const mcpIsNew = (): boolean => registry.isNewToSome('mcp');
   const commands = {
     ...{ loop, tenants, publish, agents, sessions, artifacts: write.artifacts, budgets, older },
+    results: artifacts.routes,
     ...{ isDraining, tenantModel, runner: engine.runner, clock: node.options.clock },
     isNewTo: (what: 'retry' | 'mcp') => (what === 'mcp' ? mcpIsNew() : isNew()),
     egress: node.options.config.egress,

@@ -29,10 +29,10 @@ export class ModelFiles {
       return null;
     }
     const { artifact, version } = one;
-    const { contentType, size } = version;
+    const { contentType, size, sha256 } = version;
     const isReadable = artifact.kind === 'file' && size <= MODEL_FILE_BYTES_MAX;
     const read = async (): Promise<Uint8Array> => this.#kept.get(key) ?? (await this.#read(key, one));
-    return { name: artifact.name, contentType, size, read: isReadable ? read : null };
+    return { name: artifact.name, contentType, size, sha256, read: isReadable ? read : null };
   }
 
   /** Lets go of the files of a tenant. */

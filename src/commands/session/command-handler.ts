@@ -16,7 +16,7 @@ import type { OpenSession, SessionState } from '../../domain/session/state.ts';
 import type { TurnContext } from '../../domain/turn/context.ts';
 import type { Clock } from '../../lib/clock.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
-import type { ArtifactReach } from '../artifact/deps.ts';
+import type { ArtifactDeps, ArtifactReach } from '../artifact/deps.ts';
 import type { Repository } from '../repository.ts';
 import type { ChangeTenantDeps } from '../tenant/change-tenant.ts';
 import type { SentPart } from './message-files.ts';
@@ -65,6 +65,8 @@ export interface SendCommandDeps extends ChangeTenantDeps {
   readonly artifacts: Repository<ArtifactState, ArtifactEvent>;
   readonly sessions: Repository<SessionState, SessionEvent>;
   readonly older: OlderReceipts;
+  /** Where results of tools are kept that are too long for the history. */
+  readonly results: ArtifactDeps;
   /** Whether the tenant takes no new message because it is about to be deleted. */
   readonly isDraining: (tenantId: string) => boolean;
   /** The tenant's selection, for turns whose manifest names no model; null: there is none. */
@@ -93,4 +95,6 @@ export interface CommandHandler {
   readonly prepare: (deps: SendCommandDeps, input: SendCommandInput, key: string) => Promise<Decide | Rejection>;
   /** Once it is recorded, before it is answered. */
   readonly recorded?: () => Promise<void>;
+  /** It is known not to have been recorded as it was prepared: whatever was stored for it is of no use. */
+  readonly dropped?: (deps: SendCommandDeps, input: SendCommandInput) => Promise<void>;
 }

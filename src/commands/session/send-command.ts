@@ -91,7 +91,10 @@ async function record(
       receipt: ({ turnId }) => ({ key, hash, requestId: command.requestId, turnId }),
     });
     // What was answered before, or is in the way, may be a turn whose claim could not be confirmed.
-    if (outcome.kind === 'rejected' || outcome.position === null) deps.runner?.adopt(ref);
+    if (outcome.kind === 'rejected' || outcome.position === null) {
+      deps.runner?.adopt(ref);
+      await handler.dropped?.(deps, input);
+    }
     if (outcome.kind === 'rejected') return outcome;
     if (outcome.position === null) {
       return outcome.reply.first === null ? 'retry' : accepted(deps, ref, outcome.reply.first);

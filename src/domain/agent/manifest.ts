@@ -28,6 +28,12 @@ export const modelSettings = z.strictObject({
   toolChoice: toolChoice.optional(),
   /** Whether readers see a summary of what the model thinks. */
   showReasoning: z.boolean().optional(),
+  files: z
+    .enum(['inline', 'upload'])
+    .describe(
+      '`upload`: files above 1 MiB are stored at OpenAI or Google, for two days, instead of sent with each call.',
+    )
+    .optional(),
 });
 
 export const modelSelection = z.strictObject({

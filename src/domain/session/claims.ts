@@ -25,6 +25,8 @@ export interface ActionResultCommand {
   readonly outcome: Outcome | { readonly kind: 'ask'; readonly interaction: Ask };
   /** SHA-256 of the canonical outcome. */
   readonly outcomeHash: string;
+  /** What the model and the history get in place of a long output of a tool, which is kept elsewhere. */
+  readonly shown?: Readonly<Record<string, unknown>> | undefined;
 }
 
 /** One of the actions that an executor asks for. */
@@ -132,7 +134,7 @@ export function decideActionResult(
   const { action, draft, at } = found;
   if (!claims.holdsClaim(action, command, context.nowMs)) return claimStale();
   if (command.outcome.kind === 'ask') claims.applyAsk(at, action, command.outcome.interaction);
-  else claims.applyResult(at, action, command.outcome);
+  else claims.applyResult(at, action, { outcome: command.outcome, shown: command.shown });
   const { turnId } = at;
   at.add({ type: 'action.answered', data: { turnId, actionId, generation, claimId, requestId, outcomeHash } });
   advance(draft, context);

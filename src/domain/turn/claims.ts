@@ -46,10 +46,17 @@ export function extendClaim(at: Running, action: Action, { nowMs, leaseMs = LEAS
   at.add({ type: 'action.extended', data: { turnId: at.turnId, actionId, generation, leaseExpiresAt } });
 }
 
+/** What an executor answers, and what of it the history gets where that is not all of it. */
+interface Answer {
+  readonly outcome: Outcome;
+  readonly shown?: Readonly<Record<string, unknown>> | undefined;
+}
+
 /** An executor's result. What does not match the tool's or the hook's schema becomes a failed outcome. */
-export function applyResult(at: Running, action: Action, outcome: Outcome): void {
+export function applyResult(at: Running, action: Action, { outcome, shown }: Answer): void {
   const checked = checkedOutcome(at, action, outcome);
-  completeAction(at, action, checked);
+  const isShort = shown !== undefined && checked.kind === 'completed';
+  completeAction(at, action, isShort ? { kind: 'completed', output: shown } : checked);
   if (action.kind === 'hook' && checked.kind === 'failed') {
     failTurn(at, { code: 'hook_failed', message: `A hook failed: ${checked.code}: ${checked.message}` });
   }

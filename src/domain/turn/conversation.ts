@@ -140,6 +140,31 @@ export function joinConversations(inherited: Conversation, own: Conversation): C
   return bounded({ messages, chars: before.chars + own.chars, ...counted });
 }
 
+/**
+ * What `joinConversations` made of an earlier state of `now`, continued with what has come since; null: `now` does not
+ * continue `own`, because a part of it was removed or reworded. It costs what was added, however much is inherited.
+ */
+export function continueJoined(whole: Conversation, own: Conversation, now: Conversation): Conversation | null {
+  if (now === own) return whole;
+  const added = addedSince(blocksOf(own), blocksOf(now));
+  if (added === null) return null;
+  const next = added.reduce(append, whole);
+  const { measured: counted } = now;
+  if (counted === undefined || counted === own.measured) return next;
+  const { chars } = next;
+  const countedChars = Math.max(0, chars - (now.chars - counted.chars));
+  return conversationOf(blocksOf(next), { chars, measured: { tokens: counted.tokens, chars: countedChars } });
+}
+
+/** The messages that a list has after those of another; null: it does not begin with them. */
+function addedSince(was: Blocks, is: Blocks): readonly ConversationMessage[] | null {
+  const [open = is.last, ...further] = is.full.slice(was.full.length);
+  const isSame = was.full.every((block, at) => block === is.full[at]) && was.last.every((one, at) => one === open[at]);
+  if (!isSame) return null;
+  const rest = open === is.last ? [] : [...further.flat(), ...is.last];
+  return [...open.slice(was.last.length), ...rest];
+}
+
 /** After an answer: a provider has counted all of it. `tokens`: 0 when it reported none. */
 export function measured(conversation: Conversation, tokens: number): Conversation {
   if (tokens === 0) return conversation;

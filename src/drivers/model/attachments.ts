@@ -2,6 +2,7 @@ import type { LanguageModelV4FilePart, LanguageModelV4TextPart } from '@ai-sdk/p
 import type { ConversationMessage, FileRef } from '../../domain/turn/conversation.ts';
 import { imageType, isPdf } from './file-types.ts';
 import type { ModelFile, ModelRequest, RemoteProvider } from './port.ts';
+import type { CallUploads, Uploaded } from './uploads.ts';
 
 type Part = LanguageModelV4TextPart | LanguageModelV4FilePart;
 type Naming = Extract<ConversationMessage, { files?: readonly FileRef[] }>;
@@ -35,9 +36,14 @@ interface Named {
 /**
  * Reads the files that messages and results of tools name, as far as the provider understands them: text as text, images
  * and (where the provider accepts them) PDFs as they are. Everything else is only mentioned to the model.
+ * @param uploads where large ones are stored and named by an id; null: all are sent with the call
  * @throws UnavailableError (objects)
  */
-export async function attachmentsOf(provider: RemoteProvider, request: ModelRequest): Promise<Attachments> {
+export async function attachmentsOf(
+  provider: RemoteProvider,
+  request: ModelRequest,
+  uploads: CallUploads | null,
+): Promise<Attachments> {
   const named: Named[] = [];
   for (const message of request.messages) {
     if (message.role === 'assistant' || message.files === undefined) continue;
@@ -47,7 +53,8 @@ export async function attachmentsOf(provider: RemoteProvider, request: ModelRequ
   const first = firstShown(named);
   for (const [at, { message, file }] of named.entries()) {
     const parts = found.get(message) ?? [];
-    parts.push(await partOf(provider, message.role, at < first && file !== null ? { ...file, read: null } : file));
+    const shown = at < first && file !== null ? { ...file, read: null } : file;
+    parts.push(await partOf({ provider, role: message.role, uploads }, shown));
     found.set(message, parts);
   }
   return found;
@@ -66,11 +73,19 @@ function firstShown(named: readonly Named[]): number {
   return first;
 }
 
-async function partOf(provider: RemoteProvider, role: Naming['role'], file: ModelFile | null): Promise<Part> {
+/** Whom a file is for, and where it stands in the conversation. */
+interface Place {
+  readonly provider: RemoteProvider;
+  readonly role: Naming['role'];
+  readonly uploads: CallUploads | null;
+}
+
+async function partOf(place: Place, file: ModelFile | null): Promise<Part> {
+  const { role } = place;
   const whole = role === 'user' ? 'message' : 'result';
   if (file === null) return text(`(A file of this ${whole} has been deleted since.)`);
   const { name, contentType, size, read } = file;
-  const [mediaType = ''] = contentType.toLowerCase().split(';', 1);
+  const mediaType = mediaTypeOf(contentType);
   const told = `${name} (${contentType}, ${size} bytes)`;
   if (read !== null && TEXTS.test(mediaType)) {
     const bytes = await read();
@@ -79,19 +94,34 @@ async function partOf(provider: RemoteProvider, role: Naming['role'], file: Mode
       `File ${told}:\n${shown}${bytes.length > TEXT_BYTES_MAX[role] ? '\n(The rest of the file is cut.)' : ''}`,
     );
   }
-  if (read !== null && mayUnderstand(provider, role, { mediaType, size })) {
-    const data = await read();
-    const shown = sentAs(mediaType, data);
-    const filename = shown === PDF && !/\.pdf$/i.test(name) ? `${name}.pdf` : name;
-    if (shown !== null) return { type: 'file', filename, mediaType: shown, data: { type: 'data', data } };
-  }
-  return text(`(The file ${told} is part of this ${whole}, but cannot be shown to you.)`);
+  const shown = read !== null && mayUnderstand(place, { mediaType, size }) ? await sentOf(place, file, read) : null;
+  return shown ?? text(`(The file ${told} is part of this ${whole}, but cannot be shown to you.)`);
+}
+
+/** Null: it is not what it is said to be. */
+async function sentOf(
+  { role, uploads }: Place,
+  file: ModelFile,
+  read: NonNullable<ModelFile['read']>,
+): Promise<Part | null> {
+  const to = uploads?.takes(file, role) === true ? uploads : null;
+  const known = to?.find(file) ?? null;
+  if (known !== null) return byId(known);
+  const data = await read();
+  const mediaType = sentAs(file.contentType, data);
+  if (mediaType === null) return null;
+  const filename = mediaType === PDF && !/\.pdf$/i.test(file.name) ? `${file.name}.pdf` : file.name;
+  const stored = (await to?.store(file, { filename, mediaType, data })) ?? null;
+  return stored === null ? { type: 'file', filename, mediaType, data: { type: 'data', data } } : byId(stored);
+}
+
+function byId({ mediaType, reference }: Uploaded): LanguageModelV4FilePart {
+  return { type: 'file', mediaType, data: { type: 'reference', reference } };
 }
 
 /** Servers that copy OpenAI's chat completions accept images at most, and results of text only. */
 function mayUnderstand(
-  provider: RemoteProvider,
-  role: Naming['role'],
+  { provider, role }: Place,
   { mediaType, size }: { readonly mediaType: string; readonly size: number },
 ): boolean {
   if (mediaType === PDF) return provider !== 'openai-compatible';
@@ -104,9 +134,14 @@ function mayUnderstand(
  * The type by the bytes themselves; null: they are not what they are said to be. A provider refuses the whole request for
  * one such file, and so each later one of the session.
  */
-function sentAs(mediaType: string, bytes: Uint8Array): string | null {
+function sentAs(contentType: string, bytes: Uint8Array): string | null {
+  const mediaType = mediaTypeOf(contentType);
   if (mediaType === PDF) return isPdf(bytes) ? mediaType : null;
   return imageType(bytes);
+}
+
+function mediaTypeOf(contentType: string): string {
+  return contentType.toLowerCase().split(';', 1)[0] ?? '';
 }
 
 function text(words: string): LanguageModelV4TextPart {

@@ -38,15 +38,27 @@ export function modelClient(options: ModelClientOptions): ModelClient {
   const client = egressClient({ ...options, connectMs: CONNECT_MS });
   const guarded = async (input: string | URL | Request, init: RequestInit = {}): Promise<unknown> => {
     const url = new URL(input instanceof Request ? input.url : input);
-    const { method, headers, body, signal } = init;
+    const { method, signal } = init;
+    const { body, headers } = await sentIn(init);
     const response = await client.fetch(url, {
-      ...optional({ method, headers: headers && [...new Headers(headers)] }),
-      ...optional({ body: typeof body === 'string' ? body : undefined, signal: signal ?? undefined }),
+      ...optional({ method, body, headers: headers && [...headers], signal: signal ?? undefined }),
     });
     return bounded(response);
   };
   // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- the same classes under the package's own names
   return { fetch: guarded as typeof globalThis.fetch, close: client.close };
+}
+
+/** What a request carries. A form is written out: the client knows those of its own package only. */
+async function sentIn({ body, headers }: RequestInit): Promise<{ body?: string | Uint8Array; headers?: Headers }> {
+  const given = headers === undefined ? {} : { headers: new Headers(headers) };
+  if (body === undefined || body === null) return given;
+  if (typeof body === 'string' || body instanceof Uint8Array) return { body, ...given };
+  if (!(body instanceof FormData)) throw new TypeError('the body of a request is neither text, bytes nor a form');
+  const form = new Response(body);
+  const sent = new Headers(headers);
+  sent.set('content-type', form.headers.get('content-type') ?? 'multipart/form-data');
+  return { body: new Uint8Array(await form.arrayBuffer()), headers: sent };
 }
 
 /**

@@ -37,15 +37,17 @@ test('a message of nothing but files: their text, or what they are', async () =>
       name: 'a.txt',
       contentType: 'text/plain',
       size: 4,
+      sha256: 'a',
       read: async () => await Promise.resolve(Buffer.from('Öl')),
     },
     image: {
       name: 'i.png',
       contentType: 'image/png',
       size: 3,
+      sha256: 'b',
       read: async () => await Promise.resolve(Buffer.alloc(3)),
     },
-    folder: { name: 'out', contentType: 'text/x-folder', size: 9, read: null },
+    folder: { name: 'out', contentType: 'text/x-folder', size: 9, sha256: 'c', read: null },
   };
   const file: ModelRequest['file'] = async ({ artifactId }) => await Promise.resolve(known[artifactId] ?? null);
   const said = async (text: string) =>

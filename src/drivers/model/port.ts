@@ -15,6 +15,8 @@ export interface ModelFile {
   readonly name: string;
   readonly contentType: string;
   readonly size: number;
+  /** Of its bytes; of a folder, of its tree. */
+  readonly sha256: string;
   /**
    * Its bytes; null: it is larger than a model could take, or a folder, and can only be mentioned.
    * @throws UnavailableError (objects); the caller makes another attempt of it

@@ -26,6 +26,8 @@ import { withBreakpoints } from './caching.ts';
 import { toPrompt } from './prompt.ts';
 import { AnswerReader } from './stream.ts';
 import { mayThink, thinkingOptions } from './thinking.ts';
+import { Uploads } from './uploads.ts';
+import type { Account, CallUploads } from './uploads.ts';
 import { SILENT, Watchdog } from './watchdog.ts';
 import type { StreamPatience } from './watchdog.ts';
 
@@ -52,23 +54,55 @@ const UNREADABLE_KEY_RETRY_MS = 1_000;
  * turn's.
  */
 export function remoteModel(provider: RemoteProvider, deps: RemoteModelDeps): ModelDriver {
+  const stored = new Uploads(deps.clock);
   return {
     contextWindow: (model) => contextWindowOf(provider, model),
     async call(request, signal, onDelta) {
-      const attachments = await attachmentsOf(provider, request);
-      try {
-        const connection = await deps.connections(request.tenant, provider);
-        const reached = reach(provider, connection, deps.client.fetch);
-        if ('kind' in reached) return reached;
-        const options = optionsOf(provider, request, attachments);
-        if ('kind' in options) return options;
-        const { prices = [] } = connection;
-        return await streamed(deps, { reached, request, prices, options, signal, onDelta });
-      } catch (error) {
-        return failureOf(error, { signal, nowMs: deps.clock() });
-      }
+      const connection = await deps.connections(request.tenant, provider);
+      const reached = reach(provider, connection, deps.client.fetch);
+      if ('kind' in reached) return reached;
+      const { prices = [] } = connection;
+      const asked = { reached, request, prices, signal, onDelta };
+      const { account } = reached;
+      const uploads =
+        request.settings.files === 'upload' && account !== null
+          ? stored.of({ ...account, provider, tenant: request.tenant }, signal)
+          : null;
+      const outcome = await attempt(deps, asked, uploads);
+      if (uploads?.isUsed !== true || !mayMeanFiles(outcome)) return outcome;
+      // What the provider says of a file that it does not have differs too much to be read: the same call without ids tells.
+      const inline = await attempt(deps, asked, null);
+      if (inline.kind === 'completed') uploads.refused();
+      return inline;
     },
   };
+}
+
+/** Refusals of a whole request, before anything of it is billed. */
+const REFUSALS = new Set(['model_request_invalid', 'model_not_found', 'model_forbidden']);
+
+function mayMeanFiles(outcome: ModelOutcome): boolean {
+  return outcome.kind === 'failed' && REFUSALS.has(outcome.error.code);
+}
+
+/** One request. @throws UnavailableError (objects) */
+async function attempt(
+  deps: RemoteModelDeps,
+  asked: Omit<Streaming, 'options'>,
+  uploads: CallUploads | null,
+): Promise<ModelOutcome> {
+  const { reached, request, signal } = asked;
+  const { provider } = reached;
+  const attachments = await attachmentsOf(provider, request, uploads);
+  try {
+    const options = optionsOf(provider, request, attachments);
+    if ('kind' in options) return options;
+    const outcome = await streamed(deps, { ...asked, options });
+    if (outcome.kind === 'completed') uploads?.accepted();
+    return outcome;
+  } catch (error) {
+    return failureOf(error, { signal, nowMs: deps.clock() });
+  }
 }
 
 interface Streaming {
@@ -116,6 +150,8 @@ interface Reached {
   readonly provider: RemoteProvider;
   readonly model: (id: string) => Pick<LanguageModelV4, 'doStream'>;
   readonly seller: Seller;
+  /** Where it stores files that end by themselves; null: it does not. */
+  readonly account: Pick<Account, 'files' | 'baseUrl' | 'apiKey'> | null;
 }
 
 function reach(
@@ -137,21 +173,34 @@ function reach(
   if (provider === 'openai-compatible') {
     const own = key.kind === 'known' ? { apiKey: key.apiKey } : {};
     const sdk = createOpenAICompatible({ name: 'openaiCompatible', baseURL, fetch, includeUsage: true, ...own });
-    return { provider, model: (id) => sdk.chatModel(id), seller: { providerApiUrl: baseURL } };
+    return { provider, model: (id) => sdk.chatModel(id), seller: { providerApiUrl: baseURL }, account: null };
   }
   if (key.kind === 'none') {
     const message = `No credential is stored for the provider ${provider}. Store one with PUT /v1/tenant/model/credentials/${provider}.`;
     return failed({ code: 'model_credential_missing', message, retry: false });
   }
-  const { apiKey } = key;
+  return known(provider, { apiKey: key.apiKey, baseURL, fetch });
+}
+
+function known(
+  provider: Exclude<RemoteProvider, 'openai-compatible'>,
+  settings: { readonly apiKey: string; readonly baseURL: string; readonly fetch: ModelClient['fetch'] },
+): Reached {
   const seller = { providerId: provider };
+  const { apiKey, baseURL: baseUrl } = settings;
   switch (provider) {
+    // What is stored there stays until it is deleted, which a node that has died does not do.
     case 'anthropic':
-      return { provider, model: (id) => createAnthropic({ apiKey, baseURL, fetch }).languageModel(id), seller };
-    case 'openai':
-      return { provider, model: (id) => createOpenAI({ apiKey, baseURL, fetch }).responses(id), seller };
-    case 'google':
-      return { provider, model: (id) => createGoogle({ apiKey, baseURL, fetch }).languageModel(id), seller };
+      return { provider, model: (id) => createAnthropic(settings).languageModel(id), seller, account: null };
+    case 'openai': {
+      const sdk = createOpenAI(settings);
+      return { provider, model: (id) => sdk.responses(id), seller, account: { files: sdk.files(), baseUrl, apiKey } };
+    }
+    case 'google': {
+      const sdk = createGoogle(settings);
+      const account = { files: sdk.files(), baseUrl, apiKey };
+      return { provider, model: (id) => sdk.languageModel(id), seller, account };
+    }
   }
 }
 
