@@ -1,6 +1,6 @@
 import { useQuery } from '@tanstack/react-query';
 import { getRouteApi, Link } from '@tanstack/react-router';
-import { lazy, Suspense, useMemo, useState, useSyncExternalStore } from 'react';
+import { lazy, Suspense, useCallback, useMemo, useState, useSyncExternalStore } from 'react';
 import type { ReactNode } from 'react';
 import { useClient } from '../../api/host.tsx';
 import { SessionFeed } from '../../api/session-feed.ts';
@@ -14,6 +14,7 @@ import { Composer } from './composer.tsx';
 import { ConversationView } from './conversation-view.tsx';
 import { MomentView } from './moment/moment-view.tsx';
 import { RecordsView } from './records-view.tsx';
+import type { ListProps } from './records-view.tsx';
 import './session.css';
 
 const route = getRouteApi('/sessions/$sessionId');
@@ -39,6 +40,7 @@ function OneSession({ sessionId }: { readonly sessionId: string }): ReactNode {
   const client = useClient();
   const { view, at, turn } = route.useSearch();
   const [openedAt] = useState(view === 'moment' || view === 'turns' ? at : undefined);
+  const { conversation, records } = useLeader(view);
   useTitle(sessionId);
   const feed = useMemo(() => new SessionFeed(client, sessionId, openedAt), [client, sessionId, openedAt]);
   const snapshot = useSyncExternalStore(feed.subscribe, feed.snapshot);
@@ -82,10 +84,10 @@ function OneSession({ sessionId }: { readonly sessionId: string }): ReactNode {
           ) : view === 'files' ? (
             <FilesView sessionId={sessionId} snapshot={snapshot} />
           ) : (
-            <ConversationView sessionId={sessionId} feed={feed} snapshot={snapshot} />
+            <ConversationView sessionId={sessionId} feed={feed} snapshot={snapshot} {...conversation} />
           )}
         </Suspense>
-        {view === 'records' && <RecordsView feed={feed} snapshot={snapshot} />}
+        {view === 'records' && <RecordsView feed={feed} snapshot={snapshot} {...records} />}
       </div>
       <Announcement snapshot={snapshot} />
       {(view === undefined || view === 'records') && (
@@ -93,6 +95,17 @@ function OneSession({ sessionId }: { readonly sessionId: string }): ReactNode {
       )}
     </div>
   );
+}
+
+/** The list that somebody used last reads on; before that the records, where they are shown. */
+function useLeader(view: string | undefined): Record<'conversation' | 'records', Pick<ListProps, 'leads' | 'onUse'>> {
+  const [used, setUsed] = useState<'conversation' | 'records'>('records');
+  const onConversation = useCallback(() => setUsed('conversation'), []);
+  const onRecords = useCallback(() => setUsed('records'), []);
+  return {
+    conversation: { leads: view !== 'records' || used === 'conversation', onUse: onConversation },
+    records: { leads: used === 'records', onUse: onRecords },
+  };
 }
 
 /** What a screen reader is told: what began and ended, not each piece of an answer. */
