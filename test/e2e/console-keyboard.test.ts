@@ -59,9 +59,10 @@ describe.runIf(HAS_CHROMIUM)('the console without a mouse', () => {
     await opener.press('Enter');
     const dialog = page.getByRole('dialog');
     await dialog.waitFor();
+    await expect.poll(async () => await page.evaluate(IN_DIALOG)).toBe(true);
     for (let tab = 0; tab < 12; tab++) {
-      expect(await page.evaluate(IN_DIALOG)).toBe(true);
       await page.keyboard.press('Tab');
+      expect(await page.evaluate(IN_DIALOG)).toBe(true);
     }
     await page.keyboard.press('Escape');
     await dialog.waitFor({ state: 'detached' });
