@@ -22,6 +22,7 @@ interface AskProps {
 }
 
 const TITLES = { approval: 'Waits for your approval', question: 'Asks you', uncertain: 'Not known whether it ran' };
+const PAST = { approval: 'Waited for your approval', question: 'Asked you', uncertain: 'Was not known whether it ran' };
 
 /** What the turn asks of a person, and the answer in place. */
 export function AskView({ sessionId, entry, isPast, onAnswered }: AskProps): ReactNode {
@@ -29,7 +30,7 @@ export function AskView({ sessionId, entry, isPast, onAnswered }: AskProps): Rea
   return (
     <div className="ask" data-open={state === 'open' ? '' : undefined}>
       <div className="row">
-        <strong>{TITLES[what]}</strong>
+        <strong>{(state === 'open' ? TITLES : PAST)[what]}</strong>
         {interaction?.toolName !== undefined && <code>{interaction.toolName}</code>}
         <span className="spread">
           <Status of={state} />
