@@ -35,8 +35,8 @@ const EMPTY: FeedSnapshot = {
 /** Records of a page: what the first paint waits for. */
 const FIRST_PAGE = 100;
 const PAGE = 500;
-/** Records that come together are shown together: one frame. */
-const TOGETHER_MS = 16;
+/** Records that come together are shown together: every other frame, which leaves one for drawing what was added. */
+const TOGETHER_MS = 33;
 
 /**
  * A window over the history of a session: it opens with the last page and follows what is new; reading back moves it, so
