@@ -169,7 +169,7 @@ async function arrivals(
   };
   const lines = new Lines(host.address);
   await lines.open(SENDERS);
-  // The first command reads what the session is like, which the ones after it find in memory.
+  // One by itself, before others come at a rate.
   await accepted(lines, tenant.cancel('long', 'first'));
   await page.getByText('first', { exact: true }).waitFor();
   const idle = await watched(async () => await page.waitForTimeout(IDLE_MS));

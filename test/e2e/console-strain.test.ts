@@ -113,8 +113,7 @@ describe.runIf(HAS_CHROMIUM)('the console under strain', () => {
       expect(await page.evaluate('document.querySelector(".rows[aria-label=Records]").scrollTop')).toBe(0);
       const there = await walk(1, items.at(-1));
       expect(placesOf(there, items)).toEqual({ wrong: [], first: 0, last: items.length - 1, gaps: [] });
-      // Back at the beginning the pages that were dropped come again.
-      // The first window is the one that was left.
+      // Back at the beginning the pages that were dropped come again. The first window is the one that was left.
       const back = (await walk(-1, items[0])).slice(1);
       expect(back.length).toBeGreaterThan(4);
       expect(placesOf(back.toReversed(), items)).toMatchObject({ wrong: [], first: 0, gaps: [] });
