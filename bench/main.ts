@@ -8,6 +8,7 @@ import { artifactBytes } from './rows/artifact-bytes.ts';
 import { budgetedTurns } from './rows/budgets.ts';
 import { cancelLatency } from './rows/cancel.ts';
 import { coldStart } from './rows/cold-start.ts';
+import { consolePages } from './rows/console.ts';
 import { crash } from './rows/crash.ts';
 import { deletion } from './rows/deletion.ts';
 import { disconnect } from './rows/disconnect.ts';
@@ -54,16 +55,18 @@ const ROWS: Readonly<Record<string, Row>> = {
 };
 
 /** Too long for a default run. */
-const ON_DEMAND: Readonly<Record<string, Row>> = { million, deletion };
+const ON_DEMAND: Readonly<Record<string, Row>> = { million, deletion, console: consolePages };
 const EVERY: Readonly<Record<string, Row>> = { ...ROWS, ...ON_DEMAND };
+const RECORDS = 1_000_000;
 
-const USAGE = `npm run bench -- [${Object.keys(EVERY).join('|')} ...] [--quick] [--write] [--cpu-prof=<directory>] [--kept=<directory>]
+const USAGE = `npm run bench -- [${Object.keys(EVERY).join('|')} ...] [--quick] [--write] [--cpu-prof=<directory>] [--kept=<directory>] [--records=<n>]
   Each row starts servers of its own and measures the Host and its baseline in turns; no row named: all of them,
-  but for ${Object.keys(ON_DEMAND).join(', ')}, which takes long.
+  but for ${Object.keys(ON_DEMAND).join(', ')}, which take long.
   --quick      short windows, for a look; the figures are rougher
   --write      puts the figures into docs/benchmarks.json and .svg and docs/benchmark-results.md; rows that are not measured stay as they are there
   --cpu-prof   each Host writes a processor profile there when it ends; its figures are then lower
   --kept       where million keeps its filled log, so that a second run does not fill it again
+  --records    of the long session that console opens; ${RECORDS} without it
 `;
 const QUICK = 0.25;
 /** A row that takes longer hangs. */
@@ -77,6 +80,7 @@ interface Choice {
   readonly write: boolean;
   readonly profiles: string | undefined;
   readonly keptIn: string;
+  readonly records: number;
 }
 
 function choose(args: readonly string[]): Choice | null {
@@ -85,10 +89,12 @@ function choose(args: readonly string[]): Choice | null {
   const valueOf = (name: string): string | undefined =>
     flags.find((flag) => flag.startsWith(`${name}=`))?.slice(name.length + 1);
   const [profiles, keptIn = KEPT] = [valueOf('--cpu-prof'), valueOf('--kept')];
-  const known = flags.every((flag) => /^--(?:quick|write|cpu-prof=.+|kept=.+)$/.test(flag));
+  const known = flags.every((flag) => /^--(?:quick|write|cpu-prof=.+|kept=.+|records=[1-9]\d*)$/.test(flag));
   if (!known || named.some((name) => !Object.hasOwn(EVERY, name))) return null;
   const rows = named.length === 0 ? Object.keys(ROWS) : Object.keys(EVERY).filter((name) => named.includes(name));
-  return { rows, scale: flags.includes('--quick') ? QUICK : 1, write: flags.includes('--write'), profiles, keptIn };
+  const records = Number(valueOf('--records') ?? RECORDS);
+  const [scale, write] = [flags.includes('--quick') ? QUICK : 1, flags.includes('--write')];
+  return { rows, scale, write, profiles, keptIn, records };
 }
 
 async function main(args: readonly string[]): Promise<number> {
@@ -118,7 +124,8 @@ async function main(args: readonly string[]): Promise<number> {
       if (row === undefined) continue;
       const openKept = async (): Promise<Stage> =>
         await Stage.open(binary, { report, profiles: choice.profiles, keptIn: choice.keptIn });
-      const context = { stage, scale: choice.scale, report, openKept };
+      const { scale, records } = choice;
+      const context = { stage, scale, records, report, openKept };
       const measures = [...(await Promise.race([row(context), interrupted, late(name)]))];
       results.push({ row: name, date: new Date().toISOString(), commit, machine, measures });
     } catch (error) {

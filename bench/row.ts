@@ -31,6 +31,8 @@ export interface RowContext {
   readonly stage: Stage;
   /** Multiplies the length of each window: 1, or less for a quick look. */
   readonly scale: number;
+  /** Of the long session that the console opens. */
+  readonly records: number;
   readonly report: (line: string) => void;
   /** A second stage, whose servers' files stay in a directory that the command line names. Closed by the row. */
   readonly openKept: () => Promise<Stage>;

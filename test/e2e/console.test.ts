@@ -11,9 +11,10 @@ import type { TenantClient } from '../support/client.ts';
 import { says, start } from '../support/example.ts';
 import type { Program } from '../support/example.ts';
 import { freePort } from '../support/free-port.ts';
-import { startHost } from '../support/host.ts';
+import { isRunning, startHost } from '../support/host.ts';
 import type { Host } from '../support/host.ts';
 import { PROGRAM } from '../support/program.ts';
+import { TcpProxy } from '../support/tcp-proxy.ts';
 
 /** A person at the console, in a real browser: the program, its door, the pages as they are built, and a Host. */
 const FIRST_PAGE_BYTES_MAX = 250_000;
@@ -27,6 +28,9 @@ const HOSTILE = [
 
 describe.runIf(HAS_CHROMIUM)('the console in a browser', () => {
   let host: Host;
+  /** A node beside it, which the balancer prefers while there is one. */
+  let other: Host | undefined;
+  let balancer: TcpProxy;
   let tenant: TenantClient;
   let program: Program;
   let browser: Browser;
@@ -68,13 +72,21 @@ describe.runIf(HAS_CHROMIUM)('the console in a browser', () => {
     host = await startHost({
       env: { AGENT_HOST_LISTEN: `127.0.0.1:${await freePort()}`, AGENT_HOST_CONSOLE_LISTEN: '127.0.0.1:0' },
     });
+    balancer = await TcpProxy.start(() => {
+      const { port } = new URL(other !== undefined && isRunning(other) ? other.url : host.url);
+      return Number(port);
+    });
     tenant = await new AdminClient(host).createTenant();
     await tenant.saveAgent('helper', { tools: [{ name: 'pay', inputSchema: { type: 'object' }, approval: 'always' }] });
     const { tenantId, key } = tenant.credentials;
     const context = join(host.dataDir, 'context.json');
-    await writeFile(context, JSON.stringify({ url: host.url, tenant: tenantId, key, agent: 'helper' }), {
-      mode: 0o600,
-    });
+    await writeFile(
+      context,
+      JSON.stringify({ url: `http://127.0.0.1:${balancer.port}`, tenant: tenantId, key, agent: 'helper' }),
+      {
+        mode: 0o600,
+      },
+    );
     program = start(process.execPath, [PROGRAM, 'console', '--port', '0'], { AGENT_HOST_CONTEXT: context });
     await says(program, 'Enter prints another link');
     url = new URL(links()[0] ?? '').origin;
@@ -93,6 +105,8 @@ describe.runIf(HAS_CHROMIUM)('the console in a browser', () => {
   afterAll(async () => {
     await browser?.close();
     await program?.[Symbol.asyncDispose]();
+    await balancer?.[Symbol.asyncDispose]();
+    await other?.[Symbol.asyncDispose]();
     await host?.[Symbol.asyncDispose]();
   });
 
@@ -264,6 +278,31 @@ describe.runIf(HAS_CHROMIUM)('the console in a browser', () => {
     const answer = page.getByText('said after the node came back', { exact: true });
     await answer.waitFor();
     expect(await answer.count()).toBe(1);
+  });
+
+  test('a node is killed while an answer is written: another one carries on, and nothing is lost or doubled', async () => {
+    await tenant.openSession('killed', { agentId: 'helper' });
+    other = await startHost({ join: host, env: { AGENT_HOST_ROLES: 'commands,reads' } });
+    // What is open goes through the node that it began with.
+    balancer.cutAll();
+    const stream = page.waitForResponse((response) => response.url().includes('/killed/events'));
+    await openSession('killed');
+    expect((await stream).status()).toBe(200);
+    const words = Array.from({ length: 120 }, (_, n) => `part-${n}`).join(' ');
+    await tenant.play('killed', [{ text: words, tokensPerSecond: 15 }]);
+    await page.getByText(/^part-0(?!.*part-119)/).waitFor();
+    await other.kill();
+    expect(await page.getByText(/^part-0 .* part-119$/).count()).toBe(0);
+    for (const content of ['one', 'two', 'three'])
+      expect((await tenant.command('killed', { type: 'message', content, whenBusy: 'queue' })).status).toBe(202);
+    await page.getByText('echo: three', { exact: true }).waitFor();
+    expect(await page.getByText(/^part-0 .* part-119$/).count()).toBe(1);
+    await page.getByRole('link', { name: 'Records beside it' }).click();
+    const records = page.locator('[data-event]');
+    const items = await tenant.items('killed');
+    await expect.poll(async () => await records.count()).toBe(items.length);
+    const shown = await Promise.all((await records.all()).map(async (one) => await one.getAttribute('data-event')));
+    expect(shown).toEqual(items.map(({ eventId }) => eventId));
   });
 
   test('every page is for everybody: by axe-core, in both colours, on a phone', async () => {

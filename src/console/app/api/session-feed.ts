@@ -5,6 +5,11 @@ import { Writing } from '../fold/writing.ts';
 import type { Written } from '../fold/writing.ts';
 import { isTooMuch, newestOf, oldestOf } from './held.ts';
 
+/** Where a reader is put who has gone somewhere else in the history. A new object each time. */
+export interface Opened {
+  readonly at: 'start' | 'end';
+}
+
 /** The part of a session's history that is held, and what it says. A new object whenever something has changed. */
 export interface FeedSnapshot {
   /** Oldest first, without gaps. */
@@ -17,20 +22,21 @@ export interface FeedSnapshot {
   readonly hasOlder: boolean;
   /** There are records after the last, and they do not come by themselves. */
   readonly hasNewer: boolean;
+  readonly opened: Opened;
   readonly loading: 'first' | 'older' | 'newer' | null;
   readonly error: Error | null;
 }
 
 const EMPTY: FeedSnapshot = {
   ...{ records: [], entries: [], writing: [], openAsks: [], activeTurnId: null },
-  ...{ hasOlder: false, hasNewer: false, loading: 'first', error: null },
+  ...{ hasOlder: false, hasNewer: false, opened: { at: 'end' }, loading: 'first', error: null },
 };
 
 /** Records of a page: what the first paint waits for. */
 const FIRST_PAGE = 100;
 const PAGE = 500;
-/** Records that come together are shown together: one frame. */
-const TOGETHER_MS = 16;
+/** Records that come together are shown together: every other frame, which leaves one for drawing what was added. */
+const TOGETHER_MS = 33;
 
 /**
  * A window over the history of a session: it opens with the last page and follows what is new; reading back moves it, so
@@ -70,7 +76,7 @@ export class SessionFeed {
   readonly toEnd = (): void => {
     this.#begin(async (signal) => {
       const { items, hasMore } = await this.#page({ order: 'desc', limit: FIRST_PAGE }, signal);
-      this.#replace(items.toReversed(), { hasOlder: hasMore, hasNewer: false });
+      this.#replace(items.toReversed(), { hasOlder: hasMore, hasNewer: false, opened: { at: 'end' } });
       await this.#follow(signal);
     }, 'first');
   };
@@ -78,7 +84,7 @@ export class SessionFeed {
   readonly toStart = (): void => {
     this.#begin(async (signal) => {
       const { items, hasMore } = await this.#page({ order: 'asc', limit: PAGE }, signal);
-      this.#replace(items, { hasOlder: false, hasNewer: hasMore });
+      this.#replace(items, { hasOlder: false, hasNewer: hasMore, opened: { at: 'start' } });
       if (!hasMore) await this.#follow(signal);
     }, 'first');
   };
@@ -181,7 +187,10 @@ export class SessionFeed {
     }
   }
 
-  #replace(records: readonly EventRecord[], place: Pick<FeedSnapshot, 'hasOlder' | 'hasNewer'>): void {
+  #replace(
+    records: readonly EventRecord[],
+    place: Pick<FeedSnapshot, 'hasOlder' | 'hasNewer'> & Partial<Pick<FeedSnapshot, 'opened'>>,
+  ): void {
     this.#fresh = [];
     this.#conversation = new Conversation().append(records);
     this.#set({ records, ...place, loading: null });

@@ -22,14 +22,19 @@ interface AskProps {
 }
 
 const TITLES = { approval: 'Waits for your approval', question: 'Asks you', uncertain: 'Not known whether it ran' };
+const PAST = { approval: 'Waited for your approval', question: 'Asked you', uncertain: 'Was not known whether it ran' };
+
+function titleOf({ what, state }: Ask): string {
+  return (state === 'open' ? TITLES : PAST)[what];
+}
 
 /** What the turn asks of a person, and the answer in place. */
 export function AskView({ sessionId, entry, isPast, onAnswered }: AskProps): ReactNode {
-  const { what, interaction, state, answer, reason } = entry;
+  const { interaction, state, answer, reason } = entry;
   return (
     <div className="ask" data-open={state === 'open' ? '' : undefined}>
       <div className="row">
-        <strong>{TITLES[what]}</strong>
+        <strong>{titleOf(entry)}</strong>
         {interaction?.toolName !== undefined && <code>{interaction.toolName}</code>}
         <span className="spread">
           <Status of={state} />

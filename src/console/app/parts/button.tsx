@@ -16,3 +16,8 @@ export function Button({ kind, isSmall = false, type = 'button', ...rest }: Butt
     />
   );
 }
+
+/** In a row of a table: its name says which row it is of. */
+export function RowButton({ name, ...rest }: ButtonProps & { readonly name: string }): ReactNode {
+  return <Button isSmall kind="quiet" aria-label={name} {...rest} />;
+}

@@ -1,3 +1,5 @@
+import { useQueryClient } from '@tanstack/react-query';
+import type { QueryKey } from '@tanstack/react-query';
 import type { ReactNode } from 'react';
 import type { ApiCall } from '../lib/as-code.ts';
 import { AsCode } from './as-code.tsx';
@@ -17,7 +19,9 @@ interface FormDialogProps {
   readonly kind?: 'primary' | 'danger';
   readonly call: ApiCall;
   /** What is typed is read when it is sent, and is in no state before or after. */
-  readonly act: (typed: Typed) => Promise<void>;
+  readonly act: (typed: Typed) => Promise<unknown>;
+  /** What is read again when it is done: keys of queries that begin with this. */
+  readonly changes?: QueryKey;
   readonly onClose: () => void;
   /** When it is done; without it, it closes. */
   readonly onDone?: () => void;
@@ -26,7 +30,8 @@ interface FormDialogProps {
 
 /** Asks for what an action needs, or only whether it is meant; closes when it is done. */
 export function FormDialog(props: FormDialogProps): ReactNode {
-  const { title, about, verb, kind = 'primary', call, act, onClose, onDone = onClose, children } = props;
+  const { title, about, verb, kind = 'primary', call, act, changes, onClose, onDone = onClose, children } = props;
+  const queries = useQueryClient();
   const action = useAction();
   return (
     <Dialog title={title} about={about} isOpen onClose={onClose}>
@@ -45,6 +50,7 @@ export function FormDialog(props: FormDialogProps): ReactNode {
           };
           action.run(async () => {
             await act(typed);
+            if (changes !== undefined) await queries.invalidateQueries({ queryKey: changes });
             onDone();
           });
         }}

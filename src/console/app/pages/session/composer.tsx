@@ -1,5 +1,5 @@
 import { useMutation } from '@tanstack/react-query';
-import { useMemo, useState } from 'react';
+import { memo, useMemo, useState } from 'react';
 import type { KeyboardEvent, ReactNode } from 'react';
 import { useClient } from '../../api/host.tsx';
 import type { ApiCall } from '../../lib/as-code.ts';
@@ -18,7 +18,7 @@ interface ComposerProps {
 type Busy = 'queue' | 'interrupt';
 
 /** Where a message is written. While a turn is active it waits behind it, or takes its place. */
-export function Composer({ sessionId, activeTurnId, hasFailed }: ComposerProps): ReactNode {
+export const Composer = memo(function Composer({ sessionId, activeTurnId, hasFailed }: ComposerProps): ReactNode {
   const client = useClient();
   const [text, setText] = useState('');
   const [whenBusy, setWhenBusy] = useState<Busy>('queue');
@@ -84,7 +84,7 @@ export function Composer({ sessionId, activeTurnId, hasFailed }: ComposerProps):
       </div>
     </form>
   );
-}
+});
 
 interface WhenBusyProps {
   readonly value: Busy;

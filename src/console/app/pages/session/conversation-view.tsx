@@ -1,23 +1,21 @@
 import { useCallback, useMemo } from 'react';
 import type { ReactNode } from 'react';
-import type { FeedSnapshot, SessionFeed } from '../../api/session-feed.ts';
 import type { Entry } from '../../fold/entries.ts';
 import type { Written } from '../../fold/writing.ts';
 import { Empty } from '../../parts/page.tsx';
 import { EntryView, WritingView } from './entry-view.tsx';
+import type { ListProps } from './records-view.tsx';
 import { Rows } from './rows.tsx';
 
-interface ConversationViewProps {
+interface ConversationViewProps extends ListProps {
   readonly sessionId: string;
-  readonly feed: SessionFeed;
-  readonly snapshot: FeedSnapshot;
 }
 
 type Item = Entry | Written;
 
 const GUESS_PX = 64;
 
-export function ConversationView({ sessionId, feed, snapshot }: ConversationViewProps): ReactNode {
+export function ConversationView({ sessionId, feed, snapshot, leads, onUse }: ConversationViewProps): ReactNode {
   const { entries, writing, loading } = snapshot;
   const items = useMemo<readonly Item[]>(() => [...entries, ...writing], [entries, writing]);
   const render = useCallback(
@@ -37,8 +35,11 @@ export function ConversationView({ sessionId, feed, snapshot }: ConversationView
       items={items}
       keyOf={keyOf}
       guessPx={GUESS_PX}
-      onFirst={feed.older}
-      onLast={feed.newer}
+      onFirst={leads ? feed.older : undefined}
+      onLast={leads ? feed.newer : undefined}
+      onUse={onUse}
+      opened={snapshot.opened}
+      hasMore={snapshot.hasNewer}
       render={render}
     />
   );

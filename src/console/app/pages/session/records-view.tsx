@@ -9,22 +9,27 @@ import { Rows } from './rows.tsx';
 const GUESS_PX = 27;
 const GIST_CHARS = 160;
 
-/** The records themselves, as the API gives them. */
-export function RecordsView({
-  feed,
-  snapshot,
-}: {
+export interface ListProps {
   readonly feed: SessionFeed;
   readonly snapshot: FeedSnapshot;
-}): ReactNode {
+  /** Of two lists over one feed, only one reads on: each at a place of its own would take from the other what it shows. */
+  readonly leads: boolean;
+  readonly onUse: () => void;
+}
+
+/** The records themselves, as the API gives them. */
+export function RecordsView({ feed, snapshot, leads, onUse }: ListProps): ReactNode {
   return (
     <Rows
       label="Records"
       items={snapshot.records}
       keyOf={keyOf}
       guessPx={GUESS_PX}
-      onFirst={feed.older}
-      onLast={feed.newer}
+      onFirst={leads ? feed.older : undefined}
+      onLast={leads ? feed.newer : undefined}
+      onUse={onUse}
+      opened={snapshot.opened}
+      hasMore={snapshot.hasNewer}
       render={renderRecord}
     />
   );

@@ -1,6 +1,7 @@
 import { useVirtualizer } from '@tanstack/react-virtual';
-import { useCallback, useEffect, useLayoutEffect, useMemo, useRef } from 'react';
-import type { ReactNode } from 'react';
+import { useCallback, useDeferredValue, useEffect, useLayoutEffect, useMemo, useRef } from 'react';
+import type { ReactNode, RefObject } from 'react';
+import type { Opened } from '../../api/session-feed.ts';
 
 interface RowsProps<T> {
   readonly label: string;
@@ -10,9 +11,15 @@ interface RowsProps<T> {
   readonly render: (item: T) => ReactNode;
   /** Pixels of a row that has not been measured. */
   readonly guessPx: number;
-  /** Called when the first, or the last, of the items comes near; more than once until more are there. */
-  readonly onFirst: () => void;
-  readonly onLast: () => void;
+  /** Called when the first, or the last, of the items comes near; more than once until more are there. Absent: never. */
+  readonly onFirst: (() => void) | undefined;
+  readonly onLast: (() => void) | undefined;
+  /** Called when someone takes hold of the list. */
+  readonly onUse?: (() => void) | undefined;
+  /** Whenever it is another one, the list is at its start or its end again. */
+  readonly opened?: Opened | undefined;
+  /** More are read when its end comes near, and do not come by themselves: someone at its end reads on there. */
+  readonly hasMore?: boolean | undefined;
   /** Whenever it changes, the list is at its end again. */
   readonly endsAt?: string | undefined;
 }
@@ -23,14 +30,22 @@ const OVERSCAN = 8;
 const NEAR = 12;
 /** Someone this close to the end reads what comes. */
 const AT_END_PX = 80;
+const AT_END: Opened = { at: 'end' };
+/** What scrolls a list begins with one of these. */
+const USES = ['wheel', 'touchmove', 'pointerdown', 'keydown'] as const;
 
 /**
- * A long list of which only the rows in the window exist. It opens at its end and stays there while more comes; rows that
- * are put before the first move nothing.
+ * A long list of which only the rows in the window exist. It stays at its end while more comes; rows that are put before the
+ * first move nothing.
  */
-export function Rows<T>({ label, items, keyOf, render, guessPx, onFirst, onLast, endsAt }: RowsProps<T>): ReactNode {
+export function Rows<T>(props: RowsProps<T>): ReactNode {
+  const { label, items, keyOf, render, guessPx, onFirst, onLast, onUse, opened = AT_END } = props;
+  const { hasMore = false, endsAt } = props;
   const scroller = useRef<HTMLElement>(null);
-  const isPlaced = useRef(false);
+  const placed = useRef<Opened>(null);
+  const isOnItsWay = useRef(false);
+  // As it was before the items that are there now: the last page, too, is read from its beginning.
+  const follows = useDeferredValue(!hasMore);
   // It is used here only, in a component that nothing memoizes.
   // oxlint-disable-next-line react/incompatible-library
   const rows = useVirtualizer({
@@ -46,25 +61,31 @@ export function Rows<T>({ label, items, keyOf, render, guessPx, onFirst, onLast,
     ),
     overscan: OVERSCAN,
     anchorTo: 'end',
-    followOnAppend: true,
+    followOnAppend: follows,
     scrollEndThreshold: AT_END_PX,
   });
   const shown = rows.getVirtualItems();
   const first = shown[0]?.index ?? 0;
   const last = shown.at(-1)?.index ?? 0;
   useLayoutEffect(() => {
-    if (isPlaced.current || items.length === 0) return;
-    isPlaced.current = true;
-    rows.scrollToEnd();
-  }, [rows, items.length]);
+    if (placed.current === opened || items.length === 0) return;
+    placed.current = opened;
+    isOnItsWay.current = true;
+    if (opened.at === 'start') rows.scrollToOffset(0);
+    else rows.scrollToEnd();
+  }, [rows, items.length, opened]);
   useLayoutEffect(() => {
-    if (isPlaced.current && endsAt !== undefined) rows.scrollToEnd();
+    if (placed.current !== null && endsAt !== undefined) rows.scrollToEnd();
   }, [rows, endsAt]);
   useEffect(() => {
-    if (!isPlaced.current || items.length === 0) return;
-    if (first < NEAR) onFirst();
-    if (last >= items.length - NEAR) onLast();
-  }, [first, last, items.length, onFirst, onLast]);
+    if (placed.current !== opened || items.length === 0) return;
+    // Rows on the way to the place where it opens are not those that somebody reads.
+    if (isOnItsWay.current && !(opened.at === 'end' ? rows.isAtEnd(AT_END_PX) : first === 0)) return;
+    isOnItsWay.current = false;
+    if (first < NEAR) onFirst?.();
+    if (last >= items.length - NEAR) onLast?.();
+  }, [rows, first, last, items.length, opened, onFirst, onLast]);
+  useUse(scroller, onUse);
   return (
     // A scrolling region has to be reachable by keyboard.
     // oxlint-disable-next-line jsx-a11y/no-noninteractive-tabindex
@@ -87,6 +108,15 @@ export function Rows<T>({ label, items, keyOf, render, guessPx, onFirst, onLast,
       </div>
     </section>
   );
+}
+
+function useUse(scroller: RefObject<HTMLElement | null>, onUse: (() => void) | undefined): void {
+  useEffect(() => {
+    const list = scroller.current;
+    if (list === null || onUse === undefined) return undefined;
+    for (const kind of USES) list.addEventListener(kind, onUse, { passive: true });
+    return () => USES.forEach((kind) => list.removeEventListener(kind, onUse));
+  }, [scroller, onUse]);
 }
 
 function Row<T>({ item, render }: Pick<RowsProps<T>, 'render'> & { readonly item: T }): ReactNode {

@@ -1,6 +1,6 @@
 import { useQuery } from '@tanstack/react-query';
 import { getRouteApi, Link } from '@tanstack/react-router';
-import { lazy, Suspense, useMemo, useState, useSyncExternalStore } from 'react';
+import { lazy, memo, Suspense, useCallback, useMemo, useState, useSyncExternalStore } from 'react';
 import type { ReactNode } from 'react';
 import { useClient } from '../../api/host.tsx';
 import { SessionFeed } from '../../api/session-feed.ts';
@@ -14,6 +14,7 @@ import { Composer } from './composer.tsx';
 import { ConversationView } from './conversation-view.tsx';
 import { MomentView } from './moment/moment-view.tsx';
 import { RecordsView } from './records-view.tsx';
+import type { ListProps } from './records-view.tsx';
 import './session.css';
 
 const route = getRouteApi('/sessions/$sessionId');
@@ -39,6 +40,7 @@ function OneSession({ sessionId }: { readonly sessionId: string }): ReactNode {
   const client = useClient();
   const { view, at, turn } = route.useSearch();
   const [openedAt] = useState(view === 'moment' || view === 'turns' ? at : undefined);
+  const { conversation, records } = useLeader(view);
   useTitle(sessionId);
   const feed = useMemo(() => new SessionFeed(client, sessionId, openedAt), [client, sessionId, openedAt]);
   const snapshot = useSyncExternalStore(feed.subscribe, feed.snapshot);
@@ -47,31 +49,7 @@ function OneSession({ sessionId }: { readonly sessionId: string }): ReactNode {
   return (
     <div className="session">
       <SessionHead sessionId={sessionId} changedAt={[end?.key, activeTurnId, openAsks.length].join()} />
-      <nav className="tabs" aria-label="Views of the session">
-        {VIEWS.map((one) => (
-          <Link
-            key={one.name}
-            className="tab"
-            to="/sessions/$sessionId"
-            params={{ sessionId }}
-            search={{ view: one.view }}
-            activeOptions={{ includeSearch: true, explicitUndefined: true }}
-            aria-current={view === one.view ? 'page' : undefined}
-          >
-            {one.name}
-          </Link>
-        ))}
-        <span className="row spread">
-          <Button isSmall kind="quiet" onClick={feed.toStart}>
-            To the start
-          </Button>
-          {hasNewer && (
-            <Button isSmall onClick={feed.toEnd}>
-              To the end
-            </Button>
-          )}
-        </span>
-      </nav>
+      <Tabs sessionId={sessionId} view={view} feed={feed} hasNewer={hasNewer} />
       {error !== null && <Failure error={error} onRetry={feed.toEnd} />}
       <div className="session-body" data-view={view === 'records' ? view : undefined}>
         <Suspense fallback={<div className="empty">Loading …</div>}>
@@ -82,10 +60,10 @@ function OneSession({ sessionId }: { readonly sessionId: string }): ReactNode {
           ) : view === 'files' ? (
             <FilesView sessionId={sessionId} snapshot={snapshot} />
           ) : (
-            <ConversationView sessionId={sessionId} feed={feed} snapshot={snapshot} />
+            <ConversationView sessionId={sessionId} feed={feed} snapshot={snapshot} {...conversation} />
           )}
         </Suspense>
-        {view === 'records' && <RecordsView feed={feed} snapshot={snapshot} />}
+        {view === 'records' && <RecordsView feed={feed} snapshot={snapshot} {...records} />}
       </div>
       <Announcement snapshot={snapshot} />
       {(view === undefined || view === 'records') && (
@@ -93,6 +71,55 @@ function OneSession({ sessionId }: { readonly sessionId: string }): ReactNode {
       )}
     </div>
   );
+}
+
+interface TabsProps {
+  readonly sessionId: string;
+  readonly view: string | undefined;
+  readonly feed: SessionFeed;
+  readonly hasNewer: boolean;
+}
+
+/** Like what else is around a conversation, not made again for each record that comes. */
+const Tabs = memo(function Tabs({ sessionId, view, feed, hasNewer }: TabsProps): ReactNode {
+  return (
+    <nav className="tabs" aria-label="Views of the session">
+      {VIEWS.map((one) => (
+        <Link
+          key={one.name}
+          className="tab"
+          to="/sessions/$sessionId"
+          params={{ sessionId }}
+          search={{ view: one.view }}
+          activeOptions={{ includeSearch: true, explicitUndefined: true }}
+          aria-current={view === one.view ? 'page' : undefined}
+        >
+          {one.name}
+        </Link>
+      ))}
+      <span className="row spread">
+        <Button isSmall kind="quiet" onClick={feed.toStart}>
+          To the start
+        </Button>
+        {hasNewer && (
+          <Button isSmall onClick={feed.toEnd}>
+            To the end
+          </Button>
+        )}
+      </span>
+    </nav>
+  );
+});
+
+/** The list that somebody used last reads on; before that the records, where they are shown. */
+function useLeader(view: string | undefined): Record<'conversation' | 'records', Pick<ListProps, 'leads' | 'onUse'>> {
+  const [used, setUsed] = useState<'conversation' | 'records'>('records');
+  const onConversation = useCallback(() => setUsed('conversation'), []);
+  const onRecords = useCallback(() => setUsed('records'), []);
+  return {
+    conversation: { leads: view !== 'records' || used === 'conversation', onUse: onConversation },
+    records: { leads: used === 'records', onUse: onRecords },
+  };
 }
 
 /** What a screen reader is told: what began and ended, not each piece of an answer. */
@@ -110,7 +137,12 @@ function Announcement({ snapshot }: { readonly snapshot: FeedSnapshot }): ReactN
   return <output className="hidden">{loading === 'first' ? 'Loading' : told}</output>;
 }
 
-function SessionHead({ sessionId, changedAt }: { readonly sessionId: string; readonly changedAt: string }): ReactNode {
+interface SessionHeadProps {
+  readonly sessionId: string;
+  readonly changedAt: string;
+}
+
+const SessionHead = memo(function SessionHead({ sessionId, changedAt }: SessionHeadProps): ReactNode {
   const client = useClient();
   // Read again when a turn begins, asks or has ended, and now and then for what it costs meanwhile.
   const { data } = useQuery({
@@ -153,6 +185,6 @@ function SessionHead({ sessionId, changedAt }: { readonly sessionId: string; rea
       </span>
     </header>
   );
-}
+});
 
 const HEAD_EVERY_MS = 5_000;

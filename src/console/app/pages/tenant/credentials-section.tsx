@@ -1,4 +1,4 @@
-import { useQuery, useQueryClient } from '@tanstack/react-query';
+import { useQuery } from '@tanstack/react-query';
 import { Link } from '@tanstack/react-router';
 import { useState } from 'react';
 import type { ReactNode } from 'react';
@@ -7,7 +7,7 @@ import { useClient } from '../../api/host.tsx';
 import { keepPlace, returnAddress } from '../../api/sign-in-place.ts';
 import { oneLine } from '../../lib/plain-text.ts';
 import { Snippet } from '../../parts/as-code.tsx';
-import { Button } from '../../parts/button.tsx';
+import { Button, RowButton } from '../../parts/button.tsx';
 import { Dialog } from '../../parts/dialog.tsx';
 import { Choice, Field, FormDialog, SecretField } from '../../parts/form-dialog.tsx';
 import type { Typed } from '../../parts/form-dialog.tsx';
@@ -81,9 +81,9 @@ function CredentialTable({ credentials, onDo }: CredentialTableProps): ReactNode
       rows={credentials.map((credential) => {
         const { id, name, type, url, state } = credential;
         const button = (what: 'rotate' | 'delete' | 'authorize', verb: string): ReactNode => (
-          <Button isSmall kind="quiet" aria-label={`${verb}: ${name}`} onClick={() => onDo({ what, credential })}>
+          <RowButton name={`${verb}: ${name}`} onClick={() => onDo({ what, credential })}>
             {verb}
-          </Button>
+          </RowButton>
         );
         return (
           <tr key={id}>
@@ -116,14 +116,9 @@ interface DoCredentialProps {
 
 function DoCredential({ vaultId, doing, onClose }: DoCredentialProps): ReactNode {
   const client = useClient();
-  const queries = useQueryClient();
   const [key] = useState(() => crypto.randomUUID());
   const keys = { requestId: key, idempotencyKey: key };
-  const after = async (act: Promise<unknown>): Promise<void> => {
-    await act;
-    await queries.invalidateQueries({ queryKey: keyOf(vaultId) });
-  };
-  if (doing.what === 'make') return <NewCredential {...{ vaultId, keys, after, onClose }} />;
+  if (doing.what === 'make') return <NewCredential {...{ vaultId, keys, onClose }} />;
   const { id: credentialId, name, url } = doing.credential;
   const params = { vaultId, credentialId };
   if (doing.what === 'authorize') return <SignIn credential={doing.credential} onClose={onClose} />;
@@ -136,8 +131,9 @@ function DoCredential({ vaultId, doing, onClose }: DoCredentialProps): ReactNode
         call={{ operation: ROTATE, params, body: { ...keys, auth: { type: 'bearer', url, token: '…' } } }}
         act={async (typed) => {
           const auth = { type: 'bearer', url, token: typed('token') } as const;
-          await after(client.request(ROTATE, { params, body: { ...keys, auth } }));
+          await client.request(ROTATE, { params, body: { ...keys, auth } });
         }}
+        changes={keyOf(vaultId)}
         onClose={onClose}
       >
         <SecretField label="Token" name="token" isRequired />
@@ -150,7 +146,8 @@ function DoCredential({ vaultId, doing, onClose }: DoCredentialProps): ReactNode
       verb="Delete"
       kind="danger"
       call={{ operation: DELETE, params }}
-      act={async () => await after(client.request(DELETE, { params }))}
+      act={async () => await client.request(DELETE, { params })}
+      changes={keyOf(vaultId)}
       onClose={onClose}
     />
   );
@@ -159,11 +156,10 @@ function DoCredential({ vaultId, doing, onClose }: DoCredentialProps): ReactNode
 interface NewCredentialProps {
   readonly vaultId: string;
   readonly keys: { readonly requestId: string; readonly idempotencyKey: string };
-  readonly after: (act: Promise<unknown>) => Promise<void>;
   readonly onClose: () => void;
 }
 
-function NewCredential({ vaultId, keys, after, onClose }: NewCredentialProps): ReactNode {
+function NewCredential({ vaultId, keys, onClose }: NewCredentialProps): ReactNode {
   const client = useClient();
   const params = { vaultId };
   const example = { type: 'bearer', url: 'https://mcp.example', token: '…' };
@@ -175,8 +171,9 @@ function NewCredential({ vaultId, keys, after, onClose }: NewCredentialProps): R
       call={{ operation: CREATE, params, body: { ...keys, name: 'calendar', auth: example } }}
       act={async (typed) => {
         const body = { ...keys, name: typed('name'), auth: authIn(typed) };
-        await after(client.request(CREATE, { params, body }));
+        await client.request(CREATE, { params, body });
       }}
+      changes={keyOf(vaultId)}
       onClose={onClose}
     >
       <Field label="Name" name="name" isRequired />

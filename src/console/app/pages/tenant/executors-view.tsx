@@ -1,10 +1,10 @@
-import { useQuery, useQueryClient } from '@tanstack/react-query';
+import { useQuery } from '@tanstack/react-query';
 import { useState } from 'react';
 import type { ReactNode } from 'react';
 import { useAgentIds } from '../../api/agent-ids.ts';
 import { useClient } from '../../api/host.tsx';
 import { oneLine } from '../../lib/plain-text.ts';
-import { Button } from '../../parts/button.tsx';
+import { Button, RowButton } from '../../parts/button.tsx';
 import { Field, FormDialog, SecretField } from '../../parts/form-dialog.tsx';
 import { Loaded } from '../../parts/page.tsx';
 import { ShownOnce } from '../../parts/shown-once.tsx';
@@ -65,9 +65,9 @@ export function ExecutorsView(): ReactNode {
                   <Ago at={updatedAt} />
                 </td>
                 <td className="row-actions">
-                  <Button isSmall kind="quiet" aria-label={`Delete ${agentId}`} onClick={() => setLeaving(agentId)}>
+                  <RowButton name={`Delete ${agentId}`} onClick={() => setLeaving(agentId)}>
                     Delete
-                  </Button>
+                  </RowButton>
                 </td>
               </tr>
             ))}
@@ -96,7 +96,6 @@ interface RegisterProps {
 
 function Register({ onMade, onClose }: RegisterProps): ReactNode {
   const client = useClient();
-  const queries = useQueryClient();
   const agents = useAgentIds();
   return (
     <FormDialog
@@ -114,8 +113,8 @@ function Register({ onMade, onClose }: RegisterProps): ReactNode {
         };
         await client.request(SAVE, { body: { executors: [executor] } });
         if (typed('token') === '') onMade(token);
-        await queries.invalidateQueries({ queryKey: KEY });
       }}
+      changes={KEY}
       onClose={onClose}
     >
       <Field label="Agent" name="agent" list={agents} isRequired />
@@ -127,7 +126,6 @@ function Register({ onMade, onClose }: RegisterProps): ReactNode {
 
 function DeleteExecutor({ agentId, onClose }: { readonly agentId: string; readonly onClose: () => void }): ReactNode {
   const client = useClient();
-  const queries = useQueryClient();
   const params = { agentId };
   return (
     <FormDialog
@@ -136,10 +134,8 @@ function DeleteExecutor({ agentId, onClose }: { readonly agentId: string; readon
       verb="Delete"
       kind="danger"
       call={{ operation: DELETE, params }}
-      act={async () => {
-        await client.request(DELETE, { params });
-        await queries.invalidateQueries({ queryKey: KEY });
-      }}
+      act={async () => await client.request(DELETE, { params })}
+      changes={KEY}
       onClose={onClose}
     />
   );

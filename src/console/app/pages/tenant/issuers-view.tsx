@@ -1,10 +1,10 @@
-import { useQuery, useQueryClient } from '@tanstack/react-query';
+import { useQuery } from '@tanstack/react-query';
 import { useState } from 'react';
 import type { ReactNode } from 'react';
 import type { Issuer, SaveIssuerRequest } from '../../../../client/client.ts';
 import { useClient } from '../../api/host.tsx';
 import { oneLine } from '../../lib/plain-text.ts';
-import { Button } from '../../parts/button.tsx';
+import { Button, RowButton } from '../../parts/button.tsx';
 import { Field, FormDialog } from '../../parts/form-dialog.tsx';
 import type { Typed } from '../../parts/form-dialog.tsx';
 import { Loaded } from '../../parts/page.tsx';
@@ -61,22 +61,12 @@ export function IssuersView(): ReactNode {
                 </td>
                 <td className="wide small muted">{issuer.allowedScopes.join(' ')}</td>
                 <td className="row-actions">
-                  <Button
-                    isSmall
-                    kind="quiet"
-                    aria-label={`Change ${issuer.name}`}
-                    onClick={() => setDoing({ what: 'save', issuer })}
-                  >
+                  <RowButton name={`Change ${issuer.name}`} onClick={() => setDoing({ what: 'save', issuer })}>
                     Change
-                  </Button>
-                  <Button
-                    isSmall
-                    kind="quiet"
-                    aria-label={`Delete ${issuer.name}`}
-                    onClick={() => setDoing({ what: 'delete', issuer })}
-                  >
+                  </RowButton>
+                  <RowButton name={`Delete ${issuer.name}`} onClick={() => setDoing({ what: 'delete', issuer })}>
                     Delete
-                  </Button>
+                  </RowButton>
                 </td>
               </tr>
             ))}
@@ -114,7 +104,6 @@ function issuerIn(typed: Typed, before: Issuer | null): SaveIssuerRequest {
 
 function SaveIssuer({ issuer, onClose }: { readonly issuer: Issuer | null; readonly onClose: () => void }): ReactNode {
   const client = useClient();
-  const queries = useQueryClient();
   const example = { issuer: 'https://login.example', audience: 'agents', jwksUrl: 'https://login.example/keys' };
   return (
     <FormDialog
@@ -127,8 +116,8 @@ function SaveIssuer({ issuer, onClose }: { readonly issuer: Issuer | null; reado
       }}
       act={async (typed) => {
         await client.request(SAVE, { params: { name: issuer?.name ?? typed('name') }, body: issuerIn(typed, issuer) });
-        await queries.invalidateQueries({ queryKey: KEY });
       }}
+      changes={KEY}
       onClose={onClose}
     >
       {issuer === null && <Field label="Name" name="name" isRequired />}
@@ -164,7 +153,6 @@ function SaveIssuer({ issuer, onClose }: { readonly issuer: Issuer | null; reado
 
 function DeleteIssuer({ issuer, onClose }: { readonly issuer: Issuer; readonly onClose: () => void }): ReactNode {
   const client = useClient();
-  const queries = useQueryClient();
   const params = { name: issuer.name };
   return (
     <FormDialog
@@ -173,10 +161,8 @@ function DeleteIssuer({ issuer, onClose }: { readonly issuer: Issuer; readonly o
       verb="Delete"
       kind="danger"
       call={{ operation: DELETE, params }}
-      act={async () => {
-        await client.request(DELETE, { params });
-        await queries.invalidateQueries({ queryKey: KEY });
-      }}
+      act={async () => await client.request(DELETE, { params })}
+      changes={KEY}
       onClose={onClose}
     />
   );

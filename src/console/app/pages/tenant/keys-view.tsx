@@ -1,9 +1,9 @@
-import { useQuery, useQueryClient } from '@tanstack/react-query';
+import { useQuery } from '@tanstack/react-query';
 import { useState } from 'react';
 import type { ReactNode } from 'react';
 import type { TenantKey } from '../../../../client/client.ts';
 import { useClient } from '../../api/host.tsx';
-import { Button } from '../../parts/button.tsx';
+import { Button, RowButton } from '../../parts/button.tsx';
 import { Choice, Field, FormDialog } from '../../parts/form-dialog.tsx';
 import { Loaded } from '../../parts/page.tsx';
 import { ShownOnce } from '../../parts/shown-once.tsx';
@@ -58,17 +58,12 @@ function KeyTable({ keys, onDo }: KeyTableProps): ReactNode {
             <Ago at={key.createdAt} />
           </td>
           <td className="row-actions">
-            <Button
-              isSmall
-              kind="quiet"
-              aria-label={`New secret for ${key.id}`}
-              onClick={() => onDo({ what: 'rotate', key })}
-            >
+            <RowButton name={`New secret for ${key.id}`} onClick={() => onDo({ what: 'rotate', key })}>
               New secret
-            </Button>
-            <Button isSmall kind="quiet" aria-label={`Delete ${key.id}`} onClick={() => onDo({ what: 'delete', key })}>
+            </RowButton>
+            <RowButton name={`Delete ${key.id}`} onClick={() => onDo({ what: 'delete', key })}>
               Delete
-            </Button>
+            </RowButton>
           </td>
         </tr>
       ))}
@@ -87,11 +82,9 @@ const DELETE = 'DELETE /v1/tenant/keys/{keyId}';
 
 function KeyDialog({ doing, onMade, onClose }: KeyDialogProps): ReactNode {
   const client = useClient();
-  const queries = useQueryClient();
   const save = async (keyId: string, role: TenantKey['role']): Promise<void> => {
     const { key } = await client.request(SAVE, { params: { keyId }, body: { role } });
     onMade(key);
-    await queries.invalidateQueries({ queryKey: KEY });
   };
   if (doing.what === 'make')
     return (
@@ -100,6 +93,7 @@ function KeyDialog({ doing, onMade, onClose }: KeyDialogProps): ReactNode {
         verb="Make"
         call={{ operation: SAVE, params: { keyId: 'my-app' }, body: { role: 'application' } }}
         act={async (typed) => await save(typed('id'), ROLES.find((one) => one === typed('role')) ?? 'application')}
+        changes={KEY}
         onClose={onClose}
       >
         <Field label="Id" name="id" isRequired />
@@ -117,6 +111,7 @@ function KeyDialog({ doing, onMade, onClose }: KeyDialogProps): ReactNode {
         kind="danger"
         call={{ operation: SAVE, params, body: { role } }}
         act={async () => await save(id, role)}
+        changes={KEY}
         onClose={onClose}
       />
     );
@@ -127,10 +122,8 @@ function KeyDialog({ doing, onMade, onClose }: KeyDialogProps): ReactNode {
       verb="Delete"
       kind="danger"
       call={{ operation: DELETE, params }}
-      act={async () => {
-        await client.request(DELETE, { params });
-        await queries.invalidateQueries({ queryKey: KEY });
-      }}
+      act={async () => await client.request(DELETE, { params })}
+      changes={KEY}
       onClose={onClose}
     />
   );

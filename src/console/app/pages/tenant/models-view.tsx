@@ -1,10 +1,10 @@
-import { useQuery, useQueryClient } from '@tanstack/react-query';
+import { useQuery } from '@tanstack/react-query';
 import { useState } from 'react';
 import type { ReactNode } from 'react';
 import type { ListModelsResponse, TenantModel } from '../../../../client/client.ts';
 import { useClient } from '../../api/host.tsx';
 import { short, usd } from '../../lib/format.ts';
-import { Button } from '../../parts/button.tsx';
+import { Button, RowButton } from '../../parts/button.tsx';
 import { Choice, Field, FormDialog, SecretField } from '../../parts/form-dialog.tsx';
 import { Loaded } from '../../parts/page.tsx';
 import { Status } from '../../parts/status.tsx';
@@ -100,7 +100,6 @@ interface SelectProps {
 
 function Select({ model, providers, onClose }: SelectProps): ReactNode {
   const client = useClient();
-  const queries = useQueryClient();
   const first = model.provider ?? providers[0]?.id ?? 'openai';
   return (
     <FormDialog
@@ -119,8 +118,8 @@ function Select({ model, providers, onClose }: SelectProps): ReactNode {
           const more = { baseUrl, settings, ...(apiKey === '' ? {} : { credential: { apiKey } }) };
           await client.request(SAVE, { body: { ...body, ...more } });
         }
-        await queries.invalidateQueries({ queryKey: KEY });
       }}
+      changes={KEY}
       onClose={onClose}
     >
       <Choice label="Provider" name="provider" of={providers.map(({ id }) => id)} value={first} />
@@ -165,23 +164,16 @@ function Providers({ providers }: { readonly providers: readonly Provider[] }): 
             <td className="row-actions">
               {id !== 'fixture' && (
                 <>
-                  <Button
-                    isSmall
-                    kind="quiet"
-                    aria-label={`Store a key for ${name}`}
-                    onClick={() => setDoing({ what: 'save', provider: id })}
-                  >
+                  <RowButton name={`Store a key for ${name}`} onClick={() => setDoing({ what: 'save', provider: id })}>
                     Store a key
-                  </Button>
-                  <Button
-                    isSmall
-                    kind="quiet"
-                    aria-label={`Remove the key for ${name}`}
+                  </RowButton>
+                  <RowButton
+                    name={`Remove the key for ${name}`}
                     disabled={!configured}
                     onClick={() => setDoing({ what: 'delete', provider: id })}
                   >
                     Remove
-                  </Button>
+                  </RowButton>
                 </>
               )}
             </td>
@@ -219,7 +211,6 @@ function Catalog({ models }: { readonly models: Provider['models'] }): ReactNode
 
 function ProviderKey({ doing, onClose }: { readonly doing: Doing; readonly onClose: () => void }): ReactNode {
   const client = useClient();
-  const queries = useQueryClient();
   const params = { provider: doing.provider };
   if (doing.what === 'save')
     return (
@@ -230,8 +221,8 @@ function ProviderKey({ doing, onClose }: { readonly doing: Doing; readonly onClo
         call={{ operation: SAVE_KEY, params, body: { apiKey: '…' } }}
         act={async (typed) => {
           await client.request(SAVE_KEY, { params, body: { apiKey: typed('apiKey') } });
-          await queries.invalidateQueries({ queryKey: KEY });
         }}
+        changes={KEY}
         onClose={onClose}
       >
         <SecretField label="Key" name="apiKey" isRequired />
@@ -244,10 +235,8 @@ function ProviderKey({ doing, onClose }: { readonly doing: Doing; readonly onClo
       verb="Remove"
       kind="danger"
       call={{ operation: DELETE_KEY, params }}
-      act={async () => {
-        await client.request(DELETE_KEY, { params });
-        await queries.invalidateQueries({ queryKey: KEY });
-      }}
+      act={async () => await client.request(DELETE_KEY, { params })}
+      changes={KEY}
       onClose={onClose}
     />
   );

@@ -1,10 +1,10 @@
-import { useQuery, useQueryClient } from '@tanstack/react-query';
+import { useQuery } from '@tanstack/react-query';
 import { useState } from 'react';
 import type { ReactNode } from 'react';
 import type { Client, ModelPrices } from '../../../../client/client.ts';
 import { useClient } from '../../api/host.tsx';
 import { short, usd } from '../../lib/format.ts';
-import { Button } from '../../parts/button.tsx';
+import { Button, RowButton } from '../../parts/button.tsx';
 import { Choice, Field, FormDialog } from '../../parts/form-dialog.tsx';
 import type { Typed } from '../../parts/form-dialog.tsx';
 import { Loaded } from '../../parts/page.tsx';
@@ -61,22 +61,12 @@ export function PricesSection(): ReactNode {
                 <td className="number">{usd(price.outputUsdPerMillion)}</td>
                 <td className="number wide">{price.contextWindow === undefined ? '' : short(price.contextWindow)}</td>
                 <td className="row-actions">
-                  <Button
-                    isSmall
-                    kind="quiet"
-                    aria-label={`Change ${nameOf(price)}`}
-                    onClick={() => setDoing({ what: 'save', price })}
-                  >
+                  <RowButton name={`Change ${nameOf(price)}`} onClick={() => setDoing({ what: 'save', price })}>
                     Change
-                  </Button>
-                  <Button
-                    isSmall
-                    kind="quiet"
-                    aria-label={`Remove ${nameOf(price)}`}
-                    onClick={() => setDoing({ what: 'delete', price })}
-                  >
+                  </RowButton>
+                  <RowButton name={`Remove ${nameOf(price)}`} onClick={() => setDoing({ what: 'delete', price })}>
                     Remove
-                  </Button>
+                  </RowButton>
                 </td>
               </tr>
             ))}
@@ -125,7 +115,6 @@ interface PriceDialogProps {
 
 function PriceDialog({ doing, all, onClose }: PriceDialogProps): ReactNode {
   const client = useClient();
-  const queries = useQueryClient();
   const { price } = doing;
   const name = price === null ? '' : nameOf(price);
   const shown = price ?? { provider: 'openai', model: '…', inputUsdPerMillion: 1, outputUsdPerMillion: 4 };
@@ -139,8 +128,8 @@ function PriceDialog({ doing, all, onClose }: PriceDialogProps): ReactNode {
       act={async (typed) => {
         const saved = isDeleted ? null : priceIn(typed, price);
         await change(client, saved === null ? name : nameOf(saved), saved);
-        await queries.invalidateQueries({ queryKey: KEY });
       }}
+      changes={KEY}
       onClose={onClose}
     >
       {!isDeleted && <PriceFields price={price} />}

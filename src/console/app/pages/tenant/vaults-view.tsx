@@ -1,11 +1,11 @@
-import { useInfiniteQuery, useQueryClient } from '@tanstack/react-query';
+import { useInfiniteQuery } from '@tanstack/react-query';
 import { getRouteApi, Link } from '@tanstack/react-router';
 import { useState } from 'react';
 import type { ReactNode } from 'react';
 import type { Vault } from '../../../../client/client.ts';
 import { useClient } from '../../api/host.tsx';
 import { oneLine } from '../../lib/plain-text.ts';
-import { Button } from '../../parts/button.tsx';
+import { Button, RowButton } from '../../parts/button.tsx';
 import { Field, FormDialog } from '../../parts/form-dialog.tsx';
 import { Loaded } from '../../parts/page.tsx';
 import { Ago } from '../../parts/time.tsx';
@@ -87,9 +87,9 @@ function VaultTable({ vaults, onDelete }: VaultTableProps): ReactNode {
             <Ago at={vault.createdAt} />
           </td>
           <td className="row-actions">
-            <Button isSmall kind="quiet" aria-label={`Delete ${vault.name}`} onClick={() => onDelete(vault)}>
+            <RowButton name={`Delete ${vault.name}`} onClick={() => onDelete(vault)}>
               Delete
-            </Button>
+            </RowButton>
           </td>
         </tr>
       ))}
@@ -99,7 +99,6 @@ function VaultTable({ vaults, onDelete }: VaultTableProps): ReactNode {
 
 function NewVault({ onClose }: { readonly onClose: () => void }): ReactNode {
   const client = useClient();
-  const queries = useQueryClient();
   const [key] = useState(() => crypto.randomUUID());
   const keys = { requestId: key, idempotencyKey: key };
   return (
@@ -109,8 +108,8 @@ function NewVault({ onClose }: { readonly onClose: () => void }): ReactNode {
       call={{ operation: CREATE, body: { ...keys, name: 'work', subject: 'ada' } }}
       act={async (typed) => {
         await client.request(CREATE, { body: { ...keys, name: typed('name'), subject: typed('subject') } });
-        await queries.invalidateQueries({ queryKey: KEY });
       }}
+      changes={KEY}
       onClose={onClose}
     >
       <Field label="Name" name="name" isRequired />
@@ -121,7 +120,6 @@ function NewVault({ onClose }: { readonly onClose: () => void }): ReactNode {
 
 function DeleteVault({ vault, onClose }: { readonly vault: Vault; readonly onClose: () => void }): ReactNode {
   const client = useClient();
-  const queries = useQueryClient();
   const params = { vaultId: vault.id };
   return (
     <FormDialog
@@ -130,10 +128,8 @@ function DeleteVault({ vault, onClose }: { readonly vault: Vault; readonly onClo
       verb="Delete"
       kind="danger"
       call={{ operation: DELETE, params }}
-      act={async () => {
-        await client.request(DELETE, { params });
-        await queries.invalidateQueries({ queryKey: KEY });
-      }}
+      act={async () => await client.request(DELETE, { params })}
+      changes={KEY}
       onClose={onClose}
     />
   );

@@ -4,7 +4,7 @@ import type { Budget } from '../../../../client/client.ts';
 import { budgetsWith, useBudgets, useSaveBudget } from '../../api/budgets.ts';
 import { short, usd } from '../../lib/format.ts';
 import { AsCode } from '../../parts/as-code.tsx';
-import { Button } from '../../parts/button.tsx';
+import { Button, RowButton } from '../../parts/button.tsx';
 import { FormDialog } from '../../parts/form-dialog.tsx';
 import { Empty, Loaded } from '../../parts/page.tsx';
 import { BudgetDialog } from './budget-dialog.tsx';
@@ -100,12 +100,12 @@ function BudgetTable({ budgets, onEdit, onRemove }: BudgetTableProps): ReactNode
                 <Spent budget={budget} />
               </td>
               <td className="number">
-                <Button isSmall kind="quiet" aria-label={`Change ${budget.id}`} onClick={() => onEdit(budget)}>
+                <RowButton name={`Change ${budget.id}`} onClick={() => onEdit(budget)}>
                   Change
-                </Button>
-                <Button isSmall kind="quiet" aria-label={`Remove ${budget.id}`} onClick={() => onRemove(budget)}>
+                </RowButton>
+                <RowButton name={`Remove ${budget.id}`} onClick={() => onRemove(budget)}>
                   Remove
-                </Button>
+                </RowButton>
               </td>
             </tr>
           ))}

@@ -124,15 +124,12 @@ function PastConversation({ sessionId, feed, records }: PastProps): ReactNode {
       keyOf={keyOf}
       guessPx={GUESS_PX}
       onFirst={feed.older}
-      onLast={nothing}
+      // What comes after the moment is not shown.
+      onLast={undefined}
       endsAt={records.at(-1)?.cursor}
       render={render}
     />
   );
-}
-
-function nothing(): void {
-  // What comes after the moment is not shown.
 }
 
 function keyOf(entry: Entry): string {
