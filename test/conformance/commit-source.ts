@@ -2,6 +2,7 @@ import { expect, test } from 'vitest';
 import type { CommitSource, EventStore, FollowedCommit, FollowOptions } from '#src/streams/event-store.ts';
 import type { AggregateRef } from '#src/streams/subjects.ts';
 import { appendAll, newCommit, newCommits, newRef } from '../support/commits.ts';
+import { seededRandom } from '../support/random.ts';
 
 interface Fixture {
   readonly store: EventStore;
@@ -68,6 +69,31 @@ export function commitSourceConformance(fixture: () => Fixture): void {
       expect(got).toEqual(expected.slice(20));
       expect(await source.newest(shard, ['agent'])).toBe(newest?.position);
       expect(await source.newest(shard, ['issuer'])).toBe(0);
+    }
+  });
+
+  test('the newest of some kinds is known, whatever came after it and whatever was erased', async () => {
+    const { store, source } = fixture();
+    const random = seededRandom('newest commits');
+    const kinds = ['session', 'sandbox', 'budget', 'agent'] as const;
+    const asked = [...kinds.map((kind) => [kind]), ['session', 'agent'], ['sandbox', 'budget']] as const;
+    // One of each kind stays, so that something is there to be found.
+    const there = new Map(kinds.map((kind) => [refIn(store, 0, kind), 0]));
+    for (const ref of there.keys()) there.set(ref, (await appendAll(store, ref, [newCommit(1)]))[0] ?? 0);
+    const kept = new Set(there.keys());
+    for (let round = 0; round < 40; round++) {
+      // Long stretches of one kind, so that the newest of another is far back.
+      const kind = kinds[random.int(0, kinds.length - 1)] ?? 'session';
+      const refs = Array.from({ length: random.int(0, 14) }, () => refIn(store, 0, kind));
+      const positions = await Promise.all(refs.map(async (ref) => await appendAll(store, ref, [newCommit(1)])));
+      for (const [n, ref] of refs.entries()) there.set(ref, positions[n]?.[0] ?? 0);
+      const doomed = [...there.keys()].filter((ref) => !kept.has(ref)).slice(-random.int(0, 3));
+      for (const { tenant, kind: its } of random.int(0, 2) === 0 ? doomed : []) await store.erase(tenant, [its]);
+      if ((await store.heads(doomed)).size === 0) for (const ref of doomed) there.delete(ref);
+      for (const wanted of random.int(0, 1) === 0 ? asked : asked.slice(0, 2)) {
+        const newest = Math.max(...[...there].map(([ref, at]) => (wanted.some((one) => one === ref.kind) ? at : 0)));
+        expect(await source.newest(0, wanted)).toBe(newest);
+      }
     }
   });
 

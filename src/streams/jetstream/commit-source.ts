@@ -14,6 +14,8 @@ import { BulkReader } from './bulk-read.ts';
 import { within } from './direct-read.ts';
 import { nextMessage } from './leader-read.ts';
 import { commitIdOf } from './message-id.ts';
+import { filtersOf, NewestCommits } from './newest-commits.ts';
+import type { Kinds } from './newest-commits.ts';
 
 /**
  * How long a consumer may stay silent before the stream is asked whether there is something to deliver. A pull consumer
@@ -27,9 +29,6 @@ const ANSWER_MS = 1_000;
 /** Commits of one aggregate that are read at once. */
 const READ_BATCH = 500;
 
-const filters = (kinds: readonly AggregateKind[] | 'all'): string[] =>
-  kinds === 'all' ? ['evt.>'] : kinds.map((kind) => `evt.*.*.${kind}.*`);
-
 /** Ordered consumers, one per follower and stream; lost or silent ones are recreated from the last position seen. */
 export class JetStreamCommitSource implements CommitSource {
   readonly shards: number;
@@ -37,11 +36,13 @@ export class JetStreamCommitSource implements CommitSource {
   readonly #manager: JetStreamManager;
   readonly #codec: CommitCodec;
   readonly #bulk: BulkReader;
+  readonly #newest: NewestCommits;
   readonly #reconnected = new Set<() => void>();
 
   constructor(options: { connection: NatsConnection; manager: JetStreamManager; codec: CommitCodec; shards: number }) {
     this.#connection = options.connection;
     this.#manager = options.manager;
+    this.#newest = new NewestCommits(options.manager);
     this.#codec = options.codec;
     this.shards = options.shards;
     const ignore = (): void => undefined;
@@ -49,14 +50,9 @@ export class JetStreamCommitSource implements CommitSource {
     void this.#watchConnection();
   }
 
-  async newest(shard: number, kinds: readonly AggregateKind[] | 'all'): Promise<number> {
+  async newest(shard: number, kinds: Kinds): Promise<number> {
     try {
-      const heads = await Promise.all(
-        filters(kinds).map(
-          async (filter) => await this.#manager.streams.getMessage(streamName(shard), { last_by_subj: filter }),
-        ),
-      );
-      return Math.max(0, ...heads.map((head) => head?.seq ?? 0));
+      return await this.#newest.of(shard, kinds);
     } catch (cause) {
       throw new UnavailableError('streams', 'the log cannot be read', { cause });
     }
@@ -65,7 +61,7 @@ export class JetStreamCommitSource implements CommitSource {
   async timeAfter(shard: number, kinds: readonly AggregateKind[], position: number): Promise<number | null> {
     try {
       const found = await Promise.all(
-        filters(kinds).map(
+        filtersOf(kinds).map(
           async (subject) => await nextMessage(this.#manager, streamName(shard), { seq: position + 1, subject }),
         ),
       );
@@ -131,7 +127,7 @@ export class JetStreamCommitSource implements CommitSource {
   async *#consume(options: FollowOptions, after: number): AsyncGenerator<readonly FollowedCommit[]> {
     const making = jetstream(this.#connection).consumers.get(streamName(options.shard), {
       // With several shards, `evt.>` is more than one stream has, which the server refuses.
-      ...(options.kinds === 'all' ? {} : { filter_subjects: filters(options.kinds) }),
+      ...(options.kinds === 'all' ? {} : { filter_subjects: filtersOf(options.kinds) }),
       deliver_policy: DeliverPolicy.StartSequence,
       opt_start_seq: after + 1,
       inactive_threshold: FORGOTTEN_AFTER_MS,

@@ -6,10 +6,8 @@ import { nextMessage } from './leader-read.ts';
 const STEP = 4_000;
 /** Sequences that one request covers at most, where few of them match: also then it removes no more than this. */
 const SPAN_MAX = 4 * STEP;
-/** After a step, others get this many times as long as it took. */
+/** Between two requests, others have the stream for this many times as long as the first one took. */
 const PAUSE_TIMES = 1;
-/** Of many short requests, pauses are taken together: a timer takes a millisecond at least. */
-const PAUSE_MS_MIN = 10;
 
 interface Purged {
   readonly filter: string;
@@ -22,33 +20,8 @@ interface Purged {
  * arrives meanwhile stays.
  * @throws what the client throws; what was removed stays removed, and it can be repeated
  */
-export async function purgeInSteps(
-  manager: JetStreamManager,
-  stream: string,
-  { filter, before }: Purged,
-): Promise<void> {
-  const isOneSubject = !/[*>]/.test(filter);
-  const { state } = await manager.streams.info(stream, isOneSubject ? { subjects_filter: filter } : undefined);
-  const end = before ?? state.last_seq + 1;
-  // To the server, no sequence means all, and servers differ in what the first one means.
-  if (end <= 1) return;
-  // Each request looks into every later block that has something of the filter, so few messages go by one.
-  if (isOneSubject && (state.subjects?.[filter] ?? 0) <= STEP) {
-    await manager.streams.purge(stream, { filter, seq: end });
-    return;
-  }
-  let span = STEP;
-  for (let from = 1; from < end;) {
-    // What is between belongs to others.
-    const next = await nextMessage(manager, stream, { seq: from, subject: filter });
-    if (next === null || next.seq >= end) return;
-    from = Math.min(end, next.seq + span);
-    const begun = performance.now();
-    const { purged } = await manager.streams.purge(stream, { filter, seq: from });
-    if (purged < STEP / 2) span = Math.min(SPAN_MAX, span * 2);
-    if (purged > STEP) span = STEP;
-    await delay((performance.now() - begun) * PAUSE_TIMES);
-  }
+export async function purgeInSteps(manager: JetStreamManager, stream: string, purged: Purged): Promise<void> {
+  await new Purge(manager, stream).run(purged);
 }
 
 /**
@@ -58,16 +31,75 @@ export async function purgeInSteps(
  * @throws what the client throws; what was removed stays removed, and it can be repeated
  */
 export async function purgeSubjects(manager: JetStreamManager, stream: string, filter: string): Promise<void> {
-  const end = (await manager.streams.info(stream)).state.last_seq + 1;
-  for (let [from, owedMs] = [1, 0]; from < end;) {
+  const { first_seq, last_seq } = (await manager.streams.info(stream)).state;
+  const purge = new Purge(manager, stream);
+  // A search that begins at the first message visits every subject that matches, with the stream locked: 13 to 160 ms of
+  // 33,000 (2.15.1). One that begins after it looks into the blocks from there on.
+  const first = await manager.streams.getMessage(stream, { seq: first_seq });
+  const wanted = subjectTest(filter);
+  if (first !== null && wanted(first.subject)) await purge.run({ filter: first.subject, before: last_seq + 1 });
+  for (let from = first_seq + 1; from <= last_seq;) {
     const next = await nextMessage(manager, stream, { seq: from, subject: filter });
-    if (next === null || next.seq >= end) return;
+    if (next === null || next.seq > last_seq) return;
     from = next.seq + 1;
+    await purge.run({ filter: next.subject, before: last_seq + 1 });
+  }
+}
+
+/** Whether a subject matches a filter that may have `*` for a token. */
+function subjectTest(filter: string): (subject: string) => boolean {
+  const wanted = filter.split('.');
+  return (subject) => {
+    const tokens = subject.split('.');
+    return tokens.length === wanted.length && wanted.every((token, i) => token === '*' || token === tokens[i]);
+  };
+}
+
+/** Requests one after the other, with pauses in which others append; what is asked in between counts as pause. */
+class Purge {
+  readonly #manager: JetStreamManager;
+  readonly #stream: string;
+  #freeAtMs = 0;
+
+  constructor(manager: JetStreamManager, stream: string) {
+    this.#manager = manager;
+    this.#stream = stream;
+  }
+
+  async run({ filter, before }: Purged): Promise<void> {
+    const isOneSubject = !/[*>]/.test(filter);
+    const { state } = await this.#manager.streams.info(
+      this.#stream,
+      isOneSubject ? { subjects_filter: filter } : undefined,
+    );
+    const end = before ?? state.last_seq + 1;
+    // To the server, no sequence means all, and servers differ in what the first one means.
+    if (end <= 1) return;
+    // Each request looks into every later block that has something of the filter, so few messages go by one.
+    if (isOneSubject && (state.subjects?.[filter] ?? 0) <= STEP) {
+      await this.#request(filter, end);
+      return;
+    }
+    let span = STEP;
+    for (let from = 1; from < end;) {
+      // What is between belongs to others.
+      const next = await nextMessage(this.#manager, this.#stream, { seq: from, subject: filter });
+      if (next === null || next.seq >= end) return;
+      from = Math.min(end, next.seq + span);
+      const purged = await this.#request(filter, from);
+      if (purged < STEP / 2) span = Math.min(SPAN_MAX, span * 2);
+      if (purged > STEP) span = STEP;
+    }
+  }
+
+  async #request(filter: string, seq: number): Promise<number> {
+    const pauseMs = this.#freeAtMs - performance.now();
+    // Less is as long as a timer takes at least.
+    if (pauseMs >= 1) await delay(pauseMs);
     const begun = performance.now();
-    await purgeInSteps(manager, stream, { filter: next.subject, before: end });
-    owedMs += (performance.now() - begun) * PAUSE_TIMES;
-    if (owedMs < PAUSE_MS_MIN) continue;
-    await delay(owedMs);
-    owedMs = 0;
+    const { purged } = await this.#manager.streams.purge(this.#stream, { filter, seq });
+    const end = performance.now();
+    this.#freeAtMs = end + (end - begun) * PAUSE_TIMES;
+    return purged;
   }
 }
