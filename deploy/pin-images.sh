@@ -12,7 +12,7 @@ POSTGRES=postgres:18.4
 OBJECTS=versity/versitygw:v1.0.16
 BALANCER=haproxy:3.2.1-alpine
 NODE=node:26.10.0-slim
-HOST_TAG=0.12.0-beta
+HOST_TAG=0.13.0-beta
 
 digest() {
   if command -v crane > /dev/null; then found=$(crane digest "$1"); else found=$(docker buildx imagetools inspect --format '{{.Manifest.Digest}}' "$1"); fi
