@@ -7,7 +7,7 @@ import { buildProgram } from '../../scripts/build.ts';
 import { HAS_CHROMIUM, startBrowser, WIDE } from '../../test/support/browser.ts';
 import { ms, Sample } from '../figures.ts';
 import { Filler } from '../fill.ts';
-import { expectStatus, openLoop } from '../loops.ts';
+import { expectStatus } from '../loops.ts';
 import { followProjections } from '../projections.ts';
 import type { Measure, Row, RowContext } from '../row.ts';
 import type { Node } from '../stage.ts';
@@ -31,9 +31,6 @@ const WINDOW_MS = 45_000;
 const IDLE_MS = 3_000;
 /** Of what the browser draws when nothing arrives: its own clock is not quite that of a screen. */
 const FRAMES_MIN = 0.97;
-const SENDERS = 32;
-const TRIES = 200;
-const RETRY_MS = 25;
 const ROW_OF_LIST = 'table.sessions tbody tr';
 const ENTRY = 'article.entry';
 
@@ -63,7 +60,7 @@ export const consolePages: Row = async (context) => {
   if (!HAS_CHROMIUM) throw new Error('this row needs a browser: apt-get install chromium-headless-shell');
   const { scale, report } = context;
   const records = Math.floor(context.records * scale);
-  const { host, tenant } = await filled(context, records);
+  const { host, tenant, filler } = await filled(context, records);
   const door = await openDoor({
     url: `http://${host.address}`,
     authority: { kind: 'tenant', tenant: tenant.id, key: tenant.key },
@@ -87,17 +84,24 @@ export const consolePages: Row = async (context) => {
     }
     await first.close();
     report(`list ${paints.list.text}; short ${paints.short.text}; long ${paints.long.text}`);
-    const arriving = await arrivals(open, { host, tenant, forMs: WINDOW_MS * scale });
+    const arriving = await arrivals(open, { host, tenant, filler, forMs: WINDOW_MS * scale });
     report(arriving.text);
     return [...paintLines(paints, records), framesLine(arriving)];
   } finally {
     await browser.close();
     await door.close();
+    await filler.close();
   }
 };
 
+interface Filled {
+  readonly host: Node;
+  readonly tenant: Tenant;
+  readonly filler: Filler;
+}
+
 /** A tenant with a list of sessions, of which one is short and one is long. */
-async function filled({ stage, report }: RowContext, records: number): Promise<{ host: Node; tenant: Tenant }> {
+async function filled({ stage, report }: RowContext, records: number): Promise<Filled> {
   // Without an engine: the turns here are written to the log by the bench.
   const host = await stage.host('commands,reads,projector');
   const tenant = await Tenant.create(host, stage.adminKey);
@@ -111,10 +115,9 @@ async function filled({ stage, report }: RowContext, records: number): Promise<{
     await filler.lengthen('long', 'look', Math.min(left, CHUNK), CALLS_EACH);
     await progress.caughtUp(PROJECTED_WITHIN_MS);
   }
-  await filler.close();
   progress.stop();
   report(`${filler.records} records are there after ${((performance.now() - began) / 1_000).toFixed(0)} s`);
-  return { host, tenant };
+  return { host, tenant, filler };
 }
 
 /** What a page loads besides itself, gzipped, bytes. */
@@ -159,44 +162,49 @@ interface Arriving {
   readonly text: string;
 }
 
-async function arrivals(
-  open: Open,
-  { host, tenant, forMs }: { host: Node; tenant: Tenant; forMs: number },
-): Promise<Arriving> {
+async function arrivals(open: Open, { host, tenant, filler, forMs }: Filled & { forMs: number }): Promise<Arriving> {
+  // What the machine leaves a page that has nothing to do while as much is written and projected.
+  const { page: other } = await opened(open, '/sessions/short');
+  const beside = await watched(other, async () => void (await come(filler, forMs)));
+  await other.context().close();
   const { page } = await opened(open, '/sessions/long');
-  const watched = async (during: () => Promise<void>): Promise<Watched> => {
-    await page.evaluate(WATCH);
-    await during();
-    return (await page.evaluate('window.watched')) as Watched;
+  const says = async (text: string): Promise<void> => {
+    const lines = new Lines(host.address);
+    expectStatus(await lines.send(tenant.cancel('long', text)), 202);
+    lines.close();
+    await page.getByText(text, { exact: true }).waitFor();
   };
-  const lines = new Lines(host.address);
-  await lines.open(SENDERS);
-  // One by itself, before others come at a rate.
-  await accepted(lines, tenant.cancel('long', 'first'));
-  await page.getByText('first', { exact: true }).waitFor();
-  const idle = await watched(async () => await page.waitForTimeout(IDLE_MS));
-  let [sent, tookMs] = [0, 0];
-  const busy = await watched(async () => {
-    const began = performance.now();
-    await openLoop(PER_SECOND, forMs, async () => await accepted(lines, tenant.cancel('long', `event ${sent++}`)));
-    tookMs = performance.now() - began;
-    await page.getByText(`event ${sent - 1}`, { exact: true }).waitFor();
+  await says('the first');
+  const idle = await watched(page, async () => await page.waitForTimeout(IDLE_MS));
+  let perSecondCame = 0;
+  const busy = await watched(page, async () => {
+    perSecondCame = await come(filler, forMs);
+    await says('the last');
   });
-  lines.close();
   const [perSecond, idlePerSecond] = [rateOf(busy), rateOf(idle)];
   const late = busy.frames.filter((frame) => frame > 1_500 / idlePerSecond).length;
   const text =
-    `${sent} records came, ${((sent * 1_000) / tookMs).toFixed(0)} a second; of ${busy.frames.length} frames ${late} were late, the longest took ` +
-    `${ms(Math.max(...busy.frames))}; tasks over 50 ms: ${busy.tasks.length}, the longest ${ms(Math.max(0, ...busy.tasks))}`;
+    `${perSecondCame.toFixed(0)} records a second; of ${busy.frames.length} frames ${late} were late, the longest took ` +
+    `${ms(Math.max(...busy.frames))}; tasks over 50 ms: ${busy.tasks.length}, the longest ${ms(Math.max(0, ...busy.tasks))}; ` +
+    `a page beside as much has ${rateOf(beside).toFixed(1)} frames a second`;
   return { perSecond, idlePerSecond, text };
 }
 
-/** A Host that cannot take a command just now asks for it again. */
-async function accepted(lines: Lines, command: string): Promise<void> {
-  for (let left = TRIES; ; left--) {
-    const answer = await lines.send(command);
-    if (![429, 503].includes(answer.status) || left === 1) return expectStatus(answer, 202);
-    await pause(RETRY_MS);
+async function watched(page: Page, during: () => Promise<void>): Promise<Watched> {
+  await page.evaluate(WATCH);
+  await during();
+  return (await page.evaluate('window.watched')) as Watched;
+}
+
+/** Records of the long session, as turns: a message, an answer with its calls, and their end. Resolves to how many came a second. */
+async function come(filler: Filler, forMs: number): Promise<number> {
+  const [began, before] = [performance.now(), filler.records];
+  for (;;) {
+    await filler.lengthen('long', 'look', 1, CALLS_EACH);
+    const came = filler.records - before;
+    await pause(Math.max(0, (came * 1_000) / PER_SECOND - (performance.now() - began)));
+    const tookMs = performance.now() - began;
+    if (tookMs >= forMs) return (came * 1_000) / tookMs;
   }
 }
 
