@@ -71,10 +71,15 @@ test('a heartbeat that was answered is never overtaken by an expiry, and none is
     const hasBeaten = random.int(0, 1) === 0 ? await one.beat(AT.tenant, claimId, leaseMs) : true;
     expect(hasBeaten).toBe(true);
     const untilMs = leaseMs + LEASE_MS;
+    const beat = async (): Promise<boolean> => await one.beat(AT.tenant, claimId, untilMs);
+    const lapse = async (): Promise<boolean> => (await other.lapsed(AT, turn)).has(claimId);
+    // One of ten times either is first for certain, whatever the machine makes of the others.
+    const known = await (round % 10 === 0 ? lapse() : round % 10 === 1 ? beat() : null);
     const [beaten, lapsed] = await Promise.all([
-      delay(random.int(0, 2)).then(async () => await one.beat(AT.tenant, claimId, untilMs)),
-      delay(random.int(0, 2)).then(async () => (await other.lapsed(AT, turn)).has(claimId)),
+      delay(random.int(0, 2)).then(beat),
+      delay(random.int(0, 2)).then(lapse),
     ]);
+    if (known !== null) expect([known, round % 10 === 0 ? lapsed : beaten], `round ${round}`).toEqual([true, true]);
     // Of the two one was first, or the expiry has found that it was not.
     expect(beaten && lapsed, `round ${round}`).toBe(false);
     expect(await one.beat(AT.tenant, claimId, untilMs)).toBe(!lapsed);
