@@ -29,6 +29,14 @@ const WALK = `async (by, until) => {
   const rows = document.querySelector('section[aria-label="Records"]');
   if (by < 0) rows.scrollTop = ${BACK_FROM_PX};
   const frame = () => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+  const box = (element) => element.getBoundingClientRect();
+  // On a slow machine the rows of a place come some frames after it.
+  const isDrawn = () => {
+    const [view, all] = [box(rows), box(rows.querySelector('.rows-all'))];
+    const drawn = [...rows.querySelectorAll('[data-index]')].map(box);
+    const [top, bottom] = [Math.min(...drawn.map((row) => row.top)), Math.max(...drawn.map((row) => row.bottom))];
+    return top <= Math.max(view.top, all.top) + 2 && bottom >= Math.min(view.bottom, all.bottom) - 2;
+  };
   const windows = [];
   for (const began = performance.now(); performance.now() - began < ${WALK_MS};) {
     const shown = [...rows.querySelectorAll('[data-index]')]
@@ -38,7 +46,8 @@ const WALK = `async (by, until) => {
     if (ids.join() !== windows.at(-1)?.ids.join()) windows.push({ ids, last: shown.at(-1)[0] });
     if (ids.includes(until)) break;
     rows.scrollTop += by * (rows.clientHeight - 60);
-    await frame();
+    do await frame();
+    while (!isDrawn() && performance.now() - began < ${WALK_MS});
   }
   return windows;
 }`;
