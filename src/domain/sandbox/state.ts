@@ -133,7 +133,7 @@ function evolveOpen(
     case 'sandbox.reset': {
       const { machine } = state;
       const volumeGeneration = (machine?.volumeGeneration ?? 0) + 1;
-      const next = machine === null ? null : { ...machine, ...UNSEEN, volumeGeneration };
+      const next = machine === null ? null : machineOf({ ...machine, ...UNSEEN, volumeGeneration });
       const storedBytes = state.storedBytes + event.data.storedBytes;
       return { ...state, files: event.data.files, storedBytes, machine: next };
     }
@@ -157,7 +157,7 @@ function stored(state: OpenSandbox, files: FilesRef | null, bytes: number): Pick
 }
 
 function driven({ machine }: OpenSandbox, desired: Machine['desired'], hostEpoch: number): Machine | null {
-  return machine === null ? null : { ...machine, ...UNSEEN, desired, hostEpoch };
+  return machine === null ? null : machineOf({ ...machine, ...UNSEEN, desired, hostEpoch });
 }
 
 /** Of a machine that has just been given another state or volume. */
@@ -168,5 +168,14 @@ function observed(
   { observed: seen, hostEpoch, volumeGeneration, reason }: Extract<SandboxEvent, { type: 'sandbox.observed' }>['data'],
 ): Machine | null {
   if (machine?.hostEpoch !== hostEpoch || machine.volumeGeneration !== volumeGeneration) return machine;
-  return { ...machine, observed: seen, reason, volume: seen === 'running' ? volumeGeneration : machine.volume };
+  const volume = seen === 'running' ? volumeGeneration : machine.volume;
+  return machineOf({ ...machine, observed: seen, reason, volume });
+}
+
+/**
+ * With its members in one order. A row that is read again has lost those that are undefined, and would get them at its end:
+ * rows are compared byte by byte with those that are made of the same history at once.
+ */
+function machineOf({ desired, volumeGeneration, hostEpoch, observed: seen, reason, volume }: Machine): Machine {
+  return { desired, volumeGeneration, hostEpoch, observed: seen, reason, volume };
 }
