@@ -87,3 +87,24 @@ test('a subject goes by one request however sparse it is, and all of a filter su
   expect([await count('goes.other.s'), await count('goes.sparse.s')]).toEqual([others, 10]);
   heard.unsubscribe();
 });
+
+test('a stream that never had a message, and one whose first message is of another, are no trouble', async () => {
+  const { appends: connection } = servers.log.connections;
+  const manager = await jetstreamManager(connection);
+  await manager.streams.add({ name: 'NEVER', subjects: ['never.>'], storage: 'memory' });
+  await purgeInSteps(manager, 'NEVER', { filter: 'never.doomed.>', before: 5 });
+  await purgeSubjects(manager, 'NEVER', 'never.doomed.*');
+  const js = jetstream(connection);
+  const names = ['other.a', 'doomed.a', 'doomed.b.c', 'other.b', 'doomed.b'];
+  for (const name of names) await js.publish(`never.${name}`, '');
+  const left = async (): Promise<readonly string[]> => {
+    const { state } = await manager.streams.info('NEVER', { subjects_filter: 'never.>' });
+    return Object.keys(state.subjects ?? {}).toSorted();
+  };
+  await purgeSubjects(manager, 'NEVER', 'never.doomed.*');
+  expect(await left()).toEqual(['never.doomed.b.c', 'never.other.a', 'never.other.b']);
+  await purgeInSteps(manager, 'NEVER', { filter: 'never.other.*', before: null });
+  expect(await left()).toEqual(['never.doomed.b.c']);
+  await purgeInSteps(manager, 'NEVER', { filter: 'never.doomed.>', before: null });
+  expect(await left()).toEqual([]);
+});
