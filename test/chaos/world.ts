@@ -5,7 +5,6 @@ import type { Cluster } from '../support/cluster/cluster.ts';
 import { ExecutorClient, registerExecutor } from '../support/executor.ts';
 import { until } from '../support/wait-until.ts';
 import { openBoxSessions } from './boxes.ts';
-import type { OwnedBox } from './boxes.ts';
 import type { Pods } from './pods.ts';
 import type { Provider } from './provider.ts';
 import { TOOL_SERVER } from './tool-server.ts';
@@ -21,7 +20,6 @@ export interface World {
   readonly vaultId: string;
   readonly executorToken: string;
   readonly sessions: string[];
-  readonly boxes: readonly OwnedBox[];
 }
 
 const TOOLS = [
@@ -78,8 +76,7 @@ export async function makeWorld(cluster: Cluster, sessionCount: number, outside:
       (await executor.at({ url }).tenant.request({ path: '/v1/actions' })).status === 200;
     await until(`${url} knows the executor`, isKnown);
   }
-  const every = [...sessions, ...remote, ...ofServer, ...boxed.ids];
-  return { tenant, ...outside, vaultId, executorToken, sessions: every, boxes: boxed.boxes };
+  return { tenant, ...outside, vaultId, executorToken, sessions: [...sessions, ...remote, ...ofServer, ...boxed] };
 }
 
 /** Sessions whose agent calls the tool server, with the credential of a vault. */
