@@ -79,7 +79,8 @@ test('a heartbeat that was answered is never overtaken by an expiry, and none is
       delay(random.int(0, 2)).then(beat),
       delay(random.int(0, 2)).then(lapse),
     ]);
-    if (known !== null) expect([known, round % 10 === 0 ? lapsed : beaten], `round ${round}`).toEqual([true, true]);
+    const isAsKnown = known === null || (known && (round % 10 === 0 ? lapsed : beaten));
+    expect(isAsKnown, `round ${round}`).toBe(true);
     // Of the two one was first, or the expiry has found that it was not.
     expect(beaten && lapsed, `round ${round}`).toBe(false);
     expect(await one.beat(AT.tenant, claimId, untilMs)).toBe(!lapsed);
