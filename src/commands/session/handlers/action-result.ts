@@ -31,7 +31,11 @@ export function actionResultHandler(command: Command): CommandHandler {
   };
 }
 
-/** Stores an output that is too long for the history, if the result is going to be recorded. @throws UnavailableError */
+/**
+ * Stores an output that is too long for the history, if the result is going to be recorded. Null: the history has the output
+ * itself, also where the tenant has no room for an artifact: the executor was told that its result counts.
+ * @throws UnavailableError
+ */
 async function keep(
   deps: SendCommandDeps,
   { ref, actor, outOfReach }: SendCommandInput,
@@ -47,11 +51,9 @@ async function keep(
   const { signal } = new AbortController();
   // The executor sends it again when something is away.
   const whileAway = async <T>(work: () => Promise<T>): Promise<T> => await work();
-  return await keptResult(
-    deps.results,
-    { ref, session: state, tool, effectId, actor, signal, whileAway },
-    outcome.output,
-  );
+  const of = { ref, session: state, tool, effectId, actor, signal, whileAway };
+  const kept = await keptResult(deps.results, of, outcome.output);
+  return kept.file === null ? null : kept;
 }
 
 /** The tool whose output the command would record as it is; null: none, or it is not accepted. */
