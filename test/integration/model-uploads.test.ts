@@ -1,6 +1,11 @@
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type { ConversationMessage } from '#src/domain/turn/conversation.ts';
+import { modelClient } from '#src/drivers/model/client.ts';
 import type { ModelFile, ModelRequest } from '#src/drivers/model/port.ts';
+import { egressPolicy } from '#src/lib/egress.ts';
 import { KEY, ModelCalls, NEVER, TOOL } from '../support/model-calls.ts';
 
 const MIB = 1_048_576;
@@ -23,6 +28,7 @@ const KNOWN: Readonly<Record<string, ModelFile>> = {
   scan: of('scan', 'application/pdf', LARGE),
   image: of('photo.png', 'image/jpg', PNG),
   small: of('small.pdf', 'application/pdf', LARGE.subarray(0, MIB)),
+  forged: of('a"\r\nContent-Type: text/html\r\n\r\n--x.pdf', 'application/pdf', LARGE),
   lie: of('lie.pdf', 'application/pdf', Buffer.alloc(MIB + 1)),
 };
 const file: ModelRequest['file'] = async ({ artifactId }) => await Promise.resolve(KNOWN[artifactId] ?? null);
@@ -133,7 +139,8 @@ describe.each(['openai', 'google'] as const)('%s, files that it stores', (wire) 
   test('where uploads are refused, files are sent with the calls, and it is tried again after ten minutes', async () => {
     calls.server.files.isClosed = true;
     const before = calls.server.files.requests.length;
-    await call(['scan']);
+    // One that was refused is enough: the other one of the call is not tried.
+    await call(['scan', 'image']);
     await call(['scan']);
     expect(isInline()).toBe(true);
     expect(calls.server.files.requests.length - before).toBe(1);
@@ -169,6 +176,16 @@ describe.each(['openai', 'google'] as const)('%s, files that it stores', (wire) 
     expect(isInline()).toBe(false);
   });
 
+  test('a name that would be more than a name in the form is not', async () => {
+    await call(['image', 'forged']);
+    const [usual, forged] = calls.server.files.requests
+      .slice(-2 * perFile)
+      .filter((_, n) => n % perFile === perFile - 1);
+    expect(Object.keys(Object(forged?.body))).toEqual(Object.keys(Object(usual?.body)));
+    expect(JSON.stringify(forged)).not.toContain('\\r\\n');
+    expect(isInline()).toBe(false);
+  });
+
   test('of a tool’s result, where the wire has a place for it', async () => {
     const uploads = mark();
     const messages: readonly ConversationMessage[] = [
@@ -182,6 +199,38 @@ describe.each(['openai', 'google'] as const)('%s, files that it stores', (wire) 
     await call([], { messages, tools: [TOOL] });
     expect(uploads()).toBe(wire === 'openai' ? 1 : 0);
     expect(isInline()).toBe(wire === 'google');
+  });
+});
+
+describe('a server that says where an upload goes', () => {
+  const calls = new ModelCalls('google');
+  const clients: ReturnType<typeof modelClient>[] = [];
+  let hits = 0;
+  const other = createServer((_request, response) => {
+    hits += 1;
+    response.writeHead(500).end();
+  });
+  beforeAll(async () => {
+    other.listen(0, '127.0.0.2');
+    await once(other, 'listening');
+  });
+  afterAll(async () => {
+    await Promise.all(clients.map(async (client) => await client.close()));
+    other.close();
+  });
+
+  test.each([
+    ['127.0.0.1/32', 0],
+    ['loopback', 1],
+  ])('is followed to what the Host may call: with %s, %d times', async (allowed, times) => {
+    calls.server.files.uploadsTo = `http://127.0.0.2:${(other.address() as AddressInfo).port}`;
+    hits = 0;
+    const client = modelClient({ policy: egressPolicy(allowed), silenceMs: 60_000 });
+    clients.push(client);
+    const outcome = await calls.with(client).call(calls.request(asked(['scan'])), NEVER);
+    expect(outcome).toMatchObject({ kind: 'completed' });
+    expect(calls.server.newest.text).toContain(INLINE);
+    expect(hits).toBe(times);
   });
 });
 

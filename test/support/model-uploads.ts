@@ -33,6 +33,8 @@ export class StoredFiles {
   isClosed = false;
   /** Whether what is stored is gone at once. */
   isForgetful = false;
+  /** Where Google's uploads are sent to; null: here. */
+  uploadsTo: string | null = null;
   readonly #wire: Wire;
   readonly #stored = new Set<string>();
   #count = 0;
@@ -55,8 +57,10 @@ export class StoredFiles {
     const { path, headers, origin } = asked;
     this.requests.push({ path, headers, body });
     if (this.isClosed) return { status: 403, body: { error: { message: 'Files are not for this key.' } } };
-    if (this.#wire === 'google' && headers['x-goog-upload-command'] === 'start')
-      return { status: 200, headers: { 'x-goog-upload-url': `${origin}/upload/v1beta/files?upload_id=u1` }, body: {} };
+    if (this.#wire === 'google' && headers['x-goog-upload-command'] === 'start') {
+      const url = `${this.uploadsTo ?? origin}/upload/v1beta/files?upload_id=u1`;
+      return { status: 200, headers: { 'x-goog-upload-url': url }, body: {} };
+    }
     this.#count += 1;
     const answer = this.#wire === 'google' ? googleFile(this.#count) : openaiFile(this.#count, asked.bytes.length);
     if (!this.isForgetful) this.#stored.add(answer.id);

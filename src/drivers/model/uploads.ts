@@ -68,6 +68,8 @@ export class CallUploads {
   readonly #deps: CallUploadsDeps;
   readonly #account: string;
   readonly #named = new Set<string>();
+  /** An upload has failed: the next ones of the call would wait as long for nothing. */
+  #hasFailed = false;
 
   constructor(deps: CallUploadsDeps) {
     this.#deps = deps;
@@ -100,7 +102,7 @@ export class CallUploads {
     { filename, mediaType, data }: { readonly filename: string; readonly mediaType: string; readonly data: Uint8Array },
   ): Promise<Uploaded | null> {
     const key = this.#keyOf(sha256);
-    if (this.#get(key) !== undefined) return null;
+    if (this.#hasFailed || this.#get(key) !== undefined) return null;
     const { account, signal, clock } = this.#deps;
     const ends = firstOf([signal, AbortSignal.timeout(UPLOAD_MS)]);
     try {
@@ -114,6 +116,7 @@ export class CallUploads {
       this.#named.add(key);
       return uploaded;
     } catch {
+      this.#hasFailed = true;
       // Whatever it was, the call itself meets it too, or does without the upload.
       if (!signal.aborted) this.#sendInline(key);
       return null;
