@@ -55,8 +55,9 @@ export class NewestCommits {
     }
     if (end > upTo) return null;
     // It may have been erased since.
-    const isThere = newest === 0 || (await this.#manager.streams.getMessage(stream, { seq: newest })) !== null;
-    return isThere ? newest : null;
+    if (newest === 0) return 0;
+    const message = await this.#manager.streams.getMessage(stream, { seq: newest });
+    return message !== null && isOf(kinds, message.subject) ? newest : null;
   }
 
   async #byFilters(stream: string, kinds: Kinds): Promise<number> {
