@@ -102,6 +102,16 @@ describe('an upgrade', () => {
     return found;
   }
 
+  /** What a node of the last release does not know is refused by this one while there is such a node, and not longer. */
+  async function knowsServers(node: UpgradedNode, isKnown: boolean): Promise<void> {
+    const mcpServers = [{ name: 'docs', url: 'https://mcp.example.org/mcp', required: false }];
+    const body = { manifest: { instructions: '', mcpServers } };
+    await until('the node knows of the other one', async () => {
+      const { status } = await tenant.at(node).request({ method: 'PUT', path: '/v1/agents/served', body });
+      return status === (isKnown ? 200 : 503);
+    });
+  }
+
   async function isReady({ url }: UpgradedNode): Promise<boolean> {
     return (await send(url, { path: '/ready' }).catch(() => null))?.status === 200;
   }
@@ -125,6 +135,8 @@ describe('an upgrade', () => {
       await node.become(version);
       await ready(node);
       expect(await versionOf(node)).toBe(version === 'this' ? await ownVersion() : releasedVersion());
+      const versions = await Promise.all(place.nodes.map(versionOf));
+      await knowsServers(first, new Set(versions).size === 1);
       await beginWork();
       await goesOn();
       await workEnds();
