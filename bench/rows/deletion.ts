@@ -1,6 +1,7 @@
 import { createReadStream } from 'node:fs';
 import { glob, stat } from 'node:fs/promises';
 import { join } from 'node:path';
+import { setTimeout as pause } from 'node:timers/promises';
 import { ms, Sample } from '../figures.ts';
 import { Filler } from '../fill.ts';
 import { expectStatus } from '../loops.ts';
@@ -14,6 +15,7 @@ import { Lines, request } from '../wire.ts';
 const SESSIONS = 10_000;
 const TURNS_EACH = 6;
 const ALONE_MS = 10_000;
+const WARM_UP_MS = 5_000;
 const PROJECTED_WITHIN_MS = 600_000;
 const WAIT_MS_MAX = 100;
 /** Of the other tenant: one is read, to the others it appends. */
@@ -40,7 +42,9 @@ export const deletion: Row = async ({ stage, scale, report }) => {
   const { events } = filler;
   report(`${events} events of ${ids.length} sessions written and projected in ${ms(performance.now() - begun)}`);
   await other.openSessions(host, OTHERS);
-  const alone = await beside(host, other, async () => await new Promise((resolve) => setTimeout(resolve, ALONE_MS)));
+  // What is asked first is slow: it is no measure of what a tenant waits for by itself.
+  await beside(host, other, async () => await pause(WARM_UP_MS));
+  const alone = await beside(host, other, async () => await pause(ALONE_MS));
   report(`another tenant alone: ${alone.text}`);
   const ofEmpty = await beside(host, other, async () => await remove(host, stage, empty));
   const ofLarge = await beside(host, other, async () => await remove(host, stage, large));
@@ -52,7 +56,7 @@ export const deletion: Row = async ({ stage, scale, report }) => {
     baseline: `alone ${alone.text}`,
     ratio: '',
     target: `no wait > ${WAIT_MS_MAX} ms`,
-    met: longestMs <= Math.max(WAIT_MS_MAX, alone.longestMs) && left.length === 0,
+    met: longestMs <= WAIT_MS_MAX && left.length === 0,
     goals: [],
   });
   return [line('no events', ofEmpty, ''), line(`${events} events`, ofLarge, `; ${searched}`)];
