@@ -1,7 +1,9 @@
 import { createHash } from 'node:crypto';
 import { describe, expect, test } from 'vitest';
+import { putFile } from './box-acts.ts';
+import type { BoxAct, BoxEvent } from './box-acts.ts';
 import { callKey, checkBoxes } from './box-checks.ts';
-import type { BoxCall, BoxEvent } from './box-checks.ts';
+import type { BoxCall } from './box-checks.ts';
 
 const said = (mark: string, text: string): object => {
   const sha256 = createHash('sha256').update(text).digest('hex');
@@ -15,23 +17,34 @@ interface Run {
   readonly events: readonly Omit<BoxEvent, 'position'>[];
   readonly calls?: Readonly<Record<string, unknown>>;
   readonly log: string;
+  readonly acts?: readonly Partial<BoxAct>[];
+  /** What clients have put there. */
+  readonly put?: Readonly<Record<string, string>>;
   readonly turnEnds?: Readonly<Record<string, number>>;
 }
 
 /** Calls are named as their marks; outcomes are what their session was told. */
-function check({ kind, events, calls = {}, log, turnEnds = {} }: Run) {
+function check({ kind, events, calls = {}, log, turnEnds = {}, acts = [], put = {} }: Run) {
   const asked = Object.entries(calls).map(([mark, outcome]): [string, BoxCall] => {
     return [callKey('t', mark), { sessionId: 's', tool: 'bash', mark, path: null, outcome }];
   });
-  const files = new Map(log === '' ? [] : [['log', log]]);
+  const files = new Map([...(log === '' ? [] : [['log', log] as const]), ...Object.entries(put)]);
   const placed = events.map((event, n) => ({ ...event, position: n + 1 }));
   const ends = new Map(Object.entries(turnEnds));
   const { problems, lost, doubled } = checkBoxes([{ sandboxId: 'b', kind, events: placed, files }], {
     calls: new Map(asked),
     turnEnds: ends,
+    acts: acts.map((act, n) => ({ ...actOf(n), ...act })),
   });
   return { problems: problems.length, lost, doubled };
 }
+
+const actOf = (n: number): BoxAct => {
+  const fixed = { sandboxId: 'b', what: 'reset', outcome: 'accepted', path: '', text: '' } as const;
+  return { ...fixed, begunMs: 2 * n, endedMs: 2 * n + 1 };
+};
+const put = (n: number) => ({ what: 'put', ...putFile(n) }) as const;
+const there = (...ns: number[]) => Object.fromEntries(ns.map((n) => [putFile(n).path, putFile(n).text]));
 
 const held = (turnId = 't', epoch = 1) => ({ type: 'sandbox.held', data: { turnId, epoch } });
 const released = { type: 'sandbox.released', data: { epoch: 1 } };
@@ -99,4 +112,76 @@ describe('a sandbox', () => {
     expect(turns([held('u'), called('a')])).toBe(1);
   });
   test('that is held with an older epoch', () => expect(turns([held('t', 2), held('t', 1)])).toBe(1));
+});
+
+describe('what clients do', () => {
+  const bytes = text('a').length;
+  const written = { type: 'sandbox.written', data: { files: { manifest: 'm', bytes: bytes + 5 } } };
+  const reset = { type: 'sandbox.reset', data: { files: null } };
+  const ended = { type: 'sandbox.labelled', data: {} };
+  const events = [held(), virtualCall('a', text('a')), ended, written];
+  const calls = { a: said('a', text('a')) };
+  const fine: Run = {
+    kind: 'virtual',
+    events,
+    calls,
+    log: text('a'),
+    acts: [put(5)],
+    put: there(5),
+    turnEnds: { t: 3 },
+  };
+  const virtual = (more: Partial<Run>) => check({ ...fine, ...more });
+
+  test('is in the history', () => {
+    expect(virtual({})).toEqual(FINE);
+    expect(virtual({ acts: [{ ...put(5), outcome: 'unknown' }] })).toEqual(FINE);
+    expect(virtual({ events: [...events, reset], acts: [put(5), {}], log: '', put: {} })).toEqual(FINE);
+    const again = virtualCall('c', text('c'));
+    const both = { ...calls, c: said('c', text('c')) };
+    const after = { events: [...events, reset, held('t', 2), again], calls: both, log: text('c'), put: {} };
+    expect(virtual({ ...after, acts: [put(5), {}], turnEnds: { t: 3 } }).problems).toBe(1);
+  });
+  test.each<[string, Partial<Run>, object]>([
+    ['a file that was put there is in no record', { acts: [put(5), put(6)] }, { lost: 1 }],
+    ['a file that was put there is gone', { put: {} }, { lost: 1 }],
+    ['nobody put a file', { acts: [] }, { problems: 2 }],
+    ['a file was refused', { acts: [{ ...put(5), outcome: 'refused' }] }, { problems: 2 }],
+    ['a file is put there under a turn', { turnEnds: {} }, { problems: 1 }],
+    ['a file is there after a reset', { events: [...events, reset], acts: [put(5), {}] }, { problems: 2 }],
+    ['nobody asked for a reset', { events: [...events, reset], log: '', put: {} }, { doubled: 1 }],
+    ['a reset that was accepted is in no record', { acts: [put(5), {}] }, { lost: 1 }],
+    [
+      'something happens after the end',
+      {
+        events: [...events, { type: 'sandbox.deleted', data: {} }, held('u', 2)],
+        acts: [put(5), { what: 'delete' }],
+        log: '',
+        put: {},
+      },
+      { problems: 1 },
+    ],
+  ])('%s', (_what, more, wanted) => expect(virtual(more)).toMatchObject(wanted));
+
+  const machine = (hostEpoch: number, type = 'sandbox.stopped') => ({ type, data: { hostEpoch } });
+  const pod = (more: Partial<Run>) =>
+    check({ kind: 'pod', events: [], log: '', acts: [put(5)], put: there(5), ...more });
+  test('is on the volume', () => {
+    expect(pod({})).toEqual(FINE);
+    expect(pod({ events: [reset], acts: [put(5), {}, put(6)], put: there(6) })).toEqual(FINE);
+    expect(pod({ acts: [{ ...put(5), outcome: 'unknown' }], put: {} })).toEqual(FINE);
+    const stops = [machine(2), machine(3, 'sandbox.started'), machine(4)];
+    expect(pod({ events: stops, acts: [put(5), { what: 'stop' }, { what: 'stop' }, { what: 'stop' }] })).toEqual(FINE);
+  });
+  test.each<[string, Partial<Run>, object]>([
+    ['a file that was put on a volume is gone', { put: {} }, { lost: 1 }],
+    ['nobody put a file on a volume', { put: there(5, 6) }, { problems: 1 }],
+    ['a file on a volume was refused', { acts: [{ ...put(5), outcome: 'refused' }] }, { problems: 1 }],
+    ['a file on a volume has other bytes', { put: { 'put/5': 'y' } }, { problems: 1 }],
+    ['a file on a volume outlives a reset', { events: [reset], acts: [put(5), {}] }, { problems: 1 }],
+    [
+      'a stop has no number of its own',
+      { events: [machine(2), machine(2)], acts: [put(5), { what: 'stop' }, { what: 'stop' }] },
+      { problems: 1 },
+    ],
+  ])('%s', (_what, more, wanted) => expect(pod(more)).toMatchObject(wanted));
 });

@@ -1,18 +1,12 @@
 import { createHash } from 'node:crypto';
 import { canonicalJson } from '#src/lib/canonical-json.ts';
+import { checkActs, checkPuts, checkRecorded, isPut, putOf } from './box-acts.ts';
+import type { BoxAct, BoxEvent, Problem } from './box-acts.ts';
 import { markIn } from './boxes.ts';
 import type { BoxKind } from './boxes.ts';
 import type { LoggedEvent } from './checks.ts';
 
 /** What has to hold of sandboxes and of what their commands have left, as pure comparisons. */
-
-/** An event of a sandbox's log. */
-export interface BoxEvent {
-  readonly type: string;
-  readonly data: Readonly<Record<string, unknown>>;
-  /** Of its commit, by which it is before or after one of a session. */
-  readonly position: number;
-}
 
 /** A call as its session has it. */
 export interface BoxCall {
@@ -39,6 +33,8 @@ export interface BoxSessions {
   readonly calls: ReadonlyMap<string, BoxCall>;
   /** Positions at which turns ended. */
   readonly turnEnds: ReadonlyMap<string, number>;
+  /** What clients did to sandboxes, and were told. */
+  readonly acts: readonly BoxAct[];
 }
 
 interface BoxVerdict {
@@ -81,10 +77,13 @@ export function checkBoxes(boxes: readonly Box[], sessions: BoxSessions): BoxVer
   const ended = new Set<string>();
   const created = (box: Box): number => box.events[0]?.position ?? 0;
   for (const box of boxes.toSorted((a, b) => created(a) - created(b))) {
+    const acts = sessions.acts.filter(({ sandboxId }) => sandboxId === box.sandboxId);
     const found = [
       ...checkHolds(box.events, sessions.turnEnds),
       ...checkEnds(box.events, sessions.calls, ended),
-      ...(box.kind === 'virtual' ? checkFolded(box, sessions.calls, starts) : checkPod(box, sessions.calls)),
+      ...checkActs(box.events, acts),
+      ...(box.kind === 'virtual' ? checkFolded(box, { calls: sessions.calls, starts, acts }) : []),
+      ...(box.kind === 'pod' ? checkPod(box, sessions.calls, acts) : []),
     ];
     for (const { kind, what } of found) {
       if (kind !== 'wrong') total[kind]++;
@@ -99,11 +98,6 @@ export function checkBoxes(boxes: readonly Box[], sessions: BoxSessions): BoxVer
     }
   }
   return { ...total, problems };
-}
-
-interface Problem {
-  readonly kind: 'lost' | 'doubled' | 'wrong';
-  readonly what: string;
 }
 
 const wrong = (what: string): Problem => ({ kind: 'wrong', what });
@@ -124,6 +118,7 @@ function checkHolds(events: readonly BoxEvent[], turnEnds: BoxSessions['turnEnds
       holder = data;
       epoch = Number(data['epoch']);
     }
+    problems.push(...checkUndisturbed(type, holder, isOver(position)));
     if (type === 'sandbox.released') {
       if (!isOver(position)) problems.push(wrong(`${String(holder?.['turnId'])} gives it back before its end`));
       holder = null;
@@ -133,6 +128,14 @@ function checkHolds(events: readonly BoxEvent[], turnEnds: BoxSessions['turnEnds
       problems.push(wrong(`${of} has ${type} with epoch ${String(data['epoch'])} without having the sandbox`));
   }
   return problems;
+}
+
+const BY_CLIENTS = new Set(['sandbox.written', 'sandbox.reset', 'sandbox.stopped', 'sandbox.deleted']);
+
+/** A client changes nothing under a turn that has not ended. */
+function checkUndisturbed(type: string, holder: BoxEvent['data'] | null, isOver: boolean): Problem[] {
+  if (holder === null || isOver || !BY_CLIENTS.has(type)) return [];
+  return [wrong(`a client has ${type} while ${String(holder['turnId'])} has it`)];
 }
 
 function isTaken(holder: BoxEvent['data'] | null, by: BoxEvent['data']): boolean {
@@ -184,6 +187,14 @@ class Files {
     return new Files([...this.lines, `b ${mark}\n`, `e ${mark}\n`], this.notes);
   }
 
+  with({ path, text }: BoxAct): Files {
+    return new Files(this.lines, new Map([...this.notes, [path, text]]));
+  }
+
+  get bytes(): number {
+    return [...this.all().values()].reduce((sum, { length }) => sum + length, 0);
+  }
+
   all(): ReadonlyMap<string, string> {
     return this.lines.length === 0 ? this.notes : new Map([...this.notes, ['log', this.lines.join('')]]);
   }
@@ -195,13 +206,15 @@ function said(mark: string, lines: readonly string[]): string {
   return `${mark} ${lines.length} ${sha256}\n`;
 }
 
+interface Folding extends Pick<BoxSessions, 'calls' | 'acts'> {
+  /** What manifests stand for. */
+  readonly starts: Map<string, Files>;
+}
+
 /** Of files that are history: what each call found and left, and what is there at the end. */
-function checkFolded(
-  { events, files: there }: Box,
-  calls: BoxSessions['calls'],
-  starts: Map<string, Files>,
-): Problem[] {
+function checkFolded({ events, files: there }: Box, { calls, starts, acts }: Folding): Problem[] {
   const problems: Problem[] = [];
+  const put = new Set<BoxAct>();
   let files = new Files();
   for (const event of events) {
     const { type, data } = event;
@@ -211,6 +224,7 @@ function checkFolded(
       if (start === undefined) problems.push(wrong(`it begins with ${manifest}, which nobody made`));
       files = start ?? files;
     }
+    files = afterClient(event, files, { acts, starts, put, problems });
     if (type !== 'sandbox.executed') continue;
     const call = calls.get(callKey(data['turnId'], data['callId']));
     if (call === undefined || !succeeded(event)) {
@@ -224,7 +238,30 @@ function checkFolded(
     const right = said(call.mark, files.lines);
     if (call.path === null && output !== right) problems.push(wrong(`a command said ${String(output)}, not ${right}`));
   }
-  return [...problems, ...checkThere(files.all(), there)];
+  return [...problems, ...checkRecorded(acts, put), ...checkThere(files.all(), there)];
+}
+
+interface Clients extends Pick<Folding, 'acts' | 'starts'> {
+  /** Acts that the log has. */
+  readonly put: Set<BoxAct>;
+  readonly problems: Problem[];
+}
+
+/** The files after an event, if it was a client that changed them. */
+function afterClient({ type, data }: BoxEvent, files: Files, { acts, starts, put, problems }: Clients): Files {
+  if (type === 'sandbox.reset' || type === 'sandbox.deleted') return new Files();
+  if (type !== 'sandbox.written') return files;
+  const { manifest, bytes } = Object(data['files']) as Record<string, unknown>;
+  const added = Number(bytes) - files.bytes;
+  const act = putOf(acts, added);
+  if (act === undefined) {
+    problems.push(wrong(`a client has put ${added} bytes there, and none did`));
+    return files;
+  }
+  const after = files.with(act);
+  put.add(act);
+  starts.set(String(manifest), after);
+  return after;
 }
 
 /** What a manifest counts. */
@@ -256,7 +293,9 @@ interface Made {
  * Of files on a volume: what has succeeded is there once and whole, what is not known to have succeeded at most once, in
  * the order in which the calls began, and never between the two lines of another.
  */
-function checkPod({ events, files }: Box, calls: BoxSessions['calls']): Problem[] {
+function checkPod({ events: all, files }: Box, calls: BoxSessions['calls'], acts: readonly BoxAct[]): Problem[] {
+  // What was before a reset was on another volume.
+  const events = all.slice(all.findLastIndex(({ type }) => type === 'sandbox.reset' || type === 'sandbox.deleted') + 1);
   const ends = new Map<string, BoxEvent>();
   for (const event of events)
     if (event.type === 'sandbox.executed') ends.set(callKey(event.data['turnId'], event.data['callId']), event);
@@ -271,7 +310,13 @@ function checkPod({ events, files }: Box, calls: BoxSessions['calls']): Problem[
     return call === undefined ? [] : [{ call, isCertain, output: end === undefined ? null : outputOf(end.data) }];
   });
   const appended = made.filter(({ call }) => call.path === null);
-  return [...problems, ...checkLines(appended, linesOf(files.get('log') ?? '')), ...checkNotes(made, files)];
+  const own = new Map([...files].filter(([path]) => !isPut(path)));
+  return [
+    ...problems,
+    ...checkLines(appended, linesOf(files.get('log') ?? '')),
+    ...checkNotes(made, own),
+    ...checkPuts(acts, files),
+  ];
 }
 
 function linesOf(text: string): string[] {

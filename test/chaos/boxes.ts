@@ -19,18 +19,35 @@ export function boxOf(sessionId: string): BoxKind | null {
   return sessionId.startsWith('pod/') ? 'pod' : null;
 }
 
-/** Of each kind a sandbox in which one session works, and one that two sessions share. */
-export async function openBoxSessions(tenant: TenantClient): Promise<string[]> {
+/** A sandbox that a client looks after, while turns work in it. */
+export interface OwnedBox {
+  readonly sandboxId: string;
+  readonly kind: BoxKind;
+  /** The client may delete it before its session. */
+  readonly isDoomed: boolean;
+}
+
+interface BoxSessions {
+  readonly ids: readonly string[];
+  readonly boxes: readonly OwnedBox[];
+}
+
+/** Of each kind a sandbox in which one session works, one that two sessions share, and one that is deleted under its session. */
+export async function openBoxSessions(tenant: TenantClient): Promise<BoxSessions> {
   const ids: string[] = [];
+  const boxes: OwnedBox[] = [];
   for (const kind of ['virtual', 'pod'] as const) {
     await tenant.saveAgent(kind, { ...AGENTS[kind] });
     const alone = await tenant.openSession(`${kind}/alone`, { agentId: kind });
     const first = await tenant.openSession(`${kind}/first`, { agentId: kind });
     const shared = { agentId: kind, sandbox: { id: first.sandboxId } };
     const second = await tenant.openSession(`${kind}/second`, shared);
-    ids.push(alone.id, first.id, second.id);
+    const doomed = await tenant.openSession(`${kind}/doomed`, { agentId: kind });
+    ids.push(alone.id, first.id, second.id, doomed.id);
+    for (const { id, sandboxId } of [alone, first, doomed])
+      boxes.push({ sandboxId: sandboxId ?? '', kind, isDoomed: id === doomed.id });
   }
-  return ids;
+  return { ids, boxes };
 }
 
 /** A step of a model: one or two calls. */

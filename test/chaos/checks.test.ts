@@ -11,6 +11,7 @@ import {
   compareOrder,
 } from './checks.ts';
 import type { LedgerCall, LoggedEvent, Sent, StoredCommand } from './checks.ts';
+import { openingOf } from './folds.ts';
 
 /** The checker is only worth something if it sees what it is there for. */
 
@@ -156,6 +157,19 @@ describe('folds', () => {
   ])('%s', (_what, seen, problems) => {
     expect(checkFolds(fresh, seen)).toHaveLength(problems);
   });
+});
+
+test('a fork stands for what its parent was opened with, whether or not it inherits anything', () => {
+  const own = { agentId: 'pod', vaultIds: [], sandbox: { sandboxId: 'sb_own', own: true } };
+  const parent = { sandbox: { id: 'sb_shared' }, agentId: 'pod', vaultIds: [] };
+  const openings = new Map([['pod/second', parent]]);
+  const at = { sessionId: 'pod/second', position: 5 };
+  const part = { ...at, shard: 0, createdPosition: 1, index: 0 };
+  for (const ancestry of [[], [part]])
+    expect(openingOf({ ...own, origin: { parent: at, ancestry, last: null } }, openings)).toBe(parent);
+  expect(openingOf({ ...own, origin: null }, openings)).toEqual({ agentId: 'pod', vaultIds: [] });
+  const shared = { ...own, sandbox: { sandboxId: 'sb_shared', own: false }, origin: null };
+  expect(openingOf(shared, openings)).toEqual(parent);
 });
 
 describe('what forks inherit', () => {

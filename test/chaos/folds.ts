@@ -4,6 +4,7 @@ import { budgetType, sessionType } from '#src/commands/aggregate.ts';
 import { Repository } from '#src/commands/repository.ts';
 import { budgetsRef } from '#src/commands/tenant/budgets.ts';
 import type { DomainEvent } from '#src/domain/kernel/decision.ts';
+import type { OpenSession } from '#src/domain/session/state.ts';
 import { session as sessionSchema } from '#src/http/wire/schemas.ts';
 import { stateToResponse } from '#src/http/wire/session.ts';
 import { canonicalJson } from '#src/lib/canonical-json.ts';
@@ -40,16 +41,24 @@ export async function freshFolds(log: LogPorts, tenant: string, ids: readonly st
     const { state, differs } = await bothFolds(log, sessionType, ref);
     if (differs !== null) problems.push(`the snapshot of ${id}: ${differs}`);
     if (state.status !== 'open') continue;
-    const { agentId, vaultIds, sandbox, origin } = state;
-    const shared = sandbox?.own === false ? { sandbox: { id: sandbox.sandboxId } } : {};
-    // A fork stands for what its parent was opened with, although it has a sandbox of its own.
-    const inherited = openings.get(origin?.ancestry.at(-1)?.sessionId ?? '');
-    openings.set(id, inherited ?? { agentId, vaultIds, ...shared });
+    openings.set(id, openingOf(state, openings));
     shown.set(id, textOf(JSON.parse(JSON.stringify(stateToResponse(ref, log.store.shardOf(ref), state)))));
   }
   const budgets = await bothFolds(log, budgetType, budgetsRef(tenant));
   if (budgets.differs !== null) problems.push(`the snapshot of the budgets: ${budgets.differs}`);
   return { shown, openings, problems };
+}
+
+/**
+ * What a session is opened with. A fork stands for what its parent was opened with, although it has a sandbox of its own, and
+ * also where it inherits nothing: then its ancestry does not name the parent.
+ */
+export function openingOf(
+  { agentId, vaultIds, sandbox, origin }: Pick<OpenSession, 'agentId' | 'vaultIds' | 'sandbox' | 'origin'>,
+  openings: ReadonlyMap<string, object>,
+): object {
+  const shared = sandbox?.own === false ? { sandbox: { id: sandbox.sandboxId } } : {};
+  return openings.get(origin?.parent.sessionId ?? '') ?? { agentId, vaultIds, ...shared };
 }
 
 async function bothFolds<S, E extends DomainEvent>(log: LogPorts, type: AggregateType<S, E>, ref: AggregateRef) {

@@ -3,6 +3,7 @@ import type { EventRecord } from '../support/client.ts';
 import { Cluster } from '../support/cluster/cluster.ts';
 import { done, Executor } from '../support/executor.ts';
 import type { Random } from '../support/random.ts';
+import { own } from './box-owner.ts';
 import { emptyRecord, Sender } from './sender.ts';
 import type { RunRecord } from './sender.ts';
 import { injectFaults } from './faults.ts';
@@ -110,7 +111,7 @@ interface Load {
   readonly settle: (report: ChaosOptions['report']) => Promise<Rest>;
 }
 
-async function startLoad({ tenant, sessions, executorToken }: World, random: Random): Promise<Load> {
+async function startLoad({ tenant, sessions, boxes, executorToken }: World, random: Random): Promise<Load> {
   const record = emptyRecord();
   const stops = { talking: new AbortController(), people: new AbortController(), reading: new AbortController() };
   const sendingEnds = new AbortController();
@@ -144,6 +145,7 @@ async function startLoad({ tenant, sessions, executorToken }: World, random: Ran
   };
   const talkers = { sender, sessions, forksMax: FORKS_MAX, onFork, random, stop: stops.talking.signal };
   const talking = Array.from({ length: TALKERS }, async () => await talk(talkers));
+  talking.push(own({ sender, boxes, random, stop: stops.talking.signal }));
   return {
     flood: async () => {
       const session = sessions[random.int(0, sessions.length - 1)] ?? '';

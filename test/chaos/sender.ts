@@ -1,8 +1,9 @@
 import { randomUUID } from 'node:crypto';
 import { delay } from '#src/lib/backoff.ts';
 import type { Answer, RawRequest, TenantClient } from '../support/client.ts';
-import { problemCode } from './problem-code.ts';
+import type { BoxAct } from './box-acts.ts';
 import type { Outcome, Sent, SentFile } from './checks.ts';
+import { problemCode } from './problem-code.ts';
 
 /** What all clients of a run have written down. */
 export interface RunRecord {
@@ -11,6 +12,8 @@ export interface RunRecord {
   /** The request of each of them, by its id. */
   readonly requests: Map<string, RawRequest>;
   readonly files: SentFile[];
+  /** What was done to sandboxes. */
+  readonly acts: BoxAct[];
   /** Requests that were sent again because nobody knew what had become of them. */
   retries: number;
   /** Answers that no fault excuses. */
@@ -18,7 +21,7 @@ export interface RunRecord {
 }
 
 export function emptyRecord(): RunRecord {
-  return { sent: [], requests: new Map(), files: [], retries: 0, broken: [] };
+  return { sent: [], requests: new Map(), files: [], acts: [], retries: 0, broken: [] };
 }
 
 const TRY_MS = 8_000;
@@ -111,10 +114,29 @@ export class Sender {
     const name = `file-${randomUUID()}`;
     const path = `/v1/artifacts?${new URLSearchParams({ name, sessionId }).toString()}`;
     const headers = { 'content-type': 'application/octet-stream' };
-    const answer = await this.#try({ method: 'POST', path, headers, body: Buffer.alloc(bytes, 'x') });
-    const refused = answer !== null && answer.status >= 400 && answer.status < 500;
-    const outcome = answer?.status === 201 ? 'accepted' : refused ? 'refused' : 'unknown';
+    const outcome = await this.#once({ method: 'POST', path, headers, body: Buffer.alloc(bytes, 'x') });
     this.#record.files.push({ name, size: bytes, outcome });
+  }
+
+  /** Once, for the same reason: another try would be another act. */
+  async act({ sandboxId, what, path, text }: Pick<BoxAct, 'sandboxId' | 'what' | 'path' | 'text'>): Promise<void> {
+    const root = `/v1/sandboxes/${encodeURIComponent(sandboxId)}`;
+    const headers = { 'content-type': 'application/octet-stream' };
+    const raw = {
+      put: { method: 'PUT', path: `${root}/files/${path}`, headers, body: Buffer.from(text) },
+      reset: { method: 'POST', path: `${root}/reset` },
+      stop: { method: 'POST', path: `${root}/stop` },
+      delete: { method: 'DELETE', path: root },
+    }[what];
+    const begunMs = performance.now();
+    const outcome = await this.#once(raw);
+    this.#record.acts.push({ sandboxId, what, path, text, outcome, begunMs, endedMs: performance.now() });
+  }
+
+  async #once(raw: RawRequest): Promise<SentFile['outcome']> {
+    const { status = 0 } = (await this.#try(raw)) ?? {};
+    if (status >= 200 && status < 300) return 'accepted';
+    return status >= 400 && status < 500 ? 'refused' : 'unknown';
   }
 
   /** True once the fork is there; its key makes the same of every try. */

@@ -79,6 +79,7 @@ export async function verdictOf(run: Run): Promise<Verdict> {
   const boxes = checkBoxes(sandboxes.boxes, {
     calls: new Map([...logged].flatMap(([id, { events }]) => [...callsOfBoxes(id, events)])),
     turnEnds: new Map([...logged.values()].flatMap(({ turnEnds }) => [...turnEnds])),
+    acts: record.acts,
   });
   const problems = [
     ...restless.map((session) => `does not come to rest: ${session}`),
@@ -118,6 +119,7 @@ export async function verdictOf(run: Run): Promise<Verdict> {
     'calls of MCP tools': executions.length,
     'refreshes of OAuth tokens': auth.used.length,
     'calls in sandboxes': boxes.calls,
+    ...actsDone(record.acts),
     'paused turns': run.paused.sessions.length,
     'page readers': readers.filter(({ kind }) => kind === 'pages').length,
   };
@@ -261,6 +263,15 @@ async function audited(cluster: Cluster): Promise<string[]> {
     if (code !== 0) problems.push(`audit ${what}: ${text.slice(-2_000)}`);
   }
   return problems;
+}
+
+/** How often clients did what to sandboxes. */
+function actsDone(acts: Rest['record']['acts']): Readonly<Record<string, number>> {
+  const done = Map.groupBy(
+    acts.filter(({ outcome }) => outcome === 'accepted'),
+    ({ what }) => what,
+  );
+  return Object.fromEntries([...done].map(([what, { length }]) => [`sandboxes: ${what}, by clients`, length]));
 }
 
 function sum<T>(list: readonly T[], of: (one: T) => number): number {

@@ -5,6 +5,7 @@ import type { Cluster } from '../support/cluster/cluster.ts';
 import { ExecutorClient, registerExecutor } from '../support/executor.ts';
 import { until } from '../support/wait-until.ts';
 import { openBoxSessions } from './boxes.ts';
+import type { OwnedBox } from './boxes.ts';
 import type { Pods } from './pods.ts';
 import type { Provider } from './provider.ts';
 import { TOOL_SERVER } from './tool-server.ts';
@@ -20,6 +21,7 @@ export interface World {
   readonly vaultId: string;
   readonly executorToken: string;
   readonly sessions: string[];
+  readonly boxes: readonly OwnedBox[];
 }
 
 const TOOLS = [
@@ -76,7 +78,8 @@ export async function makeWorld(cluster: Cluster, sessionCount: number, outside:
       (await executor.at({ url }).tenant.request({ path: '/v1/actions' })).status === 200;
     await until(`${url} knows the executor`, isKnown);
   }
-  return { tenant, ...outside, vaultId, executorToken, sessions: [...sessions, ...remote, ...ofServer, ...boxed] };
+  const every = [...sessions, ...remote, ...ofServer, ...boxed.ids];
+  return { tenant, ...outside, vaultId, executorToken, sessions: every, boxes: boxed.boxes };
 }
 
 /** Sessions whose agent calls the tool server, with the credential of a vault. */
