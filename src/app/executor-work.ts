@@ -30,7 +30,7 @@ export interface ExecutorWork {
 
 /** Starts what knows the open actions of the log. Only for ended ones does it wait for the database. */
 export async function openExecutorWork(services: Services, stack: Stack): Promise<ExecutorWork> {
-  const { log, reads, write, leases, registry, metrics } = services;
+  const { log, reads, write, leases, metrics } = services;
   const { config, logger, clock } = services.options;
   const actions = actionIndex(reads.sessions);
   const open = new OpenActions({
@@ -50,12 +50,7 @@ export async function openExecutorWork(services: Services, stack: Stack): Promis
   };
   const { loop, sessions } = write;
   const places = new ActionLocator(list, endedActions(actions));
-  // 0.12 removed heartbeats from the history.
-  const isHistoryAsked = (): boolean => registry.hasOlderThan([0, 12]);
-  const holding: HoldActionDeps = {
-    ...{ loop, sessions, places, leases, clock },
-    ...{ leaseMs: config.leaseMs, isHistoryAsked },
-  };
+  const holding: HoldActionDeps = { loop, sessions, places, leases, clock, leaseMs: config.leaseMs };
   const claims = new ActionClaims({ ...holding, open: list, plans: new ClaimPlans(log.leases) });
   const show: WorkSignalDeps['show'] = async (executor, pending) => {
     places.remember(executor, pending);

@@ -43,7 +43,7 @@ describe('an upgrade', () => {
     const ids = Array.from({ length: CLIENTS }, (_, n) => `session/${n}`);
     for (const id of ids) await tenant.openSession(id);
     executor = await Executor.start({
-      // Of one node: while it is new and the other is not, the other does not hear of heartbeats but by the history.
+      // Of one node: while it is new and the other is not, what it has heard counts for the other one too.
       ...{ nodes: [place.nodes[0]], tenantId: tenant.tenantId, token: TOKEN, concurrency: 8 },
       // A node of the last release has no claim of several at once.
       claims: 'each',

@@ -19,8 +19,7 @@ export function sessionResource(node: Node): readonly ServedRoutes[] {
   const commands = {
     ...{ loop, tenants, publish, agents, sessions, artifacts: write.artifacts, budgets, older },
     results: artifacts.routes,
-    ...{ isDraining, tenantModel, runner: engine.runner, clock: node.options.clock },
-    isNewTo: (what: 'retry' | 'mcp') => (what === 'mcp' ? mcpIsNew() : isNew()),
+    ...{ isDraining, tenantModel, mcpIsNew, runner: engine.runner, clock: node.options.clock },
     egress: node.options.config.egress,
   };
   const opened = {

@@ -73,10 +73,8 @@ export interface SendCommandDeps extends ChangeTenantDeps {
   readonly tenantModel: (tenantId: string) => ModelSelection | null;
   readonly runner: TurnRunner | null;
   readonly clock: Clock;
-  /**
-   * Whether some node does not know the command, or what a manifest names: its read models would lack it permanently.
-   */
-  readonly isNewTo: (what: 'retry' | 'mcp') => boolean;
+  /** Whether some node does not know that a manifest has MCP servers: it could not read the message that has it. */
+  readonly mcpIsNew: () => boolean;
 }
 
 /** Decides on the fold; called again when another writer was faster. */

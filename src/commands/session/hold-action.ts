@@ -2,13 +2,7 @@ import type { Action } from '../../domain/action/state.ts';
 import type { Rejection } from '../../domain/kernel/rejection.ts';
 import { reject } from '../../domain/kernel/rejection.ts';
 import { toMs, toTimestamp } from '../../domain/kernel/time.ts';
-import {
-  claimStale,
-  decideClaims,
-  decideHeartbeat,
-  decideRecordedHeartbeat,
-  notClaimable,
-} from '../../domain/session/claims.ts';
+import { claimStale, decideClaims, decideHeartbeat, notClaimable } from '../../domain/session/claims.ts';
 import type { WantedAction } from '../../domain/session/claims.ts';
 import type { SessionEvent } from '../../domain/session/events.ts';
 import type { OpenSession, SessionState } from '../../domain/session/state.ts';
@@ -38,8 +32,6 @@ export interface HoldActionDeps {
   readonly clock: Clock;
   /** How long a claim stays valid without a heartbeat, ms. */
   readonly leaseMs: number;
-  /** Whether some node finds heartbeats only in the history. */
-  readonly isHistoryAsked: () => boolean;
 }
 
 export interface HoldActionInput {
@@ -126,7 +118,7 @@ async function heldNow(deps: HoldActionDeps, held: HeldAction): Promise<HeldActi
  */
 export async function keepAction(
   deps: HoldActionDeps,
-  input: HoldActionInput & { readonly claimId: string; readonly generation: number },
+  input: Pick<HoldActionInput, 'executor' | 'actionId'> & { readonly claimId: string; readonly generation: number },
 ): Promise<Held> {
   const { sessions, places, clock, leaseMs } = deps;
   const { executor, actionId } = input;
@@ -140,7 +132,6 @@ export async function keepAction(
     const decision = decideHeartbeat(state, command, contextOf(clock(), leaseMs));
     return decision.kind === 'rejected' ? decision : found(ref, state, decision.reply.action);
   };
-  if (deps.isHistoryAsked()) await recordHeartbeat(deps, ref, input);
   const { state, cached } = await sessions.load(ref);
   const seen = locate(state);
   if ('code' in seen && !cached) return seen;
@@ -154,19 +145,6 @@ export async function keepAction(
   // In this order: whatever ends the claim from here on has seen the heartbeat, and what ended it before is seen now.
   const after = locate((await sessions.refresh(ref)).state);
   return 'code' in after ? after : outcome;
-}
-
-/** What follows finds out whether the claim holds; the history is for others. */
-async function recordHeartbeat(
-  { loop, sessions, clock, leaseMs }: HoldActionDeps,
-  ref: AggregateRef,
-  input: HoldActionInput & { readonly claimId: string; readonly generation: number },
-): Promise<void> {
-  const command = { ...input, agentId: input.executor.agentId };
-  await loop.execute(sessions, ref, {
-    ...{ actor: input.actor, causation: input.requestId },
-    decide: (state) => decideRecordedHeartbeat(state, command, contextOf(clock(), leaseMs)),
-  });
 }
 
 async function kept(deps: HoldActionDeps, at: FoundAction): Promise<Held> {

@@ -84,7 +84,7 @@ export const actionEventSchemas = {
     timeoutAt: z.string().optional(),
     agent: agentRef.optional(),
   }),
-  /** A heartbeat, as it is recorded while a node of 0.11 is present: it looks for heartbeats nowhere else. */
+  /** A heartbeat, in histories of before 0.13. It is not recorded any more. */
   'action.extended': z.strictObject({ turnId, actionId, generation, leaseExpiresAt: z.string() }),
   'action.completed': z.strictObject({
     turnId,

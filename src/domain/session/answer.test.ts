@@ -4,8 +4,10 @@ import { OTHER_WORKER, WORKER } from '../../../test/support/sessions.ts';
 import type { Outcome } from '../action/events.ts';
 import { LEASE_MS } from '../action/state.ts';
 import type { Manifest } from '../agent/manifest.ts';
-import { statusOf } from '../turn/summary.ts';
-import { decideActionResult, decideClaim, decideClaims, decideRecordedHeartbeat } from './claims.ts';
+import { isOfTurn } from '../turn/events.ts';
+import { evolveSummary, statusOf } from '../turn/summary.ts';
+import type { TurnSummary } from '../turn/summary.ts';
+import { decideActionResult, decideClaim, decideClaims } from './claims.ts';
 
 const find = { name: 'find', inputSchema: { type: 'object' } };
 const careful = { ...find, name: 'careful', approval: 'always' as const };
@@ -127,18 +129,18 @@ describe('a claim', () => {
     expect(scenario.result(action, done(1))).toEqual(['rejected: claim_stale']);
   });
 
-  test('lives by the history for nodes that look nowhere else, once its heartbeats are recorded', () => {
+  test('of an older history lives on the heartbeats that were recorded there', () => {
     const { scenario, action } = claimed();
-    const { claimId } = scenario.last('action.claimed');
-    const command = { actionId: action.actionId, agentId: action.agentId, generation: action.generation, claimId };
-    scenario.ms += LEASE_MS - 1;
-    const beat = () => decideRecordedHeartbeat(scenario.session, command, scenario.context());
-    expect(scenario.take(beat())).toEqual(['action.extended']);
-    scenario.ms += LEASE_MS - 1;
-    // What a node of 0.11 would end the claim by.
+    const { actionId, generation } = action;
+    const { turnId, leaseExpiresAt: first } = scenario.last('action.claimed');
+    const leaseExpiresAt = new Date(Date.parse(first) + LEASE_MS - 1).toISOString();
+    const beat = { type: 'action.extended', data: { turnId, actionId, generation, leaseExpiresAt } } as const;
+    expect(scenario.take({ kind: 'accepted', events: [beat], reply: null })).toEqual(['action.extended']);
+    const watch = scenario.events.filter(isOfTurn).reduce<TurnSummary | null>(evolveSummary, null);
+    expect(watch?.claims[actionId]).toMatchObject({ leaseExpiresAt });
+    scenario.ms += LEASE_MS * 2 - 2;
     expect(scenario.look(0)).toEqual([]);
     expect(scenario.look(1)).toEqual(['action.uncertain', 'turn.uncertain']);
-    expect(beat()).toMatchObject({ code: 'claim_stale' });
   });
 
   test('whose lease is over is answered all the same while it has not been ended', () => {

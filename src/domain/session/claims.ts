@@ -107,20 +107,6 @@ export function decideHeartbeat(
   return claims.holdsClaim(action, command, context.nowMs) ? { kind: 'unchanged', reply: { action } } : claimStale();
 }
 
-/** The same, in the history: nodes of 0.11 end claims without heartbeats there. */
-export function decideRecordedHeartbeat(
-  state: SessionState,
-  command: { actionId: string; agentId: string; claimId: string; generation: number },
-  context: TurnContext,
-): Decision<SessionEvent, null> {
-  const found = actionOf(state, command, context);
-  if (found === null) return claimStale();
-  const { action, draft, at } = found;
-  if (!claims.holdsClaim(action, command, context.nowMs)) return claimStale();
-  claims.extendClaim(at, action, context);
-  return { kind: 'accepted', events: draft.events, reply: null };
-}
-
 export function decideActionResult(
   state: SessionState,
   command: ActionResultCommand & { readonly agentId: string },

@@ -39,13 +39,6 @@ export function applyClaim(
   });
 }
 
-/** A heartbeat in the history, for nodes that look for it there. */
-export function extendClaim(at: Running, action: Action, { nowMs, leaseMs = LEASE_MS }: TurnContext): void {
-  const { actionId, generation } = action;
-  const leaseExpiresAt = toTimestamp(nowMs + leaseMs);
-  at.add({ type: 'action.extended', data: { turnId: at.turnId, actionId, generation, leaseExpiresAt } });
-}
-
 /** What an executor answers, and what of it the history gets where that is not all of it. */
 interface Answer {
   readonly outcome: Outcome;

@@ -112,9 +112,7 @@ export function claimRoutes(deps: ClaimRouteDeps): FastifyPluginAsyncZod {
         },
       },
       async (request) => {
-        const caller = callerOf(request);
-        const { actionId } = request.params;
-        const input = { executor: executorOf(caller), actionId, ...request.body, actor: actorOf(caller) };
+        const input = { executor: executorOf(callerOf(request)), ...request.params, ...request.body };
         const { leaseExpiresAt } = accepted(await keepAction(deps, input)).reply;
         return { leaseExpiresAt };
       },

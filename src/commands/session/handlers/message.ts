@@ -13,7 +13,7 @@ export function messageHandler(command: SentMessage): CommandHandler {
   return {
     key: (idempotencyKey) => receiptKey(subject, idempotencyKey),
     admit: (deps) => {
-      if (usesMcp(manifest) && deps.isNewTo('mcp')) throw new OlderNodesError();
+      if (usesMcp(manifest) && deps.mcpIsNew()) throw new OlderNodesError();
     },
     prepare: async (deps, { ref, fileOutOfReach: outOfReach }) => {
       const agents = await usedAgents(deps.agents, ref.tenant, manifest);

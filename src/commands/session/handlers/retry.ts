@@ -1,7 +1,6 @@
 import { receiptKey } from '../../../domain/session/receipts.ts';
 import { decideRetry } from '../../../domain/session/retry.ts';
 import type { RetryCommand } from '../../../domain/session/retry.ts';
-import { OlderNodesError } from '../../../lib/older-nodes.ts';
 import type { CommandHandler } from '../command-handler.ts';
 import { refusedStart, startContext } from './starting.ts';
 
@@ -9,9 +8,6 @@ import { refusedStart, startContext } from './starting.ts';
 export function retryHandler(command: RetryCommand): CommandHandler {
   return {
     key: (idempotencyKey) => receiptKey(command.subject, idempotencyKey),
-    admit: (deps) => {
-      if (deps.isNewTo('retry')) throw new OlderNodesError();
-    },
     prepare: async (deps, { ref }) =>
       await Promise.resolve((state, context) => {
         return refusedStart(deps, ref) ?? decideRetry(state, command, startContext(deps, ref, context));
