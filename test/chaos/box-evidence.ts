@@ -12,7 +12,7 @@ import { until } from '../support/wait-until.ts';
 import type { BoxEvent } from './box-acts.ts';
 import type { Box } from './box-checks.ts';
 import { boxOf } from './boxes.ts';
-import { readEvents } from './checker-log.ts';
+import { readEvents } from '../support/log-reader.ts';
 import type { Pods } from './pods.ts';
 
 /** What a run has left of its sandboxes: in the log, in their files, and of processes, volumes and objects. */

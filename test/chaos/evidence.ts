@@ -5,8 +5,8 @@ import type { SessionEvent } from '#src/domain/session/events.ts';
 import type { Cluster } from '../support/cluster/cluster.ts';
 import { readBoxes } from './box-evidence.ts';
 import type { BoxEvidence } from './box-evidence.ts';
-import { openCheckerLog, readEvents } from './checker-log.ts';
-import type { PlacedEvent } from './checker-log.ts';
+import { openLogOf, readEvents } from '../support/log-reader.ts';
+import type { PlacedEvent } from '../support/log-reader.ts';
 import { TURN_ENDS } from './checks.ts';
 import type { Counted, LoggedEvent } from './checks.ts';
 import { freshFolds } from './folds.ts';
@@ -41,7 +41,7 @@ export interface Evidence {
 export async function readLog(cluster: Cluster, world: World): Promise<Evidence> {
   const { sessions: sessionIds, vaultId } = world;
   const tenant = world.tenant.tenantId;
-  const log = await openCheckerLog(cluster);
+  const log = await openLogOf(cluster.environment(), 3);
   try {
     const sessions = new Map<string, LoggedSession>();
     for (const id of sessionIds) {

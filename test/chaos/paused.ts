@@ -9,7 +9,7 @@ import type { TenantClient } from '../support/client.ts';
 import type { Cluster } from '../support/cluster/cluster.ts';
 import type { Random } from '../support/random.ts';
 import { until } from '../support/wait-until.ts';
-import { openCheckerLog } from './checker-log.ts';
+import { openLogOf } from '../support/log-reader.ts';
 import { checkPaused, TURN_ENDS } from './checks.ts';
 
 /** Turns of another tenant that wait for a person all through a run, as most turns of a large installation do. */
@@ -43,7 +43,7 @@ export async function pauseTurns(cluster: Cluster, count: number): Promise<Pause
   await tenant.message(template, SCRIPT);
   await until('the first turn waits', async () => (await tenant.session(template)).waits.length > 0, FRESH_MS);
   const sessions = [template, ...Array.from({ length: count - 1 }, (_, n) => `paused/${n + 1}`)];
-  const log = await openCheckerLog(cluster);
+  const log = await openLogOf(cluster.environment(), 3);
   try {
     const { commits } = await log.store.read(
       { tenant: tenant.tenantId, kind: 'session', id: template },

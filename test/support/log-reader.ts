@@ -7,22 +7,26 @@ import { sealingKey } from '#src/lib/sealed-box.ts';
 import type { StoredCommit } from '#src/streams/commit.ts';
 import type { EventStore } from '#src/streams/event-store.ts';
 import type { AggregateRef } from '#src/streams/subjects.ts';
-import type { Cluster } from '../support/cluster/cluster.ts';
 
 const BATCH = 500;
 
-/** The checker's own connection to the log, past every link. */
-export async function openCheckerLog(cluster: Cluster): Promise<LogPorts> {
-  const env = cluster.environment();
-  const hostKey = sealingKey(Buffer.from(await readFile(env['AGENT_HOST_KEK_FILE'] ?? '', 'utf8'), 'base64'));
+/** A checker's own connection to the log of nodes that have this environment, of one shard. */
+export async function openLogOf(
+  environment: Readonly<Record<string, string | undefined>>,
+  replicas: number,
+): Promise<LogPorts> {
+  const hostKey = sealingKey(Buffer.from(await readFile(environment['AGENT_HOST_KEK_FILE'] ?? '', 'utf8'), 'base64'));
   return await openLog({
-    ...{ url: env['NATS_URL'] ?? '', name: 'checker', shards: 1, replicas: 3, isLive: false },
+    ...{ url: environment['NATS_URL'] ?? '', name: 'checker', shards: 1, replicas, isLive: false },
     ...{ hostKey, metrics: new Metrics(), logger: await createLogger({ level: 'silent', pretty: false }) },
   });
 }
 
-/** An event with the position of its commit. */
-export type PlacedEvent = StoredCommit['commit']['events'][number] & { readonly position: number };
+/** An event with the position of its commit, and whose it is. */
+export type PlacedEvent = StoredCommit['commit']['events'][number] & {
+  readonly position: number;
+  readonly actor: string;
+};
 
 /** Every event of an aggregate, in its order. */
 export async function readEvents(store: EventStore, ref: AggregateRef): Promise<PlacedEvent[]> {
@@ -32,5 +36,7 @@ export async function readEvents(store: EventStore, ref: AggregateRef): Promise<
     commits.push(...page.commits);
     more = page.more;
   }
-  return commits.flatMap(({ commit, position }) => commit.events.map((event) => ({ ...event, position })));
+  return commits.flatMap(({ commit, position }) =>
+    commit.events.map((event) => ({ ...event, position, actor: commit.actor })),
+  );
 }
