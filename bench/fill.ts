@@ -65,8 +65,7 @@ export class Filler {
       agents,
       sessions,
       vaults,
-      vaultsAreNew: () => false,
-      mcpIsNew: () => false,
+      isNew: () => false,
       sandboxes: noSandboxes,
     };
     const stopping = new AbortController().signal;

@@ -156,8 +156,7 @@ export async function startEngine(services: Services, stack: Stack): Promise<Eng
   const { loop, sessions, conversations, budgets: spending } = write;
   const isBudgeted = (tenantId: string): boolean => directory.tenant(tenantId)?.budgeted === true;
   const onRefused = (): void => metrics.budgetRefusals.inc();
-  // What came with 0.12.
-  const mayAllot = (): boolean => !services.registry.hasOlderThan([0, 12]);
+  const mayAllot = (): boolean => !services.registry.isNewToSome('allotments');
   const budgets = new BudgetGate({
     ...{ loop, budgets: spending, clock, isBudgeted, onRefused, mayAllot, logger },
   });

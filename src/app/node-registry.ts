@@ -15,9 +15,10 @@ export interface NodeEntry {
 
 /**
  * What this version knows, for those that would record it while other nodes do not. By name, not by version: a build
- * between two releases has the version of the last one.
+ * between two releases has the version of the last one. `models`: fallbacks, and the settings that came with them;
+ * `prices`: a tenant's own.
  */
-const KNOWN = ['mcp'] as const;
+const KNOWN = ['mcp', 'allotments', 'vaults', 'sandboxes', 'models', 'prices'] as const;
 
 /** What a node writes of itself; without `knows`: it is of a version that did not say. */
 type StoredEntry = NodeEntry & { readonly knows?: readonly string[] };
@@ -54,18 +55,9 @@ export class NodeRegistry {
     return this.#nodes.get(`${NODE_PREFIX}.${nodeId}`)?.startedAt === startedAt;
   }
 
-  /** Whether a node older than `major.minor` is listed: it does not know what that version added. */
-  hasOlderThan([major, minor]: readonly [major: number, minor: number]): boolean {
-    return this.#nodes.values().some(({ version }) => {
-      const [, ofMajor = '0', ofMinor = '0'] = /^(\d+)\.(\d+)/.exec(version) ?? [];
-      return Number(ofMajor) < major || (Number(ofMajor) === major && Number(ofMinor) < minor);
-    });
-  }
-
   /** Whether a node is listed that does not know it. */
-  isNewToSome(what: (typeof KNOWN)[number]): boolean {
-    return this.#nodes.values().some(({ knows = [] }) => !knows.includes(what));
-  }
+  readonly isNewToSome = (what: (typeof KNOWN)[number]): boolean =>
+    this.#nodes.values().some(({ knows = [] }) => !knows.includes(what));
 
   /** Lists this node and learns of the others. Returns when this process started. */
   async start(own: Omit<NodeEntry, 'startedAt' | 'lastSeenAt'>): Promise<string> {

@@ -12,6 +12,7 @@ import { workspaceQueries } from '../projections/workspaces/queries.ts';
 import type { Config } from './config.ts';
 import type { LogPorts } from './log.ts';
 import type { Metrics } from './metrics/metrics.ts';
+import type { NodeRegistry } from './node-registry.ts';
 import type { ReadModels } from './read-models.ts';
 import { openPodDriver } from './sandboxes.ts';
 
@@ -29,6 +30,7 @@ interface SandboxesOptions {
   readonly dataDir: string;
   readonly artifacts: ArtifactDeps;
   readonly write: Pick<SandboxDeps, 'sandboxes' | 'rosters'>;
+  readonly registry: NodeRegistry;
   readonly log: LogPorts;
   readonly models: Pick<ReadModels, 'progress' | 'reads'>;
   readonly logger: Logger;
@@ -38,7 +40,7 @@ interface SandboxesOptions {
 
 /** Puts together the log's side of sandboxes and where their files are kept, and starts what keeps them in order. */
 export async function sandboxServices(given: SandboxesOptions): Promise<Sandboxes> {
-  const { config, dataDir, artifacts, write, ...options } = given;
+  const { config, dataDir, artifacts, write, registry, ...options } = given;
   const { sandboxes, rosters } = write;
   const pods = await openPodDriver({
     ...{ config: config.sandboxes, isEngine: config.roles.includes('engine'), process: options.process ?? 1 },
@@ -52,7 +54,7 @@ export async function sandboxServices(given: SandboxesOptions): Promise<Sandboxe
   const deps: SandboxDeps = {
     ...artifacts,
     ...{ sandboxes, rosters, workspaces, workspaceLimits: config.sandboxes.limits, sandboxesMax: SANDBOXES_MAX },
-    ...{ pods, podMaxima: config.sandboxes.pods.maxima },
+    ...{ pods, podMaxima: config.sandboxes.pods.maxima, isNew: registry.isNewToSome },
   };
   if (config.roles.includes('projector')) startSweeper(deps, orphanMs, options);
   return { deps, ofSessions: sessionSandboxes(deps) };
@@ -61,7 +63,7 @@ export async function sandboxServices(given: SandboxesOptions): Promise<Sandboxe
 function startSweeper(
   deps: SandboxDeps,
   orphanMs: number,
-  { log, models, logger, metrics, stack }: Omit<SandboxesOptions, 'config' | 'dataDir' | 'artifacts' | 'write'>,
+  { log, models, logger, metrics, stack }: Pick<SandboxesOptions, 'log' | 'models' | 'logger' | 'metrics' | 'stack'>,
 ): void {
   const isComplete = async (): Promise<boolean> => {
     for (let shard = 0; shard < log.source.shards; shard++) {

@@ -103,7 +103,7 @@ export async function openServices(options: HostOptions, stack: Stack): Promise<
   const reads = models.reads.artifacts;
   const { objects } = options.memory ?? {};
   const artifacts = await openArtifacts({ ...options, objects, metrics, reads, directory, write, stack });
-  const ofSandboxes = { ...options, artifacts: artifacts.routes, write, log, models, metrics, stack };
+  const ofSandboxes = { ...options, artifacts: artifacts.routes, write, registry, log, models, metrics, stack };
   const sandboxes = await sandboxServices(ofSandboxes);
   const leases = await openClaimLeases({ log, config, metrics, clock, logger, stack });
   const previews = new Previews(log.signals);

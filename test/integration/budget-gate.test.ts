@@ -56,10 +56,11 @@ async function limitTo(node: Node, tenant: string, limitTokens: number): Promise
 
 const CALLS = 50;
 const TOKENS = 10;
-const FIT = 37;
+/** Too few for an allotment. */
+const FIT = 30;
 
-test('what calls at the same time ask is one commit of each node, and no more of them start than fit', async () => {
-  const [first, second] = [newNode(), newNode()];
+test('near the limit, what calls at the same time ask is one commit of each node, and no more of them start than fit', async () => {
+  const [first, second] = [newNode({ mayAllot: true }), newNode({ mayAllot: true })];
   const tenant = newId('tn');
   const ref = budgetsRef(tenant);
   await limitTo(first, tenant, FIT * TOKENS);
@@ -84,8 +85,8 @@ test('what calls at the same time ask is one commit of each node, and no more of
     );
   };
   await settleAll();
-  const { budgets, underWay } = await readBudgets(first, tenant);
-  expect(underWay).toEqual({});
+  const { budgets, underWay, allotments } = await readBudgets(first, tenant);
+  expect({ underWay, allotments }).toEqual({ underWay: {}, allotments: {} });
   const [budget] = budgets;
   if (budget === undefined) throw new Error('there is a budget');
   expect(spentAt(budget, new Date().toISOString()).tokens).toBe(FIT * TOKENS);
@@ -143,6 +144,14 @@ async function reserveOne(node: Node, tenant: string, n: number): Promise<void> 
   const reply = await node.gate.reserve(tenant, { ...callOf(n), before }, 'worker:w');
   expect(reply).toMatchObject({ reserved: true });
 }
+
+test('while some node does not know allotments, each call is a commit, however much is left', async () => {
+  const [node, tenant] = [newNode(), newId('tn')];
+  await limitTo(node, tenant, PLENTY);
+  for (let n = 0; n < 2; n++) await reserveOne(node, tenant, n);
+  const { underWay, allotments } = await readBudgets(node, tenant);
+  expect({ calls: Object.keys(underWay).length, allotments }).toEqual({ calls: 2, allotments: {} });
+});
 
 test('what a stopping node is granted on its way out it gives back', async () => {
   let stopped: Promise<void> | null = null;

@@ -57,7 +57,7 @@ describe('the credential for a server', () => {
     await servers.log.keyring.create(tenant);
     await using node = new Node();
     const command = { name: 'v', subject: 'ann', metadata: {}, bodyHash: HASH };
-    await createVault(node.deps, { ref: vaultRef(tenant, vaultId), command, ...meta });
+    await createVault({ ...node.deps, isNew: () => false }, { ref: vaultRef(tenant, vaultId), command, ...meta });
   });
 
   const save = async (node: Node, url: string, secret: CredentialSecret, auth?: AuthServer): Promise<string> => {

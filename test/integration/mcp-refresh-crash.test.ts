@@ -41,7 +41,10 @@ beforeEach(async () => {
   const deps = { loop: new CommandLoop(Date.now, () => 1), vaults, secrets };
   const ref = vaultRef(tenant, vaultId);
   const bodyHash = 'a'.repeat(64);
-  await createVault(deps, { ref, command: { name: 'v', subject: 'ann', metadata: {}, bodyHash }, ...meta });
+  await createVault(
+    { ...deps, isNew: () => false },
+    { ref, command: { name: 'v', subject: 'ann', metadata: {}, bodyHash }, ...meta },
+  );
   const { accessToken, refreshToken, tokenEndpoint } = auth;
   const refresh = { tokenEndpoint, clientId: 'c', resource: server.url };
   const secret = { type: 'oauth', accessToken, refreshToken, clientSecret: null, expiresAt: null } as const;

@@ -37,8 +37,7 @@ function deafNode(store: EventStore) {
     sessions: new Repository({ type: sessionType, store, cacheBytes }),
     budgets: new Repository({ type: budgetType, store, cacheBytes }),
     vaults: new Repository({ type: vaultType, store, cacheBytes }),
-    vaultsAreNew: () => false,
-    mcpIsNew: () => false,
+    isNew: () => false,
     sandboxes: noSandboxes,
     clock: systemClock,
   };

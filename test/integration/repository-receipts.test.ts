@@ -73,7 +73,7 @@ function newNode({ recoverWithinMs, prepares = true }: { recoverWithinMs?: numbe
   const deps = {
     ...{
       isDraining: () => false,
-      mcpIsNew: () => false,
+      isNew: () => false,
       tenantModel: () => null,
       publish: async () => await Promise.resolve(),
     },

@@ -67,7 +67,7 @@ describe('tokens of a credential', () => {
     [here, there, tenant, vaultId] = [node(), node(), newId('tn'), `va_${newId('co').slice(3)}`];
     await servers.log.keyring.create(tenant);
     const command = { name: 'v', subject: 'ann', metadata: {}, bodyHash: HASH };
-    await createVault(here, { ref: vaultRef(tenant, vaultId), command, ...meta });
+    await createVault({ ...here, isNew: () => false }, { ref: vaultRef(tenant, vaultId), command, ...meta });
   });
 
   const save = async (id: string, url: string, secret: CredentialSecret, server?: AuthServer): Promise<void> => {

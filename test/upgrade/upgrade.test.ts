@@ -11,7 +11,9 @@ import { seededRandom } from '../support/random.ts';
 import { until } from '../support/wait-until.ts';
 import { installation, LEASE_SECONDS } from './installation.ts';
 import type { Installation, UpgradedNode } from './installation.ts';
+import { checkNews, startNews } from './news.ts';
 import { PageWatch } from './page-watch.ts';
+import { Spender } from './spender.ts';
 
 /** Two nodes of the last release under load become this version one by one, one goes back, and becomes it again. */
 
@@ -31,10 +33,16 @@ describe('an upgrade', () => {
   let executor: Executor;
   let clients: readonly SessionClient[];
   let watches: readonly PageWatch[];
+  let spender: Spender;
+  let curious: TenantClient;
 
   beforeAll(async () => {
     place = await installation();
-    tenant = await new AdminClient({ url: place.balancer.url, adminKey: place.adminKey }).createTenant();
+    const admin = new AdminClient({ url: place.balancer.url, adminKey: place.adminKey });
+    tenant = await admin.createTenant();
+    spender = await Spender.start(await admin.createTenant(), place.environment);
+    curious = await admin.createTenant();
+    await startNews(curious);
     await tenant.saveAgent();
     await tenant.saveAgent('worker', { tools: [{ name: 'work', inputSchema: { type: 'object' } }] });
     const executors = [{ agentId: 'worker', token: TOKEN }];
@@ -102,16 +110,6 @@ describe('an upgrade', () => {
     return found;
   }
 
-  /** What a node of the last release does not know is refused by this one while there is such a node, and not longer. */
-  async function knowsServers(node: UpgradedNode, isKnown: boolean): Promise<void> {
-    const mcpServers = [{ name: 'docs', url: 'https://mcp.example.org/mcp', required: false }];
-    const body = { manifest: { instructions: '', mcpServers } };
-    await until('the node knows of the other one', async () => {
-      const { status } = await tenant.at(node).request({ method: 'PUT', path: '/v1/agents/served', body });
-      return status === (isKnown ? 200 : 503);
-    });
-  }
-
   async function isReady({ url }: UpgradedNode): Promise<boolean> {
     return (await send(url, { path: '/ready' }).catch(() => null))?.status === 200;
   }
@@ -130,18 +128,24 @@ describe('an upgrade', () => {
     ] as const;
     await beginWork();
     await goesOn();
+    await spender.spend(place.nodes);
     await workEnds();
     for (const [node, version] of steps) {
       await node.become(version);
       await ready(node);
       expect(await versionOf(node)).toBe(version === 'this' ? await ownVersion() : releasedVersion());
-      const versions = await Promise.all(place.nodes.map(versionOf));
-      await knowsServers(first, new Set(versions).size === 1);
+      const isMixed = new Set(await Promise.all(place.nodes.map(versionOf))).size > 1;
+      await checkNews(curious.at(first), !isMixed);
       await beginWork();
       await goesOn();
+      // The last release is to come back: it cannot read budgets of which something was allotted.
+      if (isMixed) await spender.spend(place.nodes);
+      expect(await spender.allotments()).toEqual([]);
       await workEnds();
       expect(watches.flatMap(({ lies }) => lies)).toEqual([]);
     }
+    await spender.spend(place.nodes);
+    expect(await spender.allotments()).toContain('allotment.granted');
     await Promise.all(clients.map(async (client) => await client.stopSending()));
     for (const client of clients) checkHistory(client, await client.settle());
     for (const id of worked) {

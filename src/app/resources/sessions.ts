@@ -13,18 +13,16 @@ export function sessionResource(node: Node): readonly ServedRoutes[] {
   const { loop, tenants, agents, sessions, budgets, receipts: older } = write;
   const removeArtifacts = artifacts.removeOf;
   const { publish, isDraining, tenantModel } = answers;
-  // What came with 0.12.
-  const isNew = (): boolean => registry.hasOlderThan([0, 12]);
-  const mcpIsNew = (): boolean => registry.isNewToSome('mcp');
+  const isNew = registry.isNewToSome;
   const commands = {
     ...{ loop, tenants, publish, agents, sessions, artifacts: write.artifacts, budgets, older },
     results: artifacts.routes,
-    ...{ isDraining, tenantModel, mcpIsNew, runner: engine.runner, clock: node.options.clock },
+    ...{ isDraining, tenantModel, isNew, runner: engine.runner, clock: node.options.clock },
     egress: node.options.config.egress,
   };
   const opened = {
     ...{ loop, agents, sessions, queries: queries.sessions, freshness, ownWrites, removeArtifacts },
-    ...{ vaults: write.vaults, vaultsAreNew: isNew, mcpIsNew, sandboxes, clock: node.options.clock },
+    ...{ vaults: write.vaults, isNew, sandboxes, clock: node.options.clock },
   };
   return [
     { role: null, routes: sessionRoutes(opened) },

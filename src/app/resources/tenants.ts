@@ -46,13 +46,14 @@ export function adminResource(node: Node): readonly ServedRoutes[] {
 
 /** A tenant's own status, and its keys, issuers, models and budgets. */
 export function tenantResource(node: Node): readonly ServedRoutes[] {
-  const { options, log, write, artifacts, queries, freshness, answers, checks } = node;
+  const { options, log, write, artifacts, registry, queries, freshness, answers, checks } = node;
   const { config } = options;
   const { loop, tenants, budgets } = write;
   const { publish } = answers;
   const deps: TenantRouteDeps = {
     ...{ loop, tenants, publish, queries: queries.tenants, freshness, checks, artifactUse: artifacts.use },
     ...{ fixtureModel: config.fixtureModel, egress: config.egress, secrets: log.secrets, catalog: modelCatalog },
+    isNew: registry.isNewToSome,
     limits: { bodyBytes: config.bodyBytesMax, streams: config.stream.perTenantMax },
   };
   const ledger = queries.usage.ledger.bind(queries.usage);

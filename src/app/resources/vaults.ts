@@ -11,13 +11,14 @@ const ANSWER_MS = 10_000;
 const CONNECT_MS = 5_000;
 
 /** Vaults, the credentials in them, and the sign-ins for these. */
-export function vaultResource({ options, log, write, queries, freshness, stack }: Node): readonly ServedRoutes[] {
+export function vaultResource(node: Node): readonly ServedRoutes[] {
+  const { options, log, write, registry, queries, freshness, stack } = node;
   const { loop, vaults } = write;
   const { egress } = options.config;
   const http = egressClient({ policy: egress, connectMs: CONNECT_MS, silenceMs: ANSWER_MS });
   stack.defer('authorization servers', http.close);
   const oauth = openOauthClient({ http, answerMs: ANSWER_MS, clientName: 'Agent runtime Host' });
-  const deps = { loop, vaults, secrets: new VaultSecrets(log.secrets), freshness };
+  const deps = { loop, vaults, secrets: new VaultSecrets(log.secrets), freshness, isNew: registry.isNewToSome };
   return [
     { role: null, routes: vaultRoutes({ ...deps, queries: queries.vaults, egress }) },
     { role: null, routes: credentialRoutes({ ...deps, queries: queries.vaults, egress }) },

@@ -2,12 +2,13 @@ import { decideArchiveAgent, decideSaveAgent } from '../../domain/agent/decide.t
 import type { SavedAgent } from '../../domain/agent/decide.ts';
 import type { AgentEvent } from '../../domain/agent/events.ts';
 import type { Manifest } from '../../domain/agent/manifest.ts';
-import { usesMcp } from '../../domain/agent/mcp-servers.ts';
+import { needsOf } from '../../domain/agent/needs.ts';
+import type { ManifestNeed } from '../../domain/agent/needs.ts';
 import type { AgentState } from '../../domain/agent/state.ts';
 import type { Rejection } from '../../domain/kernel/rejection.ts';
 import { canonicalJson } from '../../lib/canonical-json.ts';
 import { sha256Hex } from '../../lib/hash.ts';
-import { OlderNodesError } from '../../lib/older-nodes.ts';
+import { requireKnown } from '../../lib/older-nodes.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
 import type { CommandLoop, Executed } from '../execute.ts';
 import type { CommitMeta, Repository } from '../repository.ts';
@@ -15,8 +16,8 @@ import type { CommitMeta, Repository } from '../repository.ts';
 export interface AgentDeps {
   readonly loop: CommandLoop;
   readonly agents: Repository<AgentState, AgentEvent>;
-  /** Whether some node does not know that a manifest has MCP servers: it could not read the agent. */
-  readonly mcpIsNew: () => boolean;
+  /** Whether some node does not know what a manifest has: it would refuse sessions on the agent. */
+  readonly isNew: (what: ManifestNeed) => boolean;
 }
 
 export interface SaveAgentInput extends CommitMeta {
@@ -28,7 +29,7 @@ export interface SaveAgentInput extends CommitMeta {
 /** Saves a definition; a version for each change. @throws OlderNodesError */
 export async function saveAgent(deps: AgentDeps, input: SaveAgentInput): Promise<Executed<SavedAgent> | Rejection> {
   const { ref, manifest, implementationVersion, actor, causation } = input;
-  if (usesMcp(manifest) && deps.mcpIsNew()) throw new OlderNodesError();
+  requireKnown(deps.isNew, needsOf(manifest));
   const manifestHash = sha256Hex(canonicalJson(manifest));
   return await deps.loop.execute(deps.agents, ref, {
     actor,

@@ -22,6 +22,8 @@ export interface SandboxDeps extends ArtifactDeps {
   /** Runs pods, or says why it cannot. */
   readonly pods: PodDriver;
   readonly podMaxima: PodMaxima;
+  /** Whether some node does not know sandboxes: it would run turns without them, and leave them when it deletes their sessions. */
+  readonly isNew: (what: 'sandboxes') => boolean;
 }
 
 export function sandboxRef(tenant: string, sandboxId: string): AggregateRef {

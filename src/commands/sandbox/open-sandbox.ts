@@ -7,6 +7,7 @@ import type { OpenSandbox } from '../../domain/sandbox/state.ts';
 import { canonicalJson } from '../../lib/canonical-json.ts';
 import { faultPoint } from '../../lib/fault-points.ts';
 import { newId } from '../../lib/ids.ts';
+import { requireKnown } from '../../lib/older-nodes.ts';
 import type { ArtifactReach } from '../artifact/deps.ts';
 import type { Executed } from '../execute.ts';
 import type { CommitMeta } from '../repository.ts';
@@ -36,7 +37,10 @@ export interface OpenSandboxInput extends CommitMeta {
   readonly files?: FilesRef | null;
 }
 
-/** Creates a sandbox or answers with the existing one. Its place in the tenant's roster is taken first. */
+/**
+ * Creates a sandbox or answers with the existing one. Its place in the tenant's roster is taken first.
+ * @throws OlderNodesError
+ */
 export async function openSandbox(deps: SandboxDeps, input: OpenSandboxInput): Promise<Executed<null> | Rejection> {
   const { tenant, sandboxId, kind, spec, subject, labels, owner, outOfReach, actor, causation } = input;
   const ref = sandboxRef(tenant, sandboxId);
@@ -45,6 +49,7 @@ export async function openSandbox(deps: SandboxDeps, input: OpenSandboxInput): P
     const refusal = outOfReach(state);
     if (refusal !== null) return refusal;
   } else {
+    requireKnown(deps.isNew, ['sandboxes']);
     const unavailable = kind === 'pod' ? await podRefusal(deps, spec ?? {}) : null;
     if (unavailable !== null) return unavailable;
     const added = await takePlace(deps, tenant, { sandboxId, meta: { actor, causation } });

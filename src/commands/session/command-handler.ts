@@ -1,5 +1,6 @@
 import type { AgentEvent } from '../../domain/agent/events.ts';
 import type { ModelSelection } from '../../domain/agent/manifest.ts';
+import type { ManifestNeed } from '../../domain/agent/needs.ts';
 import type { AgentState } from '../../domain/agent/state.ts';
 import type { ArtifactEvent } from '../../domain/artifact/events.ts';
 import type { ArtifactState } from '../../domain/artifact/state.ts';
@@ -73,8 +74,8 @@ export interface SendCommandDeps extends ChangeTenantDeps {
   readonly tenantModel: (tenantId: string) => ModelSelection | null;
   readonly runner: TurnRunner | null;
   readonly clock: Clock;
-  /** Whether some node does not know that a manifest has MCP servers: it could not read the message that has it. */
-  readonly mcpIsNew: () => boolean;
+  /** Whether some node does not know what a manifest has: it could not take over the turn of a message that has it. */
+  readonly isNew: (what: ManifestNeed) => boolean;
 }
 
 /** Decides on the fold; called again when another writer was faster. */
@@ -84,11 +85,9 @@ export type Decide = (state: SessionState, context: TurnContext) => Decision<Ses
 export interface CommandHandler {
   /** Its receipt's key: idempotency keys of different senders are distinct. */
   readonly key: (idempotencyKey: string) => string;
-  /** Before anything is read. @throws when this installation cannot take such a command yet */
-  readonly admit?: (deps: SendCommandDeps) => void;
   /**
    * Gets what the decision needs from other aggregates; may be repeated. A rejection refuses the command at once, while
-   * one from `decide` comes after the answer to a repetition.
+   * one from `decide` comes after the answer to a repetition. @throws OlderNodesError
    */
   readonly prepare: (deps: SendCommandDeps, input: SendCommandInput, key: string) => Promise<Decide | Rejection>;
   /** Once it is recorded, before it is answered. */

@@ -1,7 +1,8 @@
 import type { AgentEvent } from '../../domain/agent/events.ts';
-import { usesMcp } from '../../domain/agent/mcp-servers.ts';
 import { sandboxToolsOf } from '../../domain/agent/manifest.ts';
 import type { UsedAgents } from '../../domain/agent/manifest.ts';
+import { needsOf } from '../../domain/agent/needs.ts';
+import type { ManifestNeed } from '../../domain/agent/needs.ts';
 import type { AgentState } from '../../domain/agent/state.ts';
 import { reject } from '../../domain/kernel/rejection.ts';
 import type { Rejection } from '../../domain/kernel/rejection.ts';
@@ -10,7 +11,7 @@ import type { SessionEvent } from '../../domain/session/events.ts';
 import type { SessionState } from '../../domain/session/state.ts';
 import type { VaultEvent } from '../../domain/vault/events.ts';
 import type { VaultState } from '../../domain/vault/state.ts';
-import { OlderNodesError } from '../../lib/older-nodes.ts';
+import { requireKnown } from '../../lib/older-nodes.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
 import type { CommandLoop, Executed } from '../execute.ts';
 import type { Repository } from '../repository.ts';
@@ -42,10 +43,8 @@ export interface OpenSessionDeps {
   readonly agents: Repository<AgentState, AgentEvent>;
   readonly sessions: Repository<SessionState, SessionEvent>;
   readonly vaults: Repository<VaultState, VaultEvent>;
-  /** Whether some node does not know that a session has vaults: its read models would lack them permanently. */
-  readonly vaultsAreNew: () => boolean;
-  /** The same of MCP servers of the agent, or of those that it uses. */
-  readonly mcpIsNew: () => boolean;
+  /** Whether some node does not know that a session has it, or an agent's manifest: it would run turns without. */
+  readonly isNew: (what: ManifestNeed | 'vaults') => boolean;
   readonly sandboxes: SessionSandboxes;
 }
 
@@ -53,7 +52,7 @@ export interface OpenSessionDeps {
 export async function openSession(deps: OpenSessionDeps, input: OpenSessionInput): Promise<Executed<null> | Rejection> {
   const { ref, agentId, actor, requestId: causation, actsFor, sandbox: _sandbox, ...command } = input;
   const meta = { actor, causation };
-  if (command.vaultIds.length > 0 && deps.vaultsAreNew()) throw new OlderNodesError();
+  if (command.vaultIds.length > 0) requireKnown(deps.isNew, ['vaults']);
   for (;;) {
     const { state: known } = await deps.sessions.load(ref);
     const refusal = await vaultRefusal(deps, input, known);
@@ -103,8 +102,7 @@ async function sandboxOf(
   const usesTools = sandboxToolsOf(manifest).length > 0;
   const standard = manifest.sandbox ?? (usesTools ? ({ kind: 'virtual' } as const) : undefined);
   const hasOne = sandbox.wanted === undefined ? standard !== undefined : sandbox.wanted !== false;
-  // As with vaults: a node that does not know sandboxes would omit it from its read models.
-  if (hasOne && deps.vaultsAreNew()) throw new OlderNodesError();
+  if (hasOne) requireKnown(deps.isNew, ['sandboxes']);
   return await deps.sandboxes.prepare({
     ...{ tenant: ref.tenant, sessionId: ref.id, subject, actor, causation, ...sandbox },
     standard,
@@ -125,7 +123,7 @@ async function basisOf(
   const used = await usedAgents(deps.agents, tenant, agent.manifest);
   if (used.kind === 'rejected') return used;
   const manifests = [agent.manifest, ...Object.values(used.agents ?? {}).map(({ manifest }) => manifest)];
-  if (manifests.some(usesMcp) && deps.mcpIsNew()) throw new OlderNodesError();
+  requireKnown(deps.isNew, manifests.flatMap(needsOf));
   return { kind: 'found', opening: withAgents(agent, used.agents) };
 }
 

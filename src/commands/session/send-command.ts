@@ -51,7 +51,6 @@ export async function sendCommand(
 ): Promise<CommandAccepted | Rejection> {
   const { ref, bodyHash } = input;
   const handler = handlerOf(input.command);
-  handler.admit?.(deps);
   const key = handler.key(input.idempotencyKey);
   for (;;) {
     const { receipt, lookedUpTo } = await findOlder(deps, input, key);

@@ -1,4 +1,5 @@
 import type { Decision } from '../../domain/kernel/decision.ts';
+import { needsOfModel } from '../../domain/agent/needs.ts';
 import type { Rejection } from '../../domain/kernel/rejection.ts';
 import {
   decideDeleteModelCredential,
@@ -15,11 +16,14 @@ import type { TenantState } from '../../domain/tenant/state.ts';
 import type { SecretStore } from '../../drivers/secrets/port.ts';
 import { faultPoint } from '../../lib/fault-points.ts';
 import { newId } from '../../lib/ids.ts';
+import { requireKnown } from '../../lib/older-nodes.ts';
 import { changeTenant } from './change-tenant.ts';
 import type { Changed, ChangeTenantInput, ChangeTenantDeps } from './change-tenant.ts';
 
 export interface ManageModelDeps extends ChangeTenantDeps {
   readonly secrets: SecretStore;
+  /** Whether some node does not know it: it would refuse turns with such a selection, and forget the prices. */
+  readonly isNew: (what: 'models' | 'prices') => boolean;
 }
 
 export interface ModelInput {
@@ -33,11 +37,13 @@ export function secretName(provider: string, secretId: string): string {
   return `model/${provider}/${secretId}`;
 }
 
+/** @throws OlderNodesError */
 export async function saveModel(
   deps: ManageModelDeps,
   input: ChangeTenantInput & ModelInput,
 ): Promise<Changed<ModelSaved> | Rejection> {
   const { selection, apiKey } = input;
+  requireKnown(deps.isNew, needsOfModel(selection));
   const secret = { provider: selection.provider, apiKey };
   return await withSecret(deps, { ...input, secret }, (state, secretId) =>
     decideSaveModel(state, { ...selection, secretId }),
@@ -51,10 +57,12 @@ export async function selectModel(
   return await changeTenant(deps, input, (state) => decideSelectModel(state, input));
 }
 
+/** @throws OlderNodesError */
 export async function saveModelPrices(
-  deps: ChangeTenantDeps,
+  deps: ManageModelDeps,
   input: ChangeTenantInput & { readonly prices: readonly TenantModelPrice[] },
 ): Promise<Changed<null> | Rejection> {
+  requireKnown(deps.isNew, ['prices']);
   return await changeTenant(deps, input, (state) => decideSavePrices(state, input.prices));
 }
 
@@ -79,12 +87,13 @@ export async function deleteModelCredential(
   );
 }
 
-/** Writes what is absent of a tenant's configuration. */
+/** Writes what is absent of a tenant's configuration. @throws OlderNodesError */
 export async function seedTenant(
   deps: ManageModelDeps,
   input: ChangeTenantInput & { readonly fixtureModel: boolean; readonly model: ModelInput | null },
 ): Promise<Changed<Seeded> | Rejection> {
   const { fixtureModel, model } = input;
+  requireKnown(deps.isNew, needsOfModel(model?.selection));
   const secret = { provider: model?.selection.provider ?? 'fixture', apiKey: model?.apiKey ?? null } as const;
   return await withSecret(deps, { ...input, secret }, (state, secretId) =>
     decideSeed(state, { fixtureModel, model: model === null ? null : { ...model.selection, secretId } }),

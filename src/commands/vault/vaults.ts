@@ -16,6 +16,7 @@ import type { CredentialType, RefreshSettings, VaultEvent } from '../../domain/v
 import type { Credential, OpenVault, VaultState } from '../../domain/vault/state.ts';
 import { faultPoint } from '../../lib/fault-points.ts';
 import { newId } from '../../lib/ids.ts';
+import { requireKnown } from '../../lib/older-nodes.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
 import type { CommandLoop } from '../execute.ts';
 import type { CommitMeta, Repository } from '../repository.ts';
@@ -25,6 +26,11 @@ export interface VaultDeps {
   readonly loop: CommandLoop;
   readonly vaults: Repository<VaultState, VaultEvent>;
   readonly secrets: VaultSecrets;
+}
+
+export interface CreateVaultDeps extends VaultDeps {
+  /** Whether some node does not know vaults: it would run turns without their credentials. */
+  readonly isNew: (what: 'vaults') => boolean;
 }
 
 /** Who changes which vault. `actsFor`: the person that the request is made for; null: none. */
@@ -44,11 +50,12 @@ export function vaultRef(tenant: string, id: string): AggregateRef {
   return { tenant, kind: 'vault', id };
 }
 
-/** Creates a vault; a repeated request is answered with the existing vault. */
+/** Creates a vault; a repeated request is answered with the existing vault. @throws OlderNodesError */
 export async function createVault(
-  { loop, vaults }: VaultDeps,
+  { loop, vaults, isNew }: CreateVaultDeps,
   { ref, command, ...meta }: Omit<VaultInput, 'actsFor'> & { readonly command: CreateVault },
 ): Promise<VaultChanged<OpenVault> | Rejection> {
+  requireKnown(isNew, ['vaults']);
   const outcome = await loop.execute(vaults, ref, { ...meta, decide: (state) => decideCreateVault(state, command) });
   if (outcome.kind === 'rejected') return outcome;
   const { state } = await vaults.load(ref);

@@ -60,9 +60,3 @@ export const mcpServers = z
 
 /** Default of `timeoutSeconds`. */
 export const MCP_TIMEOUT_SECONDS = 60;
-
-export function usesMcp(
-  manifest: { readonly mcpServers?: readonly McpServerManifest[] | undefined } | undefined,
-): boolean {
-  return (manifest?.mcpServers ?? []).length > 0;
-}

@@ -3,7 +3,7 @@ import { ACCESS } from '../../auth/authorize.ts';
 import { actorOf } from '../../auth/caller.ts';
 import type { Caller } from '../../auth/caller.ts';
 import { createVault, deleteVault, readVault, vaultRef } from '../../commands/vault/vaults.ts';
-import type { VaultDeps } from '../../commands/vault/vaults.ts';
+import type { CreateVaultDeps } from '../../commands/vault/vaults.ts';
 import { isRejection } from '../../domain/kernel/rejection.ts';
 import type { Rejection } from '../../domain/kernel/rejection.ts';
 import { canonicalJson } from '../../lib/canonical-json.ts';
@@ -29,7 +29,7 @@ const docs = operations('Vaults', {
   deleteVault: ['Delete a vault', 'Its credentials and their secrets go with it.'],
 });
 
-export interface VaultRouteDeps extends VaultDeps {
+export interface VaultRouteDeps extends CreateVaultDeps {
   readonly queries: VaultQueries;
   readonly freshness: Freshness;
   /** Which addresses this Host calls. */
