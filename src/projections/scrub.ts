@@ -25,16 +25,16 @@ const BOUNDS = new Map([
 const SNAPSHOTS_MS = 10_000;
 const POLL_MS = 50;
 
-/** Schemas of the releases whose rows are not sealed; they are filled as long as a node of 0.11 runs. */
+/** Schemas of the releases whose rows are not sealed; they are filled as long as a node of 0.12 runs. */
 const UNSEALED = ['tenants', 'agents', 'sessions', 'artifacts'];
 
 /**
- * Makes what was deleted unreadable in the files of Postgres, where it is not sealed: in the rows that nodes of 0.11 have
+ * Makes what was deleted unreadable in the files of Postgres, where it is not sealed: in the rows that nodes of 0.12 have
  * made, which this version does not read. What is sealed went with the data key. A deleted row stays in its page, in
  * indexes and in samples that ANALYZE took of it, and everything that was ever written stays in the write-ahead log for a
  * while; so each such table is rewritten and analysed again, and the write-ahead log is advanced until the segments
  * with the old bytes are gone. The last part needs a superuser, and settings that the embedded Postgres has
- * (docs/operations/deleting-a-tenant.md says what is left elsewhere). An installation that began with 0.12 has no such
+ * (docs/operations/deleting-a-tenant.md says what is left elsewhere). An installation that began with 0.13 has no such
  * rows.
  * @throws UnavailableError (database) when a lock could not be obtained, or an old snapshot still needs the rows: try
  * again

@@ -94,7 +94,7 @@ describe('migrations', () => {
     await using fresh = await servers.postgres.migrated();
     const built = async (database: TestDatabase): Promise<unknown[]> =>
       await database.query('select schema from public.read_model where built_at is not null order by schema');
-    // Those of 0.11; the ones of this version are filled beside.
+    // Those of 0.12; the ones of this version are filled beside.
     expect(await built(used)).toEqual(['agents', 'artifacts', 'sessions', 'tenants'].map((schema) => ({ schema })));
     expect(await built(fresh)).toEqual([]);
   });

@@ -268,7 +268,7 @@ describe('erasing rows', () => {
 describe('scrubbing', () => {
   const scrubbed = async (pool: ReadStore): Promise<void> => await scrub({ pool, logger: capturedLog().logger });
 
-  /** A row as a node of 0.11 writes it. */
+  /** A row as a node of 0.12 writes it. */
   async function filled(database: TestDatabase, marker: string): Promise<string> {
     const tenantId = newId('tn');
     await database.query(`insert into tenants.tenant (tenant, id, created_at, applied, doc)

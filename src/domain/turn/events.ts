@@ -118,7 +118,7 @@ const ownSchemas = {
   'message.assistant': z.strictObject({
     turnId,
     step: z.int(),
-    /** The call that answered so; absent in what a Host before 0.12 recorded. */
+    /** The call that answered so; absent in what a Host before 0.13 recorded. */
     modelCallId: z.string().optional(),
     text: z.string(),
     toolCalls: z.array(toolCallSchema),
