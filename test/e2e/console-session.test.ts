@@ -182,8 +182,13 @@ describe.runIf(HAS_CHROMIUM)('a session at the console', () => {
       artifact: { artifactId: string };
     };
     await upload(`/v1/artifacts/${artifact.artifactId}/versions`, `a\n${HOSTILE}\n`);
+    const asked: string[] = [];
+    page.on('request', (request) => asked.push(new URL(request.url()).pathname));
     await open('?view=files');
     const artifacts = page.getByRole('region', { name: 'Artifacts' });
+    await artifacts.locator('summary').nth(1).waitFor();
+    // What is behind a line is asked for when somebody opens it.
+    expect(asked.filter((path) => /\/v1\/artifacts\/./.test(path))).toEqual([]);
     for (const [name, file] of [
       ['report.txt', 'report.txt'],
       ['outputs', 'n'],

@@ -37,6 +37,7 @@ const FIRST_PAGE = 100;
 const PAGE = 500;
 /** Records that come together are shown together: every other frame, which leaves one for drawing what was added. */
 const TOGETHER_MS = 33;
+const UNSEEN_MS = 500;
 
 /**
  * A window over the history of a session: it opens with the last page and follows what is new; reading back moves it, so
@@ -196,8 +197,13 @@ export class SessionFeed {
     this.#set({ records, ...place, loading: null });
   }
 
+  /** At the beginning of a frame, which then is late by no more than the work: begun in the middle, it would take two. */
   #soon(): void {
-    this.#timer ??= setTimeout(() => this.#flush({}), TOGETHER_MS);
+    this.#timer ??= setTimeout(() => {
+      requestAnimationFrame(() => this.#flush({}));
+      // A hidden page has no frames.
+      this.#timer = setTimeout(() => this.#flush({}), UNSEEN_MS);
+    }, TOGETHER_MS);
   }
 
   #flush(over: Partial<FeedSnapshot>): void {

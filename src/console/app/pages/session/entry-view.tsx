@@ -5,6 +5,7 @@ import { bytes, clock, dateTime, duration, short, usd } from '../../lib/format.t
 import { PlainText, Value } from '../../parts/plain-text.tsx';
 import { Status } from '../../parts/status.tsx';
 import { AskView } from '../../parts/ask-view.tsx';
+import { Fold } from '../../parts/fold.tsx';
 import { ToolView } from './tool-view.tsx';
 
 interface EntryProps {
@@ -94,10 +95,9 @@ function UserView({ entry }: { readonly entry: UserEntry }): ReactNode {
 function Reasoning({ text }: { readonly text: string | undefined }): ReactNode {
   if (text === undefined || text === '') return null;
   return (
-    <details className="small muted">
-      <summary>Reasoning</summary>
-      <PlainText text={text} />
-    </details>
+    <Fold className="small muted" summary={<summary>Reasoning</summary>}>
+      {() => <PlainText text={text} />}
+    </Fold>
   );
 }
 

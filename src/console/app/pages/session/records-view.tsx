@@ -3,6 +3,7 @@ import type { EventRecord } from '../../../../client/client.ts';
 import type { FeedSnapshot, SessionFeed } from '../../api/session-feed.ts';
 import { clock, dateTime } from '../../lib/format.ts';
 import { oneLine } from '../../lib/plain-text.ts';
+import { Fold } from '../../parts/fold.tsx';
 import { Value } from '../../parts/plain-text.tsx';
 import { Rows } from './rows.tsx';
 
@@ -42,16 +43,21 @@ function renderRecord(record: EventRecord): ReactNode {
 function RecordRow({ record }: { readonly record: EventRecord }): ReactNode {
   const { type, createdAt, payload } = record;
   return (
-    <details className="record" data-event={record.eventId}>
-      <summary>
-        <time className="muted" dateTime={createdAt} title={dateTime(createdAt)}>
-          {clock(createdAt)}
-        </time>
-        <code>{type}</code>
-        <code className="tool-gist">{oneLine(gistOf(payload), GIST_CHARS)}</code>
-      </summary>
-      <Value value={record} />
-    </details>
+    <Fold
+      className="record"
+      data-event={record.eventId}
+      summary={
+        <summary>
+          <time className="muted" dateTime={createdAt} title={dateTime(createdAt)}>
+            {clock(createdAt)}
+          </time>
+          <code>{type}</code>
+          <code className="tool-gist">{oneLine(gistOf(payload), GIST_CHARS)}</code>
+        </summary>
+      }
+    >
+      {() => <Value value={record} />}
+    </Fold>
   );
 }
 

@@ -3,6 +3,7 @@ import type { ToolEntry } from '../../fold/entries.ts';
 import { duration } from '../../lib/format.ts';
 import { jsonText } from '../../lib/json-text.ts';
 import { oneLine } from '../../lib/plain-text.ts';
+import { Fold } from '../../parts/fold.tsx';
 import { Value } from '../../parts/plain-text.tsx';
 import { Status } from '../../parts/status.tsx';
 import { DiffView } from './diff-view.tsx';
@@ -11,28 +12,39 @@ const SUMMARY_CHARS = 90;
 
 /** A call with what went in and what came out; what a sandbox ran as a terminal and an editor show it. */
 export function ToolView({ entry }: { readonly entry: ToolEntry }): ReactNode {
-  const { name, runner, state, exec, error, delegationId } = entry;
+  const { name, runner, state, exec } = entry;
   return (
-    <details className="tool">
-      <summary>
-        <span className="tool-name">{runner === 'agent' ? `agent ${name}` : name}</span>
-        <code className="tool-gist">{gistOf(entry.input)}</code>
-        {exec !== undefined && <span className="muted small">{duration(exec.durationMs)}</span>}
-        <Status of={state} />
-      </summary>
-      <div className="stack tool-body">
-        {runner === 'sandbox' ? <SandboxInput entry={entry} /> : <Named name="Input" value={entry.input} />}
-        {error !== undefined && <Named name="Error" value={`${error.code}: ${error.message}`} />}
-        {entry.output !== undefined && <Output entry={entry} />}
-        {exec !== undefined && (
-          <p className="small muted">
-            {exec.outcome}
-            {exec.exitCode === undefined ? '' : `, exit code ${exec.exitCode}`}, CPU {duration(exec.cpuMs)}
-          </p>
-        )}
-        {delegationId !== undefined && <p className="small muted">Delegation {delegationId}</p>}
-      </div>
-    </details>
+    <Fold
+      className="tool"
+      summary={
+        <summary>
+          <span className="tool-name">{runner === 'agent' ? `agent ${name}` : name}</span>
+          <code className="tool-gist">{gistOf(entry.input)}</code>
+          {exec !== undefined && <span className="muted small">{duration(exec.durationMs)}</span>}
+          <Status of={state} />
+        </summary>
+      }
+    >
+      {() => <ToolBody entry={entry} />}
+    </Fold>
+  );
+}
+
+function ToolBody({ entry }: { readonly entry: ToolEntry }): ReactNode {
+  const { runner, exec, error, delegationId } = entry;
+  return (
+    <div className="stack tool-body">
+      {runner === 'sandbox' ? <SandboxInput entry={entry} /> : <Named name="Input" value={entry.input} />}
+      {error !== undefined && <Named name="Error" value={`${error.code}: ${error.message}`} />}
+      {entry.output !== undefined && <Output entry={entry} />}
+      {exec !== undefined && (
+        <p className="small muted">
+          {exec.outcome}
+          {exec.exitCode === undefined ? '' : `, exit code ${exec.exitCode}`}, CPU {duration(exec.cpuMs)}
+        </p>
+      )}
+      {delegationId !== undefined && <p className="small muted">Delegation {delegationId}</p>}
+    </div>
   );
 }
 

@@ -9,6 +9,7 @@ import { dateTime } from '../../../lib/format.ts';
 import { oneLine } from '../../../lib/plain-text.ts';
 import { AsCode } from '../../../parts/as-code.tsx';
 import { Button } from '../../../parts/button.tsx';
+import { Fold } from '../../../parts/fold.tsx';
 import { Empty, Loaded } from '../../../parts/page.tsx';
 import { FileBrowser } from './file-browser.tsx';
 import type { BrowsedFile } from './file-browser.tsx';
@@ -46,18 +47,25 @@ export function Artifacts({ sessionId, changedAt }: ArtifactsProps): ReactNode {
           const artifacts = pages.flatMap((page) => page.artifacts);
           if (artifacts.length === 0) return <Empty title="The session has no artifacts">{null}</Empty>;
           return artifacts.map((artifact) => (
-            <details key={artifact.artifactId} className="tool">
-              <summary>
-                <span className="tool-name">
-                  <bdi>{oneLine(artifact.name, NAME_CHARS)}</bdi>
-                </span>
-                <span className="tool-gist">{artifact.kind}</span>
-                <span className="small muted">v{artifact.latestVersion}</span>
-              </summary>
-              <div className="tool-body">
-                <OneArtifact artifact={artifact} />
-              </div>
-            </details>
+            <Fold
+              key={artifact.artifactId}
+              className="tool"
+              summary={
+                <summary>
+                  <span className="tool-name">
+                    <bdi>{oneLine(artifact.name, NAME_CHARS)}</bdi>
+                  </span>
+                  <span className="tool-gist">{artifact.kind}</span>
+                  <span className="small muted">v{artifact.latestVersion}</span>
+                </summary>
+              }
+            >
+              {() => (
+                <div className="tool-body">
+                  <OneArtifact artifact={artifact} />
+                </div>
+              )}
+            </Fold>
           ));
         }}
       </Loaded>

@@ -6,6 +6,7 @@ import { useClient } from '../../../api/host.tsx';
 import { seenAt, toolsOf } from '../../../fold/seen.ts';
 import type { Seen, SeenMessage } from '../../../fold/seen.ts';
 import { count } from '../../../lib/format.ts';
+import { Fold } from '../../../parts/fold.tsx';
 import { Failure } from '../../../parts/page.tsx';
 import { PlainText, Value } from '../../../parts/plain-text.tsx';
 
@@ -51,20 +52,20 @@ function Given({ sessionId, seen }: { readonly sessionId: string; readonly seen:
   return (
     <>
       {about !== null && <p className="small muted">{about}</p>}
-      <details>
-        <summary>Instructions</summary>
-        <Value value={[manifest.instructions, seen.stepInstructions].filter(Boolean).join('\n\n')} />
-      </details>
-      <details>
-        <summary>Tools ({count(tools.length)})</summary>
-        <ul>
-          {tools.map(({ name, from }) => (
-            <li key={`${from} ${name}`}>
-              <code>{name}</code> <span className="muted small">{from}</span>
-            </li>
-          ))}
-        </ul>
-      </details>
+      <Fold summary={<summary>Instructions</summary>}>
+        {() => <Value value={[manifest.instructions, seen.stepInstructions].filter(Boolean).join('\n\n')} />}
+      </Fold>
+      <Fold summary={<summary>Tools ({count(tools.length)})</summary>}>
+        {() => (
+          <ul>
+            {tools.map(({ name, from }) => (
+              <li key={`${from} ${name}`}>
+                <code>{name}</code> <span className="muted small">{from}</span>
+              </li>
+            ))}
+          </ul>
+        )}
+      </Fold>
     </>
   );
 }

@@ -6,6 +6,7 @@ import { count, dateTime, duration, usd } from '../../../lib/format.ts';
 import { oneLine } from '../../../lib/plain-text.ts';
 import type { TimeScale } from '../../../lib/time-scale.ts';
 import { Button } from '../../../parts/button.tsx';
+import { Fold } from '../../../parts/fold.tsx';
 import { Status } from '../../../parts/status.tsx';
 
 /** What the kinds are called beside a span, and over all of them. */
@@ -87,26 +88,33 @@ function SpanView({ sessionId, span, stretch, scale, depth }: SpanProps): ReactN
   const { kind, name, state, fromMs, toMs, exec } = span;
   const gist = exec?.command ?? exec?.path;
   return (
-    <details className="span" data-kind={kind}>
-      <summary className="lane-row">
-        <span className="lane-name" style={{ paddingInlineStart: depth * INDENT_PX }}>
-          <span className="muted">{NAMES.get(kind)}</span> <bdi>{oneLine(name, NAME_CHARS)}</bdi>
-          {gist !== undefined && <code className="muted"> {oneLine(gist, NAME_CHARS)}</code>}
-        </span>
-        <span className="lane-state">
-          {span.notes.length > 0 && (
-            <span className="lane-note">{span.notes.length === 1 ? span.notes[0] : `${span.notes.length} notes`}</span>
-          )}
-          <Status of={state} />
-        </span>
-        <span className="lane-time small muted">
-          <span className="hidden">begins at </span>+{duration(fromMs - stretch.fromMs)}
-          <span className="hidden">, takes</span> {lengthOf(span)}
-        </span>
-        <Track span={span} endMs={toMs ?? stretch.toMs} scale={scale} />
-      </summary>
-      <Facts sessionId={sessionId} span={span} />
-    </details>
+    <Fold
+      className="span"
+      data-kind={kind}
+      summary={
+        <summary className="lane-row">
+          <span className="lane-name" style={{ paddingInlineStart: depth * INDENT_PX }}>
+            <span className="muted">{NAMES.get(kind)}</span> <bdi>{oneLine(name, NAME_CHARS)}</bdi>
+            {gist !== undefined && <code className="muted"> {oneLine(gist, NAME_CHARS)}</code>}
+          </span>
+          <span className="lane-state">
+            {span.notes.length > 0 && (
+              <span className="lane-note">
+                {span.notes.length === 1 ? span.notes[0] : `${span.notes.length} notes`}
+              </span>
+            )}
+            <Status of={state} />
+          </span>
+          <span className="lane-time small muted">
+            <span className="hidden">begins at </span>+{duration(fromMs - stretch.fromMs)}
+            <span className="hidden">, takes</span> {lengthOf(span)}
+          </span>
+          <Track span={span} endMs={toMs ?? stretch.toMs} scale={scale} />
+        </summary>
+      }
+    >
+      {() => <Facts sessionId={sessionId} span={span} />}
+    </Fold>
   );
 }
 
