@@ -1,17 +1,19 @@
+import { spawn } from 'node:child_process';
 import { createReadStream } from 'node:fs';
-import { glob, open, stat } from 'node:fs/promises';
+import { glob, stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { monitorEventLoopDelay } from 'node:perf_hooks';
+import { createInterface } from 'node:readline';
 import { setTimeout as pause } from 'node:timers/promises';
-import { setFlagsFromString } from 'node:v8';
-import { runInNewContext } from 'node:vm';
-import { ms, Sample } from '../figures.ts';
+import { fileURLToPath } from 'node:url';
+import { bareEnvironment } from '#src/embedded/run-command.ts';
+import { ms } from '../figures.ts';
 import { Filler } from '../fill.ts';
 import { expectStatus } from '../loops.ts';
 import { followProjections } from '../projections.ts';
 import type { Row } from '../row.ts';
 import type { Node, Stage } from '../stage.ts';
-import { names, rotation, Tenant } from '../tenant.ts';
+import { names, Tenant } from '../tenant.ts';
+import type { Waited, Waiting } from '../waiting.ts';
 import { Lines, request } from '../wire.ts';
 
 /** A turn of three steps has some 17 events. */
@@ -21,9 +23,7 @@ const ALONE_MS = 10_000;
 const WARM_UP_MS = 5_000;
 const PROJECTED_WITHIN_MS = 600_000;
 const WAIT_MS_MAX = 100;
-const SYNC_EVERY_MS = 5;
-const OWN_EVERY_MS = 5;
-const LINE = Buffer.alloc(500);
+const WAITING = fileURLToPath(new URL('../waiting.ts', import.meta.url));
 /** Sessions of each of the others. */
 const OTHERS = names('other', 17);
 /** What the filler's answers say: nothing but the deleted tenant wrote it. */
@@ -43,7 +43,6 @@ export const deletion: Row = async ({ stage, scale, report }) => {
   report(`${events} events of ${ids.length} sessions written and projected in ${ms(performance.now() - begun)}`);
   for (const tenant of [reader, writer]) await tenant.openSessions(host, OTHERS);
   // What is asked first is slow: it is no measure of what a tenant waits for by itself.
-  collectGarbage();
   const scene = { host, stage, reader, writer };
   await beside(scene, async () => await pause(WARM_UP_MS));
   const alone = await beside(scene, async () => await pause(ALONE_MS));
@@ -64,7 +63,7 @@ export const deletion: Row = async ({ stage, scale, report }) => {
   return [line('no events', ofEmpty, ''), line(`${events} events`, ofLarge, `; ${searched}`)];
 };
 
-/** Nothing of the filler is left afterwards: see `collectGarbage`. Resolves to how many events were written and projected. */
+/** Resolves to how many events were written and projected. */
 async function fill(stage: Stage, { id: tenantId }: Tenant, ids: readonly string[]): Promise<number> {
   const filler = await Filler.open({ natsUrl: stage.natsUrl, hostKey: stage.hostKey, tenantId });
   const progress = followProjections(stage);
@@ -76,12 +75,6 @@ async function fill(stage: Stage, { id: tenantId }: Tenant, ids: readonly string
   return filler.events;
 }
 
-/** Of what filled the log: collected later, it made this program late by 370 to 480 ms, which looked like a wait for the Host. */
-function collectGarbage(): void {
-  setFlagsFromString('--expose-gc');
-  (runInNewContext('gc') as () => void)();
-}
-
 async function made(host: Node, stage: Stage): Promise<Tenant> {
   return await Tenant.create(host, stage.adminKey);
 }
@@ -89,70 +82,32 @@ async function made(host: Node, stage: Stage): Promise<Tenant> {
 interface Scene {
   readonly host: Node;
   readonly stage: Stage;
-  /** Two beside it: a list waits, for up to 100 ms, for what its own tenant has just recorded. */
   readonly reader: Tenant;
   readonly writer: Tenant;
 }
 
-interface Beside {
+/** What tenants beside it waited for, and how long it took, ms. */
+interface Beside extends Waited {
   readonly tookMs: number;
-  /** Of the tenants beside it. */
-  readonly text: string;
-  readonly longestMs: number;
 }
 
-/**
- * What tenants wait for, request by request, while something is done: one that reads and one that appends at a time. And
- * what the disk makes a program wait that has nothing to do with either: each append waits for it as well.
- */
 async function beside({ host, stage, reader, writer }: Scene, work: () => Promise<unknown>): Promise<Beside> {
-  const lines = new Lines(host.address);
-  let isDone = false;
-  const own = monitorEventLoopDelay({ resolution: OWN_EVERY_MS });
-  own.enable();
-  const longest = { ms: 0, atMs: 0 };
-  const start = performance.now();
-  const syncing = async (): Promise<Sample> => {
-    const waits = new Sample();
-    const file = await open(join(stage.directory, 'synced'), 'w');
-    while (!isDone) {
-      const begun = performance.now();
-      await file.write(LINE, 0);
-      await file.datasync();
-      waits.add(performance.now() - begun);
-      await pause(SYNC_EVERY_MS);
-    }
-    await file.close();
-    return waits;
-  };
-  const asking = async (next: () => string, status: number): Promise<Sample> => {
-    const waits = new Sample();
-    while (!isDone) {
-      const sent = performance.now();
-      expectStatus(await lines.send(next()), status);
-      const waited = performance.now() - sent;
-      waits.add(waited);
-      if (waited > longest.ms) Object.assign(longest, { ms: waited, atMs: sent - start });
-    }
-    return waits;
-  };
-  const [read = ''] = OTHERS;
-  const [nextRead, nextAppended] = [rotation([reader.page(read, 'limit=50'), reader.list(20)]), rotation(OTHERS)];
-  const loops = Promise.all([
-    asking(nextRead, 200),
-    asking(() => writer.cancel(nextAppended(), 'nothing to cancel'), 202),
-    syncing(),
-  ]);
-  await work();
-  const tookMs = performance.now() - start;
-  isDone = true;
-  own.disable();
-  const [reads, appends, syncs] = await loops;
-  lines.close();
-  const text =
-    `reads ${reads.text}, appends ${appends.text}, the longest ${ms(longest.atMs)} after its begin; ` +
-    `an fsync of a line in a file of its own ${syncs.text}; this program itself was late by ${ms(own.max / 1e6)} at most`;
-  return { tookMs, text, longestMs: longest.ms };
+  const { address } = host;
+  const given = { address, directory: stage.directory, sessions: OTHERS, ...{ reader, writer } } satisfies Waiting;
+  const env = { ...bareEnvironment([]), WAITING: JSON.stringify(given) };
+  const child = spawn(process.execPath, [WAITING], { env, stdio: ['pipe', 'pipe', 'inherit'] });
+  const said = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
+  try {
+    await said.next();
+    const begun = performance.now();
+    await work();
+    const tookMs = performance.now() - begun;
+    child.stdin.end();
+    const { value = '' } = await said.next();
+    return { ...(JSON.parse(value) as Waited), tookMs };
+  } finally {
+    child.kill('SIGKILL');
+  }
 }
 
 async function remove(host: Node, stage: Stage, { id }: Tenant): Promise<void> {
