@@ -11,7 +11,7 @@ import { seededRandom } from '../support/random.ts';
 import type { Random } from '../support/random.ts';
 import { until } from '../support/wait-until.ts';
 
-const KILLS = 30;
+const KILLS = 15;
 const SESSIONS = 8;
 
 /** Points at which the process kills itself, so that every order of "stored" and "acted on" is met, not only likely ones. */
