@@ -63,7 +63,7 @@ export function tenantDeletion(deps: DeletionDeps): {
       remove: async (tenantId) => await directory.remove(tenantId),
     },
     caughtUp: async () => await caughtUp(deps),
-    eraseRows: async (tenantId) => await eraseRows(pool, PROJECTIONS, tenantId),
+    eraseRows: async (tenantId, kinds) => await eraseRows(pool, PROJECTIONS, tenantId, kinds),
     scrubRows: async () => await scrub({ pool, logger }),
     eraseObjects: async (tenantId) => await deps.objects.eraseTenant(tenantId),
     logger,

@@ -6,6 +6,7 @@ import type { FaultPoint } from '../lib/fault-points.ts';
 import type { Logger } from '../lib/logger.ts';
 import { OutageLog } from '../lib/outage-log.ts';
 import { AGGREGATE_KINDS, escapeToken } from '../streams/subjects.ts';
+import type { AggregateKind } from '../streams/subjects.ts';
 import type { EventStore } from '../streams/event-store.ts';
 import type { KeyValue } from '../streams/key-value.ts';
 
@@ -26,8 +27,8 @@ export interface TenantDeletionDeps {
   };
   /** Resolves when the read models have everything that the log holds now. @throws when that takes too long */
   readonly caughtUp: () => Promise<void>;
-  /** Removes the tenant's rows from every read model. */
-  readonly eraseRows: (tenantId: string) => Promise<void>;
+  /** Removes the tenant's rows from every read model, or from those that are made of such aggregates. */
+  readonly eraseRows: (tenantId: string, kinds?: readonly AggregateKind[]) => Promise<void>;
   /** Makes what was removed from unsealed rows unreadable on disk. */
   readonly scrubRows: () => Promise<void>;
   /** Removes the tenant's bytes from the object store. */
@@ -48,7 +49,7 @@ const RETRY_MS = { baseMs: SWEEP_MS, capMs: 3_600_000 };
  * the next sweep of any node.
  *
  *   keys dead everywhere → data key destroyed → read models caught up → log (all but the tenant's own subject) → rows →
- *     objects → snapshots, secrets → the tenant's own subject → rows again → files of unsealed rows → directory entry →
+ *     objects → snapshots, secrets → the tenant's own subject → rows of that again → files of unsealed rows → directory entry →
  *     tombstone
  *
  * It takes no input: whatever is in deletion is deleted, no matter who asked for it.
@@ -140,7 +141,7 @@ export class TenantDeletion {
           await store.erase(tenantId, ['tenant']);
           // Once more: a rebuild that started since may have read the tenant's own commits, if they were stored
           // unsealed.
-          await eraseRows(tenantId);
+          await eraseRows(tenantId, ['tenant']);
         },
       ],
       ['deletion.scrubbed', scrubRows],

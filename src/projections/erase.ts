@@ -2,7 +2,8 @@ import { sql } from 'slonik';
 import type { DatabasePoolConnection, DatabaseTransactionConnection, FragmentSqlToken, QuerySqlToken } from 'slonik';
 import { z } from 'zod';
 import { delay } from '../lib/backoff.ts';
-import { escapeToken } from '../streams/subjects.ts';
+import { AGGREGATE_KINDS, escapeToken } from '../streams/subjects.ts';
+import type { AggregateKind } from '../streams/subjects.ts';
 import { tablesOfOthers } from './built.ts';
 import { auditedIn, besideOf, holdGroup, replacedOf } from './checkpoint.ts';
 import type { ProjectionGroup } from './projection.ts';
@@ -32,13 +33,22 @@ export const BY_KEY = new Map([
  * others continue, and one that was interrupted is resumed by calling it again. Its commits are gone from the log, so
  * a rebuild gives the same; a running one has read some of those commits and is processing others: what it has made is
  * dropped, and it fails and says so. So does an audit.
+ *
+ * `kinds`: only what is made of such aggregates, and what other versions have made. Where the tenant's rows were deleted
+ * a moment ago, each further search passes all of them: it takes seconds, and marks them, which the database writes down.
  */
-export async function eraseRows(pool: ReadStore, groups: readonly ProjectionGroup[], tenant: string): Promise<void> {
+export async function eraseRows(
+  pool: ReadStore,
+  groups: readonly ProjectionGroup[],
+  tenant: string,
+  kinds: readonly AggregateKind[] = AGGREGATE_KINDS,
+): Promise<void> {
+  const made = groups.filter((group) => group.kinds.some((kind) => kinds.includes(kind)));
   await reading(async () => {
     await forLongWork(pool, async (connection) => {
       for (const group of groups) await dropCopies(connection, group);
       const tables = [
-        ...groups.flatMap(({ schema, tables: names, deferredIn }) =>
+        ...made.flatMap(({ schema, tables: names, deferredIn }) =>
           [...names, ...(deferredIn === undefined ? [] : [deferredIn]), 'parked'].map((table) => ({ schema, table })),
         ),
         ...(await tablesOfOthers(connection, groups)),

@@ -74,9 +74,9 @@ function deletion(
       },
     },
     caughtUp: async () => await Promise.resolve(),
-    eraseRows: async (id) => {
-      told.push('rows');
-      await eraseRows(pool, [tenants], id);
+    eraseRows: async (id, kinds) => {
+      told.push(kinds === undefined ? 'rows' : `rows of ${kinds.join()}`);
+      await eraseRows(pool, [tenants], id, kinds);
     },
     eraseObjects: async (id) => {
       told.push(`objects of ${id === tenantId ? 'it' : 'another'}`);
@@ -114,7 +114,7 @@ describe('deleting a tenant', () => {
     // What is not sealed in the log would be in the rows, and there is no key for it any more.
     expect(between).not.toContain(tenantId);
     expect(await rows()).not.toContain(tenantId);
-    expect(told).toEqual(['rows', 'objects of it', 'rows', 'removed']);
+    expect(told).toEqual(['rows', 'objects of it', 'rows of tenant', 'removed']);
     await rebuilt(pool);
     expect(await rows()).not.toContain(tenantId);
   });
@@ -230,6 +230,26 @@ describe('erasing rows', () => {
     await eraseRows(pool, [sessions], doomed);
     expect(await rowsOf(doomed)).toEqual([]);
     expect(await rowsOf(other)).toEqual(before);
+  });
+
+  test('removes rows of some kinds of aggregates, and does not search those of others', async () => {
+    await using database = await servers.postgres.migrated();
+    const pool = await database.pool();
+    const tenantId = newId('tn');
+    const ref = { tenant: tenantId, kind: 'tenant', id: tenantId } as const;
+    const commit = created(tenantId);
+    const stored = followed({ ref, shard: 0, position: 1, hash: hashOf(commit), commit });
+    await project(pool, tenants, { from: 0, commits: [stored] });
+    await database.query(`insert into ${sessions.schema}.history values ('${tenantId}', 's', 1, 0, 1, '')`);
+    const rowsOf = async ({ schema, tables: names }: typeof sessions): Promise<string[]> =>
+      Object.values(await database.rows(schema, names))
+        .flat()
+        .filter((row) => row.includes(tenantId));
+    expect(await rowsOf(tenants)).not.toEqual([]);
+    await eraseRows(pool, [sessions, tenants], tenantId, ['tenant']);
+    expect([await rowsOf(tenants), (await rowsOf(sessions)).length]).toEqual([[], 1]);
+    await eraseRows(pool, [sessions, tenants], tenantId);
+    expect(await rowsOf(sessions)).toEqual([]);
   });
 
   test.each(PROJECTIONS.flatMap(({ schema, tables }) => tables.map((table) => [schema, table] as const)))(
