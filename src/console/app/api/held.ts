@@ -26,12 +26,14 @@ function bytesOf(value: unknown): number {
   return Object.values(value).reduce((sum: number, member: unknown) => sum + bytesOf(member), MEMBER_BYTES);
 }
 
-/** Whether these are so many more than are held that some should go. */
-export function isTooMuch(records: readonly EventRecord[]): boolean {
-  if (records.length > RECORDS_MAX * SLACK) return true;
-  let bytes = 0;
-  for (const record of records) bytes += weightOf(record);
-  return bytes > BYTES_MAX * SLACK;
+/** What records take in memory together, about. */
+export function bytesOfAll(records: readonly EventRecord[]): number {
+  return records.reduce((sum, record) => sum + weightOf(record), 0);
+}
+
+/** Whether so many records of so many bytes are so many more than are held that some should go. */
+export function isTooMuch(count: number, bytes: number): boolean {
+  return count > RECORDS_MAX * SLACK || bytes > BYTES_MAX * SLACK;
 }
 
 /** As many of the last records as are held; at least one. */

@@ -3,7 +3,7 @@ import { Conversation } from '../fold/conversation.ts';
 import type { AskEntry, Entry } from '../fold/entries.ts';
 import { Writing } from '../fold/writing.ts';
 import type { Written } from '../fold/writing.ts';
-import { isTooMuch, newestOf, oldestOf } from './held.ts';
+import { bytesOfAll, isTooMuch, newestOf, oldestOf } from './held.ts';
 
 /** Where a reader is put who has gone somewhere else in the history. A new object each time. */
 export interface Opened {
@@ -50,6 +50,8 @@ export class SessionFeed {
   #conversation = new Conversation();
   #writing = new Writing();
   #fresh: EventRecord[] = [];
+  /** Of the records that are held: counted as they come, because there are thousands of them. */
+  #bytes = 0;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #reading: AbortController | null = null;
   readonly #opensAt: string | undefined;
@@ -193,6 +195,7 @@ export class SessionFeed {
     place: Pick<FeedSnapshot, 'hasOlder' | 'hasNewer'> & Partial<Pick<FeedSnapshot, 'opened'>>,
   ): void {
     this.#fresh = [];
+    this.#bytes = bytesOfAll(records);
     this.#conversation = new Conversation().append(records);
     this.#set({ records, ...place, loading: null });
   }
@@ -212,10 +215,13 @@ export class SessionFeed {
     const fresh = this.#fresh;
     this.#fresh = [];
     const all = fresh.length === 0 ? this.#snapshot.records : [...this.#snapshot.records, ...fresh];
-    const isCut = fresh.length > 0 && isTooMuch(all);
+    this.#bytes += bytesOfAll(fresh);
+    const isCut = fresh.length > 0 && isTooMuch(all.length, this.#bytes);
     const records = isCut ? newestOf(all) : all;
-    if (isCut) this.#conversation = new Conversation().append(records);
-    else this.#conversation.append(fresh);
+    if (isCut) {
+      this.#bytes = bytesOfAll(records);
+      this.#conversation = new Conversation().append(records);
+    } else this.#conversation.append(fresh);
     this.#set({ records, hasOlder: isCut || this.#snapshot.hasOlder, ...over });
   }
 

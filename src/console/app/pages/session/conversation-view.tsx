@@ -34,6 +34,7 @@ export function ConversationView({ sessionId, feed, snapshot, leads, onUse }: Co
       label="Conversation"
       items={items}
       keyOf={keyOf}
+      kindOf={kindOf}
       guessPx={GUESS_PX}
       onFirst={leads ? feed.older : undefined}
       onLast={leads ? feed.newer : undefined}
@@ -47,4 +48,8 @@ export function ConversationView({ sessionId, feed, snapshot, leads, onUse }: Co
 
 function keyOf(item: Item): string {
   return 'kind' in item ? item.key : `writing:${item.modelCallId}`;
+}
+
+function kindOf(item: Item): string {
+  return 'kind' in item ? item.kind : 'writing';
 }

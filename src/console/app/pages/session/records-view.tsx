@@ -25,6 +25,7 @@ export function RecordsView({ feed, snapshot, leads, onUse }: ListProps): ReactN
       label="Records"
       items={snapshot.records}
       keyOf={keyOf}
+      kindOf={kindOf}
       guessPx={GUESS_PX}
       onFirst={leads ? feed.older : undefined}
       onLast={leads ? feed.newer : undefined}
@@ -72,4 +73,9 @@ function gistOf(payload: EventRecord['payload']): string {
 
 function keyOf(record: EventRecord): string {
   return record.eventId;
+}
+
+/** Closed, all of them are a line. */
+function kindOf(): string {
+  return 'record';
 }

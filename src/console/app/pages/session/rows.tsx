@@ -1,4 +1,5 @@
-import { useVirtualizer } from '@tanstack/react-virtual';
+import { measureElement, useVirtualizer } from '@tanstack/react-virtual';
+import type { Virtualizer } from '@tanstack/react-virtual';
 import { useCallback, useDeferredValue, useEffect, useLayoutEffect, useMemo, useRef } from 'react';
 import type { ReactNode, RefObject } from 'react';
 import type { Opened } from '../../api/session-feed.ts';
@@ -9,7 +10,9 @@ interface RowsProps<T> {
   readonly keyOf: (item: T) => string;
   /** A row is made again when its item, or this, is another one. */
   readonly render: (item: T) => ReactNode;
-  /** Pixels of a row that has not been measured. */
+  /** Rows of a kind are mostly as high as each other. */
+  readonly kindOf: (item: T) => string;
+  /** Pixels of a row of whose kind none has been measured. */
   readonly guessPx: number;
   /** Called when the first, or the last, of the items comes near; more than once until more are there. Absent: never. */
   readonly onFirst: (() => void) | undefined;
@@ -39,7 +42,7 @@ const USES = ['wheel', 'touchmove', 'pointerdown', 'keydown'] as const;
  * first move nothing.
  */
 export function Rows<T>(props: RowsProps<T>): ReactNode {
-  const { label, items, keyOf, render, guessPx, onFirst, onLast, onUse, opened = AT_END } = props;
+  const { label, items, keyOf, render, onFirst, onLast, onUse, opened = AT_END } = props;
   const { hasMore = false, endsAt } = props;
   const scroller = useRef<HTMLElement>(null);
   const placed = useRef<Opened>(null);
@@ -48,10 +51,10 @@ export function Rows<T>(props: RowsProps<T>): ReactNode {
   const follows = useDeferredValue(!hasMore);
   // It is used here only, in a component that nothing memoizes.
   // oxlint-disable-next-line react/incompatible-library
-  const rows = useVirtualizer({
+  const rows = useVirtualizer<HTMLElement, HTMLElement>({
     count: items.length,
     getScrollElement: () => scroller.current,
-    estimateSize: () => guessPx,
+    ...useHeights(props),
     getItemKey: useCallback(
       (index: number) => {
         const item = items[index];
@@ -108,6 +111,31 @@ export function Rows<T>(props: RowsProps<T>): ReactNode {
       </div>
     </section>
   );
+}
+
+/**
+ * Guesses the height of a row by the last one of its kind that came. A guess that is right costs nothing, while each that
+ * is wrong moves what is after it: with hundreds of rows a second that was most of what it took to add them.
+ */
+function useHeights<T>({ items, kindOf, guessPx }: Pick<RowsProps<T>, 'items' | 'kindOf' | 'guessPx'>) {
+  const heights = useRef(new Map<string, number>());
+  return {
+    estimateSize: (index: number): number => {
+      const item = items[index];
+      return (item === undefined ? undefined : heights.current.get(kindOf(item))) ?? guessPx;
+    },
+    measureElement: (
+      element: HTMLElement,
+      entry: ResizeObserverEntry | undefined,
+      instance: Virtualizer<HTMLElement, HTMLElement>,
+    ): number => {
+      const height = measureElement(element, entry, instance);
+      const item = items[instance.indexFromElement(element)];
+      // Without an entry it has just been made: it is closed.
+      if (entry === undefined && item !== undefined) heights.current.set(kindOf(item), height);
+      return height;
+    },
+  };
 }
 
 function useUse(scroller: RefObject<HTMLElement | null>, onUse: (() => void) | undefined): void {

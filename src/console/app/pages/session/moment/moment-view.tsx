@@ -122,6 +122,7 @@ function PastConversation({ sessionId, feed, records }: PastProps): ReactNode {
       label="Conversation as it was"
       items={entries}
       keyOf={keyOf}
+      kindOf={kindOf}
       guessPx={GUESS_PX}
       onFirst={feed.older}
       // What comes after the moment is not shown.
@@ -134,4 +135,8 @@ function PastConversation({ sessionId, feed, records }: PastProps): ReactNode {
 
 function keyOf(entry: Entry): string {
   return entry.key;
+}
+
+function kindOf(entry: Entry): string {
+  return entry.kind;
 }
