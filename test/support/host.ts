@@ -213,7 +213,7 @@ export class Host implements AsyncDisposable {
       AGENT_HOST_FIXTURE_MODEL: '1',
       AGENT_HOST_LOG_LEVEL: 'warn',
       AGENT_HOST_CACHE_MIB: '64',
-      // Whatever the machine has: most tests speak of one process. By hand the whole suite runs with more.
+      // Whatever the machine has: many tests count what one process does, or kill it. By hand the others run with more.
       AGENT_HOST_PROCESSES: process.env['TEST_HOST_PROCESSES'] ?? '1',
       // The models and issuers of the tests stand on this machine, also where the servers are given.
       AGENT_HOST_EGRESS: 'public,loopback',
