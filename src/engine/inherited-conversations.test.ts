@@ -19,7 +19,8 @@ const POINT = { sessionId: 'parent', shard: 0, createdPosition: 1, position: 9, 
 const ORIGIN = { parent: { sessionId: 'parent', position: 9 }, ancestry: [POINT], last: null };
 const STEPS = 950;
 const KEPT_BYTES = 50_000_000;
-/** What the collector and the compiler add differs from run to run. */
+/** What the collector and the compiler add differs from run to run: of so many, the least. */
+const RUNS = 5;
 const MORE_MAX = 1.4;
 
 /** A conversation of so many messages that people wrote. */
@@ -76,9 +77,15 @@ test('a fork’s conversation takes no more at its 900th step than at its tenth,
     expect(folds()).toBe(1);
     return { early, late };
   };
-  await costs(said(2));
-  const short = await costs(said(2));
-  const long = await costs(said(1_500));
+  const least = async (inherited: Conversation): Promise<{ early: number; late: number }> => {
+    let [early, late] = [Infinity, Infinity];
+    for (let run = 0; run < RUNS; run++) {
+      const cost = await costs(inherited);
+      [early, late] = [Math.min(early, cost.early), Math.min(late, cost.late)];
+    }
+    return { early, late };
+  };
+  const [short, long] = [await least(said(2)), await least(said(1_500))];
   expect(short.late).toBeLessThan(short.early * MORE_MAX);
   expect(long.early).toBeLessThan(short.early * MORE_MAX);
   expect(long.late).toBeLessThan(short.early * MORE_MAX);
