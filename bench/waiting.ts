@@ -31,11 +31,12 @@ const SYNC_EVERY_MS = 5;
 const OWN_EVERY_MS = 5;
 const LINE = Buffer.alloc(500);
 
-/**
+/*
  * What tenants wait for, request by request, until the standard input ends: one that reads and one that appends at a time.
  * And what the disk makes a program wait that has nothing to do with either: each append waits for it as well. In a process
  * of its own, for one that has filled a log before stands still now and then for half a second, to collect it.
  */
+
 const given = JSON.parse(process.env['WAITING'] ?? '') as Waiting;
 const lines = new Lines(given.address);
 const [reader, writer] = [Tenant.of(given.reader), Tenant.of(given.writer)];

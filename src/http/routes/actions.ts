@@ -112,7 +112,7 @@ export function claimRoutes(deps: ClaimRouteDeps): FastifyPluginAsyncZod {
         },
       },
       async (request) => {
-        const input = { executor: executorOf(callerOf(request)), ...request.params, ...request.body };
+        const input = { ...request.body, ...request.params, executor: executorOf(callerOf(request)) };
         const { leaseExpiresAt } = accepted(await keepAction(deps, input)).reply;
         return { leaseExpiresAt };
       },

@@ -129,10 +129,12 @@ function useHeights<T>({ items, kindOf, guessPx }: Pick<RowsProps<T>, 'items' | 
       entry: ResizeObserverEntry | undefined,
       instance: Virtualizer<HTMLElement, HTMLElement>,
     ): number => {
+      const index = instance.indexFromElement(element);
+      const item = items[index];
+      // One that comes for the first time is closed; one that was there before has the height that it had, opened or not.
+      const isFirst = entry === undefined && !instance.itemSizeCache.has(instance.options.getItemKey(index));
       const height = measureElement(element, entry, instance);
-      const item = items[instance.indexFromElement(element)];
-      // Without an entry it has just been made: it is closed.
-      if (entry === undefined && item !== undefined) heights.current.set(kindOf(item), height);
+      if (isFirst && item !== undefined) heights.current.set(kindOf(item), height);
       return height;
     },
   };
