@@ -11,8 +11,12 @@ import { forLongWork, withSettings } from './read-store/long-work.ts';
 import { reading } from './read-store/pool.ts';
 import type { ReadStore } from './read-store/pool.ts';
 
-/** Rows of one step: some ten milliseconds of work, then others have their turn. */
-const STEP_ROWS = 1_000;
+/**
+ * What a step may take, ms, then others have their turn. After a checkpoint, a deleted row can cost a whole page of the
+ * write-ahead log: steps of 1,000 rows wrote up to 8 MB at once, for which every file of a slow disk waited 100 ms.
+ */
+const STEP_MS = 15;
+const STEP_ROWS = { first: 100, least: 50, most: 1_000 };
 /** After a step, others get this many times as long as it took. */
 const PAUSE_TIMES = 1;
 
@@ -95,12 +99,26 @@ async function eraseTable(connection: DatabasePoolConnection, { schema, table }:
   const name = [schema, table] as const;
   const key = await keyOf(connection, name);
   let behind: readonly Value[] | null = [];
+  let rows = STEP_ROWS.first;
   while (behind !== null) {
-    const from: Step = { name, key, tenant, behind };
-    behind = await step<Step['behind'] | null>(connection, schema, async (transaction) => {
+    const from: Step = { name, key, tenant, behind, rows };
+    const done: Done<Step['behind'] | null> = await step(connection, schema, async (transaction) => {
       return await eraseStep(transaction, from);
     });
+    behind = done.result;
+    rows = nextRows(rows, done.tookMs);
   }
+}
+
+/** Rows of the step after one of so many that took so long. */
+export function nextRows(rows: number, tookMs: number): number {
+  if (tookMs > STEP_MS) return Math.max(STEP_ROWS.least, Math.floor(rows / 2));
+  return tookMs > STEP_MS / 2 ? rows : Math.min(STEP_ROWS.most, rows * 2);
+}
+
+interface Done<T> {
+  readonly result: T;
+  readonly tookMs: number;
 }
 
 /** One transaction, in which no swap takes the tables away, and a pause as long as it took. */
@@ -108,14 +126,15 @@ async function step<T>(
   connection: DatabasePoolConnection,
   schema: string,
   work: (transaction: DatabaseTransactionConnection) => Promise<T>,
-): Promise<T> {
+): Promise<Done<T>> {
   const begun = performance.now();
   const result = await connection.transaction(async (transaction) => {
     await holdGroup(transaction, schema, 'shared');
     return await work(transaction);
   });
-  await delay((performance.now() - begun) * PAUSE_TIMES);
-  return result;
+  const tookMs = performance.now() - begun;
+  await delay(tookMs * PAUSE_TIMES);
+  return { result, tookMs };
 }
 
 type Value = string | number;
@@ -128,6 +147,8 @@ export interface Step {
   readonly tenant: string;
   /** Of the key that the previous step ended with; empty: none. */
   readonly behind: readonly Value[];
+  /** At most so many. */
+  readonly rows: number;
 }
 
 const lastRow = z.object({ key: z.array(z.union([z.string(), z.number()])), rows: z.int() });
@@ -135,11 +156,11 @@ const lastRow = z.object({ key: z.array(z.union([z.string(), z.number()])), rows
 /** Deletes the next rows; null: there are no more. */
 async function eraseStep(transaction: DatabaseTransactionConnection, step: Step): Promise<Step['behind'] | null> {
   const last = await transaction.maybeOne(stepStatement(step));
-  return last === null || last.rows < STEP_ROWS ? null : last.key;
+  return last === null || last.rows < step.rows ? null : last.key;
 }
 
 /** By the primary key, from the last row of the step before: dead rows before it are not scanned again. */
-export function stepStatement({ name, key, tenant, behind }: Step): QuerySqlToken<typeof lastRow> {
+export function stepStatement({ name, key, tenant, behind, rows }: Step): QuerySqlToken<typeof lastRow> {
   const table = sql.identifier([...name]);
   const names = (key.length === 0 ? ['tenant'] : key).map((column) => sql.identifier([column]));
   const columns = sql.join(names, sql.fragment`, `);
@@ -150,7 +171,7 @@ export function stepStatement({ name, key, tenant, behind }: Step): QuerySqlToke
   return sql.type(lastRow)`
     with page as materialized (
       select ctid as place, json_build_array(${columns}) as key, row_number() over (order by ${columns}) as number
-      from ${table} where tenant = ${tenant} and ${from} order by ${columns} limit ${STEP_ROWS}),
+      from ${table} where tenant = ${tenant} and ${from} order by ${columns} limit ${rows}),
     gone as (delete from ${table} where ctid = any(array(select place from page)))
     select key, number::int8 as rows from page order by number desc limit 1`;
 }

@@ -265,7 +265,8 @@ describe('erasing rows', () => {
       ).map(({ name }) => name);
       expect(key[0]).toBe('tenant');
       const behind = key.slice(1).map((name) => (['position', 'index', 'version', 'shard'].includes(name) ? 1 : 'x'));
-      const { sql: text, values } = stepStatement({ name: [schema, table], key: key.slice(1), tenant: 'tn', behind });
+      const step = { name: [schema, table], key: key.slice(1), tenant: 'tn', behind, rows: 1_000 } as const;
+      const { sql: text, values } = stepStatement(step);
       const plan = await pool.connect(
         async (connection) =>
           await withSettings(
