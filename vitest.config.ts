@@ -28,13 +28,13 @@ export default defineConfig({
       },
       {
         test: {
-          ...project('integration', 1, ['test/integration/**/*.test.ts'], 60),
+          ...project('integration', 1, ['test/integration/**/*.test.ts'], 120),
           maxWorkers: 3,
           globalSetup: ['test/support/global-setup.ts'],
         },
       },
-      { test: { ...project('e2e', 2, ['test/e2e/**/*.test.ts'], 180), maxWorkers: 3 } },
-      { test: { ...project('upgrade', 3, ['test/upgrade/**/*.test.ts'], 120), maxWorkers: 1 } },
+      { test: { ...project('e2e', 2, ['test/e2e/**/*.test.ts'], 300), maxWorkers: 3 } },
+      { test: { ...project('upgrade', 3, ['test/upgrade/**/*.test.ts'], 300), maxWorkers: 1 } },
       { test: { ...project('chaos', 4, ['test/chaos/**/*.test.ts'], 300), maxWorkers: 1 } },
     ],
   },

@@ -174,7 +174,7 @@ test('while Postgres stands still, executors are told, list, claim, keep and ans
   } finally {
     signal(stopped, 'SIGCONT');
   }
-}, 240_000);
+});
 
 test(
   'no lease runs out while the log stands still, nor before a whole period after it',

@@ -61,7 +61,7 @@ beforeAll(async () => {
   admin = new AdminClient({ url: projector.url, adminKey });
   tenant = (await admin.createTenant()).at(balancer);
   await tenant.saveAgent();
-}, 180_000);
+});
 
 afterAll(async () => {
   await stack.disposeAsync();

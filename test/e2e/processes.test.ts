@@ -37,7 +37,7 @@ describe('two processes on one port', () => {
     host = await startHost({ env: TWO });
     tenant = await new AdminClient(host).createTenant();
     await tenant.saveAgent();
-  }, 240_000);
+  });
 
   afterAll(async () => {
     await host[Symbol.asyncDispose]();

@@ -36,7 +36,7 @@ describe('roles apart', () => {
     cluster = await Cluster.start({ env: DRAIN });
     tenant = await new AdminClient(cluster).createTenant();
     await tenant.saveAgent();
-  }, 180_000);
+  });
 
   afterAll(async () => {
     await cluster[Symbol.asyncDispose]();

@@ -75,7 +75,7 @@ beforeAll(async () => {
   const selection = { ...model, baseUrl: server.baseUrl };
   const answer = await tenant.request({ method: 'PUT', path: '/v1/tenant/model', body: selection });
   expect(answer.status, answer.text).toBe(200);
-}, 180_000);
+});
 
 afterAll(async () => {
   await engine[Symbol.asyncDispose]();

@@ -27,7 +27,7 @@ beforeAll(async () => {
   const start = async (role: string): Promise<Host> =>
     stack.use(await startHost({ join: whole, env: { ...urls, AGENT_HOST_ROLES: role } }));
   [commands, projector] = await Promise.all([start('commands'), start('projector')]);
-}, 90_000);
+});
 
 afterAll(async () => {
   await stack.disposeAsync();

@@ -353,4 +353,4 @@ test('1,000 tails on 50 sessions, written to by racing writers: each has everyth
   for (const ref of sessions) expected.set(ref, await allOf(ref));
   for (const { ref, reader } of readers) await seen(reader, expected.get(ref) ?? []);
   expect([...expected.values()].every(({ length }) => length === 30)).toBe(true);
-}, 120_000);
+});

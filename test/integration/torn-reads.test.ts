@@ -157,7 +157,7 @@ describe('a server that drops a connection at 4 MiB', () => {
         await takeNotes(loop, { notes: newNotes(writer.store), ref, count: COMMITS, text: TEXT });
       }),
     );
-  }, 120_000);
+  });
 
   test('48 cold folds and 240 tails at once: each has every commit', { timeout: 180_000 }, async () => {
     for (let round = 0; round < 2; round++) {
