@@ -1,5 +1,6 @@
 import { errors } from '@nats-io/transport-node';
 import type { NatsConnection } from '@nats-io/transport-node';
+import { setTimeout as pause } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { newCommits, newRef } from '../support/commits.ts';
 import { openLog } from '../support/jetstream.ts';
@@ -32,6 +33,15 @@ function refusals(connection: NatsConnection): () => number {
   return () => count;
 }
 
+/** Whether the server answers, within a second: what is asked while the connection is cut may never be answered. */
+async function answers(connection: NatsConnection): Promise<boolean> {
+  const flushed = connection.flush().then(
+    () => true,
+    () => false,
+  );
+  return await Promise.race([flushed, pause(1_000, false)]);
+}
+
 // What a nats-server says that has stood still, or has no time: it gives whoever connects two seconds.
 test('a server that has no time for credentials refuses connections again and again: they are back with it', async () => {
   await using log = await openLog(nats.urlThrough(proxy.port));
@@ -46,7 +56,9 @@ test('a server that has no time for credentials refuses connections again and ag
   await until('each of them has been refused several times', () => counts.every((count) => count() > 2));
   proxy.pass();
   proxy.cutAll();
+  await Promise.all(
+    connections.map(async (connection) => await until('it is back', async () => await answers(connection))),
+  );
   expect(await log.store.append(ref, before.position, second)).toMatchObject({ kind: 'appended' });
-  await Promise.all(connections.map(async (connection) => await connection.flush()));
   expect(connections.map((connection) => connection.isClosed())).toEqual(connections.map(() => false));
 });

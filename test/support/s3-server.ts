@@ -1,47 +1,60 @@
 import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
-import { mkdir, rename, rm } from 'node:fs/promises';
+import { access, mkdir, mkdtemp, rename, rm, symlink } from 'node:fs/promises';
 import { homedir, tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { delimiter, dirname, join } from 'node:path';
 import { runCommand } from '#src/embedded/run-command.ts';
 
 /** The S3 server of the tests: moto, a Python package that speaks the protocol over HTTP. */
 const VERSION = '5.2.1';
-const INSTALL_MS = 300_000;
-const LOOK_MS = 30_000;
+const INSTALL_MS = 600_000;
 
-/** One that is on the machine, else one in the cache, else from the package index into the cache; nothing is installed. */
+/**
+ * One that is on the machine, else one in the cache, else from the package index into the cache; nothing is installed.
+ * None is run to find out whether it is there: on a busy machine that takes Python half a minute.
+ */
 export async function findS3Server(report: (line: string) => void = () => undefined): Promise<string> {
   const given = process.env['MOTO_SERVER_BIN'];
   if (given !== undefined) return given;
   const cache = process.env['XDG_CACHE_HOME'] ?? join(homedir() || tmpdir(), '.cache');
-  const cached = join(cache, 'agent-runtime-host', `moto-${VERSION}`);
-  for (const candidate of ['moto_server', join(cached, 'bin', 'moto_server')]) {
-    if ((await runCommand(candidate, ['--help'], { timeoutMs: LOOK_MS })).code === 0) return candidate;
+  const cached = join(cache, 'agent-runtime-host', `moto-${VERSION}-whole`);
+  const directories = [...(process.env['PATH'] ?? '').split(delimiter), join(cached, 'bin')];
+  for (const directory of directories.filter((one) => one !== '')) {
+    const binary = join(directory, 'moto_server');
+    if (await exists(binary)) return binary;
   }
   report(`Fetching moto ${VERSION}, the S3 server of the tests …`);
   await install(cached);
   return join(cached, 'bin', 'moto_server');
 }
 
-async function install(directory: string): Promise<void> {
-  // The programs of a virtual environment know where they lie: it is made in its place, and a half-made one goes.
-  const half = `${directory}.broken`;
-  await rm(half, { recursive: true, force: true });
-  await rename(directory, half).catch(() => undefined);
-  await mkdir(directory, { recursive: true });
+async function exists(file: string): Promise<boolean> {
+  return await access(file).then(
+    () => true,
+    () => false,
+  );
+}
+
+/** Into a directory of its own, as others may do the same, to which the name is a link once it is whole. */
+async function install(name: string): Promise<void> {
+  await mkdir(dirname(name), { recursive: true });
+  const directory = await mkdtemp(`${name}-`);
   const steps = [
     ['python3', '-m', 'venv', directory],
     [join(directory, 'bin', 'pip'), 'install', '--quiet', `moto[server,s3]==${VERSION}`],
   ] as const;
   for (const [file, ...args] of steps) {
-    const { failure } = await runCommand(file, args, { timeoutMs: INSTALL_MS });
+    // Which package index there is, and how it is reached, is often in the environment.
+    const { failure } = await runCommand(file, args, { timeoutMs: INSTALL_MS, env: { ...process.env } });
     if (failure === undefined) continue;
     await rm(directory, { recursive: true, force: true });
     throw new Error(
       `the S3 server of the tests cannot be had (${file}: ${failure}); set MOTO_SERVER_BIN to a moto_server of ${VERSION}`,
     );
   }
+  const link = `${directory}-link`;
+  await symlink(directory, link);
+  await rename(link, name);
 }
 
 export interface RunningServer {
@@ -49,7 +62,7 @@ export interface RunningServer {
   readonly stop: () => Promise<void>;
 }
 
-const START_MS = 30_000;
+const START_MS = 120_000;
 
 /** Starts it on a free port, or on the one that is named. */
 export async function runS3Server(port = 0): Promise<RunningServer> {
