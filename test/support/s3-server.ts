@@ -28,6 +28,11 @@ export async function findS3Server(report: (line: string) => void = () => undefi
   return join(cached, 'bin', 'moto_server');
 }
 
+/** Which package index there is, and how it is reached, is often in the environment. */
+function environment(): Record<string, string> {
+  return Object.fromEntries(Object.entries(process.env).filter((one): one is [string, string] => one[1] !== undefined));
+}
+
 async function exists(file: string): Promise<boolean> {
   return await access(file).then(
     () => true,
@@ -39,13 +44,13 @@ async function exists(file: string): Promise<boolean> {
 async function install(name: string): Promise<void> {
   await mkdir(dirname(name), { recursive: true });
   const directory = await mkdtemp(`${name}-`);
+  const env = environment();
   const steps = [
     ['python3', '-m', 'venv', directory],
     [join(directory, 'bin', 'pip'), 'install', '--quiet', `moto[server,s3]==${VERSION}`],
   ] as const;
   for (const [file, ...args] of steps) {
-    // Which package index there is, and how it is reached, is often in the environment.
-    const { failure } = await runCommand(file, args, { timeoutMs: INSTALL_MS, env: { ...process.env } });
+    const { failure } = await runCommand(file, args, { timeoutMs: INSTALL_MS, env });
     if (failure === undefined) continue;
     await rm(directory, { recursive: true, force: true });
     throw new Error(
