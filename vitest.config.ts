@@ -1,10 +1,13 @@
 import { defineConfig } from 'vitest/config';
 
 const SECOND = 1_000;
+/** As long as `until` waits. */
+const POLL_SECONDS = 60;
 
 /**
  * Five projects, one after the other, so that tests which measure waiting never share the machine with a later kind.
- * Nothing is retried: a test that fails once has found something.
+ * Nothing is retried: a test that fails once has found something. Times are those of a small machine that others use too,
+ * on which each process may stand still for seconds: who breaks a promise is late by more, and only then waited for.
  */
 const project = (name: string, order: number, include: string[], seconds: number) => ({
   name,
@@ -13,6 +16,7 @@ const project = (name: string, order: number, include: string[], seconds: number
   testTimeout: seconds * SECOND,
   hookTimeout: seconds * SECOND,
   retry: 0,
+  expect: { poll: { timeout: POLL_SECONDS * SECOND } },
   sequence: { groupOrder: order },
 });
 
@@ -28,12 +32,12 @@ export default defineConfig({
       },
       {
         test: {
-          ...project('integration', 1, ['test/integration/**/*.test.ts'], 120),
+          ...project('integration', 1, ['test/integration/**/*.test.ts'], 180),
           maxWorkers: 3,
           globalSetup: ['test/support/global-setup.ts'],
         },
       },
-      { test: { ...project('e2e', 2, ['test/e2e/**/*.test.ts'], 300), maxWorkers: 3 } },
+      { test: { ...project('e2e', 2, ['test/e2e/**/*.test.ts'], 360), maxWorkers: 3 } },
       { test: { ...project('upgrade', 3, ['test/upgrade/**/*.test.ts'], 300), maxWorkers: 1 } },
       { test: { ...project('chaos', 4, ['test/chaos/**/*.test.ts'], 300), maxWorkers: 1 } },
     ],

@@ -6,7 +6,7 @@ import { bareEnvironment } from '#src/embedded/run-command.ts';
 import { ROOT } from '../tidy/tree.ts';
 import { until } from './wait-until.ts';
 
-const SOON_MS = 60_000;
+const SOON_MS = 120_000;
 
 export interface Program extends AsyncDisposable {
   readonly said: () => string;

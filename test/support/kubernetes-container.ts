@@ -24,7 +24,7 @@ export interface Container {
 }
 
 const PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
-const START_MS = 60_000;
+const START_MS = 120_000;
 const NAMESPACES = ['--unshare-pid', '--unshare-net', '--unshare-ipc', '--unshare-uts'];
 
 /** Whether containers can have namespaces here; otherwise they are plain processes. */

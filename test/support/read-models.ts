@@ -27,7 +27,7 @@ export async function dumpReadModels(host: Host): Promise<Record<string, string[
 }
 
 /** Longer than it takes to make them from any log of a test. */
-const BUILT_MS = 90_000;
+const BUILT_MS = 180_000;
 
 /**
  * Waits until a node has its read models, as an orchestrator does: pages are refused while they are made from the log, after a

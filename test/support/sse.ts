@@ -23,8 +23,8 @@ interface Target {
   readonly start: SseStart;
 }
 
-const OPEN_MS = 20_000;
-const NEXT_MS = 20_000;
+const OPEN_MS = 30_000;
+const NEXT_MS = 60_000;
 /** A socket of its own for each stream, so that dropping one means dropping the connection. */
 const agent = new Agent({ keepAlive: false });
 

@@ -3,8 +3,11 @@ import { setTimeout as pause } from 'node:timers/promises';
 const PAUSE_MS = { min: 5, max: 100 };
 /** Of what has been waited so far: a look is late by this part at most, and those of a long wait do not use up the machine. */
 const PAUSE_PART = 0.1;
-/** What takes a second on an idle machine takes ten on a small one that runs three test files at a time. */
-const TIMEOUT_MS = 30_000;
+/**
+ * What takes a second on an idle machine takes ten on a small one that runs three test files at a time, and more where
+ * each of the processes between may stand still for seconds.
+ */
+const TIMEOUT_MS = 60_000;
 
 /**
  * Waits for a level, at most `timeoutMs`. Returns what `look` gave once it was neither `undefined` nor `false`; fails
