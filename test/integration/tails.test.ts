@@ -78,7 +78,7 @@ async function allOf(ref: AggregateRef): Promise<number[]> {
 }
 
 const seen = async (reader: Reader, positions: readonly number[]): Promise<void> => {
-  await until('the reader has everything', () => reader.positions.length >= positions.length, 20_000);
+  await until('the reader has everything', () => reader.positions.length >= positions.length);
   expect(reader.positions).toEqual(positions);
 };
 
@@ -155,7 +155,8 @@ describe('a slow reader', () => {
   });
 
   test('of parts that come before gets them in order and no faster, then what is stored meanwhile', async () => {
-    const { hub } = await newHub({ slowMs: 400 });
+    // Whoever takes something, as late as a busy machine lets it, is not to be cut: who is, has a hub of its own.
+    const [{ hub }, { hub: impatient }] = [await newHub(), await newHub({ slowMs: 400 })];
     const [a, b, ref] = [newRef(), newRef(), newRef()];
     for (const one of [a, b]) await appendAll(log.store, one, newCommits(250));
     const [ofA, ofB] = [await allOf(a), await allOf(b)];
@@ -165,8 +166,9 @@ describe('a slow reader', () => {
       { ref: b, ancestor: 1, after: 0, upTo: ofB[199] ?? 0 },
     ];
     const slow = new SlowReader(24);
-    const [stuck, quick] = [new SlowReader(3), new Reader()];
+    const [stuck, cut, quick] = [new SlowReader(3), new SlowReader(3), new Reader()];
     for (const reader of [slow, stuck, quick]) hub.open(ref, 0, reader, before);
+    impatient.open(ref, 0, cut, before);
     await until('it is full', () => slow.positions.length === 25);
     await appendAll(log.store, ref, newCommits(10));
     const expected = [...ofA.slice(10, 240), ...ofB.slice(0, 200), ...(await allOf(ref))];
@@ -175,10 +177,11 @@ describe('a slow reader', () => {
       slow.take();
       return slow.positions.length >= expected.length;
     };
-    await until('it has everything', everything, 30_000);
+    await until('it has everything', everything);
     expect(slow.positions).toEqual(expected);
-    await until('who takes nothing is cut', () => stuck.ended !== null);
-    expect([stuck.ended, stuck.positions.length]).toEqual(['slow', 4]);
+    expect(stuck.positions).toHaveLength(4);
+    await until('who takes nothing is cut', () => cut.ended !== null);
+    expect([cut.ended, cut.positions.length]).toEqual(['slow', 4]);
   });
 
   test('is cut after its time, the others go on', async () => {
@@ -200,16 +203,18 @@ describe('a slow reader', () => {
   });
 
   test('that leaves while it is slow is not told that it has ended', async () => {
-    const { hub } = await newHub({ slowMs: 100 });
+    // Long enough to leave in, and the second commit is the last that it waits for.
+    const { hub } = await newHub({ slowMs: 3_000 });
     const ref = newRef();
     const slow = new SlowReader(1);
     const close = hub.open(ref, 0, slow);
-    await appendAll(log.store, ref, newCommits(5));
+    await appendAll(log.store, ref, newCommits(2));
     await until('it is full', () => slow.positions.length === 2);
     close();
     close();
     slow.take();
     expect(hub.size).toBe(0);
+    await appendAll(log.store, ref, newCommits(3));
     const other = new SlowReader(1);
     hub.open(ref, 0, other);
     await until('a later one is cut', () => other.ended === 'slow');
@@ -246,10 +251,13 @@ describe('what the feed does not tell', () => {
       hub.open(ref, 0, reader);
       return reader;
     });
+    // Whoever has not asked the log yet how far it reaches finds by that what the feed loses.
+    for (const ref of refs) await appendAll(log.store, ref, [newCommit(1)]);
+    await until('each has begun', () => readers.every(({ positions }) => positions.length === 1));
     feed.faults = { dropped: 100, doubled: 0, delayed: 0, delayMs: 0 };
     for (const ref of refs) await appendAll(log.store, ref, newCommits(3));
     await until('the feed has lost them', () => feed.dropped >= 9);
-    expect(readers.map(({ positions }) => positions)).toEqual([[], [], []]);
+    expect(readers.map(({ positions }) => positions.length)).toEqual([1, 1, 1]);
     feed.disrupt();
     for (const [n, ref] of refs.entries()) await seen(readers[n] as Reader, await allOf(ref));
   });
@@ -267,7 +275,7 @@ describe('what the feed does not tell', () => {
     feed.faults = { dropped: 100, doubled: 0, delayed: 0, delayMs: 0 };
     for (const ref of refs) await appendAll(log.store, ref, [newCommit(3)]);
     for (const [n, ref] of refs.entries()) await seen(readers[n] as Reader, await allOf(ref));
-    expect(feed.dropped).toBeGreaterThanOrEqual(30);
+    await until('the feed has lost each of them', () => feed.dropped >= 30);
   });
 
   test('a server that restarts: the readers go on, with everything', async () => {
@@ -353,4 +361,4 @@ test('1,000 tails on 50 sessions, written to by racing writers: each has everyth
   for (const ref of sessions) expected.set(ref, await allOf(ref));
   for (const { ref, reader } of readers) await seen(reader, expected.get(ref) ?? []);
   expect([...expected.values()].every(({ length }) => length === 30)).toBe(true);
-});
+}, 300_000);
