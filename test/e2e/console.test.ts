@@ -5,7 +5,7 @@ import { promisify } from 'node:util';
 import { gzipSync } from 'node:zlib';
 import type { Browser, BrowserContext, Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
-import { expectForEverybody, HAS_CHROMIUM, startBrowser, violationsOf, WIDE } from '../support/browser.ts';
+import { expectForEverybody, HAS_CHROMIUM, PAGE_MS, startBrowser, violationsOf, WIDE } from '../support/browser.ts';
 import { AdminClient } from '../support/client.ts';
 import type { TenantClient } from '../support/client.ts';
 import { says, start } from '../support/example.ts';
@@ -93,6 +93,7 @@ describe.runIf(HAS_CHROMIUM)('the console in a browser', () => {
     browser = await startBrowser();
     visitor = await browser.newContext({ viewport: WIDE, colorScheme: 'light' });
     page = watch(await visitor.newPage());
+    page.setDefaultTimeout(PAGE_MS);
     page.on('response', (response) => {
       if (response.url().includes('/assets/')) void response.text().then((text) => bodies.push(text));
     });
@@ -145,8 +146,8 @@ describe.runIf(HAS_CHROMIUM)('the console in a browser', () => {
     await page.getByText('How are you?').first().waitFor();
     const words = Array.from({ length: 60 }, (_, n) => `word-${n}`).join(' ');
     await page.getByText('echo: How are you?').waitFor();
-    await tenant.play('talk', [{ text: words, tokensPerSecond: 40 }]);
-    // The answer is there in part before it is there as a whole.
+    // Slow enough to be seen on a busy machine: the answer is there in part before it is there as a whole.
+    await tenant.play('talk', [{ text: words, tokensPerSecond: 6 }]);
     await page.getByText(/^word-0(?!.*word-59)/).waitFor();
     const whole = page.getByText(/^word-0 .* word-59$/);
     await whole.waitFor();
@@ -289,13 +290,13 @@ describe.runIf(HAS_CHROMIUM)('the console in a browser', () => {
     await openSession('killed');
     expect((await stream).status()).toBe(200);
     const words = Array.from({ length: 120 }, (_, n) => `part-${n}`).join(' ');
-    await tenant.play('killed', [{ text: words, tokensPerSecond: 15 }]);
+    await tenant.play('killed', [{ text: words, tokensPerSecond: 6 }]);
     await page.getByText(/^part-0(?!.*part-119)/).waitFor();
     await other.kill();
     expect(await page.getByText(/^part-0 .* part-119$/).count()).toBe(0);
     for (const content of ['one', 'two', 'three'])
       expect((await tenant.command('killed', { type: 'message', content, whenBusy: 'queue' })).status).toBe(202);
-    await page.getByText('echo: three', { exact: true }).waitFor();
+    await page.getByText('echo: three', { exact: true }).waitFor({ timeout: 120_000 });
     expect(await page.getByText(/^part-0 .* part-119$/).count()).toBe(1);
     await page.getByRole('link', { name: 'Records beside it' }).click();
     const records = page.locator('[data-event]');

@@ -35,7 +35,7 @@ test('an answer shows on another node while it is written, to those that ask, an
   const silent = await tenant.at(reader).events('written');
   await until('both read', () => has(asking, 'ready') && has(silent, 'ready'), 60_000);
   const { turnId } = await tenant.play('written', [
-    { text: TEXT, toolCalls: [{ name: 'none', input: INPUT }], tokensPerSecond: 30 },
+    { text: TEXT, toolCalls: [{ name: 'none', input: INPUT }], tokensPerSecond: 6 },
     { text: 'done' },
   ]);
   await until('a part is shown', () => previewsOf(asking).length > 2, 60_000);

@@ -119,7 +119,8 @@ test('what the agent writes is there before its message is, and gone with it', a
   const element = container();
   mount(element, session.id);
   await shows(element, 'Nothing');
-  const text = Array.from({ length: 40 }, (_, at) => `word${at}`).join(' ');
+  // For so long that it is seen while it is written, whoever stands still for a while.
+  const text = Array.from({ length: 200 }, (_, at) => `word${at}`).join(' ');
   const script = JSON.stringify({ fixture: [{ text, tokensPerSecond: 20 }] });
   await seen?.send(script);
   await until('a part is there', () => (seen?.writing ?? '').length > 5, SOON_MS);
