@@ -11,7 +11,8 @@ import { startHost } from '../support/host.ts';
 import type { Host } from '../support/host.ts';
 import { until } from '../support/wait-until.ts';
 
-const SLOW = [{ text: 'slow', delayMs: 2_000 }];
+/** It still runs when everything has been looked at that is so meanwhile. */
+const SLOW = [{ text: 'slow', delayMs: 12_000 }];
 const HANGING = [{ text: 'never', delayMs: 3_600_000 }];
 
 async function tenantWithHistory(admin: AdminClient): Promise<TenantClient> {
@@ -31,7 +32,7 @@ async function tenantWithHistory(admin: AdminClient): Promise<TenantClient> {
 }
 
 async function remove(admin: AdminClient, { tenantId }: TenantClient, query = '') {
-  return await admin.request({ method: 'DELETE', path: `/v1/admin/tenants/${tenantId}${query}`, timeoutMs: 60_000 });
+  return await admin.request({ method: 'DELETE', path: `/v1/admin/tenants/${tenantId}${query}`, timeoutMs: 150_000 });
 }
 
 /** Everything in the stores that names the tenant: subjects of the log and the buckets, rows of the read models. */
@@ -103,7 +104,7 @@ test('a drained tenant takes no new message, lets running turns end, and is gone
   const tenant = await tenantWithHistory(admin);
   const { turnId } = await tenant.play('one', SLOW);
   const stream = await tenant.events('one', { cursor: 'latest' });
-  const removing = remove(admin, tenant, '?activeWork=drain&timeoutSeconds=20');
+  const removing = remove(admin, tenant, '?activeWork=drain&timeoutSeconds=90');
   const other = tenant.at(second);
   await until('the other node takes no message either', async () => {
     const { status, json } = await other.command('two', { type: 'message', content: 'more' });
@@ -133,7 +134,7 @@ const POINTS = [
 
 test.each(POINTS)(
   'killed at %s, the deletion is finished after the next start',
-  { timeout: 360_000 },
+  { timeout: 600_000 },
   async (point) => {
     await using host = await startHost({ env: { AGENT_HOST_FAULT_POINTS: `${point}=kill` } });
     const admin = new AdminClient(host);
