@@ -56,7 +56,7 @@ async function checkActions(tenant: TenantClient, turns: ReadonlyMap<string, str
   const claims: Told[] = [];
   const completed: string[] = [];
   for (const [id, turnId] of turns) {
-    expect(await tenant.turnEnd(id, turnId, 60_000)).toMatchObject({ type: 'turn.completed' });
+    expect(await tenant.turnEnd(id, turnId, 120_000)).toMatchObject({ type: 'turn.completed' });
     const items = await tenant.items(id);
     expect(told(items, 'action.pending').map(nameOf).length).toBe(
       new Set(told(items, 'action.pending').map(nameOf)).size,
@@ -72,10 +72,10 @@ async function checkActions(tenant: TenantClient, turns: ReadonlyMap<string, str
 
 test(
   `${EXECUTORS} executors race for ${ACTIONS} actions on two nodes: each is claimed once and completed once`,
-  { timeout: 180_000 },
+  { timeout: 400_000 },
   async () => {
-    await using first = await startHost({ env: { AGENT_HOST_LEASE_SECONDS: '30' } });
-    await using second = await startHost({ join: first, env: { AGENT_HOST_LEASE_SECONDS: '30' } });
+    await using first = await startHost({ env: { AGENT_HOST_LEASE_SECONDS: '120' } });
+    await using second = await startHost({ join: first, env: { AGENT_HOST_LEASE_SECONDS: '120' } });
     const tenant = await new AdminClient(first).createTenant();
     await tenant.saveAgent();
     const token = await registerExecutor(tenant);
@@ -102,7 +102,7 @@ test(
 
 test(
   'executors and a node that are killed meanwhile lose nothing: every action is completed once',
-  { timeout: 240_000 },
+  { timeout: 600_000 },
   async () => {
     const random = seededRandom('executors');
     await using first = await startHost({ env: LEASE });
@@ -127,7 +127,7 @@ test(
       const turns = await offer(tenant);
       const results = (): number => everybody.reduce((sum, executor) => sum + executor.results.length, 0);
       for (const goal of [20, 50, 80]) {
-        await until(`${goal} results are in`, () => results() >= goal, 60_000);
+        await until(`${goal} results are in`, () => results() >= goal, 120_000);
         for (const executor of alive.splice(0, 5)) executor.kill();
         if (goal === 50) await second.kill();
         const fresh = await Promise.all(
@@ -141,7 +141,7 @@ test(
         const sessions = await Promise.all([...turns.keys()].map(async (id) => await tenant.session(id)));
         return sessions.every(({ status }) => status === 'idle');
       };
-      await until('every turn has ended', isOver, 120_000);
+      await until('every turn has ended', isOver, 240_000);
       const claims = await checkActions(tenant, turns);
       expect(claims.length).toBeGreaterThanOrEqual(ACTIONS);
       // No two executors ever held the same generation.

@@ -13,9 +13,9 @@ import { PROGRAM } from '../support/program.ts';
 import { TestDatabase, TestPostgres } from '../support/postgres.ts';
 
 const ROOT = resolve(import.meta.dirname, '../..');
-const START_MS = 60_000;
-/** Short, so that work can take longer than a lease. */
-export const LEASE_SECONDS = 2;
+const START_MS = 120_000;
+/** Short, so that work can take longer than a lease, and long enough for an executor that stands still for seconds. */
+export const LEASE_SECONDS = 10;
 
 export type Version = 'released' | 'this';
 
