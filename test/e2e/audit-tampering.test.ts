@@ -142,7 +142,7 @@ async function tamper(stream: StreamEditor): Promise<string[]> {
   return found;
 }
 
-test('each way to tamper with the stored messages is found and named', { timeout: 90_000 }, async () => {
+test('each way to tamper with the stored messages is found and named', { timeout: 360_000 }, async () => {
   await using disposables = new AsyncDisposableStack();
   const { nats, env, key } = await installation(disposables);
   const host = disposables.use(await startHost({ env }));

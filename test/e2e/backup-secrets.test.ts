@@ -25,7 +25,7 @@ async function found(directory: string, secrets: ReadonlyMap<string, string>, kn
 
 test(
   'secrets of vaults are in no file of a backup, nor of what is restored from it',
-  { timeout: 240_000 },
+  { timeout: 480_000 },
   async () => {
     await using host = await startHost();
     const place = await mkdtemp(join(tmpdir(), 'agent-host-backup-secrets-'));

@@ -108,7 +108,7 @@ async function checkSession(restored: TenantClient, known: Known, original: read
   await restored.turnEnd(client.sessionId, turnId);
 }
 
-test('a backup that is taken under load is a whole installation again', { timeout: 240_000 }, async () => {
+test('a backup that is taken under load is a whole installation again', { timeout: 600_000 }, async () => {
   const random = seededRandom('backup');
   await using model = await ModelServer.start('openai-compatible');
   await using host = await startHost({ env: SHARDS });
@@ -118,7 +118,7 @@ test('a backup that is taken under load is a whole installation again', { timeou
   const clients = Array.from({ length: 6 }, (_, n) => new SessionClient(tenant, `load/${n}`, random));
   for (const client of clients) await tenant.openSession(client.sessionId);
   for (const client of clients) client.start();
-  await until('every session has seen two turns', () => clients.every(({ accepted }) => accepted.length > 2));
+  await until('every session has seen two turns', () => clients.every(({ accepted }) => accepted.length > 2), 120_000);
   const known = clients.map(knownOf);
   await succeeds(agentHost({ AGENT_HOST_DATA_DIR: host.dataDir, ...SHARDS }, 'backup', backup.path));
   for (const client of clients) await client.stopSending();
@@ -230,7 +230,7 @@ test('backups into one directory grow by what is new, and only a whole one is re
 
 test(
   'from a bucket into another bucket, and from one server into a cluster of three',
-  { timeout: 240_000 },
+  { timeout: 600_000 },
   async () => {
     await using from = await TestS3.start();
     await using host = await startHost({ env: { ...SHARDS, ...from.environment() } });

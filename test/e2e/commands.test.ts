@@ -15,7 +15,7 @@ import { PROGRAM } from '../support/program.ts';
 import { TcpProxy } from '../support/tcp-proxy.ts';
 import { until } from '../support/wait-until.ts';
 
-const SOON_MS = 60_000;
+const SOON_MS = 120_000;
 /** What a terminal would obey. */
 const HOSTILE = 'a\u001B]52;c;cm0=\u0007b\u009B2J\u202Ec';
 

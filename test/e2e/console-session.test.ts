@@ -109,7 +109,7 @@ describe.runIf(HAS_CHROMIUM)('a session at the console', () => {
         .getByText('completed', { exact: true })
         .waitFor();
     // The ledger is read again when the turn has ended.
-    await expect.poll(async () => await line(/^model any/).count(), { timeout: 20_000 }).toBe(4);
+    await expect.poll(async () => await line(/^model any/).count()).toBe(4);
 
     // By keyboard: a line opens to what is known of it, and leads to its record.
     const attempt = line('attempt 2').locator('summary');

@@ -16,7 +16,7 @@ import { until } from '../support/wait-until.ts';
 /** The embedded servers are killed, and the Host goes on. */
 
 const SESSIONS = 6;
-const BACK_MS = 60_000;
+const BACK_MS = 120_000;
 type Server = 'nats' | 'postgres';
 
 async function pidOf(host: Host, server: Server): Promise<number> {

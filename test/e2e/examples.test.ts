@@ -13,7 +13,7 @@ import type { Host } from '../support/host.ts';
 import { until } from '../support/wait-until.ts';
 import { ROOT } from '../tidy/tree.ts';
 
-const SOON_MS = 60_000;
+const SOON_MS = 120_000;
 const EXAMPLES = join(ROOT, 'examples');
 const TOOL = { inputSchema: { type: 'object' } };
 

@@ -63,7 +63,7 @@ async function fill(host: Host, tenant: TenantClient): Promise<void> {
 
 test(
   'an export says what the log holds, and everything of it is checked without the Host',
-  { timeout: 90_000 },
+  { timeout: 360_000 },
   async () => {
     const directory = await mkdtemp(join(tmpdir(), 'agent-host-export-'));
     await using disposables = new AsyncDisposableStack();

@@ -23,7 +23,7 @@ import { until } from '../support/wait-until.ts';
  * work meets no refusal; what is none of their work does.
  */
 const random = seededRandom('nats-users');
-const START_MS = 60_000;
+const START_MS = 120_000;
 const SHARDS = '2';
 
 let stack: AsyncDisposableStack;
@@ -61,7 +61,7 @@ beforeAll(async () => {
   admin = new AdminClient({ url: projector.url, adminKey });
   tenant = (await admin.createTenant()).at(balancer);
   await tenant.saveAgent();
-});
+}, 360_000);
 
 afterAll(async () => {
   await stack.disposeAsync();

@@ -8,7 +8,7 @@ import { podWays } from '../support/pods.ts';
 import { until } from '../support/wait-until.ts';
 
 /** Other nodes take a turn over once the lease of its worker has run out. */
-const TURN_MS = 90_000;
+const TURN_MS = 120_000;
 
 /** Whether a process has a text among its arguments. */
 function runs(text: string): boolean {

@@ -59,7 +59,7 @@ describe('two processes on one port', () => {
 
   async function everyoneGetsOn(clients: readonly SessionClient[]): Promise<void> {
     const goals = clients.map(({ turns }) => turns + 2);
-    await until('every client gets on', () => clients.every((client, n) => client.turns >= (goals[n] ?? 0)), 60_000);
+    await until('every client gets on', () => clients.every((client, n) => client.turns >= (goals[n] ?? 0)), 120_000);
   }
 
   async function replaced(before: ReadonlyMap<number, number>, numbers: readonly number[]): Promise<void> {
@@ -67,7 +67,7 @@ describe('two processes on one port', () => {
       const now = await pidsOf(host);
       return numbers.every((number) => now.has(number) && now.get(number) !== before.get(number));
     };
-    await until('other processes are there', isNew, 60_000);
+    await until('other processes are there', isNew, 120_000);
   }
 
   test('kill -9 of one: nothing is lost, it is replaced, streams resume', async () => {
@@ -85,7 +85,7 @@ describe('two processes on one port', () => {
     const before = await pidsOf(host);
     const clients = await underLoad('restart', async () => {
       process.kill(host.pid, 'SIGHUP');
-      await until('all are restarted', () => host.output().includes('all processes were restarted'), 60_000);
+      await until('all are restarted', () => host.output().includes('all processes were restarted'), 120_000);
     });
     await replaced(before, [1, 2]);
     for (const { retries } of clients) expect(retries).toBe(0);
@@ -110,7 +110,7 @@ describe('two processes on one port', () => {
     const orphans = [...(await pidsOf(host)).values()];
     expect(orphans).toHaveLength(2);
     await host.kill();
-    await until('nobody is left', () => orphans.every((pid) => !commandLine(pid).includes(PROGRAM)), 60_000);
+    await until('nobody is left', () => orphans.every((pid) => !commandLine(pid).includes(PROGRAM)), 120_000);
   });
 });
 

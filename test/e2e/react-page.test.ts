@@ -17,7 +17,7 @@ import type { Host } from '../support/host.ts';
 import { until } from '../support/wait-until.ts';
 import { ROOT } from '../tidy/tree.ts';
 
-const SOON_MS = 60_000;
+const SOON_MS = 120_000;
 /** The page's `fetch` takes the place of the process's. */
 const realFetch = fetch;
 const FOLDER = join(ROOT, 'examples/react-page');

@@ -29,7 +29,7 @@ async function fill(host: Host): Promise<TenantClient> {
       const { turnId } = await tenant.play(id, steps);
       await tenant.turnEnd(id, turnId);
     }
-    await tenant.play(id, [{ text: 'never', delayMs: 60_000 }]);
+    await tenant.play(id, [{ text: 'never', delayMs: 600_000 }]);
     await tenant.cancel(id, { reason: 'enough' });
     await tenant.openSession(id, { labels: { number: 'changed' }, info: { i } });
     await keepFiles(tenant, id);
@@ -72,7 +72,7 @@ test('DROP DATABASE, start: every read model is back, equal row for row', async 
 
 test(
   'projections are rebuilt beside the live ones, under load, and the pages never go back',
-  { timeout: 240_000 },
+  { timeout: 600_000 },
   async () => {
     await using host = await startHost();
     const tenant = await fill(host);

@@ -107,7 +107,7 @@ async function killedEverywhere(env: Readonly<Record<string, string>>, to: numbe
 
 test(
   'one shard becomes four and then eight, whenever it is killed; clients continue where they were',
-  { timeout: 400_000 },
+  { timeout: 1_200_000 },
   async () => {
     await using host = await startHost();
     const tenants = await fill(host);
@@ -165,7 +165,7 @@ test(
   },
 );
 
-test('nothing is moved while a node runs elsewhere, nor of a log that is damaged', { timeout: 240_000 }, async () => {
+test('nothing is moved while a node runs elsewhere, nor of a log that is damaged', { timeout: 480_000 }, async () => {
   await using nats = await TestNats.start();
   await using place = await temporary();
   await using postgres = await TestPostgres.start();

@@ -9,7 +9,7 @@ import type { Host } from '../support/host.ts';
 import { until } from '../support/wait-until.ts';
 
 /** Other nodes take a turn over once the lease of its worker has run out. */
-const TURN_MS = 90_000;
+const TURN_MS = 120_000;
 
 let survivor: Host;
 let tenant: TenantClient;

@@ -99,7 +99,7 @@ describe('at the terminal', () => {
     child.stdout.setEncoding('utf8').on('data', (text: string) => (out += text));
     const ended = new Promise((resolve) => child.on('close', resolve));
     const shown = async (text: string): Promise<boolean> =>
-      await until(`it shows ${text}`, () => out.includes(text), 60_000);
+      await until(`it shows ${text}`, () => out.includes(text), 120_000);
     const asked = async (): Promise<void> => {
       out = '';
       child.stdin.write(`${JSON.stringify(SCRIPT.pays)}\n`);
@@ -229,10 +229,10 @@ describe('at the terminal', () => {
           tmux('send-keys', 'Enter');
         },
         checkShows: async (text) =>
-          void (await until(`the terminal shows ${text}`, () => screen().includes(text), 60_000)),
+          void (await until(`the terminal shows ${text}`, () => screen().includes(text), 120_000)),
       });
       // Not `Pane is dead`: tmux sometimes never asks for the status of a process that has ended.
-      await until('the chat has ended', () => commandLine(pid) === '', 60_000);
+      await until('the chat has ended', () => commandLine(pid) === '', 120_000);
     } finally {
       tmux('kill-server');
     }
@@ -252,7 +252,7 @@ describe('at the terminal', () => {
         type('n');
         await checkShows('It is not paid.\n>');
         type(JSON.stringify(SCRIPT.waits));
-        await until('its turn runs', isRunning, 60_000);
+        await until('its turn runs', isRunning, 120_000);
         key('C-c');
         await checkShows('[cancelled]\n>');
         key('C-d');
@@ -266,7 +266,7 @@ describe('at the terminal', () => {
       await checkShows('"type":"turn.completed"');
       expect(screen()).not.toMatch(/^>/m);
       type(JSON.stringify(SCRIPT.waits));
-      await until('its turn runs', isRunning, 60_000);
+      await until('its turn runs', isRunning, 120_000);
       key('C-c');
       await checkShows('"type":"turn.cancelled"');
       key('C-d');

@@ -187,7 +187,7 @@ const ROUNDS = 240;
 
 test(
   'with three replicas: an agent that one node has saved is there for the other at once',
-  { timeout: 180_000 },
+  { timeout: 400_000 },
   async () => {
     await using cluster = await NatsCluster.start();
     const ports = cluster.servers.map(({ port }) => port);

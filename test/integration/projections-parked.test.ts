@@ -138,7 +138,7 @@ async function newWorld() {
   const parked = stored.filter((_, n) => isNewer(n)).map(({ position }) => position);
   {
     await using old = await projecting(database, servers.log.source);
-    await until('all is applied or parked', () => old.position() >= (stored.at(-1)?.position ?? 0), 60_000);
+    await until('all is applied or parked', () => old.position() >= (stored.at(-1)?.position ?? 0));
   }
   const ofThese = `select position::int from ${SCHEMAS.sessions}.parked where position >= ${first} order by position`;
   const positions = (): Promise<{ position: number }[]> => database.query<{ position: number }>(ofThese);
@@ -264,7 +264,7 @@ test('of an aggregate with two parked commits the one that can be applied now is
   const mine = `select position::int from ${SCHEMAS.sessions}.parked where subject like '%${ref.tenant}%' order by position`;
   {
     await using old = await projecting(database, servers.log.source);
-    await until('all is applied or parked', () => old.position() >= (stored[3]?.position ?? 0), 60_000);
+    await until('all is applied or parked', () => old.position() >= (stored[3]?.position ?? 0));
   }
   expect(await database.query(mine)).toEqual([{ position: stored[1]?.position }, { position: stored[2]?.position }]);
   await using newer = await newerLog([commitOf(1, [message('')])]);
@@ -301,7 +301,7 @@ test('the rows of a session whose deletion is parked are not shown', async () =>
   await using newer = await newerLog([commitOf(1, 1, deleted)]);
   {
     await using old = await projecting(database, servers.log.source);
-    await until('all is applied or parked', () => old.position() >= (stored[3]?.position ?? 0), 60_000);
+    await until('all is applied or parked', () => old.position() >= (stored[3]?.position ?? 0));
   }
   const queries = await queriesOf(database, newer);
   const page = await queries.history(ref, PAGE);

@@ -141,7 +141,7 @@ beforeAll(async () => {
   await asleep.deps.sessions.load(ref);
   for (let n = 0; n < SENT; n++) answers.push(await send(writer, n));
   await pagesAreThere();
-});
+}, 300_000);
 
 afterAll(async () => {
   await disposables.disposeAsync();

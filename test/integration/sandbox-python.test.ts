@@ -10,7 +10,7 @@ import type { SandboxAnswer, SandboxDriver } from '#src/drivers/sandbox/port.ts'
 import { confinements, TestSandbox, virtualSandboxes } from '../support/sandboxes.ts';
 
 const resultSchema = z.object({ stdout: z.string(), stderr: z.string(), exitCode: z.int() });
-const MS = 120_000;
+const MS = 240_000;
 /** For what ends by a limit of its own, on the slowest machine. */
 const SECONDS = 90;
 

@@ -27,6 +27,7 @@ const servers = useServers({ postgres: true });
 
 /** More commits, and more model calls among them, than go at once. */
 const LARGE = 3_300;
+const LONG = { timeout: 400_000 };
 const BATCH = 500;
 
 const deletion = (): Commit => ({
@@ -105,7 +106,7 @@ async function toldOf(pool: ReadStore, { tenant, ref, stored }: Omit<Awaited<Ret
 
 test(
   'of a large session that is deleted, what is left goes in steps that are resumed, and is never shown',
-  { timeout: 180_000 },
+  LONG,
   async () => {
     const made = await world();
     await using database = await servers.postgres.migrated();
@@ -142,7 +143,7 @@ test(
   },
 );
 
-test('a projector removes it while it goes on applying commits, and a rebuild gives the same rows', async () => {
+test('a projector removes it while it goes on applying commits, and a rebuild gives the same rows', LONG, async () => {
   const { log } = servers;
   const made = await world();
   await using database = await servers.postgres.migrated();

@@ -62,7 +62,7 @@ test('five nodes that start together on a new server make one installation', asy
   }
 });
 
-test('five nodes that start together on three new servers make one installation', { timeout: 180_000 }, async () => {
+test('five nodes that start together on three new servers make one installation', { timeout: 360_000 }, async () => {
   await using cluster = await NatsCluster.start();
   const settings = Array.from({ length: NODES }, () => ({ replicas: 3 }));
   const found = await together(cluster.urlThrough(), settings);
@@ -70,7 +70,7 @@ test('five nodes that start together on three new servers make one installation'
   for (const name of wholeInstallation(SHARDS)) expect(await cluster.replicasOf(name), name).toBe(3);
 });
 
-test('whatever was made before a kill -9, the next start makes the rest', { timeout: 180_000 }, async () => {
+test('whatever was made before a kill -9, the next start makes the rest', { timeout: 360_000 }, async () => {
   const random = seededRandom('first start');
   const steps = [1, 3, SHARDS, SHARDS + 1, SHARDS + 2, random.int(1, STEPS)];
   await Promise.all(
@@ -82,7 +82,7 @@ test('whatever was made before a kill -9, the next start makes the rest', { time
   );
 });
 
-test('nodes that start together while others are killed make one installation', { timeout: 180_000 }, async () => {
+test('nodes that start together while others are killed make one installation', { timeout: 360_000 }, async () => {
   await using cluster = await NatsCluster.start();
   const random = seededRandom('first start');
   const url = cluster.urlThrough();
@@ -114,7 +114,7 @@ test('a first start that was cut short has the number that it was begun with', a
   expect(await start(nats.url)).toEqual(wholeInstallation(SHARDS));
 });
 
-test('streams of something else are no installation', { timeout: 120_000 }, async () => {
+test('streams of something else are no installation', async () => {
   await using nats = await TestNats.start();
   const connections = await connectNats(nats.url, 'another');
   const manager = await jetstreamManager(connections.appends);
@@ -130,7 +130,7 @@ test.each([1, 2, 3, 33, 63, 64])('an installation of %i shards says so by its fi
   await expect(start(nats.url, { shards: other })).rejects.toThrow(new RegExp(`has ${shards} log shards`));
 });
 
-test('a shard that an installation has lost is not made anew, empty', { timeout: 120_000 }, async () => {
+test('a shard that an installation has lost is not made anew, empty', async () => {
   await using nats = await TestNats.start();
   await start(nats.url);
   const connections = await connectNats(nats.url, 'loss');

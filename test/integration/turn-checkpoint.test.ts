@@ -14,7 +14,7 @@ import type { Random } from '../support/random.ts';
 import { useServers } from '../support/servers.ts';
 
 /** Thousands of writes to a disk that others may be using too. */
-vi.setConfig({ testTimeout: 180_000 });
+vi.setConfig({ testTimeout: 400_000 });
 
 const servers = useServers();
 let bucket: KeyValue;

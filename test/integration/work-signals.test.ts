@@ -86,7 +86,7 @@ test('whatever the feed loses, executors hear of each new action, and the list h
       if (n % 8 !== 7) continue;
       const all = Array.from({ length: n + 1 }, (_, m) => nameOf(m));
       const isTold = (name: string): boolean => Object.values(told).some((names) => names.has(name));
-      await until(`executors are told of ${n + 1} actions`, () => all.every(isTold), 20_000);
+      await until(`executors are told of ${n + 1} actions`, () => all.every(isTold));
     }
     expect(early).toEqual([]);
     expect(feed.dropped).toBeGreaterThan(0);

@@ -37,6 +37,9 @@ export async function violationsOf(page: Page, rule?: 'color-contrast'): Promise
   );
 }
 
+/** How long a page may take for what is waited for. */
+export const PAGE_MS = 60_000;
+
 /** A phone, and the window of a desk. */
 const NARROW = { width: 390, height: 844 };
 export const WIDE = { width: 1_280, height: 800 };

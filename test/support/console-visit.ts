@@ -1,7 +1,7 @@
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Browser, BrowserContext, Page } from 'playwright-core';
-import { startBrowser } from './browser.ts';
+import { PAGE_MS, startBrowser } from './browser.ts';
 import { AdminClient } from './client.ts';
 import type { TenantClient } from './client.ts';
 import { start } from './example.ts';
@@ -39,6 +39,7 @@ export async function visitConsole(): Promise<ConsoleVisit> {
   const visitor = await browser.newContext({ colorScheme: 'light' });
   const wrongs: string[] = [];
   const page = watched(await visitor.newPage(), url, wrongs);
+  page.setDefaultTimeout(PAGE_MS);
   await page.goto(link);
   await page.getByRole('heading', { name: 'Sessions', level: 1 }).waitFor();
   return {

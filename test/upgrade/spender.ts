@@ -13,7 +13,7 @@ const SESSIONS = ['spent/0', 'spent/1'];
 const TURNS = 2;
 /** Plenty: nodes that know allotments would have them from the first call on. */
 const LIMIT_TOKENS = 1_000_000;
-const TURN_MS = 30_000;
+const TURN_MS = 120_000;
 const usage = { inputTokens: 7, outputTokens: 3 };
 const TURN = [
   { text: 'once', toolCalls: [{ name: 'none', input: {} }], usage },

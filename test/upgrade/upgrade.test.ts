@@ -20,7 +20,7 @@ import { Spender } from './spender.ts';
 const CLIENTS = 4;
 const WORKS = 6;
 const TOKEN = 'executor-token-1';
-const READY_MS = 60_000;
+const READY_MS = 120_000;
 const random = seededRandom('upgrade');
 
 test('a history that does not go back to the last release is found, and said', () => {
@@ -63,7 +63,7 @@ describe('an upgrade', () => {
     clients = ids.map((id) => new SessionClient(tenant, id, random));
     watches = place.nodes.map((node) => new PageWatch(node, tenant, clients));
     for (const one of [...clients, ...watches]) one.start();
-  });
+  }, 480_000);
 
   afterAll(async () => {
     for (const watch of watches) await watch.stop();
@@ -168,7 +168,7 @@ describe('an upgrade', () => {
       expect(watch.lies).toEqual([]);
       for (const count of Object.values(watch.compared)) expect(count).toBeGreaterThan(5);
     }
-  });
+  }, 1_200_000);
 
   test('leaves read models in which no commit is parked, and which are what the log says', async () => {
     const schemas = await place.database.query<{ schema: string }>('select schema from public.read_model');
@@ -177,5 +177,5 @@ describe('an upgrade', () => {
       expect(await place.database.query(`select subject, error from ${schema}.parked`), schema).toEqual([]);
     expect(await agentHost(place.environment, 'audit', 'replay')).toMatchObject({ code: 0 });
     expect(await agentHost(place.environment, 'audit', 'verify')).toMatchObject({ code: 0 });
-  });
+  }, 360_000);
 });
