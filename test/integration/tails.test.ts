@@ -276,6 +276,7 @@ describe('what the feed does not tell', () => {
     for (const ref of refs) await appendAll(log.store, ref, [newCommit(3)]);
     for (const [n, ref] of refs.entries()) await seen(readers[n] as Reader, await allOf(ref));
     await until('the feed has lost each of them', () => feed.dropped >= 30);
+    expect(readers.map(({ positions }) => positions.length)).toEqual(refs.map(() => 3));
   });
 
   test('a server that restarts: the readers go on, with everything', async () => {
