@@ -10,7 +10,11 @@ import { TcpProxy } from '../support/tcp-proxy.ts';
 import { until } from '../support/wait-until.ts';
 
 /** A crashed node is listed for 10 s more; the rest is for a busy machine. */
-const FORGOTTEN_WITHIN_MS = 20_000;
+const FORGOTTEN_WITHIN_MS = 30_000;
+/** A node that stops says so: sooner than its entry would run out, however much a busy machine adds to it. */
+const SAID_WITHIN_MS = 5_000;
+/** What a process has said is kept for a minute: longer than this, and than a start takes. */
+const REPLACED_WITHIN_MS = 15_000;
 
 describe('executors, when something is away', () => {
   let nodes: readonly [Host, Host];
@@ -54,7 +58,7 @@ describe('executors, when something is away', () => {
     database.cutAll();
     try {
       const reader = await connect(nodes[1]);
-      await until('the other node says so', async () => await isConnected(nodes[0]), 2_000);
+      await until('the other node says so', async () => await isConnected(nodes[0]));
       await tenant.play('away', [{ toolCalls: [{ name: 'find', input: { q: 1 } }] }]);
       const frame = await reader.find(({ event }) => event === 'work_available');
       const told = wire.workAvailable.parse(JSON.parse(frame?.data ?? '')).actions;
@@ -68,36 +72,36 @@ describe('executors, when something is away', () => {
       expect(shaped(await executor.at(nodes[0]).request(claim), 200, wire.claimedAll).claims).toEqual(claims);
       expect(reader.ended).toBe(false);
       reader.close();
-      await until('the other node says it has gone', async () => !(await isConnected(nodes[0])), 2_000);
+      await until('the other node says it has gone', async () => !(await isConnected(nodes[0])));
     } finally {
       database.pass();
       database.cutAll();
     }
   });
 
-  test('of a node that stops, or is killed, nobody is connected', { timeout: 120_000 }, async () => {
+  test('of a node that stops, or is killed, nobody is connected', { timeout: 240_000 }, async () => {
     for (const how of ['stop', 'kill'] as const) {
       const reader = await connect(nodes[1]);
-      await until('the other node says so', async () => await isConnected(nodes[0]), 2_000);
+      await until('the other node says so', async () => await isConnected(nodes[0]));
       await nodes[1][how]();
       await reader.end();
-      const within = how === 'stop' ? 2_000 : FORGOTTEN_WITHIN_MS;
+      const within = how === 'stop' ? SAID_WITHIN_MS : FORGOTTEN_WITHIN_MS;
       await until(`after ${how} nobody is connected`, async () => !(await isConnected(nodes[0])), within);
       await nodes[1].restart();
       expect([await isConnected(nodes[0]), await isConnected(nodes[1])]).toEqual([false, false]);
     }
   });
 
-  test('what a process of the node before said does not count for the next one', { timeout: 60_000 }, async () => {
+  test('what a process of the node before said does not count for the next one', { timeout: 180_000 }, async () => {
     const reader = await connect(nodes[1]);
-    await until('the other node says so', async () => await isConnected(nodes[0]), 2_000);
+    await until('the other node says so', async () => await isConnected(nodes[0]));
     await nodes[1].kill();
     await reader.end();
     await nodes[1].restart();
-    // Well within the time for which a crashed process is listed: the new one has taken its place there.
-    await until('nobody is connected', async () => !(await isConnected(nodes[0])), 2_000);
+    // The new one has taken its place.
+    await until('nobody is connected', async () => !(await isConnected(nodes[0])), REPLACED_WITHIN_MS);
     const again = await connect(nodes[1]);
-    await until('it is connected again', async () => await isConnected(nodes[0]), 2_000);
+    await until('it is connected again', async () => await isConnected(nodes[0]));
     expect(again.ended).toBe(false);
     again.close();
   });
