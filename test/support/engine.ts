@@ -18,6 +18,7 @@ import { Worker } from '#src/engine/worker.ts';
 import { systemClock } from '#src/lib/clock.ts';
 import type { Clock } from '#src/lib/clock.ts';
 import { newId } from '#src/lib/ids.ts';
+import { UnavailableError } from '#src/lib/unavailable.ts';
 import type { CommitSource } from '#src/streams/event-store.ts';
 import { JetStreamKeyValue } from '#src/streams/jetstream/key-value.ts';
 import { JetStreamWorkQueue } from '#src/streams/jetstream/work-queue.ts';
@@ -280,13 +281,16 @@ export class TestNode implements AsyncDisposable {
     return (await this.events(ref)).map(({ type }) => type);
   }
 
-  async turnEnds(ref: AggregateRef, timeoutMs = 20_000): Promise<SessionEvent> {
+  async turnEnds(ref: AggregateRef, timeoutMs = 45_000): Promise<SessionEvent> {
     return await until(
       'the turn has ended',
       async () => {
-        const last = (await this.events(ref)).findLast(({ type }) =>
-          /^turn\.(started|completed|failed|cancelled)$/.test(type),
-        );
+        // A log that comes back is not there for everybody at the same time.
+        const events = await this.events(ref).catch((error: unknown) => {
+          if (error instanceof UnavailableError) return [];
+          throw error;
+        });
+        const last = events.findLast(({ type }) => /^turn\.(started|completed|failed|cancelled)$/.test(type));
         return last?.type === 'turn.started' ? undefined : last;
       },
       timeoutMs,
