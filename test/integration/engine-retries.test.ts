@@ -141,7 +141,7 @@ test('while a provider has to be waited for, its turn runs nowhere, and the only
   const clock = fast(5);
   const node = await started({ clock, concurrency: 1 });
   const [waiting, other] = [await opened(node), await opened(node)];
-  provider.next({ ...BUSY, headers: { 'retry-after': '20' } }, { text: 'Other.' }, { text: 'At last.' });
+  provider.next({ ...BUSY, headers: { 'retry-after': '60' } }, { text: 'Other.' }, { text: 'At last.' });
   await node.message(waiting);
   const turn = await rests(node, waiting);
   expect(statusOf(turn)).toBe('running');
@@ -154,7 +154,7 @@ test('while a provider has to be waited for, its turn runs nowhere, and the only
   const at = events.commits.map(({ commit }) => Date.parse(commit.at));
   const [, asked = 0, failed = 0, again = 0] = at;
   expect(failed).toBeGreaterThanOrEqual(asked);
-  expect(again - failed).toBeGreaterThanOrEqual(20_000);
+  expect(again - failed).toBeGreaterThanOrEqual(60_000);
 });
 
 test('a cancel ends a turn that waits for its next try at once', async () => {
@@ -164,7 +164,7 @@ test('a cancel ends a turn that waits for its next try at once', async () => {
   await node.message(ref);
   await rests(node, ref);
   await node.cancel(ref);
-  expect(await node.turnEnds(ref, 2_000)).toMatchObject({ type: 'turn.cancelled' });
+  expect(await node.turnEnds(ref)).toMatchObject({ type: 'turn.cancelled' });
   expect(provider.requests).toHaveLength(1);
 });
 
@@ -172,7 +172,7 @@ test('a node that comes later knows when a turn is to be tried again', async () 
   const clock = fast(5);
   const first = await started({ clock });
   const ref = await opened(first);
-  provider.next({ ...BUSY, headers: { 'retry-after': '30' } }, { text: 'Taken up.' });
+  provider.next({ ...BUSY, headers: { 'retry-after': '60' } }, { text: 'Taken up.' });
   await first.message(ref);
   await rests(first, ref);
   await first[Symbol.asyncDispose]();
