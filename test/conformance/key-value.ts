@@ -100,8 +100,8 @@ export function keyValueConformance(name: string, makeFixture: () => Promise<Key
       test('run out, a watcher hears of it, and the key is free again for one', async () => {
         const key = newKey('ttl');
         const changes = await watching(leases, 'ttl');
-        expect(await leases.swap(key, 'mine', { expected: 0, ttlMs: 1_000 })).not.toBeNull();
-        expect(await rival.swap(key, 'theirs', { expected: 0, ttlMs: 1_000 })).toBeNull();
+        expect(await leases.swap(key, 'mine', { expected: 0, ttlMs: 5_000 })).not.toBeNull();
+        expect(await rival.swap(key, 'theirs', { expected: 0, ttlMs: 5_000 })).toBeNull();
         await until('it has run out', () => changes.some((change) => change.kind === 'removed'));
         expect(await leases.get(key)).toBeNull();
         const taken = await Promise.all([
@@ -118,20 +118,20 @@ export function keyValueConformance(name: string, makeFixture: () => Promise<Key
       test('renewed in time they stay; a renewal says its time to live again', async () => {
         const key = newKey();
         const other = newKey();
-        let revision = (await leases.swap(key, 'v', { expected: 0, ttlMs: 2_000 })) ?? 0;
-        await leases.swap(other, 'v', { expected: 0, ttlMs: 4_000 });
+        let revision = (await leases.swap(key, 'v', { expected: 0, ttlMs: 6_000 })) ?? 0;
+        await leases.swap(other, 'v', { expected: 0, ttlMs: 12_000 });
         // The other entry is the clock: it lives twice as long as one renewal.
         let renewals = 0;
         let renewedAt = performance.now();
         await until('the other has run out', async () => {
-          if (performance.now() - renewedAt > 500) {
-            revision = (await leases.swap(key, 'v', { expected: revision, ttlMs: 2_000 })) ?? -1;
+          if (performance.now() - renewedAt > 1_500) {
+            revision = (await leases.swap(key, 'v', { expected: revision, ttlMs: 6_000 })) ?? -1;
             renewedAt = performance.now();
             renewals++;
           }
           return (await leases.get(other)) === null;
         });
-        expect(renewals).toBeGreaterThan(3);
+        expect(renewals).toBeGreaterThanOrEqual(2);
         expect(await leases.get(key)).toEqual({ key, value: 'v', revision });
         await until('it runs out without renewal', async () => (await leases.get(key)) === null);
       });

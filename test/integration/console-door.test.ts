@@ -98,8 +98,8 @@ beforeAll(async () => {
   const at = host.address();
   const port = typeof at === 'object' ? at?.port : 0;
   const authority = { kind: 'tenant', tenant: 'tn_1', key: KEY } as const;
-  const times = { now: () => nowMs, headersMs: 200, idleMs: 1_000 };
-  const options = { url: `http://127.0.0.1:${port}`, directory, port: 0, ...times };
+  const longerThanStandstills = { headersMs: 4_000, idleMs: 6_000 };
+  const options = { url: `http://127.0.0.1:${port}`, directory, port: 0, now: () => nowMs, ...longerThanStandstills };
   door = await openDoor({ ...options, authority });
   hostDoor = await openDoor({ ...options, authority: { kind: 'host', adminKey: ADMIN_KEY } });
 });

@@ -70,7 +70,7 @@ describe('a database in this process', () => {
 
   test('a transaction that waits for another connection is refused, not waited for forever', async () => {
     const before = await count();
-    const strict = new InProcessPostgres(database, { turnMs: 500 });
+    const strict = new InProcessPostgres(database, { turnMs: 4_000 });
     const one = await openReadStore({ url: strict.url, maximumConnections: 1 });
     const other = await openReadStore({ url: strict.url, maximumConnections: 1 });
     const waiting = one.transaction(async (transaction) => {
@@ -95,13 +95,13 @@ describe('a database in this process', () => {
     const next = count();
     await left.end();
     expect(await next).toBe(before);
-    const strict = new InProcessPostgres(database, { idleMs: 500 });
+    const strict = new InProcessPostgres(database, { idleMs: 4_000 });
     const idle = new Client({ connectionString: strict.url });
     const errors: Error[] = [];
     idle.on('error', (error) => errors.push(error));
     await idle.connect();
     await idle.query('begin');
-    await until('its connection is ended', () => errors.length > 0, 30_000);
+    await until('its connection is ended', () => errors.length > 0, 60_000);
     await until('others are answered', async () => (await count().catch(() => null)) === before);
     await idle.end().catch(() => undefined);
     strict.close();

@@ -45,7 +45,7 @@ async function* stream(parts: readonly Uint8Array[]): AsyncGenerator<Uint8Array>
 }
 
 describe('the proxy of a cluster’s pods', () => {
-  const proxies = new PodProxies({ headersMs: 1_000 });
+  const proxies = new PodProxies({ headersMs: 4_500 });
   const asked: string[] = [];
   let url: URL;
   let end: () => void;

@@ -2,7 +2,7 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { text } from 'node:stream/consumers';
 import { fileURLToPath } from 'node:url';
-import { afterEach, beforeEach, expect, test } from 'vitest';
+import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { vaultType } from '#src/commands/aggregate.ts';
 import { CommandLoop } from '#src/commands/execute.ts';
 import { Repository } from '#src/commands/repository.ts';
@@ -16,11 +16,14 @@ import type { McpNodeInput } from '../support/mcp-node.ts';
 import { guarded, ScriptedServer } from '../support/mcp-servers.ts';
 import { useServers } from '../support/servers.ts';
 
+// Each test starts three processes.
+vi.setConfig({ testTimeout: 180_000 });
+
 const servers = useServers();
 const NODE = fileURLToPath(new URL('../support/mcp-node.ts', import.meta.url));
 const meta = { actor: 'application:test', causation: 'test' };
-/** Of a node that is gone: what the next one waits for. */
-const LEASE_MS = 1_000;
+/** Of a node that is gone: what the next one waits for. No node that lives takes so long for a refresh. */
+const LEASE_MS = 6_000;
 const CREDENTIAL = 'cr_1';
 
 let tenant: string;
