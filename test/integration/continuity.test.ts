@@ -123,7 +123,7 @@ test('the last commit before a silence is lost: a look at the stream finds it, a
   const [, last = 0] = await appendAll(writer.store, ref, newCommits(2));
   await appendAll(writer.store, other, newCommits(1));
   await reached(heard);
-  const signal = AbortSignal.timeout(10_000);
+  const signal = AbortSignal.timeout(30_000);
   const mine = heard.gaps.filter(({ shard }) => shard === writer.store.shardOf(ref));
   const found = await Promise.all(mine.map(async (gap) => await continuity.touched(gap, ['session'], signal)));
   expect(found.flatMap((one) => [...one.values()])).toContain(last);
