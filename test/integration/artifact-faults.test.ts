@@ -226,7 +226,8 @@ describe('the sender goes away', () => {
     const own = files;
     try {
       files = greedy;
-      for (let n = 0; n < 300; n += 1) sockets.push(await begun(2 * MIB, 1, false));
+      // All at once: those that wait for the others have their silence ended meanwhile.
+      sockets.push(...(await Promise.all(Array.from({ length: 300 }, async () => await begun(2 * MIB, 1, false)))));
       // The first of them fall silent before the last are there; their places are taken by others.
       const refusals = (): number => sockets.filter(({ answered }) => answered().includes('of this tenant')).length;
       await until('those beyond its share are refused', () => refusals() >= 150, SETTLED_MS);

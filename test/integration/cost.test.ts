@@ -59,7 +59,7 @@ async function turns(client: TenantClient, sessionId: string, count: number, con
  */
 test(
   'round trips per command and per turn are fixed numbers, at 10 events and at 5,000',
-  { timeout: 180_000 },
+  { timeout: 600_000 },
   async () => {
     await using reader = await startHost({ env: { AGENT_HOST_ROLES: 'projector,reads' } });
     await using node = await startHost({ join: reader, env: { AGENT_HOST_ROLES: 'commands,engine' } });
@@ -163,7 +163,7 @@ interface Driven {
 
 test(
   'an action costs an append for its claim and one for its result, and no reading',
-  { timeout: 120_000 },
+  { timeout: 300_000 },
   async () => {
     await using reader = await startHost({ env: { AGENT_HOST_ROLES: 'projector,reads' } });
     await using node = await startHost({ join: reader, env: { AGENT_HOST_ROLES: 'commands,engine' } });

@@ -230,7 +230,7 @@ test('nodes go on over a restart of the server', async () => {
   await until('both know it', () => knows(here, before) && knows(there, before));
   await nats.kill();
   await nats.restart();
-  const after = await until('the log takes it', async () => await created().catch(() => undefined), 20_000);
-  await until('both know both', () => [here, there].every((one) => knows(one, before) && knows(one, after)), 20_000);
+  const after = await until('the log takes it', async () => await created().catch(() => undefined));
+  await until('both know both', () => [here, there].every((one) => knows(one, before) && knows(one, after)));
   expect(there.tenants.length).toBeGreaterThan(1);
 });

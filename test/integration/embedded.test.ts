@@ -98,7 +98,8 @@ test('Postgres keeps its rows over a restart and refuses whoever has no password
 
   const began = performance.now();
   const second = keep(await startPostgres({ directory, report }));
-  expect(performance.now() - began).toBeLessThan(5_000);
+  // Not after the patience with a server that is still there, half a minute.
+  expect(performance.now() - began).toBeLessThan(25_000);
   expect(await query(second.url, 'SELECT value FROM t')).toEqual([{ value: 'kept' }]);
   expect(await query(second.url, 'SHOW synchronous_commit')).toEqual([{ synchronous_commit: 'off' }]);
   const wrong = new URL(second.url);
@@ -155,7 +156,7 @@ async function stateOf(pid: number): Promise<string | undefined> {
 
 async function areGone(pids: readonly number[]): Promise<boolean> {
   const look = (): true | undefined => (pids.some(isRunning) ? undefined : true);
-  return (await waitUntil(look, { timeoutMs: 15_000 })) ?? false;
+  return (await waitUntil(look, { timeoutMs: 45_000 })) ?? false;
 }
 
 test('kill -9 of the Host ends both servers', { timeout: BOUND_MS }, async () => {
@@ -189,7 +190,7 @@ test('servers that were killed and that nobody reaps do not block', { timeout: B
     const states = [parent.line.nats, parent.line.postgres].map(async (pid) => await stateOf(pid));
     return (await Promise.all(states)).every((state) => state === 'Z') || undefined;
   };
-  expect(await waitUntil(areZombies, { timeoutMs: 15_000 })).toBe(true);
+  expect(await waitUntil(areZombies, { timeoutMs: 45_000 })).toBe(true);
   keep(await startNatsServer({ binary, directory, report }));
   const second = keep(await startPostgres({ directory, report }));
   expect(await query(second.url, 'SELECT value FROM t')).toEqual([{ value: 'kept' }]);
@@ -211,7 +212,7 @@ test('a Host that was killed and that nobody reaps does not hold its directory',
   const host = Number(said[0]);
   const line = parentLine.parse(JSON.parse(said[1] ?? ''));
   for (const pid of [host, line.nats, line.postgres]) process.kill(pid, 'SIGKILL');
-  expect(await waitUntil(async () => (await stateOf(host)) === 'Z' || undefined, { timeoutMs: 15_000 })).toBe(true);
+  expect(await waitUntil(async () => (await stateOf(host)) === 'Z' || undefined, { timeoutMs: 45_000 })).toBe(true);
   const second = await startParent(directory);
   expect(await query(second.line.postgresUrl, 'SELECT 1 AS one')).toEqual([{ one: 1 }]);
   expect(await stateOf(host)).toBe('Z');

@@ -255,7 +255,7 @@ describe('a destroyed key', () => {
     await nats.kill();
     expect(await filesWith(wrapped)).toEqual([]);
     await nats.restart();
-    await until('the server is back', async () => await here.bucket.put('back', '1').catch(() => undefined), 15_000);
+    await until('the server is back', async () => await here.bucket.put('back', '1').catch(() => undefined));
     expect(await filesWith(wrapped)).toEqual([]);
   });
 

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import type { EventRecord, TenantClient } from '../support/client.ts';
 import { startHost } from '../support/host.ts';
 import type { Host } from '../support/host.ts';
@@ -10,6 +10,8 @@ import { fresh, newTenant, refused } from '../conformance/http/target.ts';
 /** Turns whose agents use MCP servers, on two nodes of one log. */
 
 const TURN_MS = 60_000;
+// Several turns each, and a node that is killed and started again.
+vi.setConfig({ testTimeout: 240_000 });
 const env = { AGENT_HOST_EGRESS: 'loopback' };
 const hosts: Host[] = [];
 let modern: ModernServer;

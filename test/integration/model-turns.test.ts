@@ -307,13 +307,9 @@ describe('turns of real providers, two nodes', () => {
       // At once on the node that did it, within a second on the other.
       expect(await turn('Hi', { of: tenant.at(host) })).toMatchObject({ type: 'turn.completed' });
       for (const node of hosts) {
-        await until(
-          'the node uses the new key',
-          async () => {
-            return (await turn('Hi', { of: tenant.at(node) })).type === 'turn.completed';
-          },
-          2_000,
-        );
+        await until('the node uses the new key', async () => {
+          return (await turn('Hi', { of: tenant.at(node) })).type === 'turn.completed';
+        });
         expect(server.newest.headers.authorization).toBe(`Bearer ${apiKey}`);
       }
     }

@@ -31,7 +31,8 @@ export interface RawRequest {
   readonly timeoutMs?: number;
 }
 
-const REQUEST_MS = 30_000;
+/** Longer than the Host tries an append for, on a machine that stands still meanwhile. */
+const REQUEST_MS = 60_000;
 const agent = new Agent({ keepAlive: true, maxSockets: 64, scheduling: 'fifo' });
 
 /** Sends a request as it is, well-formed or not, and reads the whole answer. Any status is an answer. */
