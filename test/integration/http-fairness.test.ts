@@ -159,13 +159,14 @@ describe('one caller takes the Host away from nobody else', () => {
   }
 
   test('who tries keys waits for the answers, who has one does not', { timeout: 120_000 }, async () => {
-    await until('nobody waits longer than the rates say, unless the machine stands still', async () => {
+    const isFair = await until('nobody waits longer than the rates say, unless the machine stands still', async () => {
       if (await guessing()) return true;
       // Until what was owed has come back, and as much as there may be with it.
       const since = performance.now();
       await until('the address has its rate again', () => performance.now() - since > 5_000);
       return false;
     });
+    expect(isFair).toBe(true);
   });
 
   test('a tenant has so many streams and no more; others have theirs', async () => {
