@@ -62,7 +62,7 @@ describe('issuers whose keys are fetched', () => {
     expect(Object.keys(request?.headers ?? {}).filter((name) => /auth|svc|cookie|request-id/.test(name))).toEqual([]);
   });
 
-  test('a new key is fetched once the cool-down is over, and not before', { timeout: 60_000 }, async () => {
+  test('a new key is fetched once the cool-down is over, and not before', async () => {
     const { server, me } = await trusting(serves(key));
     const next = new SigningKey('two');
     const unknown = Array.from({ length: 30 }, (_, n) => new SigningKey(`unknown-${n}`, 'EdDSA').token(claims()));
@@ -133,7 +133,7 @@ describe('issuers whose keys are fetched', () => {
     return endedBefore === 0;
   }
 
-  test('a slow endpoint is given up, and holds up nobody else', { timeout: 90_000 }, async () => {
+  test('a slow endpoint is given up, and holds up nobody else', async () => {
     // A Host that holds the others up does so each time; a machine that stands still for three seconds does not.
     await until('the others are answered first', slowEndpoints);
   });
@@ -186,7 +186,7 @@ describe('issuers whose keys are fetched', () => {
     }
   });
 
-  test("a stream ends when its token's time does, and no sooner", { timeout: 120_000 }, async () => {
+  test("a stream ends when its token's time does, and no sooner", async () => {
     const { tenant } = await trusting(serves(key));
     await tenant.saveAgent();
     await tenant.openSession('room', { subject: 'ann' });

@@ -205,7 +205,8 @@ export class ScriptedServer implements AsyncDisposable {
   readonly #server: ReturnType<typeof createServer>;
 
   private constructor() {
-    this.#server = createServer((request, response) => this.handle(request, response));
+    // A connection that is closed the moment it is used again, because the process stood still, breaks the call.
+    this.#server = createServer({ keepAliveTimeout: 600_000 }, (request, response) => this.handle(request, response));
   }
 
   /** Answers a request, also one that has come to another address. */

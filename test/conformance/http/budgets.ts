@@ -105,7 +105,7 @@ export function budgetSuite(target: () => HttpTarget): void {
       await turn(tenant.at(target().nodes[1]), other);
       const [first, second] = target().nodes.map((node) => tenant.at(node));
       const slow = async (client: TenantClient | undefined, id: string) => {
-        const step = { text: 'late', delayMs: 1_500, usage: { inputTokens: 20, outputTokens: 5 } };
+        const step = { text: 'late', delayMs: 6_000, usage: { inputTokens: 20, outputTokens: 5 } };
         return (await client?.play(id, [step]))?.turnId ?? null;
       };
       const turns = [await slow(first, running), await slow(second, ended)];

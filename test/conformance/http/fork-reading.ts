@@ -131,7 +131,7 @@ export function reading(target: () => HttpTarget): void {
 
 /** What a session is in plain words: a list, of which a fork takes the first part. */
 function random(target: () => HttpTarget): void {
-  test('pages and streams of any tree of forks are what plain lists say', { timeout: 120_000 }, async () => {
+  test('pages and streams of any tree of forks are what plain lists say', async () => {
     const chance = seededRandom('forks');
     const tenant = await newTenant(target());
     const clients = target().nodes.map((node) => tenant.at(node));

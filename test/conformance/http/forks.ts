@@ -165,7 +165,7 @@ function refusals(target: () => HttpTarget, parent: () => Promise<Forked>): void
       refused(await ann.as('ben').request({ path: `/v1/sessions/${child.id}/items` }), 404, 'not_found');
     });
 
-    test('at most 32 sessions deep, and deeper again at an earlier place', { timeout: 120_000 }, async () => {
+    test('at most 32 sessions deep, and deeper again at an earlier place', async () => {
       const tenant = await newTenant(target());
       let id = await newSession(tenant);
       for (let depth = 0; depth < 32; depth += 1) {

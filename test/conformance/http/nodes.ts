@@ -9,7 +9,7 @@ export function nodeSuite(target: () => HttpTarget): void {
   describe('two nodes', () => {
     test(
       `a command accepted by either is in the next page of both, ${ROUNDS} rounds`,
-      { timeout: 120_000 },
+      { timeout: 240_000 },
       async () => {
         const tenant = await newTenant(target());
         const clients = target().nodes.map((node) => tenant.at(node));
