@@ -24,7 +24,7 @@ import { StartError } from '../../src/lib/start-error.ts';
 const report = (): void => undefined;
 const PARENT = fileURLToPath(new URL('../support/embedded-parent.ts', import.meta.url));
 const parentLine = z.object({ nats: z.number(), natsUrl: z.string(), postgres: z.number(), postgresUrl: z.string() });
-const BOUND_MS = 120_000;
+const BOUND_MS = 240_000;
 
 let binary: NatsBinary;
 const cleanUps: (() => Promise<unknown>)[] = [];
