@@ -46,17 +46,21 @@ export async function whileWanted(
   run: (watched: Watched) => Promise<void>,
 ): Promise<void> {
   const unwanted = new AbortController();
-  const over = new AbortController();
+  // Made for the few effects that reach the deadline: a controller costs as much as the rest of this.
+  const late: { over?: AbortController } = {};
   const unwatch = watch(deps, wanted, unwanted);
   const leftMs = Date.parse(wanted.turn.deadlineAt) - deps.clock();
-  const expiry = (): void => void expire(deps, wanted.ref, over.signal);
+  const expiry = (): void => {
+    late.over = new AbortController();
+    void expire(deps, wanted.ref, late.over.signal);
+  };
   const deadline = setTimeout(expiry, Math.min(Math.max(0, leftMs) + 1, TIMER_MAX_MS));
   try {
     await run({ unwanted: unwanted.signal, unwatch });
   } finally {
     unwatch();
     clearTimeout(deadline);
-    over.abort(OVER);
+    late.over?.abort(OVER);
   }
 }
 
