@@ -51,7 +51,7 @@ export function startProjectors({ databaseUrl, ...deps }: ProjectorsOptions): ()
     // Its replacement may be empty.
     record();
   };
-  const projectors = PROJECTIONS.flatMap((group) =>
+  const named = PROJECTIONS.flatMap((group) =>
     Array.from({ length: log.source.shards }, (_, shard) => {
       const onProgress = (reached: { schema: string; shard: number; position: number }): void => {
         progress.reached(reached);
@@ -60,7 +60,7 @@ export function startProjectors({ databaseUrl, ...deps }: ProjectorsOptions): ()
       };
       const onParked = (): void => metrics.parked.inc({ group: group.name });
       const { onRound } = metrics;
-      return new Projector({
+      const projector = new Projector({
         group,
         shard,
         pool,
@@ -72,12 +72,17 @@ export function startProjectors({ databaseUrl, ...deps }: ProjectorsOptions): ()
         onParked,
         onRound,
       });
+      return [`rows-wanted.${group.schema}.${shard}`, projector] as const;
     }),
   );
+  const byTopic = new Map<string, Projector>(named);
+  const projectors = [...byTopic.values()];
+  const unlisten = log.signals.listen('rows-wanted.>', (topic) => byTopic.get(topic)?.hurry());
   for (const projector of projectors) projector.start();
   record();
   return async () => {
     stop.abort();
+    unlisten();
     await Promise.all(projectors.map(async (projector) => await projector.stop()));
     await recording;
   };

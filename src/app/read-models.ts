@@ -27,7 +27,11 @@ interface ReadModelsOptions {
 
 /** Learns from all nodes how far the read models have come, and which of them are built. */
 export function openReadModels({ log, pool, tenantReads, metrics, stack }: ReadModelsOptions): ReadModels {
-  const progress = new ProjectionProgress(pool, () => metrics.projectionPolls.inc());
+  const progress = new ProjectionProgress(
+    pool,
+    () => metrics.projectionPolls.inc(),
+    ({ schema, shard }) => log.signals.send(`rows-wanted.${schema}.${shard}`, ''),
+  );
   const unlisten = log.signals.listen('progress.>', (topic, text) => {
     const [, schema = '', shard = ''] = topic.split('.');
     progress.reached({ schema, shard: Number(shard), position: Number(text) });

@@ -12,7 +12,8 @@ import { forLongWork } from './read-store/long-work.ts';
 import type { ProjectionGroup } from './projection.ts';
 import { exists, makeBeside } from './rebuild.ts';
 import type { RebuildOptions } from './rebuild.ts';
-import { applyBatch, BATCH_MAX } from './runner.ts';
+import { BATCH_MAX } from './gathering.ts';
+import { applyBatch } from './runner.ts';
 
 /** How long an audit waits until the rows of deleted sessions are gone, ms. */
 const DEFERRED_MS_MAX = 600_000;

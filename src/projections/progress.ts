@@ -16,15 +16,24 @@ export class ProjectionProgress {
   readonly #waiting = new Set<{ key: string; position: number; resolve: () => void }>();
   readonly #pool: DatabasePool;
   readonly #onPoll: () => void;
+  readonly #onWait: (awaited: { schema: string; shard: number }) => void;
   /** Polls in progress: callers share them, so that a late projector costs one statement at a time. */
   readonly #polls = new Map<string, Promise<number | null>>();
   /** Polls that have not been answered for too long. */
   #still = 0;
 
-  /** `onPoll`: no announcement came in time, and the checkpoint is read. */
-  constructor(pool: DatabasePool, onPoll: () => void = () => undefined) {
+  /**
+   * @param onPoll no announcement came in time, and the checkpoint is read
+   * @param onWait somebody waits for rows, and their projector is to hurry
+   */
+  constructor(
+    pool: DatabasePool,
+    onPoll: () => void = () => undefined,
+    onWait: (awaited: { schema: string; shard: number }) => void = () => undefined,
+  ) {
     this.#pool = pool;
     this.#onPoll = onPoll;
+    this.#onWait = onWait;
   }
 
   /**
@@ -44,6 +53,7 @@ export class ProjectionProgress {
     const key = `${schema}.${shard}`;
     const done = (): boolean => (this.#positions.get(key) ?? 0) >= position;
     const deadline = performance.now() + withinMs;
+    if (!done()) this.#onWait({ schema, shard });
     while (!done() && performance.now() < deadline) {
       await this.#announced(key, position, Math.min(POLL_MS, deadline - performance.now()));
       if (done()) return true;

@@ -2,7 +2,7 @@ import { sql } from 'slonik';
 import type { DatabasePool, DatabasePoolConnection, DatabaseTransactionConnection } from 'slonik';
 import { z } from 'zod';
 import { optional } from '../domain/kernel/optional.ts';
-import { backoffMs, delay } from '../lib/backoff.ts';
+import { backoffMs } from '../lib/backoff.ts';
 import { faultPoint } from '../lib/fault-points.ts';
 import type { Logger } from '../lib/logger.ts';
 import { BackgroundTask } from '../lib/background-task.ts';
@@ -16,20 +16,11 @@ import { subjectOf } from '../streams/subjects.ts';
 import { FencedError, holdGroup, moveCheckpoint, readCheckpoint } from './checkpoint.ts';
 import { park as noteParked, retryParked } from './parked.ts';
 import { BetweenBatches } from './between-batches.ts';
+import { BATCH_MAX, Gathering } from './gathering.ts';
 import { projected } from './projected.ts';
 import type { DeferredWork, ProjectionGroup, WriteConnection } from './projection.ts';
 import { withSettings } from './read-store/long-work.ts';
 import { isGone, isUnavailable } from './read-store/pool.ts';
-
-/** Commits of one transaction. */
-export const BATCH_MAX = 500;
-/**
- * Under load, how long arrivals are left to gather after a batch, ms: a transaction costs a dozen statements however many
- * commits it has. A nearly empty batch means no load, a large one a backlog; neither waits.
- */
-const GATHER_MS = 20;
-const GATHER_FROM = 8;
-const GATHER_BELOW = 200;
 
 /**
  * A commit takes as long as the session that it deletes is large: cancelled and restarted, it would never be applied. A
@@ -70,6 +61,7 @@ export interface ProjectorOptions {
 export class Projector {
   readonly #options: ProjectorOptions;
   readonly #task: BackgroundTask;
+  readonly #gathering = new Gathering();
   #position = 0;
 
   constructor(options: ProjectorOptions) {
@@ -86,6 +78,11 @@ export class Projector {
   /** How far this process has applied the stream; 0 while it is on standby. */
   get position(): number {
     return this.#position;
+  }
+
+  /** Somebody waits for the rows of a commit that has been stored. */
+  hurry(): void {
+    this.#gathering.hurry();
   }
 
   start(): void {
@@ -137,6 +134,7 @@ export class Projector {
     const { group, shard, source } = this.#options;
     this.#position = await readCheckpoint(connection, group.schema, shard);
     const options = { shard, kinds: group.kinds, after: this.#position, signal, buffer: BATCH_MAX };
+    signal.addEventListener('abort', () => this.hurry(), { once: true });
     this.#report(worked);
     const mended = await retryParked(connection, { ...this.#options, position: this.#position });
     if (mended > 0) this.#report(worked);
@@ -161,7 +159,7 @@ export class Projector {
         onDeferred: () => deferred.resume(),
       });
       this.#report(worked);
-      if (batch.length >= GATHER_FROM && batch.length < GATHER_BELOW) await delay(GATHER_MS, signal);
+      await this.#gathering.after(batch.length);
     }
   }
 

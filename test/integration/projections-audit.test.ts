@@ -5,7 +5,7 @@ import type { AuditOptions } from '#src/projections/audit.ts';
 import type { Compared } from '#src/projections/compare-tables.ts';
 import { eraseRows } from '#src/projections/erase.ts';
 import type { ReadStore } from '#src/projections/read-store/pool.ts';
-import { BATCH_MAX } from '#src/projections/runner.ts';
+import { BATCH_MAX } from '#src/projections/gathering.ts';
 import type { StoredCommit } from '#src/streams/commit.ts';
 import { capturedLog } from '../support/logger.ts';
 import { seededRandom } from '../support/random.ts';

@@ -1,0 +1,31 @@
+import { delay } from '../lib/backoff.ts';
+import { Wake } from '../lib/wake.ts';
+
+/** Commits of one transaction. */
+export const BATCH_MAX = 500;
+/**
+ * How long arrivals are left to gather after a batch, ms: a transaction costs a dozen statements however many commits it
+ * has, and a document is written once for all of them. A nearly empty batch means no load, a full one a backlog; neither
+ * waits.
+ */
+const GATHER_MS = 200;
+/** The same while somebody waits for what has arrived. */
+const WANTED_MS = 20;
+const GATHER_FROM = 8;
+
+/** When a projector takes its next batch: under load late, but not for who asks. */
+export class Gathering {
+  readonly #wanted = new Wake();
+
+  /** Somebody waits for the rows of a commit that has been stored; the next wait, or the present one, is short. */
+  hurry(): void {
+    this.#wanted.raise();
+  }
+
+  /** Resolves when the batch after one of so many commits is to be taken. */
+  async after(commits: number): Promise<void> {
+    if (commits < GATHER_FROM || commits >= BATCH_MAX) return;
+    await delay(WANTED_MS);
+    await this.#wanted.wait(GATHER_MS - WANTED_MS);
+  }
+}
