@@ -33,6 +33,12 @@ export const BY_KEY = new Map([
 ]);
 
 /**
+ * What the deletion writes goes to the disk as it is written. Otherwise it gathers in the kernel, which writes 200 MB of
+ * it at once every few seconds, and everybody's fsync waits for that.
+ */
+const WRITTEN_AT_ONCE = ['backend_flush_after', '256kB'] as const;
+
+/**
  * Removes a tenant's rows from every read model: it costs what the tenant has, in steps of their own between which
  * others continue, and one that was interrupted is resumed by calling it again. Its commits are gone from the log, so
  * a rebuild gives the same; a running one has read some of those commits and is processing others: what it has made is
@@ -57,7 +63,7 @@ export async function eraseRows(
         ),
         ...(await tablesOfOthers(connection, groups)),
       ];
-      await withSettings(connection, BY_KEY, async () => {
+      await withSettings(connection, new Map([...BY_KEY, WRITTEN_AT_ONCE]), async () => {
         for (const table of tables) await eraseTable(connection, table, tenant);
       });
     });

@@ -49,12 +49,12 @@ export async function withSettings<T>(
   }
 }
 
-/** Returns what was set before. */
+/** Returns what was set before. What a platform has only switched off, as Windows has flushing, stays off. */
 async function set(connection: CommonQueryMethods, settings: Settings): Promise<Settings> {
   const wanted = [...settings].map(([name, value]) => ({ name, value }));
   const before = await connection.any(sql.type(row)`
     with before as materialized (
-      select name, current_setting(name) as value, wanted.value as next
+      select name, current_setting(name) as value, case max_val when '0' then '0' else wanted.value end as next
       from pg_settings join json_to_recordset(${JSON.stringify(wanted)}) as wanted(name text, value text) using (name))
     select name, value, set_config(name, next, false) as now from before`);
   return new Map(before.map(({ name, value }) => [name, value]));
