@@ -8,8 +8,8 @@ import { open } from '../../../test/support/given.ts';
 
 const STEPS = 950;
 const TIMES = 200;
-/** What the collector and the compiler add differs from run to run. */
-const MORE_MAX = 1.4;
+/** A list that is copied at each step takes five times as much; the rest is what the collector adds by chance. */
+const MORE_MAX = 2;
 
 const META = { at: '2026-01-01T00:00:00.000Z', position: 1 };
 
