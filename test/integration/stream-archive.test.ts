@@ -7,6 +7,7 @@ import { expect, test } from 'vitest';
 import { StreamArchive } from '#src/streams/jetstream/stream-archive.ts';
 import type { StreamCopy } from '#src/streams/jetstream/stream-archive.ts';
 import { TestNats } from '../support/nats.ts';
+import { overriding } from '../support/overriding.ts';
 import { TcpProxy } from '../support/tcp-proxy.ts';
 import { until } from '../support/wait-until.ts';
 
@@ -119,6 +120,27 @@ test('streams that are copied while they are written are one instant, with their
   links.sort((a, b) => a - b);
   expect(links, 'no link without the one before it').toEqual(links.map((_, at) => at + 1));
   expect(links.length, 'and none is missing that was acknowledged before').toBeGreaterThanOrEqual(before);
+  await source.close();
+  await target.close();
+});
+
+test('a restore goes to a server of a cluster that hears late where its parts are taken', async () => {
+  await using from = await TestNats.start();
+  await using to = await TestNats.start();
+  const [source, target] = [await connected(from), await connected(to)];
+  await (await jetstreamManager(source)).streams.add({ name: 'EVT_0', subjects: ['evt.0.>'] });
+  for (let n = 0; n < 20; n++) await jetstream(source).publish('evt.0.kept', randomBytes(100_000));
+  const copy = await collected(await (await StreamArchive.open(source)).copy('EVT_0'));
+  let unheard = 0;
+  const late = overriding<NatsConnection>(target, {
+    request: async (subject, ...rest) => {
+      const isPart = subject.startsWith('$JS.SNAPSHOT.RESTORE.');
+      // The server's own answer where it knows of no subscription.
+      return await target.request(isPart && ++unheard < 4 ? 'of.nobody' : subject, ...rest);
+    },
+  });
+  const { last_seq } = await (await StreamArchive.open(late)).restore(copy, { replicas: 1 });
+  expect([last_seq, unheard > 4]).toEqual([20, true]);
   await source.close();
   await target.close();
 });

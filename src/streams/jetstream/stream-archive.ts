@@ -1,6 +1,6 @@
 import { JetStreamApiError, jetstreamManager } from '@nats-io/jetstream';
 import type { JetStreamManager, StreamConfig, StreamState } from '@nats-io/jetstream';
-import { createInbox } from '@nats-io/transport-node';
+import { createInbox, errors } from '@nats-io/transport-node';
 import type { Msg, NatsConnection } from '@nats-io/transport-node';
 import { delay } from '../../lib/backoff.ts';
 import { ApiCode, apiCode } from './errors.ts';
@@ -20,6 +20,8 @@ const API_MS = 10_000;
 /** The server reads a whole stream before its first byte, and flushes it after the last. */
 const SILENCE_MS = 120_000;
 const CHUNK_BYTES = 512 * 1024;
+/** How long a server of a cluster may take to learn where the parts of a restore are taken. */
+const HEARD_MS = 30_000;
 const CLOCKS_MS = 10_000;
 const POLL_MS = 20;
 const TRIM_AT_ONCE = 64;
@@ -133,9 +135,8 @@ export class StreamArchive {
       config: open,
       state,
     });
-    for await (const chunk of chunks)
-      checkAccepted(await this.#connection.request(target, chunk, { timeout: SILENCE_MS }));
-    checkAccepted(await this.#connection.request(target, new Uint8Array(0), { timeout: SILENCE_MS }));
+    for await (const chunk of chunks) await this.#hand(target, chunk);
+    await this.#hand(target, new Uint8Array(0));
     return (await this.#manager.streams.info(name)).state;
   }
 
@@ -193,6 +194,23 @@ export class StreamArchive {
     } catch (error) {
       const code = apiCode(error);
       if (code !== ApiCode.sequenceNotFound && code !== ApiCode.beyondTheEnd) throw error;
+    }
+  }
+
+  /**
+   * One part of a restore. The server that takes them subscribes to their subject and answers; ours may hear of that
+   * subscription later, and says until then that there is none: nobody has had the part, and it is handed over again.
+   */
+  async #hand(target: string, chunk: Uint8Array): Promise<void> {
+    const deadline = performance.now() + HEARD_MS;
+    for (;;) {
+      try {
+        return checkAccepted(await this.#connection.request(target, chunk, { timeout: SILENCE_MS }));
+      } catch (error) {
+        const isUnheard = error instanceof errors.RequestError && error.isNoResponders();
+        if (!isUnheard || performance.now() > deadline) throw error;
+      }
+      await delay(POLL_MS);
     }
   }
 
