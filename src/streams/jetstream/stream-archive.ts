@@ -199,7 +199,7 @@ export class StreamArchive {
 
   /**
    * One part of a restore. The server that takes them subscribes to their subject and answers; ours may hear of that
-   * subscription later, and says until then that there is none: nobody has had the part, and it is handed over again.
+   * subscription later, and says until then that there is none: no server has had the part, and it is handed over again.
    */
   async #hand(target: string, chunk: Uint8Array): Promise<void> {
     const deadline = performance.now() + HEARD_MS;
