@@ -6,6 +6,7 @@ import type { BuiltModels } from '../projections/built.ts';
 import type { ProjectionProgress } from '../projections/progress.ts';
 import type { ProjectionGroup } from '../projections/projection.ts';
 import { restoreReadStore } from '../projections/restore.ts';
+import { ROWS_WANTED, rowsWanted } from '../projections/gathering.ts';
 import { Projector } from '../projections/runner.ts';
 import { sandboxesProjection } from '../projections/sandboxes/projection.ts';
 import { sessionsProjection } from '../projections/sessions/projection.ts';
@@ -72,12 +73,12 @@ export function startProjectors({ databaseUrl, ...deps }: ProjectorsOptions): ()
         onParked,
         onRound,
       });
-      return [`rows-wanted.${group.schema}.${shard}`, projector] as const;
+      return [rowsWanted({ schema: group.schema, shard }), projector] as const;
     }),
   );
   const byTopic = new Map<string, Projector>(named);
   const projectors = [...byTopic.values()];
-  const unlisten = log.signals.listen('rows-wanted.>', (topic) => byTopic.get(topic)?.hurry());
+  const unlisten = log.signals.listen(`${ROWS_WANTED}>`, (topic) => byTopic.get(topic)?.hurry());
   for (const projector of projectors) projector.start();
   record();
   return async () => {

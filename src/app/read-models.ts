@@ -1,5 +1,6 @@
 import type { Freshness } from '../http/freshness.ts';
 import { builtOnly, BuiltModels } from '../projections/built.ts';
+import { rowsWanted } from '../projections/gathering.ts';
 import { ProjectionProgress } from '../projections/progress.ts';
 import type { ReadStore } from '../projections/read-store/pool.ts';
 import type { GroupReads, TenantReads } from '../projections/read-store/tenant-reads.ts';
@@ -30,7 +31,7 @@ export function openReadModels({ log, pool, tenantReads, metrics, stack }: ReadM
   const progress = new ProjectionProgress(
     pool,
     () => metrics.projectionPolls.inc(),
-    ({ schema, shard }) => log.signals.send(`rows-wanted.${schema}.${shard}`, ''),
+    (awaited) => log.signals.send(rowsWanted(awaited), ''),
   );
   const unlisten = log.signals.listen('progress.>', (topic, text) => {
     const [, schema = '', shard = ''] = topic.split('.');

@@ -12,8 +12,8 @@ import { reading } from './read-store/pool.ts';
 import type { ReadStore } from './read-store/pool.ts';
 
 /**
- * What a step may take, ms, then others have their turn. After a checkpoint, a deleted row can cost a whole page of the
- * write-ahead log: steps of 1,000 rows wrote up to 8 MB at once, for which every file of a slow disk waited 100 ms.
+ * What a step may take, ms, then others have their turn: how long that is for so many rows depends on the disk, the table
+ * and on whether a checkpoint has just made each page of it due for the write-ahead log.
  */
 const STEP_MS = 15;
 const STEP_ROWS = { first: 100, least: 50, most: 1_000 };

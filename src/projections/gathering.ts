@@ -13,6 +13,14 @@ const GATHER_MS = 200;
 const WANTED_MS = 20;
 const GATHER_FROM = 8;
 
+/** The topics of the signals that say so. */
+export const ROWS_WANTED = 'rows-wanted.';
+
+/** That of one projector. */
+export function rowsWanted({ schema, shard }: { readonly schema: string; readonly shard: number }): string {
+  return `${ROWS_WANTED}${schema}.${shard}`;
+}
+
 /** When a projector takes its next batch: under load late, but not for who asks. */
 export class Gathering {
   readonly #wanted = new Wake();

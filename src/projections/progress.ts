@@ -53,8 +53,8 @@ export class ProjectionProgress {
     const key = `${schema}.${shard}`;
     const done = (): boolean => (this.#positions.get(key) ?? 0) >= position;
     const deadline = performance.now() + withinMs;
-    if (!done()) this.#onWait({ schema, shard });
     while (!done() && performance.now() < deadline) {
+      this.#onWait({ schema, shard });
       await this.#announced(key, position, Math.min(POLL_MS, deadline - performance.now()));
       if (done()) return true;
       if (this.#still > 0) return done();

@@ -96,111 +96,103 @@ describe('the client, at a Host of two nodes', () => {
     expect(history.filter(({ type }) => type === 'command.message').map((one) => one.turnId)).toEqual([turnId]);
   });
 
-  test(
-    'reads on over connections that are cut in the middle of anything, and over both nodes',
-    { timeout: 180_000 },
-    async () => {
-      await using first = await TcpProxy.start(Number(new URL(hosts[0]?.url ?? '').port));
-      await using second = await TcpProxy.start(Number(new URL(hosts[1]?.url ?? '').port));
-      const proxies = [first, second];
-      const shaky = clientOf({ url: proxies.map(({ port }) => `http://127.0.0.1:${port}`) });
-      const cutAll = (): void => {
-        for (const proxy of proxies) proxy.cutAll();
-      };
-      const session = await client.sessions.open({ agentId: 'agent' });
-      const seen: string[] = [];
-      let ended = 0;
-      const controller = new AbortController();
-      const reading = (async () => {
-        for await (const { cursor, type } of shaky.session(session.id).events({ signal: controller.signal })) {
-          seen.push(cursor);
-          if (type === 'turn.completed') ended++;
-          if (ended === 12) return;
-        }
-      })();
-      let sent = 0;
-      try {
-        for (let turn = 0; turn < 12; turn++) {
-          for (const [at, proxy] of proxies.entries()) proxy.cutAfter(200 + ((turn * 137 + at * 71) % 900));
-          await session.ask(`Message ${turn} `.repeat(20));
-          sent++;
-          if (turn % 3 === 0) cutAll();
-        }
-        for (const proxy of proxies) proxy.pass();
-        await reading;
-      } finally {
-        controller.abort();
+  test('reads on over connections that are cut in the middle of anything, and over both nodes', async () => {
+    await using first = await TcpProxy.start(Number(new URL(hosts[0]?.url ?? '').port));
+    await using second = await TcpProxy.start(Number(new URL(hosts[1]?.url ?? '').port));
+    const proxies = [first, second];
+    const shaky = clientOf({ url: proxies.map(({ port }) => `http://127.0.0.1:${port}`) });
+    const cutAll = (): void => {
+      for (const proxy of proxies) proxy.cutAll();
+    };
+    const session = await client.sessions.open({ agentId: 'agent' });
+    const seen: string[] = [];
+    let ended = 0;
+    const controller = new AbortController();
+    const reading = (async () => {
+      for await (const { cursor, type } of shaky.session(session.id).events({ signal: controller.signal })) {
+        seen.push(cursor);
+        if (type === 'turn.completed') ended++;
+        if (ended === 12) return;
       }
-      expect(sent).toBe(12);
-      expect(seen).toEqual((await collected(session.history())).map(({ cursor }) => cursor));
-    },
-  );
+    })();
+    let sent = 0;
+    try {
+      for (let turn = 0; turn < 12; turn++) {
+        for (const [at, proxy] of proxies.entries()) proxy.cutAfter(200 + ((turn * 137 + at * 71) % 900));
+        await session.ask(`Message ${turn} `.repeat(20));
+        sent++;
+        if (turn % 3 === 0) cutAll();
+      }
+      for (const proxy of proxies) proxy.pass();
+      await reading;
+    } finally {
+      controller.abort();
+    }
+    expect(sent).toBe(12);
+    expect(seen).toEqual((await collected(session.history())).map(({ cursor }) => cursor));
+  });
 
-  test(
-    'runs tools: many at once, a person approves, a handler asks, a node goes away',
-    { timeout: 180_000 },
-    async () => {
-      const errors: unknown[] = [];
-      const worker = clientOf({ key: token });
-      const executor = worker.executor(
-        'agent',
+  test('runs tools: many at once, a person approves, a handler asks, a node goes away', async () => {
+    const errors: unknown[] = [];
+    const worker = clientOf({ key: token });
+    const executor = worker.executor(
+      'agent',
+      {
+        add: async ({ a, b }) => await Promise.resolve(a + b),
+        pay: ({ amount }) => `paid ${amount}`,
+        book: (_input, { ask }) => ({ seat: ask('Which seat?') }),
+      },
+      { concurrency: 4, onError: (error) => errors.push(error) },
+    );
+    const sums = Array.from({ length: 8 }, (_, a) => ({ name: 'add', input: { a, b: 1 } }));
+    const session = await client.sessions.open({ agentId: 'agent' });
+    expect(await session.ask(script({ toolCalls: sums }, { text: 'done' }))).toBe('done');
+    const added = (await collected(session.history())).flatMap((event) =>
+      event.type === 'action.completed' && event.payload.outcome.kind === 'completed'
+        ? [event.payload.outcome.output]
+        : [],
+    );
+    expect(new Set(added)).toEqual(new Set([1, 2, 3, 4, 5, 6, 7, 8]));
+    expect(added).toHaveLength(8);
+
+    const asked: string[] = [];
+    const answers = await session.ask(
+      script(
         {
-          add: async ({ a, b }) => await Promise.resolve(a + b),
-          pay: ({ amount }) => `paid ${amount}`,
-          book: (_input, { ask }) => ({ seat: ask('Which seat?') }),
+          toolCalls: [
+            { name: 'pay', input: { amount: 5 } },
+            { name: 'book', input: {} },
+          ],
         },
-        { concurrency: 4, onError: (error) => errors.push(error) },
-      );
-      const sums = Array.from({ length: 8 }, (_, a) => ({ name: 'add', input: { a, b: 1 } }));
-      const session = await client.sessions.open({ agentId: 'agent' });
-      expect(await session.ask(script({ toolCalls: sums }, { text: 'done' }))).toBe('done');
-      const added = (await collected(session.history())).flatMap((event) =>
-        event.type === 'action.completed' && event.payload.outcome.kind === 'completed'
-          ? [event.payload.outcome.output]
-          : [],
-      );
-      expect(new Set(added)).toEqual(new Set([1, 2, 3, 4, 5, 6, 7, 8]));
-      expect(added).toHaveLength(8);
-
-      const asked: string[] = [];
-      const answers = await session.ask(
-        script(
-          {
-            toolCalls: [
-              { name: 'pay', input: { amount: 5 } },
-              { name: 'book', input: {} },
-            ],
-          },
-          { text: 'all done' },
-        ),
-        {
-          answer: ({ kind, prompt }) => {
-            asked.push(kind);
-            return prompt === 'Which seat?' ? '12A' : true;
-          },
+        { text: 'all done' },
+      ),
+      {
+        answer: ({ kind, prompt }) => {
+          asked.push(kind);
+          return prompt === 'Which seat?' ? '12A' : true;
         },
-      );
-      expect(answers).toBe('all done');
-      expect(asked.toSorted()).toEqual(['approval', 'question']);
-      const outputs = (await collected(session.history())).flatMap((event) =>
-        event.type === 'action.completed' && event.payload.outcome.kind === 'completed'
-          ? [event.payload.outcome.output]
-          : [],
-      );
-      expect(outputs).toEqual(expect.arrayContaining(['paid 5', { seat: '12A' }]));
+      },
+    );
+    expect(answers).toBe('all done');
+    expect(asked.toSorted()).toEqual(['approval', 'question']);
+    const outputs = (await collected(session.history())).flatMap((event) =>
+      event.type === 'action.completed' && event.payload.outcome.kind === 'completed'
+        ? [event.payload.outcome.output]
+        : [],
+    );
+    expect(outputs).toEqual(expect.arrayContaining(['paid 5', { seat: '12A' }]));
 
-      await hosts[1]?.restart();
-      const again = clientOf({ url: hosts.map(({ url }) => url) });
-      expect(await again.session(session.id).ask(script({ toolCalls: [sums[0] ?? {}] }, { text: 'still' }))).toBe(
-        'still',
-      );
-      await executor.stop();
-      await until('its stream has ended', async () => {
-        const { executors } = await client.request('GET /v1/executors', {});
-        return executors.every(({ connected }) => !connected);
-      });
-    },
-  );
+    await hosts[1]?.restart();
+    const again = clientOf({ url: hosts.map(({ url }) => url) });
+    expect(await again.session(session.id).ask(script({ toolCalls: [sums[0] ?? {}] }, { text: 'still' }))).toBe(
+      'still',
+    );
+    await executor.stop();
+    await until('its stream has ended', async () => {
+      const { executors } = await client.request('GET /v1/executors', {});
+      return executors.every(({ connected }) => !connected);
+    });
+  });
 
   test('an executor whose token is not valid says so', async () => {
     const executor = clientOf({ key: 'no-such-token-anywhere' }).executor('agent', {});

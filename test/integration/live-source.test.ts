@@ -48,30 +48,26 @@ function lossy(feed: LiveFeed, random: Random): LiveFeed {
   };
 }
 
-test(
-  'whatever the feed loses, doubles or interrupts, every commit is followed once and in order',
-  { timeout: 180_000 },
-  async () => {
-    const random = seededRandom('lossy feed');
-    await using nats = await TestNats.start();
-    await using log = await openLog(nats.url);
-    const feed = await startContinuity(lossy(log.feed, random), log.source, { silenceMs: 300 });
-    const source = new LiveCommitSource(log.source, feed);
-    const sessions = Array.from({ length: 5 }, () => newRef('session'));
-    const others = Array.from({ length: 2 }, () => newRef('agent'));
-    const writers = [...sessions, ...others].map(async (ref) => await appendAll(log.store, ref, newCommits(200)));
-    const written = Promise.all(writers);
-    const seen: number[] = [];
-    const signal = AbortSignal.timeout(150_000);
-    for await (const batch of source.follow({ shard: 0, kinds: ['session'], after: 0, buffer: 50, signal })) {
-      seen.push(...batch.map(placeOf));
-      if (seen.length >= sessions.length * 200) break;
-    }
-    const expected = (await written)
-      .slice(0, sessions.length)
-      .flat()
-      .toSorted((a, b) => a - b);
-    feed.stop();
-    expect(seen).toEqual(expected);
-  },
-);
+test('whatever the feed loses, doubles or interrupts, every commit is followed once and in order', async () => {
+  const random = seededRandom('lossy feed');
+  await using nats = await TestNats.start();
+  await using log = await openLog(nats.url);
+  const feed = await startContinuity(lossy(log.feed, random), log.source, { silenceMs: 300 });
+  const source = new LiveCommitSource(log.source, feed);
+  const sessions = Array.from({ length: 5 }, () => newRef('session'));
+  const others = Array.from({ length: 2 }, () => newRef('agent'));
+  const writers = [...sessions, ...others].map(async (ref) => await appendAll(log.store, ref, newCommits(200)));
+  const written = Promise.all(writers);
+  const seen: number[] = [];
+  const signal = AbortSignal.timeout(150_000);
+  for await (const batch of source.follow({ shard: 0, kinds: ['session'], after: 0, buffer: 50, signal })) {
+    seen.push(...batch.map(placeOf));
+    if (seen.length >= sessions.length * 200) break;
+  }
+  const expected = (await written)
+    .slice(0, sessions.length)
+    .flat()
+    .toSorted((a, b) => a - b);
+  feed.stop();
+  expect(seen).toEqual(expected);
+});

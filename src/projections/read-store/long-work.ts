@@ -49,7 +49,7 @@ export async function withSettings<T>(
   }
 }
 
-/** Returns what was set before. What a platform has only switched off, as Windows has flushing, stays off. */
+/** Returns what was set before. What a server has only switched off, so that 0 is its greatest value, stays off. */
 async function set(connection: CommonQueryMethods, settings: Settings): Promise<Settings> {
   const wanted = [...settings].map(([name, value]) => ({ name, value }));
   const before = await connection.any(sql.type(row)`
