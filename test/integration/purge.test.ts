@@ -1,4 +1,5 @@
 import { jetstream, jetstreamManager } from '@nats-io/jetstream';
+import type { Msg, NatsConnection } from '@nats-io/transport-node';
 import { expect, test } from 'vitest';
 import { purgeInSteps, purgeSubjects } from '#src/streams/jetstream/purge.ts';
 import { useServers } from '../support/servers.ts';
@@ -69,6 +70,7 @@ test('a subject goes by one request however sparse it is, and all of a filter su
     return Object.values(state.subjects ?? {}).reduce((sum, n) => sum + n, 0);
   };
   const others = await count('goes.other.s');
+  const goes = { filter: 'goes.doomed.*', parts: ['goes.doomed.*', 'goes.none.*'] };
 
   for (const before of [0, 1, 20_001]) await purgeInSteps(manager, 'GOES', { filter: 'goes.sparse.s', before });
   await connection.flush();
@@ -76,7 +78,7 @@ test('a subject goes by one request however sparse it is, and all of a filter su
   expect(await count('goes.sparse.s')).toBe(10);
 
   requests.length = 0;
-  await Promise.all(Array.from({ length: 2 }, async () => await purgeSubjects(manager, 'GOES', 'goes.doomed.*')));
+  await Promise.all(Array.from({ length: 2 }, async () => await purgeSubjects(manager, 'GOES', goes)));
   await connection.flush();
   expect(await count('goes.doomed.*')).toBe(0);
   // One by wildcards would look into all that follows with the stream locked, and one without a sequence would take what is new.
@@ -93,7 +95,7 @@ test('a stream that never had a message, and one whose first message is of anoth
   const manager = await jetstreamManager(connection);
   await manager.streams.add({ name: 'NEVER', subjects: ['never.>'], storage: 'memory' });
   await purgeInSteps(manager, 'NEVER', { filter: 'never.doomed.>', before: 5 });
-  await purgeSubjects(manager, 'NEVER', 'never.doomed.*');
+  await purgeSubjects(manager, 'NEVER', { filter: 'never.doomed.*', parts: ['never.doomed.*'] });
   const js = jetstream(connection);
   const names = ['other.a', 'doomed.a', 'doomed.b.c', 'other.b', 'doomed.b'];
   for (const name of names) await js.publish(`never.${name}`, '');
@@ -101,10 +103,119 @@ test('a stream that never had a message, and one whose first message is of anoth
     const { state } = await manager.streams.info('NEVER', { subjects_filter: 'never.>' });
     return Object.keys(state.subjects ?? {}).toSorted();
   };
-  await purgeSubjects(manager, 'NEVER', 'never.doomed.*');
+  await purgeSubjects(manager, 'NEVER', { filter: 'never.doomed.*', parts: ['never.doomed.*'] });
   expect(await left()).toEqual(['never.doomed.b.c', 'never.other.a', 'never.other.b']);
   await purgeInSteps(manager, 'NEVER', { filter: 'never.other.*', before: null });
   expect(await left()).toEqual(['never.doomed.b.c']);
   await purgeInSteps(manager, 'NEVER', { filter: 'never.doomed.>', before: null });
   expect(await left()).toEqual([]);
+});
+
+/** Requests of the API that a stream is sent, without what only asks for its state. */
+async function requestsOf(
+  connection: NatsConnection,
+  stream: string,
+): Promise<readonly { at: string; body: string }[]> {
+  const requests: { at: string; body: string }[] = [];
+  const callback = (_: unknown, message: Msg): void => {
+    const at = message.subject.replace('$JS.API.STREAM.', '').replace(`.${stream}`, '');
+    if (at !== 'INFO') requests.push({ at, body: message.string() });
+  };
+  for (const what of ['PURGE', 'MSG.GET', 'MSG.DELETE'])
+    connection.subscribe(`$JS.API.STREAM.${what}.${stream}`, { callback });
+  await connection.flush();
+  return requests;
+}
+
+test('what a tenant has nothing of is not searched for', async () => {
+  const { appends: connection } = servers.log.connections;
+  const manager = await jetstreamManager(connection);
+  await manager.streams.add({ name: 'FOUND', subjects: ['found.>'], storage: 'memory' });
+  const js = jetstream(connection);
+  for (const subject of ['other.a', 'doomed.a', 'other.b']) await js.publish(`found.${subject}`, '');
+  const requests = await requestsOf(connection, 'FOUND');
+  await purgeSubjects(manager, 'FOUND', { filter: 'found.nobody.*', parts: ['found.nobody.*'] });
+  await connection.flush();
+  expect(requests).toEqual([]);
+  await purgeSubjects(manager, 'FOUND', { filter: 'found.doomed.*', parts: ['found.doomed.*'] });
+  await connection.flush();
+  expect(requests.map(({ at }) => at)).toEqual(['MSG.GET', 'MSG.GET', 'PURGE']);
+  const searched = requests.flatMap(({ at, body }) => (at === 'MSG.GET' ? [body] : []));
+  for (const body of searched) expect(body).toContain('found.doomed.a');
+});
+
+test('many subjects are found by a search from one to the next, which ends with the last', async () => {
+  const { appends: connection } = servers.log.connections;
+  const manager = await jetstreamManager(connection);
+  await manager.streams.add({ name: 'MANY', subjects: ['many.>'], storage: 'memory' });
+  const js = jetstream(connection);
+  const many = Array.from({ length: 1_200 }, (_, n) => `many.doomed.s${n}`);
+  await Promise.all([...many, 'many.other.s', ...many].map(async (subject) => await js.publish(subject, '')));
+  await js.publish('many.other.s', '');
+  const requests = await requestsOf(connection, 'MANY');
+  await purgeSubjects(manager, 'MANY', { filter: 'many.doomed.*', parts: ['many.doomed.*'] });
+  await connection.flush();
+  const { state } = await manager.streams.info('MANY', { subjects_filter: '>' });
+  expect(state.subjects).toEqual({ 'many.other.s': 2 });
+  const searches = requests.filter(({ at, body }) => at === 'MSG.GET' && body.includes('many.doomed.*'));
+  expect(searches.length).toBeLessThanOrEqual(many.length);
+});
+
+test.each([
+  { denied: false, chained: true, goes: 'one by one', purges: 0 },
+  { denied: true, chained: true, goes: 'by a request, as in a log of an older version', purges: 1 },
+  { denied: false, chained: false, goes: 'by a request, where they do not say what was before them', purges: 1 },
+  // The last: the server's user may not from then on.
+  { denied: false, chained: true, goes: 'by a request, where deletions are not permitted', purges: 1, forbidden: true },
+])('few messages of a subject that are far apart go $goes', async ({ denied, chained, purges, forbidden = false }) => {
+  const { appends: connection } = servers.log.connections;
+  if (forbidden) await servers.nats.forbid('$JS.API.STREAM.MSG.DELETE.>');
+  const manager = await jetstreamManager(connection);
+  const name = `FAR_${denied}_${chained}_${forbidden}`;
+  const of = (whose: string): string => `${name}.${whose}`;
+  await manager.streams.add({ name, subjects: [`${name}.>`], deny_delete: denied });
+  const js = jetstream(connection);
+  const positions: number[] = [];
+  for (let n = 0; n < 120; n++) {
+    if (n % 10 === 0) {
+      const expect = { lastSubjectSequence: positions.at(-1) ?? 0 };
+      positions.push((await js.publish(of('doomed'), '', chained ? { expect } : {})).seq);
+    }
+    await js.publish(of('other'), new Uint8Array(400_000));
+    // So that there are more between them than one request may remove.
+    await Promise.all(Array.from({ length: 100 }, async () => await js.publish(of('other'), '')));
+  }
+  const requests = await requestsOf(connection, name);
+  const left = async (): Promise<number> => {
+    const { state } = await manager.streams.info(name, { subjects_filter: of('doomed') });
+    return state.subjects?.[of('doomed')] ?? 0;
+  };
+
+  const [, , third = 0] = positions;
+  await purgeInSteps(manager, name, { filter: of('doomed'), before: third });
+  await connection.flush();
+  expect(await left()).toBe(10);
+  expect(requests.filter(({ at }) => at === 'PURGE')).toHaveLength(purges);
+  // The server reads the blocks in between before it is asked to look into them with the stream locked.
+  const before = requests.slice(
+    0,
+    Math.max(
+      0,
+      requests.findIndex(({ at }) => at === 'PURGE'),
+    ),
+  );
+  const read = before.flatMap(({ at, body }) => (at === 'MSG.GET' ? [JSON.parse(body).seq ?? 0] : []));
+  const blocks = Array.from({ length: 6 }, (_, block) => block * 20 * 101);
+  const unread = blocks.filter((start) => !read.some((seq) => seq > start && seq <= start + 20 * 101));
+  expect(unread).toEqual(purges === 0 ? blocks : []);
+  await Promise.all(
+    Array.from({ length: 2 }, async () => {
+      await purgeSubjects(manager, name, { filter: of('*'), parts: [of('doomed'), of('none')] });
+    }),
+  );
+  expect(await left()).toBe(0);
+  const deleted = requests.flatMap(({ at, body }) => (at === 'MSG.DELETE' ? [JSON.parse(body).seq] : []));
+  expect([...new Set(deleted)].toSorted((a, b) => a - b)).toEqual(purges === 0 ? positions : []);
+  const { state } = await manager.streams.info(name);
+  expect(state.messages).toBe(120 * 101);
 });

@@ -11,6 +11,8 @@ test('an installation of an older version is brought up to date, with what it ho
   const { streams } = topology.manager;
   const names = ['EVT_0', 'KV_SNAPSHOT', 'KV_SECRETS', 'KV_DIRECTORY', 'KV_LEASE'];
   for (const name of names) await streams.update(name, { compression: StoreCompression.S2 });
+  // A server never takes this back.
+  await streams.update('EVT_0', { deny_delete: true });
   const ref = newRef();
   await appendAll(store, ref, newCommits(3));
   await ensureTopology(connections.appends, { shards: 1, replicas: 1 });

@@ -1,8 +1,9 @@
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { findNatsServer, startNatsServer } from '#src/embedded/nats-server.ts';
 import type { EmbeddedServer } from '#src/embedded/nats-server.ts';
+import { until } from './wait-until.ts';
 
 const report = (): void => undefined;
 
@@ -50,6 +51,23 @@ export class TestNats implements AsyncDisposable {
 
   resume(): void {
     process.kill(this.#server.pid, 'SIGCONT');
+  }
+
+  /** From now on its user may not publish to these, like one whose permissions are those of an older version. */
+  async forbid(subjects: string): Promise<void> {
+    const path = join(this.directory, 'nats-server.conf');
+    const config = await readFile(path, 'utf8');
+    const permissions = `permissions: { publish: { deny: [${JSON.stringify(subjects)}] } }`;
+    const forbidding = config.replace(
+      /^authorization \{ (.+) \}$/m,
+      `authorization { users: [{ $1, ${permissions} }] }`,
+    );
+    await writeFile(path, forbidding);
+    process.kill(this.#server.pid, 'SIGHUP');
+    await until('it has read its configuration again', async () => {
+      const log = await readFile(join(this.directory, 'nats-server.log'), 'utf8');
+      return log.includes('Reloaded: authorization users');
+    });
   }
 
   async stop(): Promise<void> {

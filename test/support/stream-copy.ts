@@ -23,7 +23,7 @@ export async function messagesOf(manager: JetStreamManager): Promise<StoredMessa
 }
 
 /**
- * Makes the stream anew of other messages, as somebody could who has the server: it refuses deletions, and changing what
+ * Makes the stream anew of other messages, as somebody could who has the server: it refuses to change what
  * is stored. Where the list has null, nothing is left at that sequence.
  */
 export async function replaceMessages(

@@ -20,6 +20,7 @@ import { apiCode, isPassing, isWrongLastSequence } from './errors.ts';
 import { messageId } from './message-id.ts';
 import { PublishDeniedError, Publisher } from './publisher.ts';
 import { purgeInSteps, purgeSubjects } from './purge.ts';
+import { bucketsOf } from './shard-streams.ts';
 
 export interface EventStoreOptions {
   readonly connection: NatsConnection;
@@ -340,8 +341,9 @@ export class JetStreamEventStore implements EventStore {
     try {
       for (let shard = 0; shard < this.#shards; shard++) {
         for (const kind of kinds) {
-          const filter = `evt.*.${escapeToken(tenant)}.${kind}.*`;
-          await purgeSubjects(this.#manager, streamName(shard), filter);
+          const filterIn = (bucket: number | '*'): string => `evt.${bucket}.${escapeToken(tenant)}.${kind}.*`;
+          const doomed = { filter: filterIn('*'), parts: bucketsOf(shard, this.#shards).map(filterIn) };
+          await purgeSubjects(this.#manager, streamName(shard), doomed);
         }
       }
     } catch (cause) {

@@ -38,7 +38,8 @@ export function eventStream(
     // Commits are sealed, so there is nothing to save; and compressed blocks do not survive a kill (docs/decisions/0016).
     compression: StoreCompression.None,
     num_replicas: replicas,
-    deny_delete: true,
+    // So that a deletion waits for no message between those that go (docs/decisions/0021).
+    deny_delete: false,
     allow_direct: true,
     duplicate_window: 120_000 * NANOS_PER_MS,
     // Unset means 1,000 since 2.15; projectors, dispatchers and audits need a handful per node.

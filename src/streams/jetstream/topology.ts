@@ -272,7 +272,12 @@ async function ensureStream(
     await faultPoint('topology.made');
     return;
   }
-  const config = { ...wanted, num_replicas: Math.max(present.num_replicas, wanted.num_replicas ?? 1) };
+  const config = {
+    ...wanted,
+    num_replicas: Math.max(present.num_replicas, wanted.num_replicas ?? 1),
+    // A server never takes this back; versions before 0.13 said it.
+    deny_delete: present.deny_delete,
+  };
   const same = Object.entries(config).every(([name, value]) => {
     const was: unknown = Reflect.get(present, name);
     return JSON.stringify(was) === JSON.stringify(value);
