@@ -11,6 +11,8 @@ const CALLS = 100;
 const TURNS = 99;
 const LONG = { fixture: [{ toolCalls: Array.from({ length: CALLS }, (_, n) => ({ name: 'look', input: { n } })) }] };
 const RECORDS_HELD_MAX = 10_000;
+/** Each begins and ends within milliseconds. */
+const BUSY_TURNS = 60;
 /** So long at most, also on a slow machine. */
 const WALK_MS = 120_000;
 const SLOW_MS = 400_000;
@@ -135,6 +137,29 @@ describe.runIf(HAS_CHROMIUM)('the console under strain', () => {
     },
     SLOW_MS,
   );
+
+  test('a session in which much happens is read again once a second, and shows what is in the end', async () => {
+    await tenant.openSession('busy', { agentId: 'helper' });
+    const path = '/sessions/busy';
+    await page.goto(address(path));
+    await page.getByText('Nothing was said yet').waitFor();
+    let reads = 0;
+    const onRequest = (request: { url: () => string; method: () => string }): void => {
+      if (request.method() === 'GET' && new URL(request.url()).pathname.endsWith(`/v1${path}`)) reads++;
+    };
+    page.on('request', onRequest);
+    const began = performance.now();
+    for (let turn = 0; turn < BUSY_TURNS; turn++) {
+      expect((await tenant.command('busy', { type: 'message', content: `number ${turn}` })).status).toBe(202);
+    }
+    await page.getByText(`number ${BUSY_TURNS - 1}`, { exact: true }).waitFor();
+    const seconds = (performance.now() - began) / 1_000;
+    page.off('request', onRequest);
+    // And every five seconds for what it costs.
+    expect(reads).toBeLessThanOrEqual(seconds * 1.2 + 3);
+    expect(reads).toBeGreaterThan(0);
+    await page.locator('.session-head').getByText('idle', { exact: true }).waitFor();
+  });
 
   test('a megabyte, thousands of links, overrides, terminals and nested values leave the page as quick as it was', async () => {
     // As JSON in JSON, which is how it is sent.

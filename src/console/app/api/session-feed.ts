@@ -37,6 +37,9 @@ const FIRST_PAGE = 100;
 const PAGE = 500;
 /** Records that come together are shown together: every other frame, which leaves one for drawing what was added. */
 const TOGETHER_MS = 33;
+/** Between two additions the page has this many times as long for everything else as the first one took with its drawing. */
+const REST_TIMES = 3;
+const REST_MAX_MS = 250;
 const UNSEEN_MS = 500;
 
 /**
@@ -53,6 +56,7 @@ export class SessionFeed {
   /** Of the records that are held: counted as they come, because there are thousands of them. */
   #bytes = 0;
   #timer: ReturnType<typeof setTimeout> | undefined;
+  #restMs = 0;
   #reading: AbortController | null = null;
   readonly #opensAt: string | undefined;
   #snapshot = EMPTY;
@@ -202,11 +206,19 @@ export class SessionFeed {
 
   /** At the beginning of a frame, which then is late by no more than the work: begun in the middle, it would take two. */
   #soon(): void {
-    this.#timer ??= setTimeout(() => {
-      requestAnimationFrame(() => this.#flush({}));
-      // A hidden page has no frames.
-      this.#timer = setTimeout(() => this.#flush({}), UNSEEN_MS);
-    }, TOGETHER_MS);
+    this.#timer ??= setTimeout(
+      () => {
+        requestAnimationFrame(() => {
+          const begun = performance.now();
+          this.#flush({});
+          // The next task comes when the frame has been drawn.
+          setTimeout(() => (this.#restMs = Math.min(REST_MAX_MS, (performance.now() - begun) * REST_TIMES)));
+        });
+        // A hidden page has no frames.
+        this.#timer = setTimeout(() => this.#flush({}), UNSEEN_MS);
+      },
+      Math.max(TOGETHER_MS, this.#restMs),
+    );
   }
 
   #flush(over: Partial<FeedSnapshot>): void {

@@ -10,6 +10,7 @@ import { AsCode } from '../../parts/as-code.tsx';
 import { Button } from '../../parts/button.tsx';
 import { Failure, useTitle } from '../../parts/page.tsx';
 import { Labels, Status } from '../../parts/status.tsx';
+import { CHANGE_EVERY_MS, useAtMostEvery } from '../../parts/use-at-most-every.ts';
 import { Composer } from './composer.tsx';
 import { ConversationView } from './conversation-view.tsx';
 import { MomentView } from './moment/moment-view.tsx';
@@ -146,7 +147,7 @@ const SessionHead = memo(function SessionHead({ sessionId, changedAt }: SessionH
   const client = useClient();
   // Read again when a turn begins, asks or has ended, and now and then for what it costs meanwhile.
   const { data } = useQuery({
-    queryKey: ['session', sessionId, changedAt],
+    queryKey: ['session', sessionId, useAtMostEvery(changedAt, CHANGE_EVERY_MS)],
     queryFn: async ({ signal }) => await client.session(sessionId).get({ signal }),
     placeholderData: (before) => before,
     refetchInterval: HEAD_EVERY_MS,

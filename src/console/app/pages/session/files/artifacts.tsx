@@ -11,6 +11,7 @@ import { AsCode } from '../../../parts/as-code.tsx';
 import { Button } from '../../../parts/button.tsx';
 import { Fold } from '../../../parts/fold.tsx';
 import { Empty, Loaded } from '../../../parts/page.tsx';
+import { CHANGE_EVERY_MS, useAtMostEvery } from '../../../parts/use-at-most-every.ts';
 import { FileBrowser } from './file-browser.tsx';
 import type { BrowsedFile } from './file-browser.tsx';
 
@@ -28,7 +29,7 @@ export function Artifacts({ sessionId, changedAt }: ArtifactsProps): ReactNode {
   const client = useClient();
   const operation = 'GET /v1/artifacts';
   const query = useInfiniteQuery({
-    queryKey: ['artifacts', sessionId, changedAt],
+    queryKey: ['artifacts', sessionId, useAtMostEvery(changedAt, CHANGE_EVERY_MS)],
     initialPageParam: '',
     queryFn: async ({ pageParam, signal }) =>
       await client.request(operation, { query: { sessionId, limit: PAGE, cursor: pageParam || undefined }, signal }),

@@ -8,6 +8,7 @@ import { useClient } from '../../../api/host.tsx';
 import { count } from '../../../lib/format.ts';
 import { AsCode } from '../../../parts/as-code.tsx';
 import { Empty, Loaded } from '../../../parts/page.tsx';
+import { CHANGE_EVERY_MS, useAtMostEvery } from '../../../parts/use-at-most-every.ts';
 import { FileBrowser } from './file-browser.tsx';
 import type { BrowsedFile } from './file-browser.tsx';
 
@@ -52,8 +53,9 @@ type Files = GetSandboxTreeResponse['files'];
 
 function useTree({ sandboxId, sessionId, cursor, changedAt }: TreeProps, isWanted: boolean) {
   const client = useClient();
+  const now = useAtMostEvery(changedAt, CHANGE_EVERY_MS);
   return useQuery({
-    queryKey: ['tree', sandboxId, cursor ?? changedAt, cursor === undefined],
+    queryKey: ['tree', sandboxId, cursor ?? now, cursor === undefined],
     queryFn: async ({ signal }) =>
       await client.request('GET /v1/sandboxes/{sandboxId}/tree', {
         params: { sandboxId },

@@ -6,6 +6,7 @@ import { useClient } from '../../../api/host.tsx';
 import { count, usd } from '../../../lib/format.ts';
 import { AsCode } from '../../../parts/as-code.tsx';
 import { Loaded } from '../../../parts/page.tsx';
+import { CHANGE_EVERY_MS, useAtMostEvery } from '../../../parts/use-at-most-every.ts';
 
 const PAGE = 200;
 /** The ledger is read from its beginning: of a very long session no more than its first calls. */
@@ -25,7 +26,7 @@ export function CostUntil({ sessionId, until, changedAt }: CostUntilProps): Reac
   const params = { sessionId };
   const operation = 'GET /v1/sessions/{sessionId}/calls/model';
   const query = useInfiniteQuery({
-    queryKey: ['calls', sessionId, changedAt],
+    queryKey: ['calls', sessionId, useAtMostEvery(changedAt, CHANGE_EVERY_MS)],
     initialPageParam: '',
     queryFn: async ({ pageParam, signal }) =>
       await client.request(operation, { params, query: { limit: PAGE, cursor: pageParam || undefined }, signal }),
