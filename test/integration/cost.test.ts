@@ -62,7 +62,10 @@ test(
   { timeout: 600_000 },
   async () => {
     await using reader = await startHost({ env: { AGENT_HOST_ROLES: 'projector,reads' } });
-    await using node = await startHost({ join: reader, env: { AGENT_HOST_ROLES: 'commands,engine' } });
+    await using node = await startHost({
+      ...{ join: reader, singleProcess: true },
+      env: { AGENT_HOST_ROLES: 'commands,engine' },
+    });
     const tenant = await new AdminClient(reader).createTenant();
     await tenant.saveAgent();
     const client = tenant.at(node);
@@ -166,7 +169,10 @@ test(
   { timeout: 300_000 },
   async () => {
     await using reader = await startHost({ env: { AGENT_HOST_ROLES: 'projector,reads' } });
-    await using node = await startHost({ join: reader, env: { AGENT_HOST_ROLES: 'commands,engine' } });
+    await using node = await startHost({
+      ...{ join: reader, singleProcess: true },
+      env: { AGENT_HOST_ROLES: 'commands,engine' },
+    });
     const tenant = await new AdminClient(reader).createTenant();
     await tenant.saveAgent('agent', { tools: [{ name: 'find', inputSchema: {} }] });
     const key = 'an-executor-token-of-our-own';

@@ -22,7 +22,7 @@ describe('issuers whose keys are fetched', () => {
   const key = new SigningKey('one');
 
   beforeAll(async () => {
-    host = await startHost({ env: { AGENT_HOST_FAILED_AUTH_PER_SECOND: '100000' } });
+    host = await startHost({ env: { AGENT_HOST_FAILED_AUTH_PER_SECOND: '100000' }, singleProcess: true });
   });
 
   afterEach(async () => {

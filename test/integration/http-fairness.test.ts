@@ -35,6 +35,7 @@ describe('one caller takes the Host away from nobody else', () => {
 
   beforeAll(async () => {
     host = await startHost({
+      singleProcess: true,
       env: {
         AGENT_HOST_RATE_PER_CREDENTIAL: String(PER_CREDENTIAL),
         AGENT_HOST_RATE_PER_TENANT: String(PER_TENANT),

@@ -29,7 +29,10 @@ describe('while a server is away', () => {
     database = await TcpProxy.start(Number(databaseUrl.port));
     natsUrl.port = String(log.port);
     databaseUrl.port = String(database.port);
-    cut = await startHost({ join: whole, env: { NATS_URL: natsUrl.href, DATABASE_URL: databaseUrl.href } });
+    cut = await startHost({
+      ...{ join: whole, singleProcess: true },
+      env: { NATS_URL: natsUrl.href, DATABASE_URL: databaseUrl.href },
+    });
     const first = await new AdminClient(whole).createTenant();
     await first.saveAgent();
     await first.openSession('room');

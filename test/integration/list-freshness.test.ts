@@ -12,7 +12,7 @@ let node: Host;
 let tenant: TenantClient;
 
 beforeAll(async () => {
-  projecting = await startHost();
+  projecting = await startHost({ singleProcess: true });
   node = await startHost({ join: projecting, env: { AGENT_HOST_ROLES: 'commands,reads,engine' } });
   tenant = (await new AdminClient(projecting).createTenant()).at(node);
   await tenant.saveAgent();

@@ -7,7 +7,7 @@ import * as wire from '#src/http/wire/schemas.ts';
 import { refused, shaped } from '../conformance/http/target.ts';
 import { AdminClient, send, TenantClient } from '../support/client.ts';
 import { startHost } from '../support/host.ts';
-import type { Host } from '../support/host.ts';
+import type { Host, HostOptions } from '../support/host.ts';
 import { Scrape } from '../support/scrape.ts';
 import { SseReader } from '../support/sse.ts';
 import { until } from '../support/wait-until.ts';
@@ -24,10 +24,10 @@ let tenant: TenantClient;
 
 beforeAll(async () => {
   const env = { AGENT_HOST_RATE_PER_CREDENTIAL: String(RATE), AGENT_HOST_STREAMS_PER_TENANT: '2' };
-  reader = disposables.use(await startHost({ env: { ...env, AGENT_HOST_ROLES: 'projector,reads,commands' } }));
-  runner = disposables.use(
-    await startHost({ join: reader, env: { AGENT_HOST_ROLES: 'commands,engine', AGENT_HOST_TURNS: '1' } }),
-  );
+  const start = async (options: HostOptions): Promise<Host> =>
+    disposables.use(await startHost({ ...options, singleProcess: true }));
+  reader = await start({ env: { ...env, AGENT_HOST_ROLES: 'projector,reads,commands' } });
+  runner = await start({ join: reader, env: { AGENT_HOST_ROLES: 'commands,engine', AGENT_HOST_TURNS: '1' } });
   tenant = await new AdminClient(reader).createTenant();
   await tenant.saveAgent();
   await tenant.saveAgent('finder', { tools: [{ name: 'find', inputSchema: {} }] });

@@ -38,6 +38,7 @@ beforeAll(async () => {
   databaseUrl.port = String(database.port);
   node = await startHost({
     join: whole,
+    singleProcess: true,
     env: { DATABASE_URL: databaseUrl.href, AGENT_HOST_ROLES: 'commands,reads,engine' },
   });
   const admin = new AdminClient(whole);

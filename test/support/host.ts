@@ -26,6 +26,8 @@ export interface HostOptions {
   readonly startMs?: number;
   /** Default: the program that was built of the sources. */
   readonly program?: string;
+  /** It is one process also where the others are run with more: what that one does is counted, limited or waited for. */
+  readonly singleProcess?: boolean;
 }
 
 /** Starts the real program in a process of its own and waits until it listens. */
@@ -33,8 +35,8 @@ export async function startHost(options: HostOptions = {}): Promise<Host> {
   // Directly under the temporary directory, which any account may pass through: Postgres runs under another than root's.
   const dataDir = options.dataDir ?? (await mkdtemp(join(tmpdir(), 'agent-host-test-')));
   const env = { ...(options.join === undefined ? {} : await joining(options.join)), ...options.env };
-  const { program, startMs } = options;
-  const host = new Host({ env, dataDir, temporary: options.dataDir === undefined, program, startMs });
+  const { program, startMs, singleProcess } = options;
+  const host = new Host({ env, dataDir, temporary: options.dataDir === undefined, program, startMs, singleProcess });
   try {
     await host.start();
   } catch (error) {
@@ -66,6 +68,7 @@ interface Place {
   readonly temporary: boolean;
   readonly program?: string | undefined;
   readonly startMs?: number | undefined;
+  readonly singleProcess?: boolean | undefined;
 }
 
 /** A Host in a process of its own. `url`, `metricsUrl` and `pid` are those of the newest start. */
@@ -74,6 +77,7 @@ export class Host implements AsyncDisposable {
   readonly #temporary: boolean;
   readonly #program: string;
   readonly #startMs: number;
+  readonly #singleProcess: boolean;
   #env: Environment;
   #child: ChildProcess | undefined;
   #output = '';
@@ -82,12 +86,13 @@ export class Host implements AsyncDisposable {
   #adminKey = '';
 
   /** Not for tests: `startHost` makes one that runs. */
-  constructor({ env, dataDir, temporary, program = PROGRAM, startMs = START_MS }: Place) {
+  constructor({ env, dataDir, temporary, program = PROGRAM, startMs = START_MS, singleProcess = false }: Place) {
     this.#env = env;
     this.dataDir = dataDir;
     this.#temporary = temporary;
     this.#program = program;
     this.#startMs = startMs;
+    this.#singleProcess = singleProcess;
   }
 
   /** `http://127.0.0.1:<port>` */
@@ -213,13 +218,18 @@ export class Host implements AsyncDisposable {
       AGENT_HOST_FIXTURE_MODEL: '1',
       AGENT_HOST_LOG_LEVEL: 'warn',
       AGENT_HOST_CACHE_MIB: '64',
-      // Whatever the machine has: many tests count what one process does, or kill it. By hand the others run with more.
-      AGENT_HOST_PROCESSES: process.env['TEST_HOST_PROCESSES'] ?? '1',
+      // Whatever the machine has. TEST_HOST_PROCESSES=2 runs all tests with more, where none needs that one process.
+      AGENT_HOST_PROCESSES: this.#isSingle() ? '1' : (process.env['TEST_HOST_PROCESSES'] ?? '1'),
       // The models and issuers of the tests stand on this machine, also where the servers are given.
       AGENT_HOST_EGRESS: 'public,loopback',
       ...this.#env,
       AGENT_HOST_DATA_DIR: this.dataDir,
     };
+  }
+
+  /** Who has a process end at a fault point waits for its end; another in its place would hide it. */
+  #isSingle(): boolean {
+    return this.#singleProcess || 'AGENT_HOST_FAULT_POINTS' in this.#env;
   }
 
   #tail(): string {
