@@ -160,6 +160,7 @@ test.each([
       '$JS.API.STREAM.DELETE.EVT_0',
       '$JS.API.STREAM.PURGE.KV_SECRETS',
       '$JS.API.STREAM.MSG.DELETE.KV_SECRETS',
+      '$JS.API.STREAM.MSG.DELETE.EVT_0',
     ],
   ],
   ['projector', ['live.x', 'evt.0.t.agent.a', 'evt.0.t.budget.b', '$JS.API.STREAM.DELETE.EVT_0', 'work.0.t.session.s']],

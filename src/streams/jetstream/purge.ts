@@ -49,6 +49,7 @@ export interface DoomedSubjects {
  *
  * Nothing is searched for that is not there: a search looks into every block from where it begins, with the stream locked,
  * and that grows with what others have. Few subjects are found by their names, many by a search from one to the next.
+ * Messages of a subject may go one by one, so nobody may be able to read them any more.
  * @throws what the client throws; what was removed stays removed, and it can be repeated
  */
 export async function purgeSubjects(
@@ -152,7 +153,8 @@ class Purge {
     }
     const message = await nextMessage(this.#manager, this.#stream, { seq: first, subject: filter });
     if (message === null) return;
-    await this.subject(filter, { first: message.seq, before: before ?? state.last_seq + 1, oneByOne: true });
+    // Who reads it meanwhile has all of it or none: what is left of a history in between is taken for a broken one.
+    await this.subject(filter, { first: message.seq, before: before ?? state.last_seq + 1, oneByOne: false });
   }
 
   /** Removes subject after subject, of which there are `count`. */
