@@ -49,7 +49,7 @@ export interface DoomedSubjects {
  *
  * Nothing is searched for that is not there: a search looks into every block from where it begins, with the stream locked,
  * and that grows with what others have. Few subjects are found by their names, many by a search from one to the next.
- * Messages of a subject may go one by one, so nobody may be able to read them any more.
+ * Messages of a subject may go one by one, so their keys have to be dead: what is left in between reads as a broken history.
  * @throws what the client throws; what was removed stays removed, and it can be repeated
  */
 export async function purgeSubjects(
