@@ -161,10 +161,9 @@ export interface DocumentPlace {
 /** A column of sealed bytes, as the database gives it. */
 export const sealed = z.instanceof(Buffer);
 
-/** As text for `upsert`; null: the tenant is erased. */
-export function sealDocument(seals: RowSeals, place: DocumentPlace, document: unknown): string | null {
-  const bytes = seals.seal(place.key[0] ?? '', contextOf(place), Buffer.from(JSON.stringify(document)));
-  return bytes?.toString('base64') ?? null;
+/** Null: the tenant is erased. */
+export function sealDocument(seals: RowSeals, place: DocumentPlace, document: unknown): Buffer | null {
+  return seals.seal(place.key[0] ?? '', contextOf(place), Buffer.from(JSON.stringify(document)));
 }
 
 /** Null: the tenant is erased. @throws SealBrokenError, UnavailableError (streams) */
@@ -204,10 +203,10 @@ function idOf<V>(table: DocumentTable<V>, key: DocumentKey): string {
 export interface Upsert {
   readonly table: readonly [schema: string, name: string];
   readonly key: readonly string[];
-  /** With their types; `bytea` is given in base64. */
   readonly columns: Readonly<Record<string, string>>;
   /** Replace a row that is there only if this column is higher; absent: always. */
   readonly newerBy?: string;
+  /** By column. What a column of the type `bytea` has is bytes. */
   readonly rows: readonly object[];
 }
 
@@ -222,10 +221,6 @@ export async function upsert(
     names.map((name) => sql.identifier([name])),
     sql.fragment`, `,
   );
-  const values = names.map((name) => {
-    const column = sql.identifier([name]);
-    return columns[name] === 'bytea' ? sql.fragment`decode(${column}, 'base64')` : column;
-  });
   const others = names.filter((name) => !key.includes(name));
   const changes = others.map((name) => sql.fragment`${sql.identifier([name])} = excluded.${sql.identifier([name])}`);
   const onlyNewer =
@@ -234,7 +229,7 @@ export async function upsert(
       : sql.fragment`where old.${sql.identifier([newerBy])} < excluded.${sql.identifier([newerBy])}`;
   await transaction.query(sql.unsafe`
     insert into ${sql.identifier([...table])} as old (${identifiers})
-    select ${sql.join(values, sql.fragment`, `)} from ${recordset(rows, columns, 'fresh')}
+    select ${identifiers} from ${recordset(rows, columns, 'fresh')}
     on conflict (${sql.join(
       key.map((name) => sql.identifier([name])),
       sql.fragment`, `,
@@ -242,13 +237,65 @@ export async function upsert(
     ${changes.length === 0 ? sql.fragment`do nothing` : sql.fragment`do update set ${sql.join(changes, sql.fragment`, `)} ${onlyNewer}`}`);
 }
 
-/** Rows as a table of a statement, with these columns and types. */
+/**
+ * Rows as a table of a statement, with these columns and types. Bytes go beside the JSON, those of all rows as one value
+ * in the protocol's own form: in base64 within it they took a third of what Node spends on a batch, and Postgres read each
+ * of their characters.
+ */
 export function recordset(
   rows: readonly object[],
   columns: Readonly<Record<string, string>>,
   name: string,
 ): FragmentSqlToken {
-  const definition = Object.entries(columns).map(
+  const plain = Object.entries(columns).filter(([, type]) => type !== 'bytea');
+  const bytes = Object.keys(columns).filter((column) => columns[column] === 'bytea');
+  if (bytes.length === 0) return ofJson(rows, plain, name);
+  const [parts, at]: [Uint8Array[], { from: number }] = [[], { from: 1 }];
+  const placed = rows.map((row) => placing(row, bytes, { parts, at }));
+  const places = bytes.flatMap((column): [string, string][] => [
+    [fromOf(column), 'int'],
+    [forOf(column), 'int'],
+  ]);
+  const all = sql.binary(Buffer.concat(parts));
+  const selected = [
+    ...plain.map(([column]) => sql.fragment`${sql.identifier([column])}`),
+    ...bytes.map((column) => {
+      const [from, length] = [sql.identifier([fromOf(column)]), sql.identifier([forOf(column)])];
+      return sql.fragment`substring(${all}::bytea from ${from} for ${length}) as ${sql.identifier([column])}`;
+    }),
+  ];
+  return sql.fragment`(
+    select ${sql.join(selected, sql.fragment`, `)} from ${ofJson(placed, [...plain, ...places], 'placed')}) as ${sql.identifier([name])}`;
+}
+
+const fromOf = (column: string): string => `${column}_from`;
+const forOf = (column: string): string => `${column}_for`;
+
+/** The row with where its bytes are, from 1, in place of them. */
+function placing(
+  row: object,
+  columns: readonly string[],
+  { parts, at }: { readonly parts: Uint8Array[]; readonly at: { from: number } },
+): object {
+  const placed: Record<string, unknown> = { ...row };
+  for (const column of columns) {
+    const bytes = placed[column];
+    if (!(bytes instanceof Uint8Array)) throw new Error(`the column ${column} has no bytes`);
+    parts.push(bytes);
+    placed[column] = undefined;
+    placed[fromOf(column)] = at.from;
+    placed[forOf(column)] = bytes.length;
+    at.from += bytes.length;
+  }
+  return placed;
+}
+
+function ofJson(
+  rows: readonly object[],
+  columns: readonly (readonly [column: string, type: string])[],
+  name: string,
+): FragmentSqlToken {
+  const definition = columns.map(
     ([column, type]) => sql.fragment`${sql.identifier([column])} ${sql.identifier([pgType(type)])}`,
   );
   return sql.fragment`json_to_recordset(${storableJson(rows)}) as ${sql.identifier([name])}(${sql.join(definition, sql.fragment`, `)})`;
@@ -266,7 +313,7 @@ function storableJson(rows: readonly object[]): string {
   return JSON.stringify(rows, (_, value: unknown) => (typeof value === 'string' ? storableText(value) : value));
 }
 
-/** Type names as the catalogue spells them: a quoted alias such as "int" would not be found. Bytes come in base64. */
+/** Type names as the catalogue spells them: a quoted alias such as "int" would not be found. */
 const PG_TYPES: Readonly<Record<string, string>> = {
   ...{ int: 'int4', bigint: 'int8', numeric: 'numeric', boolean: 'bool', 'text[]': '_text' },
 };

@@ -25,7 +25,7 @@ test("a session's artifacts, and those that a fork of it begins with, are found 
   const row = (id: string, session: string) => `'tn_1', ${id}, ${session}, 1, 'ann', 'a', '2026-01-01', 0, 1, ''`;
   const mine = ['mine_1', 'mine_2', 'mine_3'].map((id) => {
     const place = { table: 'artifact', key: ['tn_1', id] };
-    return { id, doc: sealDocument(fixedSeals(), place, { artifactId: id }) };
+    return { id, doc: sealDocument(fixedSeals(), place, { artifactId: id })?.toString('base64') };
   });
   const earlier = `'tn_1', 'earlier_' || i, 'mine', 0, 'ann', 'a', '2026-01-01', 0, 1, ''`;
   await database.query(

@@ -32,7 +32,7 @@ export class HistoryBatch {
     const commit = this.#seals.sealedCommit(stored);
     if (commit === null) return;
     const key = { tenant: ref.tenant, session_id: ref.id, position };
-    this.#commits.push({ ...key, shard, records: events.length, commit: base64(commit) });
+    this.#commits.push({ ...key, shard, records: events.length, commit });
     for (const { event, place } of events) {
       if (event.type === 'artifact.created')
         this.#artifacts.push({ ...key, index: place.index, artifact_id: event.data.artifactId });
@@ -65,8 +65,4 @@ export class HistoryBatch {
       rows: this.#artifacts,
     });
   }
-}
-
-function base64(bytes: Uint8Array): string {
-  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('base64');
 }
