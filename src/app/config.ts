@@ -52,7 +52,7 @@ const schema = z.object({
   NATS_CA_FILE: z.string().min(1).optional(),
   DATABASE_URL: z.string().min(1).optional(),
   AGENT_HOST_DATABASE_CONNECTIONS: whole(2, 10_000).optional(),
-  AGENT_HOST_LOG_SHARDS: whole(1, 64).default(1),
+  AGENT_HOST_LOG_SHARDS: whole(1, 64).optional(),
   AGENT_HOST_LOG_REPLICAS: whole(1, 5).default(1),
   AGENT_HOST_EGRESS: z.string().optional(),
   AGENT_HOST_FIXTURE_MODEL: oneOf(['0', '1']).default('0'),
@@ -158,7 +158,10 @@ export interface Config {
   readonly databaseUrl: string | undefined;
   /** Most Postgres connections of this node; absent: by its roles (`poolSize`). */
   readonly databaseConnections: number | undefined;
-  readonly shards: number;
+  /** Of these, those that are not a projector's; absent: by its roles. Told to one of several processes of a Host. */
+  readonly readingConnections: number | undefined;
+  /** Streams of the log; undefined: as many as there are. */
+  readonly shards: number | undefined;
   readonly replicas: number;
   /** Which addresses the Host calls when a tenant names them. */
   readonly egress: EgressPolicy;
@@ -233,6 +236,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     natsCaFile: env.NATS_CA_FILE,
     databaseUrl: env.DATABASE_URL,
     databaseConnections: env.AGENT_HOST_DATABASE_CONNECTIONS,
+    readingConnections: undefined,
     shards: env.AGENT_HOST_LOG_SHARDS,
     replicas: env.AGENT_HOST_LOG_REPLICAS,
     egress: egressOf(env),

@@ -74,15 +74,16 @@ export interface LogOptions {
   /** See `NatsTrust`. */
   readonly caFile?: string | undefined;
   readonly name: string;
-  readonly shards: number;
+  /** See `TopologyOptions`. */
+  readonly shards: number | undefined;
   readonly replicas: number;
   /**
    * Whether this process hears what is stored as it happens, as a node does. A command that reads up to where the log ends
    * does not, and its `feed` is not to be started.
    */
   readonly isLive: boolean;
-  /** Takes streams and buckets as they are, whatever is being done to them, and makes none: for `agent-host reshard`. */
-  readonly isAsItIs?: boolean;
+  /** Takes so many streams, and buckets, as they are, whatever is being done to them, and makes none: for `agent-host reshard`. */
+  readonly asItIs?: { readonly shards: number };
   readonly hostKey: KeyObject;
   readonly earlierHostKeys?: readonly KeyObject[];
   readonly metrics: Metrics;
@@ -90,14 +91,14 @@ export interface LogOptions {
 }
 
 /** Connects to NATS and makes streams and buckets. @throws StartError */
-export async function openLog({ url, caFile, name, shards, replicas, ...options }: LogOptions): Promise<LogPorts> {
+export async function openLog({ url, caFile, name, replicas, ...options }: LogOptions): Promise<LogPorts> {
   const { hostKey, earlierHostKeys, metrics, logger } = options;
   const connections = await plainly(async () => await connectNats(url, name, { caFile }));
   const { appends, reads, live, consumers } = connections;
-  const { manager, buckets } = await plainly(async () => {
-    return options.isAsItIs === true
-      ? await presentTopology(appends)
-      : await ensureTopology(appends, { shards, replicas });
+  const { manager, shards, buckets } = await plainly(async () => {
+    return options.asItIs === undefined
+      ? await ensureTopology(appends, { shards: options.shards, replicas })
+      : { ...(await presentTopology(appends)), ...options.asItIs };
   });
   const bucket = (kv: (typeof buckets)['leases'], bucketName: string): KeyValue =>
     new JetStreamKeyValue(appends, {

@@ -10,6 +10,7 @@ import type { Metrics } from './metrics/metrics.ts';
 import { PROJECTIONS, restoring } from './projectors.ts';
 import type { Stack } from '../lib/stack.ts';
 import { StartError } from '../lib/start-error.ts';
+import { NEW_LOG_SHARDS } from '../streams/jetstream/shard-streams.ts';
 
 /** Pages and lists of many clients at once, with what the node asks for itself. */
 const READING = 20;
@@ -20,21 +21,20 @@ const TOGETHER = 90;
 /** What one of many is left with. */
 const READING_LEAST = 5;
 
-/** The maximum of one of several processes of a Host that serve requests. */
-export function poolShare({ roles, shards }: Pick<Config, 'roles' | 'shards'>, serving: number): number {
+/** How many one of several processes of a Host that serve requests has besides those of its projectors. */
+export function readingShare({ shards = NEW_LOG_SHARDS }: Pick<Config, 'shards'>, serving: number): number {
   const share = Math.floor((TOGETHER - PROJECTIONS.length * shards - OWN) / serving);
-  const leading = roles.includes('projector') ? PROJECTIONS.length * shards : 0;
-  return leading + Math.min(READING, Math.max(READING_LEAST, share));
+  return Math.min(READING, Math.max(READING_LEAST, share));
 }
 
 /**
- * A node's default maximum of connections. A projector holds one for each read model and shard: where it leads, as long
- * as it does; where another leads, while it checks. @throws StartError
+ * A node's maximum of connections, of a log of so many shards. A projector holds one for each read model and shard: where
+ * it leads, as long as it does; where another leads, while it checks. @throws StartError
  */
-export function poolSize({ databaseConnections: given, roles, shards }: Config): number {
+export function poolSize({ databaseConnections: given, readingConnections, roles }: Config, shards: number): number {
   const isReading = roles.includes('commands') || roles.includes('reads');
   const leading = roles.includes('projector') ? PROJECTIONS.length * shards : 0;
-  const size = given ?? leading + (isReading ? READING : OWN);
+  const size = given ?? leading + (isReading ? (readingConnections ?? READING) : OWN);
   if (leading === 0 || size >= leading + OWN) return size;
   throw new StartError(
     `AGENT_HOST_DATABASE_CONNECTIONS is ${size}, and a projector of ${shards} shards needs ${leading + OWN}; set it to that or more, or leave it unset`,
@@ -42,9 +42,9 @@ export function poolSize({ databaseConnections: given, roles, shards }: Config):
 }
 
 /** Of these, the reads of tenants have their own, so that what the node asks for itself never waits behind them. */
-function sharesOf(config: Config): { readonly own: number; readonly reading: number } {
-  const leading = config.roles.includes('projector') ? PROJECTIONS.length * config.shards : 0;
-  const left = poolSize(config) - leading;
+function sharesOf(config: Config, shards: number): { readonly own: number; readonly reading: number } {
+  const leading = config.roles.includes('projector') ? PROJECTIONS.length * shards : 0;
+  const left = poolSize(config, shards) - leading;
   const own = Math.min(OWN, Math.floor(left / 2));
   return { own: leading + own, reading: left - own };
 }
@@ -69,7 +69,7 @@ interface PoolOptions {
 export async function openPool(options: PoolOptions, log: LogPorts, metrics: Metrics): Promise<ReadStore> {
   const { databaseUrl, config } = options;
   const isProjector = config.roles.includes('projector');
-  const { own } = sharesOf(config);
+  const { own } = sharesOf(config, log.source.shards);
   try {
     const prepared = isProjector ? migrate(databaseUrl) : checkSchema(databaseUrl);
     await prepared.catch(async (error: unknown) => await withoutDatabase(error, options, log));
@@ -96,10 +96,10 @@ export function databaseRefusal(cause: unknown): StartError {
 /** Opens the connections that serve the reads of tenants. */
 export async function openReads(
   { databaseUrl, config }: PoolOptions,
-  metrics: Metrics,
-  stack: Stack,
+  { source: { shards } }: LogPorts,
+  { metrics, stack }: { readonly metrics: Metrics; readonly stack: Stack },
 ): Promise<TenantReads> {
-  const { reading } = sharesOf(config);
+  const { reading } = sharesOf(config, shards);
   const pool = await openReadStore({
     url: databaseUrl,
     maximumConnections: reading,

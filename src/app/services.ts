@@ -90,7 +90,7 @@ export async function openServices(options: HostOptions, stack: Stack): Promise<
   const log = await openLogOf(options, metrics, stack);
   const pool = await openPool(options, log, metrics);
   stack.defer('read store', async () => await pool.end());
-  const tenantReads = await openReads(options, metrics, stack);
+  const tenantReads = await openReads(options, log, { metrics, stack });
   const directory = await openDirectory(log, logger, stack);
   const models = openReadModels({ log, pool, tenantReads, metrics, stack });
   const { registry, presence } = await openPresence(options, log, stack);

@@ -83,8 +83,8 @@ async function open(config: Config, to: number, stack: Stack): Promise<Ground> {
     );
   }
   const log = await openLog({
-    ...{ url: servers.natsUrl, caFile: config.natsCaFile, name: 'reshard', shards: to, replicas: config.replicas },
-    ...{ isLive: false, isAsItIs: true, ...keys, metrics: new Metrics(), logger },
+    ...{ url: servers.natsUrl, caFile: config.natsCaFile, name: 'reshard', replicas: config.replicas },
+    ...{ shards: undefined, asItIs: { shards: to }, isLive: false, ...keys, metrics: new Metrics(), logger },
   });
   stack.defer('log', log.close);
   return { config, split, log, databaseUrl: servers.databaseUrl, logger };
@@ -107,7 +107,7 @@ async function move(ground: Ground, to: number, json: boolean | undefined): Prom
   const commits = await checkTotals(split, now);
   await split.end();
   return print([{ shards: to, commits }], json, () => {
-    return `${to} log shards hold the ${commits} commits, every chain verified; set AGENT_HOST_LOG_SHARDS=${to} and start the Host\n`;
+    return `${to} log shards hold the ${commits} commits, every chain verified; set AGENT_HOST_LOG_SHARDS=${to} where it was set, and start the Host\n`;
   });
 }
 

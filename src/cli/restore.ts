@@ -61,9 +61,9 @@ export async function restore(config: Config, args: readonly string[]): Promise<
 }
 
 function checkShards({ shards }: Config, manifest: Manifest): void {
-  if (shards === manifest.shards) return;
+  if (shards === undefined || shards === manifest.shards) return;
   throw new StartError(
-    `the backup has ${manifest.shards} log shards, AGENT_HOST_LOG_SHARDS says ${shards}; set it to ${manifest.shards}, a restore does not change the number`,
+    `the backup has ${manifest.shards} log shards, AGENT_HOST_LOG_SHARDS says ${shards}; set it to ${manifest.shards} or leave it unset, a restore does not change the number`,
   );
 }
 

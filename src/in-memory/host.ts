@@ -52,7 +52,7 @@ async function optionsOf(given: MemoryHostOptions, { clock }: SettableClock, sta
   const config = readConfig({ ...DEFAULTS, ...given.env });
   if (config.processes > 1)
     throw new StartError('AGENT_HOST_PROCESSES is above 1, and a Host in memory is one process; unset it');
-  const servers = new MemoryServers({ shards: config.shards, clock });
+  const servers = new MemoryServers({ shards: config.shards ?? 1, clock });
   stack.defer('servers', () => servers.close());
   const database = await openInProcess(given.cacheDirectory);
   stack.defer('database', database.close);

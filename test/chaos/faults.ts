@@ -1,5 +1,7 @@
 import type { Role } from '#src/app/roles.ts';
 import { delay } from '#src/lib/backoff.ts';
+import { NEW_LOG_SHARDS } from '#src/streams/jetstream/shard-streams.ts';
+import { streamName } from '#src/streams/subjects.ts';
 import type { Cluster, ClusterNode } from '../support/cluster/cluster.ts';
 import type { ClusterServer, RouteLink } from '../support/cluster/nats-cluster.ts';
 import type { Random } from '../support/random.ts';
@@ -39,8 +41,10 @@ const LONG_PAUSE_MS = { min: 17_000, max: 20_000 };
 const PARTED_MS = { min: 3_000, max: 14_000 };
 /** Of what a server sends to one Host: somewhere in the middle of a commit, a batch or a key. */
 const CUT_AFTER_BYTES = 120_000;
-const EVENT_STREAM = 'EVT_0';
 const QUOTA_BYTES = 20_000;
+
+/** One of the streams of the log. */
+const someShard = (random: Random): string => streamName(random.int(0, NEW_LOG_SHARDS - 1));
 
 const killHost = (role: Role, weight: number): Fault => ({
   name: `kill -9 a Host (${role})`,
@@ -79,7 +83,7 @@ export const FAULTS: readonly Fault[] = [
     touches: 'nats',
     run: async (context) => {
       const { cluster, random } = context;
-      const leader = await cluster.nats.leaderOf(EVENT_STREAM).catch(() => null);
+      const leader = await cluster.nats.leaderOf(someShard(random)).catch(() => null);
       await killServers([leader ?? (await follower(context))], random);
       await cluster.nats.ready();
     },
@@ -108,9 +112,10 @@ export const FAULTS: readonly Fault[] = [
     weight: 1,
     touches: 'nats',
     run: async ({ cluster, random }) => {
-      await startAgain(async () => await cluster.nats.limitBytes(EVENT_STREAM, QUOTA_BYTES));
+      const stream = someShard(random);
+      await startAgain(async () => await cluster.nats.limitBytes(stream, QUOTA_BYTES));
       await delay(random.int(3_000, 5_000));
-      await startAgain(async () => await cluster.nats.limitBytes(EVENT_STREAM, null));
+      await startAgain(async () => await cluster.nats.limitBytes(stream, null));
     },
   },
   {
@@ -223,7 +228,7 @@ async function held(proxies: readonly TcpProxy[], random: Random): Promise<void>
 }
 
 async function follower({ cluster, random }: Context): Promise<ClusterServer> {
-  const leader = await cluster.nats.leaderOf(EVENT_STREAM).catch(() => null);
+  const leader = await cluster.nats.leaderOf(someShard(random)).catch(() => null);
   return pick(
     random,
     cluster.nats.servers.filter((server) => server !== leader),

@@ -145,7 +145,7 @@ async function tamper(stream: StreamEditor): Promise<string[]> {
 test('each way to tamper with the stored messages is found and named', { timeout: 360_000 }, async () => {
   await using disposables = new AsyncDisposableStack();
   const { nats, env, key } = await installation(disposables);
-  const host = disposables.use(await startHost({ env }));
+  const host = disposables.use(await startHost({ env: { ...env, AGENT_HOST_LOG_SHARDS: '1' } }));
   const tenant = await new AdminClient(host).createTenant();
   await fill(tenant);
   const log = disposables.use(await openLog(nats.url, { hostKey: sealingKey(key) }));

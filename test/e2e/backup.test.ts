@@ -177,9 +177,11 @@ test('backups into one directory grow by what is new, and only a whole one is re
   await artifacts.remove(first.artifactId);
   await succeeds(agentHost(source, 'backup', backup.path));
   const manifest = await readManifest(backup.path);
-  expect(manifest).toMatchObject({ format: 1, shards: 1, objects: { count: 1, totalBytes: 1_000 } });
-  expect(manifest?.streams.map((stream) => stream.name)).toEqual(['KV_SECRETS', 'EVT_0', 'KV_DIRECTORY']);
-  expect((await readdir(backup.path)).length, 'no file of an older backup is left').toBe(6);
+  expect(manifest).toMatchObject({ format: 1, shards: 4, objects: { count: 1, totalBytes: 1_000 } });
+  expect(manifest?.streams.map((stream) => stream.name)).toEqual([
+    ...['KV_SECRETS', 'EVT_3', 'EVT_2', 'EVT_1', 'EVT_0', 'KV_DIRECTORY'],
+  ]);
+  expect((await readdir(backup.path)).length, 'no file of an older backup is left').toBe(9);
 
   const kek = join(place.path, 'kek');
   await writeFile(kek, await host.file('kek'));
@@ -194,7 +196,7 @@ test('backups into one directory grow by what is new, and only a whole one is re
     await agentHost({ ...target, ...env }, 'restore', from);
   await refuses(restore({}, place.path), /holds no whole backup/);
   await refuses(restore({ AGENT_HOST_KEK_FILE: wrong }), /the Host key is not the one of the installation/);
-  await refuses(restore({ AGENT_HOST_LOG_SHARDS: '2' }), /the backup has 1 log shards/);
+  await refuses(restore({ AGENT_HOST_LOG_SHARDS: '2' }), /the backup has 4 log shards/);
   await refuses(restore({ AGENT_HOST_DATA_DIR: host.dataDir }), /is in use by the Host/);
   await refuses(restore({ DATABASE_URL: await host.file('database-url') }), /holds read models/);
   await refuses(restore({ NATS_URL: await host.file('nats-url') }), /holds an installation already/);

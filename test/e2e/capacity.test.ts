@@ -48,7 +48,7 @@ test('the capacity of a running Host: what it uses, what a turn costs, what give
   expect(found.nodes).toMatchObject([{ url: host.metricsUrl, openStreams: 1 }]);
   expect(found.nodes[0]?.cores).toBeGreaterThan(0);
   expect(found.nodes[0]?.memoryBytes).toBeGreaterThan(30_000_000);
-  expect(found.stored.shards).toBe(1);
+  expect(found.stored.shards).toBe(4);
   // The tenant, its agent and the session at least.
   expect(found.stored.aggregates).toBeGreaterThanOrEqual(3);
   expect(found.stored.logBytes).toBeGreaterThan(1_000);

@@ -109,7 +109,7 @@ test(
   'one shard becomes four and then eight, whenever it is killed; clients continue where they were',
   { timeout: 1_200_000 },
   async () => {
-    await using host = await startHost();
+    await using host = await startHost({ env: { AGENT_HOST_LOG_SHARDS: '1' } });
     const tenants = await fill(host);
     const before = await Promise.all(tenants.map(seen));
     const [tenant] = tenants;
@@ -172,7 +172,7 @@ test('nothing is moved while a node runs elsewhere, nor of a log that is damaged
   const kek = join(place.path, 'kek');
   await writeFile(kek, randomBytes(32).toString('base64'));
   const servers = { NATS_URL: nats.url, DATABASE_URL: await postgres.empty(), AGENT_HOST_KEK_FILE: kek };
-  await using host = await startHost({ env: servers });
+  await using host = await startHost({ env: { ...servers, AGENT_HOST_LOG_SHARDS: '1' } });
   const env = { ...servers, AGENT_HOST_DATA_DIR: join(place.path, 'data') };
   expect(await reshard(env, 2)).toMatchObject({ code: 1, text: expect.stringMatching(/nodes run .* stop all/) });
   const tenant = await new AdminClient(host).createTenant();

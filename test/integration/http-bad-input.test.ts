@@ -21,7 +21,12 @@ describe('bad input at the durable Host', () => {
     const { host: servers, username, password } = new URL(await host.file('nats-url'));
     nats = await connect({ servers, user: username, pass: password });
     const manager = await jetstreamManager(nats);
-    const logMessages = async (): Promise<number> => (await manager.streams.info('EVT_0')).state.messages;
+    const logMessages = async (): Promise<number> => {
+      let messages = 0;
+      for await (const { config, state } of manager.streams.list('evt.>'))
+        if (config.name.startsWith('EVT_')) messages += state.messages;
+      return messages;
+    };
     target = { adminKey: host.adminKey, nodes: [host, host], logMessages };
   });
 

@@ -15,17 +15,19 @@ const NODES = 5;
 const STEPS = SHARDS + 6;
 
 interface Settings {
-  readonly shards?: number;
+  readonly shards?: number | undefined;
   readonly replicas?: number;
 }
 
 /** The streams that a node finds when it has started. */
-async function start(url: string, { shards = SHARDS, replicas = 1 }: Settings = {}): Promise<string[]> {
+async function start(url: string, settings: Settings = {}): Promise<string[]> {
+  const { shards, replicas } = { shards: SHARDS, replicas: 1, ...settings };
   const connections = await connectNats(url, 'first start');
   try {
-    const { manager } = await ensureTopology(connections.appends, { shards, replicas });
+    const { manager, shards: found } = await ensureTopology(connections.appends, { shards, replicas });
     const names: string[] = [];
     for await (const name of manager.streams.names()) names.push(name);
+    expect(names.filter((name) => name.startsWith('EVT_'))).toHaveLength(found);
     return names.toSorted();
   } finally {
     await closeNats(connections);
@@ -111,7 +113,19 @@ test('a first start that was cut short has the number that it was begun with', a
   await using nats = await TestNats.start();
   await killedAt(nats.url, { step: 3 });
   await expect(start(nats.url, { shards: 3 })).rejects.toThrow(/has 8 log shards.*set it to 8\.$/);
+  expect(await start(nats.url, { shards: undefined })).toEqual(wholeInstallation(SHARDS));
   expect(await start(nats.url)).toEqual(wholeInstallation(SHARDS));
+});
+
+test('nodes that say nothing of a number make four, and start on an installation as it is', async () => {
+  await using nats = await TestNats.start();
+  const silent = Array.from({ length: NODES }, () => ({ shards: undefined }));
+  const found = await together(nats.url, silent);
+  expect(found).toEqual(found.map(() => ({ status: 'fulfilled', value: wholeInstallation(4) })));
+  // As every installation of 0.12 and before that was not told otherwise.
+  await using old = await TestNats.start();
+  await start(old.url, { shards: 1 });
+  expect(await start(old.url, { shards: undefined })).toEqual(wholeInstallation(1));
 });
 
 test('streams of something else are no installation', async () => {

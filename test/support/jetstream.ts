@@ -51,14 +51,14 @@ type LogOptions = {
  * Tests name tenants that nobody has created: a tenant's first append makes its data key, as its creation does otherwise.
  * `codec`: another node's, which is not cut off when this one is. `hostKey`: that of a Host that runs on the same server.
  */
-export async function openLog(
-  url: string,
-  { shards = 1, replicas = 1, hostKey = TEST_HOST_KEY, ...options }: LogOptions = {},
-): Promise<TestLog> {
+export async function openLog(url: string, { replicas = 1, hostKey, ...options }: LogOptions = {}): Promise<TestLog> {
   const connections = await connectNats(url, 'test');
-  const topology = await ensureTopology(connections.appends, { shards, replicas });
+  // A Host that runs there has made the streams.
+  const wanted = options.shards ?? (hostKey === undefined ? 1 : undefined);
+  const topology = await ensureTopology(connections.appends, { shards: wanted, replicas });
+  const { shards } = topology;
   const secrets = new JetStreamKeyValue(connections.appends, { kv: topology.buckets.secrets, name: 'SECRETS' });
-  const keyring = new Keyring({ bucket: secrets, hostKey, logger: capturedLog().logger });
+  const keyring = new Keyring({ bucket: secrets, hostKey: hostKey ?? TEST_HOST_KEY, logger: capturedLog().logger });
   await keyring.start();
   const obtain: Keyring['obtain'] = async (tenant) => {
     await keyring.create(tenant);

@@ -17,7 +17,7 @@ export async function openLogOf(
 ): Promise<LogPorts> {
   const hostKey = sealingKey(Buffer.from(await readFile(environment['AGENT_HOST_KEK_FILE'] ?? '', 'utf8'), 'base64'));
   return await openLog({
-    ...{ url: environment['NATS_URL'] ?? '', name: 'checker', shards: 1, replicas, isLive: false },
+    ...{ url: environment['NATS_URL'] ?? '', name: 'checker', shards: undefined, replicas, isLive: false },
     ...{ hostKey, metrics: new Metrics(), logger: await createLogger({ level: 'silent', pretty: false }) },
   });
 }

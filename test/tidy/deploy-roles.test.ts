@@ -218,7 +218,7 @@ describe('what clients reach', () => {
 
 describe('connections to Postgres', () => {
   const sizeOf = (roles: string, shards = '8'): number =>
-    poolSize(readConfig({ AGENT_HOST_ROLES: roles, AGENT_HOST_LOG_SHARDS: shards }));
+    poolSize(readConfig({ AGENT_HOST_ROLES: roles }), Number(shards));
   const operators = 3;
 
   test('fit, also while nodes are replaced, and the pages say how many there are', () => {

@@ -12,7 +12,7 @@ const toProcess = z.discriminatedUnion('kind', [
     databaseUrl: z.string(),
     /** Its part of what the machine can do at once, and of the connections to Postgres. */
     sandboxChildren: z.int(),
-    databaseConnections: z.int().optional(),
+    readingConnections: z.int().optional(),
   }),
   z.strictObject({ kind: z.literal('stop'), reason: z.string(), drainMs: z.int(), othersServe: z.boolean() }),
   z.strictObject({ kind: z.literal('ask'), id: z.int(), what: z.enum(['metrics', 'ready']) }),

@@ -7,7 +7,7 @@ import { listenForMetrics } from '../host.ts';
 import type { Listening } from '../host.ts';
 import { Metrics } from '../metrics/metrics.ts';
 import { sampleServers } from '../metrics/node.ts';
-import { poolShare } from '../read-store.ts';
+import { readingShare } from '../read-store.ts';
 import { ForkedProcess } from './forked-process.ts';
 import { mergedMetrics } from './merged-metrics.ts';
 import type { StartMessage } from './messages.ts';
@@ -55,17 +55,15 @@ export async function supervise(options: SuperviseOptions, stack: Stack): Promis
 
 /** A process's part of what the machine can do at once, and of the connections to Postgres. */
 function shareOf(
-  { roles, isServing }: PlannedProcess,
+  { isServing }: PlannedProcess,
   plan: readonly PlannedProcess[],
   config: Config,
-): Pick<StartMessage, 'sandboxChildren' | 'databaseConnections'> {
+): Pick<StartMessage, 'sandboxChildren' | 'readingConnections'> {
   const running = plan.filter((one) => one.roles.includes('engine')).length;
   const sandboxChildren = Math.max(1, Math.ceil(config.sandboxes.children / Math.max(1, running)));
-  const given = config.databaseConnections;
-  if (given !== undefined) return { sandboxChildren, databaseConnections: given };
   if (!isServing) return { sandboxChildren };
   const serving = plan.filter((one) => one.isServing).length;
-  return { sandboxChildren, databaseConnections: poolShare({ ...config, roles }, serving) };
+  return { sandboxChildren, readingConnections: readingShare(config, serving) };
 }
 
 /** The figures of all processes, those of the supervisor itself among them. */

@@ -7,6 +7,12 @@ const NANOS_PER_MS = 1_000_000;
 /** While it exists, a move to more shards has begun and not ended: no Host starts. Its metadata says how far it is. */
 export const RESHARD_MARK = 'RESHARDING';
 
+/**
+ * Streams of a new installation that says nothing about it. One stream makes one fsync after the other; on two cores two
+ * to four made a quarter more turns than one, and eight fewer (docs/benchmark-results.md).
+ */
+export const NEW_LOG_SHARDS = 4;
+
 export interface ShardOptions {
   /** Number of `EVT_k` streams. */
   readonly shards: number;

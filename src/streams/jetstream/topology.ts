@@ -8,7 +8,7 @@ import { faultPoint } from '../../lib/fault-points.ts';
 import { streamName } from '../subjects.ts';
 import { NatsSetupError } from './connection.ts';
 import { ApiCode, apiCode, deniedSubject, isUnanswered } from './errors.ts';
-import { eventStream, RESHARD_MARK, shardsBy } from './shard-streams.ts';
+import { eventStream, NEW_LOG_SHARDS, RESHARD_MARK, shardsBy } from './shard-streams.ts';
 import type { ShardOptions } from './shard-streams.ts';
 import { RESTORE_MARK } from './stream-archive.ts';
 
@@ -26,7 +26,11 @@ const RACED: readonly (number | null)[] = [
   ApiCode.noSuitablePeers,
 ];
 
-export type TopologyOptions = ShardOptions;
+export interface TopologyOptions {
+  /** How many shards the installation is to have; undefined: as many as it has, and a new one `NEW_LOG_SHARDS`. */
+  readonly shards: number | undefined;
+  readonly replicas: number;
+}
 
 export interface Buckets {
   readonly directory: KV;
@@ -37,6 +41,7 @@ export interface Buckets {
 
 export interface Topology {
   readonly manager: JetStreamManager;
+  readonly shards: number;
   readonly buckets: Buckets;
 }
 
@@ -104,7 +109,7 @@ function givenUp(cause: unknown, { replicas }: TopologyOptions): NatsSetupError 
 async function makeTopology(connection: NatsConnection, options: TopologyOptions): Promise<Topology> {
   const manager = await jetstreamManager(connection, { sendRequiredApiLevel: true });
   await checkWhole(manager);
-  await ensureShards(manager, options);
+  const shards = await ensureShards(manager, options);
   await ensureStream(manager, workStream(options.replicas));
   await manager.consumers.add(WORK_STREAM, {
     durable_name: WORK_CONSUMER,
@@ -131,7 +136,7 @@ async function makeTopology(connection: NatsConnection, options: TopologyOptions
   ]);
   for (const name of BUCKET_NAMES) await updateBucket(manager, `KV_${name}`, options.replicas);
   await allLed(manager);
-  return { manager, buckets: { directory, snapshots, leases, secrets } };
+  return { manager, shards, buckets: { directory, snapshots, leases, secrets } };
 }
 
 /** What an interrupted restore has left is not an installation, and one that moves to more shards is none meanwhile. */
@@ -151,7 +156,7 @@ async function checkWhole(manager: JetStreamManager): Promise<void> {
  * The buckets of an installation as they are; nothing is made. For a command that works on its streams while no Host can
  * start. @throws what the client throws
  */
-export async function presentTopology(connection: NatsConnection): Promise<Topology> {
+export async function presentTopology(connection: NatsConnection): Promise<Omit<Topology, 'shards'>> {
   const manager = await jetstreamManager(connection, { sendRequiredApiLevel: true });
   const kvm = new Kvm(connection);
   const [directory, snapshots, leases, secrets] = await Promise.all([
@@ -182,26 +187,27 @@ async function allLed(manager: JetStreamManager): Promise<void> {
   }
 }
 
-/** Makes missing shards; of an installation that was complete once, none may be missing. */
-async function ensureShards(manager: JetStreamManager, options: TopologyOptions): Promise<void> {
+/** Makes missing shards; of an installation that was complete once, none may be missing. Returns how many there are. */
+async function ensureShards(manager: JetStreamManager, { shards: wanted, replicas }: TopologyOptions): Promise<number> {
   // Checked before the shards: it is made after them, so where it exists they all did.
   const wasComplete = (await configOf(manager, WORK_STREAM)) !== null;
-  const shards = shardsBy(await firstShard(manager, options, wasComplete));
-  if (shards !== options.shards) {
+  const shards = shardsBy(await firstShard(manager, { shards: wanted ?? NEW_LOG_SHARDS, replicas }, wasComplete));
+  if (wanted !== undefined && shards !== wanted) {
     throw new NatsSetupError(
-      `This installation has ${shards} log shards, AGENT_HOST_LOG_SHARDS says ${options.shards}. Only agent-host reshard changes the number: set it to ${shards}.`,
+      `This installation has ${shards} log shards, AGENT_HOST_LOG_SHARDS says ${wanted}. Only agent-host reshard changes the number: leave it unset, or set it to ${shards}.`,
     );
   }
   for (let shard = 0; shard < shards; shard++) {
     if (wasComplete && (await configOf(manager, streamName(shard))) === null) throw lostShard(shard);
-    await ensureStream(manager, eventStream(shard, options));
+    await ensureStream(manager, eventStream(shard, { shards, replicas }));
   }
+  return shards;
 }
 
 /** The first shard as it is, made if there is none yet: by us or, whatever number of shards we want, by another node. */
 async function firstShard(
   manager: JetStreamManager,
-  options: TopologyOptions,
+  options: ShardOptions,
   wasComplete: boolean,
 ): Promise<StreamConfig> {
   const present = await configOf(manager, streamName(0));
