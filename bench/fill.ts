@@ -76,7 +76,7 @@ export class Filler {
     const { natsUrl: url, hostKey, tenantId } = options;
     const logger = await createLogger({ level: 'warn', pretty: false });
     const log = await openLog({
-      ...{ url, name: 'filler', shards: 1, replicas: 1, isLive: false },
+      ...{ url, name: 'filler', shards: undefined, replicas: 1, isLive: false },
       ...{ hostKey, metrics: new Metrics(), logger },
     });
     return new Filler(log, tenantId);

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { jetstreamManager } from '@nats-io/jetstream';
-import type { JetStreamManager } from '@nats-io/jetstream';
+import type { JetStreamManager, StoredMsg } from '@nats-io/jetstream';
 import type { NatsConnection } from '@nats-io/transport-node';
 import { readIfPresent } from '#src/lib/files.ts';
 import { spawnGuarded } from '#src/embedded/guarded-process.ts';
@@ -18,12 +18,16 @@ import { waitUntil } from '#src/embedded/wait-until.ts';
 import { Stack } from '#src/lib/stack.ts';
 import { KEY_BYTES, sealingKey } from '#src/lib/sealed-box.ts';
 import { closeNats, connectNats } from '#src/streams/jetstream/connection.ts';
+import { NEW_LOG_SHARDS } from '#src/streams/jetstream/shard-streams.ts';
+import { streamName } from '#src/streams/subjects.ts';
 import { buildProgram } from '../scripts/build.ts';
 
 /** The program as it is started everywhere. */
 const PROGRAM = await buildProgram();
 const BASELINE = fileURLToPath(new URL('baseline-server.ts', import.meta.url));
 const READY_MS = 30_000;
+/** Of the Hosts here; the bare handler has one stream. */
+export const LOG_SHARDS = Number(process.env['BENCH_LOG_SHARDS'] ?? NEW_LOG_SHARDS);
 
 /** A process under measurement. */
 export interface Node {
@@ -192,9 +196,16 @@ export class Stage {
 
   /** A text as long as the newest commit of the session is in the log. */
   async commitOf(sessionId: string): Promise<string> {
-    const message = await this.manager.streams.getMessage('EVT_0', { last_by_subj: `evt.*.*.session.${sessionId}` });
-    if (message === null) throw new Error(`the log holds nothing of session ${sessionId}`);
-    return textOf(message.data);
+    for (let shard = 0; shard < LOG_SHARDS; shard++) {
+      const message = await this.newest(shard, `evt.*.*.session.${sessionId}`);
+      if (message !== null) return textOf(message.data);
+    }
+    throw new Error(`the log holds nothing of session ${sessionId}`);
+  }
+
+  /** The newest message of a shard on these subjects. */
+  async newest(shard: number, subjects: string): Promise<StoredMsg | null> {
+    return await this.manager.streams.getMessage(streamName(shard), { last_by_subj: subjects });
   }
 
   async close(): Promise<void> {
@@ -216,6 +227,7 @@ export class Stage {
     return {
       AGENT_HOST_LISTEN: '127.0.0.1:0',
       AGENT_HOST_PROCESSES: process.env['BENCH_PROCESSES'] ?? '1',
+      AGENT_HOST_LOG_SHARDS: String(LOG_SHARDS),
       AGENT_HOST_METRICS_LISTEN: '127.0.0.1:0',
       AGENT_HOST_CONSOLE_LISTEN: 'off',
       AGENT_HOST_DATA_DIR: join(this.#options.directory, directory),

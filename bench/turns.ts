@@ -1,9 +1,10 @@
 import { join } from 'node:path';
 import { readIfPresent } from '#src/lib/files.ts';
+import { streamName } from '#src/streams/subjects.ts';
 import { cpuMs, ms } from './figures.ts';
 import type { Sample } from './figures.ts';
 import { expectStatus } from './loops.ts';
-import { textOf } from './stage.ts';
+import { LOG_SHARDS, textOf } from './stage.ts';
 import type { Node, Stage } from './stage.ts';
 import { bare, rotation } from './tenant.ts';
 import type { Tenant } from './tenant.ts';
@@ -173,13 +174,15 @@ export async function bareTurns(
 /** Texts as long as the commits of the session's only turn are in the log, for the bare handler to store. */
 export async function commitsOfTurn({ manager }: Stage, id: string): Promise<readonly string[]> {
   const commits: string[] = [];
-  for (let seq = 1; ;) {
-    const next = { seq, next_by_subj: `evt.*.*.session.${id}` };
-    // The client's type leaves this form out; the server answers it.
-    const message = await manager.streams.getMessage('EVT_0', next as never).catch(() => null);
-    if (message === null) break;
-    commits.push(textOf(message.data));
-    seq = message.seq + 1;
+  for (let shard = 0; shard < LOG_SHARDS; shard++) {
+    for (let seq = 1; ;) {
+      const next = { seq, next_by_subj: `evt.*.*.session.${id}` };
+      // The client's type leaves this form out; the server answers it.
+      const message = await manager.streams.getMessage(streamName(shard), next as never).catch(() => null);
+      if (message === null) break;
+      commits.push(textOf(message.data));
+      seq = message.seq + 1;
+    }
   }
   // The first one opened the session.
   return commits.slice(1);
