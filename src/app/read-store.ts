@@ -60,6 +60,8 @@ interface PoolOptions {
   readonly databaseUrl: string;
   readonly config: Config;
   readonly logger: Logger;
+  /** Present: the database is in this process. */
+  readonly memory?: object | undefined;
 }
 
 /**
@@ -79,6 +81,8 @@ export async function openPool(options: PoolOptions, log: LogPorts, metrics: Met
   return await openReadStore({
     url: databaseUrl,
     maximumConnections: own,
+    // Connections to a database in this process share its only session.
+    prepares: options.memory === undefined,
     onStatement: () => metrics.statements.inc(),
   });
 }

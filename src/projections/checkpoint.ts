@@ -2,6 +2,7 @@ import { sql } from 'slonik';
 import type { CommonQueryMethods } from 'slonik';
 import { z } from 'zod';
 import type { ProjectionGroup } from './projection.ts';
+import { prepared } from './prepared.ts';
 
 /** Another projector has moved the checkpoint: this one must stop applying. */
 export class FencedError extends Error {}
@@ -70,7 +71,10 @@ export async function moveCheckpoint(
     move.from === 0
       ? sql.unsafe`insert into ${table} (shard, position) values (${move.shard}, ${move.to})
           on conflict (shard) do update set position = excluded.position where ${table}.position = 0`
-      : sql.unsafe`update ${table} set position = ${move.to} where shard = ${move.shard} and position = ${move.from}`,
+      : prepared(
+          `checkpoint ${schema}`,
+          sql.unsafe`update ${table} set position = ${move.to} where shard = ${move.shard} and position = ${move.from}`,
+        ),
   );
   if (rowCount !== 1) throw new FencedError(`the checkpoint of ${schema} ${move.shard} is no longer at ${move.from}`);
 }

@@ -4,6 +4,7 @@ import { z } from 'zod';
 import { inTurns } from '../lib/in-turns.ts';
 import type { RowSeals } from '../streams/row-seals.ts';
 import type { ProjectionTarget } from './projection.ts';
+import { prepared } from './prepared.ts';
 
 /** A row's identity within its table: the tenant and the table's other key columns. */
 export type DocumentKey = Readonly<Record<string, string>>;
@@ -88,10 +89,11 @@ export class DocumentBatch<V> {
     const columns = keyColumns.map((column) => sql.identifier([column]));
     const definition = keyColumns.map((column) => sql.fragment`${sql.identifier([column])} text`);
     const row = z.object({ doc: sealed, applied: z.int() }).and(z.record(z.string(), z.unknown()));
-    const rows = await transaction.any(sql.type(row)`
+    const select = sql.type(row)`
       select ${sql.join(columns, sql.fragment`, `)}, doc, applied from ${sql.identifier([this.#schema, name])}
       where (${sql.join(columns, sql.fragment`, `)}) in (
-        select ${sql.join(columns, sql.fragment`, `)} from json_to_recordset(${keys}) as wanted(${sql.join(definition, sql.fragment`, `)}))`);
+        select ${sql.join(columns, sql.fragment`, `)} from json_to_recordset(${keys}) as wanted(${sql.join(definition, sql.fragment`, `)}))`;
+    const rows = await transaction.any(prepared(`load ${this.#schema}.${name}`, select));
     for (const found of rows) {
       const entry = this.#views.get(keyColumns.map((column) => `${String(found[column])}\0`).join(''));
       if (entry === undefined) continue;
@@ -210,7 +212,10 @@ export interface Upsert {
   readonly rows: readonly object[];
 }
 
-/** Writes rows set-based: one statement, whatever their number. A row that is there is replaced. */
+/**
+ * Writes rows set-based: one statement, whatever their number. A row that is there is replaced. All calls for a table name
+ * the same columns, in one order.
+ */
 export async function upsert(
   transaction: DatabaseTransactionConnection,
   { table, key, columns, newerBy, rows }: Upsert,
@@ -227,14 +232,15 @@ export async function upsert(
     newerBy === undefined
       ? sql.fragment``
       : sql.fragment`where old.${sql.identifier([newerBy])} < excluded.${sql.identifier([newerBy])}`;
-  await transaction.query(sql.unsafe`
+  const insert = sql.unsafe`
     insert into ${sql.identifier([...table])} as old (${identifiers})
     select ${identifiers} from ${recordset(rows, columns, 'fresh')}
     on conflict (${sql.join(
       key.map((name) => sql.identifier([name])),
       sql.fragment`, `,
     )})
-    ${changes.length === 0 ? sql.fragment`do nothing` : sql.fragment`do update set ${sql.join(changes, sql.fragment`, `)} ${onlyNewer}`}`);
+    ${changes.length === 0 ? sql.fragment`do nothing` : sql.fragment`do update set ${sql.join(changes, sql.fragment`, `)} ${onlyNewer}`}`;
+  await transaction.query(prepared(`upsert ${table.join('.')}`, insert));
 }
 
 /**

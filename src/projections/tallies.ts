@@ -2,6 +2,7 @@ import { sql } from 'slonik';
 import type { DatabaseTransactionConnection } from 'slonik';
 import { z } from 'zod';
 import { recordset } from './documents.ts';
+import { prepared } from './prepared.ts';
 
 /** By how much the counts of a tenant change; a count that is absent does not. */
 export interface TallyChange {
@@ -36,13 +37,14 @@ export async function tally(
     columns.map((column) => sql.fragment`${column} = 0`),
     sql.fragment` and `,
   );
-  const empty = await transaction.anyFirst(sql.type(tenantRow)`
+  const change = sql.type(tenantRow)`
     with changed as (
       insert into ${table} as kept (tenant, shard, ${sql.join(columns, sql.fragment`, `)})
       select tenant, ${shard}, ${sql.join(columns, sql.fragment`, `)} from ${recordset(named, types, 'more')} order by tenant
       on conflict (tenant, shard) do update set ${sql.join(grown, sql.fragment`, `)}
       returning kept.*)
-    select tenant from changed where ${nothing}`);
+    select tenant from changed where ${nothing}`;
+  const empty = await transaction.anyFirst(prepared(`tally ${schema}`, change));
   if (empty.length === 0) return;
   await transaction.query(sql.unsafe`
     delete from ${table} where tenant = any(${sql.array([...empty], 'text')}) and shard = ${shard} and ${nothing}`);

@@ -87,7 +87,7 @@ export class TestDatabase implements AsyncDisposable {
       this.statements += 1;
       told?.(statement);
     };
-    const pool = await openReadStore({ url: this.url, maximumConnections, onStatement });
+    const pool = await openReadStore({ url: this.url, maximumConnections, onStatement, prepares: true });
     this.#pools.push(pool);
     return pool;
   }

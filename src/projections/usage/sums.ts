@@ -4,6 +4,7 @@ import { z } from 'zod';
 import { recordset } from '../documents.ts';
 import { sumsOfChanges } from './call-sums.ts';
 import type { SignedCall } from './call-sums.ts';
+import { prepared } from '../prepared.ts';
 
 /** Where sums are kept: a projector changes those of its own stream only, so that no two wait for each other. */
 export interface SumTarget {
@@ -64,6 +65,7 @@ export async function addCalls(
   const types = SUM_COLUMNS.map((name) => [name, DECIMALS.includes(name) ? 'numeric' : 'bigint']);
   const alike = recordset(rows, { ...ALIKE, ...Object.fromEntries(types) }, 'changed');
   await change(transaction, target, {
+    name: 'calls',
     alike: sql.fragment`alike as (select * from ${alike})`,
     removed: sql.fragment`0`,
   });
@@ -83,7 +85,11 @@ export async function removeCalls(
     alike as (
       select tenant, session_id, agent_id, model, left(at, 16) as minute, ${sumsOfCalls(sql.fragment`-1`)}
       from gone where ${ENDED} group by 1, 2, 3, 4, 5)`;
-  return await change(transaction, target, { alike, removed: sql.fragment`(select count(*)::int from gone)` });
+  return await change(transaction, target, {
+    name: null,
+    alike,
+    removed: sql.fragment`(select count(*)::int from gone)`,
+  });
 }
 
 const keyRow = z.object({ tenant: z.string(), grouped_by: z.string(), bucket: z.string(), group_key: z.string() });
@@ -91,6 +97,8 @@ const changedRow = z.object({ removed: z.int(), emptied: z.array(keyRow).nullabl
 const KEY = { tenant: 'text', grouped_by: 'text', bucket: 'text', group_key: 'text' };
 
 interface Summed {
+  /** If the statement is the same each time. */
+  readonly name: string | null;
   /** Common table expressions, the last one `alike`: sums of calls of the same session, agent, model and minute. */
   readonly alike: FragmentSqlToken;
   /** How many calls were removed, as an expression. */
@@ -101,7 +109,7 @@ interface Summed {
 async function change(
   transaction: DatabaseTransactionConnection,
   { schema, shard }: SumTarget,
-  { alike, removed: count }: Summed,
+  { name, alike, removed: count }: Summed,
 ): Promise<number> {
   const table = sql.identifier([schema, 'usage']);
   const columns = SUM_COLUMNS.map((name) => sql.identifier([name]));
@@ -119,7 +127,7 @@ async function change(
     return sql.fragment`${DECIMALS.includes(name) ? sum : sql.fragment`${sum}::int8`} as ${sql.identifier([name])}`;
   });
   // In the order of the key, so that two that change the same rows do not wait for each other.
-  const { removed, emptied } = await transaction.one(sql.type(changedRow)`
+  const statement = sql.type(changedRow)`
     with ${alike},
       summed as (
         select tenant, coalesce(minute, hour, day, '') as bucket,
@@ -140,7 +148,10 @@ async function change(
         returning kept.tenant, kept.grouped_by, kept.bucket, kept.group_key, kept.calls)
     select ${count} as removed,
       (select json_agg(json_build_object('tenant', tenant, 'grouped_by', grouped_by, 'bucket', bucket, 'group_key', group_key))
-        from changed where calls = 0) as emptied`);
+        from changed where calls = 0) as emptied`;
+  const { removed, emptied } = await transaction.one(
+    name === null ? statement : prepared(`${name} ${schema}.usage`, statement),
+  );
   if (emptied === null) return removed;
   await transaction.query(sql.unsafe`
     delete from ${table} as kept using ${recordset(emptied, KEY, 'empty')}
