@@ -5,13 +5,17 @@ import { Wake } from '../lib/wake.ts';
 export const BATCH_MAX = 500;
 /**
  * How long arrivals are left to gather after a batch, ms: a transaction costs a dozen statements however many commits it
- * has, and a document is written once for all of them. A nearly empty batch means no load, a full one a backlog; neither
- * waits.
+ * has, and a document is written once for all of them. A full batch means a backlog, which does not wait.
  */
 const GATHER_MS = 200;
 /** The same while somebody waits for what has arrived. */
 const WANTED_MS = 20;
+/**
+ * A batch of fewer means little load: nobody who waits for rows is kept, and arrivals gather for so many times as long as
+ * it took. Without that, two turns at a time kept Node and Postgres busier than sixty-four, a transaction for each commit.
+ */
 const GATHER_FROM = 8;
+const RESTS = 9;
 
 /** The topics of the signals that say so. */
 export const ROWS_WANTED = 'rows-wanted.';
@@ -30,9 +34,10 @@ export class Gathering {
     this.#wanted.raise();
   }
 
-  /** Resolves when the batch after one of so many commits is to be taken. */
-  async after(commits: number): Promise<void> {
-    if (commits < GATHER_FROM || commits >= BATCH_MAX) return;
+  /** Resolves when the batch after one of so many commits, which took so long, is to be taken. */
+  async after(commits: number, tookMs: number): Promise<void> {
+    if (commits >= BATCH_MAX) return;
+    if (commits < GATHER_FROM) return await this.#wanted.wait(Math.min(GATHER_MS, RESTS * tookMs));
     await delay(WANTED_MS);
     await this.#wanted.wait(GATHER_MS - WANTED_MS);
   }

@@ -151,6 +151,7 @@ export class Projector {
       }
     };
     for await (const batch of deferred.whileWaiting(source.follow(options), step)) {
+      const begun = performance.now();
       this.#position = await applyBatch(connection, {
         ...this.#options,
         schema: group.schema,
@@ -159,7 +160,7 @@ export class Projector {
         onDeferred: () => deferred.resume(),
       });
       this.#report(worked);
-      await this.#gathering.after(batch.length);
+      await this.#gathering.after(batch.length, performance.now() - begun);
     }
   }
 
