@@ -46,10 +46,20 @@ export function executorReceiptKey(agentId: string, idempotencyKey: string): str
 
 export function findReceipt(book: ReceiptBook, key: string): Receipt | undefined {
   for (let c = book.chunks.length - 1; c >= 0; c--) {
-    const found = book.chunks[c]?.find((receipt) => receipt.key === key);
+    const found = inChunk(book.chunks[c] ?? [], key);
     if (found !== undefined) return found;
   }
   return undefined;
+}
+
+/** Full chunks by key: nothing is added to them, and a new command's key is in none of a thousand. */
+const byKey = new WeakMap<readonly Receipt[], ReadonlyMap<string, Receipt>>();
+
+function inChunk(chunk: readonly Receipt[], key: string): Receipt | undefined {
+  if (chunk.length < CHUNK) return chunk.find((receipt) => receipt.key === key);
+  const known = byKey.get(chunk) ?? new Map(chunk.map((receipt) => [receipt.key, receipt]));
+  byKey.set(chunk, known);
+  return known.get(key);
 }
 
 export function addReceipt(book: ReceiptBook, receipt: Receipt): ReceiptBook {

@@ -120,6 +120,16 @@ test('calls that a turn left open are answered before the next message, for no p
   ]);
 });
 
+test('also where the calls are many messages back', () => {
+  const ids = Array.from({ length: 300 }, (_, n) => `c${n}`);
+  const answered = ids.slice(0, 200);
+  const left = fold([user('a'), assistant('b', ids), ...answered.map((id) => tool(id)), user('d')]);
+  const answers = left.messages.slice(2, -1);
+  expect(answers.map((message) => (message.role === 'tool' ? [message.callId, message.failed] : null))).toEqual(
+    ids.map((id, n) => [id, n >= answered.length]),
+  );
+});
+
 test('the text of a message: its content, or its parts', () => {
   expect(messageText({ content: 'a' })).toBe('a');
   const file = { type: 'file', artifactId: 'af_1', version: 2 } as const;

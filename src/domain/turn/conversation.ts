@@ -111,11 +111,9 @@ export function addMessage(conversation: Conversation, text: string, files?: rea
 
 /** Providers refuse a conversation with unanswered calls; a turn that ended early leaves some. */
 function withAnswers(conversation: Conversation): Conversation {
-  const { messages } = conversation;
-  const at = messages.findLastIndex(({ role }) => role === 'assistant');
-  const last = messages[at];
+  const [last, ...after] = sinceAssistant(conversation);
   if (last?.role !== 'assistant') return conversation;
-  const answered = new Set(messages.slice(at + 1).map((message) => (message.role === 'tool' ? message.callId : '')));
+  const answered = new Set(after.map((message) => (message.role === 'tool' ? message.callId : '')));
   const open = last.toolCalls.filter(({ callId }) => !answered.has(callId));
   const outcome: Outcome = {
     kind: 'failed',
@@ -123,6 +121,19 @@ function withAnswers(conversation: Conversation): Conversation {
     message: 'The turn ended before this call was answered.',
   };
   return open.reduce((now, { callId, name }) => append(now, toolMessage(callId, name, outcome)), conversation);
+}
+
+/** The newest messages from the last of the assistant on, without making the list of all. */
+function sinceAssistant(conversation: Conversation): readonly ConversationMessage[] {
+  const { full, last } = blocksOf(conversation);
+  let newer: readonly ConversationMessage[] = [];
+  for (let block = full.length; block >= 0; block--) {
+    const messages = (block === full.length ? last : full[block]) ?? [];
+    const at = messages.findLastIndex(({ role }) => role === 'assistant');
+    newer = [...messages.slice(Math.max(at, 0)), ...newer];
+    if (at >= 0) break;
+  }
+  return newer;
 }
 
 /**
