@@ -11,8 +11,8 @@ const GATHER_MS = 200;
 /** The same while somebody waits for what has arrived. */
 const WANTED_MS = 20;
 /**
- * A batch of fewer means little load: nobody who waits for rows is kept, and arrivals gather for so many times as long as
- * it took. Without that, two turns at a time kept Node and Postgres busier than sixty-four, a transaction for each commit.
+ * A batch of fewer means little load: who waits for rows is not kept, and arrivals gather for so many times as long as it
+ * took. Without that, two turns at a time kept Node and Postgres busier than sixty-four, a transaction for each commit.
  */
 const GATHER_FROM = 8;
 const RESTS = 9;
