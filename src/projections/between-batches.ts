@@ -6,7 +6,7 @@ const PAUSE_TIMES = 1;
 
 type Step = (work: DeferredWork) => Promise<boolean>;
 
-/** What a group has put off, done by its projector between batches and while none arrives. */
+/** What a group has put off, done by its projector between batches, while none arrives and while they gather. */
 export class BetweenBatches {
   readonly #work: DeferredWork | undefined;
   #isLeft: boolean;
@@ -29,8 +29,7 @@ export class BetweenBatches {
       for (;;) {
         const next = iterator.next();
         isAwaited = true;
-        await this.#until(next, step);
-        const { done, value } = await next;
+        const { done, value } = await this.during(next, step);
         isAwaited = false;
         if (done === true) return;
         yield value;
@@ -39,6 +38,12 @@ export class BetweenBatches {
       // Where a step has failed, the source is still waiting for commits: it ends with the signal that it was given.
       if (!isAwaited) await iterator.return?.();
     }
+  }
+
+  /** What the promise resolves to; it is worked until then. */
+  async during<T>(promise: Promise<T>, step: Step): Promise<T> {
+    await this.#until(promise, step);
+    return await promise;
   }
 
   async #until(next: Promise<unknown>, step: Step): Promise<void> {

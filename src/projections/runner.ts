@@ -160,7 +160,7 @@ export class Projector {
         onDeferred: () => deferred.resume(),
       });
       this.#report(worked);
-      await this.#gathering.after(batch.length, performance.now() - begun);
+      await deferred.during(this.#gathering.after(batch.length, performance.now() - begun), step);
     }
   }
 
