@@ -2,6 +2,7 @@ import { Client } from 'pg';
 import { sql } from 'slonik';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { PROJECTIONS } from '#src/app/projectors.ts';
+import { NEW_LOG_SHARDS } from '#src/streams/jetstream/shard-streams.ts';
 import * as wire from '#src/http/wire/schemas.ts';
 import { building, builtOnly, BuiltModels, recordBuilt } from '#src/projections/built.ts';
 import { eraseRows } from '#src/projections/erase.ts';
@@ -214,7 +215,8 @@ describe('while the read models are built', () => {
     unbuilt(await tenant.at(reader).request({ method: 'PUT', path: '/v1/tenant/budgets', body: { budgets } }));
 
     // Another process holds the sessions back, the other groups are filled.
-    const lock = `select pg_advisory_lock(hashtextextended('projector.sessions_3.0', 0))`;
+    const lock = `select pg_advisory_lock(hashtextextended('projector.sessions_3.' || shard, 0))
+      from generate_series(0, ${NEW_LOG_SHARDS - 1}) as shard`;
     const held = await holding(url, lock);
     await using _ = await startHost({ join: whole, env: { DATABASE_URL: url, AGENT_HOST_ROLES: 'projector' } });
     await until('agents are shown', async () => (await get('/v1/agents')).status === 200);
