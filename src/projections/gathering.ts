@@ -1,5 +1,6 @@
 import { delay } from '../lib/backoff.ts';
 import { Wake } from '../lib/wake.ts';
+import type { ProjectionGroup } from './projection.ts';
 
 /** Commits of one transaction. */
 export const BATCH_MAX = 500;
@@ -11,8 +12,8 @@ const GATHER_MS = 200;
 /** The same while somebody waits for what has arrived. */
 const WANTED_MS = 20;
 /**
- * A batch of fewer means little load: who waits for rows is not kept, and arrivals gather for so many times as long as it
- * took. Without that, two turns at a time kept Node and Postgres busier than sixty-four, a transaction for each commit.
+ * A batch of fewer means little load: who waits for rows is not kept, and where they say so arrivals gather for so many
+ * times as long as it took. Without that, two turns at a time kept Node and Postgres busier than sixty-four, a transaction for each commit.
  */
 const GATHER_FROM = 8;
 const RESTS = 9;
@@ -28,6 +29,11 @@ export function rowsWanted({ schema, shard }: { readonly schema: string; readonl
 /** When a projector takes its next batch: under load late, but not for who asks. */
 export class Gathering {
   readonly #wanted = new Wake();
+  readonly #rests: number;
+
+  constructor({ isAskedFor }: Pick<ProjectionGroup, 'isAskedFor'>) {
+    this.#rests = isAskedFor === true ? RESTS : 0;
+  }
 
   /** Somebody waits for the rows of a commit that has been stored; the next wait, or the present one, is short. */
   hurry(): void {
@@ -37,7 +43,10 @@ export class Gathering {
   /** Resolves when the batch after one of so many commits, which took so long, is to be taken. */
   async after(commits: number, tookMs: number): Promise<void> {
     if (commits >= BATCH_MAX) return;
-    if (commits < GATHER_FROM) return await this.#wanted.wait(Math.min(GATHER_MS, RESTS * tookMs));
+    if (commits < GATHER_FROM) {
+      if (this.#rests > 0) await this.#wanted.wait(Math.min(GATHER_MS, this.#rests * tookMs));
+      return;
+    }
     await delay(WANTED_MS);
     await this.#wanted.wait(GATHER_MS - WANTED_MS);
   }

@@ -53,6 +53,11 @@ export interface ProjectionGroup {
     target: { readonly schema: string; readonly shard: number },
     ref: AggregateRef,
   ) => Promise<void>;
+  /**
+   * Who reads its rows waits for those that they need and says so, so that commits may gather with little load, too;
+   * absent: its rows are read as they are, also right after an event has been seen.
+   */
+  readonly isAskedFor?: boolean;
   /** What applying has put off; absent: it never does. Its own table is in `deferredIn`. */
   readonly deferred?: (schema: string, shard: number) => DeferredWork;
   /** The table that says what is put off: as `parked`, it is of the schema and not compared. Tenant first in its key. */

@@ -61,12 +61,13 @@ export interface ProjectorOptions {
 export class Projector {
   readonly #options: ProjectorOptions;
   readonly #task: BackgroundTask;
-  readonly #gathering = new Gathering();
+  readonly #gathering: Gathering;
   #position = 0;
 
   constructor(options: ProjectorOptions) {
     this.#options = options;
     const { group, shard, logger, onRound } = options;
+    this.#gathering = new Gathering(group);
     this.#task = new BackgroundTask({
       ...{ name: 'projector', what: `the projector of ${group.name} ${shard}`, logger, onRound },
       work: async (round) => await this.#run(round),

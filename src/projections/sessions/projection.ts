@@ -118,6 +118,7 @@ const interactionTable: DocumentTable<InteractionView> = {
 export const sessionsProjection: ProjectionGroup = {
   name: 'sessions',
   schema: SCHEMAS.sessions,
+  isAskedFor: true,
   kinds: ['session'],
   tables: [
     ...['session', 'history', 'history_agent', 'history_artifact', 'turn', 'model_call', 'action', 'interaction'],
