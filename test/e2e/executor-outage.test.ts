@@ -170,6 +170,11 @@ test('while Postgres stands still, executors are told, list, claim, keep and ans
     expect((await executor.heartbeat('ac_none', claim)).status).toBe(409);
     expect(await executor.list()).toEqual([]);
     signal(stopped, 'SIGCONT');
+    // A standstill longer than a statement may take costs connections: until there are new ones a page says 503, to ask again.
+    await until(
+      'pages are shown again',
+      async () => (await tenant.request({ path: '/v1/sessions/a/items' })).status === 200,
+    );
     expect(await tenant.turnEnd('a', turnId ?? '')).toMatchObject({ type: 'turn.completed' });
     for (const one of [stream, again]) one.close();
   } finally {
