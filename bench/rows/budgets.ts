@@ -1,6 +1,8 @@
+import { streamName } from '#src/streams/subjects.ts';
 import { ms, Sample } from '../figures.ts';
 import { followProjections } from '../projections.ts';
 import type { Row } from '../row.ts';
+import { LOG_SHARDS } from '../stage.ts';
 import { names, Tenant } from '../tenant.ts';
 import { cpuEach, describe, usesOf, SESSIONS_EACH, Slots, THREE_STEPS, total, windowOf } from '../turns.ts';
 import type { Window } from '../turns.ts';
@@ -33,7 +35,12 @@ export const budgetedTurns: Row = async ({ stage, scale, report }) => {
   const progress = followProjections(stage);
   const connections = new Lines(host.address);
   const lines: readonly Line[] = await connections.open(IN_FLIGHT);
-  const appends = async (): Promise<number> => (await stage.manager.streams.info('EVT_0')).state.last_seq;
+  const appends = async (): Promise<number> => {
+    let last = 0;
+    for (let shard = 0; shard < LOG_SHARDS; shard++)
+      last += (await stage.manager.streams.info(streamName(shard))).state.last_seq;
+    return last;
+  };
   const appended = new Map<Load, number>();
   for (let round = 0; round <= ROUNDS; round++) {
     for (const one of [budgeted, free]) {
