@@ -245,8 +245,8 @@ export async function upsert(
 
 /**
  * Rows as a table of a statement, with these columns and types. Bytes go beside the JSON, those of all rows as one value
- * in the protocol's own form: in base64 within it they took a third of what Node spends on a batch, and Postgres read each
- * of their characters.
+ * in the protocol's own form: in base64 within it Node encoded and scanned them, and Postgres read each of their
+ * characters (docs/benchmark-results.md).
  */
 export function recordset(
   rows: readonly object[],
