@@ -158,8 +158,8 @@ export interface Config {
   readonly databaseUrl: string | undefined;
   /** Most Postgres connections of this node; absent: by its roles (`poolSize`). */
   readonly databaseConnections: number | undefined;
-  /** Of these, those that are not a projector's; absent: by its roles. Told to one of several processes of a Host. */
-  readonly readingConnections: number | undefined;
+  /** Of one of several processes of a Host: how many serve requests, and share the connections; absent: it is the only one. */
+  readonly servingProcesses: number | undefined;
   /** Streams of the log; undefined: as many as there are. */
   readonly shards: number | undefined;
   readonly replicas: number;
@@ -236,7 +236,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     natsCaFile: env.NATS_CA_FILE,
     databaseUrl: env.DATABASE_URL,
     databaseConnections: env.AGENT_HOST_DATABASE_CONNECTIONS,
-    readingConnections: undefined,
+    servingProcesses: undefined,
     shards: env.AGENT_HOST_LOG_SHARDS,
     replicas: env.AGENT_HOST_LOG_REPLICAS,
     egress: egressOf(env),

@@ -10,7 +10,6 @@ import type { Metrics } from './metrics/metrics.ts';
 import { PROJECTIONS, restoring } from './projectors.ts';
 import type { Stack } from '../lib/stack.ts';
 import { StartError } from '../lib/start-error.ts';
-import { NEW_LOG_SHARDS } from '../streams/jetstream/shard-streams.ts';
 
 /** Pages and lists of many clients at once, with what the node asks for itself. */
 const READING = 20;
@@ -21,9 +20,10 @@ const TOGETHER = 90;
 /** What one of many is left with. */
 const READING_LEAST = 5;
 
-/** How many one of several processes of a Host that serve requests has besides those of its projectors. */
-export function readingShare({ shards = NEW_LOG_SHARDS }: Pick<Config, 'shards'>, serving: number): number {
-  const share = Math.floor((TOGETHER - PROJECTIONS.length * shards - OWN) / serving);
+/** How many connections a node reads with, or one of so many processes of a Host that serve requests. */
+function readingOf(servingProcesses: number | undefined, shards: number): number {
+  if (servingProcesses === undefined) return READING;
+  const share = Math.floor((TOGETHER - PROJECTIONS.length * shards - OWN) / servingProcesses);
   return Math.min(READING, Math.max(READING_LEAST, share));
 }
 
@@ -31,10 +31,10 @@ export function readingShare({ shards = NEW_LOG_SHARDS }: Pick<Config, 'shards'>
  * A node's maximum of connections, of a log of so many shards. A projector holds one for each read model and shard: where
  * it leads, as long as it does; where another leads, while it checks. @throws StartError
  */
-export function poolSize({ databaseConnections: given, readingConnections, roles }: Config, shards: number): number {
+export function poolSize({ databaseConnections: given, servingProcesses, roles }: Config, shards: number): number {
   const isReading = roles.includes('commands') || roles.includes('reads');
   const leading = roles.includes('projector') ? PROJECTIONS.length * shards : 0;
-  const size = given ?? leading + (isReading ? (readingConnections ?? READING) : OWN);
+  const size = given ?? leading + (isReading ? readingOf(servingProcesses, shards) : OWN);
   if (leading === 0 || size >= leading + OWN) return size;
   throw new StartError(
     `AGENT_HOST_DATABASE_CONNECTIONS is ${size}, and a projector of ${shards} shards needs ${leading + OWN}; set it to that or more, or leave it unset`,

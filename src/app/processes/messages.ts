@@ -10,9 +10,10 @@ const toProcess = z.discriminatedUnion('kind', [
     isServing: z.boolean(),
     natsUrl: z.string(),
     databaseUrl: z.string(),
-    /** Its part of what the machine can do at once, and of the connections to Postgres. */
+    /** Its part of what the machine can do at once. */
     sandboxChildren: z.int(),
-    readingConnections: z.int().optional(),
+    /** How many processes serve requests, and share the connections to Postgres. */
+    servingProcesses: z.int(),
   }),
   z.strictObject({ kind: z.literal('stop'), reason: z.string(), drainMs: z.int(), othersServe: z.boolean() }),
   z.strictObject({ kind: z.literal('ask'), id: z.int(), what: z.enum(['metrics', 'ready']) }),

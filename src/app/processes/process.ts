@@ -74,12 +74,12 @@ async function start({ config, told, link, stop, logger }: Start, stack: Stack):
 }
 
 /** What is for the machine is divided; everything else holds for each process, as for a node. */
-function configOf(config: Config, { roles, sandboxChildren, readingConnections }: StartMessage): Config {
+function configOf(config: Config, { roles, sandboxChildren, servingProcesses }: StartMessage): Config {
   const { children, childrenPerTenant: perTenant, childrenIdle: idle } = config.sandboxes;
   const childrenPerTenant = Math.min(sandboxChildren, perTenant);
   const childrenIdle = Math.ceil((idle * sandboxChildren) / children);
   return {
-    ...{ ...config, roles, readingConnections },
+    ...{ ...config, roles, servingProcesses },
     sandboxes: { ...config.sandboxes, children: sandboxChildren, childrenPerTenant, childrenIdle },
   };
 }

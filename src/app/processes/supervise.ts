@@ -7,7 +7,6 @@ import { listenForMetrics } from '../host.ts';
 import type { Listening } from '../host.ts';
 import { Metrics } from '../metrics/metrics.ts';
 import { sampleServers } from '../metrics/node.ts';
-import { readingShare } from '../read-store.ts';
 import { ForkedProcess } from './forked-process.ts';
 import { mergedMetrics } from './merged-metrics.ts';
 import type { StartMessage } from './messages.ts';
@@ -42,7 +41,7 @@ export async function supervise(options: SuperviseOptions, stack: Stack): Promis
   const supervisor = new Supervisor({
     ...{ plan, drainMs: config.drainMs, onFailed: (reason) => stop.abort(reason), logger },
     fork: (planned) => {
-      const start = { ...planned, roles: [...planned.roles], natsUrl, databaseUrl, ...shareOf(planned, plan, config) };
+      const start = { ...planned, roles: [...planned.roles], natsUrl, databaseUrl, ...shareOf(plan, config) };
       const shutDown = (): void => stop.abort('asked by the Admin API');
       return new ForkedProcess(cluster.fork(), { start, killMs, shutDown });
     },
@@ -53,17 +52,14 @@ export async function supervise(options: SuperviseOptions, stack: Stack): Promis
   return { supervisor, metricsAddress, address: await supervisor.start() };
 }
 
-/** A process's part of what the machine can do at once, and of the connections to Postgres. */
+/** A process's part of what the machine can do at once; its part of the connections depends on the log, which it opens. */
 function shareOf(
-  { isServing }: PlannedProcess,
   plan: readonly PlannedProcess[],
   config: Config,
-): Pick<StartMessage, 'sandboxChildren' | 'readingConnections'> {
+): Pick<StartMessage, 'sandboxChildren' | 'servingProcesses'> {
   const running = plan.filter((one) => one.roles.includes('engine')).length;
   const sandboxChildren = Math.max(1, Math.ceil(config.sandboxes.children / Math.max(1, running)));
-  if (!isServing) return { sandboxChildren };
-  const serving = plan.filter((one) => one.isServing).length;
-  return { sandboxChildren, readingConnections: readingShare(config, serving) };
+  return { sandboxChildren, servingProcesses: plan.filter((one) => one.isServing).length };
 }
 
 /** The figures of all processes, those of the supervisor itself among them. */
