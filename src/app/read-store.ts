@@ -81,6 +81,9 @@ export async function openPool(options: PoolOptions, log: LogPorts, metrics: Met
   return await openReadStore({
     url: databaseUrl,
     maximumConnections: own,
+    // What takes a lock or changes a setting undoes it itself: a projector that stands by asks for its lock more than twice a
+    // second, for each read model and stream, and a reset would be another statement each time.
+    leavesNothing: true,
     // Connections to a database in this process share its only session.
     prepares: options.memory === undefined,
     onStatement: () => metrics.statements.inc(),

@@ -3,11 +3,13 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { z } from 'zod';
 import { upsert } from '#src/projections/documents.ts';
 import { prepared } from '#src/projections/prepared.ts';
+import { forLongWork } from '#src/projections/read-store/long-work.ts';
 import { openReadStore } from '#src/projections/read-store/pool.ts';
 import { TestPostgres } from '../support/postgres.ts';
 
 const COUNT = sql.type(z.object({ count: z.int() }))`
   select count(*)::int as count from pg_prepared_statements where not from_sql`;
+const TIMEOUT = sql.type(z.object({ timeout: z.string() }))`select current_setting('statement_timeout') as timeout`;
 const NUMBER = sql.type(z.object({ number: z.int() }))`select ${7}::int as number`;
 
 let postgres: TestPostgres;
@@ -20,29 +22,25 @@ afterAll(async () => {
   await postgres[Symbol.asyncDispose]();
 });
 
-test('what a connection has prepared outlives its use, and nothing else does', async () => {
-  const pool = await openReadStore({ url: await postgres.empty(), maximumConnections: 1, prepares: true });
+test('what a connection has prepared outlives its use; what long work set and locked does not', async () => {
+  const options = { maximumConnections: 1, leavesNothing: true, prepares: true };
+  const pool = await openReadStore({ url: await postgres.empty(), ...options });
   try {
-    await pool.connect(async (connection) => {
+    const before = await pool.oneFirst(TIMEOUT);
+    await forLongWork(pool, async (connection) => {
       expect(await connection.oneFirst(prepared('seven', NUMBER))).toBe(7);
-      await connection.query(sql.unsafe`set statement_timeout = 1234`);
-      await connection.query(sql.unsafe`select pg_advisory_lock(1)`);
-      await connection.query(sql.unsafe`create temp table left_behind (n int)`);
+      expect(await connection.oneFirst(TIMEOUT)).not.toBe(before);
     });
     expect(await pool.oneFirst(prepared('seven', NUMBER))).toBe(7);
     expect(await pool.oneFirst(COUNT)).toBe(1);
-    const row = z.object({ timeout: z.string(), locks: z.int(), table: z.string().nullable() });
-    const left = sql.type(row)`
-      select current_setting('statement_timeout') as timeout, to_regclass('left_behind')::text as table,
-        (select count(*)::int from pg_locks where locktype = 'advisory') as locks`;
-    expect(await pool.one(left)).toEqual({ timeout: '30s', locks: 0, table: null });
+    expect(await pool.oneFirst(TIMEOUT)).toBe(before);
   } finally {
     await pool.end();
   }
 });
 
-test('a pool that was not told to keeps none', async () => {
-  const pool = await openReadStore({ url: await postgres.empty(), maximumConnections: 1 });
+test.each([{}, { prepares: true }, { leavesNothing: true }])('a pool with %j prepares nothing', async (options) => {
+  const pool = await openReadStore({ url: await postgres.empty(), maximumConnections: 1, ...options });
   try {
     await pool.connect(async (connection) => {
       expect(await connection.oneFirst(prepared('seven', NUMBER))).toBe(7);
@@ -55,7 +53,7 @@ test('a pool that was not told to keeps none', async () => {
 
 test('one that was prepared before a schema is replaced writes into the new one', async () => {
   const url = await postgres.empty();
-  const pool = await openReadStore({ url, maximumConnections: 1, prepares: true });
+  const pool = await openReadStore({ url, maximumConnections: 1, leavesNothing: true, prepares: true });
   const other = await openReadStore({ url, maximumConnections: 1 });
   const row = z.object({ id: z.string(), doc: z.string() });
   try {

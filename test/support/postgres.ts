@@ -87,7 +87,13 @@ export class TestDatabase implements AsyncDisposable {
       this.statements += 1;
       told?.(statement);
     };
-    const pool = await openReadStore({ url: this.url, maximumConnections, onStatement, prepares: true });
+    const pool = await openReadStore({
+      url: this.url,
+      maximumConnections,
+      onStatement,
+      leavesNothing: true,
+      prepares: true,
+    });
     this.#pools.push(pool);
     return pool;
   }

@@ -1,7 +1,7 @@
 import { createPgDriverFactory } from '@slonik/pg-driver';
 import { Client } from 'pg';
 import { createPool, SchemaValidationError } from 'slonik';
-import type { ClientConfigurationInput, DatabasePool, Driver, DriverFactory, Interceptor } from 'slonik';
+import type { DatabasePool, Driver, DriverFactory, Interceptor } from 'slonik';
 import { ReadTooLongError } from '../unavailable.ts';
 import { isUnavailableError, UnavailableError } from '../../lib/unavailable.ts';
 import { tlsOf } from './tls.ts';
@@ -18,7 +18,10 @@ export interface ReadStoreOptions {
   readonly idleInTransactionMs?: number;
   /** Its users leave nothing behind in a session: a connection goes back without being reset, and without that statement. */
   readonly leavesNothing?: boolean;
-  /** Keeps what its connections have prepared (`prepared`), as long as they are open. Not where connections share a session. */
+  /**
+   * Its connections prepare what has a name (`prepared`), as long as they are open. Only with `leavesNothing`: a reset drops
+   * what the client takes to be there. Not where connections share a session.
+   */
   readonly prepares?: boolean;
   /** Called with each statement before it runs: for figures, and for tests of what the database is asked. */
   readonly onStatement?: (statement: Statement) => void;
@@ -55,8 +58,12 @@ export async function openReadStore(options: ReadStoreOptions): Promise<ReadStor
     queryRetryLimit: 0,
     statementTimeout: options.statementMs ?? 30_000,
     transactionRetryLimit: 2,
-    interceptors: [telling, checkingRows, ...(options.prepares === true ? [] : [unprepared])],
-    ...resetOf(options),
+    interceptors: [
+      telling,
+      checkingRows,
+      ...(options.prepares === true && options.leavesNothing === true ? [] : [unprepared]),
+    ],
+    ...(options.leavesNothing === true ? { resetConnection: async () => await Promise.resolve() } : {}),
   });
 }
 
@@ -64,20 +71,6 @@ const unprepared: Interceptor = {
   name: 'unprepared',
   transformQuery: (_context, { sql, values }) => ({ sql, values }),
 };
-
-/** How a connection becomes as a new one when it goes back; by itself slonik says `discard all`. */
-function resetOf({ leavesNothing, prepares }: ReadStoreOptions): Partial<ClientConfigurationInput> {
-  if (leavesNothing === true) return { resetConnection: async () => await Promise.resolve() };
-  if (prepares !== true) return {};
-  return {
-    // That would drop what was prepared, which the client takes to be there.
-    resetConnection: async ({ query }) => {
-      await query('reset all');
-      await query('select pg_advisory_unlock_all()');
-      await query('discard temp');
-    },
-  };
-}
 
 /**
  * The driver asks for the types over a connection of its own and listens for no error of it (slonik 49.10): one that is cut
