@@ -10,7 +10,7 @@ import type { AggregateRef } from '#src/streams/subjects.ts';
 
 const BATCH = 500;
 
-/** A checker's own connection to the log of nodes that have this environment, of one shard. */
+/** A checker's own connection to the log of nodes that have this environment, with the streams that it has. */
 export async function openLogOf(
   environment: Readonly<Record<string, string | undefined>>,
   replicas: number,
