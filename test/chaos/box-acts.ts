@@ -6,8 +6,8 @@ import type { SentFile } from './checks.ts';
 export interface BoxEvent {
   readonly type: string;
   readonly data: Readonly<Record<string, unknown>>;
-  /** Of its commit, by which it is before or after one of a session. */
-  readonly position: number;
+  /** When its commit was stored, µs since 1970, by which it is before or after one of a session, which may be in another stream. */
+  readonly storedAt: number;
 }
 
 export interface BoxAct {

@@ -14,7 +14,7 @@ const LOST = { kind: 'failed', code: 'sandbox_lost', message: 'lost' };
 
 interface Run {
   readonly kind: 'virtual' | 'pod';
-  readonly events: readonly Omit<BoxEvent, 'position'>[];
+  readonly events: readonly Omit<BoxEvent, 'storedAt'>[];
   readonly calls?: Readonly<Record<string, unknown>>;
   readonly log: string;
   readonly acts?: readonly Partial<BoxAct>[];
@@ -29,7 +29,7 @@ function check({ kind, events, calls = {}, log, turnEnds = {}, acts = [], put = 
     return [callKey('t', mark), { sessionId: 's', tool: 'bash', mark, path: null, outcome }];
   });
   const files = new Map([...(log === '' ? [] : [['log', log] as const]), ...Object.entries(put)]);
-  const placed = events.map((event, n) => ({ ...event, position: n + 1 }));
+  const placed = events.map((event, n) => ({ ...event, storedAt: n + 1 }));
   const ends = new Map(Object.entries(turnEnds));
   const { problems, lost, doubled } = checkBoxes([{ sandboxId: 'b', kind, events: placed, files }], {
     calls: new Map(asked),

@@ -31,7 +31,7 @@ export interface Box {
 export interface BoxSessions {
   /** By `callKey`. */
   readonly calls: ReadonlyMap<string, BoxCall>;
-  /** Positions at which turns ended. */
+  /** When the ends of turns were stored, µs: positions are those of a stream, and a session is often in another one. */
   readonly turnEnds: ReadonlyMap<string, number>;
   /** What clients did to sandboxes, and were told. */
   readonly acts: readonly BoxAct[];
@@ -75,7 +75,7 @@ export function checkBoxes(boxes: readonly Box[], sessions: BoxSessions): BoxVer
   const problems: string[] = [];
   const starts = new Map<string, Files>();
   const ended = new Set<string>();
-  const created = (box: Box): number => box.events[0]?.position ?? 0;
+  const created = (box: Box): number => box.events[0]?.storedAt ?? 0;
   for (const box of boxes.toSorted((a, b) => created(a) - created(b))) {
     const acts = sessions.acts.filter(({ sandboxId }) => sandboxId === box.sandboxId);
     const found = [
@@ -106,21 +106,21 @@ const wrong = (what: string): Problem => ({ kind: 'wrong', what });
 function checkHolds(events: readonly BoxEvent[], turnEnds: BoxSessions['turnEnds']): Problem[] {
   const problems: Problem[] = [];
   let holder: Readonly<Record<string, unknown>> | null = null;
-  const isOver = (position: number): boolean => (turnEnds.get(String(holder?.['turnId'])) ?? Infinity) < position;
+  const isOver = (at: number): boolean => (turnEnds.get(String(holder?.['turnId'])) ?? Infinity) < at;
   let epoch = 0;
-  for (const { type, data, position } of events) {
+  for (const { type, data, storedAt } of events) {
     const of = `turn ${String(data['turnId'])}`;
     if (type === 'sandbox.held') {
-      if (isTaken(holder, data) && !isOver(position))
+      if (isTaken(holder, data) && !isOver(storedAt))
         problems.push(wrong(`${of} takes it from ${String(holder?.['turnId'])}`));
       if (Number(data['epoch']) <= epoch)
         problems.push(wrong(`${of} has epoch ${String(data['epoch'])} after ${epoch}`));
       holder = data;
       epoch = Number(data['epoch']);
     }
-    problems.push(...checkUndisturbed(type, holder, isOver(position)));
+    problems.push(...checkUndisturbed(type, holder, isOver(storedAt)));
     if (type === 'sandbox.released') {
-      if (!isOver(position)) problems.push(wrong(`${String(holder?.['turnId'])} gives it back before its end`));
+      if (!isOver(storedAt)) problems.push(wrong(`${String(holder?.['turnId'])} gives it back before its end`));
       holder = null;
     }
     if (type !== 'sandbox.called' && type !== 'sandbox.executed') continue;

@@ -6,6 +6,7 @@ import { heldBy } from '#src/domain/quota/workspaces.ts';
 import { tree } from '#src/http/wire/sandboxes.ts';
 import { isRunning, processIdentity } from '#src/lib/process-identity.ts';
 import type { EventStore } from '#src/streams/event-store.ts';
+import type { AggregateRef } from '#src/streams/subjects.ts';
 import { allProcesses } from '../support/processes.ts';
 import type { TenantClient } from '../support/client.ts';
 import { until } from '../support/wait-until.ts';
@@ -28,9 +29,12 @@ export interface BoxEvidence {
   readonly problems: readonly string[];
 }
 
+/** When the commit at a position of an aggregate's stream was stored, µs since 1970. */
+export type StoredAt = (ref: AggregateRef, position: number) => Promise<number>;
+
 /** @param sandboxIds of sessions, by their ids */
 export async function readBoxes(
-  store: EventStore,
+  { store, storedAt }: { readonly store: EventStore; readonly storedAt: StoredAt },
   tenant: TenantClient,
   sandboxIds: ReadonlyMap<string, string>,
 ): Promise<BoxEvidence> {
@@ -41,7 +45,10 @@ export async function readBoxes(
   const quota = await new Repository({ type: quotaType, store, cacheBytes: CACHE_BYTES }).load(quotaRef(tenantId));
   for (const [sandboxId, kind] of kinds) {
     if (kind === null) continue;
-    const events = await readEvents(store, sandboxRef(tenantId, sandboxId));
+    const ref = sandboxRef(tenantId, sandboxId);
+    const events: BoxEvent[] = [];
+    for (const { position, ...event } of await readEvents(store, ref))
+      events.push({ ...event, storedAt: await storedAt(ref, position) });
     boxes.push({ sandboxId, kind, events, files: await filesOf(tenant, sandboxId) });
     const { workspace, bytes } = storedBy(events);
     const held = heldBy(quota.state, workspace);

@@ -2,9 +2,10 @@ import { budgetsRef } from '#src/commands/tenant/budgets.ts';
 import { vaultRef } from '#src/commands/vault/vaults.ts';
 import { isCanonical } from '#src/domain/session/canonical.ts';
 import type { SessionEvent } from '#src/domain/session/events.ts';
+import { streamName } from '#src/streams/subjects.ts';
 import type { Cluster } from '../support/cluster/cluster.ts';
 import { readBoxes } from './box-evidence.ts';
-import type { BoxEvidence } from './box-evidence.ts';
+import type { BoxEvidence, StoredAt } from './box-evidence.ts';
 import { openLogOf, readEvents } from '../support/log-reader.ts';
 import type { PlacedEvent } from '../support/log-reader.ts';
 import { TURN_ENDS } from './checks.ts';
@@ -23,7 +24,7 @@ export interface LoggedSession {
   readonly parent: string | null;
   /** Null: it has none. */
   readonly sandboxId: string | null;
-  /** Positions at which its turns ended. */
+  /** When the ends of its turns were stored, µs since 1970. */
   readonly turnEnds: ReadonlyMap<string, number>;
 }
 
@@ -42,11 +43,18 @@ export async function readLog(cluster: Cluster, world: World): Promise<Evidence>
   const { sessions: sessionIds, vaultId } = world;
   const tenant = world.tenant.tenantId;
   const log = await openLogOf(cluster.environment(), 3);
+  const storedAt: StoredAt = async (ref, position) =>
+    await cluster.nats.storedAt(streamName(log.store.shardOf(ref)), position);
   try {
     const sessions = new Map<string, LoggedSession>();
     for (const id of sessionIds) {
-      const events = await readEvents(log.store, { tenant, kind: 'session', id });
-      sessions.set(id, sessionOf(events));
+      const ref = { tenant, kind: 'session', id } as const;
+      const events = await readEvents(log.store, ref);
+      const ends = events.filter(({ type }) => TURN_ENDS.has(type));
+      const timed = await Promise.all(
+        ends.map(async ({ data, position }) => [String(data['turnId']), await storedAt(ref, position)] as const),
+      );
+      sessions.set(id, { ...sessionOf(events), turnEnds: new Map(timed) });
     }
     const budgets = await readEvents(log.store, budgetsRef(tenant));
     const settled = budgets
@@ -58,23 +66,20 @@ export async function readLog(cluster: Cluster, world: World): Promise<Evidence>
     const sandboxIds = [...sessions].flatMap(([id, { sandboxId }]) =>
       sandboxId === null ? [] : [[id, sandboxId] as const],
     );
-    const sandboxes = await readBoxes(log.store, world.tenant, new Map(sandboxIds));
+    const sandboxes = await readBoxes({ store: log.store, storedAt }, world.tenant, new Map(sandboxIds));
     return { sessions, settled, vault, folds: await freshFolds(log, tenant, sessionIds), sandboxes };
   } finally {
     await log.close();
   }
 }
 
-function sessionOf(events: readonly PlacedEvent[]): LoggedSession {
+function sessionOf(events: readonly PlacedEvent[]): Omit<LoggedSession, 'turnEnds'> {
   const isSeen = (type: string): boolean => isCanonical(type as SessionEvent['type']);
   return {
     events: events.map(({ type, data }) => ({ type, data: data as LoggedEvent['data'], isCanonical: isSeen(type) })),
     canonical: events.filter(({ type }) => isSeen(type)).map(({ id }) => id),
     parent: parentOf(events[0]?.data),
     sandboxId: sandboxOf(events[0]?.data),
-    turnEnds: new Map(
-      events.filter(({ type }) => TURN_ENDS.has(type)).map(({ data, position }) => [String(data['turnId']), position]),
-    ),
   };
 }
 

@@ -236,6 +236,14 @@ export class NatsCluster implements AsyncDisposable {
     return this.servers.find(({ name }) => name === cluster?.leader) ?? null;
   }
 
+  /** When a message was stored, µs since 1970: all servers have the clock of this machine, so it compares across streams. */
+  async storedAt(stream: string, seq: number): Promise<number> {
+    const message = await (await this.#manager(5_000)).streams.getMessage(stream, { seq });
+    const [, second, fraction = ''] = /^(.+?)(?:\.(\d+))?Z$/.exec(message?.timestamp ?? '') ?? [];
+    if (second === undefined) throw new Error(`${stream} has nothing at ${seq}`);
+    return Date.parse(`${second}Z`) * 1_000 + Number(fraction.padEnd(6, '0').slice(0, 6));
+  }
+
   async replicasOf(stream: string): Promise<number> {
     const manager = await this.#manager(5_000);
     return (await manager.streams.info(stream)).config.num_replicas;
