@@ -3,6 +3,7 @@ import type { FastifyBaseLogger, FastifyError, FastifyInstance, FastifyReply, Fa
 import { validatorCompiler } from 'fastify-type-provider-zod';
 import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
 import { randomUUID } from 'node:crypto';
+import { setImmediate } from 'node:timers/promises';
 import type { Logger } from '../lib/logger.ts';
 import { limitBodyTime } from './body-time.ts';
 import { addDocument } from './document.ts';
@@ -175,6 +176,10 @@ const CLOSE_MS = 5_000;
 
 /** Takes no more requests and ends what is under way, within a bound. */
 export async function closeServer(app: FastifyInstance): Promise<void> {
+  // A whole turn of the event loop, in which what has arrived is read: a connection that only looks idle would be reset with
+  // a request in it.
+  await setImmediate();
+  await setImmediate();
   const late = setTimeout(() => app.server.closeAllConnections(), CLOSE_MS);
   await app.close();
   clearTimeout(late);

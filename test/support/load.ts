@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import { inspect } from 'node:util';
 import { delay } from '#src/lib/backoff.ts';
 import { expect } from 'vitest';
 import type { EventRecord, TenantClient } from './client.ts';
@@ -24,8 +25,8 @@ export class SessionClient {
   readonly accepted: AcceptedCommand[] = [];
   /** Every record that the tail has delivered, in the order of delivery. */
   readonly tailed: EventRecord[] = [];
-  /** Requests that were sent again, because nobody had said what became of them. */
-  retries = 0;
+  /** What was heard of requests that were sent again, because nothing had said what became of them. */
+  readonly retried: string[] = [];
   readonly #client: TenantClient;
   readonly #random: Random;
   readonly #stop = new AbortController();
@@ -84,17 +85,18 @@ export class SessionClient {
   async #accept(ids: { requestId: string; idempotencyKey: string }): Promise<string | null> {
     const content = JSON.stringify({ fixture: this.#script() });
     for (;;) {
-      const answer = await this.#client.command(this.sessionId, { type: 'message', content }, ids).catch(() => null);
-      if (answer?.status === 202) {
+      const asked = this.#client.command(this.sessionId, { type: 'message', content }, ids);
+      const answer = await asked.catch((error: unknown) => inspect(error));
+      if (typeof answer !== 'string' && answer.status === 202) {
         const { turnId, cursor, requestId } = answer.json as AcceptedCommand;
         expect(requestId).toBe(ids.requestId);
         this.accepted.push({ requestId, turnId, cursor });
         return turnId;
       }
-      if (answer !== null && answer.status !== 503 && answer.status !== 502) {
-        throw new Error(`a message was refused: ${answer.status} ${answer.text}`);
-      }
-      this.retries++;
+      const heard = typeof answer === 'string' ? answer : `${answer.status} ${answer.text}`;
+      if (typeof answer !== 'string' && answer.status !== 503 && answer.status !== 502)
+        throw new Error(`a message was refused: ${heard}`);
+      this.retried.push(heard);
       await delay(PAUSE_MS);
     }
   }

@@ -22,8 +22,11 @@ const PAUSE_MS = { baseMs: 100, capMs: 30_000 };
 const HEALTHY_MS = 60_000;
 /** So many starts that fail one after the other, over a minute or two: something else has to be mended first. */
 const STARTS_MAX = 10;
-/** Clients with idle connections hear at their next request that they should open another, ms. */
-const LEAVING_MS = 1_000;
+/**
+ * Clients hear at their next request that they should open another connection, ms: as long as a server of Node itself keeps
+ * one that is idle. A client of one that is idle for longer may send a request in the moment in which it is closed.
+ */
+const LEAVING_MS = 5_000;
 
 interface Place {
   readonly planned: PlannedProcess;
