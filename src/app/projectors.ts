@@ -1,3 +1,4 @@
+import { KeyedQueue } from '../lib/keyed-queue.ts';
 import type { Logger } from '../lib/logger.ts';
 import { agentsProjection } from '../projections/agents/projection.ts';
 import { artifactsProjection } from '../projections/artifacts/projection.ts';
@@ -52,6 +53,9 @@ export function startProjectors({ databaseUrl, ...deps }: ProjectorsOptions): ()
     // Its replacement may be empty.
     record();
   };
+  // Where others lead, all of them together hold a connection or two, and not one each.
+  const checks = new KeyedQueue({ lengthMax: Infinity, waitMs: Infinity });
+  const inTurn = async (work: () => Promise<void>): Promise<void> => await checks.run('', work, { urgent: true });
   const named = PROJECTIONS.flatMap((group) =>
     Array.from({ length: log.source.shards }, (_, shard) => {
       const onProgress = (reached: { schema: string; shard: number; position: number }): void => {
@@ -72,6 +76,7 @@ export function startProjectors({ databaseUrl, ...deps }: ProjectorsOptions): ()
         onProgress,
         onParked,
         onRound,
+        inTurn,
       });
       return [rowsWanted({ schema: group.schema, shard }), projector] as const;
     }),

@@ -2,7 +2,7 @@ import { sql } from 'slonik';
 import type { DatabasePool, DatabasePoolConnection, DatabaseTransactionConnection } from 'slonik';
 import { z } from 'zod';
 import { optional } from '../domain/kernel/optional.ts';
-import { backoffMs } from '../lib/backoff.ts';
+import { backoffMs, delay } from '../lib/backoff.ts';
 import { faultPoint } from '../lib/fault-points.ts';
 import type { Logger } from '../lib/logger.ts';
 import { BackgroundTask } from '../lib/background-task.ts';
@@ -34,6 +34,8 @@ const PATIENT = new Map([
 
 /** How often a standby checks whether the leading projector is gone. */
 const STANDBY_MS = 400;
+/** So long others wait for a check to end: a connection that is dead without having been ended may never answer. */
+const CHECK_MS = 2_000;
 /** One that has lost its connection waits longer than that: a standby, where there is one, is likely to be in better shape. */
 const RETRY_MS = { baseMs: 500, capMs: 2_000 };
 
@@ -50,7 +52,11 @@ export interface ProjectorOptions {
   readonly onProgress: (progress: { schema: string; shard: number; position: number }) => void;
   readonly onParked?: () => void;
   readonly onRound?: OnRound;
+  /** Runs the checks of projectors that share a pool one after the other; absent: each when it likes. */
+  readonly inTurn?: InTurn;
 }
+
+export type InTurn = (work: () => Promise<void>) => Promise<void>;
 
 /**
  * Feeds one group of read models from one stream.
@@ -95,18 +101,24 @@ export class Projector {
   }
 
   async #run(round: Round): Promise<void> {
-    const { group, shard, pool } = this.#options;
+    const { inTurn = async (work): Promise<void> => await work() } = this.#options;
     const leading = new AbortController();
     try {
-      await pool.connect(async (connection) => {
-        if (!(await lock(connection, `${group.schema}.${shard}`))) return;
+      let working = Promise.resolve();
+      await inTurn(async () => {
+        if (round.signal.aborted) return;
+        const [leads, answered] = [Promise.withResolvers<void>(), new AbortController()];
+        working = this.#leadIfFree(
+          { ...round, signal: AbortSignal.any([leading.signal, round.signal]) },
+          leads.resolve,
+        );
         try {
-          const signal = AbortSignal.any([leading.signal, round.signal]);
-          await withSettings(connection, PATIENT, async () => await this.#lead(connection, { ...round, signal }));
+          await Promise.race([leads.promise, working, delay(CHECK_MS, answered.signal)]);
         } finally {
-          await unlock(connection, `${group.schema}.${shard}`);
+          answered.abort();
         }
       });
+      await working;
     } catch (error) {
       if (isGone(error)) await this.#restore(round);
       throw error;
@@ -115,6 +127,20 @@ export class Projector {
       leading.abort();
       this.#position = 0;
     }
+  }
+
+  async #leadIfFree(round: Round, onLeading: () => void): Promise<void> {
+    const { group, shard, pool } = this.#options;
+    const name = `${group.schema}.${shard}`;
+    await pool.connect(async (connection) => {
+      if (!(await lock(connection, name))) return;
+      onLeading();
+      try {
+        await withSettings(connection, PATIENT, async () => await this.#lead(connection, round));
+      } finally {
+        await unlock(connection, name);
+      }
+    });
   }
 
   #failed(error: unknown, outage: OutageLog): void {

@@ -1,0 +1,62 @@
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { openLog } from '#src/app/log.ts';
+import { Metrics } from '#src/app/metrics/metrics.ts';
+import { PROJECTIONS, startProjectors } from '#src/app/projectors.ts';
+import { BuiltModels } from '#src/projections/built.ts';
+import { ProjectionProgress } from '#src/projections/progress.ts';
+import { withConnection } from '#src/projections/read-store/connection.ts';
+import { TEST_HOST_KEY } from '../support/host-keys.ts';
+import { capturedLog } from '../support/logger.ts';
+import { TestNats } from '../support/nats.ts';
+import { TestPostgres } from '../support/postgres.ts';
+import { until } from '../support/wait-until.ts';
+
+/** A node whose read models another one feeds. */
+
+const SHARDS = 4;
+const LOCK = `select pg_advisory_lock(hashtextextended('projector.' || schema || '.' || shard, 0))
+  from unnest($1::text[]) as schema, generate_series(0, ${SHARDS - 1}) as shard`;
+const disposables = new AsyncDisposableStack();
+let nats: TestNats;
+let postgres: TestPostgres;
+
+beforeAll(async () => {
+  [nats, postgres] = await Promise.all([TestNats.start(), TestPostgres.start()]);
+  disposables.use(nats);
+  disposables.use(postgres);
+});
+
+afterAll(async () => {
+  await disposables.disposeAsync();
+});
+
+test('its projectors hold a connection or two to Postgres together, and one each when they lead', async () => {
+  await using database = await postgres.migrated();
+  const { logger, lines } = capturedLog();
+  const metrics = new Metrics();
+  const log = await openLog({
+    ...{ url: nats.url, name: 'standing by', shards: SHARDS, replicas: 1, isLive: true },
+    ...{ hostKey: TEST_HOST_KEY, metrics, logger },
+  });
+  const all = PROJECTIONS.length * SHARDS;
+  const pool = await database.pool(2 * all);
+  const held = (): number => pool.state().acquiredConnections + pool.state().idleConnections;
+  let stop = async (): Promise<void> => await Promise.resolve();
+  try {
+    await withConnection(database.url, async (other) => {
+      await other.query(LOCK, [PROJECTIONS.map(({ schema }) => schema)]);
+      const [built, progress] = [new BuiltModels(pool), new ProjectionProgress(pool)];
+      const before = database.statements;
+      stop = startProjectors({ databaseUrl: database.url, pool, built, log, progress, metrics, logger });
+      // Each has asked twice or more.
+      await until('they have asked', () => database.statements - before >= 3 * all);
+      // Besides, each group was asked once whether it is built.
+      expect(held()).toBeLessThanOrEqual(PROJECTIONS.length + 2);
+    });
+    await until('all of them lead', () => pool.state().acquiredConnections >= all);
+    expect(lines.filter(({ level }) => level >= 50)).toEqual([]);
+  } finally {
+    await stop();
+    await log.close();
+  }
+});
