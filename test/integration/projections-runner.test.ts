@@ -8,7 +8,7 @@ import { onFaultPoint } from '#src/lib/fault-points.ts';
 import { newId } from '#src/lib/ids.ts';
 import { withConnection } from '#src/projections/read-store/connection.ts';
 import { migrate, NewerSchemaError } from '#src/projections/read-store/migrate.ts';
-import { openReadStore } from '#src/projections/read-store/pool.ts';
+import { isUnavailable, openReadStore } from '#src/projections/read-store/pool.ts';
 import { restoreReadStore } from '#src/projections/restore.ts';
 import { Projector } from '#src/projections/runner.ts';
 import type { StoredCommit } from '#src/streams/commit.ts';
@@ -136,6 +136,23 @@ test('a pool whose first connection is cut at any moment fails a statement, and 
     }
   });
   expect(failed, 'it was met while it was open').toBeGreaterThan(0);
+});
+
+test('what still works with a connection of a pool that has ended hears that the database is away', async () => {
+  await using database = new TestDatabase(await postgres.empty());
+  const pool = await database.pool(1);
+  const ended = Promise.withResolvers<void>();
+  const late = Promise.withResolvers<unknown[]>();
+  const connected = pool.connect(async (connection) => {
+    await database.terminate('all');
+    await ended.promise;
+    // By now the pool has given it up: its user is left where it was.
+    const uses = [connection.query(sql.unsafe`select 1`), connection.transaction(async () => await Promise.resolve())];
+    late.resolve((await Promise.allSettled(uses)).map((use) => (use.status === 'rejected' ? use.reason : 'it works')));
+  });
+  await expect(connected).rejects.toThrow(/terminated/);
+  ended.resolve();
+  expect((await late.promise).map(isUnavailable)).toEqual([true, true]);
 });
 
 test('a connection that ends between two statements fails the next one, and nothing else', async () => {

@@ -166,6 +166,8 @@ export function isUnavailable(error: unknown): boolean {
       )
     )
       return true;
+    // What still works with a connection that has ended hears this of the driver (slonik 49.10).
+    if (/^(client is (pending destroy|destroyed)|cannot use released connection)/i.test(cause.message)) return true;
   }
   return false;
 }
