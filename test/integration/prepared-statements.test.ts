@@ -22,7 +22,7 @@ afterAll(async () => {
   await postgres[Symbol.asyncDispose]();
 });
 
-test('what a connection has prepared outlives its use; what long work set and locked does not', async () => {
+test('what a connection has prepared outlives its use; what long work has set does not', async () => {
   const options = { maximumConnections: 1, leavesNothing: true, prepares: true };
   const pool = await openReadStore({ url: await postgres.empty(), ...options });
   try {

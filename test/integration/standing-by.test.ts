@@ -1,4 +1,6 @@
+import { sql } from 'slonik';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { z } from 'zod';
 import { openLog } from '#src/app/log.ts';
 import { Metrics } from '#src/app/metrics/metrics.ts';
 import { PROJECTIONS, startProjectors } from '#src/app/projectors.ts';
@@ -16,6 +18,11 @@ import { until } from '../support/wait-until.ts';
 const SHARDS = 4;
 const LOCK = `select pg_advisory_lock(hashtextextended('projector.' || schema || '.' || shard, 0))
   from unnest($1::text[]) as schema, generate_series(0, ${SHARDS - 1}) as shard`;
+const LOCKS = sql.type(z.object({ count: z.int() }))`
+  select count(*)::int as count from pg_locks join pg_database on pg_database.oid = pg_locks.database
+  where locktype = 'advisory' and datname = current_database()`;
+const CHECKING = `select pid from pg_stat_activity
+  where datname = current_database() and pid <> pg_backend_pid() and query like '%pg_try_advisory_lock%'`;
 const disposables = new AsyncDisposableStack();
 let nats: TestNats;
 let postgres: TestPostgres;
@@ -52,8 +59,19 @@ test('its projectors hold a connection or two to Postgres together, and one each
       await until('they have asked', () => database.statements - before >= 3 * all);
       // Besides, each group was asked once whether it is built.
       expect(held()).toBeLessThanOrEqual(PROJECTIONS.length + 2);
+      const { rows } = await other.query<{ pid: number }>(CHECKING);
+      for (const { pid } of rows) process.kill(pid, 'SIGSTOP');
+      try {
+        const stopped = database.statements;
+        await until('others ask while some are not answered', () => database.statements - stopped >= 2 * all);
+      } finally {
+        for (const { pid } of rows) process.kill(pid, 'SIGCONT');
+      }
+      expect(rows.length).toBeGreaterThan(0);
     });
     await until('all of them lead', () => pool.state().acquiredConnections >= all);
+    await stop();
+    expect(await pool.oneFirst(LOCKS), 'none of their locks goes back to the pool').toBe(0);
     expect(lines.filter(({ level }) => level >= 50)).toEqual([]);
   } finally {
     await stop();

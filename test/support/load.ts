@@ -86,16 +86,15 @@ export class SessionClient {
     const content = JSON.stringify({ fixture: this.#script() });
     for (;;) {
       const asked = this.#client.command(this.sessionId, { type: 'message', content }, ids);
-      const answer = await asked.catch((error: unknown) => inspect(error));
-      if (typeof answer !== 'string' && answer.status === 202) {
+      const answer = await asked.catch((error: unknown) => ({ status: 0, text: inspect(error), json: null }));
+      if (answer.status === 202) {
         const { turnId, cursor, requestId } = answer.json as AcceptedCommand;
         expect(requestId).toBe(ids.requestId);
         this.accepted.push({ requestId, turnId, cursor });
         return turnId;
       }
-      const heard = typeof answer === 'string' ? answer : `${answer.status} ${answer.text}`;
-      if (typeof answer !== 'string' && answer.status !== 503 && answer.status !== 502)
-        throw new Error(`a message was refused: ${heard}`);
+      const heard = `${answer.status} ${answer.text}`;
+      if (![0, 502, 503].includes(answer.status)) throw new Error(`a message was refused: ${heard}`);
       this.retried.push(heard);
       await delay(PAUSE_MS);
     }
