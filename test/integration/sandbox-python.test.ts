@@ -255,6 +255,12 @@ describe('programs of python3 and sqlite3', () => {
     },
   );
 
+  test('a program may have its memory beside files that fill the sandbox', { timeout: MS }, async () => {
+    const files = 'for i in range(10): open(f"f{i}", "wb").write(b"x" * 9_000_000)';
+    const script = `${python(files)}\npython3 -c "print(len(b'x' * 90_000_000))"\nrm f*`;
+    expect(result(await sandbox().bash(script, SECONDS)).stdout).toBe('90000000\n');
+  });
+
   test('sqlite3 keeps a database as a file, and shows results as it is told to', { timeout: MS }, async () => {
     const box = sandbox();
     await box.bash('sqlite3 x.db "create table t(a, b); insert into t values (1, \'x y\'), (2, null)"');
