@@ -5,7 +5,7 @@ import { countParked } from '../projections/checkpoint.ts';
 import type { ReadStore } from '../projections/read-store/pool.ts';
 import type { CommitSource } from '../streams/event-store.ts';
 import type { ObjectStore } from '../drivers/objects/port.ts';
-import type { EmbeddedServers } from '../embedded/servers.ts';
+import type { ServersDown } from '../embedded/servers.ts';
 import type { Check, Checks } from '../http/routes/host.ts';
 import type { Role } from './roles.ts';
 import { PROJECTIONS } from './projectors.ts';
@@ -18,7 +18,7 @@ export interface CheckDeps {
   readonly streams: () => Promise<void>;
   /** Whether turns can be run or handed to someone who runs them. */
   readonly engine: () => Promise<void>;
-  readonly embedded: EmbeddedServers;
+  readonly down: () => ServersDown;
 }
 
 const WITHIN_MS = 2_000;
@@ -27,7 +27,6 @@ const DOWN = {
   database: 'the embedded Postgres has ended and is being started again',
   streams: 'the embedded nats-server has ended and is being started again',
 };
-const isDown = (server: EmbeddedServers['nats']): boolean => server?.isRunning === false;
 
 /**
  * What a role cannot do without. Not the database, except for a projector: commands, turns and event streams continue
@@ -50,7 +49,7 @@ export function hasWhatItNeeds(roles: readonly Role[], checks: Checks): boolean 
 }
 
 /** Readiness: each dependency is asked, within a bound. Details are our own words, never an address or a secret. */
-export async function readiness({ pool, source, objects, streams, engine, embedded }: CheckDeps): Promise<Checks> {
+export async function readiness({ pool, source, objects, streams, engine, down }: CheckDeps): Promise<Checks> {
   const database = async (): Promise<string | undefined> => {
     const left = await building(pool, source, PROJECTIONS);
     if (left.length > 0) throw new NotReady(buildingText(left));
@@ -59,9 +58,9 @@ export async function readiness({ pool, source, objects, streams, engine, embedd
     return parked === 0 ? undefined : `the read models lack ${parked} parked ${parked === 1 ? 'commit' : 'commits'}`;
   };
   const [databaseCheck, engineCheck, streamsCheck, objectsCheck] = await Promise.all([
-    check(database, isDown(embedded.postgres) ? DOWN.database : 'the relational database does not answer'),
+    check(database, down().postgres ? DOWN.database : 'the relational database does not answer'),
     check(engine, 'no worker can be reached'),
-    check(streams, isDown(embedded.nats) ? DOWN.streams : 'the stream store does not answer'),
+    check(streams, down().nats ? DOWN.streams : 'the stream store does not answer'),
     check(async () => await objects.check(), 'the object store cannot be written'),
   ]);
   return { database: databaseCheck, engine: engineCheck, streams: streamsCheck, objects: objectsCheck };

@@ -66,7 +66,7 @@ export async function openNode(services: Services, running: Running): Promise<No
   const checks = coalesced(CHECKS_KEPT_MS, async () => {
     return await readiness({
       ...{ pool, source: log.source, objects: artifacts.routes.objects, streams: log.ping },
-      embedded: options.embedded,
+      down: options.down,
       engine: async () => await running.engine.check(),
     });
   });

@@ -8,7 +8,7 @@ import { StartError } from '../lib/start-error.ts';
 import type { Logger } from '../lib/logger.ts';
 import type { Config } from './config.ts';
 import { openConsole } from './console.ts';
-import { startServers } from '../embedded/servers.ts';
+import { serversDown, startServers } from '../embedded/servers.ts';
 import type { Servers } from '../embedded/servers.ts';
 import { openDataDir } from '../embedded/data-dir.ts';
 import type { DataDir } from '../embedded/data-dir.ts';
@@ -121,6 +121,7 @@ async function alone({ config, signals, logger }: Start, ground: Ground, stack: 
   const host = await startHost({
     shutDown: () => signals.stop.abort('asked by the Admin API'),
     ...{ config, natsUrl, databaseUrl, embedded, adminKey, ...keys, clock: systemClock, logger },
+    down: () => serversDown(embedded),
     nodeId: dataDir.nodeId,
     dataDir: dataDir.path,
   });

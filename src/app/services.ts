@@ -1,5 +1,5 @@
 import type { KeyObject } from 'node:crypto';
-import type { EmbeddedServers } from '../embedded/servers.ts';
+import type { EmbeddedServers, ServersDown } from '../embedded/servers.ts';
 import type { ClaimLeases } from '../engine/claim-leases.ts';
 import type { ModelDriver } from '../drivers/model/port.ts';
 import type { ObjectStore } from '../drivers/objects/port.ts';
@@ -38,6 +38,8 @@ export interface HostOptions {
   readonly databaseUrl: string;
   /** Those of the two that this process runs. */
   readonly embedded: EmbeddedServers;
+  /** Of the two, those that have ended, whichever process runs them. */
+  readonly down: () => ServersDown;
   readonly adminKey: string;
   /** Wraps the tenants' data keys. */
   readonly hostKey: KeyObject;

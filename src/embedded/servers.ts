@@ -17,8 +17,21 @@ export interface Servers {
 
 /** Absent: the configuration has its address, and others run the server. */
 export interface EmbeddedServers {
-  readonly nats: Pick<SupervisedServer, 'isRunning' | 'restarts'> | undefined;
-  readonly postgres: Pick<SupervisedServer, 'isRunning' | 'restarts'> | undefined;
+  readonly nats: Kept | undefined;
+  readonly postgres: Kept | undefined;
+}
+type Kept = Pick<SupervisedServer, 'isRunning' | 'restarts' | 'onChange'>;
+
+/** Which of the two have ended by themselves and are being started again. */
+export interface ServersDown {
+  readonly nats: boolean;
+  readonly postgres: boolean;
+}
+
+export const NO_SERVERS: EmbeddedServers = { nats: undefined, postgres: undefined };
+
+export function serversDown({ nats, postgres }: EmbeddedServers): ServersDown {
+  return { nats: nats?.isRunning === false, postgres: postgres?.isRunning === false };
 }
 
 /** What is in place already; an absent address means a server to start. */

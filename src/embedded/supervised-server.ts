@@ -31,6 +31,7 @@ export class SupervisedServer {
   /** Null: it has ended and is not back yet. */
   #running: EmbeddedServer | null;
   #starts = 0;
+  #onChange: () => void = () => undefined;
 
   constructor(options: SupervisedServerOptions) {
     const { name, server } = options;
@@ -44,6 +45,11 @@ export class SupervisedServer {
 
   get isRunning(): boolean {
     return this.#running !== null;
+  }
+
+  /** From now on called when it has ended by itself, and when it runs again. */
+  onChange(listener: () => void): void {
+    this.#onChange = listener;
   }
 
   /** How often it has been restarted. */
@@ -69,12 +75,14 @@ export class SupervisedServer {
       // What has ended by itself leaves a pid file and perhaps more.
       await server.stop();
       if (signal.aborted) return;
+      this.#onChange();
       if (performance.now() - begun >= HEALTHY_MS) failures = 0;
       logger.error({ server: name, code, signal: killedBy }, 'an embedded server has ended and is started again');
       const back: { readonly server: EmbeddedServer | null; readonly tries: number } = await this.#startAgain(failures);
       failures += back.tries;
       server = back.server;
       this.#running = server;
+      this.#onChange();
     }
   }
 

@@ -60,6 +60,7 @@ async function optionsOf(given: MemoryHostOptions, { clock }: SettableClock, sta
   return {
     config: { ...config, roles: ['commands', 'reads', 'projector'] },
     ...{ natsUrl: '', databaseUrl: database.url, embedded: { nats: undefined, postgres: undefined } },
+    down: () => ({ nats: false, postgres: false }),
     adminKey: given.adminKey ?? config.adminKey ?? randomBytes(32).toString('base64url'),
     hostKey: sealingKey(randomBytes(KEY_BYTES)),
     earlierHostKeys: [],

@@ -1,4 +1,5 @@
 import type { Worker } from 'node:cluster';
+import type { ServersDown } from '../../embedded/servers.ts';
 import { delay } from '../../lib/backoff.ts';
 import { StartError } from '../../lib/start-error.ts';
 import { parseFromProcess } from './messages.ts';
@@ -14,6 +15,8 @@ export interface KeptProcess {
   readonly exited: Promise<string>;
   /** Asks it to end, and kills it when it does not. Resolves when it is gone. */
   stop(how: Omit<StopMessage, 'kind'>): Promise<void>;
+  /** Says which embedded servers have ended and are being started again. */
+  tellServers(down: ServersDown): void;
   /** Null: it has not answered in time. */
   ask(what: Question): Promise<string | null>;
 }
@@ -68,6 +71,10 @@ export class ForkedProcess implements KeptProcess {
     this.#tell({ kind: 'stop', ...how });
     await this.exited;
     ended.abort();
+  }
+
+  tellServers(down: ServersDown): void {
+    this.#tell({ kind: 'servers', down });
   }
 
   async ask(what: Question): Promise<string | null> {

@@ -2,6 +2,8 @@ import { z } from 'zod';
 import { ROLES } from '../roles.ts';
 
 /** What the supervisor tells one of its processes. */
+const serversDown = z.strictObject({ nats: z.boolean(), postgres: z.boolean() });
+
 const toProcess = z.discriminatedUnion('kind', [
   z.strictObject({
     kind: z.literal('start'),
@@ -14,7 +16,10 @@ const toProcess = z.discriminatedUnion('kind', [
     sandboxChildren: z.int(),
     /** How many processes serve requests, and share the connections to Postgres. */
     servingProcesses: z.int(),
+    down: serversDown,
   }),
+  /** Which embedded servers have ended and are being started again. */
+  z.strictObject({ kind: z.literal('servers'), down: serversDown }),
   z.strictObject({ kind: z.literal('stop'), reason: z.string(), drainMs: z.int(), othersServe: z.boolean() }),
   z.strictObject({ kind: z.literal('ask'), id: z.int(), what: z.enum(['metrics', 'ready']) }),
 ]);

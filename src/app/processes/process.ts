@@ -1,5 +1,7 @@
 import cluster from 'node:cluster';
 import { flushCompileCache } from 'node:module';
+import { NO_SERVERS, serversDown } from '../../embedded/servers.ts';
+import type { ServersDown } from '../../embedded/servers.ts';
 import { openDataDir } from '../../embedded/data-dir.ts';
 import { systemClock } from '../../lib/clock.ts';
 import { armFaultPoints } from '../../lib/fault-points.ts';
@@ -57,8 +59,9 @@ async function start({ config, told, link, stop, logger }: Start, stack: Stack):
   const host = await startProcess(
     {
       ...{ config, natsUrl, databaseUrl, adminKey, ...keys, clock: systemClock, logger, process: number },
-      // They run beside the supervisor, which shows how they are.
-      embedded: { nats: undefined, postgres: undefined },
+      // They run beside the supervisor, which counts and tells how they are.
+      embedded: NO_SERVERS,
+      down: () => link.down,
       // The first is the node that a Host of one process is: what that has left, its successor takes over at once.
       nodeId: number === 1 ? dataDir.nodeId : `${dataDir.nodeId}-${number}`,
       dataDir: dataDir.path,
@@ -89,12 +92,16 @@ class Link {
   readonly told: Promise<StartMessage>;
   #ending: Ending | null = null;
   #host: HostProcess | null = null;
+  /** Which embedded servers have ended. */
+  down: ServersDown = serversDown(NO_SERVERS);
 
   constructor(stop: AbortController) {
     const told = Promise.withResolvers<StartMessage>();
     this.told = told.promise;
     process.on('message', (received: unknown) => {
       const message = parseToProcess(received);
+      if (message.kind === 'start' || message.kind === 'servers') this.down = message.down;
+      if (message.kind === 'servers') return;
       if (message.kind === 'start') told.resolve(message);
       else if (message.kind === 'ask') void this.#answer(message.id, message.what);
       else {

@@ -1,4 +1,5 @@
 import cluster from 'node:cluster';
+import { serversDown } from '../../embedded/servers.ts';
 import type { Servers } from '../../embedded/servers.ts';
 import type { Logger } from '../../lib/logger.ts';
 import type { Stack } from '../../lib/stack.ts';
@@ -37,15 +38,18 @@ export async function supervise(options: SuperviseOptions, stack: Stack): Promis
   cluster.schedulingPolicy = cluster.SCHED_NONE;
   cluster.setupPrimary({ exec: program, args: [] });
   const plan = planOf(config.processes, config.roles);
-  const { natsUrl, databaseUrl } = servers;
+  const { natsUrl, databaseUrl, embedded } = servers;
   const supervisor = new Supervisor({
     ...{ plan, drainMs: config.drainMs, onFailed: (reason) => stop.abort(reason), logger },
     fork: (planned) => {
-      const start = { ...planned, roles: [...planned.roles], natsUrl, databaseUrl, ...shareOf(plan, config) };
+      const given = { natsUrl, databaseUrl, down: serversDown(embedded) };
+      const start = { ...planned, roles: [...planned.roles], ...given, ...shareOf(plan, config) };
       const shutDown = (): void => stop.abort('asked by the Admin API');
       return new ForkedProcess(cluster.fork(), { start, killMs, shutDown });
     },
   });
+  for (const server of [embedded.nats, embedded.postgres])
+    server?.onChange(() => supervisor.tellServers(serversDown(embedded)));
   const says = { metrics: metricsOf(supervisor, servers), isReady: async () => await supervisor.isReady() };
   const metricsAddress = await listenForMetrics(says, config.metricsListen, stack);
   stack.defer('processes', async () => await supervisor.stop(wordsOf(stop.signal.reason)));

@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest';
+import type { ServersDown } from '../../embedded/servers.ts';
 import { createLogger } from '../../lib/logger.ts';
 import { StartError } from '../../lib/start-error.ts';
 import type { KeptProcess, Started } from './forked-process.ts';
@@ -13,6 +14,7 @@ class Played implements KeptProcess {
   readonly #exited = Promise.withResolvers<string>();
   readonly started = this.#started.promise;
   readonly exited = this.#exited.promise;
+  readonly heard: ServersDown[] = [];
 
   up(address: string | null): this {
     this.#started.resolve({ address });
@@ -28,6 +30,10 @@ class Played implements KeptProcess {
   async stop(): Promise<void> {
     this.end();
     await this.exited;
+  }
+
+  tellServers(down: ServersDown): void {
+    this.heard.push(down);
   }
 
   async ask(): Promise<string> {
@@ -100,5 +106,19 @@ test('a restart takes one after the other', async () => {
   await supervisor.restart();
   expect(starts).toEqual([3, 1, 2, 1, 2, 3]);
   expect(supervisor.replaced).toBe(0);
+  await supervisor.stop('enough');
+});
+
+test('each process hears which embedded servers have ended', async () => {
+  const made: Played[] = [];
+  const { supervisor } = supervised(() => {
+    const played = new Played().up('127.0.0.1:1');
+    made.push(played);
+    return played;
+  });
+  await supervisor.start();
+  const down = { nats: false, postgres: true };
+  supervisor.tellServers(down);
+  expect(made.map(({ heard }) => heard)).toEqual([[down], [down]]);
   await supervisor.stop('enough');
 });

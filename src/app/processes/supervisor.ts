@@ -1,3 +1,4 @@
+import type { ServersDown } from '../../embedded/servers.ts';
 import { backoffMs, delay } from '../../lib/backoff.ts';
 import type { Logger } from '../../lib/logger.ts';
 import { StartError } from '../../lib/start-error.ts';
@@ -101,6 +102,11 @@ export class Supervisor {
         ready.resolve();
       }),
     );
+  }
+
+  /** Says to all which embedded servers have ended; those that are forked later hear it at their start. */
+  tellServers(down: ServersDown): void {
+    for (const { current } of this.#places) current?.tellServers(down);
   }
 
   /** The answers of all that are ready. */
