@@ -19,8 +19,19 @@ const KEYS: Readonly<Record<string, readonly Principal[]>> = {
 };
 const byHash = new Map(Object.entries(KEYS).map(([key, principals]) => [sha256Hex(key), principals]));
 
+/** What another node has registered, by tenant. */
+const elsewhere = new Map<string, readonly (readonly [key: string, principal: Principal])[]>();
+
 const authenticator = new Authenticator({
-  index: { principals: (hash) => byHash.get(hash) ?? [] },
+  index: {
+    principals: (hash) => byHash.get(hash) ?? [],
+    refresh: async (tenant) => {
+      const known = elsewhere.get(tenant);
+      elsewhere.delete(tenant);
+      for (const [key, principal] of known ?? []) byHash.set(sha256Hex(key), [principal]);
+      return await Promise.resolve(known !== undefined);
+    },
+  },
   tokens: new TokenVerifier({ issuers: () => ({}) }, fetch, Date.now),
   adminKey: 'admin-key',
 });
@@ -57,6 +68,14 @@ describe('the Authorization header', () => {
 });
 
 describe('keys and tenants', () => {
+  test('one that another node has registered is known before it is refused, and is asked for once', async () => {
+    elsewhere.set('tn_c', [['key-c', { tenantId: 'tn_c', principalId: 'app', role: 'application' }]]);
+    expect(await who({ ...bearer('key-d'), tenant: 'tn_c' })).toMatchObject({ code: 'credential_invalid' });
+    expect(await who({ ...bearer('key-c'), tenant: 'tn_c' })).toMatchObject({ kind: 'application', tenantId: 'tn_c' });
+    elsewhere.set('tn_a', [['key-e', { tenantId: 'tn_a', principalId: 'e', role: 'application' }]]);
+    expect(await who({ ...bearer('key-e'), tenant: 'tn_a' })).toMatchObject({ principalId: 'e' });
+  });
+
   test.each([
     ['key-a', 'tn_a', 'application', 'app'],
     ['key-b', 'tn_b', 'application', 'app'],

@@ -14,10 +14,12 @@ export interface Principal {
   readonly role: Exclude<CallerKind, 'admin' | 'issuer'>;
 }
 
-/** The credentials of all tenants, as this node knows them; answers at once, without asking a store. */
+/** The credentials of all tenants, as this node knows them. */
 export interface CredentialIndex {
-  /** From every tenant that registered a key with this hash. */
+  /** From every tenant that registered a key with this hash; answers at once, without asking a store. */
   principals(hash: string): readonly Principal[];
+  /** Asks the store whether more of a tenant's credentials is known there than here, and whether it is known here now. */
+  refresh(tenant: string): Promise<boolean>;
 }
 
 export interface Credentials {
@@ -27,6 +29,12 @@ export interface Credentials {
   readonly tenant: string | undefined;
   readonly subject: string | undefined;
   readonly scopes: string | undefined;
+}
+
+/** The tenant that a request names, and the hash of its secret. */
+interface Place {
+  readonly tenant: string;
+  readonly hash: string;
 }
 
 /** Whether the route belongs to the Host (no tenant is named) or to a tenant. */
@@ -57,26 +65,29 @@ export class Authenticator {
     if (secret === undefined) return refuse('credential_required', 'Send the key as "Authorization: Bearer <key>".');
     const hash = sha256Hex(secret);
     if (equalInConstantTime(hash, this.#adminHash)) return admin(credentials, hash);
-    const principals = this.#index.principals(hash);
     if (realm === 'admin') {
-      const [principal] = principals;
+      const [principal] = this.#index.principals(hash);
       return principal === undefined
         ? refuse('credential_invalid', INVALID_ADMIN)
         : withKey(principal, credentials, hash);
     }
     const { tenant } = credentials;
     if (tenant === undefined) return refuse('invalid_request', 'Name the tenant in the Svc-Tenant header.');
-    const principal = principals.find(({ tenantId }) => tenantId === tenant);
-    if (principal !== undefined) return withKey(principal, credentials, hash);
-    if (principals.length > 0 || !looksLikeToken(secret)) return refuse('credential_invalid', INVALID_CREDENTIAL);
-    return await this.#withToken(secret, credentials, { tenant, hash });
+    const known = await this.#ofTenant(secret, credentials, { tenant, hash });
+    if (known.kind !== 'refused' || known.code !== 'credential_invalid') return known;
+    // Another node, or another process of this Host, may have registered it a moment ago.
+    return (await this.#index.refresh(tenant)) ? await this.#ofTenant(secret, credentials, { tenant, hash }) : known;
   }
 
-  async #withToken(
-    token: string,
-    credentials: Credentials,
-    { tenant, hash }: { readonly tenant: string; readonly hash: string },
-  ): Promise<Caller | AuthRefusal> {
+  async #ofTenant(secret: string, credentials: Credentials, at: Place): Promise<Caller | AuthRefusal> {
+    const principals = this.#index.principals(at.hash);
+    const principal = principals.find(({ tenantId }) => tenantId === at.tenant);
+    if (principal !== undefined) return withKey(principal, credentials, at.hash);
+    if (principals.length > 0 || !looksLikeToken(secret)) return refuse('credential_invalid', INVALID_CREDENTIAL);
+    return await this.#withToken(secret, credentials, at);
+  }
+
+  async #withToken(token: string, credentials: Credentials, { tenant, hash }: Place): Promise<Caller | AuthRefusal> {
     const verified = await this.#tokens.verify(tenant, token);
     if (verified === 'expired') return refuse('token_expired', 'The token has expired. Get a new one.');
     if (verified === 'invalid') return refuse('credential_invalid', INVALID_CREDENTIAL);

@@ -87,6 +87,41 @@ test('a tenant that is in the log only becomes known to every node, those that s
   expect(late.principals(sha256Hex('nobody'))).toEqual([]);
 });
 
+test('a node that has not heard of a tenant yet asks for it, and for nothing newer than it knows', async () => {
+  const writer = await node();
+  const id = await created();
+  const { state, position } = await tenants.refresh(refOf(id));
+  if (state.status === 'absent') throw new Error('there is no tenant');
+  await writer.publish(state, position);
+  let asked = 0;
+  let answer: KeyValue['get'] = async (key) => await bucket.get(key);
+  const deaf = overriding(bucket, {
+    watch: async () => await Promise.resolve(),
+    get: async (key: string) => {
+      asked++;
+      return await answer(key);
+    },
+  });
+  const directory = new Directory({ bucket: deaf, sealer: log.keyring, logger: capturedLog().logger });
+  await directory.start();
+  expect(knows(directory, id)).toBe(false);
+  expect([await directory.refresh(id), knows(directory, id)]).toEqual([true, true]);
+  expect([await directory.refresh(id), await directory.refresh('tn_unknown')]).toEqual([false, false]);
+  expect([asked, await directory.refresh('a.b'), await directory.refresh('>'), asked]).toEqual([3, false, false, 3]);
+  answer = async () => await Promise.reject(new UnavailableError('streams', 'away'));
+  expect(await directory.refresh(id)).toBe(false);
+  answer = async (key) => ({ key, value: 'no entry', revision: 1 });
+  expect([await directory.refresh(id), knows(directory, id)]).toEqual([false, true]);
+  // One that does not answer: no request waits for it for long, and no more than some do.
+  answer = async () => await new Promise(() => undefined);
+  const before = asked;
+  expect(await Promise.all(Array.from({ length: 100 }, async () => await directory.refresh(id)))).toEqual(
+    Array.from({ length: 100 }, () => false),
+  );
+  expect(asked - before).toBeLessThan(100);
+  directory.stop();
+});
+
 test('projectors on several nodes at once agree', async () => {
   const nodes = [await node(), await node(), await node()];
   await using _0 = projector(nodes[0] as Directory);

@@ -17,6 +17,10 @@ export interface DirectoryDeps {
 
 const PREFIX = 'tenant';
 const SWAPS_MAX = 20;
+/** How long a request waits for the bucket before a credential that is not known here is refused, and how many wait. */
+const REFRESH_MS = 1_000;
+const REFRESHING_MAX = 64;
+const TENANT_ID = /^[\w-]{1,64}$/;
 const RETRY = { baseMs: 50, capMs: 2_000 };
 
 /**
@@ -32,6 +36,7 @@ export class Directory {
   /** Newest change of a tenant that has not been applied yet. */
   readonly #opening = new Map<string, Promise<void>>();
   readonly #unsealed = new Set<string>();
+  #refreshing = 0;
 
   constructor(deps: DirectoryDeps) {
     this.#deps = deps;
@@ -60,6 +65,35 @@ export class Directory {
   /** The principals with this key hash, one for each tenant that has registered it. */
   principals(hash: string): readonly Principal[] {
     return this.#principals.of(hash);
+  }
+
+  /**
+   * Asks the bucket for a tenant's entry, before a credential is refused that another node may just have stored.
+   * Whether this node knows more of the tenant now; false also when the bucket does not answer in time, or too many wait.
+   */
+  async refresh(tenantId: string): Promise<boolean> {
+    if (this.#refreshing >= REFRESHING_MAX || !TENANT_ID.test(tenantId)) return false;
+    this.#refreshing++;
+    const answered = new AbortController();
+    try {
+      const late = delay(REFRESH_MS, answered.signal).then(() => false);
+      return await Promise.race([this.#taken(tenantId), late]);
+    } catch {
+      // The log is away, or the entry cannot be opened, which is the watch's alarm: what is known here counts.
+      return false;
+    } finally {
+      answered.abort();
+      this.#refreshing--;
+    }
+  }
+
+  async #taken(tenantId: string): Promise<boolean> {
+    const entry = await this.#deps.bucket.get(`${PREFIX}.${tenantId}`);
+    if (entry === null) return false;
+    const known = this.#tenants.get(tenantId)?.position ?? -1;
+    if (storedEntry(entry.value).position <= known) return false;
+    this.#remember(await this.#opened(entry.value));
+    return true;
   }
 
   issuers(tenantId: string): Readonly<Record<string, Issuer>> {
