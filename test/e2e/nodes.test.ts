@@ -3,6 +3,7 @@ import { AdminClient } from '../support/client.ts';
 import type { EventRecord, TenantClient } from '../support/client.ts';
 import { startHost } from '../support/host.ts';
 import { ModelServer } from '../support/model-server.ts';
+import { Scrape } from '../support/scrape.ts';
 import { until } from '../support/wait-until.ts';
 
 async function prepared(host: { url: string; adminKey: string }): Promise<TenantClient> {
@@ -97,7 +98,7 @@ test('a cancel on one node reaches a model call that hangs on another', async ()
   // old one does not touch it.
   await until(
     'the other node has let go of the turn',
-    async () => (await metric(second.metricsUrl, 'agent_host_turns_active')) === 0,
+    async () => (await Scrape.of(second)).value('turns_active') === 0,
   );
   const next = await tenant.at(second).message('stopped', 'again');
   expect(await tenant.turnEnd('stopped', next.turnId)).toMatchObject({ payload: { output: 'echo: again' } });
@@ -114,11 +115,6 @@ test('a turn past its deadline is ended as failed, whatever its call does', asyn
     payload: { error: { code: 'turn_timeout' } },
   });
 });
-
-async function metric(url: string, name: string): Promise<number> {
-  const text = await (await fetch(url)).text();
-  return Number(new RegExp(`^${name} (\\S+)$`, 'm').exec(text)?.[1]);
-}
 
 test('a node that is killed while its turn waits for a provider: another tries it again in time, and asks once', async () => {
   await using first = await startHost();
