@@ -53,7 +53,8 @@ const SETTINGS: Readonly<Record<string, string>> = {
   unix_socket_directories: '',
   synchronous_commit: 'off',
   shared_buffers: '128MB',
-  max_connections: '100',
+  // Two Hosts of several processes, each of which has up to 90.
+  max_connections: '200',
   wal_level: 'minimal',
   max_wal_senders: '0',
   max_wal_size: '1GB',
