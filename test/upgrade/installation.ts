@@ -91,7 +91,11 @@ async function startNode(
   const listen = `127.0.0.1:${await freePort()}`;
   const env = { ...environment, AGENT_HOST_LISTEN: listen, AGENT_HOST_DRAIN_SECONDS: '1' };
   const start = async (version: Version): Promise<Host> =>
-    await startHost({ env, dataDir, program: programs[version], startMs: START_MS });
+    await startHost({
+      ...{ env, dataDir, program: programs[version], startMs: START_MS },
+      // Who has asked for what is counted by node, and each process is one.
+      singleProcess: true,
+    });
   let host = await start('released');
   return {
     url: `http://${listen}`,
