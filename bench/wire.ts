@@ -40,6 +40,7 @@ export class Line {
   /** Sends a request that was written by `request`. */
   async send(bytes: string): Promise<Answer> {
     if (this.#settle !== null) throw new Error('a request is under way on this connection');
+    if (!this.#isOpen) throw new Error('the server has closed the connection');
     return await new Promise<Answer>((resolve, reject) => {
       this.#settle = { resolve, reject };
       this.#socket.write(bytes, 'latin1');

@@ -18,7 +18,6 @@ import {
 } from '../turns.ts';
 import type { Window } from '../turns.ts';
 import { Lines } from '../wire.ts';
-import type { Line } from '../wire.ts';
 
 const IN_FLIGHT = 64;
 const ROUNDS = 3;
@@ -38,7 +37,7 @@ interface Scene extends RowContext {
   readonly host: Node;
   readonly ids: readonly string[];
   readonly slots: Slots;
-  readonly lines: readonly Line[];
+  readonly ours: Lines;
   readonly headers: string;
 }
 
@@ -56,8 +55,7 @@ export const executorTurns: Row = async (context) => {
   await tenant.openSessions(host, ids);
   const slots = await Slots.open({ tenant, host, ids });
   const ours = new Lines(host.address);
-  const lines = await ours.open(IN_FLIGHT);
-  const scene = { ...context, host, ids, slots, lines, headers };
+  const scene = { ...context, host, ids, slots, ours, headers };
   const measures = [await alone(scene, 'each', ONE_CALL), await alone(scene, 'together', TWO_CALLS), await many(scene)];
   slots.close();
   ours.close();
@@ -66,18 +64,19 @@ export const executorTurns: Row = async (context) => {
 
 /** One turn after the other. */
 async function alone(scene: Scene, claiming: 'together' | 'each', script: string): Promise<Measure> {
-  const { host, headers, ids, slots, lines, scale, stage } = scene;
+  const { host, headers, ids, slots, ours, scale, stage } = scene;
   const executor = await LoadExecutor.connect(host, headers, claiming);
+  const [line] = await ours.open(1);
   const next = rotation(ids);
   const [first = ''] = ids;
   const before = (await commitsOfTurn(stage, first)).length;
-  await slots.turn(lines[0], first, script);
+  await slots.turn(line, first, script);
   const appends = (await commitsOfTurn(stage, first)).length - before;
   let latency = new Sample();
   for (let turn = 0; turn < WARM_UP + ALONE * scale; turn++) {
     if (turn === WARM_UP) latency = new Sample();
     const began = performance.now();
-    await slots.turn(lines[0], next(), script);
+    await slots.turn(line, next(), script);
     latency.add(performance.now() - began);
     if (executor.failure !== null) throw executor.failure;
   }
@@ -95,8 +94,10 @@ async function alone(scene: Scene, claiming: 'together' | 'each', script: string
 }
 
 async function many(scene: Scene): Promise<Measure> {
-  const { stage, host, headers, ids, slots, lines, scale, report } = scene;
+  const { stage, host, headers, ids, slots, ours, scale, report } = scene;
   const executor = await LoadExecutor.connect(host, headers, 'together');
+  // Not before: the Host closes a connection that brings no request for a while.
+  const lines = await ours.open(IN_FLIGHT);
   const baseline = await stage.baseline();
   const theirs = new Lines(baseline.address);
   const theirLines = await theirs.open(IN_FLIGHT);
