@@ -14,7 +14,7 @@ import * as wire from '../wire/executors.ts';
 const docs = operations('Executors', {
   saveExecutors: [
     'Register executors, all of them or none',
-    'The token is chosen by the application; only its hash is kept. Another token for the same agent replaces the old one, which is dead at once on this node and within a second on every other. Executors that are not named stay as they are.',
+    'The token is chosen by the application; only its hash is kept. Another token for the same agent replaces the old one, which is dead at once on this node and within a second on every other; the new one is good at once on all. Executors that are not named stay as they are.',
   ],
   listExecutors: [
     'List executors, by agent, never their tokens',

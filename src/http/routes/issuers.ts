@@ -13,7 +13,7 @@ import * as wire from '../wire/schemas.ts';
 import type { KeyRouteDeps } from './keys.ts';
 
 const docs = operations('Tenant', {
-  saveIssuer: ['Trust the tokens of an issuer'],
+  saveIssuer: ['Trust the tokens of an issuer', 'Its tokens are good at once on every node.'],
   listIssuers: ['List issuers'],
   getIssuer: ['One issuer'],
   deleteIssuer: ['Stop trusting an issuer'],

@@ -13,7 +13,7 @@ import * as wire from '../wire/schemas.ts';
 const docs = operations('Tenant', {
   saveKey: [
     'Create a key, or a new secret for one',
-    'The old secret is dead at once on this node and within a second on every other. The new one is shown this once.',
+    'The old secret is dead at once on this node and within a second on every other; the new one is good at once on all, and shown this once.',
   ],
   listKeys: ['List keys, never their secrets'],
   deleteKey: ['Delete a key', 'The last application key cannot be deleted.'],

@@ -1,7 +1,9 @@
 import type { Issuer } from '../../domain/tenant/events.ts';
 import type { TenantState } from '../../domain/tenant/state.ts';
 import { backoffMs, delay } from '../../lib/backoff.ts';
+import { monotonicClock } from '../../lib/clock.ts';
 import type { Logger } from '../../lib/logger.ts';
+import { TokenBuckets } from '../../lib/token-buckets.ts';
 import { isUnavailableError } from '../../lib/unavailable.ts';
 import type { KeyValue, KeyValueChange } from '../../streams/key-value.ts';
 import { entryOf, isUnsealed, openedEntry, sealedEntry, storedEntry } from './entries.ts';
@@ -17,9 +19,10 @@ export interface DirectoryDeps {
 
 const PREFIX = 'tenant';
 const SWAPS_MAX = 20;
-/** How long a request waits for the bucket before a credential that is not known here is refused, and how many wait. */
+/** How long a request waits for the bucket before a credential that is not known here is refused. */
 const REFRESH_MS = 1_000;
-const REFRESHING_MAX = 64;
+/** Who tries keys can have the bucket asked so often; past it what is known here counts. */
+const REFRESHES = { perSecond: 100, burst: 200 };
 const TENANT_ID = /^[\w-]{1,64}$/;
 const RETRY = { baseMs: 50, capMs: 2_000 };
 
@@ -36,7 +39,7 @@ export class Directory {
   /** Newest change of a tenant that has not been applied yet. */
   readonly #opening = new Map<string, Promise<void>>();
   readonly #unsealed = new Set<string>();
-  #refreshing = 0;
+  readonly #refreshes = new TokenBuckets(REFRESHES, { clock: monotonicClock, namesMax: 1 });
 
   constructor(deps: DirectoryDeps) {
     this.#deps = deps;
@@ -69,11 +72,10 @@ export class Directory {
 
   /**
    * Asks the bucket for a tenant's entry, before a credential is refused that another node may just have stored.
-   * Whether this node knows more of the tenant now; false also when the bucket does not answer in time, or too many wait.
+   * Whether this node knows more of the tenant now; false also when the bucket does not answer in time, or is asked too often.
    */
   async refresh(tenantId: string): Promise<boolean> {
-    if (this.#refreshing >= REFRESHING_MAX || !TENANT_ID.test(tenantId)) return false;
-    this.#refreshing++;
+    if (!TENANT_ID.test(tenantId) || this.#refreshes.take('') > 0) return false;
     const answered = new AbortController();
     try {
       const late = delay(REFRESH_MS, answered.signal).then(() => false);
@@ -83,7 +85,6 @@ export class Directory {
       return false;
     } finally {
       answered.abort();
-      this.#refreshing--;
     }
   }
 
