@@ -1,4 +1,4 @@
-import { ms, Sample } from '../figures.ts';
+import { Sample } from '../figures.ts';
 import { expectStatus, openLoop } from '../loops.ts';
 import type { Row } from '../row.ts';
 import { bare, names, rotation, Tenant } from '../tenant.ts';
@@ -8,8 +8,9 @@ const PER_SECOND = 200;
 const ROUNDS = 4;
 const WINDOW_MS = 4_000;
 const SESSIONS = 200;
-const P50_MAX_MS = 1.5;
-const P99_MAX_MS = 15;
+/** Of the bare handler's. */
+const P50_TIMES_MAX = 1.25;
+const P99_TIMES_MAX = 2;
 
 /** How long the acceptance of one command takes at a moderate rate, on a node that does nothing else. */
 export const acceptanceLatency: Row = async ({ stage, scale, report }) => {
@@ -44,17 +45,18 @@ export const acceptanceLatency: Row = async ({ stage, scale, report }) => {
   }
   ours.close();
   theirs.close();
+  const [p50, p99] = [0.5, 0.99].map((part) => subject.at(part) / bareSample.at(part)) as [number, number];
   return [
     {
       measure: `2 command accepted at ${PER_SECOND}/s`,
       subject: subject.text,
       baseline: bareSample.text,
-      ratio: (subject.at(0.5) / bareSample.at(0.5)).toFixed(2),
-      target: `p50 < ${ms(P50_MAX_MS)}, p99 < ${ms(P99_MAX_MS)}`,
-      met: subject.at(0.5) < P50_MAX_MS && subject.at(0.99) < P99_MAX_MS,
+      ratio: `p50 ${p50.toFixed(2)}, p99 ${p99.toFixed(2)}`,
+      target: `ratio: p50 ≤ ${P50_TIMES_MAX}, p99 ≤ ${P99_TIMES_MAX}`,
+      met: p50 <= P50_TIMES_MAX && p99 <= P99_TIMES_MAX,
       goals: [
-        { label: '2 accepted, p50', value: subject.at(0.5), target: P50_MAX_MS, unit: 'ms', better: 'less' },
-        { label: '2 accepted, p99', value: subject.at(0.99), target: P99_MAX_MS, unit: 'ms', better: 'less' },
+        { label: '2 accepted against bare, p50', value: p50, target: P50_TIMES_MAX, unit: '', better: 'less' },
+        { label: '2 accepted against bare, p99', value: p99, target: P99_TIMES_MAX, unit: '', better: 'less' },
       ],
     },
   ];

@@ -12,7 +12,7 @@ const WINDOW_MS = 2_000;
 const IDLE_SESSIONS = 512;
 /** A session takes one message; more than a window can use up. */
 const FRESH_SESSIONS_PER_S = 3_000;
-const RATIO_MIN = 0.7;
+const RATIO_MIN = 0.75;
 
 /**
  * Acceptance alone: a node with the role `commands`, no engine and no projector anywhere, against the bare handler. Their

@@ -10,7 +10,7 @@ import { Lines, request } from '../wire.ts';
 const SESSIONS = 2_000;
 const TURNS_EACH = 3;
 const STARTS = 7;
-const WITHIN_MS = 1_500;
+const WITHIN_MS = 1_200;
 
 /**
  * The embedded Host, which starts a nats-server and a Postgres of its own, on a data directory that holds a log: from the

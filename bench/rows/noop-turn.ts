@@ -1,4 +1,4 @@
-import { ms, Sample } from '../figures.ts';
+import { Sample } from '../figures.ts';
 import { expectStatus } from '../loops.ts';
 import type { Row } from '../row.ts';
 import { bare, names, rotation, Tenant } from '../tenant.ts';
@@ -7,7 +7,8 @@ import { Lines } from '../wire.ts';
 const SESSIONS = 16;
 const TURNS = 2_000;
 const WARM_UP = 400;
-const P50_MAX_MS = 3;
+/** Of the bare handler's. */
+const P50_TIMES_MAX = 2;
 
 /** One turn after the other, each followed by one message through the bare handler. */
 export const noopTurn: Row = async ({ stage, scale, report }) => {
@@ -51,15 +52,16 @@ export const noopTurn: Row = async ({ stage, scale, report }) => {
   for (const reader of readers) reader.close();
   ours.close();
   theirs.close();
+  const p50 = subject.at(0.5) / bareSample.at(0.5);
   return [
     {
       measure: '3 no-op turn, POST to turn.completed on SSE (bare: POST to one republished message)',
       subject: subject.text,
       baseline: bareSample.text,
-      ratio: (subject.at(0.5) / bareSample.at(0.5)).toFixed(2),
-      target: `p50 < ${ms(P50_MAX_MS)}`,
-      met: subject.at(0.5) < P50_MAX_MS,
-      goals: [{ label: '3 no-op turn, p50', value: subject.at(0.5), target: P50_MAX_MS, unit: 'ms', better: 'less' }],
+      ratio: p50.toFixed(2),
+      target: `ratio: p50 ≤ ${P50_TIMES_MAX}`,
+      met: p50 <= P50_TIMES_MAX,
+      goals: [{ label: '3 no-op turn against bare, p50', value: p50, target: P50_TIMES_MAX, unit: '', better: 'less' }],
     },
   ];
 };

@@ -5,7 +5,7 @@ import { names, Tenant } from '../tenant.ts';
 
 const SESSIONS = 4_000;
 const TURNS_EACH = 6;
-const PER_SECOND_MIN = 20_000;
+const PER_SECOND_MIN = 30_000;
 
 /** The operator's command, start to end, beside a Host: every read model rebuilt from a log of three-step turns. */
 export const rebuild: Row = async ({ stage, scale, report }) => {

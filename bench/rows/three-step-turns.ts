@@ -21,8 +21,10 @@ const IN_FLIGHT = 64;
 const ROUNDS = 3;
 const SUBJECT_MS = 6_000;
 const BASELINE_MS = 3_000;
-const PER_SECOND_MIN = 850;
-const CPU_MAX_MS = 2;
+/** Of the bare handler's: turns a second, and processor time of a turn, which has a bound of its own too. */
+const TIMES_MIN = 0.6;
+const CPU_TIMES_MAX = 2.5;
+const CPU_MAX_MS = 1.7;
 
 /** Whole turns with everything that belongs to them: the window ends when the read models have the last one. */
 export const threeStepTurns: Row = async (context) => {
@@ -72,16 +74,19 @@ function measure(
 ): Awaited<ReturnType<Row>>[number] {
   const [subject, baseline] = [total(windows.subject), total(windows.baseline)];
   const perSecond = (subject.turns * 1000) / subject.elapsedMs;
+  const times = perSecond / ((baseline.turns * 1000) / baseline.elapsedMs);
   const cpu = cpuEach(subject);
+  const cpuTimes = cpu / cpuEach(baseline);
   return {
     measure: `4 three-step turns/s, ${IN_FLIGHT} in flight, projections included (bare: ${commits} appends)`,
     subject: `${describe(subject)}; turn ${latency.text}`,
     baseline: describe(baseline),
-    ratio: `${(perSecond / ((baseline.turns * 1000) / baseline.elapsedMs)).toFixed(2)}, CPU ${(cpu / cpuEach(baseline)).toFixed(2)}`,
-    target: `≥ ${PER_SECOND_MIN}/s, CPU ≤ ${ms(CPU_MAX_MS)} a turn`,
-    met: perSecond >= PER_SECOND_MIN && cpu <= CPU_MAX_MS,
+    ratio: `${times.toFixed(2)}, CPU ${cpuTimes.toFixed(2)}`,
+    target: `ratio ≥ ${TIMES_MIN}, CPU ≤ ${CPU_TIMES_MAX} and ≤ ${ms(CPU_MAX_MS)} a turn`,
+    met: times >= TIMES_MIN && cpuTimes <= CPU_TIMES_MAX && cpu <= CPU_MAX_MS,
     goals: [
-      { label: '4 three-step turns', value: perSecond, target: PER_SECOND_MIN, unit: '/s', better: 'more' },
+      { label: '4 three-step turns against bare', value: times, target: TIMES_MIN, unit: '', better: 'more' },
+      { label: '4 processor time against bare', value: cpuTimes, target: CPU_TIMES_MAX, unit: '', better: 'less' },
       { label: '4 processor time of a turn', value: cpu, target: CPU_MAX_MS, unit: 'ms', better: 'less' },
     ],
   };
