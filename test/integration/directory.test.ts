@@ -108,6 +108,11 @@ test('a node that has not heard of a tenant yet asks for it, and for nothing new
   expect([await directory.refresh(id), knows(directory, id)]).toEqual([true, true]);
   expect([await directory.refresh(id), await directory.refresh('tn_unknown')]).toEqual([false, false]);
   expect([asked, await directory.refresh('a.b'), await directory.refresh('>'), asked]).toEqual([3, false, false, 3]);
+  // As a replica that is behind may have it, of a tenant that is gone.
+  const { value } = (await bucket.get(`tenant.${id}`)) ?? { value: '' };
+  const going = JSON.stringify({ ...JSON.parse(value), state: 'deleting', position: position + 1 });
+  answer = async (key) => ({ key, value: going, revision: 2 });
+  expect(await directory.refresh(id)).toBe(false);
   answer = async () => await Promise.reject(new UnavailableError('streams', 'away'));
   expect(await directory.refresh(id)).toBe(false);
   answer = async (key) => ({ key, value: 'no entry', revision: 1 });

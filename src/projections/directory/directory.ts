@@ -92,7 +92,9 @@ export class Directory {
     const entry = await this.#deps.bucket.get(`${PREFIX}.${tenantId}`);
     if (entry === null) return false;
     const known = this.#tenants.get(tenantId)?.position ?? -1;
-    if (storedEntry(entry.value).position <= known) return false;
+    const { position, state } = storedEntry(entry.value);
+    // A replica that is behind may still have one that the watch has said is gone: no more is to be known of its tenant.
+    if (position <= known || state === 'deleting') return false;
     this.#remember(await this.#opened(entry.value));
     return true;
   }
