@@ -15,6 +15,8 @@ export type KeyValueChange =
  */
 export interface KeyValue {
   get(key: string): Promise<KeyValueEntry | null>;
+  /** As `get`, but from the leader: what any node was told is stored is there. A replica may answer `get`, and be behind. */
+  newest(key: string): Promise<KeyValueEntry | null>;
   /** Writes unconditionally. Returns the revision. */
   put(key: string, value: string): Promise<number>;
   /**

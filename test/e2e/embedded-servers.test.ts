@@ -87,7 +87,8 @@ test('servers that are killed under load are back, and nothing is lost or double
 });
 
 test('while Postgres cannot be started commands and streams go on, and pages say 503', async () => {
-  await using host = await startHost();
+  // Only the program that keeps its processes knows of the servers.
+  await using host = await startHost({ env: { AGENT_HOST_PROCESSES: '2' } });
   const tenant = await newTenant(host);
   await tenant.openSession('kept');
   const reader = await tenant.events('kept');

@@ -3,6 +3,7 @@ import type { TenantState } from '../../domain/tenant/state.ts';
 import { backoffMs, delay } from '../../lib/backoff.ts';
 import { monotonicClock } from '../../lib/clock.ts';
 import type { Logger } from '../../lib/logger.ts';
+import { WeightedLru } from '../../lib/lru.ts';
 import { TokenBuckets } from '../../lib/token-buckets.ts';
 import { isUnavailableError } from '../../lib/unavailable.ts';
 import type { KeyValue, KeyValueChange } from '../../streams/key-value.ts';
@@ -23,6 +24,8 @@ const SWAPS_MAX = 20;
 const REFRESH_MS = 1_000;
 /** Who tries keys can have the bucket asked so often; past it what is known here counts. */
 const REFRESHES = { perSecond: 100, burst: 200 };
+/** Tenants whose end this node remembers, so that no answer that was under way brings one back. */
+const GONE_MAX = 10_000;
 const TENANT_ID = /^[\w-]{1,64}$/;
 const RETRY = { baseMs: 50, capMs: 2_000 };
 
@@ -39,6 +42,7 @@ export class Directory {
   /** Newest change of a tenant that has not been applied yet. */
   readonly #opening = new Map<string, Promise<void>>();
   readonly #unsealed = new Set<string>();
+  readonly #gone = new WeightedLru<true>(GONE_MAX);
   readonly #refreshes = new TokenBuckets(REFRESHES, { clock: monotonicClock, namesMax: 1 });
 
   constructor(deps: DirectoryDeps) {
@@ -89,13 +93,13 @@ export class Directory {
   }
 
   async #taken(tenantId: string): Promise<boolean> {
-    const entry = await this.#deps.bucket.get(`${PREFIX}.${tenantId}`);
+    const entry = await this.#deps.bucket.newest(`${PREFIX}.${tenantId}`);
     if (entry === null) return false;
     const known = this.#tenants.get(tenantId)?.position ?? -1;
-    const { position, state } = storedEntry(entry.value);
-    // A replica that is behind may still have one that the watch has said is gone: no more is to be known of its tenant.
-    if (position <= known || state === 'deleting') return false;
-    this.#remember(await this.#opened(entry.value));
+    if (storedEntry(entry.value).position <= known) return false;
+    const opened = await this.#opened(entry.value);
+    if (this.#gone.get(tenantId) === true) return false;
+    this.#remember(opened);
     return true;
   }
 
@@ -139,6 +143,7 @@ export class Directory {
    */
   async remove(tenantId: string): Promise<void> {
     await this.#deps.bucket.remove(`${PREFIX}.${tenantId}`);
+    this.#gone.set(tenantId, true, 1);
     this.#forget(tenantId);
   }
 
@@ -156,6 +161,7 @@ export class Directory {
     await before;
     if (change.kind === 'removed') {
       this.#unsealed.delete(id);
+      this.#gone.set(id, true, 1);
       this.#forget(id);
       return;
     }

@@ -1,7 +1,7 @@
 import { DeliverPolicy, jetstream } from '@nats-io/jetstream';
 import type { JetStreamClient, JsMsg } from '@nats-io/jetstream';
 import type { KV } from '@nats-io/kv';
-import type { NatsConnection } from '@nats-io/transport-node';
+import type { MsgHdrs, NatsConnection } from '@nats-io/transport-node';
 import type { KeyValue, KeyValueChange, KeyValueEntry } from '../key-value.ts';
 import { delay } from '../../lib/backoff.ts';
 import { faultPoint } from '../../lib/fault-points.ts';
@@ -33,6 +33,17 @@ export class JetStreamKeyValue implements KeyValue {
     const entry = await this.#reach(async () => await this.#kv.get(key));
     if (entry === null || entry.operation !== 'PUT') return null;
     return { key, value: entry.string(), revision: entry.revision };
+  }
+
+  async newest(key: string): Promise<KeyValueEntry | null> {
+    this.#onRoundTrip();
+    const subject = `$KV.${this.#bucket}.${key}`;
+    const stored = await this.#reach(async () => {
+      const manager = await this.#js.jetstreamManager(false);
+      return await manager.streams.getMessage(`KV_${this.#bucket}`, { last_by_subj: subject });
+    });
+    if (stored === null || isRemoval(stored.header)) return null;
+    return { key, value: stored.string(), revision: stored.seq };
   }
 
   async put(key: string, value: string): Promise<number> {
@@ -160,9 +171,12 @@ export class JetStreamKeyValue implements KeyValue {
 function changeOf(message: JsMsg, prefixLength: number): KeyValueChange {
   const key = message.subject.slice(prefixLength);
   const revision = message.seq;
-  // Removals and expiries are messages with one of these headers and no body.
-  const removed = message.headers?.has('KV-Operation') === true || message.headers?.has('Nats-Marker-Reason') === true;
-  return removed
+  return isRemoval(message.headers)
     ? { kind: 'removed', key, revision }
     : { kind: 'put', entry: { key, value: message.string(), revision } };
+}
+
+/** Removals and expiries are messages with one of these headers and no body. */
+function isRemoval(headers: MsgHdrs | undefined): boolean {
+  return headers?.has('KV-Operation') === true || headers?.has('Nats-Marker-Reason') === true;
 }

@@ -28,6 +28,10 @@ export class MemoryKeyValue implements KeyValue {
     return { key, value: slot.value, revision: slot.revision };
   }
 
+  async newest(key: string): Promise<KeyValueEntry | null> {
+    return await this.get(key);
+  }
+
   async put(key: string, value: string): Promise<number> {
     const revision = this.#set(key, value);
     await turn();

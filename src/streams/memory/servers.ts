@@ -126,6 +126,7 @@ export class MemoryLink implements MemoryPorts {
   #noting(leases: KeyValue): KeyValue {
     return {
       get: async (key) => await leases.get(key),
+      newest: async (key) => await leases.newest(key),
       put: async (key, value) => this.#note(key, await leases.put(key, value)),
       swap: async (key, value, options) => {
         const revision = await leases.swap(key, value, options);
