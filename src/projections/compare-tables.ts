@@ -1,7 +1,7 @@
 import { sql } from 'slonik';
 import type { DatabasePoolConnection, ListSqlToken, QuerySqlToken } from 'slonik';
 import { z } from 'zod';
-import { withSettings } from './read-store/long-work.ts';
+import { BY_KEY, withSettings } from './read-store/long-work.ts';
 
 /** A row that the live read model and a replay of the log do not have in common, as text. */
 export interface Difference {
@@ -34,16 +34,6 @@ export interface Shown {
 
 /** Rows of either side that are held at a time: their keys and digests, not their contents. */
 const PAGE_ROWS = 2_000;
-
-/**
- * The key has the order that is wanted; with old samples of a table, or none, a planner may still consider sorting all
- * its rows cheaper than the index.
- */
-const BY_KEY = new Map([
-  ['enable_sort', 'off'],
-  ['enable_seqscan', 'off'],
-  ['enable_bitmapscan', 'off'],
-]);
 
 const keyColumn = z.object({ name: z.string() });
 const digestRow = z.object({ key: z.array(z.string()), digest: z.string() });

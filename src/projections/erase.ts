@@ -21,18 +21,6 @@ const STEP_ROWS = { first: 100, least: 50, most: 1_000 };
 const PAUSE_TIMES = 1;
 
 /**
- * The rows of a step are found by the primary key. With old samples of a table, or none, a planner may still consider a
- * full scan cheaper.
- */
-export const BY_KEY = new Map([
-  ['enable_sort', 'off'],
-  ['enable_seqscan', 'off'],
-  ['enable_bitmapscan', 'off'],
-  ['enable_hashjoin', 'off'],
-  ['enable_mergejoin', 'off'],
-]);
-
-/**
  * What the deletion writes goes to the disk as it is written. Otherwise it gathers in the kernel, which writes 200 MB of
  * it at once every few seconds, and everybody's fsync waits for that.
  */
@@ -63,7 +51,7 @@ export async function eraseRows(
         ),
         ...(await tablesOfOthers(connection, groups)),
       ];
-      await withSettings(connection, new Map([...BY_KEY, WRITTEN_AT_ONCE]), async () => {
+      await withSettings(connection, new Map([WRITTEN_AT_ONCE]), async () => {
         for (const table of tables) await eraseTable(connection, table, tenant);
       });
     });

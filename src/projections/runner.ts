@@ -19,17 +19,18 @@ import { BetweenBatches } from './between-batches.ts';
 import { BATCH_MAX, Gathering } from './gathering.ts';
 import { projected } from './projected.ts';
 import type { DeferredWork, ProjectionGroup, WriteConnection } from './projection.ts';
-import { withSettings } from './read-store/long-work.ts';
+import { BY_KEY, withSettings } from './read-store/long-work.ts';
 import { isGone, isUnavailable } from './read-store/pool.ts';
 
 /**
- * A commit takes as long as the session that it deletes is large: cancelled and restarted, it would never be applied. A
- * process that stalls within a transaction loses it nevertheless.
+ * Of a connection that leads. A commit takes as long as the session that it deletes is large: cancelled and restarted, it
+ * would never be applied. A process that stalls within a transaction loses it nevertheless.
  */
-const PATIENT = new Map([
+const LEADING = new Map([
   ['statement_timeout', '0'],
   ['transaction_timeout', '0'],
   ['idle_session_timeout', '0'],
+  ...BY_KEY,
 ]);
 
 /** How often a standby checks whether the leading projector is gone. */
@@ -136,7 +137,7 @@ export class Projector {
       if (!(await lock(connection, name))) return;
       onLeading();
       try {
-        await withSettings(connection, PATIENT, async () => await this.#lead(connection, round));
+        await withSettings(connection, LEADING, async () => await this.#lead(connection, round));
       } finally {
         await unlock(connection, name);
       }

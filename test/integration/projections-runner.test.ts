@@ -192,6 +192,37 @@ test('of two projectors one leads; when its connection is killed the standby goe
   expect([...first.errors(), ...second.errors()]).toEqual([]);
 });
 
+test('the rows of a batch are found by their keys, in tables too that have grown since they were sampled', async () => {
+  await using database = await postgres.migrated();
+  const read = async (): Promise<number> => {
+    const [row] = await database.query<{ n: number }>(`
+      select seq_tup_read::int as n from pg_stat_user_tables
+      where schemaname = '${sessions.schema}' and relname = 'session'`);
+    return row?.n ?? NaN;
+  };
+  await database.query(`alter table ${sessions.schema}.session set (autovacuum_enabled = false)`);
+  await using one = await running(database);
+  const batches = async (count: number): Promise<void> => {
+    for (let batch = 0; batch < count; batch++) {
+      const last = await append(4);
+      await until('it has caught up', () => one.projector.position >= last);
+    }
+  };
+  // By then the connection keeps the plan that it has, which was made while the table had a few rows.
+  await batches(8);
+  await database.query(`
+    insert into ${sessions.schema}.session
+    select made.* from ${sessions.schema}.session as old, generate_series(1, 20000) as n,
+      jsonb_populate_record(old, jsonb_build_object('id', old.id || n)) as made limit 20000`);
+  const before = await read();
+  await batches(5);
+  expect(one.errors()).toEqual([]);
+  await one.projector.stop();
+  // What a connection has read is counted when it ends, at the latest.
+  await database.terminate('all');
+  expect((await read()) - before).toBeLessThan(1_000);
+});
+
 test('one that lost its connection leaves no consumer behind', async () => {
   await using database = await postgres.migrated();
   await append(5);

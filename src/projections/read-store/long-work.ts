@@ -10,6 +10,18 @@ const UNLIMITED: Settings = new Map(
   ),
 );
 
+/**
+ * For work that finds its rows by their keys. With old samples of a table, or none, a planner considers reading all of it
+ * cheaper, and a prepared statement keeps such a plan until the table is sampled again: a table that grew from nothing by
+ * 16,000 rows had been read 150 times (docs/benchmark-results.md).
+ */
+export const BY_KEY: Settings = new Map(
+  ['enable_sort', 'enable_seqscan', 'enable_bitmapscan', 'enable_hashjoin', 'enable_mergejoin'].map((name) => [
+    name,
+    'off',
+  ]),
+);
+
 /** Of a session of the database, by their names. */
 type Settings = ReadonlyMap<string, string>;
 
@@ -17,14 +29,15 @@ const row = z.object({ name: z.string(), value: z.string() });
 
 /**
  * A connection for work that takes as long as the read models are large: a replay, a rebuild, an erasure. No limit ends
- * it, neither the pool's nor one that an operator gave to the database or the role.
+ * it, neither the pool's nor one that an operator gave to the database or the role; and it finds its rows by their keys.
  */
 export async function forLongWork<T>(
   pool: DatabasePool,
   work: (connection: DatabasePoolConnection) => Promise<T>,
 ): Promise<T> {
   return await pool.connect(
-    async (connection) => await withSettings(connection, UNLIMITED, async () => await work(connection)),
+    async (connection) =>
+      await withSettings(connection, new Map([...UNLIMITED, ...BY_KEY]), async () => await work(connection)),
   );
 }
 
