@@ -5,6 +5,7 @@ import { stopOnSignals } from './app/stop-signal.ts';
 import { entryOf, helpOf, overview, overviewOf } from './cli/catalog/help.ts';
 import type { CommandName } from './cli/catalog/help.ts';
 import { plainLine, plainText, safeJson, styled } from './cli/terminal.ts';
+import { optimizeEarly } from './lib/early-optimization.ts';
 import { hasCode } from './lib/files.ts';
 import { EXIT, StartError } from './lib/start-error.ts';
 
@@ -15,6 +16,7 @@ const { env } = process;
 /** By their first words. Each loads what it needs and no more: loading takes longest of all that a start does first. */
 const COMMANDS: Readonly<Record<CommandName, Run>> = {
   up: async () => {
+    optimizeEarly();
     const signals = stopOnSignals();
     const config = await readConfig();
     const { runHost } = await import('./app/run.ts');
@@ -25,10 +27,12 @@ const COMMANDS: Readonly<Record<CommandName, Run>> = {
     return await migrateDatabase(await readConfig(), args);
   },
   'projections rebuild': async (args) => {
+    optimizeEarly();
     const { rebuildProjections } = await import('./cli/rebuild.ts');
     return await rebuildProjections(await readConfig(), args);
   },
   'audit replay': async (args) => {
+    optimizeEarly();
     const { auditReplay } = await import('./cli/audit.ts');
     return await auditReplay(await readConfig(), args);
   },
