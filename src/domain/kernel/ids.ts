@@ -5,12 +5,14 @@ const ALPHABET = '0123456789abcdefghjkmnpqrstvwxyz';
  * Effects need ids that a worker that takes over computes again from the log alone.
  */
 export function deriveId(prefix: 'mc' | 'ef' | 'ac' | 'in' | 'dg', turnId: string, n: number): string {
-  const digits = [...turnId.slice(turnId.indexOf('_') + 1)].map((char) => ALPHABET.indexOf(char));
-  let carry = n;
-  for (let i = digits.length - 1; i >= 0 && carry > 0; i--) {
-    const sum = (digits[i] ?? 0) + carry;
-    digits[i] = sum % 32;
+  const ulid = turnId.slice(turnId.indexOf('_') + 1);
+  let [at, carry, tail] = [ulid.length, n, ''];
+  // What is counted up ends with the last few digits, nearly always.
+  while (at > 0 && carry > 0) {
+    at -= 1;
+    const sum = ALPHABET.indexOf(ulid.charAt(at)) + carry;
+    tail = ALPHABET.charAt(sum % 32) + tail;
     carry = Math.floor(sum / 32);
   }
-  return `${prefix}_${digits.map((digit) => ALPHABET.charAt(digit)).join('')}`;
+  return `${prefix}_${ulid.slice(0, at)}${tail}`;
 }

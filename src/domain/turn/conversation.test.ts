@@ -6,6 +6,7 @@ import {
   emptyConversation,
   evolveConversation,
   joinConversations,
+  measured,
 } from './conversation.ts';
 import type { Conversation } from './conversation.ts';
 import { messageFiles, messageText } from '../session/message.ts';
@@ -189,11 +190,26 @@ describe('bounds', () => {
   });
 });
 
+/** As a snapshot keeps it. */
+function kept(conversation: Conversation): Conversation {
+  return JSON.parse(JSON.stringify(conversation)) as Conversation;
+}
+
+test('a snapshot keeps its messages as one list, from which it continues', () => {
+  const events = Array.from({ length: 150 }, (_, i) => user(`${i}`));
+  const conversation = measured(fold(events), 7);
+  const copy = kept(conversation);
+  expect(copy).toEqual({ messages: conversation.messages, chars: conversation.chars, measured: conversation.measured });
+  expect(copy.messages).toHaveLength(150);
+  const next = [assistant('b', ['c1']), tool('c1'), user('d')];
+  expect(kept(fold(next, copy))).toEqual(kept(fold(next, conversation)));
+});
+
 describe('an inherited conversation', () => {
   test('comes first, with an answer for the calls that were under way', () => {
     const inherited = fold([user('a'), assistant('b', ['c1', 'c2']), tool('c1')]);
     const whole = joinConversations(inherited, fold([user('d')]));
-    expect(whole).toEqual(fold([user('a'), assistant('b', ['c1', 'c2']), tool('c1'), user('d')]));
+    expect(kept(whole)).toEqual(kept(fold([user('a'), assistant('b', ['c1', 'c2']), tool('c1'), user('d')])));
     expect(whole.messages.map(({ role }) => role)).toEqual(['user', 'assistant', 'tool', 'tool', 'user']);
   });
 
