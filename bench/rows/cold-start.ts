@@ -1,8 +1,8 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { waitUntil } from '#src/embedded/wait-until.ts';
 import { ms, Sample } from '../figures.ts';
 import { Filler } from '../fill.ts';
-import { expectStatus } from '../loops.ts';
 import type { Row } from '../row.ts';
 import { names, Tenant } from '../tenant.ts';
 import { Lines, request } from '../wire.ts';
@@ -11,6 +11,8 @@ const SESSIONS = 2_000;
 const TURNS_EACH = 3;
 const STARTS = 7;
 const WITHIN_MS = 1_200;
+/** A start that is not ready by then has failed. */
+const READY_MS = 30_000;
 
 /**
  * The embedded Host, which starts a nats-server and a Postgres of its own, on a data directory that holds a log: from the
@@ -35,7 +37,9 @@ export const coldStart: Row = async ({ stage, scale, report }) => {
     host = await host.again({ AGENT_HOST_ROLES: 'commands,reads,projector,engine' });
     const listeningMs = performance.now() - began;
     const lines = new Lines(host.address);
-    expectStatus(await lines.send(request('GET', '/ready')), 200);
+    const ready = async (): Promise<true | undefined> =>
+      (await lines.send(request('GET', '/ready'))).status === 200 ? true : undefined;
+    if ((await waitUntil(ready, { timeoutMs: READY_MS })) === undefined) throw new Error('a start was never ready');
     const readyMs = performance.now() - began;
     lines.close();
     report(`listening after ${ms(listeningMs)}, ready after ${ms(readyMs)}`);
