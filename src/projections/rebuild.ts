@@ -8,7 +8,7 @@ import type { RowSeals } from '../streams/row-seals.ts';
 import { besideOf, FencedError, holdGroup, readCheckpoint, replacedOf } from './checkpoint.ts';
 import { finishDeferred } from './between-batches.ts';
 import type { ProjectionGroup, WriteConnection } from './projection.ts';
-import { forLongWork } from './read-store/long-work.ts';
+import { forLongWork, withSettings } from './read-store/long-work.ts';
 import { applyBatch } from './runner.ts';
 
 /**
@@ -16,10 +16,15 @@ import { applyBatch } from './runner.ts';
  * than once.
  */
 const REBUILD_BATCH_MAX = 2_000;
+/** Streams that are read at a time: while the database runs the statements of one, the commits of the other are decoded. */
+const LANES = 2;
+/** A crash ends the rebuild anyway, so no batch waits for the disk; the commit of the swap flushes them all. */
+const NO_WAIT = new Map([['synchronous_commit', 'off']]);
 /** The swap reads the last stretch of the log; a log that does not answer for this long is unavailable, ms. */
 const SWAP_IDLE_MS = 60_000;
 
 export interface RebuildOptions {
+  /** Has room for as many connections as streams are read at a time, two. */
   readonly pool: DatabasePool;
   readonly source: CommitSource;
   readonly seals: RowSeals;
@@ -36,18 +41,12 @@ export interface RebuildOptions {
  * @throws FencedError when nothing was swapped: a tenant was deleted meanwhile, or more commits were parked than before.
  */
 export async function rebuild(options: RebuildOptions): Promise<void> {
-  const { pool, source, group } = options;
+  const { pool, group } = options;
   const next = besideOf(group);
   await forLongWork(pool, async (connection) => {
     await makeBeside(connection, group, next);
     try {
-      // A crash ends the rebuild anyway, so no batch waits for the disk; the commit of the swap flushes them all.
-      await connection.query(sql.unsafe`set synchronous_commit to off`);
-      try {
-        for (let shard = 0; shard < source.shards; shard++) await fill(connection, { ...options, schema: next, shard });
-      } finally {
-        await connection.query(sql.unsafe`reset synchronous_commit`);
-      }
+      await fillAll(connection, options, next);
       await swap(connection, options, next);
     } catch (error) {
       if (await exists(connection, next)) throw error;
@@ -55,6 +54,30 @@ export async function rebuild(options: RebuildOptions): Promise<void> {
       throw new FencedError(`a tenant was deleted during the rebuild of ${group.name}: ${advice}`, { cause: error });
     }
   });
+}
+
+/** Reads all streams, some at a time. The first failure ends the others. */
+async function fillAll(connection: DatabasePoolConnection, options: RebuildOptions, schema: string): Promise<void> {
+  const { pool, source } = options;
+  const failed = new AbortController();
+  const left = Array.from({ length: source.shards }, (_, shard) => shard);
+  const lane = async (own: DatabasePoolConnection): Promise<void> => {
+    await withSettings(own, NO_WAIT, async () => {
+      for (let shard = left.shift(); shard !== undefined && !failed.signal.aborted; shard = left.shift())
+        await fill(own, { ...options, schema, shard, signal: failed.signal });
+    });
+  };
+  const others = Array.from({ length: Math.min(LANES, source.shards) - 1 }, async () => await forLongWork(pool, lane));
+  const ended = await Promise.allSettled(
+    [lane(connection), ...others].map(async (one) => {
+      await one.catch((error: unknown) => {
+        failed.abort();
+        throw error;
+      });
+    }),
+  );
+  const failure = ended.find(({ status }) => status === 'rejected');
+  if (failure?.status === 'rejected') throw failure.reason;
 }
 
 /** Whether a schema exists. */

@@ -6,40 +6,41 @@ import { newId } from '#src/lib/ids.ts';
 import { eraseRows } from '#src/projections/erase.ts';
 import type { ReadStore } from '#src/projections/read-store/pool.ts';
 import { rebuild } from '#src/projections/rebuild.ts';
+import { Projector } from '#src/projections/runner.ts';
 import type { StoredCommit } from '#src/streams/commit.ts';
+import type { CommitSource } from '#src/streams/event-store.ts';
+import { openLog } from '../support/jetstream.ts';
+import type { TestLog } from '../support/jetstream.ts';
 import { capturedLog } from '../support/logger.ts';
+import { TestNats } from '../support/nats.ts';
 import type { TestDatabase } from '../support/postgres.ts';
+import { overriding } from '../support/overriding.ts';
 import { seededRandom } from '../support/random.ts';
 import { randomHistory } from '../support/random-sessions.ts';
 import { useServers } from '../support/servers.ts';
 import { asInLog, groupOf, project } from '../support/read-side.ts';
+import { until } from '../support/wait-until.ts';
 
 const random = seededRandom('projections-rebuild');
 const sessions = groupOf('sessions');
 const servers = useServers({ postgres: true });
 
-async function append(tenant: string): Promise<StoredCommit[]> {
+async function append(tenant: string, log: TestLog = servers.log): Promise<StoredCommit[]> {
   const stored: StoredCommit[] = [];
   const heads = new Map<string, number>();
   for (const { ref, commit } of randomHistory(random, { sessions: 3, commits: 30, tenant }).commits) {
-    const result = await servers.log.store.append(ref, heads.get(ref.id) ?? 0, commit);
+    const result = await log.store.append(ref, heads.get(ref.id) ?? 0, commit);
     if (result.kind !== 'appended') throw new Error('a conflict with nobody');
     heads.set(ref.id, result.position);
-    stored.push({ ref, commit, shard: 0, position: result.position, hash: result.hash });
+    stored.push({ ref, commit, shard: log.store.shardOf(ref), position: result.position, hash: result.hash });
   }
   return stored;
 }
 
-const rebuilt = async (pool: ReadStore): Promise<void> => {
+type Log = Pick<TestLog, 'seals'> & { readonly source: CommitSource };
+const rebuilt = async (pool: ReadStore, { source, seals }: Log = servers.log): Promise<void> => {
   const { logger } = capturedLog();
-  await rebuild({
-    pool,
-    source: servers.log.source,
-    seals: servers.log.seals,
-    group: sessions,
-    logger,
-    onProgress: () => undefined,
-  });
+  await rebuild({ pool, source, seals, group: sessions, logger, onProgress: () => undefined });
 };
 
 const rowsOf = async (database: TestDatabase) => await database.rows(sessions.schema, sessions.tables);
@@ -79,4 +80,65 @@ test('what is rebuilt has every index that was there', async () => {
   await append(newId('tn'));
   await rebuilt(pool);
   expect(await indexes()).toEqual(before);
+});
+
+test('of several streams two are read at a time, and the rows are those that their projectors make', async () => {
+  await using nats = await TestNats.start();
+  await using log = await openLog(nats.url, { shards: 4 });
+  await using database = await servers.postgres.migrated();
+  const pool = await database.pool();
+  const newest = new Map<number, number>();
+  for (let tenant = 0; tenant < 4; tenant++)
+    for (const { shard, position } of await append(newId('tn'), log)) newest.set(shard, position);
+  expect(newest.size).toBe(4);
+  const { logger } = capturedLog();
+  const reached = new Map<number, number>();
+  const projectors = [...newest.keys()].map(
+    (shard) =>
+      new Projector({
+        ...{ group: sessions, shard, pool, source: log.source, seals: log.seals, logger },
+        restore: async () => await Promise.resolve(),
+        onProgress: ({ position }) => void reached.set(shard, position),
+      }),
+  );
+  for (const projector of projectors) projector.start();
+  await until('they have caught up', () => [...newest].every(([shard, end]) => reached.get(shard) === end));
+  for (const projector of projectors) await projector.stop();
+  const live = await database.rows(sessions.schema, [...sessions.tables, 'checkpoint']);
+
+  // The first batch of a stream waits until one of another is there, too.
+  const two = Promise.withResolvers<void>();
+  let held = 0;
+  const calm = onFaultPoint('projection.applied', async () => {
+    held += 1;
+    if (held === 2) two.resolve();
+    await two.promise;
+  });
+  await rebuilt(pool, log);
+  calm();
+  expect(await database.rows(sessions.schema, [...sessions.tables, 'checkpoint'])).toEqual(live);
+});
+
+test('a stream that cannot be read ends the rebuild, and nothing is swapped', async () => {
+  await using nats = await TestNats.start();
+  await using log = await openLog(nats.url, { shards: 4 });
+  await using database = await servers.postgres.migrated();
+  const pool = await database.pool();
+  await append(newId('tn'), log);
+  await rebuilt(pool, log);
+  const before = await rowsOf(database);
+  for (let tenant = 0; tenant < 4; tenant++) await append(newId('tn'), log);
+  const broken = (wanted: number): CommitSource =>
+    overriding(log.source, {
+      follow: (options) => {
+        if (options.shard === wanted) throw new Error('the stream cannot be read');
+        return log.source.follow(options);
+      },
+    });
+  for (let shard = 0; shard < 4; shard++) {
+    await expect(rebuilt(pool, { ...log, source: broken(shard) })).rejects.toThrow('the stream cannot be read');
+    expect(await rowsOf(database)).toEqual(before);
+  }
+  await rebuilt(pool, log);
+  expect(await rowsOf(database)).not.toEqual(before);
 });
