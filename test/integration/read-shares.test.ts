@@ -1,8 +1,11 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { sql } from 'slonik';
+import { z } from 'zod';
 import { agentList } from '#src/http/wire/agents.ts';
+import { UnavailableError } from '#src/lib/unavailable.ts';
 import { ProjectionProgress } from '#src/projections/progress.ts';
 import { withConnection } from '#src/projections/read-store/connection.ts';
-import { openReadStore } from '#src/projections/read-store/pool.ts';
+import { openReadStore, reading } from '#src/projections/read-store/pool.ts';
 import { SCHEMAS } from '#src/projections/schemas.ts';
 import { AdminClient, send } from '../support/client.ts';
 import type { TenantClient } from '../support/client.ts';
@@ -137,4 +140,23 @@ test('however many wait for a projector that is late, the database is looked at 
   expect(reached).not.toContain(true);
   expect(looks).toBeGreaterThan(0);
   expect(looks).toBeLessThan(HANGING);
+});
+
+test('a connection that cannot be made in time is made once more before a read is given up', async () => {
+  const url = new URL(await whole.file('database-url'));
+  await using slow = await TcpProxy.start(Number(url.port));
+  url.port = String(slow.port);
+  const pool = await openReadStore({ url: url.href, maximumConnections: 1 });
+  const row = sql.type(z.object({ one: z.int() }))`select 1 as one`;
+  slow.hold();
+  const read = pool.oneFirst(row);
+  // Past the first attempt's time, and within the second's.
+  setTimeout(() => slow.pass(), 3_000);
+  expect(await read).toBe(1);
+  slow.hold();
+  slow.cutAll();
+  // A database that never answers is still given up.
+  await expect(reading(async () => await pool.oneFirst(row))).rejects.toThrow(UnavailableError);
+  slow.pass();
+  await pool.end();
 });

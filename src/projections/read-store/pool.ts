@@ -49,7 +49,9 @@ export async function openReadStore(options: ReadStoreOptions): Promise<ReadStor
     typeParsers: [{ name: 'int8', parse: Number }],
     driverFactory: whenNeeded(createPgDriverFactory()),
     captureStackTrace: false,
-    connectionRetryLimit: 0,
+    // Two attempts (slonik 49.10 counts the first): a process that stands still for longer than one may take hears of the
+    // timer before the answer that has long arrived.
+    connectionRetryLimit: 2,
     connectionTimeout: 2_000,
     idleTimeout: 30_000,
     idleInTransactionSessionTimeout: options.idleInTransactionMs ?? 60_000,
