@@ -22,12 +22,12 @@ export function progressPrinter(output: Output = process.stderr): {
   readonly done: () => void;
 } {
   let reportedAt = performance.now();
+  const underWay = new StreamsUnderWay();
   return {
-    show: ({ group, shard, position, newest }) => {
+    show: (progress) => {
+      const { text, part } = underWay.now(progress);
       if (performance.now() - reportedAt < (output.isTTY ? BAR_EVERY_MS : LINE_EVERY_MS)) return;
       reportedAt = performance.now();
-      const part = Math.min(1, position / Math.max(1, newest));
-      const text = `${group}: stream ${shard}, ${Math.floor(100 * part)} %`;
       if (!output.isTTY) output.write(`${text}\n`);
       else output.write(`\r\x1b[K${barOf(part)} ${text}`);
     },
@@ -35,6 +35,24 @@ export function progressPrinter(output: Output = process.stderr): {
       if (output.isTTY) output.write('\r\x1b[K');
     },
   };
+}
+
+/** Several streams may be read at a time: each is named, and the bar is the mean of theirs, so that it does not jump. */
+class StreamsUnderWay {
+  #group = '';
+  readonly #parts = new Map<number, number>();
+
+  now({ group, shard, position, newest }: Progress): { readonly text: string; readonly part: number } {
+    if (group !== this.#group) this.#parts.clear();
+    this.#group = group;
+    this.#parts.set(shard, Math.min(1, position / Math.max(1, newest)));
+    const parts = [...this.#parts].toSorted(([a], [b]) => a - b);
+    const each = parts.map(([stream, part]) => `stream ${stream}, ${Math.floor(100 * part)} %`);
+    const sum = parts.reduce((all, [, part]) => all + part, 0);
+    // One that has been read makes room for the next.
+    if (position >= newest) this.#parts.delete(shard);
+    return { text: `${group}: ${each.join('; ')}`, part: sum / parts.length };
+  }
 }
 
 /** A bar that is full at 1. */
