@@ -3,6 +3,7 @@ import type { ChildProcess } from 'node:child_process';
 import { glob, mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { onTestFailed, TestRunner } from 'vitest';
 import { commandLine } from '#src/lib/process-identity.ts';
 import { PROGRAM } from './program.ts';
 import { until } from './wait-until.ts';
@@ -13,6 +14,9 @@ const START_MS = 90_000;
 const STOP_MS = 40_000;
 const SERVERS_END_MS = 20_000;
 const OUTPUT_CHARS_MAX = 200_000;
+/** Of a Host in a test that has failed. */
+const WARNINGS_TOLD = 20;
+const WARNING_CHARS = 1_500;
 
 type Environment = Readonly<Record<string, string>>;
 
@@ -37,6 +41,8 @@ export async function startHost(options: HostOptions = {}): Promise<Host> {
   const env = { ...(options.join === undefined ? {} : await joining(options.join)), ...options.env };
   const { program, startMs, singleProcess } = options;
   const host = new Host({ env, dataDir, temporary: options.dataDir === undefined, program, startMs, singleProcess });
+  // What it was that a Host warned of is gone with its directory: a test that fails once in a hundred runs says it here.
+  if (TestRunner.getCurrentTest() !== undefined) onTestFailed(() => host.tellWarnings());
   try {
     await host.start();
   } catch (error) {
@@ -116,6 +122,13 @@ export class Host implements AsyncDisposable {
   /** What the newest start has written, both streams, the last 200,000 characters. */
   output(): string {
     return this.#output;
+  }
+
+  /** Writes the newest warnings to the output of the test run. */
+  tellWarnings(): void {
+    const warnings = this.#output.split('\n').filter((line) => line.startsWith('{'));
+    const told = warnings.slice(-WARNINGS_TOLD).map((line) => line.slice(0, WARNING_CHARS));
+    process.stdout.write(`${[`the Host on ${this.dataDir} warned ${warnings.length} times`, ...told].join('\n  ')}\n`);
   }
 
   /** A file of the data directory, as text without white space around it. */
