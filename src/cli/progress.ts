@@ -25,9 +25,10 @@ export function progressPrinter(output: Output = process.stderr): {
   const underWay = new StreamsUnderWay();
   return {
     show: (progress) => {
-      const { text, part } = underWay.now(progress);
+      underWay.note(progress);
       if (performance.now() - reportedAt < (output.isTTY ? BAR_EVERY_MS : LINE_EVERY_MS)) return;
       reportedAt = performance.now();
+      const { text, part } = underWay.now();
       if (!output.isTTY) output.write(`${text}\n`);
       else output.write(`\r\x1b[K${barOf(part)} ${text}`);
     },
@@ -42,16 +43,20 @@ class StreamsUnderWay {
   #group = '';
   readonly #parts = new Map<number, number>();
 
-  now({ group, shard, position, newest }: Progress): { readonly text: string; readonly part: number } {
+  note({ group, shard, position, newest }: Progress): void {
     if (group !== this.#group) this.#parts.clear();
     this.#group = group;
+    // One that has been read makes room for another.
+    for (const [other, part] of this.#parts) if (part === 1) this.#parts.delete(other);
     this.#parts.set(shard, Math.min(1, position / Math.max(1, newest)));
+  }
+
+  /** After a first `note`. */
+  now(): { readonly text: string; readonly part: number } {
     const parts = [...this.#parts].toSorted(([a], [b]) => a - b);
     const each = parts.map(([stream, part]) => `stream ${stream}, ${Math.floor(100 * part)} %`);
     const sum = parts.reduce((all, [, part]) => all + part, 0);
-    // One that has been read makes room for the next.
-    if (position >= newest) this.#parts.delete(shard);
-    return { text: `${group}: ${each.join('; ')}`, part: sum / parts.length };
+    return { text: `${this.#group}: ${each.join('; ')}`, part: sum / parts.length };
   }
 }
 

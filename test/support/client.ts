@@ -260,16 +260,13 @@ export class TenantClient {
     return await SseReader.open(this.credentials.url, `${path(sessionId)}/events`, { ...start, headers: this.headers });
   }
 
-  /** Waits for the record that ends the turn. A Host that answers 503 asks to be asked again: that is waited for, too. */
+  /** Waits for the record that ends the turn. */
   async turnEnd(sessionId: string, turnId: string | null, timeoutMs = 60_000): Promise<EventRecord> {
     const ends = ['turn.completed', 'turn.failed', 'turn.cancelled'];
     return await until(
       `turn ${turnId} of ${sessionId} has ended`,
       async () => {
-        const items = await this.items(sessionId).catch((error: unknown) => {
-          if (error instanceof RefusedError && error.answer.status === 503) return [];
-          throw error;
-        });
+        const items = await this.items(sessionId);
         return items.find((item) => item.turnId === turnId && ends.includes(item.type));
       },
       timeoutMs,
