@@ -42,7 +42,12 @@ export async function startHost(options: HostOptions = {}): Promise<Host> {
   const { program, startMs, singleProcess } = options;
   const host = new Host({ env, dataDir, temporary: options.dataDir === undefined, program, startMs, singleProcess });
   // What it was that a Host warned of is gone with its directory: a test that fails once in a hundred runs says it here.
-  if (TestRunner.getCurrentTest() !== undefined) onTestFailed(() => host.tellWarnings());
+  if (TestRunner.getCurrentTest() !== undefined) {
+    onTestFailed(({ task: { result } }) => {
+      // With the failure, not where the test ran: of a long log that may be all that is kept.
+      for (const error of result?.errors?.slice(0, 1) ?? []) error.message += `\n${host.warnings()}`;
+    });
+  }
   try {
     await host.start();
   } catch (error) {
@@ -124,11 +129,11 @@ export class Host implements AsyncDisposable {
     return this.#output;
   }
 
-  /** Writes the newest warnings to the output of the test run. */
-  tellWarnings(): void {
+  /** How often it warned, and the newest warnings. */
+  warnings(): string {
     const warnings = this.#output.split('\n').filter((line) => line.startsWith('{'));
     const told = warnings.slice(-WARNINGS_TOLD).map((line) => line.slice(0, WARNING_CHARS));
-    process.stdout.write(`${[`the Host on ${this.dataDir} warned ${warnings.length} times`, ...told].join('\n  ')}\n`);
+    return [`the Host on ${this.dataDir} warned ${warnings.length} times`, ...told].join('\n  ');
   }
 
   /** A file of the data directory, as text without white space around it. */

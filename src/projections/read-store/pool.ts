@@ -49,10 +49,10 @@ export async function openReadStore(options: ReadStoreOptions): Promise<ReadStor
     typeParsers: [{ name: 'int8', parse: Number }],
     driverFactory: whenNeeded(createPgDriverFactory()),
     captureStackTrace: false,
-    // Two attempts (slonik 49.10 counts the first): a process that stands still for longer than one may take hears of the
-    // timer before the answer that has long arrived.
-    connectionRetryLimit: 2,
-    connectionTimeout: 2_000,
+    // One attempt, with the time for a node that is short of processor time: a connection takes several turns of the event
+    // loop on both sides. With 2 s each, two attempts in a row failed where four busy processes shared the core.
+    connectionRetryLimit: 0,
+    connectionTimeout: 10_000,
     idleTimeout: 30_000,
     idleInTransactionSessionTimeout: options.idleInTransactionMs ?? 60_000,
     maxPoolSize: options.maximumConnections,
@@ -150,8 +150,9 @@ export function isUnavailable(error: unknown): boolean {
   for (let cause: unknown = error; cause instanceof Error; cause = cause.cause) {
     const code: unknown = 'code' in cause ? cause.code : undefined;
     if (typeof code === 'string') {
-      if (/^[0-9A-Z]{5}$/.test(code)) return PASSING_CLASSES.includes(code.slice(0, 2));
+      // Of the system, some of them five letters long (EPIPE); no class of SQLSTATE begins with an E.
       if (/^E[A-Z]+$/.test(code)) return true;
+      if (/^[0-9A-Z]{5}$/.test(code)) return PASSING_CLASSES.includes(code.slice(0, 2));
     }
     if (
       [
