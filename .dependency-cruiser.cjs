@@ -231,6 +231,21 @@ module.exports = {
       },
     },
     {
+      name: 'large-libraries-late',
+      comment:
+        'What only some Hosts need is loaded when it is used, by `await import`: a start takes as long as what it loads.',
+      severity: 'error',
+      from: { path: '^src/', pathNot: [TEST, '^src/drivers/', IN_MEMORY] },
+      to: {
+        path: [
+          '^src/drivers/(objects/s3|mcp/driver|sandbox/kubernetes/driver|model/(client|provider|prices))\\.ts$',
+          '(^|/)node_modules/undici/',
+        ],
+        dynamic: false,
+        dependencyTypesNot: ['type-only'],
+      },
+    },
+    {
       name: 'fastify-in-http-only',
       comment: 'The web framework stays at the edge.',
       severity: 'error',

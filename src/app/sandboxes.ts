@@ -3,7 +3,6 @@ import { readFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { ChildProgram } from '../drivers/sandbox/confinement.ts';
-import { openKubernetesPods } from '../drivers/sandbox/kubernetes/driver.ts';
 import { PodProxies } from '../drivers/sandbox/kubernetes/proxies.ts';
 import { openPods } from '../drivers/sandbox/pod/driver.ts';
 import type { PodDriver, SandboxDriver } from '../drivers/sandbox/port.ts';
@@ -72,6 +71,7 @@ async function openClusterPods(
   const token = async () => (await readFile(tokenFile, 'utf8')).trim();
   const ca = caFile === null ? undefined : certificates(caFile);
   const proxies = proxy === null ? null : await openProxies(proxy, options);
+  const { openKubernetesPods } = await import('../drivers/sandbox/kubernetes/driver.ts');
   return openKubernetesPods({ ...settings, access: { server, namespace, token, ca }, proxies });
 }
 

@@ -1,7 +1,6 @@
 import { connect } from 'node:net';
 import type { Socket } from 'node:net';
-import { Agent, fetch } from 'undici';
-import type { RequestInit, Response } from 'undici';
+import type { Dispatcher, RequestInit, Response } from 'undici';
 import type { EgressPolicy } from './egress.ts';
 import { AddressRefusedError, guardedLookup } from './guarded-lookup.ts';
 
@@ -34,15 +33,20 @@ export interface EgressClient {
  * looked up, and a name can resolve to another address in between.
  */
 export function egressClient({ policy, connectMs, silenceMs }: EgressClientOptions): EgressClient {
-  const dispatcher = new Agent({
-    connect: { timeout: connectMs, lookup: guardedLookup(policy) },
-    headersTimeout: silenceMs,
-    bodyTimeout: silenceMs,
-  });
+  let opened: Dispatcher | undefined;
+  let isClosed = false;
   return {
     fetch: async (url, init = {}) => {
       if (!policy.allowsUrl(String(url))) throw new AddressRefusedError();
-      return await fetch(url, { ...init, redirect: 'manual', dispatcher });
+      // Its library is a tenth of what a start would load.
+      const { Agent, fetch } = await import('undici');
+      if (isClosed) throw new TypeError('fetch failed', { cause: new Error('the client has been closed') });
+      opened ??= new Agent({
+        connect: { timeout: connectMs, lookup: guardedLookup(policy) },
+        headersTimeout: silenceMs,
+        bodyTimeout: silenceMs,
+      });
+      return await fetch(url, { ...init, redirect: 'manual', dispatcher: opened });
     },
     connect: async (url) => {
       if (!policy.allowsUrl(url.href)) throw new AddressRefusedError();
@@ -50,7 +54,10 @@ export function egressClient({ policy, connectMs, silenceMs }: EgressClientOptio
       const port = Number(url.port) || (url.protocol === 'http:' ? 80 : 443);
       return await connected(connect({ host, port, lookup: guardedLookup(policy) }), connectMs);
     },
-    close: async () => await dispatcher.destroy(),
+    close: async () => {
+      isClosed = true;
+      await opened?.destroy();
+    },
   };
 }
 
