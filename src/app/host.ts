@@ -7,9 +7,9 @@ import { hasWhatItNeeds } from './checks.ts';
 import { startEngine } from './engine.ts';
 import { openStreams } from './event-streams.ts';
 import { openGate } from './gate.ts';
-import { listen, listening } from './listening.ts';
+import { listen, listenForMetrics } from './listening.ts';
+import type { Listening } from './listening.ts';
 import { sampleNode } from './metrics/node.ts';
-import { serveMetrics } from './metrics/server.ts';
 import type { SaysOfItself } from './metrics/server.ts';
 import { openNode } from './node.ts';
 import type { Node } from './node.ts';
@@ -18,17 +18,10 @@ import { routesOf } from './resources/resources.ts';
 import { featuresOf } from './service.ts';
 import { openServices } from './services.ts';
 import type { HostOptions } from './services.ts';
-import type { Address } from './variables.ts';
 import { version } from './version.ts';
 
 export interface Host extends Listening {
   readonly stop: () => Promise<void>;
-}
-
-/** Where a Host listens, as `host:port`. */
-export interface Listening {
-  readonly address: string;
-  readonly metricsAddress: string;
 }
 
 /** One of the processes of a Host. */
@@ -109,9 +102,6 @@ export async function assembleHost(options: HostOptions, stack: Stack): Promise<
   const { config, dataDir, embedded } = options;
   const services = await openServices(options, stack);
   const { metrics, log, presence, write } = services;
-  if (config.roles.includes('projector')) startReadSide(services, stack);
-  // A new installation has nothing to read: a client that finds it listening must find its lists, too.
-  await services.built.settled(Object.values(SCHEMAS), BUILT_WITHIN_MS);
   const engine = await startEngine(services, stack);
   const { hub, streams } = openStreams(services, stack);
   const { caches } = write;
@@ -121,6 +111,10 @@ export async function assembleHost(options: HostOptions, stack: Stack): Promise<
   const isLeaving = (): boolean => leaving.signal.aborted;
   const node = await openNode(services, { engine, streams, isLeaving, stack });
   const server = await serverOf(node, () => draining.signal.aborted);
+  // Last: their connections, one for each read model and stream, keep a start busy for longer than all the rest of it.
+  if (config.roles.includes('projector')) startReadSide(services, stack);
+  // A new installation has nothing to read: a client that finds it listening must find its lists, too.
+  await services.built.settled(Object.values(SCHEMAS), BUILT_WITHIN_MS);
   const endServer = async ({ drainMs, othersServe }: Ending): Promise<void> => {
     draining.abort();
     if (!othersServe) leaving.abort();
@@ -147,13 +141,6 @@ async function serverOf(node: Node, isDraining: () => boolean): Promise<FastifyI
     trustedProxies: config.trustedProxies,
     onResponse: ({ route, status, ms }) => metrics.requests.observe({ route, status }, ms / 1000),
   });
-}
-
-/** Opens the listener of what a node, or all processes of one, say of themselves. Returns its address. @throws StartError */
-export async function listenForMetrics(says: SaysOfItself, at: Address, stack: Stack): Promise<string> {
-  const server = await listening(at.port, 'AGENT_HOST_METRICS_LISTEN', async () => await serveMetrics(says, at));
-  stack.defer('metrics', server.close);
-  return server.address;
 }
 
 /** Only where it listens can executors be heard. */

@@ -1,6 +1,16 @@
 import type { FastifyInstance } from 'fastify';
-import type { Config } from './config.ts';
+import type { Stack } from '../lib/stack.ts';
 import { StartError } from '../lib/start-error.ts';
+import type { Config } from './config.ts';
+import { serveMetrics } from './metrics/server.ts';
+import type { SaysOfItself } from './metrics/server.ts';
+import type { Address } from './variables.ts';
+
+/** Where a Host listens, as `host:port`. */
+export interface Listening {
+  readonly address: string;
+  readonly metricsAddress: string;
+}
 
 /** Where the server listens, as `host:port`. @throws StartError */
 export async function listen(server: FastifyInstance, { listen: { host, port } }: Config): Promise<string> {
@@ -10,6 +20,13 @@ export async function listen(server: FastifyInstance, { listen: { host, port } }
     const boundPort = typeof bound === 'object' ? bound.port : port;
     return `${host.includes(':') ? `[${host}]` : host}:${boundPort}`;
   });
+}
+
+/** Opens the listener of what a node, or all processes of one, say of themselves. Returns its address. @throws StartError */
+export async function listenForMetrics(says: SaysOfItself, at: Address, stack: Stack): Promise<string> {
+  const server = await listening(at.port, 'AGENT_HOST_METRICS_LISTEN', async () => await serveMetrics(says, at));
+  stack.defer('metrics', server.close);
+  return server.address;
 }
 
 /** Opens something on a port, and says in words why it cannot. @throws StartError */

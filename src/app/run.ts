@@ -12,11 +12,8 @@ import { serversDown, startServers } from '../embedded/servers.ts';
 import type { Servers } from '../embedded/servers.ts';
 import { openDataDir } from '../embedded/data-dir.ts';
 import type { DataDir } from '../embedded/data-dir.ts';
-import { startHost } from './host.ts';
-import type { Listening } from './host.ts';
+import type { Listening } from './listening.ts';
 import { checkKeyIsNamed, hostKeys } from './host-key.ts';
-import { runProcess } from './processes/process.ts';
-import { supervise } from './processes/supervise.ts';
 import type { Stack } from '../lib/stack.ts';
 import type { Signals } from './stop-signal.ts';
 import { STOP_MS, untilStopped } from './until-stopped.ts';
@@ -37,7 +34,7 @@ interface Start {
  * Returns the exit code. @param program the file that each of several processes runs
  */
 export async function runHost(config: Config, signals: Signals, program: string): Promise<number> {
-  if (cluster.isWorker) return await runProcess(config, signals.stop);
+  if (cluster.isWorker) return await (await import('./processes/process.ts')).runProcess(config, signals.stop);
   const report = (line: string): void => void process.stdout.write(`${line}\n`);
   const isAlone = config.processes === 1;
   const pretty = process.stdout.isTTY;
@@ -65,9 +62,13 @@ async function startComponents(start: Start, stack: Stack): Promise<void> {
   const dataDir = await openDataDir(config.dataDir);
   stack.defer('data directory', async () => await dataDir.release());
   signal.throwIfAborted();
-  const servers = await startServers({ config, dataDir, report, logger });
+  const isAlone = config.processes === 1;
+  // Half of what a start computes is to load the Host: that is done while the servers start. What is wrong with it, the
+  // same import says where its result is used.
+  const onSpawned = (): void => void (isAlone ? loadHost() : loadSupervisor()).catch(() => undefined);
+  const servers = await startServers({ config, dataDir, report, logger, onSpawned });
   stack.defer('servers', servers.stop);
-  const host = await (config.processes === 1 ? alone : several)(start, { dataDir, servers }, stack);
+  const host = await (isAlone ? alone : several)(start, { dataDir, servers }, stack);
   signal.throwIfAborted();
   stack.defer('listen files', async () => {
     await dataDir.withdraw('listen');
@@ -111,6 +112,9 @@ interface Ground {
   readonly servers: Servers;
 }
 
+const loadHost = async () => await import('./host.ts');
+const loadSupervisor = async () => await import('./processes/supervise.ts');
+
 /** The whole Host in this process. */
 async function alone({ config, signals, logger }: Start, ground: Ground, stack: Stack): Promise<Listening> {
   const { dataDir, servers } = ground;
@@ -118,6 +122,7 @@ async function alone({ config, signals, logger }: Start, ground: Ground, stack: 
   const adminKey = config.adminKey ?? (await dataDir.adminKey());
   signals.stop.signal.throwIfAborted();
   const { natsUrl, databaseUrl, embedded } = servers;
+  const { startHost } = await loadHost();
   const host = await startHost({
     shutDown: () => signals.stop.abort('asked by the Admin API'),
     ...{ config, natsUrl, databaseUrl, embedded, adminKey, ...keys, clock: systemClock, logger },
@@ -138,6 +143,7 @@ async function several(start: Start, { dataDir, servers }: Ground, stack: Stack)
   const { stop } = signals;
   stop.signal.throwIfAborted();
   const killMs = STOP_MS + LATER_MS;
+  const { supervise } = await loadSupervisor();
   const { supervisor, ...listening } = await supervise({ config, servers, program, stop, killMs, logger }, stack);
   // On a terminal it says that the terminal is gone, and the Host goes with it.
   const isOnTerminal = process.stdin.isTTY || process.stdout.isTTY;

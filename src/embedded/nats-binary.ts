@@ -107,6 +107,7 @@ async function findOnPath(path: string, tried: string[]): Promise<NatsBinary | u
   return undefined;
 }
 
+/** What is there was run before it was placed: to run it once more for its version would be a tenth of what a start takes. */
 async function findInCache(cache: string): Promise<NatsBinary | undefined> {
   const versions: Version[] = [];
   for (const name of await readdir(cache).catch(() => [])) {
@@ -115,7 +116,7 @@ async function findInCache(cache: string): Promise<NatsBinary | undefined> {
   }
   for (const version of versions.sort((left, right) => compareVersions(right, left))) {
     const path = join(cache, formatVersion(version), 'nats-server');
-    if (typeof (await versionOf(path)) !== 'string') return { path, version: formatVersion(version) };
+    if (await isExecutable(path)) return { path, version: formatVersion(version) };
   }
   return undefined;
 }

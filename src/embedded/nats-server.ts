@@ -37,6 +37,8 @@ export interface NatsServerOptions {
   readonly port?: number;
   /** Ends a start that is under way, which then throws. */
   readonly signal?: AbortSignal;
+  /** Called when its process runs. */
+  readonly onSpawned?: () => void;
 }
 
 const USER = 'host';
@@ -72,6 +74,7 @@ export async function startNatsServer(options: NatsServerOptions): Promise<Embed
       signal: 'SIGTERM',
       insist: 'SIGTERM',
     });
+    options.onSpawned?.();
     try {
       const release = endOnAbort(server, options.signal);
       const port = await listeningPort(server, directory, options.report).finally(release);

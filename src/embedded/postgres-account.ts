@@ -45,8 +45,8 @@ export async function choosePlace(
   const account = (await ownerOf(join(inside, 'data'))) ?? (await findAccount());
   await chmod(directory, 0o711);
   await makeOwned(inside, account);
-  const base = (await canEnter(inside, account)) ? inside : await placeElsewhere(directory, inside, account, report);
-  const reachable = await canRun(binaries.postgres, account);
+  const [enterable, reachable] = await Promise.all([canEnter(inside, account), canRun(binaries.postgres, account)]);
+  const base = enterable ? inside : await placeElsewhere(directory, inside, account, report);
   return { account, base, binaries: reachable ? binaries : await copyPostgres(binaries, SHARED_ROOT) };
 }
 

@@ -28,6 +28,8 @@ export interface PostgresOptions {
   readonly patienceMs?: number;
   /** Ends a start that is under way, which then throws. */
   readonly signal?: AbortSignal;
+  /** Called when a process of its runs: the server, or before its first start what sets it up. May be called more than once. */
+  readonly onSpawned?: () => void;
 }
 
 const USER = 'agent_host';
@@ -82,7 +84,7 @@ export async function startPostgres(options: PostgresOptions): Promise<EmbeddedS
   const password = await readOrCreateSecret(join(directory, 'postgres-password'), () =>
     randomBytes(24).toString('hex'),
   );
-  await ensureCluster(place, dataDirectory, password, options.report);
+  await ensureCluster(place, { ...options, dataDirectory, password });
   const logFile = join(directory, 'postgres.log');
   const deadline = performance.now() + (options.patienceMs ?? PATIENCE_MS);
   for (let attempt = 0; ; attempt += 1) {
@@ -121,7 +123,7 @@ async function disownOtherPid(dataDirectory: string): Promise<void> {
   await writeFile(path, text.replace(/^\d+/, String(NO_PID)));
 }
 
-interface StartSpec extends Pick<PostgresOptions, 'report' | 'port' | 'signal'> {
+interface StartSpec extends Pick<PostgresOptions, 'report' | 'port' | 'signal' | 'onSpawned'> {
   readonly place: PostgresPlace;
   readonly dataDirectory: string;
   readonly pidFile: string;
@@ -150,6 +152,7 @@ async function tryStart(spec: StartSpec): Promise<StartOutcome> {
       insist: 'SIGQUIT',
       account: place.account,
     });
+    spec.onSpawned?.();
     const release = endOnAbort(server, spec.signal);
     const isReady = await becomesReady(server, dataDirectory, spec.report).finally(release);
     if (isReady) return { server, port, failure: undefined };
@@ -180,12 +183,15 @@ async function becomesReady(
   return (await waitUntil(look, { timeoutMs: READY_MS, intervalMs: 5, onWait })) ?? false;
 }
 
+interface ClusterSpec extends Pick<PostgresOptions, 'report' | 'onSpawned'> {
+  readonly dataDirectory: string;
+  readonly password: string;
+}
+
 /** Makes the cluster beside its final place and moves it there once complete. */
 async function ensureCluster(
   place: PostgresPlace,
-  dataDirectory: string,
-  password: string,
-  report: (line: string) => void,
+  { dataDirectory, password, report, onSpawned }: ClusterSpec,
 ): Promise<void> {
   const found = (await readIfPresent(join(dataDirectory, 'PG_VERSION')))?.trim();
   const major = place.binaries.version.split('.')[0];
@@ -212,11 +218,13 @@ async function ensureCluster(
       // The same order of text on every machine, whatever locales it has.
       ...['--encoding=UTF8', '--locale=C', '--locale-provider=builtin', '--builtin-locale=C.UTF-8'],
     ];
-    const made = await runCommand(place.binaries.initdb, args, {
+    const making = runCommand(place.binaries.initdb, args, {
       timeoutMs: INITDB_MS,
       cwd: place.base,
       account: place.account,
     });
+    onSpawned?.();
+    const made = await making;
     if (made.failure !== undefined)
       throw new StartError(`Postgres could not be set up in ${place.base}: ${made.failure}`);
     await rename(join(place.base, name), dataDirectory);

@@ -47,17 +47,30 @@ export interface ServersOptions {
   readonly dataDir: DataDir;
   readonly report: (line: string) => void;
   readonly logger: Logger;
+  /** Called when each of them runs, and is not ready yet: at once where none is to be started. */
+  readonly onSpawned?: () => void;
 }
 
 /** Starts each server without an address in the configuration, both at once, and restarts it when it ends. */
-export async function startServers({ config, dataDir, report, logger }: ServersOptions): Promise<Servers> {
+export async function startServers(options: ServersOptions): Promise<Servers> {
+  const { config, dataDir, report, logger } = options;
   const natsAt = async (place: Place = {}) => await startNats(config, dataDir, report, place);
   const postgresAt = async (place: Place = {}) =>
     await startPostgres({ directory: join(dataDir.path, 'postgres'), report, ...place });
-  const [nats, postgres] = await settleAll([
-    config.natsUrl === undefined ? natsAt() : undefined,
-    config.databaseUrl === undefined ? postgresAt() : undefined,
-  ]);
+  const awaited = new Set<unknown>();
+  const spawned = (start: (place: Place) => Promise<EmbeddedServer>): Promise<EmbeddedServer> => {
+    awaited.add(start);
+    const onSpawned = (): void => {
+      if (awaited.delete(start) && awaited.size === 0) options.onSpawned?.();
+    };
+    return start({ onSpawned });
+  };
+  const starts = [
+    config.natsUrl === undefined ? spawned(natsAt) : undefined,
+    config.databaseUrl === undefined ? spawned(postgresAt) : undefined,
+  ] as const;
+  if (awaited.size === 0) options.onSpawned?.();
+  const [nats, postgres] = await settleAll(starts);
   const kept = (
     name: string,
     server: EmbeddedServer | undefined,
@@ -85,8 +98,8 @@ export async function startServers({ config, dataDir, report, logger }: ServersO
   };
 }
 
-/** Where a server is restarted, and what ends such a start. */
-type Place = Partial<Parameters<StartAgain>[0]>;
+/** Where a server is restarted, what ends such a start, and who hears that a process of its runs. */
+type Place = Partial<Parameters<StartAgain>[0]> & { readonly onSpawned?: () => void };
 
 /** The embedded nats-server alone. */
 export async function startNats(

@@ -53,10 +53,10 @@ export class BuiltModels {
   async settled(schemas: readonly string[], withinMs: number): Promise<void> {
     const deadline = performance.now() + withinMs;
     try {
-      for (;;) {
+      while (this.#lacking(schemas).length > 0) {
         await this.#ask();
-        if (this.#lacking(schemas).length === 0 || performance.now() >= deadline) return;
-        await delay(POLL_MS);
+        if (performance.now() >= deadline) return;
+        if (this.#lacking(schemas).length > 0) await delay(POLL_MS);
       }
     } catch {
       // Reads say so.

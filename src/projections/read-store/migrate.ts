@@ -62,13 +62,16 @@ export async function migrate(url: string, options: MigrateOptions = {}): Promis
 
 async function applyAll(client: Client, { onApplied = () => undefined }: MigrateOptions): Promise<void> {
   const files = await migrations();
-  await inTransaction(client, async () => {
+  const noted = await inTransaction(client, async () => {
     await client.query(`create table if not exists public.migration
       (number int primary key, name text not null, applied_at timestamptz not null default now())`);
     await client.query(`create table if not exists public.addition
       (number int primary key, name text not null, removes text[] not null, applied_at timestamptz not null default now())`);
+    return await readNoted(client);
   });
-  for (const name of files) {
+  refuseNewer(noted, files);
+  // Most starts find all of them applied, and need not ask of each.
+  for (const name of files.filter((file) => !isNoted(noted, file))) {
     // One at a time: what one has locked is free again before the next waits for its own.
     const applied = await inTransaction(client, async () => await apply(client, name, files));
     if (applied) onApplied(name);
@@ -78,7 +81,7 @@ async function applyAll(client: Client, { onApplied = () => undefined }: Migrate
 async function apply(client: Client, name: string, files: readonly string[]): Promise<boolean> {
   const noted = await readNoted(client);
   refuseNewer(noted, files);
-  if (noted.some(({ number }) => number === numberOf(name))) return false;
+  if (isNoted(noted, name)) return false;
   const text = await readFile(new URL(name, DIRECTORY), 'utf8');
   await client.query(text);
   if (numberOf(name) < FIRST_ADDITION)
@@ -90,6 +93,9 @@ async function apply(client: Client, name: string, files: readonly string[]): Pr
     ]);
   return true;
 }
+
+const isNoted = (noted: readonly Noted[], file: string): boolean =>
+  noted.some(({ number }) => number === numberOf(file));
 
 /** Without a commit, the end of the connection rolls everything back. */
 async function inTransaction<T>(client: Client, work: () => Promise<T>): Promise<T> {
