@@ -102,6 +102,15 @@ export async function assembleHost(options: HostOptions, stack: Stack): Promise<
   const { config, dataDir, embedded } = options;
   const services = await openServices(options, stack);
   const { metrics, log, presence, write } = services;
+  const feedReadModels = (): void => {
+    if (config.roles.includes('projector')) startReadSide(services, stack);
+  };
+  const isBuilt = await services.built.settled(Object.values(SCHEMAS), 0);
+  if (!isBuilt) {
+    feedReadModels();
+    // A new installation has nothing to read: a client that finds it listening must find its lists, too.
+    await services.built.settled(Object.values(SCHEMAS), BUILT_WITHIN_MS);
+  }
   const engine = await startEngine(services, stack);
   const { hub, streams } = openStreams(services, stack);
   const { caches } = write;
@@ -111,10 +120,8 @@ export async function assembleHost(options: HostOptions, stack: Stack): Promise<
   const isLeaving = (): boolean => leaving.signal.aborted;
   const node = await openNode(services, { engine, streams, isLeaving, stack });
   const server = await serverOf(node, () => draining.signal.aborted);
-  // Last: their connections, one for each read model and stream, keep a start busy for longer than all the rest of it.
-  if (config.roles.includes('projector')) startReadSide(services, stack);
-  // A new installation has nothing to read: a client that finds it listening must find its lists, too.
-  await services.built.settled(Object.values(SCHEMAS), BUILT_WITHIN_MS);
+  // Last: the connections of the projectors, one for each read model and stream, take longer than all the rest of a start.
+  if (isBuilt) feedReadModels();
   const endServer = async ({ drainMs, othersServe }: Ending): Promise<void> => {
     draining.abort();
     if (!othersServe) leaving.abort();

@@ -45,9 +45,9 @@ export async function choosePlace(
   const account = (await ownerOf(join(inside, 'data'))) ?? (await findAccount());
   await chmod(directory, 0o711);
   await makeOwned(inside, account);
-  const [enterable, reachable] = await Promise.all([canEnter(inside, account), canRun(binaries.postgres, account)]);
-  const base = enterable ? inside : await placeElsewhere(directory, inside, account, report);
-  return { account, base, binaries: reachable ? binaries : await copyPostgres(binaries, SHARED_ROOT) };
+  const { enters, runs } = await reachOf(account, inside, binaries.postgres);
+  const base = enters ? inside : await placeElsewhere(directory, inside, account, report);
+  return { account, base, binaries: runs ? binaries : await copyPostgres(binaries, SHARED_ROOT) };
 }
 
 async function placeElsewhere(
@@ -65,7 +65,7 @@ async function placeElsewhere(
   await makeOwned(base, account);
   const isNew = (await readIfPresent(`${base}.origin`)) === undefined;
   await writeAtomically(`${base}.origin`, directory, 0o600);
-  if (!(await canEnter(base, account))) {
+  if (!(await reachOf(account, base, '/bin/sh')).enters) {
     throw new StartError(
       `Postgres may not run as root and its account cannot enter ${base}; set DATABASE_URL, or run the Host as an ordinary user`,
     );
@@ -109,16 +109,15 @@ async function makeOwned(path: string, account: Account): Promise<void> {
   await chown(path, account.uid, account.gid);
 }
 
-async function canEnter(path: string, account: Account): Promise<boolean> {
-  const check = await runCommand('/bin/sh', ['-c', 'cd "$1" && test -w .', 'check', path], {
-    timeoutMs: 5000,
-    cwd: '/',
-    account,
-  });
-  return check.code === 0;
-}
+const REACH = 'reach=0; cd "$1" && test -w . && reach=1; test -x "$2" && reach=$((reach + 2)); exit "$reach"';
 
-async function canRun(path: string, account: Account): Promise<boolean> {
-  const check = await runCommand(path, ['--version'], { timeoutMs: 10_000, cwd: '/', account });
-  return check.code === 0;
+/** Whether an account can write to a directory, and run a program, wherever these are: asked by that account itself. */
+async function reachOf(
+  account: Account,
+  directory: string,
+  program: string,
+): Promise<{ readonly enters: boolean; readonly runs: boolean }> {
+  const args = ['-c', REACH, 'reach', directory, program];
+  const { code } = await runCommand('/bin/sh', args, { timeoutMs: 5000, cwd: '/', account });
+  return { enters: code === 1 || code === 3, runs: code === 2 || code === 3 };
 }

@@ -49,18 +49,19 @@ export class BuiltModels {
     if (this.#lacking(schemas).length > 0) throw new UnbuiltReadModelsError();
   }
 
-  /** Resolves when all of them are built, or the time has passed, or the database does not answer. */
-  async settled(schemas: readonly string[], withinMs: number): Promise<void> {
+  /** Resolves when all of them are built, or the time has passed, or the database does not answer. False: not all are. */
+  async settled(schemas: readonly string[], withinMs: number): Promise<boolean> {
     const deadline = performance.now() + withinMs;
     try {
       while (this.#lacking(schemas).length > 0) {
         await this.#ask();
-        if (performance.now() >= deadline) return;
+        if (performance.now() >= deadline) break;
         if (this.#lacking(schemas).length > 0) await delay(POLL_MS);
       }
     } catch {
       // Reads say so.
     }
+    return this.#lacking(schemas).length === 0;
   }
 
   #lacking(schemas: readonly string[]): readonly string[] {

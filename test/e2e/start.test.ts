@@ -158,6 +158,13 @@ test.each([
   expectPlain(await run({ AGENT_HOST_DATA_DIR: data.path, ...env }), says);
 });
 
+test('neither the first start nor the next has anything to warn of', async () => {
+  await using host = await startHost();
+  expect(host.warnings()).toMatch(/warned 0 times$/);
+  await host.restart();
+  expect(host.warnings()).toMatch(/warned 0 times$/);
+});
+
 test('stops gracefully, keeps what it has, and goes on where it was', async () => {
   await using host = await startHost();
   const tenant = await new AdminClient(host).createTenant();
