@@ -7,6 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { bareEnvironment } from '#src/embedded/run-command.ts';
+import { EARLY } from '#src/lib/early-optimization.ts';
 import { AdminClient } from '../support/client.ts';
 import { startHost } from '../support/host.ts';
 import { PROGRAM } from '../support/program.ts';
@@ -156,6 +157,18 @@ test.each([
 ])('the configuration %j is refused', async (env, says) => {
   await using data = await directory();
   expectPlain(await run({ AGENT_HOST_DATA_DIR: data.path, ...env }), says);
+});
+
+test('V8 is told to optimize sooner before the Host is loaded', async () => {
+  await using data = await directory();
+  const spy = join(data.path, 'spy.cjs');
+  const told = 'v8.setFlagsFromString = (flag) => process.stdout.write(`${flag}\\n`);';
+  await writeFile(spy, `const v8 = require('node:v8');\n${told}\n`);
+  // Refused, so that it ends by itself.
+  const refused = { S3_BUCKET: 'b', S3_ACCESS_KEY_ID: 'k', AGENT_HOST_DATA_DIR: data.path };
+  const { code, stdout } = await run({ ...refused, NODE_OPTIONS: `--require ${spy}` });
+  expect(code).toBe(1);
+  expect(stdout.trim().split('\n')).toEqual(EARLY);
 });
 
 test('neither the first start nor the next has anything to warn of', async () => {
