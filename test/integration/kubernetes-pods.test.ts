@@ -42,6 +42,13 @@ describe.each(ways)('a cluster whose containers are %s', (way) => {
     return { answer };
   }
   const go = async (one: TestPod) => await one.call({ name: 'write', input: { path: 'go', content: '' } });
+  /** What was delayed begins beside another command, which does not hear of it. */
+  async function delivered(one: TestPod) {
+    const { answer } = await begun(one);
+    await pods.server.execs.deliver();
+    await go(one);
+    expect(await answer).toMatchObject({ outcome: 'completed', result: { stdout: 'went\n' } });
+  }
 
   test('commands that end at once are heard of at once, and not at their deadline', async () => {
     const one = await started();
@@ -54,6 +61,26 @@ describe.each(ways)('a cluster whose containers are %s', (way) => {
       pods.server.execs.faults.push({ word: RUN, at });
       expect(await one.out('echo x >> count; cat count')).toBe('x\n');
       expect(pods.server.execs.faults).toEqual([]);
+    });
+
+    test('and whose command begins late: what has ended is not begun again, nor is another ended for it', async () => {
+      const one = await started();
+      pods.server.execs.faults.push({ word: RUN, at: 'delayed' });
+      expect(await one.out('echo x >> count; cat count')).toBe('x\n');
+      await delivered(one);
+      expect(await one.out('cat count')).toBe('x\n');
+    });
+
+    test('and whose command was given up meanwhile: it does not begin late either', async () => {
+      const [one, { faults }, controller] = [await started(), pods.server.execs, new AbortController()];
+      for (const at of ['delayed', ...Array<'open'>(50).fill('open')] as const) faults.push({ word: RUN, at });
+      const forsaken = one.bash('echo late > late', 600, controller.signal);
+      await until('its connection was cut', () => faults.length < 50, LONG_MS);
+      controller.abort(new Error('not wanted'));
+      await expect(forsaken).rejects.toThrow('not wanted');
+      faults.length = 0;
+      await delivered(one);
+      expect(await one.paths()).not.toContain('late');
     });
 
     test('again and again, or without a word, loses no output', async () => {

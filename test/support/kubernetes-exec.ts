@@ -21,10 +21,10 @@ export interface ExecFault {
   readonly word: string;
   /**
    * `open`: the connection is cut before the command begins. `begun`: when it has begun. `ended`: when it has ended,
-   * before its status is sent. `vanished`: with its pod. `late`: its pod has just ended, so that it fails. A number: as
+   * before its status is sent. `delayed`: when its input is there; the command begins with `deliver`. `vanished`: with its pod. `late`: its pod has just ended, so that it fails. A number: as
    * many bytes of its output arrive, and its status says that all is well.
    */
-  readonly at: 'open' | 'begun' | 'ended' | 'vanished' | 'late' | number;
+  readonly at: 'open' | 'begun' | 'ended' | 'delayed' | 'vanished' | 'late' | number;
 }
 
 /** Execs over WebSockets, as an API server and a kubelet make them together. */
@@ -37,6 +37,7 @@ export class ExecServer {
   readonly #cluster: KubernetesCluster;
   readonly #server: WebSocketServer;
   readonly #sockets = new Set<WebSocket>();
+  readonly #delayed: (() => Promise<void>)[] = [];
 
   constructor(cluster: KubernetesCluster) {
     this.#cluster = cluster;
@@ -54,6 +55,11 @@ export class ExecServer {
     for (const socket of this.#sockets) socket.terminate();
   }
 
+  /** Has what was delayed begin, and resolves when it has ended. */
+  async deliver(): Promise<void> {
+    await Promise.all(this.#delayed.splice(0).map(async (begin) => await begin()));
+  }
+
   accept({ request, socket, head, url, pod }: Upgrade): void {
     const container = this.#cluster.container(pod);
     if (container === undefined) throw new Refusal(400, 'BadRequest', { message: 'the container is not running' });
@@ -69,6 +75,18 @@ export class ExecServer {
         connection.send(Buffer.concat([Buffer.of(CHANNEL.error), Buffer.from(JSON.stringify(statusOf(code)))]));
         connection.close(1000);
       };
+      if (at === 'delayed') {
+        const input: Buffer[] = [];
+        return void connection.on('message', (data: Buffer) => {
+          if (data[0] === CHANNEL.stdin) return void input.push(data.subarray(1));
+          this.#delayed.push(async () => {
+            const child = container.exec(command, true);
+            child.stdin?.end(Buffer.concat(input));
+            await new Promise((resolve) => child.on('close', resolve));
+          });
+          return connection.terminate();
+        });
+      }
       if (at === 'late') {
         connection.on('close', () => this.#sockets.delete(connection));
         return void this.#cluster.vanish(pod.metadata.name).then(() => finish(1));

@@ -61,7 +61,7 @@ type Lost = {
  * @throws the signal's reason, once the command is ended; SandboxUnavailableError
  */
 export async function runCommand(options: CommandOptions, signal: AbortSignal): Promise<SandboxAnswer> {
-  const { shell, machines, call, queuedMs } = options;
+  const { shell, call, queuedMs } = options;
   const id = randomUUID();
   const startedMs = performance.now();
   const usage = (): SandboxUsage => ({
@@ -79,17 +79,14 @@ export async function runCommand(options: CommandOptions, signal: AbortSignal): 
       });
     }
   } catch (error) {
-    if (signal.aborted) await killed(shell, machines, id);
+    if (signal.aborted) await killed(options, id);
     throw error;
   }
   return { ...report, usage: usage() };
 }
 
-async function untilEnded(
-  { shell, machines, call, variables }: CommandOptions,
-  id: string,
-  signal: AbortSignal,
-): Promise<Report | Lost> {
+async function untilEnded(options: CommandOptions, id: string, signal: AbortSignal): Promise<Report | Lost> {
+  const { shell, machines, call, variables } = options;
   const { tool, fence } = call;
   const seconds = tool.input.timeoutSeconds ?? CALL_SECONDS;
   const script = Buffer.from(tool.input.command);
@@ -113,7 +110,7 @@ async function untilEnded(
       return lost('killed', 'the pod of the command has ended, or another turn has ended it; it may have run in part');
     if (fate === 'gone' || (isRefused(end.exitCode) && !hadOpened)) throw new SandboxUnavailableError(unavailable(end));
     if (performance.now() > lateMs) {
-      await killed(shell, machines, id);
+      await killed(options, id);
       return lost('killed', 'nothing was heard of the command in time, so it was ended; it may have run to its end');
     }
     await delay(backoffMs(attempt, BACKOFF), signal);
@@ -198,9 +195,10 @@ async function keptOf({ shell, id, name, output }: Kept, signal: AbortSignal): P
 }
 
 /** Ends a command by another exec, or else its pod: closing a connection ends nothing. */
-async function killed(shell: PodShell, machines: Machines, id: string): Promise<void> {
+async function killed({ shell, machines, call: { fence } }: CommandOptions, id: string): Promise<void> {
   try {
-    await shell.run({ script: KILL, args: [id] }, AbortSignal.timeout(KILL_MS));
+    const program = { script: KILL, args: [id, fence.hostEpoch, fence.epoch] };
+    await shell.run(program, AbortSignal.timeout(KILL_MS));
   } catch {
     await machines.end(shell.pod).catch(() => undefined);
   }

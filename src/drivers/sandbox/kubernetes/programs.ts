@@ -106,32 +106,35 @@ mv "$d/result.new" "$d/result"
  * `RUN <call> <hostEpoch> <epoch> <seconds> <bytes> <most> <leader bytes>`, the leader and the script on its input: begins
  * the call unless it was, and waits for its end. Shows `ended <code> <why> <oom> <user> <system> <written> <out> <err>` (the last three in bytes) and the
  * beginning of both outputs; `none` when it has ended without saying how.
+ * That a call was begun stays noted for as long as its turn has the pod, while what it wrote goes with the next one: an exec
+ * whose connection was cut may begin when its call has long ended and another is under way.
  */
 export const RUN = `
 ${END}
 umask 022
 cd "\${AGENT_HOST_STATE:?}" || exit ${EXIT.noState}
 [ "$2" = "$AGENT_HOST_EPOCH" ] || exit ${EXIT.fenced}
-d=calls/$1
+d=calls/$1 turn=begun/$2.$3 go=begun/$2.$3/$1
 isNewer() { read -r host hold other < fence && (( host > $1 || (host == $1 && hold > $2) )); } 2>/dev/null
-if [ ! -e "$d/go" ]; then
+if [ ! -e "$go" ]; then
   mkdir -p "$d" && head -c "$7" > "$d/leader.$$" && head -c "$5" > "$d/script.$$"
   [ "$(stat -c %s "$d/script.$$")" = "$5" ] || exit ${EXIT.cutInput}
   exec 9>> turn 7>> "$d/lock"
   for ((n = 0; ; n++)); do
     ! flock -w 0.5 9 || break
-    [ ! -e "$d/go" ] || break
+    [ ! -e "$go" ] || break
     ! isNewer "$2" "$3" || exit ${EXIT.fenced}
     ((n < 40)) || exit ${EXIT.locked}
     read -r host hold other < fence && d=calls/$other end fenced
   done
-  if [ ! -e "$d/go" ]; then
+  if [ ! -e "$go" ]; then
     ! isNewer "$2" "$3" || exit ${EXIT.fenced}
     [ ! -e "$d/why" ] || exit ${EXIT.givenUp}
     flock 7
     mv "$d/script.$$" "$d/script" || exit ${EXIT.locked}
-    echo "$2 $3 $1" > fence.new && mv fence.new fence && mkdir "$d/go" || exit ${EXIT.noState}
+    echo "$2 $3 $1" > fence.new && mv fence.new fence && mkdir -p "$turn" && mkdir "$go" || exit ${EXIT.noState}
     for other in calls/*; do [ "$other" = "$d" ] || flock -n "$other/lock" rm -rf "$other"; done
+    for other in begun/*; do [ "$other" = "$turn" ] || rm -rf "$other"; done
     leader=$(< "$d/leader.$$")
     (setsid bash -c "$leader" agent-host "$@" < /dev/null > /dev/null 2>&1 &)
   fi
@@ -150,12 +153,12 @@ cd "\${AGENT_HOST_STATE:?}" || exit ${EXIT.noState}
 tail -c "+$(($3 + 1))" "calls/$1/$2" | head -c "$4"
 `;
 
-/** `KILL <call>`: ends a call, also one that is only about to begin. */
+/** `KILL <call> <hostEpoch> <epoch>`: ends a call, also one that is only about to begin, whenever that is. */
 export const KILL = `
 ${END}
 cd "\${AGENT_HOST_STATE:?}" || exit ${EXIT.noState}
 d=calls/$1
-mkdir -p "$d"
+mkdir -p "$d" "begun/$2.$3/$1"
 end aborted
 [ ! -e "$d/lock" ] || flock -s -w 15 "$d/lock" true
 `;
