@@ -63,8 +63,8 @@ async function startComponents(start: Start, stack: Stack): Promise<void> {
   stack.defer('data directory', async () => await dataDir.release());
   signal.throwIfAborted();
   const isAlone = config.processes === 1;
-  // Half of what a start computes is to load the Host: that is done while the servers start. What is wrong with it, the
-  // same import says where its result is used.
+  // To load the Host is more than a quarter of what a start computes: that is done while the servers start. If it fails,
+  // the import that uses it says so.
   const onSpawned = (): void => void (isAlone ? loadHost() : loadSupervisor()).catch(() => undefined);
   const servers = await startServers({ config, dataDir, report, logger, onSpawned });
   stack.defer('servers', servers.stop);

@@ -28,7 +28,7 @@ export interface PostgresOptions {
   readonly patienceMs?: number;
   /** Ends a start that is under way, which then throws. */
   readonly signal?: AbortSignal;
-  /** Called when a process of its runs: the server, or before its first start what sets it up. May be called more than once. */
+  /** Called once a process of it runs, the server or what sets it up before a first start; may be called again. */
   readonly onSpawned?: () => void;
 }
 

@@ -98,7 +98,7 @@ export async function startServers(options: ServersOptions): Promise<Servers> {
   };
 }
 
-/** Where a server is restarted, what ends such a start, and who hears that a process of its runs. */
+/** Where a server is restarted, what ends such a start, and what is called once a process of it runs. */
 type Place = Partial<Parameters<StartAgain>[0]> & { readonly onSpawned?: () => void };
 
 /** The embedded nats-server alone. */

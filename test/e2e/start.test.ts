@@ -171,6 +171,18 @@ test('V8 is told to optimize sooner before the Host is loaded', async () => {
   expect(stdout.trim().split('\n')).toEqual(EARLY);
 });
 
+test("a Host that calls nothing outside does not load Node's fetch", async () => {
+  await using data = await directory();
+  const [spy, seen] = [join(data.path, 'spy.cjs'), join(data.path, 'modules')];
+  const write = `require('node:fs').writeFileSync(${JSON.stringify(seen)}, process.moduleLoadList.join('\\n'))`;
+  await writeFile(spy, `process.on('exit', () => ${write});\n`);
+  await using host = await startHost({ singleProcess: true, env: { NODE_OPTIONS: `--require ${spy}` } });
+  await host.stop();
+  const modules = await readFile(seen, 'utf8');
+  expect(modules).toMatch(/^NativeModule _http_server$/m);
+  expect(modules).not.toMatch(/undici/);
+});
+
 test('neither the first start nor the next has anything to warn of', async () => {
   await using host = await startHost();
   expect(host.warnings()).toMatch(/warned 0 times$/);

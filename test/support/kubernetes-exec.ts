@@ -21,8 +21,9 @@ export interface ExecFault {
   readonly word: string;
   /**
    * `open`: the connection is cut before the command begins. `begun`: when it has begun. `ended`: when it has ended,
-   * before its status is sent. `delayed`: when its input is there; the command begins with `deliver`. `vanished`: with its pod. `late`: its pod has just ended, so that it fails. A number: as
-   * many bytes of its output arrive, and its status says that all is well.
+   * before its status is sent. `delayed`: when its input is there, and the command begins with `deliver`. `vanished`: with its
+   * pod. `late`: its pod has just ended, so that it fails. A number: as many bytes of its output arrive, and its status says
+   * that all is well.
    */
   readonly at: 'open' | 'begun' | 'ended' | 'delayed' | 'vanished' | 'late' | number;
 }
@@ -77,6 +78,7 @@ export class ExecServer {
       };
       if (at === 'delayed') {
         const input: Buffer[] = [];
+        connection.on('close', () => this.#sockets.delete(connection));
         return void connection.on('message', (data: Buffer) => {
           if (data[0] === CHANNEL.stdin) return void input.push(data.subarray(1));
           this.#delayed.push(async () => {

@@ -28,7 +28,6 @@ export class TcpProxy implements AsyncDisposable {
   #instead: string | null = null;
   #heldWith: string | null = null;
   #repliesLost = 0;
-  #taken = 0;
 
   private constructor(listener: Server) {
     this.#listener = listener;
@@ -38,10 +37,7 @@ export class TcpProxy implements AsyncDisposable {
   static async start(target: number | (() => number)): Promise<TcpProxy> {
     const listener = createServer();
     const proxy = new TcpProxy(listener);
-    listener.on('connection', (client) => {
-      proxy.#taken++;
-      proxy.#join(client, typeof target === 'number' ? target : target());
-    });
+    listener.on('connection', (client) => proxy.#join(client, typeof target === 'number' ? target : target()));
     listener.listen(0, '127.0.0.1');
     await once(listener, 'listening');
     return proxy;
@@ -51,11 +47,6 @@ export class TcpProxy implements AsyncDisposable {
     const address = this.#listener.address();
     if (address === null || typeof address === 'string') throw new Error('the proxy does not listen');
     return address.port;
-  }
-
-  /** Connections so far. */
-  get taken(): number {
-    return this.#taken;
   }
 
   /** Bytes of the server that never reached a client. */
