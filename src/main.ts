@@ -16,7 +16,6 @@ const { env } = process;
 /** By their first words. Each loads what it needs and no more: loading takes longest of all that a start does first. */
 const COMMANDS: Readonly<Record<CommandName, Run>> = {
   up: async () => {
-    optimizeEarly();
     const signals = stopOnSignals();
     const config = await readConfig();
     const { runHost } = await import('./app/run.ts');
@@ -27,13 +26,13 @@ const COMMANDS: Readonly<Record<CommandName, Run>> = {
     return await migrateDatabase(await readConfig(), args);
   },
   'projections rebuild': async (args) => {
-    optimizeEarly();
     const { rebuildProjections } = await import('./cli/rebuild.ts');
+    optimizeEarly();
     return await rebuildProjections(await readConfig(), args);
   },
   'audit replay': async (args) => {
-    optimizeEarly();
     const { auditReplay } = await import('./cli/audit.ts');
+    optimizeEarly();
     return await auditReplay(await readConfig(), args);
   },
   'audit verify': async (args) => {

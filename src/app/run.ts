@@ -2,6 +2,7 @@ import cluster from 'node:cluster';
 import { flushCompileCache } from 'node:module';
 import { resolve } from 'node:path';
 import { systemClock } from '../lib/clock.ts';
+import { optimizeOnceSettled } from '../lib/early-optimization.ts';
 import { armFaultPoints } from '../lib/fault-points.ts';
 import { createLogger } from '../lib/logger.ts';
 import { StartError } from '../lib/start-error.ts';
@@ -78,6 +79,7 @@ async function startComponents(start: Start, stack: Stack): Promise<void> {
   await dataDir.publish('listen', host.address);
   const link = await consoleLink(start, { dataDir, address: host.address }, stack);
   report(welcome(config, { ...host, link, dataDir: dataDir.path, seconds: (performance.now() - begun) / 1000 }));
+  if (isAlone) stack.defer('early optimization', optimizeOnceSettled());
   // Node would write it at exit, which a killed process does not reach.
   flushCompileCache();
 }

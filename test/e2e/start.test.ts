@@ -23,9 +23,10 @@ interface Outcome {
 async function run(
   env: Record<string, string>,
   meanwhile?: (child: ChildProcess, said: () => string) => Promise<void>,
+  args: readonly string[] = [],
 ): Promise<Outcome> {
   const base = bareEnvironment(['NODE_COMPILE_CACHE']);
-  const child = spawn(process.execPath, [PROGRAM], {
+  const child = spawn(process.execPath, [PROGRAM, ...args], {
     env: { AGENT_HOST_PROCESSES: '1', ...base, ...env },
     stdio: ['ignore', 'pipe', 'pipe'],
   });
@@ -159,16 +160,24 @@ test.each([
   expectPlain(await run({ AGENT_HOST_DATA_DIR: data.path, ...env }), says);
 });
 
-test('V8 is told to optimize sooner before the Host is loaded', async () => {
+test('V8 is told to optimize sooner by a Host that has settled, and at once by a rebuild', async () => {
   await using data = await directory();
-  const spy = join(data.path, 'spy.cjs');
-  const told = 'v8.setFlagsFromString = (flag) => process.stdout.write(`${flag}\\n`);';
-  await writeFile(spy, `const v8 = require('node:v8');\n${told}\n`);
+  const [spy, seen] = [join(data.path, 'spy.cjs'), join(data.path, 'flags')];
+  const tell = `require('node:v8').setFlagsFromString = (flag) => fs.appendFileSync(${JSON.stringify(seen)}, \`\${flag}\\n\`);`;
+  await writeFile(spy, `const fs = require('node:fs');\n${tell}\n`);
+  await writeFile(seen, '');
+  const NODE_OPTIONS = `--require ${spy}`;
+  const flags = async () => (await readFile(seen, 'utf8')).split('\n').slice(0, -1);
+  await using host = await startHost({ singleProcess: true, env: { NODE_OPTIONS } });
+  expect(await flags()).toEqual([]);
+  await until('V8 is told', async () => (await flags()).length > 0);
+  expect(await flags()).toEqual(EARLY);
+  await host.stop();
+  await writeFile(seen, '');
   // Refused, so that it ends by itself.
-  const refused = { S3_BUCKET: 'b', S3_ACCESS_KEY_ID: 'k', AGENT_HOST_DATA_DIR: data.path };
-  const { code, stdout } = await run({ ...refused, NODE_OPTIONS: `--require ${spy}` });
-  expect(code).toBe(1);
-  expect(stdout.trim().split('\n')).toEqual(EARLY);
+  const refused = { S3_BUCKET: 'b', S3_ACCESS_KEY_ID: 'k', AGENT_HOST_DATA_DIR: data.path, NODE_OPTIONS };
+  expect((await run(refused, undefined, ['projections', 'rebuild'])).code).toBe(1);
+  expect(await flags()).toEqual(EARLY);
 });
 
 test("a Host that calls nothing outside does not load Node's fetch", async () => {

@@ -4,6 +4,7 @@ import { NO_SERVERS, serversDown } from '../../embedded/servers.ts';
 import type { ServersDown } from '../../embedded/servers.ts';
 import { openDataDir } from '../../embedded/data-dir.ts';
 import { systemClock } from '../../lib/clock.ts';
+import { optimizeOnceSettled } from '../../lib/early-optimization.ts';
 import { armFaultPoints } from '../../lib/fault-points.ts';
 import { createLogger } from '../../lib/logger.ts';
 import type { Logger } from '../../lib/logger.ts';
@@ -73,6 +74,7 @@ async function start({ config, told, link, stop, logger }: Start, stack: Stack):
   stop.signal.throwIfAborted();
   link.answers(host);
   await link.tell({ kind: 'ready', address: host.address });
+  stack.defer('early optimization', optimizeOnceSettled());
   flushCompileCache();
 }
 
