@@ -8,7 +8,7 @@ import type { ProjectionProgress } from '../projections/progress.ts';
 import type { ProjectionGroup } from '../projections/projection.ts';
 import { restoreReadStore } from '../projections/restore.ts';
 import { ROWS_WANTED, rowsWanted } from '../projections/gathering.ts';
-import { Projector } from '../projections/runner.ts';
+import { Projector, writesOf } from '../projections/runner.ts';
 import { sandboxesProjection } from '../projections/sandboxes/projection.ts';
 import { sessionsProjection } from '../projections/sessions/projection.ts';
 import { tenantsProjection } from '../projections/tenants/projection.ts';
@@ -26,6 +26,12 @@ export const PROJECTIONS: readonly ProjectionGroup[] = [
   vaultsProjection,
   sandboxesProjection,
 ];
+
+/**
+ * Connections to Postgres over which the read models of one stream are written: sessions, of which each turn writes, have
+ * one, and what else there is shares one.
+ */
+export const WRITING = 2;
 
 export interface ProjectorsOptions {
   readonly pool: ReadStore;
@@ -53,11 +59,12 @@ export function startProjectors({ databaseUrl, ...deps }: ProjectorsOptions): ()
     // Its replacement may be empty.
     record();
   };
-  // Where others lead, all of them together hold a connection or two, and not one each.
+  // Where others lead, all of them together hold a connection or two.
   const checks = new KeyedQueue({ lengthMax: Infinity, waitMs: Infinity });
   const inTurn = async (work: () => Promise<void>): Promise<void> => await checks.run('', work, { urgent: true });
+  const shared = Array.from({ length: log.source.shards }, () => writesOf(pool));
   const named = PROJECTIONS.flatMap((group) =>
-    Array.from({ length: log.source.shards }, (_, shard) => {
+    shared.map((others, shard) => {
       const onProgress = (reached: { schema: string; shard: number; position: number }): void => {
         progress.reached(reached);
         metrics.projected.set({ group: group.name, shard: reached.shard }, reached.position);
@@ -69,6 +76,7 @@ export function startProjectors({ databaseUrl, ...deps }: ProjectorsOptions): ()
         group,
         shard,
         pool,
+        ...(group === sessionsProjection ? {} : { shared: others }),
         restore,
         source: log.source,
         seals: log.seals,

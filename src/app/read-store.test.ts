@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { readConfig } from './config.ts';
 import { planOf } from './processes/plan.ts';
-import { PROJECTIONS } from './projectors.ts';
+import { WRITING } from './projectors.ts';
 import { poolSize } from './read-store.ts';
 import { ROLES } from './roles.ts';
 
@@ -14,13 +14,13 @@ test.each([1, 4, 8])('the processes of a Host fit beside each other on a log of 
     const sizes = plan.map(({ roles }) => poolSize({ ...readConfig({}), roles, servingProcesses }, shards));
     // Of two both may lead, but each read model and stream is led by one.
     const leading = plan.filter(({ roles }) => roles.includes('projector')).length - 1;
-    const together = sizes.reduce((sum, size) => sum + size, 0) - leading * PROJECTIONS.length * shards;
+    const together = sizes.reduce((sum, size) => sum + size, 0) - leading * WRITING * shards;
     expect(together, `${count} processes`).toBeLessThan(OF_POSTGRES);
   }
 });
 
 test('a number that is given is kept, unless a projector needs more', () => {
-  const config = readConfig({ AGENT_HOST_DATABASE_CONNECTIONS: '30' });
-  expect(poolSize({ ...config, servingProcesses: 3 }, 4)).toBe(30);
-  expect(() => poolSize(config, 8)).toThrow(/is 30, and a projector of 8 shards needs 52/);
+  const config = readConfig({ AGENT_HOST_DATABASE_CONNECTIONS: '15' });
+  expect(poolSize({ ...config, servingProcesses: 3 }, 4)).toBe(15);
+  expect(() => poolSize(config, 8)).toThrow(/is 15, and a projector of 8 shards needs 20/);
 });

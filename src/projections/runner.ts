@@ -19,8 +19,10 @@ import { BetweenBatches } from './between-batches.ts';
 import { BATCH_MAX, Gathering } from './gathering.ts';
 import { projected } from './projected.ts';
 import type { DeferredWork, ProjectionGroup, WriteConnection } from './projection.ts';
-import { BY_KEY, withSettings } from './read-store/long-work.ts';
+import { BY_KEY } from './read-store/long-work.ts';
 import { isGone, isUnavailable } from './read-store/pool.ts';
+import { SharedConnection } from './shared-connection.ts';
+import type { HeldConnection } from './shared-connection.ts';
 
 /**
  * Of a connection that leads. A commit takes as long as the session that it deletes is large: cancelled and restarted, it
@@ -44,6 +46,8 @@ export interface ProjectorOptions {
   readonly group: ProjectionGroup;
   readonly shard: number;
   readonly pool: DatabasePool;
+  /** Over which it writes; absent: a connection of its own. */
+  readonly shared?: SharedConnection;
   readonly source: CommitSource;
   readonly seals: RowSeals;
   readonly logger: Logger;
@@ -55,6 +59,11 @@ export interface ProjectorOptions {
   readonly onRound?: OnRound;
   /** Runs the checks of projectors that share a pool one after the other; absent: each when it likes. */
   readonly inTurn?: InTurn;
+}
+
+/** A connection over which projectors write that share it. */
+export function writesOf(pool: DatabasePool): SharedConnection {
+  return new SharedConnection(pool, LEADING);
 }
 
 export type InTurn = (work: () => Promise<void>) => Promise<void>;
@@ -69,11 +78,13 @@ export class Projector {
   readonly #options: ProjectorOptions;
   readonly #task: BackgroundTask;
   readonly #gathering: Gathering;
+  readonly #writes: SharedConnection;
   #position = 0;
 
   constructor(options: ProjectorOptions) {
     this.#options = options;
-    const { group, shard, logger, onRound } = options;
+    const { group, shard, pool, shared, logger, onRound } = options;
+    this.#writes = shared ?? writesOf(pool);
     this.#gathering = new Gathering(group);
     this.#task = new BackgroundTask({
       ...{ name: 'projector', what: `the projector of ${group.name} ${shard}`, logger, onRound },
@@ -106,18 +117,23 @@ export class Projector {
     const leading = new AbortController();
     try {
       let working = Promise.resolve();
-      await inTurn(async () => {
-        if (round.signal.aborted) return;
-        const [leads, answered] = [Promise.withResolvers<void>(), new AbortController()];
-        working = this.#leadIfFree(
-          { ...round, signal: AbortSignal.any([leading.signal, round.signal]) },
-          leads.resolve,
-        );
-        try {
-          await Promise.race([leads.promise, working, delay(CHECK_MS, answered.signal)]);
-        } finally {
-          answered.abort();
-        }
+      const leads = Promise.withResolvers<void>();
+      // Outside of the turns of all: where one of those that share a connection has no answer, the others would have none.
+      await this.#writes.inTurn(async () => {
+        await inTurn(async () => {
+          if (round.signal.aborted) return;
+          const answered = new AbortController();
+          working = this.#leadIfFree(
+            { ...round, signal: AbortSignal.any([leading.signal, round.signal]) },
+            leads.resolve,
+          );
+          try {
+            await Promise.race([leads.promise, working, delay(CHECK_MS, answered.signal)]);
+          } finally {
+            answered.abort();
+          }
+        });
+        await Promise.race([leads.promise, working]);
       });
       await working;
     } catch (error) {
@@ -131,15 +147,16 @@ export class Projector {
   }
 
   async #leadIfFree(round: Round, onLeading: () => void): Promise<void> {
-    const { group, shard, pool } = this.#options;
+    const { group, shard } = this.#options;
     const name = `${group.schema}.${shard}`;
-    await pool.connect(async (connection) => {
-      if (!(await lock(connection, name))) return;
+    await this.#writes.hold(async (held) => {
+      if (!(await held.use(async (connection) => await lock(connection, name)))) return;
       onLeading();
       try {
-        await withSettings(connection, LEADING, async () => await this.#lead(connection, round));
+        await held.settle();
+        await this.#lead(held, round);
       } finally {
-        await unlock(connection, name);
+        await unlock(held, name);
       }
     });
   }
@@ -158,19 +175,20 @@ export class Projector {
     }
   }
 
-  async #lead(connection: DatabasePoolConnection, { signal, worked }: Round): Promise<void> {
+  async #lead(held: HeldConnection, { signal, worked }: Round): Promise<void> {
     const { group, shard, source } = this.#options;
-    this.#position = await readCheckpoint(connection, group.schema, shard);
+    this.#position = await held.use(async (connection) => await readCheckpoint(connection, group.schema, shard));
     const options = { shard, kinds: group.kinds, after: this.#position, signal, buffer: BATCH_MAX };
     signal.addEventListener('abort', () => this.hurry(), { once: true });
     this.#report(worked);
-    const mended = await retryParked(connection, { ...this.#options, position: this.#position });
+    const parked = { ...this.#options, position: this.#position };
+    const mended = await held.use(async (connection) => await retryParked(connection, parked));
     if (mended > 0) this.#report(worked);
     // What a projector before this one has put off is still to be done.
     const deferred = new BetweenBatches(group.deferred?.(group.schema, shard));
     const step = async (work: DeferredWork): Promise<boolean> => {
       try {
-        return await work.step(connection, this.#position);
+        return await held.use(async (connection) => await work.step(connection, this.#position));
       } catch (error) {
         if (isPassing(error)) throw error;
         // As a commit that cannot be applied: it never stops the line, and is tried again when more is put off.
@@ -179,16 +197,20 @@ export class Projector {
       }
     };
     for await (const batch of deferred.whileWaiting(source.follow(options), step)) {
-      const begun = performance.now();
-      this.#position = await applyBatch(connection, {
-        ...this.#options,
-        schema: group.schema,
-        from: this.#position,
-        batch,
-        onDeferred: () => deferred.resume(),
+      const { position, tookMs } = await held.use(async (connection) => {
+        const begun = performance.now();
+        const reached = await applyBatch(connection, {
+          ...this.#options,
+          schema: group.schema,
+          from: this.#position,
+          batch,
+          onDeferred: () => deferred.resume(),
+        });
+        return { position: reached, tookMs: performance.now() - begun };
       });
+      this.#position = position;
       this.#report(worked);
-      await deferred.during(this.#gathering.after(batch.length, performance.now() - begun), step);
+      await deferred.during(this.#gathering.after(batch.length, tookMs), step);
     }
   }
 
@@ -273,9 +295,10 @@ async function lock(connection: DatabasePoolConnection, name: string): Promise<b
   );
 }
 
-async function unlock(connection: DatabasePoolConnection, name: string): Promise<void> {
+async function unlock(held: HeldConnection, name: string): Promise<void> {
+  const statement = sql.unsafe`select pg_advisory_unlock(hashtextextended(${`projector.${name}`}, 0))`;
   try {
-    await connection.query(sql.unsafe`select pg_advisory_unlock(hashtextextended(${`projector.${name}`}, 0))`);
+    await held.use(async (connection) => await connection.query(statement));
   } catch {
     // The connection is gone, and the lock with it.
   }

@@ -3,7 +3,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { z } from 'zod';
 import { openLog } from '#src/app/log.ts';
 import { Metrics } from '#src/app/metrics/metrics.ts';
-import { PROJECTIONS, startProjectors } from '#src/app/projectors.ts';
+import { PROJECTIONS, startProjectors, WRITING } from '#src/app/projectors.ts';
 import { BuiltModels } from '#src/projections/built.ts';
 import { ProjectionProgress } from '#src/projections/progress.ts';
 import { withConnection } from '#src/projections/read-store/connection.ts';
@@ -22,7 +22,7 @@ const LOCKS = sql.type(z.object({ count: z.int() }))`
   select count(*)::int as count from pg_locks join pg_database on pg_database.oid = pg_locks.database
   where locktype = 'advisory' and datname = current_database()`;
 const CHECKING = `select pid from pg_stat_activity
-  where datname = current_database() and pid <> pg_backend_pid() and query like '%pg_try_advisory_lock%'`;
+  where datname = current_database() and pid <> pg_backend_pid() and query like '%pg_try_advisory_lock%' limit 2`;
 const disposables = new AsyncDisposableStack();
 let nats: TestNats;
 let postgres: TestPostgres;
@@ -37,7 +37,7 @@ afterAll(async () => {
   await disposables.disposeAsync();
 });
 
-test('its projectors hold a connection or two to Postgres together, and one each when they lead', async () => {
+test('its projectors hold a connection or two to Postgres together, and two for each stream when they lead', async () => {
   await using database = await postgres.migrated();
   const { logger, lines } = capturedLog();
   const metrics = new Metrics();
@@ -69,7 +69,8 @@ test('its projectors hold a connection or two to Postgres together, and one each
       }
       expect(rows.length).toBeGreaterThan(0);
     });
-    await until('all of them lead', () => pool.state().acquiredConnections >= all);
+    await until('all of them lead', async () => (await pool.oneFirst(LOCKS)) === all);
+    expect(pool.state().acquiredConnections).toBe(WRITING * SHARDS);
     await stop();
     expect(await pool.oneFirst(LOCKS), 'none of their locks goes back to the pool').toBe(0);
     expect(lines.filter(({ level }) => level >= 50)).toEqual([]);

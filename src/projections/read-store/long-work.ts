@@ -23,7 +23,7 @@ export const BY_KEY: Settings = new Map(
 );
 
 /** Of a session of the database, by their names. */
-type Settings = ReadonlyMap<string, string>;
+export type Settings = ReadonlyMap<string, string>;
 
 const row = z.object({ name: z.string(), value: z.string() });
 
@@ -53,17 +53,20 @@ export async function withSettings<T>(
   settings: Settings,
   work: () => Promise<T>,
 ): Promise<T> {
-  const before = await set(connection, settings);
+  const before = await changeSettings(connection, settings);
   try {
     return await work();
   } finally {
     // A connection that has died has no settings, and its user has been told.
-    await set(connection, before).catch(() => undefined);
+    await changeSettings(connection, before).catch(() => undefined);
   }
 }
 
-/** Returns what was set before. What a server has only switched off, so that 0 is its greatest value, stays off. */
-async function set(connection: CommonQueryMethods, settings: Settings): Promise<Settings> {
+/**
+ * Gives a session other settings. Returns what was set before. What a server has only switched off, so that 0 is its
+ * greatest value, stays off.
+ */
+export async function changeSettings(connection: CommonQueryMethods, settings: Settings): Promise<Settings> {
   const wanted = [...settings].map(([name, value]) => ({ name, value }));
   const before = await connection.any(sql.type(row)`
     with before as materialized (
