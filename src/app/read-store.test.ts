@@ -1,7 +1,6 @@
 import { expect, test } from 'vitest';
 import { readConfig } from './config.ts';
 import { planOf } from './processes/plan.ts';
-import { WRITING } from './projectors.ts';
 import { poolSize } from './read-store.ts';
 import { ROLES } from './roles.ts';
 
@@ -12,9 +11,7 @@ test.each([1, 4, 8])('the processes of a Host fit beside each other on a log of 
     const plan = planOf(count, ROLES);
     const servingProcesses = plan.filter(({ isServing }) => isServing).length;
     const sizes = plan.map(({ roles }) => poolSize({ ...readConfig({}), roles, servingProcesses }, shards));
-    // Of two both may lead, but each read model and stream is led by one.
-    const leading = plan.filter(({ roles }) => roles.includes('projector')).length - 1;
-    const together = sizes.reduce((sum, size) => sum + size, 0) - leading * WRITING * shards;
+    const together = sizes.reduce((sum, size) => sum + size, 0);
     expect(together, `${count} processes`).toBeLessThan(OF_POSTGRES);
   }
 });

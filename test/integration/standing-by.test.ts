@@ -37,7 +37,7 @@ afterAll(async () => {
   await disposables.disposeAsync();
 });
 
-test('its projectors hold a connection or two to Postgres together, and two for each stream when they lead', async () => {
+test('its projectors ask over a connection or two, and lead over two for each stream, also after these were cut', async () => {
   await using database = await postgres.migrated();
   const { logger, lines } = capturedLog();
   const metrics = new Metrics();
@@ -70,6 +70,9 @@ test('its projectors hold a connection or two to Postgres together, and two for 
       expect(rows.length).toBeGreaterThan(0);
     });
     await until('all of them lead', async () => (await pool.oneFirst(LOCKS)) === all);
+    expect(pool.state().acquiredConnections).toBe(WRITING * SHARDS);
+    expect(await database.terminate('lock holders')).toBe(WRITING * SHARDS);
+    await until('all of them lead again', async () => (await pool.oneFirst(LOCKS)) === all);
     expect(pool.state().acquiredConnections).toBe(WRITING * SHARDS);
     await stop();
     expect(await pool.oneFirst(LOCKS), 'none of their locks goes back to the pool').toBe(0);
