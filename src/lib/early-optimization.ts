@@ -13,10 +13,11 @@ export const EARLY: readonly string[] = [
 ];
 
 /**
- * How long a Host has been there before V8 optimizes sooner, ms. What a start goes through is done before its optimized
- * code is of use, and to make that took a seventh of the processor time of a start.
+ * How long a Host has been there before V8 optimizes sooner, ms. A start, and the take-overs after a crash, are over before
+ * optimized code is of use, and to make it took a seventh of a start's processor time. With 10 s a turn cost a tenth more in
+ * the first half minute.
  */
-const SETTLED_MS = 10_000;
+const SETTLED_MS = 2_000;
 
 /** Has V8 optimize sooner. Call it when the program is loaded: code that is kept on disk is good only for the same flags. */
 export function optimizeEarly(): void {
