@@ -96,7 +96,13 @@ class OpenConnection implements HeldConnection {
 
   async settle(): Promise<void> {
     this.#before ??= this.use(async (connection) => await changeSettings(connection, this.#settings));
-    await this.#before;
+    try {
+      await this.#before;
+    } catch (error) {
+      // All or none are set: who comes next tries again, also while others hold it.
+      this.#before = null;
+      throw error;
+    }
   }
 
   /** Resolves when it is back in the pool, or gone. */

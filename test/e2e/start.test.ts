@@ -160,25 +160,33 @@ test.each([
   expectPlain(await run({ AGENT_HOST_DATA_DIR: data.path, ...env }), says);
 });
 
-test('V8 is told to optimize sooner by a Host that has settled, and at once by a rebuild', async () => {
+test('V8 is told to optimize sooner by a Host that has settled, by each of its processes, and at once by a rebuild', async () => {
   await using data = await directory();
   const [spy, seen] = [join(data.path, 'spy.cjs'), join(data.path, 'flags')];
-  const isThere = "fs.existsSync(process.env.AGENT_HOST_DATA_DIR + '/listen')";
-  const note = `fs.appendFileSync(${JSON.stringify(seen)}, flag + ' ' + ${isThere} + '\\n')`;
-  const tell = `require('node:v8').setFlagsFromString = (flag) => ${note};`;
+  // With each flag how long the Host has listened, ms; 0: it does not.
+  const listen = "fs.statSync(process.env.AGENT_HOST_DATA_DIR + '/listen', { throwIfNoEntry: false })";
+  const line = `flag + ' ' + Math.round(Date.now() - (${listen}?.mtimeMs ?? Date.now())) + '\\n'`;
+  const tell = `require('node:v8').setFlagsFromString = (flag) => fs.appendFileSync(${JSON.stringify(seen)}, ${line});`;
   await writeFile(spy, `const fs = require('node:fs');\n${tell}\n`);
-  await writeFile(seen, '');
   const NODE_OPTIONS = `--require ${spy}`;
-  const flags = async () => (await readFile(seen, 'utf8')).split('\n').slice(0, -1);
-  await using host = await startHost({ singleProcess: true, env: { NODE_OPTIONS } });
-  await until('V8 is told', async () => (await flags()).length === EARLY.length);
-  expect(await flags(), 'while it is there').toEqual(EARLY.map((flag) => `${flag} true`));
-  await host.stop();
+  const told = async () => (await readFile(seen, 'utf8')).split('\n').slice(0, -1);
+  const flagsOf = (lines: readonly string[]) => lines.map((one) => one.split(' ')[0]).toSorted();
+  for (const processes of [1, 2]) {
+    await writeFile(seen, '');
+    await using host = await startHost({ env: { NODE_OPTIONS, AGENT_HOST_PROCESSES: `${processes}` } });
+    const all = Array.from({ length: processes }, () => EARLY).flat();
+    await until('V8 is told', async () => (await told()).length >= all.length);
+    expect(flagsOf(await told())).toEqual(all.toSorted());
+    const listened = (await told()).map((one) => Number(one.split(' ')[1]));
+    // One of several may have been ready before the Host was.
+    if (processes === 1) expect(Math.min(...listened), 'once it has settled').toBeGreaterThan(1_900);
+    await host.stop();
+  }
   await writeFile(seen, '');
   // Refused, so that it ends by itself.
   const refused = { S3_BUCKET: 'b', S3_ACCESS_KEY_ID: 'k', AGENT_HOST_DATA_DIR: data.path, NODE_OPTIONS };
   expect((await run(refused, undefined, ['projections', 'rebuild'])).code).toBe(1);
-  expect(await flags()).toEqual(EARLY.map((flag) => `${flag} false`));
+  expect(await told()).toEqual(EARLY.map((flag) => `${flag} 0`));
 });
 
 test("a Host that calls nothing outside does not load Node's fetch", async () => {

@@ -104,6 +104,20 @@ test('it has the settings of those who stay until the last has left, and goes ba
   });
 });
 
+test('settings that could not be given are given to the next who stays', async () => {
+  await opened(async (_, pool) => {
+    const settings = new Map([['statement_timeout', 'no time']]);
+    await new SharedConnection(pool, settings).hold(async (held) => {
+      const before = await limitOf(held);
+      await expect(held.settle()).rejects.toThrow(/statement_timeout/);
+      expect(await limitOf(held)).toBe(before);
+      settings.set('statement_timeout', '0');
+      await held.settle();
+      expect(await limitOf(held)).toBe('0');
+    });
+  });
+});
+
 test('when it dies all who hold it are told, whatever they wait for, and the next one has another', async () => {
   await opened(async (shared, pool) => {
     const [first, second] = [holding(shared), holding(shared)];
@@ -117,7 +131,7 @@ test('when it dies all who hold it are told, whatever they wait for, and the nex
     }
     const next = await shared.hold(pidOf);
     expect(next).not.toBe(pid);
-    expect(await shared.hold(pidOf), 'which goes back to the pool').toBeGreaterThan(0);
+    expect(pool.state(), 'which is back in the pool').toMatchObject({ acquiredConnections: 0 });
   });
 });
 
