@@ -171,18 +171,15 @@ test('V8 is told to optimize sooner by a Host that has settled, by each of its p
   const NODE_OPTIONS = `--require ${spy}`;
   const told = async () => (await readFile(seen, 'utf8')).split('\n').slice(0, -1);
   const flagsOf = (lines: readonly string[]) => lines.map((one) => one.split(' ')[0] ?? '').toSorted();
-  // One of several may have been ready before the Host listened.
-  for (const { processes, settledMs } of [
-    { processes: 1, settledMs: 1_900 },
-    { processes: 2, settledMs: 0 },
-  ]) {
+  for (const processes of [1, 2]) {
     await writeFile(seen, '');
     await using host = await startHost({ env: { NODE_OPTIONS, AGENT_HOST_PROCESSES: `${processes}` } });
     const all = Array.from({ length: processes }, () => EARLY).flat();
     await until('V8 is told', async () => (await told()).length >= all.length);
     expect(flagsOf(await told())).toEqual(all.toSorted());
-    const listened = (await told()).map((one) => Number(one.split(' ')[1]));
-    expect(Math.min(...listened), 'once it has settled').toBeGreaterThanOrEqual(settledMs);
+    const listenedMs = Math.min(...(await told()).map((one) => Number(one.split(' ')[1])));
+    // One of several may have been ready, and told, long before the Host listened.
+    expect(listenedMs, 'once it has settled').toBeGreaterThanOrEqual(processes === 1 ? 1_900 : -Infinity);
     await host.stop();
   }
   await writeFile(seen, '');
