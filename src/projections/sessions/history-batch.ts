@@ -1,10 +1,11 @@
 import type { DatabaseTransactionConnection } from 'slonik';
-import { toCanonical } from '../../domain/session/canonical.ts';
+import { isCanonical } from '../../domain/session/canonical.ts';
 import type { ProjectedCommit, RowSeals } from '../../streams/row-seals.ts';
 import { upsert } from '../documents.ts';
 import type { ProjectionTarget } from '../projection.ts';
 import { agentText } from './digests.ts';
-import { agentOf, placedEvents } from './views.ts';
+import { agentOf } from './views.ts';
+import type { PlacedEvent } from './views.ts';
 
 const OF_SESSION = { tenant: 'text', session_id: 'text', position: 'bigint' };
 
@@ -25,9 +26,10 @@ export class HistoryBatch {
     this.#seals = seals;
   }
 
-  add(stored: ProjectedCommit): void {
+  /** @param placed all events of the commit */
+  add(stored: ProjectedCommit, placed: readonly PlacedEvent[]): void {
     const { ref, shard, position } = stored;
-    const events = placedEvents(stored).filter(({ event }) => toCanonical(event) !== null);
+    const events = placed.filter(({ event }) => isCanonical(event.type));
     if (events.length === 0) return;
     const commit = this.#seals.sealedCommit(stored);
     if (commit === null) return;

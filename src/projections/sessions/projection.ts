@@ -1,5 +1,4 @@
 import type { DatabaseTransactionConnection } from 'slonik';
-import type { SessionEvent } from '../../domain/session/events.ts';
 import type { StoredCommit } from '../../streams/commit.ts';
 import type { ProjectedCommit } from '../../streams/row-seals.ts';
 import { DocumentBatch } from '../documents.ts';
@@ -18,7 +17,7 @@ import { HistoryBatch } from './history-batch.ts';
 import { COUNTS, REMOVALS, RemovalSteps, removeDeleted, uncountSession } from './removal.ts';
 import type { Deleted } from './removal.ts';
 import { callIdOf, placedEvents, evolveCallView, evolveSessionView, evolveTurnView } from './views.ts';
-import type { EventPlaceInTime, ModelCallView, SessionView, TurnView } from './views.ts';
+import type { ModelCallView, PlacedEvent, SessionView, TurnView } from './views.ts';
 
 const sessionTable: DocumentTable<SessionView> = {
   name: 'session',
@@ -140,9 +139,10 @@ export const sessionsProjection: ProjectionGroup = {
     const batch = new SessionBatch(target);
     for (const commit of commits) batch.wantSession(commit);
     await batch.sessions.load(transaction);
-    for (const commit of commits) batch.want(commit);
+    const concerning = commits.map((stored) => ({ stored, events: concernedBy(stored) }));
+    for (const commit of concerning) batch.want(commit);
     for (const documents of batch.documents) await documents.load(transaction);
-    for (const commit of commits) batch.apply(commit);
+    for (const commit of concerning) batch.apply(commit);
     const counted = { schema: target.schema, shard: commits[0]?.shard ?? 0 };
     await batch.save(transaction, counted);
     if (await removeDeleted(transaction, counted, batch.deleted)) target.onDeferred?.();
@@ -192,9 +192,8 @@ class SessionBatch {
   }
 
   /** Once the sessions are read: they tell whether a commit has been applied before. */
-  want(stored: StoredCommit): void {
+  want({ stored, events }: ConcerningCommit): void {
     const { tenant, id } = stored.ref;
-    const events = placedEvents(stored);
     const key = (of: string): DocumentKey => ({ tenant, session_id: id, id: of });
     const isNew = stored.position > this.sessions.stored({ tenant, id });
     for (const { event } of isNew ? events : []) {
@@ -204,8 +203,7 @@ class SessionBatch {
       if (event.type === 'action.pending' && event.data.generation === 1) this.actions.begin(key(event.data.actionId));
       if (event.type === 'interaction.opened') this.interactions.begin(key(event.data.interactionId));
     }
-    for (const { event } of events) {
-      const { turnId, callId, actionId, interactionId } = idsOf(event);
+    for (const { turnId, callId, actionId, interactionId } of events) {
       if (turnId !== null) this.turns.want(key(turnId));
       if (callId !== null) this.calls.want(key(callId));
       if (actionId !== null) this.actions.want(key(actionId));
@@ -213,17 +211,17 @@ class SessionBatch {
     }
   }
 
-  apply(stored: ProjectedCommit): void {
-    for (const { event, place } of placedEvents(stored)) this.#applyEvent(stored, event, place);
-    this.history.add(stored);
+  apply({ stored, events }: ConcerningCommit): void {
+    for (const one of events) this.#applyEvent(stored, one);
+    this.history.add(stored, events);
   }
 
-  #applyEvent({ ref, position }: StoredCommit, event: SessionEvent, place: EventPlaceInTime): void {
+  #applyEvent({ ref, position }: StoredCommit, concerning: ConcerningEvent): void {
+    const { event, place, turnId, callId, actionId, interactionId } = concerning;
     const { tenant, id } = ref;
     if (event.type === 'session.deleted') this.deleted.push({ tenant, id, position });
     this.sessions.evolve({ tenant, id }, position, (view) => evolveSessionView(view, event, { ...place, id }));
     const key = (of: string): DocumentKey => ({ tenant, session_id: id, id: of });
-    const { turnId, callId, actionId, interactionId } = idsOf(event);
     const session = this.sessions.get({ tenant, id }) ?? { id, agentId: '', subject: null, info: {} };
     const context = { session, at: place.at };
     if (turnId !== null) this.turns.evolve(key(turnId), position, (view) => evolveTurnView(view, event, place.at));
@@ -260,13 +258,26 @@ function actionTally({ key, before, after }: Change<ActionView>): TallyChange {
   return { tenant: key['tenant'] ?? '', by: { pending: isPending(after) - isPending(before) } };
 }
 
-/** The documents that an event changes besides its session's. */
-function idsOf(event: SessionEvent): {
+/** An event, and the documents that it changes besides its session's. */
+interface ConcerningEvent extends PlacedEvent {
   readonly turnId: string | null;
   readonly callId: string | null;
   readonly actionId: string | null;
   readonly interactionId: string | null;
-} {
-  const turnId = 'turnId' in event.data ? event.data.turnId : null;
-  return { turnId, callId: callIdOf(event), actionId: actionIdOf(event), interactionId: interactionIdOf(event) };
+}
+
+interface ConcerningCommit {
+  readonly stored: ProjectedCommit;
+  readonly events: readonly ConcerningEvent[];
+}
+
+function concernedBy(stored: StoredCommit): readonly ConcerningEvent[] {
+  return placedEvents(stored).map(({ event, place }) => ({
+    event,
+    place,
+    turnId: 'turnId' in event.data ? event.data.turnId : null,
+    callId: callIdOf(event),
+    actionId: actionIdOf(event),
+    interactionId: interactionIdOf(event),
+  }));
 }

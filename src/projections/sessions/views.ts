@@ -13,7 +13,7 @@ import type { TurnError, TurnEvent } from '../../domain/turn/events.ts';
 import type { FinishReason } from '../../domain/turn/attempt.ts';
 import { addUsage, NO_USAGE, ZERO_TOTAL } from '../../domain/turn/usage.ts';
 import type { Usage } from '../../domain/turn/usage.ts';
-import { toCanonical } from '../../domain/session/canonical.ts';
+import { isCanonical } from '../../domain/session/canonical.ts';
 import { eventsOf } from '../../streams/commit.ts';
 import type { StoredCommit } from '../../streams/commit.ts';
 import type { EventPlace, InheritedPart } from '../../streams/cursor.ts';
@@ -104,12 +104,13 @@ export interface EventPlaceInTime {
   readonly index: number;
 }
 
+export interface PlacedEvent {
+  readonly event: SessionEvent;
+  readonly place: EventPlaceInTime;
+}
+
 /** The events of a session's commit, with their places. */
-export function placedEvents({
-  commit,
-  shard,
-  position,
-}: StoredCommit): { event: SessionEvent; place: EventPlaceInTime }[] {
+export function placedEvents({ commit, shard, position }: StoredCommit): readonly PlacedEvent[] {
   return eventsOf<SessionEvent>(commit).map((event, index) => ({
     event,
     place: { at: commit.at, shard, position, index },
@@ -150,7 +151,7 @@ export function evolveSessionView(
     };
   }
   if (view === undefined || event.type === 'session.deleted') return undefined;
-  const last = toCanonical(event) === null ? view.last : { shard, position, index };
+  const last = isCanonical(event.type) ? { shard, position, index } : view.last;
   const usage = isOfTurn(event) ? usageAfter(view.usage, event) : view.usage;
   const next = { ...view, last, updatedAt: at, usage };
   switch (event.type) {

@@ -86,7 +86,7 @@ export class JetStreamCommitSource implements CommitSource {
         const wanted = messages.filter(({ seq }) => seq <= end);
         yield await Promise.all(
           wanted.map(async ({ seq, data, msgId }) => {
-            return await this.#decode({ ref, shard, position: seq, data, msgId });
+            return await this.#decode({ ref, shard, position: seq, data, msgIdOf: () => msgId });
           }),
         );
       }
@@ -102,7 +102,7 @@ export class JetStreamCommitSource implements CommitSource {
       const message = await within(ANSWER_MS, nextMessage(this.#manager, streamName(shard), request));
       if (message?.seq !== position) return null;
       const { data, header } = message;
-      return await this.#decode({ ref, shard, position, data, msgId: header.get('Nats-Msg-Id') });
+      return await this.#decode({ ref, shard, position, data, msgIdOf: () => header.get('Nats-Msg-Id') });
     } catch (cause) {
       throw new UnavailableError('streams', 'the log cannot be read', { cause });
     }
@@ -171,7 +171,7 @@ export class JetStreamCommitSource implements CommitSource {
     }
   }
 
-  async #decode({ ref, shard, position, data, msgId }: Message): Promise<FollowedCommit> {
+  async #decode({ ref, shard, position, data, msgIdOf }: Message): Promise<FollowedCommit> {
     // A key that cannot be asked for is an outage: the follower restarts from here.
     if (!this.#codec.isReady(data)) await this.#codec.prepare(ref, data);
     try {
@@ -179,7 +179,7 @@ export class JetStreamCommitSource implements CommitSource {
     } catch (error) {
       if (!(error instanceof Error)) throw error;
       if (error instanceof ErasedCommitError) return { kind: 'erased', ref, shard, position };
-      const commitId = commitIdOf(msgId);
+      const commitId = commitIdOf(msgIdOf());
       return { kind: 'undecodable', ref, shard, position, error, commitId };
     }
   }
@@ -188,11 +188,13 @@ export class JetStreamCommitSource implements CommitSource {
 /** A message of the log, however it was read. */
 interface Message extends CommitPlace {
   readonly data: Uint8Array;
-  readonly msgId: string | undefined;
+  /** Asked for of few messages: to read headers takes as long as to read a commit's events. */
+  readonly msgIdOf: () => string | undefined;
 }
 
-function messageOf({ subject, seq, data, headers }: JsMsg, shard: number): Message {
-  return { ref: refOfSubject(subject), shard, position: seq, data, msgId: headers?.get('Nats-Msg-Id') };
+function messageOf(message: JsMsg, shard: number): Message {
+  const { subject, seq, data } = message;
+  return { ref: refOfSubject(subject), shard, position: seq, data, msgIdOf: () => message.headers?.get('Nats-Msg-Id') };
 }
 
 /**
