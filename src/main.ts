@@ -1,5 +1,6 @@
 #!/usr/bin/env node
 import { join } from 'node:path';
+import { parentPort } from 'node:worker_threads';
 import type { Config } from './app/config.ts';
 import { stopOnSignals } from './app/stop-signal.ts';
 import { entryOf, helpOf, overview, overviewOf } from './cli/catalog/help.ts';
@@ -28,12 +29,12 @@ const COMMANDS: Readonly<Record<CommandName, Run>> = {
   'projections rebuild': async (args) => {
     const { rebuildProjections } = await import('./cli/rebuild.ts');
     optimizeEarly();
-    return await rebuildProjections(await readConfig(), args);
+    return await rebuildProjections(await readConfig(), args, import.meta.filename);
   },
   'audit replay': async (args) => {
     const { auditReplay } = await import('./cli/audit.ts');
     optimizeEarly();
-    return await auditReplay(await readConfig(), args);
+    return await auditReplay(await readConfig(), args, import.meta.filename);
   },
   'audit verify': async (args) => {
     const { auditVerify } = await import('./cli/verify.ts');
@@ -138,6 +139,10 @@ function isCommand(name: string): name is CommandName {
 const asksHelp = (word: string | undefined): boolean => word === '--help' || word === '-h';
 
 async function main(argv: readonly string[]): Promise<number> {
+  if (parentPort !== null) {
+    const { fillToldStreams } = await import('./cli/fill-thread.ts');
+    return await fillToldStreams(await readConfig(), parentPort);
+  }
   const [first = 'up', second, ...rest] = argv;
   if (asksHelp(first)) return await COMMANDS.help([]);
   if (first === 'start') return await main(['up', ...argv.slice(1)]);

@@ -1,5 +1,6 @@
 import { audit } from '../projections/audit.ts';
-import type { ReplayEnd } from '../projections/audit.ts';
+import type { AuditOptions } from '../projections/audit.ts';
+import type { ReplayEnd } from '../projections/fill.ts';
 import { decodeCursor, placeInCursor } from '../streams/cursor.ts';
 import type { EventPlace } from '../streams/cursor.ts';
 import type { CommitSource } from '../streams/event-store.ts';
@@ -10,6 +11,7 @@ import { readArguments } from './arguments.ts';
 import { groupsNamed, secondsSince } from './rebuild.ts';
 import { operatorOptionsOf } from './catalog/operators.ts';
 import { print } from './client/output.ts';
+import { withFillThreads } from './fill-threads.ts';
 import { progressPrinter, throughput } from './progress.ts';
 import { besideRunningHost } from './running-host.ts';
 
@@ -20,45 +22,57 @@ const ROW_CHARS = 300;
 /**
  * `agent-host audit replay [name] [--until <time|cursor>]`: rebuilds read models in a scratch schema and reports every
  * row that differs from the live one. Exit code 1 when any does. An interrupted one continues where it stopped.
+ * @param program the file that each of several threads runs
  */
-export async function auditReplay(config: Config, args: readonly string[]): Promise<number> {
+export async function auditReplay(config: Config, args: readonly string[], program: string): Promise<number> {
   const { values, words } = readArguments(args, operatorOptionsOf('audit replay'));
   const { json } = values;
   const [name] = words;
   const groups = groupsNamed(name);
   return await besideRunningHost(config, 'audit', async ({ log, pool, logger }) => {
-    const until = await readUntil(values.until, log.source);
-    const program = await version();
-    let found = 0;
-    for (const group of groups) {
-      const begun = performance.now();
-      const progress = progressPrinter();
-      const counts = { commits: 0, events: 0 };
-      let rate = '';
-      const { rows, differences } = await audit({
-        ...{ pool, source: log.source, seals: log.seals, group, logger, until, version: program },
-        onProgress: progress.show,
-        onReplayed: (batch) => {
-          counts.commits += batch.length;
-          for (const one of batch) counts.events += one.kind === 'commit' ? one.stored.commit.events.length : 0;
-          rate = throughput(counts, begun);
-        },
-        onDifference: ({ table, side, row }) => {
-          const shown = { projection: group.name, table, side, row: row.slice(0, ROW_CHARS) };
-          print([shown], json, () => `${table}: ${side}: ${shown.row}\n`);
-        },
-        shownMax: SHOWN_MAX - found,
-      });
-      found += differences;
-      progress.done();
-      const seconds = secondsSince(begun);
-      const compared = { projection: group.name, rows, differences, seconds };
-      print([compared], json, () => {
-        return `${group.name}: ${rows} rows compared in ${seconds} s, ${differences} differ${rate === '' ? '' : ` (${rate})`}\n`;
-      });
-    }
+    const { source, seals } = log;
+    const until = await readUntil(values.until, source);
+    const ours = { pool, source, seals, logger, until, version: await version() };
+    const found = await withFillThreads(program, source.shards, async (threads) => {
+      let differences = 0;
+      for (const group of groups) {
+        const shown = { json, shownMax: SHOWN_MAX - differences };
+        differences += await auditGroup({ ...ours, group, threads }, shown);
+      }
+      return differences;
+    });
     return found === 0 ? 0 : 1;
   });
+}
+
+/** Prints what differs, and how much was compared. Returns how many rows differ. */
+async function auditGroup(
+  options: Omit<AuditOptions, 'onProgress' | 'onDifference' | 'shownMax'>,
+  { json, shownMax }: { readonly json: boolean | undefined; readonly shownMax: number },
+): Promise<number> {
+  const projection = options.group.name;
+  const begun = performance.now();
+  const progress = progressPrinter();
+  const counts = { commits: 0, events: 0 };
+  let rate = '';
+  const { rows, differences } = await audit({
+    ...{ ...options, shownMax },
+    onProgress: (applied) => {
+      progress.show(applied);
+      counts.commits += applied.commits;
+      counts.events += applied.events;
+      rate = ` (${throughput(counts, begun)})`;
+    },
+    onDifference: ({ table, side, row }) => {
+      const shown = { projection, table, side, row: row.slice(0, ROW_CHARS) };
+      print([shown], json, () => `${table}: ${side}: ${shown.row}\n`);
+    },
+  });
+  progress.done();
+  const seconds = secondsSince(begun);
+  const text = `${projection}: ${rows} rows compared in ${seconds} s, ${differences} differ${rate}\n`;
+  print([{ projection, rows, differences, seconds }], json, () => text);
+  return differences;
 }
 
 /** A time, or the cursor of a record: everything up to its commit, and in other streams up to its time. */

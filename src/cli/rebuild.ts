@@ -7,24 +7,28 @@ import { readArguments } from './arguments.ts';
 import { operatorOptionsOf } from './catalog/operators.ts';
 import { print } from './client/output.ts';
 import { progressPrinter } from './progress.ts';
+import { withFillThreads } from './fill-threads.ts';
 import { besideRunningHost } from './running-host.ts';
 
 /**
  * `agent-host projections rebuild [name]`: builds read models beside the live ones and swaps them, while the Host runs.
- * Returns the exit code.
+ * Returns the exit code. @param program the file that each of several threads runs
  */
-export async function rebuildProjections(config: Config, args: readonly string[]): Promise<number> {
+export async function rebuildProjections(config: Config, args: readonly string[], program: string): Promise<number> {
   const { values, words } = readArguments(args, operatorOptionsOf('projections rebuild'));
   const groups = groupsNamed(words[0]);
   return await besideRunningHost(config, 'rebuild', async ({ log, pool, logger }) => {
-    for (const group of groups) {
-      const begun = performance.now();
-      const progress = progressPrinter();
-      await rebuild({ pool, source: log.source, seals: log.seals, group, logger, onProgress: progress.show });
-      progress.done();
-      const seconds = secondsSince(begun);
-      print([{ projection: group.name, seconds }], values.json, () => `${group.name}: rebuilt in ${seconds} s\n`);
-    }
+    const { source, seals } = log;
+    await withFillThreads(program, source.shards, async (threads) => {
+      for (const group of groups) {
+        const begun = performance.now();
+        const progress = progressPrinter();
+        await rebuild({ pool, source, seals, group, logger, threads, onProgress: progress.show });
+        progress.done();
+        const seconds = secondsSince(begun);
+        print([{ projection: group.name, seconds }], values.json, () => `${group.name}: rebuilt in ${seconds} s\n`);
+      }
+    });
     return 0;
   });
 }

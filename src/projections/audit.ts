@@ -2,38 +2,26 @@ import { sql } from 'slonik';
 import type { DatabasePoolConnection } from 'slonik';
 import { z } from 'zod';
 import { delay } from '../lib/backoff.ts';
-import { commitPlace } from '../streams/event-store.ts';
-import type { FollowedCommit } from '../streams/event-store.ts';
-import { finishDeferred } from './between-batches.ts';
 import { auditedIn, FencedError, readCheckpoint } from './checkpoint.ts';
 import { compareTables } from './compare-tables.ts';
 import type { Compared, Difference } from './compare-tables.ts';
+import { fillAll } from './fill.ts';
+import type { ReplayEnd, StreamEnd } from './fill.ts';
 import { forLongWork } from './read-store/long-work.ts';
 import type { ProjectionGroup } from './projection.ts';
 import { exists, makeBeside } from './rebuild.ts';
 import type { RebuildOptions } from './rebuild.ts';
 import { BATCH_MAX } from './gathering.ts';
-import { applyBatch } from './runner.ts';
 
 /** How long an audit waits until the rows of deleted sessions are gone, ms. */
 const DEFERRED_MS_MAX = 600_000;
 const DEFERRED_POLL_MS = 200;
-
-/** Where a replay ends, at the latest. */
-export interface ReplayEnd {
-  /** No commit of a later time is replayed, ms since the epoch. */
-  readonly ms: number;
-  /** The last commit of its stream that is replayed, whatever the times there; null: the time holds for all streams. */
-  readonly place: { readonly shard: number; readonly position: number } | null;
-}
 
 export interface AuditOptions extends RebuildOptions {
   /** Null: where the live read model is. */
   readonly until: ReplayEnd | null;
   /** The program's version: what another version has replayed is not used. */
   readonly version: string;
-  /** Called for each batch that was replayed. */
-  readonly onReplayed: (batch: readonly FollowedCommit[]) => void;
   /** Called with this many of the first differences; the others are only counted. */
   readonly onDifference: (difference: Difference & { readonly table: string }) => void;
   readonly shownMax: number;
@@ -151,40 +139,13 @@ async function replay(
   options: AuditOptions,
   schema: string,
 ): Promise<void> {
-  const { source, group } = options;
+  const { source, group, until } = options;
+  const streams: { shard: number; end: StreamEnd }[] = [];
   for (let shard = 0; shard < source.shards; shard++) {
-    const end = await readCheckpoint(snapshot, group.schema, shard);
-    if (end > 0) await replayStream(connection, options, { schema, shard, end });
+    const position = await readCheckpoint(snapshot, group.schema, shard);
+    if (position > 0) streams.push({ shard, end: { position, until } });
   }
-}
-
-async function replayStream(
-  connection: DatabasePoolConnection,
-  options: AuditOptions,
-  { schema, shard, end }: { readonly schema: string; readonly shard: number; readonly end: number },
-): Promise<void> {
-  const { source, group, onProgress } = options;
-  let position = await readCheckpoint(connection, schema, shard);
-  const done = new AbortController();
-  const following = { shard, kinds: group.kinds, after: position, signal: done.signal, buffer: BATCH_MAX };
-  // One that is resumed may have applied all, and not have removed what that put off.
-  for await (const all of position < end ? source.follow(following) : []) {
-    const batch = all.filter(
-      (followed) => commitPlace(followed).position <= end && isBefore(followed, shard, options.until),
-    );
-    if (batch.length > 0) position = await applyBatch(connection, { ...options, schema, shard, from: position, batch });
-    options.onReplayed(batch);
-    onProgress({ group: group.name, shard, position, newest: end });
-    if (batch.length < all.length || position >= end) break;
-  }
-  done.abort();
-  await finishDeferred(connection, group.deferred?.(schema, shard), { position });
-}
-
-function isBefore(followed: FollowedCommit, shard: number, until: ReplayEnd | null): boolean {
-  if (until === null) return true;
-  if (until.place?.shard === shard) return commitPlace(followed).position <= until.place.position;
-  return followed.kind !== 'commit' || Date.parse(followed.stored.commit.at) <= until.ms;
+  await fillAll(connection, { ...options, schema, batchMax: BATCH_MAX }, streams);
 }
 
 async function compareAll(

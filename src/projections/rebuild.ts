@@ -1,38 +1,16 @@
 import { sql } from 'slonik';
-import type { DatabasePool, DatabasePoolConnection } from 'slonik';
+import type { DatabasePoolConnection } from 'slonik';
 import { z } from 'zod';
-import { optional } from '../domain/kernel/optional.ts';
-import type { Logger } from '../lib/logger.ts';
-import type { CommitSource } from '../streams/event-store.ts';
-import type { RowSeals } from '../streams/row-seals.ts';
-import { besideOf, FencedError, holdGroup, readCheckpoint, replacedOf } from './checkpoint.ts';
-import { finishDeferred } from './between-batches.ts';
-import type { ProjectionGroup, WriteConnection } from './projection.ts';
-import { forLongWork, withSettings } from './read-store/long-work.ts';
-import { applyBatch } from './runner.ts';
+import { besideOf, FencedError, holdGroup, replacedOf } from './checkpoint.ts';
+import { fill, fillAll } from './fill.ts';
+import type { FillAllOptions } from './fill.ts';
+import type { ProjectionGroup } from './projection.ts';
+import { forLongWork } from './read-store/long-work.ts';
 
-/**
- * Commits of one transaction: no reader waits for what is in it, and the more it holds, the fewer documents are written more
- * than once.
- */
-const REBUILD_BATCH_MAX = 2_000;
-/** Streams that are read at a time: while the database runs the statements of one, the commits of the other are decoded. */
-const LANES = 2;
-/** A crash ends the rebuild anyway, so no batch waits for the disk; the commit of the swap flushes them all. */
-const NO_WAIT = new Map([['synchronous_commit', 'off']]);
 /** The swap reads the last stretch of the log; a log that does not answer for this long is unavailable, ms. */
 const SWAP_IDLE_MS = 60_000;
 
-export interface RebuildOptions {
-  /** Has room for as many connections as streams are read at a time, two. */
-  readonly pool: DatabasePool;
-  readonly source: CommitSource;
-  readonly seals: RowSeals;
-  readonly group: ProjectionGroup;
-  readonly logger: Logger;
-  /** Called with how far each stream has been read, of how much. */
-  readonly onProgress: (progress: { group: string; shard: number; position: number; newest: number }) => void;
-}
+export type RebuildOptions = Omit<FillAllOptions, 'schema' | 'batchMax'>;
 
 /**
  * Rebuilds a group's read models from the log in a schema beside the live one, and swaps the two by renaming. The
@@ -46,7 +24,8 @@ export async function rebuild(options: RebuildOptions): Promise<void> {
   await forLongWork(pool, async (connection) => {
     await makeBeside(connection, group, next);
     try {
-      await fillAll(connection, options, next);
+      const streams = Array.from({ length: options.source.shards }, (_, shard) => ({ shard }));
+      await fillAll(connection, { ...options, schema: next }, streams);
       await swap(connection, options, next);
     } catch (error) {
       if (await exists(connection, next)) throw error;
@@ -54,30 +33,6 @@ export async function rebuild(options: RebuildOptions): Promise<void> {
       throw new FencedError(`a tenant was deleted during the rebuild of ${group.name}: ${advice}`, { cause: error });
     }
   });
-}
-
-/** Reads all streams, some at a time. The first failure ends the others. */
-async function fillAll(connection: DatabasePoolConnection, options: RebuildOptions, schema: string): Promise<void> {
-  const { pool, source } = options;
-  const failed = new AbortController();
-  const left = Array.from({ length: source.shards }, (_, shard) => shard);
-  const lane = async (own: DatabasePoolConnection): Promise<void> => {
-    await withSettings(own, NO_WAIT, async () => {
-      for (let shard = left.shift(); shard !== undefined && !failed.signal.aborted; shard = left.shift())
-        await fill(own, { ...options, schema, shard, signal: failed.signal });
-    });
-  };
-  const others = Array.from({ length: Math.min(LANES, source.shards) - 1 }, async () => await forLongWork(pool, lane));
-  const ended = await Promise.allSettled(
-    [lane(connection), ...others].map(async (one) => {
-      await one.catch((error: unknown) => {
-        failed.abort();
-        throw error;
-      });
-    }),
-  );
-  const failure = ended.find(({ status }) => status === 'rejected');
-  if (failure?.status === 'rejected') throw failure.reason;
 }
 
 /** Whether a schema exists. */
@@ -103,30 +58,6 @@ export async function makeBeside(
 function machineryOf({ deferredIn }: ProjectionGroup): readonly string[] {
   return ['checkpoint', 'parked', ...(deferredIn === undefined ? [] : [deferredIn])];
 }
-
-/** Reads a stream into a schema, up to what was its newest commit when this began, or as far as it gets before `signal`. */
-export async function fill(connection: WriteConnection, options: FillOptions): Promise<void> {
-  const { source, group, schema, shard, onProgress } = options;
-  const newest = await source.newest(shard, group.kinds);
-  const done = new AbortController();
-  const signal = options.signal === undefined ? done.signal : AbortSignal.any([done.signal, options.signal]);
-  let position = await readCheckpoint(connection, schema, shard);
-  if (position < newest) {
-    const following = { shard, kinds: group.kinds, after: position, signal, buffer: REBUILD_BATCH_MAX };
-    for await (const batch of source.follow(following)) {
-      position = await applyBatch(connection, { ...options, from: position, batch });
-      onProgress({ group: group.name, shard, position, newest });
-      if (position >= newest) break;
-    }
-    done.abort();
-  }
-  await finishDeferred(connection, group.deferred?.(schema, shard), {
-    position,
-    ...optional({ signal: options.signal }),
-  });
-}
-
-type FillOptions = RebuildOptions & { readonly schema: string; readonly shard: number; readonly signal?: AbortSignal };
 
 /**
  * With the projectors held off, the last stretch is read inside the same transaction: a reader never sees a checkpoint

@@ -8,7 +8,7 @@ import { withConnection } from './read-store/connection.ts';
 import { endLimits, forLongWork } from './read-store/long-work.ts';
 import { migrate } from './read-store/migrate.ts';
 import { openReadStore } from './read-store/pool.ts';
-import { fill } from './rebuild.ts';
+import { fill } from './fill.ts';
 
 export interface RestoreOptions {
   /** Of the database that may be missing. */
@@ -65,7 +65,7 @@ async function fillAll(url: string, { groups, logger, signal, ...parts }: Restor
         await forLongWork(pool, async (connection) => {
           for (let shard = 0; shard < source.shards; shard++) {
             const target = { schema: group.schema, shard, seals, signal };
-            await fill(connection, { pool, source, group, logger, onProgress, ...target });
+            await fill(connection, { source, group, logger, onProgress, ...target });
           }
           await markBuilt(connection, group.schema);
         });

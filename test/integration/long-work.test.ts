@@ -121,7 +121,7 @@ const parts = () => ({
 });
 
 async function audited(pool: ReadStore): Promise<Compared> {
-  const ignored = { onReplayed: () => undefined, onDifference: () => undefined, shownMax: 0 };
+  const ignored = { onDifference: () => undefined, shownMax: 0 };
   return await audit({ ...parts(), ...ignored, pool, until: null, version: '1' });
 }
 

@@ -49,8 +49,9 @@ async function audited(
 ): Promise<{ readonly replayed: number; readonly result: Compared | Error }> {
   const { logger } = capturedLog();
   let [batches, replayed] = [0, 0];
-  const onReplayed = (batch: readonly unknown[]): void => {
-    replayed += batch.length;
+  const onProgress: AuditOptions['onProgress'] = (progress) => {
+    options.onProgress?.(progress);
+    replayed += progress.commits;
     batches += 1;
     if (batches === options.failAfter) throw new Error('interrupted');
   };
@@ -63,8 +64,8 @@ async function audited(
     until: null,
     version: '1',
   };
-  const ignored = { onProgress: () => undefined, onDifference: () => undefined, shownMax: 100 };
-  const result = await audit({ ...defaults, ...ignored, ...options, onReplayed }).catch((error: unknown) => {
+  const ignored = { onDifference: () => undefined, shownMax: 100 };
+  const result = await audit({ ...defaults, ...ignored, ...options, onProgress }).catch((error: unknown) => {
     if (error instanceof Error) return error;
     throw error;
   });
