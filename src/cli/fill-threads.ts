@@ -1,7 +1,7 @@
 import { availableParallelism } from 'node:os';
 import { Worker } from 'node:worker_threads';
 import { StartError } from '../lib/start-error.ts';
-import type { FillThread, StreamToFill } from '../projections/fill.ts';
+import type { FillProgress, FillThread, StreamToFill } from '../projections/fill.ts';
 import type { FromThread, StreamOfThread } from './fill-thread.ts';
 
 /** Beyond these, Postgres is what is short. */
@@ -97,9 +97,18 @@ class OwnThread implements FillThread {
 
   #take(message: FromThread): void {
     if (message.kind === 'ready') this.#ready.resolve();
-    else if (message.kind === 'progress') this.#filling?.onProgress(message.progress);
+    else if (message.kind === 'progress') this.#tell(message.progress);
     else if (message.kind === 'filled') this.#filling?.done.resolve();
     else this.#end(errorOf(message));
+  }
+
+  /** What is told may throw, and ends the filling then as it does in the command's own thread. */
+  #tell(progress: FillProgress): void {
+    try {
+      this.#filling?.onProgress(progress);
+    } catch (error) {
+      this.#filling?.done.reject(asError(error));
+    }
   }
 
   #end(error: Error): void {

@@ -140,6 +140,23 @@ test('a thread that fails ends the rebuild with its reason, and nothing is swapp
   expect(await rowsOf(at)).not.toEqual(before);
 });
 
+test('who is told of progress may end it', async () => {
+  await using stack = new AsyncDisposableStack();
+  const at = await ground(stack);
+  const options = await optionsOf(at);
+  const { all } = threadsOf(stack, 1);
+  const [thread] = all;
+  await thread?.ready;
+  const onProgress = (): void => {
+    throw new Error('enough');
+  };
+  const alone: FillThread = {
+    ready: Promise.resolve(),
+    fill: async (stream) => await thread?.fill({ ...stream, onProgress }),
+  };
+  await expect(rebuild({ ...options, threads: [alone] })).rejects.toThrow('enough');
+});
+
 test('a thread is ended in the middle of a stream', async () => {
   await using stack = new AsyncDisposableStack();
   await ground(stack);
