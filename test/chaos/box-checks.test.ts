@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import { describe, expect, test } from 'vitest';
 import { putFile } from './box-acts.ts';
 import type { BoxAct, BoxEvent } from './box-acts.ts';
+import { historyOf } from './box-evidence.ts';
 import { callKey, checkBoxes } from './box-checks.ts';
 import type { BoxCall } from './box-checks.ts';
 
@@ -184,4 +185,19 @@ describe('what clients do', () => {
       { problems: 1 },
     ],
   ])('%s', (_what, more, wanted) => expect(pod(more)).toMatchObject(wanted));
+});
+
+test('what is printed of a sandbox has its log, the calls and ends of its turns, what clients did and its files', () => {
+  const call = { sessionId: 's', tool: 'bash', mark: 'the mark', path: null, outcome: null };
+  const box = { sandboxId: 'b', kind: 'pod', events: [{ ...called('a'), storedAt: 7 }] } as const;
+  const printed = historyOf(
+    { ...box, files: new Map([['log', 'b x']]) },
+    { calls: new Map([[callKey('t', 'a'), call]]), turnEnds: new Map([['t', 9]]), acts: [actOf(0)] },
+  );
+  expect(printed.split('\n')).toEqual([
+    expect.stringMatching(/^pod sandbox b/),
+    JSON.stringify({ storedAt: 7, ...called('a'), call, turnEnd: 9 }),
+    JSON.stringify(actOf(0)),
+    '["log","b x"]',
+  ]);
 });

@@ -11,7 +11,8 @@ import { allProcesses } from '../support/processes.ts';
 import type { TenantClient } from '../support/client.ts';
 import { until } from '../support/wait-until.ts';
 import type { BoxEvent } from './box-acts.ts';
-import type { Box } from './box-checks.ts';
+import { callKey } from './box-checks.ts';
+import type { Box, BoxSessions } from './box-checks.ts';
 import { boxOf } from './boxes.ts';
 import { readEvents } from '../support/log-reader.ts';
 import type { Pods } from './pods.ts';
@@ -76,6 +77,20 @@ async function filesOf(tenant: TenantClient, sandboxId: string): Promise<Box['fi
   const files = listed.status === 404 ? [] : tree.parse(listed.json).files;
   const texts = files.map(async ({ path }) => [path, (await read(`${root}/files/${path}`)).text] as const);
   return new Map(await Promise.all(texts));
+}
+
+/** All that there is of a sandbox in which something is wrong, for people: the run's own files are gone when they look into it. */
+export function historyOf(box: Box, { calls, turnEnds, acts }: BoxSessions): string {
+  const events = box.events.map(({ type, data, storedAt }) => {
+    const call = calls.get(callKey(data['turnId'], data['callId'])) ?? null;
+    return { storedAt, type, data, call, turnEnd: turnEnds.get(String(data['turnId'])) ?? null };
+  });
+  const lines = [
+    ...events.map((event) => JSON.stringify(event)),
+    ...acts.filter(({ sandboxId }) => sandboxId === box.sandboxId).map((act) => JSON.stringify(act)),
+    ...[...box.files].map((file) => JSON.stringify(file)),
+  ];
+  return [`${box.kind} sandbox ${box.sandboxId}, its log, what clients did, its files:`, ...lines].join('\n');
 }
 
 function storedBy(events: readonly BoxEvent[]): { readonly workspace: string; readonly bytes: number } {

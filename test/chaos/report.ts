@@ -5,7 +5,7 @@ export function reportOf(
   verdict: Verdict,
   { seed, minutes }: { readonly seed: number; readonly minutes: number },
 ): string {
-  const { faults, figures, lost, doubled, reordered, problems } = verdict;
+  const { faults, figures, lost, doubled, reordered, problems, evidence } = verdict;
   const counted = [...faults].toSorted(([a], [b]) => a.localeCompare(b));
   const total = counted.reduce((sum, [, times]) => sum + times, 0);
   const proven = { lost, doubled, reordered, 'other problems': problems.length };
@@ -19,6 +19,7 @@ export function reportOf(
     ...table('checked', Object.entries(proven)),
     '',
     ...problems.slice(0, PROBLEMS_SHOWN).map((problem) => `- ${problem}`),
+    ...evidence,
   ].join('\n');
 }
 

@@ -18,7 +18,8 @@ import {
 } from './checks.ts';
 import type { CommandCheck, Counted, LedgerCall, StoredCommand, StoredFile } from './checks.ts';
 import { callsOfBoxes, checkBoxes } from './box-checks.ts';
-import { checkLeaks } from './box-evidence.ts';
+import type { Box } from './box-checks.ts';
+import { checkLeaks, historyOf } from './box-evidence.ts';
 import type { Seen } from './box-evidence.ts';
 import { readLog } from './evidence.ts';
 import type { Evidence, LoggedSession } from './evidence.ts';
@@ -41,6 +42,8 @@ export interface Verdict {
   readonly doubled: number;
   readonly reordered: number;
   readonly problems: readonly string[];
+  /** What people need who look into a problem. */
+  readonly evidence: readonly string[];
 }
 
 interface Run extends Rest {
@@ -76,11 +79,13 @@ export async function verdictOf(run: Run): Promise<Verdict> {
     [...logged.values()].flatMap(({ events }) => callsOfServers(events)),
     READ_ONLY_TOOLS,
   );
-  const boxes = checkBoxes(sandboxes.boxes, {
+  const told = {
     calls: new Map([...logged].flatMap(([id, { events }]) => [...callsOfBoxes(id, events)])),
     turnEnds: new Map([...logged.values()].flatMap(({ turnEnds }) => [...turnEnds])),
     acts: record.acts,
-  });
+  };
+  const boxes = checkBoxes(sandboxes.boxes, told);
+  const isWrong = ({ sandboxId }: Box): boolean => boxes.problems.some((problem) => problem.includes(sandboxId));
   const problems = [
     ...restless.map((session) => `does not come to rest: ${session}`),
     ...record.broken,
@@ -130,6 +135,7 @@ export async function verdictOf(run: Run): Promise<Verdict> {
     doubled: commands.doubled + files.doubled + readings.doubled + tools.doubled + boxes.doubled,
     reordered: readings.reordered,
     problems,
+    evidence: sandboxes.boxes.filter(isWrong).map((box) => historyOf(box, told)),
   };
 }
 
