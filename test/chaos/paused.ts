@@ -9,7 +9,7 @@ import type { TenantClient } from '../support/client.ts';
 import type { Cluster } from '../support/cluster/cluster.ts';
 import type { Random } from '../support/random.ts';
 import { until } from '../support/wait-until.ts';
-import { openLogOf } from '../support/log-reader.ts';
+import { openLogOf, readCommits } from '../support/log-reader.ts';
 import { checkPaused, TURN_ENDS } from './checks.ts';
 
 /** Turns of another tenant that wait for a person all through a run, as most turns of a large installation do. */
@@ -45,10 +45,7 @@ export async function pauseTurns(cluster: Cluster, count: number): Promise<Pause
   const sessions = [template, ...Array.from({ length: count - 1 }, (_, n) => `paused/${n + 1}`)];
   const log = await openLogOf(cluster.environment(), 3);
   try {
-    const { commits } = await log.store.read(
-      { tenant: tenant.tenantId, kind: 'session', id: template },
-      { after: 0, limit: 100 },
-    );
+    const commits = await readCommits(log.store, { tenant: tenant.tenantId, kind: 'session', id: template });
     const [first] = commits;
     if (first === undefined) throw new Error('the first turn has no log');
     const events = commits.flatMap(({ commit }) => commit.events);

@@ -28,15 +28,21 @@ export type PlacedEvent = StoredCommit['commit']['events'][number] & {
   readonly actor: string;
 };
 
-/** Every event of an aggregate, in its order. */
-export async function readEvents(store: EventStore, ref: AggregateRef): Promise<PlacedEvent[]> {
+/** Every commit of an aggregate that was acknowledged before, in its order: not what a replica has that is behind. */
+export async function readCommits(store: EventStore, ref: AggregateRef): Promise<StoredCommit[]> {
   const commits: StoredCommit[] = [];
-  for (let more = true; more;) {
-    const page = await store.read(ref, { after: commits.at(-1)?.position ?? 0, limit: BATCH });
+  const atLeast = await store.head(ref);
+  for (let more = atLeast > 0; more;) {
+    const page = await store.read(ref, { after: commits.at(-1)?.position ?? 0, limit: BATCH, atLeast });
     commits.push(...page.commits);
     more = page.more;
   }
-  return commits.flatMap(({ commit, position }) =>
+  return commits;
+}
+
+/** The events of these. */
+export async function readEvents(store: EventStore, ref: AggregateRef): Promise<PlacedEvent[]> {
+  return (await readCommits(store, ref)).flatMap(({ commit, position }) =>
     commit.events.map((event) => ({ ...event, position, actor: commit.actor })),
   );
 }
