@@ -4,7 +4,7 @@ import { StartError } from '../lib/start-error.ts';
 import type { FillProgress, FillThread, StreamToFill } from '../projections/fill.ts';
 import type { FromThread, StreamOfThread } from './fill-thread.ts';
 
-/** Beyond these, Postgres is what is short. */
+/** Each has a connection to Postgres, of which a Host's nodes need theirs. */
 const THREADS_MAX = 8;
 /** What one may take of the memory that there is; measured were 130 MiB (docs/benchmark-results.md). */
 const THREAD_BYTES = 256 * 1_048_576;
@@ -102,12 +102,13 @@ class OwnThread implements FillThread {
     else this.#end(errorOf(message));
   }
 
-  /** What is told may throw, and ends the filling then as it does in the command's own thread. */
+  /** Who is told may throw, which ends the filling as it does in the command's own thread: nothing is written after it. */
   #tell(progress: FillProgress): void {
     try {
       this.#filling?.onProgress(progress);
     } catch (error) {
-      this.#filling?.done.reject(asError(error));
+      this.#end(asError(error));
+      void this.end();
     }
   }
 

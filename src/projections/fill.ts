@@ -139,16 +139,13 @@ export async function fillAll(
   };
   const lanes = threads.length === 0 ? Math.min(LANES, streams.length) : 1;
   const others = Array.from({ length: Math.max(0, lanes - 1) }, async () => await forLongWork(pool, here));
-  const ended = await Promise.allSettled(
+  await Promise.allSettled(
     [first, ...others, ...threads.map(inThread)].map(async (one) => {
-      await one.catch((error: unknown) => {
-        failed.abort();
-        throw error;
-      });
+      // Only the first counts: threads that it ends reject as well, with nothing to say.
+      await one.catch((error: unknown) => failed.abort(error));
     }),
   );
-  const failure = ended.find(({ status }) => status === 'rejected');
-  if (failure?.status === 'rejected') throw failure.reason;
+  signal.throwIfAborted();
 }
 
 /** Works on a connection whose transactions do not wait for the disk. */

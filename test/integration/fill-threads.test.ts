@@ -1,3 +1,4 @@
+import { once } from 'node:events';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -126,12 +127,15 @@ test('a thread that fails ends the rebuild with its reason, and nothing is swapp
   const { all } = threadsOf(stack, 1);
   const [thread] = all;
   await thread?.ready;
-  const failing = (how: FillThread['fill']): RebuildOptions => ({
-    ...options,
-    threads: [{ ready: Promise.resolve(), fill: how }],
-  });
-  const nowhere = failing(async (stream) => await thread?.fill({ ...stream, schema: 'nowhere' }));
-  await expect(rebuild(nowhere)).rejects.toThrow(/nowhere/);
+  const ready = Promise.resolve();
+  // Ended by the failure of another, which comes after it.
+  const ended: FillThread['fill'] = async ({ signal }) => {
+    if (!signal.aborted) await once(signal, 'abort');
+    throw new Error('ended with the others');
+  };
+  const nowhere: FillThread['fill'] = async (stream) => await thread?.fill({ ...stream, schema: 'nowhere' });
+  const threads = [ended, nowhere].map((fill) => ({ ready, fill }));
+  await expect(rebuild({ ...options, threads })).rejects.toThrow(/nowhere/);
   expect(await rowsOf(at)).toEqual(before);
   // It fills nothing after that.
   await expect(rebuild({ ...options, threads: all })).rejects.toThrow(/nowhere/);
@@ -155,6 +159,8 @@ test('who is told of progress may end it', async () => {
     fill: async (stream) => await thread?.fill({ ...stream, onProgress }),
   };
   await expect(rebuild({ ...options, threads: [alone] })).rejects.toThrow('enough');
+  // It has ended, too, and does not fill what the next one swaps.
+  await expect(rebuild({ ...options, threads: all })).rejects.toThrow('enough');
 });
 
 test('a thread is ended in the middle of a stream', async () => {
