@@ -49,7 +49,7 @@ export async function sandboxServices(given: SandboxesOptions): Promise<Sandboxe
   options.stack.defer('pods', async () => await pods.stop());
   const { orphanMs } = config.artifacts;
   const workspaces = new WorkspaceStore(artifacts.objects, {
-    ...{ cacheBytes: Math.ceil(config.cacheBytes / 16), recordMs: orphanMs / 2, clock: artifacts.clock },
+    ...{ cacheBytes: Math.ceil(config.cacheBytes / 8), recordMs: orphanMs / 2, clock: artifacts.clock },
   });
   const deps: SandboxDeps = {
     ...artifacts,

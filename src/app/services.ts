@@ -107,6 +107,8 @@ export async function openServices(options: HostOptions, stack: Stack): Promise<
   const artifacts = await openArtifacts({ ...options, objects, metrics, reads, directory, write, stack });
   const ofSandboxes = { ...options, artifacts: artifacts.routes, write, registry, log, models, metrics, stack };
   const sandboxes = await sandboxServices(ofSandboxes);
+  const { workspaces } = sandboxes.deps;
+  stack.defer('files of erased tenants', forgetErased(log.keyring, directory, [workspaces]));
   const leases = await openClaimLeases({ log, config, metrics, clock, logger, stack });
   const previews = new Previews(log.signals);
   stack.defer('previews', () => previews.stop());

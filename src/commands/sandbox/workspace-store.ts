@@ -20,13 +20,16 @@ import { UnavailableError } from '../../lib/unavailable.ts';
 export class WorkspaceStore {
   readonly #objects: ObjectStore;
   readonly #known: WeightedLru<KeptFiles>;
+  /** By tenant and object. What a command has written or read is mostly read by the next one. */
+  readonly #contents: WeightedLru<Buffer>;
   readonly #recordMs: number;
   readonly #clock: Clock;
 
   /** @param options `recordMs`: how long what is written may stay unrecorded; what is older may be swept. */
   constructor(objects: ObjectStore, options: WorkspaceStoreOptions) {
     this.#objects = objects;
-    this.#known = new WeightedLru(options.cacheBytes);
+    this.#known = new WeightedLru(options.cacheBytes / 2);
+    this.#contents = new WeightedLru(options.cacheBytes / 2);
     this.#recordMs = options.recordMs;
     this.#clock = options.clock;
   }
@@ -49,11 +52,12 @@ export class WorkspaceStore {
   writer(tenant: string, workspace: string): WorkspaceWriter {
     const name = `${workspace}/${newId('wo')}`;
     return new WorkspaceWriter(name, {
-      read: async (object) => await this.bytes(tenant, object),
+      read: async (object) => await this.#content(tenant, object),
       write: async (object, bytes) => {
         const address = addressOf(tenant, object);
         await this.#objects.put(address, Readable.from([bytes]), { declaredBytes: bytes.length });
       },
+      written: (object, bytes) => this.#keepContent(`${tenant}/${object}`, bytes),
       remove: async (object) => await this.#objects.remove(addressOf(tenant, object)),
       kept: (object, files) => this.#keep(`${tenant}/${object}`, files),
       recordMs: this.#recordMs,
@@ -74,13 +78,37 @@ export class WorkspaceStore {
     return Buffer.concat(chunks);
   }
 
+  /** Forgets what is in memory of a tenant's files. */
+  forget(tenant: string): void {
+    for (const kept of [this.#known, this.#contents]) kept.deleteWhere((key) => key.startsWith(`${tenant}/`));
+  }
+
+  /** An object is never written twice, so what was read once is what is there. */
+  async #content(tenant: string, object: string): Promise<Buffer> {
+    const key = `${tenant}/${object}`;
+    const known = this.#contents.get(key);
+    if (known !== undefined) return known;
+    const bytes = await this.bytes(tenant, object);
+    this.#keepContent(key, bytes);
+    return bytes;
+  }
+
+  /** A copy: it may be a part of something larger. */
+  #keepContent(key: string, bytes: Uint8Array): void {
+    if (bytes.length <= KEPT_CONTENT_MAX) this.#contents.set(key, Buffer.from(bytes), 500 + bytes.length);
+  }
+
   #keep(key: string, files: KeptFiles): void {
     const { manifest } = files;
     this.#known.set(key, files, 500 + manifest.files.length * 350 + manifest.directories.length * 100);
   }
 }
 
+/** A longer file is read from the store each time, bytes. */
+const KEPT_CONTENT_MAX = 262_144;
+
 interface WorkspaceStoreOptions {
+  /** For manifests and the contents of files, half each. */
   readonly cacheBytes: number;
   readonly recordMs: number;
   readonly clock: Clock;
@@ -126,20 +154,31 @@ const NO_FILES = new KeptFiles(EMPTY_MANIFEST, new Map());
 interface WriterStore {
   readonly read: (object: string) => Promise<Buffer>;
   readonly write: (object: string, bytes: Uint8Array) => Promise<void>;
+  /** Called with the content of a file that the store has. */
+  readonly written: (object: string, bytes: Uint8Array) => void;
   readonly remove: (object: string) => Promise<void>;
   readonly kept: (object: string, files: KeptFiles) => void;
   readonly recordMs: number;
   readonly clock: Clock;
 }
 
-/** What one change of a sandbox's files brings into the store. Nothing names it until the change is recorded. */
+/** Files that may be on their way to the store at once, and their bytes; a longer one goes by itself. */
+const UNDER_WAY = 8;
+const UNDER_WAY_BYTES = 1_048_576;
+
+/**
+ * What one change of a sandbox's files brings into the store. Nothing names it until the change is recorded, so files and
+ * the manifest go there at the same time, and `keep` waits for all of them.
+ */
 export class WorkspaceWriter {
-  /** Bytes that it has written so far. */
+  /** Bytes that the store has of it so far. */
   storedBytes = 0;
   readonly #name: string;
   readonly #store: WriterStore;
   readonly #written = new Map<string, string>();
   readonly #manifests: string[] = [];
+  #underWay: Promise<void>[] = [];
+  #underWayBytes = 0;
   /** When it wrote first. */
   #firstMs: number | null = null;
 
@@ -165,11 +204,31 @@ export class WorkspaceWriter {
     throw new UnavailableError('objects', 'a change of files was not recorded in time');
   }
 
+  /**
+   * Brings the content of a file to the store. Returns as soon as the next one may come: only once `keep` has returned is it there.
+   * @throws UnavailableError (objects), also for a file before
+   */
   async write(sha256: string, bytes: Uint8Array): Promise<void> {
     if (this.#written.has(sha256)) return;
+    const isFull = this.#underWay.length >= UNDER_WAY || this.#underWayBytes + bytes.length > UNDER_WAY_BYTES;
+    if (isFull) await this.#arrived();
     const object = `${this.#name}-${this.#written.size}`;
-    await this.#put(object, bytes);
     this.#written.set(sha256, object);
+    const putting = this.#put(object, bytes).then(() => this.#store.written(object, bytes));
+    // Who waits for it has the error, and that may be later than it fails.
+    putting.catch(() => undefined);
+    this.#underWay.push(putting);
+    this.#underWayBytes += bytes.length;
+    if (this.#underWayBytes > UNDER_WAY_BYTES) await this.#arrived();
+  }
+
+  /** Resolves once the store has what is under way. @throws UnavailableError (objects), once none is under way any more */
+  async #arrived(): Promise<void> {
+    const ends = await Promise.allSettled(this.#underWay);
+    const failed = ends.find((end) => end.status === 'rejected');
+    if (failed !== undefined) throw failed.reason;
+    this.#underWay = [];
+    this.#underWayBytes = 0;
   }
 
   async #put(object: string, bytes: Uint8Array): Promise<void> {
@@ -180,10 +239,14 @@ export class WorkspaceWriter {
 
   /** Removes all that it has written: the change was refused, and is not made again. @throws UnavailableError (objects) */
   async discard(): Promise<void> {
+    await Promise.allSettled(this.#underWay);
     for (const object of [...this.#written.values(), ...this.#manifests]) await this.#store.remove(object);
   }
 
-  /** Stores the manifest of what the files are now. Their contents are stored already: what is recorded can be read. */
+  /**
+   * Stores the manifest of what the files are now. Returns when the store has it and all that it names: what is recorded can be
+   * read. @throws UnavailableError (objects)
+   */
   async keep(base: KeptFiles, manifest: WorkspaceManifest): Promise<FilesRef> {
     const objects = new Map(
       manifest.files.map(({ sha256 }) => [sha256, this.#written.get(sha256) ?? base.objectOf(sha256)]),
@@ -192,7 +255,8 @@ export class WorkspaceWriter {
     const earlier = this.#manifests.length;
     const object = `${this.#name}${MANIFEST}${earlier === 0 ? '' : earlier}`;
     this.#manifests.push(object);
-    await this.#put(object, Buffer.from(text));
+    const [manifestPut, contents] = await Promise.allSettled([this.#put(object, Buffer.from(text)), this.#arrived()]);
+    for (const end of [contents, manifestPut]) if (end.status === 'rejected') throw end.reason;
     this.#store.kept(object, new KeptFiles(manifest, objects));
     const workspaces = new Set([object, ...objects.values()].map((one) => one.split('/')[0] ?? ''));
     const sizes = { files: manifest.files.length, bytes: bytesOf(manifest) };

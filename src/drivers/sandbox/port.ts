@@ -8,8 +8,8 @@ export interface ContentStore {
   /** The bytes of a file of the manifest that the call was given. What it throws ends the call with that error. */
   read(sha256: string): Promise<Uint8Array>;
   /**
-   * Stores bytes that a call has made. It is awaited before the call is answered, so a manifest never names what is
-   * missing; if the call fails after all, no manifest names what was stored.
+   * Brings bytes that a call has made to the store. They may still be on their way when it returns: who records the manifest
+   * waits for them first, so that it never names what is missing; if the call fails after all, no manifest names them.
    */
   write(sha256: string, bytes: Uint8Array): Promise<void>;
 }
