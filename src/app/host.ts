@@ -101,7 +101,7 @@ export interface AssembledHost {
 export async function assembleHost(options: HostOptions, stack: Stack): Promise<AssembledHost> {
   const { config, dataDir, embedded } = options;
   const services = await openServices(options, stack);
-  const { metrics, log, presence, write } = services;
+  const { metrics, log, presence, caches } = services;
   const feedReadModels = (): void => {
     if (config.roles.includes('projector')) startReadSide(services, stack);
   };
@@ -113,7 +113,6 @@ export async function assembleHost(options: HostOptions, stack: Stack): Promise<
   }
   const engine = await startEngine(services, stack);
   const { hub, streams } = openStreams(services, stack);
-  const { caches } = write;
   sampleNode(metrics, { dataDir, embedded, logConnected: log.connected, streams, presence, engine, caches });
   const draining = new AbortController();
   const leaving = new AbortController();

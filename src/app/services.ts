@@ -21,6 +21,7 @@ import { openLog } from './log.ts';
 import type { LogPorts } from './log.ts';
 import { openMemoryLog } from './memory-log.ts';
 import { Metrics } from './metrics/metrics.ts';
+import type { NodeDeps } from './metrics/node.ts';
 import { NodeRegistry } from './node-registry.ts';
 import { openReadModels } from './read-models.ts';
 import type { ReadModels } from './read-models.ts';
@@ -78,6 +79,8 @@ export interface Services extends ReadModels {
   readonly registry: NodeRegistry;
   readonly presence: ExecutorPresence;
   readonly write: ReturnType<typeof writeSide>;
+  /** All that is kept in memory of tenants, by what it holds. */
+  readonly caches: NodeDeps['caches'];
   readonly artifacts: Artifacts;
   readonly sandboxes: Sandboxes;
   readonly leases: ClaimLeases;
@@ -101,20 +104,19 @@ export async function openServices(options: HostOptions, stack: Stack): Promise<
     ...{ log, config, clock, metrics, ownWrites, logger },
     traced: await tracesOf(options, metrics, stack),
   });
-  stack.defer('erased tenants', forgetErased(log.keyring, directory, Object.values(write.caches)));
   const reads = models.reads.artifacts;
   const { objects } = options.memory ?? {};
   const artifacts = await openArtifacts({ ...options, objects, metrics, reads, directory, write, stack });
   const ofSandboxes = { ...options, artifacts: artifacts.routes, write, registry, log, models, metrics, stack };
   const sandboxes = await sandboxServices(ofSandboxes);
-  const { workspaces } = sandboxes.deps;
-  stack.defer('files of erased tenants', forgetErased(log.keyring, directory, [workspaces]));
+  const caches = { ...write.caches, files: sandboxes.deps.workspaces };
+  stack.defer('erased tenants', forgetErased(log.keyring, directory, Object.values(caches)));
   const leases = await openClaimLeases({ log, config, metrics, clock, logger, stack });
   const previews = new Previews(log.signals);
   stack.defer('previews', () => previews.stop());
   return {
     ...{ options, metrics, log, pool, directory, ...models },
-    ...{ ownWrites, registry, presence, write, artifacts, sandboxes, leases, previews },
+    ...{ ownWrites, registry, presence, write, caches, artifacts, sandboxes, leases, previews },
   };
 }
 

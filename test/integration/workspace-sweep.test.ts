@@ -9,6 +9,7 @@ import { AdminClient } from '../support/client.ts';
 import type { EventRecord, TenantClient } from '../support/client.ts';
 import { isRunning, startHost } from '../support/host.ts';
 import type { Host } from '../support/host.ts';
+import { Scrape } from '../support/scrape.ts';
 import { until } from '../support/wait-until.ts';
 
 const SWEPT_MS = 120_000;
@@ -166,3 +167,23 @@ test(
   },
   3 * SWEPT_MS,
 );
+
+test('what is in memory of the files of sandboxes is shown, and gone with their tenant', async () => {
+  await using alone = await startHost({ singleProcess: true });
+  const admin = new AdminClient(alone);
+  const going = await admin.createTenant();
+  const inMemory = async (): Promise<number> => (await Scrape.of(alone)).value('cache_entries', { cache: 'files' });
+  const put = async (path: string, body: object): Promise<void> => {
+    const answer = await going.request({ method: 'PUT', path: `/v1/sandboxes/box${path}`, body });
+    expect(answer.status, answer.text).toBe(200);
+  };
+  await put('', {});
+  expect(await inMemory()).toBe(0);
+  await put('/files/a', Buffer.from('kept'));
+  // The content, and the manifest that names it.
+  expect(await inMemory()).toBe(2);
+  const path = `/v1/admin/tenants/${going.tenantId}`;
+  const answer = await admin.request({ method: 'DELETE', path, timeoutMs: SWEPT_MS });
+  expect(answer.status, answer.text).toBe(200);
+  await until('they are forgotten', async () => (await inMemory()) === 0);
+});

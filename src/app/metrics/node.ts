@@ -14,7 +14,7 @@ export interface NodeDeps {
   readonly streams: EventStreams;
   readonly presence: ExecutorPresence;
   readonly engine: Engine;
-  /** The caches of folds, by what they hold. */
+  /** What is kept in memory of tenants, by what it holds. */
   readonly caches: Readonly<Record<string, { readonly cacheFigures: CacheFigures }>>;
 }
 

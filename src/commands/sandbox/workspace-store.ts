@@ -10,6 +10,7 @@ import { sha256Hex } from '../../lib/hash.ts';
 import { newId } from '../../lib/ids.ts';
 import { WeightedLru } from '../../lib/lru.ts';
 import { UnavailableError } from '../../lib/unavailable.ts';
+import type { CacheFigures } from '../repository.ts';
 
 /**
  * Contents and manifests of workspaces in the object store. Each sandbox has an owner of its own there (`ws_…`), and everything
@@ -22,6 +23,8 @@ export class WorkspaceStore {
   readonly #known: WeightedLru<KeptFiles>;
   /** By tenant and object. What a command has written or read is mostly read by the next one. */
   readonly #contents: WeightedLru<Buffer>;
+  #hits = 0;
+  #misses = 0;
   readonly #recordMs: number;
   readonly #clock: Clock;
 
@@ -39,7 +42,11 @@ export class WorkspaceStore {
     if (ref === null) return NO_FILES;
     const key = `${tenant}/${ref.object}`;
     const known = this.#known.get(key);
-    if (known !== undefined) return known;
+    if (known !== undefined) {
+      this.#hits++;
+      return known;
+    }
+    this.#misses++;
     const text = (await this.bytes(tenant, ref.object)).toString();
     if (sha256Hex(text) !== ref.manifest) throw new Error('a manifest is not the one that was recorded');
     const { objects, ...manifest } = storedManifest.parse(JSON.parse(text));
@@ -78,6 +85,12 @@ export class WorkspaceStore {
     return Buffer.concat(chunks);
   }
 
+  /** Of the manifests and contents in memory. */
+  get cacheFigures(): CacheFigures {
+    const [entries, bytes] = [this.#known.size + this.#contents.size, this.#known.weight + this.#contents.weight];
+    return { entries, bytes, hits: this.#hits, misses: this.#misses };
+  }
+
   /** Forgets what is in memory of a tenant's files. */
   forget(tenant: string): void {
     for (const kept of [this.#known, this.#contents]) kept.deleteWhere((key) => key.startsWith(`${tenant}/`));
@@ -87,7 +100,11 @@ export class WorkspaceStore {
   async #content(tenant: string, object: string): Promise<Buffer> {
     const key = `${tenant}/${object}`;
     const known = this.#contents.get(key);
-    if (known !== undefined) return known;
+    if (known !== undefined) {
+      this.#hits++;
+      return known;
+    }
+    this.#misses++;
     const bytes = await this.bytes(tenant, object);
     this.#keepContent(key, bytes);
     return bytes;
@@ -255,8 +272,8 @@ export class WorkspaceWriter {
     const earlier = this.#manifests.length;
     const object = `${this.#name}${MANIFEST}${earlier === 0 ? '' : earlier}`;
     this.#manifests.push(object);
-    const [manifestPut, contents] = await Promise.allSettled([this.#put(object, Buffer.from(text)), this.#arrived()]);
-    for (const end of [contents, manifestPut]) if (end.status === 'rejected') throw end.reason;
+    this.#underWay.push(this.#put(object, Buffer.from(text)));
+    await this.#arrived();
     this.#store.kept(object, new KeptFiles(manifest, objects));
     const workspaces = new Set([object, ...objects.values()].map((one) => one.split('/')[0] ?? ''));
     const sizes = { files: manifest.files.length, bytes: bytesOf(manifest) };

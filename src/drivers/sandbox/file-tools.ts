@@ -248,7 +248,7 @@ async function bytesOf(call: SandboxCall, file: WorkspaceFile, clock: Clock): Pr
   return await clock.away(async () => await call.contents.read(file.sha256));
 }
 
-/** The manifest with other bytes for a path, once they are stored. */
+/** The manifest with other bytes for a path, which are on their way to the store. */
 async function kept(call: SandboxCall, path: string, bytes: Uint8Array, clock: Clock): Promise<WorkspaceManifest> {
   const sha256 = createHash('sha256').update(bytes).digest('hex');
   const mode = fileAt(call.files, path)?.mode ?? FILE_MODE;

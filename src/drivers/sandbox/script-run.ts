@@ -138,7 +138,7 @@ export class ScriptRun {
     await this.#child.send({ type: 'content', file: index }, bytes);
   }
 
-  /** Stores the bytes of a file before the next message is read, so that no more than one is held. */
+  /** Takes the bytes of a file to the store before the next message is read: how many may be under way is for that to say. */
   async #keep(bytes: Uint8Array): Promise<void> {
     const { limits, contents } = this.#script.call;
     if (this.#sent.length === 0) this.#giveTime(LEAVING_MS);
