@@ -1,4 +1,5 @@
 import type { KeyObject } from 'node:crypto';
+import type { CacheFigures } from '../commands/repository.ts';
 import type { EmbeddedServers, ServersDown } from '../embedded/servers.ts';
 import type { ClaimLeases } from '../engine/claim-leases.ts';
 import type { ModelDriver } from '../drivers/model/port.ts';
@@ -21,7 +22,6 @@ import { openLog } from './log.ts';
 import type { LogPorts } from './log.ts';
 import { openMemoryLog } from './memory-log.ts';
 import { Metrics } from './metrics/metrics.ts';
-import type { NodeDeps } from './metrics/node.ts';
 import { NodeRegistry } from './node-registry.ts';
 import { openReadModels } from './read-models.ts';
 import type { ReadModels } from './read-models.ts';
@@ -80,7 +80,7 @@ export interface Services extends ReadModels {
   readonly presence: ExecutorPresence;
   readonly write: ReturnType<typeof writeSide>;
   /** All that is kept in memory of tenants, by what it holds. */
-  readonly caches: NodeDeps['caches'];
+  readonly caches: Readonly<Record<string, { readonly cacheFigures: CacheFigures }>>;
   readonly artifacts: Artifacts;
   readonly sandboxes: Sandboxes;
   readonly leases: ClaimLeases;
