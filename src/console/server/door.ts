@@ -119,9 +119,9 @@ class Visits {
     if (isSafe(request)) {
       if (hasBody(request))
         return refuse(response, 400, { code: 'invalid_request', message: 'what only reads has no body' });
-      if (pathname === SIGN_IN && url.searchParams.has('token')) return this.#signIn(url, request, response);
+      if (pathname === SIGN_IN && url.searchParams.has('token')) return await this.#signIn(url, request, response);
       if (!pathname.startsWith('/api/') && !pathname.startsWith(OWN))
-        return answerFile(this.#parts.files, { path: pathname }, request, response);
+        return await answerFile(this.#parts.files, { path: pathname }, request, response);
     }
     if (pathname === LINKS && request.method === 'POST') return this.#newLink(request, response);
     const foreign = refusedOrigin(request);
@@ -155,12 +155,12 @@ class Visits {
   }
 
   /** The link of a terminal: the cookie comes with a redirection, so that the token does not stay in the address. */
-  #signIn(url: URL, request: IncomingMessage, response: ServerResponse): void {
+  async #signIn(url: URL, request: IncomingMessage, response: ServerResponse): Promise<void> {
     const { files, signIns } = this.#parts;
     // Something that looks at a link before a person follows it does not use it up.
     const token = request.method === 'GET' ? (url.searchParams.get('token') ?? '') : '';
     const cookie = signIns.signIn(token);
-    if (cookie === null) return answerFile(files, { path: '/', status: 401 }, request, response);
+    if (cookie === null) return await answerFile(files, { path: '/', status: 401 }, request, response);
     const headers = { location: '/', 'set-cookie': `${this.#cookie}=${cookie}; ${ATTRIBUTES}` };
     answerJson(response, 303, {}, headers);
   }
