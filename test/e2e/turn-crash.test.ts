@@ -253,8 +253,11 @@ test(
     await using server = await ModelServer.start('openai-compatible');
     server.play(asked.script);
     const reached: Record<string, number> = {};
-    const left = POINTS.values();
-    await Promise.all(
+    // Ends for all lanes when one fails.
+    const left = (function* () {
+      yield* POINTS;
+    })();
+    const lanes = await Promise.allSettled(
       Array.from({ length: LANES }, async () => {
         await using survivor = await startHost();
         const world = { survivor, server, asked };
@@ -266,6 +269,8 @@ test(
         }
       }),
     );
+    // Only now: the other lanes have Hosts of their own to end.
+    for (const lane of lanes) if (lane.status === 'rejected') throw lane.reason;
     process.stdout.write(`turn crashes: ${JSON.stringify(reached)}\n`);
     for (const point of POINTS) expect(reached[point], `${point} is reached`).toBeGreaterThan(0);
     // What a turn of four calls comes by at least; more means that appends were refused and repeated. Both of its tools may
