@@ -21,6 +21,7 @@ import { closeNats, connectNats } from '#src/streams/jetstream/connection.ts';
 import { NEW_LOG_SHARDS } from '#src/streams/jetstream/shard-streams.ts';
 import { streamName } from '#src/streams/subjects.ts';
 import { buildProgram } from '../scripts/build.ts';
+import { hostFlags } from '../scripts/node-flags.mjs';
 
 /** The program as it is started everywhere. */
 const PROGRAM = await buildProgram();
@@ -245,7 +246,11 @@ export class Stage {
     const directory = join(this.#options.directory, `host-${this.#nodes}`);
     await mkdir(directory, { recursive: true });
     await chmod(directory, 0o711);
-    return await this.#start([...this.#flags, PROGRAM], { listenFile: join(directory, 'listen'), directory, env });
+    return await this.#start([...hostFlags(), ...this.#flags, PROGRAM], {
+      listenFile: join(directory, 'listen'),
+      directory,
+      env,
+    });
   }
 
   async #start(args: readonly string[], place: Place): Promise<Node> {

@@ -16,6 +16,7 @@ import {
 import { constants as osConstants, tmpdir, userInfo } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { hostFlags } from './node-flags.mjs';
 
 const ROOT = dirname(dirname(fileURLToPath(import.meta.url)));
 const MODULES = join(ROOT, 'node_modules');
@@ -276,11 +277,10 @@ function run(node, args, { env, cwd }) {
  * Only here; the binary's own default stays off. As in the Host, an empty variable counts as absent.
  * Compiling the modules is half of what a start costs: Node keeps the result beside them, for the next start.
  */
-function environmentOf(program) {
+function environmentOf(isHost) {
   const { AGENT_HOST_FIXTURE_MODEL: said, NODE_COMPILE_CACHE: cache } = process.env;
   const env = { ...process.env, NODE_COMPILE_CACHE: cache || join(MODULES, '.cache', 'node') };
-  const isTrial = program === 'start' || (program === 'agent-host' && rest[0] === 'up');
-  return isTrial ? { ...env, AGENT_HOST_FIXTURE_MODEL: said || '1' } : env;
+  return isHost ? { ...env, AGENT_HOST_FIXTURE_MODEL: said || '1' } : env;
 }
 
 const [name, ...rest] = process.argv.slice(2);
@@ -290,4 +290,6 @@ await install();
 const [script, ...fixed] = program;
 // What a person names on the command line is where that person stands.
 const cwd = name === 'agent-host' ? process.cwd() : ROOT;
-run(await findNode(), [join(ROOT, script), ...fixed, ...rest], { env: environmentOf(name), cwd });
+const isHost = name === 'start' || (name === 'agent-host' && rest[0] === 'up');
+const flags = isHost ? hostFlags() : [];
+run(await findNode(), [...flags, join(ROOT, script), ...fixed, ...rest], { env: environmentOf(isHost), cwd });

@@ -1,11 +1,12 @@
 import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { chmod, glob, mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { chmod, glob, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
+import { hostFlags } from '../../scripts/node-flags.mjs';
 import { bareEnvironment } from '#src/embedded/run-command.ts';
 import { STAGES } from '#src/lib/early-optimization.ts';
 import { AdminClient } from '../support/client.ts';
@@ -195,6 +196,27 @@ test('V8 is told to optimize sooner by a Host that has settled, by each of its p
   expect((await run(refused, undefined, ['projections', 'rebuild'])).code).toBe(1);
   expect((await told()).map((one) => one.split(' ').slice(0, 2))).toEqual(flags.map((flag) => [flag, '-']));
 });
+
+test('on two processors V8 has one thread beside each process of a Host, unless it is told otherwise', async () => {
+  const one = ['--v8-pool-size=1'];
+  expect([1, 2, 3].map((processors) => hostFlags(processors, ''))).toEqual([one, one, []]);
+  expect(hostFlags(2, '--v8-pool-size=4')).toEqual([]);
+  await using host = await startHost({ env: { AGENT_HOST_PROCESSES: '2' } });
+  const children = (await readFile(`/proc/${host.pid}/task/${host.pid}/children`, 'utf8')).trim().split(' ');
+  const counts = await Promise.all([host.pid, ...children].map(helpersOf));
+  const each = hostFlags().length === 0 ? 4 : 1;
+  // Of the children two are processes of the Host, the others its servers.
+  expect(counts.filter((count) => count > 0)).toEqual([each, each, each]);
+});
+
+/** Threads on which V8 of that process compiles and collects garbage. */
+async function helpersOf(pid: number | string): Promise<number> {
+  const names = await readdir(`/proc/${pid}/task`);
+  const commands = await Promise.all(
+    names.map(async (name) => await readFile(`/proc/${pid}/task/${name}/comm`, 'utf8')),
+  );
+  return commands.filter((command) => command.trim() === 'node-V8Worker').length;
+}
 
 test("a Host that calls nothing outside does not load Node's fetch", async () => {
   await using data = await directory();

@@ -4,6 +4,7 @@ import { glob, mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { onTestFailed, TestRunner } from 'vitest';
+import { hostFlags } from '../../scripts/node-flags.mjs';
 import { commandLine } from '#src/lib/process-identity.ts';
 import { PROGRAM } from './program.ts';
 import { until } from './wait-until.ts';
@@ -146,7 +147,7 @@ export class Host implements AsyncDisposable {
     // Left behind by a Host that was killed; its address is a dead one.
     await rm(join(this.dataDir, 'listen'), { force: true });
     this.#output = '';
-    const child = spawn(process.execPath, [this.#program], {
+    const child = spawn(process.execPath, [...hostFlags(), this.#program], {
       env: this.#environment(),
       stdio: ['ignore', 'pipe', 'pipe'],
     });

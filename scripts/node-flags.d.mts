@@ -1,0 +1,1 @@
+export function hostFlags(processors?: number, options?: string): readonly string[];
