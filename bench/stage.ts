@@ -192,7 +192,11 @@ export class Stage {
     });
     const listen = join(this.#options.directory, 'baseline-listen');
     const env = { NATS_URL: this.#servers.natsUrl, LISTEN_FILE: listen };
-    return await this.#start([BASELINE], { listenFile: listen, directory: this.#options.directory, env });
+    return await this.#start([...hostFlags(), BASELINE], {
+      listenFile: listen,
+      directory: this.#options.directory,
+      env,
+    });
   }
 
   /** A text as long as the newest commit of the session is in the log. */

@@ -1,6 +1,7 @@
 import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
 import { chmod, glob, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -207,6 +208,30 @@ test('on two processors V8 has one thread beside each process of a Host, unless 
   const each = hostFlags().length === 0 ? 4 : 1;
   // Of the children two are processes of the Host, the others its servers.
   expect(counts.filter((count) => count > 0)).toEqual([each, each, each]);
+});
+
+test('npm start says so to Node, unless NODE_OPTIONS has said it, and only of a Host', async () => {
+  await using data = await directory();
+  const [spy, seen] = [join(data.path, 'spy.cjs'), join(data.path, 'flags')];
+  const tell = `[process.argv[1].endsWith('start.ts'), ...process.execArgv].join(' ') + '\\n'`;
+  await writeFile(spy, `require('node:fs').appendFileSync(${JSON.stringify(seen)}, ${tell});\n`);
+  const flagsAt = async (args: readonly string[], options: string): Promise<string[]> => {
+    await writeFile(seen, '');
+    // Refused or answered at once, so that it ends by itself.
+    const env = { ...bareEnvironment(['NODE_COMPILE_CACHE']), AGENT_HOST_LISTEN: 'nowhere' };
+    const child = spawn(process.execPath, [join(import.meta.dirname, '../../scripts/run.mjs'), ...args], {
+      env: { ...env, NODE_OPTIONS: `--require ${spy} ${options}` },
+      stdio: 'ignore',
+    });
+    await once(child, 'close');
+    const told = (await readFile(seen, 'utf8')).split('\n').filter((line) => line.startsWith('true'));
+    expect(told.length).toBeGreaterThan(0);
+    return told.flatMap((line) => line.split(' ').slice(1));
+  };
+  expect(await flagsAt(['start'], '')).toEqual(hostFlags(undefined, ''));
+  expect(await flagsAt(['agent-host', 'up'], '')).toEqual(hostFlags(undefined, ''));
+  expect(await flagsAt(['start'], '--v8-pool-size=3')).toEqual([]);
+  expect(await flagsAt(['agent-host', 'help'], '')).toEqual([]);
 });
 
 /** Threads on which V8 of that process compiles and collects garbage. */
