@@ -3,14 +3,18 @@ import { misuse } from '../lib/start-error.ts';
 
 type Options = NonNullable<NonNullable<Parameters<typeof parseArgs>[0]>['options']>;
 
-/** The options and words of a command line. @throws StartError for an unknown option */
+/**
+ * The options and words of a command line. An option that takes a value takes the word after it, whatever that begins
+ * with, as getopt has it: one in 64 public keys begins with a dash. Only the name of another option is not its value.
+ * @throws StartError for an unknown option
+ */
 export function readArguments<const O extends Options>(
   args: readonly string[],
   options: O,
 ): { readonly values: ReturnType<typeof parseArgs<{ options: O }>>['values']; readonly words: readonly string[] } {
   try {
     const { values, positionals } = parseArgs<{ args: string[]; options: O; allowPositionals: true }>({
-      args: [...args],
+      args: joined(args, options),
       options,
       allowPositionals: true,
     });
@@ -19,6 +23,28 @@ export function readArguments<const O extends Options>(
     const what = cause instanceof Error ? cause.message : String(cause);
     return misuse(`${what}; agent-host help shows what there is`, cause);
   }
+}
+
+/** With each value that begins with a dash joined to its option: `parseArgs` calls it ambiguous otherwise. */
+function joined(args: readonly string[], options: Options): string[] {
+  const found: string[] = [];
+  for (let at = 0; at < args.length; at++) {
+    const [word = '', next] = args.slice(at, at + 2);
+    if (word === '--') return [...found, ...args.slice(at)];
+    const takesNext = next?.startsWith('-') === true && isOfValue(word, options) && !isOption(next, options);
+    found.push(takesNext ? `${word}=${next}` : word);
+    if (takesNext) at++;
+  }
+  return found;
+}
+
+function isOfValue(word: string, options: Options): boolean {
+  return word.startsWith('--') && options[word.slice(2)]?.type === 'string';
+}
+
+function isOption(word: string, options: Options): boolean {
+  const [name = ''] = word.slice(2).split('=');
+  return word === '--' || (word.startsWith('--') && Object.hasOwn(options, name));
 }
 
 /** A number of an option. @throws StartError */
