@@ -1,6 +1,7 @@
 import type { Freshness } from '../http/freshness.ts';
 import { builtOnly, BuiltModels } from '../projections/built.ts';
 import { rowsWanted } from '../projections/gathering.ts';
+import { NewestWrites } from '../projections/newest-writes.ts';
 import { ProjectionProgress } from '../projections/progress.ts';
 import type { ReadStore } from '../projections/read-store/pool.ts';
 import type { GroupReads, TenantReads } from '../projections/read-store/tenant-reads.ts';
@@ -10,10 +11,18 @@ import type { LogPorts } from './log.ts';
 import type { Metrics } from './metrics/metrics.ts';
 import type { Stack } from '../lib/stack.ts';
 
+/** By what is listed. */
+export interface HeardWrites {
+  readonly artifacts: NewestWrites;
+  readonly sandboxes: NewestWrites;
+}
+
 /** What this node knows of the read models of its version. */
 export interface ReadModels {
   readonly progress: ProjectionProgress;
   readonly built: BuiltModels;
+  /** What lists are to show once this node has heard of it, whichever node wrote it. */
+  readonly heard: HeardWrites;
   /** For what reads the rows of a group: nothing until they are built. */
   readonly reads: Readonly<Record<GroupName, GroupReads>>;
 }
@@ -44,7 +53,27 @@ export function openReadModels({ log, pool, tenantReads, metrics, stack }: ReadM
     'built read models',
     log.signals.listen(`${prefix}>`, (topic) => built.note(topic.slice(prefix.length))),
   );
-  return { progress, built, reads: readsOf({ pool, reads: tenantReads, seals: log.seals }, built) };
+  const heard = heardWrites(log.feed, progress, stack);
+  return { progress, built, heard, reads: readsOf({ pool, reads: tenantReads, seals: log.seals }, built) };
+}
+
+/**
+ * A turn leaves artifacts and changes sandboxes at any node, and who sees its events asks another for the list. The live
+ * feed tells of the commits as it tells readers of sessions; asking the log instead costs it a search among all artifacts.
+ */
+function heardWrites(feed: LogPorts['feed'], progress: ProjectionProgress, stack: Stack): HeardWrites {
+  const artifacts = new NewestWrites(progress, SCHEMAS.artifacts);
+  const sandboxes = new NewestWrites(progress, SCHEMAS.sandboxes);
+  const unlisten = feed.listen({
+    onCommit: (commit) => {
+      if (commit.ref.kind === 'artifact') artifacts.heard(commit);
+      else if (commit.ref.kind === 'sandbox') sandboxes.heard(commit);
+    },
+    // Lists are as fresh as their rows then, as after a start.
+    onGap: () => undefined,
+  });
+  stack.defer('heard writes', unlisten);
+  return { artifacts, sandboxes };
 }
 
 function readsOf({ pool, reads, seals }: GroupReads, built: BuiltModels): ReadModels['reads'] {

@@ -1,9 +1,9 @@
 import type { Clock } from '../lib/clock.ts';
-import { WeightedLru } from '../lib/lru.ts';
 import type { StoredCommit } from '../streams/commit.ts';
 import type { CommitSource } from '../streams/event-store.ts';
 import { readCheckpoint } from './checkpoint.ts';
 import { completeTo } from './complete-to.ts';
+import { NewestWrites } from './newest-writes.ts';
 import type { ProjectionProgress } from './progress.ts';
 import type { TenantReads } from './read-store/tenant-reads.ts';
 import { SCHEMAS } from './schemas.ts';
@@ -20,8 +20,6 @@ export interface OwnWritesDeps {
  * it.
  */
 const WITHIN_MS = 100;
-/** Tenants whose newest write is remembered; one that is forgotten gets its list without waiting. */
-const TENANTS_MAX = 10_000;
 
 /**
  * The newest commit of sessions that this process has recorded for each tenant and stream, so that a list right after a
@@ -29,22 +27,20 @@ const TENANTS_MAX = 10_000;
  */
 export class OwnWrites {
   readonly #deps: OwnWritesDeps;
-  readonly #newest = new WeightedLru<Map<number, number>>(TENANTS_MAX);
+  readonly #newest: NewestWrites;
 
   constructor(deps: OwnWritesDeps) {
     this.#deps = deps;
+    this.#newest = new NewestWrites(deps.progress, SCHEMAS.sessions);
   }
 
-  recorded({ ref, shard, position }: StoredCommit): void {
-    const shards = this.#newest.get(ref.tenant) ?? new Map<number, number>();
-    shards.set(shard, Math.max(position, shards.get(shard) ?? 0));
-    this.#newest.set(ref.tenant, shards, 1);
+  recorded(stored: StoredCommit): void {
+    this.#newest.heard(stored);
   }
 
   /** Waits, briefly, until the read model of sessions has what this process recorded for the tenant. */
   async reached(tenant: string): Promise<void> {
-    const wanted = [...(this.#newest.get(tenant) ?? [])];
-    await Promise.all(wanted.map(async ([shard, position]) => await this.#reach(shard, position)));
+    await this.#newest.reached(tenant, WITHIN_MS);
   }
 
   /**
@@ -54,18 +50,10 @@ export class OwnWrites {
    * @throws UnavailableError (database), UnavailableError (streams)
    */
   async shown(tenant: string): Promise<number> {
-    const wanted = [...(this.#newest.get(tenant) ?? [])];
-    const applied = await Promise.all(
-      wanted.map(async ([shard, position]) => {
-        return (await this.#reach(shard, position)) ? Number.POSITIVE_INFINITY : await this.#completeTo(tenant, shard);
-      }),
-    );
+    const behind = (await this.#newest.reached(tenant, WITHIN_MS)).filter(({ isReached }) => !isReached);
+    const applied = await Promise.all(behind.map(async ({ shard }) => await this.#completeTo(tenant, shard)));
     const whole = await completeTo(this.#deps, tenant);
     return Math.min(this.#deps.clock(), ...applied, whole ?? Number.POSITIVE_INFINITY);
-  }
-
-  async #reach(shard: number, position: number): Promise<boolean> {
-    return await this.#deps.progress.reach(SCHEMAS.sessions, shard, position, WITHIN_MS);
   }
 
   /** Just before the first commit that has not been applied. */

@@ -1,7 +1,12 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { artifactList } from '#src/http/wire/artifacts.ts';
+import { sandboxList } from '#src/http/wire/sandboxes.ts';
 import * as wire from '#src/http/wire/schemas.ts';
+import { delay } from '#src/lib/backoff.ts';
+import { SCHEMAS } from '#src/projections/schemas.ts';
 import { AdminClient } from '../support/client.ts';
 import type { TenantClient } from '../support/client.ts';
+import { holding } from '../support/holding.ts';
 import { startHost } from '../support/host.ts';
 import type { Host } from '../support/host.ts';
 import { until } from '../support/wait-until.ts';
@@ -85,4 +90,48 @@ test('with a projector that stands still the answer comes all the same, and says
   });
   expect(caughtUp.asOf).toBeLessThanOrEqual(Date.now());
   await tenant.cancel('behind');
+});
+
+/** What a list has that is asked for while its read model stands still, for less time than it waits. */
+async function listedLate<T>(table: string, turn: () => Promise<void>, list: () => Promise<T>): Promise<T> {
+  const held = await holding(await projecting.file('database-url'), `lock table ${table} in share mode`);
+  try {
+    await turn();
+    const listed = list();
+    await delay(300);
+    await held[Symbol.asyncDispose]();
+    return await listed;
+  } finally {
+    await held[Symbol.asyncDispose]();
+  }
+}
+
+async function wrote(sessionId: string): Promise<void> {
+  const call = { name: 'write', input: { path: 'outputs/a.txt', content: 'a' } };
+  const { turnId } = await tenant.play(sessionId, [{ toolCalls: [call] }, { text: 'done' }]);
+  const { type } = await tenant.turnEnd(sessionId, turnId);
+  expect(type).toBe('turn.completed');
+}
+
+test('who sees a turn end finds what it left in the list of artifacts', { timeout: 120_000 }, async () => {
+  await tenant.saveAgent('coder', { sandboxTools: ['write'] });
+  await tenant.openSession('artifacts', { agentId: 'coder' });
+  const found = await listedLate(
+    `${SCHEMAS.artifacts}.artifact`,
+    async () => await wrote('artifacts'),
+    async () =>
+      artifactList.parse((await tenant.request({ path: '/v1/artifacts?sessionId=artifacts' })).json).artifacts,
+  );
+  expect(found.map(({ name, latestVersion }) => [name, latestVersion])).toEqual([['outputs', 1]]);
+});
+
+test('who sees a turn end finds what it left in the list of sandboxes', { timeout: 120_000 }, async () => {
+  await tenant.saveAgent('coder', { sandboxTools: ['write'] });
+  const { sandboxId } = await tenant.openSession('sandboxes', { agentId: 'coder' });
+  const files = async () => {
+    const { sandboxes } = sandboxList.parse((await tenant.request({ path: '/v1/sandboxes' })).json);
+    return sandboxes.find(({ id }) => id === sandboxId)?.files.count;
+  };
+  expect(await files()).toBe(0);
+  expect(await listedLate(`${SCHEMAS.sandboxes}.sandbox`, async () => await wrote('sandboxes'), files)).toBe(1);
 });

@@ -5,9 +5,10 @@ import { sandboxQueries } from '../../projections/sandboxes/queries.ts';
 import type { Node, ServedRoutes } from '../node.ts';
 
 /** Sandboxes, their files, what happens in them, and what a tenant can have of them. */
-export function sandboxResource({ sandboxes, artifacts, reads, freshness, streams }: Node): readonly ServedRoutes[] {
+export function sandboxResource(node: Node): readonly ServedRoutes[] {
+  const { sandboxes, artifacts, reads, freshness, heard, streams } = node;
   const { uploads } = artifacts.routes;
-  const deps = { ...sandboxes.deps, queries: sandboxQueries(reads.sandboxes), freshness };
+  const deps = { ...sandboxes.deps, queries: sandboxQueries(reads.sandboxes), freshness, heard: heard.sandboxes };
   return [
     { role: null, routes: sandboxRoutes(deps) },
     { role: null, routes: tenantSandboxRoutes({ ...sandboxes.deps, virtualFault: () => null }) },

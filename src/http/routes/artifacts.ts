@@ -33,7 +33,10 @@ import { sessionRef } from './sessions.ts';
 import { withoutNulls } from '../../domain/kernel/optional.ts';
 
 const docs = operations('Artifacts', {
-  listArtifacts: ['List artifacts, oldest first', 'Of one session, or of all within reach.'],
+  listArtifacts: [
+    'List artifacts, oldest first',
+    'Of one session, or of all within reach. Right after an event of a session, it has the artifacts that the event tells of; it waits for its read model for 2 s at most.',
+  ],
   getArtifact: ['One artifact with its versions, oldest first'],
   deleteArtifact: ['Delete an artifact with every version and its bytes', 'Its links stop working.'],
   createArtifactLink: [
@@ -61,13 +64,15 @@ export interface ArtifactRouteDeps extends ArtifactDeps {
   readonly queries: ArtifactQueries;
   readonly sessionQueries: Pick<SessionQueries, 'get'>;
   readonly freshness: Freshness;
+  /** Waits, for a bounded time, until the list shows what this node has heard of, whichever node wrote it. */
+  readonly heard: { readonly reached: (tenantId: string) => Promise<unknown> };
   readonly links: LinkSigner;
   readonly uploads: Uploads;
 }
 
 /** Files and folders with their versions, for those who reach their sessions. */
 export function artifactRoutes(deps: ArtifactRouteDeps): FastifyPluginAsyncZod {
-  const { queries, sessionQueries, freshness } = deps;
+  const { queries, sessionQueries, freshness, heard } = deps;
   return async (app) => {
     const config = { rules: { access: ACCESS.artifacts } };
     app.get(
@@ -86,6 +91,7 @@ export function artifactRoutes(deps: ArtifactRouteDeps): FastifyPluginAsyncZod {
         const session =
           sessionId === undefined ? undefined : await sessionQueries.get(sessionRef(caller, sessionId), null);
         const page = { limit: list.wanted, after: list.after };
+        await heard.reached(tenantId);
         const found = session === null ? [] : await queries.list(tenantId, { session, subject, agents }, page);
         const { entries, nextCursor } = list.page(found, ({ createdAt, artifactId }) => [createdAt, artifactId]);
         return { artifacts: entries.map(viewToResponse), nextCursor };

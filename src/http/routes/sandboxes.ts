@@ -29,7 +29,7 @@ const docs = operations('Sandboxes', {
   ],
   listSandboxes: [
     'List sandboxes, newest first',
-    'A subject sees its own, and those without a subject that its token names.',
+    'A subject sees its own, and those without a subject that its token names. Right after an event, it has what the event tells of; it waits for its read model for 2 s at most.',
   ],
   getSandbox: ['One sandbox, with the sessions that work in it'],
   stopSandbox: [
@@ -53,6 +53,8 @@ const docs = operations('Sandboxes', {
 export interface SandboxRouteDeps extends SandboxDeps {
   readonly queries: SandboxQueries;
   readonly freshness: Freshness;
+  /** Waits, for a bounded time, until the list shows what this node has heard of, whichever node wrote it. */
+  readonly heard: { readonly reached: (tenantId: string) => Promise<unknown> };
 }
 
 /** Makes, shows, lists, stops, empties and deletes sandboxes. */
@@ -117,7 +119,7 @@ export function sandboxRoutes(deps: SandboxRouteDeps): FastifyPluginAsyncZod {
   };
 }
 
-function listRoute({ queries }: SandboxRouteDeps): FastifyPluginAsyncZod {
+function listRoute({ queries, heard }: SandboxRouteDeps): FastifyPluginAsyncZod {
   return async (app) => {
     app.get(
       '/v1/sandboxes',
@@ -131,6 +133,7 @@ function listRoute({ queries }: SandboxRouteDeps): FastifyPluginAsyncZod {
         const scope = `GET /v1/sandboxes ${tenantId} ${subject ?? ''} ${canonicalJson({ label, state })}`;
         const list = new ListRequest(scope, request.query, 2);
         const filter = { state, labels: label.map(labelOf), subject, granted };
+        await heard.reached(tenantId);
         const found = await queries.list(tenantId, filter, { limit: list.wanted, after: list.after });
         const { entries, nextCursor } = list.page(found, ({ createdAt, sandboxId }) => [createdAt, sandboxId]);
         return { sandboxes: entries.map(toSandboxResponse), nextCursor };
