@@ -40,7 +40,13 @@ export default defineConfig({
           globalSetup: ['test/support/global-setup.ts'],
         },
       },
-      { test: { ...project('e2e', 2, ['test/e2e/**/*.test.ts'], 360), maxWorkers: 3 } },
+      {
+        test: {
+          ...project('e2e', 2, ['test/e2e/**/*.test.ts'], 360),
+          maxWorkers: 3,
+          globalSetup: ['test/support/global-setup.ts'],
+        },
+      },
       { test: { ...project('upgrade', 3, ['test/upgrade/**/*.test.ts'], 300), maxWorkers: 1 } },
       { test: { ...project('chaos', 4, ['test/chaos/**/*.test.ts'], 300), maxWorkers: 1 } },
     ],

@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { onTestFailed, TestRunner } from 'vitest';
 import { hostFlags } from '../../scripts/node-flags.mjs';
 import { commandLine } from '#src/lib/process-identity.ts';
+import { putCluster } from './cluster.ts';
 import { PROGRAM } from './program.ts';
 import { until } from './wait-until.ts';
 
@@ -41,6 +42,9 @@ export async function startHost(options: HostOptions = {}): Promise<Host> {
   const dataDir = options.dataDir ?? (await mkdtemp(join(tmpdir(), 'agent-host-test-')));
   const env = { ...(options.join === undefined ? {} : await joining(options.join)), ...options.env };
   const { program, startMs, singleProcess } = options;
+  // One that was given is started as it is: what it holds, or what a first start makes, is what is tested.
+  const isOwn = options.dataDir === undefined && options.program === undefined;
+  if (isOwn && !('DATABASE_URL' in env)) await putCluster(dataDir);
   const host = new Host({ env, dataDir, temporary: options.dataDir === undefined, program, startMs, singleProcess });
   // What it was that a Host warned of is gone with its directory: a test that fails once in a hundred runs says it here.
   if (TestRunner.getCurrentTest() !== undefined) {

@@ -7,6 +7,7 @@ import type { EmbeddedServer } from '#src/embedded/nats-server.ts';
 import { migrate } from '#src/projections/read-store/migrate.ts';
 import { openReadStore } from '#src/projections/read-store/pool.ts';
 import type { ReadStore, Statement } from '#src/projections/read-store/pool.ts';
+import { putCluster } from './cluster.ts';
 import { until } from './wait-until.ts';
 
 const TEMPLATE = 'migrated';
@@ -25,8 +26,10 @@ export class TestPostgres implements AsyncDisposable {
 
   static async start(): Promise<TestPostgres> {
     const directory = await mkdtemp(join(tmpdir(), 'agent-host-postgres-'));
+    await putCluster(directory);
     const postgres = new TestPostgres(directory, await startPostgres({ directory, report: () => undefined }));
-    await postgres.query(`create database ${TEMPLATE}`);
+    // Its tables are there already where the cluster was copied.
+    await postgres.query(`create database ${TEMPLATE} template agent_host`);
     await migrate(postgres.#urlOf(TEMPLATE));
     return postgres;
   }
