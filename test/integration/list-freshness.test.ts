@@ -2,11 +2,10 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { artifactList } from '#src/http/wire/artifacts.ts';
 import { sandboxList } from '#src/http/wire/sandboxes.ts';
 import * as wire from '#src/http/wire/schemas.ts';
-import { delay } from '#src/lib/backoff.ts';
+import { withConnection } from '#src/projections/read-store/connection.ts';
 import { SCHEMAS } from '#src/projections/schemas.ts';
 import { AdminClient } from '../support/client.ts';
 import type { TenantClient } from '../support/client.ts';
-import { holding } from '../support/holding.ts';
 import { startHost } from '../support/host.ts';
 import type { Host } from '../support/host.ts';
 import { until } from '../support/wait-until.ts';
@@ -92,18 +91,18 @@ test('with a projector that stands still the answer comes all the same, and says
   await tenant.cancel('behind');
 });
 
-/** What a list has that is asked for while its read model stands still, for less time than it waits. */
+/**
+ * What a list has that is asked for while its read model stands still, for less time than it waits. The server ends that by
+ * itself: this process may be late.
+ */
 async function listedLate<T>(table: string, turn: () => Promise<void>, list: () => Promise<T>): Promise<T> {
-  const held = await holding(await projecting.file('database-url'), `lock table ${table} in share mode`);
-  try {
+  return await withConnection(await projecting.file('database-url'), async (client) => {
+    await client.query(`begin; lock table ${table} in share mode`);
     await turn();
-    const listed = list();
-    await delay(300);
-    await held[Symbol.asyncDispose]();
-    return await listed;
-  } finally {
-    await held[Symbol.asyncDispose]();
-  }
+    const released = client.query('select pg_sleep(0.3); commit');
+    const [listed] = await Promise.all([list(), released]);
+    return listed;
+  });
 }
 
 async function wrote(sessionId: string): Promise<void> {
