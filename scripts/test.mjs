@@ -47,7 +47,8 @@ async function placeOfData() {
     const program = path.join(probe, 'program');
     await writeFile(program, '#!/bin/sh\n', { mode: 0o700 });
     const mayRun = spawnSync(program).status === 0;
-    return mayRun && bavail * bsize >= MEMORY_BYTES && os.freemem() >= MEMORY_BYTES ? MEMORY : os.tmpdir();
+    const room = Math.min(bavail * bsize, process.availableMemory());
+    return mayRun && room >= MEMORY_BYTES ? MEMORY : os.tmpdir();
   } finally {
     await rm(probe, { recursive: true, force: true });
   }
