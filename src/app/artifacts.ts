@@ -25,7 +25,7 @@ import type { Stack } from '../lib/stack.ts';
 
 /** What artifact routes need beyond what all routes share. */
 export interface Artifacts {
-  readonly routes: Omit<ArtifactRouteDeps, 'freshness' | 'heard' | 'sessionQueries'>;
+  readonly routes: Omit<ArtifactRouteDeps, 'caughtUp' | 'freshness' | 'heard' | 'sessionQueries'>;
   readonly use: (tenantId: string) => Promise<ArtifactUse>;
   /** Removes a deleted session's artifacts, as far as they are known; the reconciler finds the others. */
   readonly removeOf: SessionRouteDeps['removeArtifacts'];

@@ -4,7 +4,9 @@ import { readArguments } from './arguments.ts';
 const OPTIONS = {
   key: { type: 'string' },
   label: { type: 'string', multiple: true },
+  out: { type: 'string', short: 'o' },
   json: { type: 'boolean' },
+  yes: { type: 'boolean', short: 'y' },
 } as const;
 
 test('an option takes the word after it as its value, whatever it begins with', () => {
@@ -14,10 +16,12 @@ test('an option takes the word after it as its value, whatever it begins with', 
     expect(readArguments([`--key=${value}`], OPTIONS).values, value).toEqual({ key: value });
   }
   expect(readArguments(['--label', '-a', '--label', '-b'], OPTIONS).values).toEqual({ label: ['-a', '-b'] });
+  expect(readArguments(['-o', '-x', '-y'], OPTIONS).values).toEqual({ out: '-x', yes: true });
+  expect(readArguments(['--out', '-'], OPTIONS).values).toEqual({ out: '-' });
 });
 
 test('what has the name of another option is no value', () => {
-  for (const next of ['--json', '--label', '--label=x', '--']) {
+  for (const next of ['--json', '--label', '--label=x', '-y', '-o', '--']) {
     expect(() => readArguments(['--key', next], OPTIONS), next).toThrow(/key.*agent-host help/s);
   }
   expect(() => readArguments(['--key'], OPTIONS)).toThrow(/key/);

@@ -4,8 +4,8 @@ import { misuse } from '../lib/start-error.ts';
 type Options = NonNullable<NonNullable<Parameters<typeof parseArgs>[0]>['options']>;
 
 /**
- * The options and words of a command line. An option that takes a value takes the word after it, whatever that begins
- * with, as getopt has it: one in 64 public keys begins with a dash. Only the name of another option is not its value.
+ * The options and words of a command line. An option that takes a value takes the word after it, also one that begins with a
+ * dash, as one in 64 public keys does. Only the name of another option is not its value.
  * @throws StartError for an unknown option
  */
 export function readArguments<const O extends Options>(
@@ -31,20 +31,26 @@ function joined(args: readonly string[], options: Options): string[] {
   for (let at = 0; at < args.length; at++) {
     const [word = '', next] = args.slice(at, at + 2);
     if (word === '--') return [...found, ...args.slice(at)];
-    const takesNext = next?.startsWith('-') === true && isOfValue(word, options) && !isOption(next, options);
-    found.push(takesNext ? `${word}=${next}` : word);
+    const takesNext = next?.startsWith('-') === true && takesValue(word, options) && !isOption(next, options);
+    found.push(takesNext ? `${word}${word.startsWith('--') ? '=' : ''}${next}` : word);
     if (takesNext) at++;
   }
   return found;
 }
 
-function isOfValue(word: string, options: Options): boolean {
-  return word.startsWith('--') && options[word.slice(2)]?.type === 'string';
+function takesValue(word: string, options: Options): boolean {
+  return optionOf(word, options)?.type === 'string';
 }
 
 function isOption(word: string, options: Options): boolean {
-  const [name = ''] = word.slice(2).split('=');
-  return word === '--' || (word.startsWith('--') && Object.hasOwn(options, name));
+  const [name = ''] = word.split('=');
+  return word === '--' || optionOf(name, options) !== undefined;
+}
+
+/** The option that a word is the long or the short name of. */
+function optionOf(word: string, options: Options): Options[string] | undefined {
+  if (word.startsWith('--')) return Object.hasOwn(options, word.slice(2)) ? options[word.slice(2)] : undefined;
+  return Object.values(options).find(({ short }) => short !== undefined && word === `-${short}`);
 }
 
 /** A number of an option. @throws StartError */

@@ -91,18 +91,33 @@ test('with a projector that stands still the answer comes all the same, and says
   await tenant.cancel('behind');
 });
 
+/** How long a list waits for what its node has heard of. */
+const HEARD_WITHIN_MS = 2_000;
+
 /**
- * What a list has that is asked for while its read model stands still, for less time than it waits. The server ends that by
- * itself: this process may be late.
+ * What a list has that is asked for while its read model stands still, for less time than it waits; null: it took all of
+ * that time, so that it promises nothing. The server ends the standstill by itself: this process may be late.
  */
-async function listedLate<T>(table: string, turn: () => Promise<void>, list: () => Promise<T>): Promise<T> {
+async function listedLate<T>(table: string, turn: () => Promise<void>, list: () => Promise<T>): Promise<T | null> {
   return await withConnection(await projecting.file('database-url'), async (client) => {
     await client.query(`begin; lock table ${table} in share mode`);
     await turn();
     const released = client.query('select pg_sleep(0.3); commit');
-    const [listed] = await Promise.all([list(), released]);
-    return listed;
+    const begun = performance.now();
+    const listed = await list();
+    const tookMs = performance.now() - begun;
+    await released;
+    return tookMs < HEARD_WITHIN_MS ? listed : null;
   });
+}
+
+/** Of the first of ten tries in which the list did not take all of its time, as on a machine that stands still. */
+async function inTime<T>(attempt: (n: number) => Promise<T | null>): Promise<T> {
+  for (let n = 0; n < 10; n++) {
+    const found = await attempt(n);
+    if (found !== null) return found;
+  }
+  throw new Error('no list came within the time that it waits');
 }
 
 async function wrote(sessionId: string): Promise<void> {
@@ -112,25 +127,55 @@ async function wrote(sessionId: string): Promise<void> {
   expect(type).toBe('turn.completed');
 }
 
-test('who sees a turn end finds what it left in the list of artifacts', { timeout: 120_000 }, async () => {
+test('who sees a turn end finds what it left in the list of artifacts', { timeout: 180_000 }, async () => {
   await tenant.saveAgent('coder', { sandboxTools: ['write'] });
-  await tenant.openSession('artifacts', { agentId: 'coder' });
-  const found = await listedLate(
-    `${SCHEMAS.artifacts}.artifact`,
-    async () => await wrote('artifacts'),
-    async () =>
-      artifactList.parse((await tenant.request({ path: '/v1/artifacts?sessionId=artifacts' })).json).artifacts,
-  );
+  const found = await inTime(async (n) => {
+    const sessionId = `artifacts${n}`;
+    await tenant.openSession(sessionId, { agentId: 'coder' });
+    return await listedLate(
+      `${SCHEMAS.artifacts}.artifact`,
+      async () => await wrote(sessionId),
+      async () =>
+        artifactList.parse((await tenant.request({ path: `/v1/artifacts?sessionId=${sessionId}` })).json).artifacts,
+    );
+  });
   expect(found.map(({ name, latestVersion }) => [name, latestVersion])).toEqual([['outputs', 1]]);
 });
 
-test('who sees a turn end finds what it left in the list of sandboxes', { timeout: 120_000 }, async () => {
+test('who sees a turn end finds what it left in the list of sandboxes', { timeout: 180_000 }, async () => {
   await tenant.saveAgent('coder', { sandboxTools: ['write'] });
-  const { sandboxId } = await tenant.openSession('sandboxes', { agentId: 'coder' });
-  const files = async () => {
-    const { sandboxes } = sandboxList.parse((await tenant.request({ path: '/v1/sandboxes' })).json);
-    return sandboxes.find(({ id }) => id === sandboxId)?.files.count;
-  };
-  expect(await files()).toBe(0);
-  expect(await listedLate(`${SCHEMAS.sandboxes}.sandbox`, async () => await wrote('sandboxes'), files)).toBe(1);
+  const found = await inTime(async (n) => {
+    const { sandboxId } = await tenant.openSession(`sandboxes${n}`, { agentId: 'coder' });
+    const files = async () => {
+      const { sandboxes } = sandboxList.parse((await tenant.request({ path: '/v1/sandboxes' })).json);
+      return sandboxes.find(({ id }) => id === sandboxId)?.files.count ?? 'not listed';
+    };
+    await until('the sandbox is listed, and empty', async () => (await files()) === 0);
+    return await listedLate(`${SCHEMAS.sandboxes}.sandbox`, async () => await wrote(`sandboxes${n}`), files);
+  });
+  expect(found).toBe(1);
 });
+
+test(
+  'who forks a session after a turn finds what the turn left in the list of the fork',
+  { timeout: 180_000 },
+  async () => {
+    await tenant.saveAgent('coder', { sandboxTools: ['write'] });
+    const found = await inTime(async (n) => {
+      const [parent, fork] = [`parent${n}`, `fork${n}`];
+      await tenant.openSession(parent, { agentId: 'coder' });
+      return await listedLate(
+        `${SCHEMAS.sessions}.history_artifact`,
+        async () => {
+          await wrote(parent);
+          const body = { requestId: 'r', idempotencyKey: fork, id: fork };
+          const forked = await tenant.request({ method: 'POST', path: `/v1/sessions/${parent}/fork`, body });
+          expect(forked.status, forked.text).toBe(201);
+        },
+        async () =>
+          artifactList.parse((await tenant.request({ path: `/v1/artifacts?sessionId=${fork}` })).json).artifacts,
+      );
+    });
+    expect(found.map(({ name }) => name)).toEqual(['outputs']);
+  },
+);

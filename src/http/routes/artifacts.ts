@@ -17,7 +17,7 @@ import {
 import type { FoundArtifact, FoundVersion } from '../../commands/artifact/read.ts';
 import { removeArtifact } from '../../commands/artifact/remove.ts';
 import { zipOf } from '../../commands/artifact/zip.ts';
-import type { ArtifactQueries } from '../../projections/artifacts/queries.ts';
+import type { ArtifactQueries, ListedSession } from '../../projections/artifacts/queries.ts';
 import type { SessionQueries } from '../../projections/sessions/queries.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
 import { sendBytes, sendMade } from '../bytes.ts';
@@ -35,7 +35,7 @@ import { withoutNulls } from '../../domain/kernel/optional.ts';
 const docs = operations('Artifacts', {
   listArtifacts: [
     'List artifacts, oldest first',
-    'Of one session, or of all within reach. Right after an event of a session, it has the artifacts that the event tells of; it waits for its read model for 2 s at most.',
+    'Of one session, or of all within reach. The first page waits, 2 s at most, for artifacts whose events the node that answers has heard of.',
   ],
   getArtifact: ['One artifact with its versions, oldest first'],
   deleteArtifact: ['Delete an artifact with every version and its bytes', 'Its links stop working.'],
@@ -66,13 +66,15 @@ export interface ArtifactRouteDeps extends ArtifactDeps {
   readonly freshness: Freshness;
   /** Waits, for a bounded time, until the list shows what this node has heard of, whichever node wrote it. */
   readonly heard: { readonly reached: (tenantId: string) => Promise<unknown> };
+  /** Resolves when the read model of sessions has what the log held before, or when that takes too long. */
+  readonly caughtUp: () => Promise<void>;
   readonly links: LinkSigner;
   readonly uploads: Uploads;
 }
 
 /** Files and folders with their versions, for those who reach their sessions. */
 export function artifactRoutes(deps: ArtifactRouteDeps): FastifyPluginAsyncZod {
-  const { queries, sessionQueries, freshness, heard } = deps;
+  const { queries, sessionQueries, freshness } = deps;
   return async (app) => {
     const config = { rules: { access: ACCESS.artifacts } };
     app.get(
@@ -91,7 +93,7 @@ export function artifactRoutes(deps: ArtifactRouteDeps): FastifyPluginAsyncZod {
         const session =
           sessionId === undefined ? undefined : await sessionQueries.get(sessionRef(caller, sessionId), null);
         const page = { limit: list.wanted, after: list.after };
-        await heard.reached(tenantId);
+        if (session !== null && list.after === null) await untilListed(deps, tenantId, session);
         const found = session === null ? [] : await queries.list(tenantId, { session, subject, agents }, page);
         const { entries, nextCursor } = list.page(found, ({ createdAt, artifactId }) => [createdAt, artifactId]);
         return { artifacts: entries.map(viewToResponse), nextCursor };
@@ -141,6 +143,17 @@ export function artifactRoutes(deps: ArtifactRouteDeps): FastifyPluginAsyncZod {
     await app.register(versionRoutes(deps));
     await app.register(linkRoutes(deps));
   };
+}
+
+/** Waits, for a bounded time, until a list has what this node has heard of. */
+async function untilListed(
+  { heard, caughtUp }: ArtifactRouteDeps,
+  tenantId: string,
+  session: ListedSession | undefined,
+): Promise<void> {
+  await heard.reached(tenantId);
+  // What an ancestor had made by then is in rows of sessions.
+  if (session?.origin !== undefined) await caughtUp();
 }
 
 /** One version: its bytes, its files, and what it changed. */

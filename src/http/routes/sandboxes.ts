@@ -29,7 +29,7 @@ const docs = operations('Sandboxes', {
   ],
   listSandboxes: [
     'List sandboxes, newest first',
-    'A subject sees its own, and those without a subject that its token names. Right after an event, it has what the event tells of; it waits for its read model for 2 s at most.',
+    'A subject sees its own, and those without a subject that its token names. The first page waits, 2 s at most, for what the node that answers has heard of.',
   ],
   getSandbox: ['One sandbox, with the sessions that work in it'],
   stopSandbox: [
@@ -133,7 +133,7 @@ function listRoute({ queries, heard }: SandboxRouteDeps): FastifyPluginAsyncZod 
         const scope = `GET /v1/sandboxes ${tenantId} ${subject ?? ''} ${canonicalJson({ label, state })}`;
         const list = new ListRequest(scope, request.query, 2);
         const filter = { state, labels: label.map(labelOf), subject, granted };
-        await heard.reached(tenantId);
+        if (list.after === null) await heard.reached(tenantId);
         const found = await queries.list(tenantId, filter, { limit: list.wanted, after: list.after });
         const { entries, nextCursor } = list.page(found, ({ createdAt, sandboxId }) => [createdAt, sandboxId]);
         return { sandboxes: entries.map(toSandboxResponse), nextCursor };
