@@ -25,7 +25,7 @@ function parseArguments(argv) {
   return { projects: named.length > 0 ? named : PROJECTS, rest, check: !argv.includes('--no-check') };
 }
 
-/** Where Linux keeps files in memory. The whole suite had 0.4 GiB there at most, and its processes 2.5 GiB beside it. */
+/** Where Linux keeps files in memory. The suite was seen with 0.4 GiB there, and with 2.5 GiB of processes beside it. */
 const MEMORY = '/dev/shm';
 const ROOM_BYTES = 4 * 2 ** 30;
 const AVAILABLE_BYTES = 8 * 2 ** 30;
@@ -38,8 +38,8 @@ let running;
 
 /**
  * Where test servers keep their data: in memory, unless TMPDIR says where, there is too little of it, or programs may not run
- * from there. The servers ask for every sync that they ask for elsewhere, and to a disk these take a fifth of the suite's
- * processor time. What a sync is for is a loss of power, which no test brings about.
+ * from there. The servers ask for every sync that they ask for elsewhere, and to a disk these took a fifth of the processor time
+ * of nine files of integration. What a sync is for is a loss of power, which no test brings about.
  */
 async function placeOfData() {
   if (process.env.TMPDIR !== undefined) return os.tmpdir();

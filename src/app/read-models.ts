@@ -3,6 +3,7 @@ import { builtOnly, BuiltModels } from '../projections/built.ts';
 import { rowsWanted } from '../projections/gathering.ts';
 import { NewestWrites } from '../projections/newest-writes.ts';
 import { ProjectionProgress } from '../projections/progress.ts';
+import { reachedAll } from '../projections/reached-all.ts';
 import type { ReadStore } from '../projections/read-store/pool.ts';
 import type { GroupReads, TenantReads } from '../projections/read-store/tenant-reads.ts';
 import { SCHEMAS } from '../projections/schemas.ts';
@@ -110,9 +111,5 @@ export function freshnessOf({ log, progress }: Followed): Freshness {
 
 /** Resolves when the read model of sessions has what the log held before, or when that takes too long. */
 export function caughtUpOf({ log, progress }: Followed): () => Promise<void> {
-  return async () => {
-    for (let shard = 0; shard < log.source.shards; shard++) {
-      await progress.reach(SCHEMAS.sessions, shard, await log.source.newest(shard, ['session']));
-    }
-  };
+  return async () => void (await reachedAll({ source: log.source, progress }, SCHEMAS.sessions, 'session'));
 }

@@ -7,6 +7,7 @@ import { SANDBOXES_MAX } from '../domain/sandbox/roster.ts';
 import { WorkspaceSweeper } from '../engine/workspace-sweeper.ts';
 import type { Logger } from '../lib/logger.ts';
 import type { Stack } from '../lib/stack.ts';
+import { reachedAll } from '../projections/reached-all.ts';
 import { SCHEMAS } from '../projections/schemas.ts';
 import { workspaceQueries } from '../projections/workspaces/queries.ts';
 import type { Config } from './config.ts';
@@ -65,13 +66,8 @@ function startSweeper(
   orphanMs: number,
   { log, models, logger, metrics, stack }: Pick<SandboxesOptions, 'log' | 'models' | 'logger' | 'metrics' | 'stack'>,
 ): void {
-  const isComplete = async (): Promise<boolean> => {
-    for (let shard = 0; shard < log.source.shards; shard++) {
-      const newest = await log.source.newest(shard, ['sandbox']);
-      if (!(await models.progress.reach(SCHEMAS.sandboxes, shard, newest))) return false;
-    }
-    return true;
-  };
+  const parts = { source: log.source, progress: models.progress };
+  const isComplete = async (): Promise<boolean> => await reachedAll(parts, SCHEMAS.sandboxes, 'sandbox');
   const queries = workspaceQueries(models.reads.sandboxes);
   const sweeper = new WorkspaceSweeper({ deps, queries, isComplete, orphanMs, logger, onRound: metrics.onRound });
   sweeper.start();

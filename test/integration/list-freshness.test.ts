@@ -179,3 +179,30 @@ test(
     expect(found.map(({ name }) => name)).toEqual(['outputs']);
   },
 );
+
+/** The shortest of up to three: a second wait, such as one for each stream, is in all of them, a machine that stands still in few. */
+async function shortestMs(path: string): Promise<number> {
+  let shortest = Number.POSITIVE_INFINITY;
+  for (let n = 0; n < 3 && shortest >= 2 * HEARD_WITHIN_MS; n++) {
+    const begun = performance.now();
+    expect((await tenant.request({ path })).status, path).toBe(200);
+    shortest = Math.min(shortest, performance.now() - begun);
+  }
+  return shortest;
+}
+
+test('lists answer with what they have while the projector stands still, each after one wait', async () => {
+  await tenant.saveAgent('coder', { sandboxTools: ['write'] });
+  await tenant.openSession('still', { agentId: 'coder' });
+  const body = { requestId: 'r', idempotencyKey: 'still-fork', id: 'still-fork' };
+  const forked = await tenant.request({ method: 'POST', path: '/v1/sessions/still/fork', body });
+  expect(forked.status, forked.text).toBe(201);
+  projecting.pause();
+  try {
+    await wrote('still');
+    for (const path of ['/v1/artifacts?sessionId=still', '/v1/artifacts?sessionId=still-fork', '/v1/sandboxes'])
+      expect(await shortestMs(path), path).toBeLessThan(2 * HEARD_WITHIN_MS);
+  } finally {
+    projecting.resume();
+  }
+});

@@ -145,15 +145,14 @@ export function artifactRoutes(deps: ArtifactRouteDeps): FastifyPluginAsyncZod {
   };
 }
 
-/** Waits, for a bounded time, until a list has what this node has heard of. */
+/** Waits, 2 s at most, until a list has what this node has heard of. @throws UnavailableError (streams), of a fork */
 async function untilListed(
   { heard, caughtUp }: ArtifactRouteDeps,
   tenantId: string,
   session: ListedSession | undefined,
 ): Promise<void> {
-  await heard.reached(tenantId);
   // What an ancestor had made by then is in rows of sessions.
-  if (session?.origin !== undefined) await caughtUp();
+  await Promise.all([heard.reached(tenantId), session?.origin === undefined ? undefined : caughtUp()]);
 }
 
 /** One version: its bytes, its files, and what it changed. */

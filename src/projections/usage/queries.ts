@@ -11,7 +11,7 @@ import { SCHEMAS, tableOf } from '../schemas.ts';
 import { removedUpTo } from '../sessions/removal.ts';
 import { readLedger } from './ledger.ts';
 import type { LedgerRequest } from './ledger.ts';
-import { behind, reachedAll } from './reached.ts';
+import { behind, reachedAll } from '../reached-all.ts';
 import { together } from './report.ts';
 import type { Complete, UsageReport, UsageRequest, UsageTotal, WholeReport, WholeTotal } from './report.ts';
 import type { SandboxUsageQueries } from './sandbox-usage.ts';

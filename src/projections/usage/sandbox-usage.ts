@@ -10,7 +10,7 @@ import { sumsOfExecs, SUM_COLUMNS } from '../sandboxes/sums.ts';
 import { SCHEMAS, tableOf } from '../schemas.ts';
 import { bucketsOf, HOUR_MS } from './buckets.ts';
 import type { Buckets } from './buckets.ts';
-import { behind, reachedAll } from './reached.ts';
+import { behind, reachedAll } from '../reached-all.ts';
 import type { SandboxTotal, UsageRequest } from './report.ts';
 
 export interface SandboxReport {

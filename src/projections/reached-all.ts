@@ -1,9 +1,9 @@
-import { UnavailableError } from '../../lib/unavailable.ts';
-import type { CommitSource } from '../../streams/event-store.ts';
-import type { AggregateKind } from '../../streams/subjects.ts';
-import type { ProjectionProgress } from '../progress.ts';
+import { UnavailableError } from '../lib/unavailable.ts';
+import type { CommitSource } from '../streams/event-store.ts';
+import type { AggregateKind } from '../streams/subjects.ts';
+import type { ProjectionProgress } from './progress.ts';
 
-/** Whether what any node acknowledged before is in the rows. */
+/** Whether what any node acknowledged before is in the rows: known after 2 s at the latest. @throws UnavailableError (streams) */
 export async function reachedAll(
   { source, progress }: { readonly source: CommitSource; readonly progress: ProjectionProgress },
   schema: string,
