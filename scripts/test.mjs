@@ -64,6 +64,8 @@ function vitest(argv, temporary) {
       cwd: ROOT,
       env: { ...process.env, TMPDIR: temporary },
       stdio: ['ignore', 'inherit', 'inherit'],
+      // With its workers a group of its own: they outlive it, and would write where all has been removed.
+      detached: true,
     });
     running = child;
     child.on('error', (error) => {
@@ -122,7 +124,8 @@ function stopOnSignals() {
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) {
     process.on(signal, () => {
       isStopped = true;
-      running?.kill('SIGTERM');
+      const { pid, exitCode, signalCode } = running ?? {};
+      if (pid !== undefined && exitCode === null && signalCode === null) process.kill(-pid, 'SIGTERM');
     });
   }
 }
