@@ -1,12 +1,15 @@
+import type { ConsumerInfo, JetStreamManager } from '@nats-io/jetstream';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { onFaultPoint } from '#src/lib/fault-points.ts';
 import { JetStreamKeyValue } from '#src/streams/jetstream/key-value.ts';
-import type { KeyValue } from '#src/streams/key-value.ts';
+import type { KeyValue, KeyValueChange } from '#src/streams/key-value.ts';
 import { keyValueConformance, newKey, told, watching } from '../conformance/key-value.ts';
 import type { KeyValueFixture } from '../conformance/key-value.ts';
+import { NatsCluster } from '../support/cluster/nats-cluster.ts';
 import { openLog } from '../support/jetstream.ts';
 import type { TestLog } from '../support/jetstream.ts';
 import { TestNats } from '../support/nats.ts';
+import { TcpProxy } from '../support/tcp-proxy.ts';
 import { until } from '../support/wait-until.ts';
 
 const disposables = new AsyncDisposableStack();
@@ -73,3 +76,77 @@ test('a watch goes on after the server was killed, within a second of its return
   // The middle one of three: in one the machine may have stood still.
   expect(tookMs.toSorted((a, b) => a - b)[1]).toBeLessThan(1_500);
 });
+
+/** The consumers of a bucket, as its server has them. */
+async function consumersOf(manager: JetStreamManager, bucket: string): Promise<readonly ConsumerInfo[]> {
+  const consumers: ConsumerInfo[] = [];
+  for await (const consumer of manager.consumers.list(`KV_${bucket}`)) consumers.push(consumer);
+  return consumers;
+}
+
+test('a watch has nothing on the disk of the server, and its end leaves nothing behind', async () => {
+  const log = disposables.use(await openLog(nats.url));
+  const { manager } = log.topology;
+  const before = await consumersOf(manager, 'LEASE');
+  const stop = new AbortController();
+  const changes = await watching(leasesOf(log), 'short', stop.signal);
+  const known = new Set(before.map(({ name }) => name));
+  const own = (await consumersOf(manager, 'LEASE')).filter(({ name }) => !known.has(name));
+  expect(own.map(({ config }) => config.mem_storage)).toEqual([true]);
+  stop.abort();
+  await until('its consumer is gone', async () =>
+    (await consumersOf(manager, 'LEASE')).every(({ name }) => known.has(name)),
+  );
+  expect(changes).toEqual([]);
+});
+
+test('a watch hears once of each change that came while its connection was away, in their order', async () => {
+  await using proxy = await TcpProxy.start(nats.port);
+  await using log = await openLog(nats.urlThrough(proxy.port));
+  const remote = new JetStreamKeyValue(log.connections.appends, {
+    kv: log.topology.buckets.directory,
+    name: 'DIRECTORY',
+  });
+  await directory.put('away.1', 'before');
+  const changes = await watching(remote, 'away');
+  const rounds = ['a', 'b', 'c'];
+  for (const [n, round] of rounds.entries()) {
+    proxy.goAway();
+    await directory.put('away.2', `first ${round}`);
+    await directory.put('away.1', round);
+    await directory.remove('away.2');
+    proxy.pass();
+    await until('what came last is heard', () => changes.length >= 1 + 2 * (n + 1));
+  }
+  // Of two values of one key in between, a bucket keeps the newest.
+  const newest = rounds.flatMap((round) => [`away.1=${round}`, '-away.2']);
+  expect(changes.map(told)).toEqual(['away.1=before', ...newest]);
+});
+
+test(
+  'in a cluster a watch goes on when the server of its consumer was away and its own was not',
+  { timeout: 180_000 },
+  async () => {
+    await using cluster = await NatsCluster.start();
+    const [own] = cluster.servers;
+    await using log = await openLog(cluster.urlThrough([own?.port ?? 0]), { replicas: 3 });
+    const leases = leasesOf(log);
+    const changes: KeyValueChange[] = [];
+    // The cluster chooses where each of them is.
+    const names = Array.from({ length: 6 }, (_, n) => `far-${n}`);
+    for (const name of names)
+      await leases.watch(name, (change) => void changes.push(change), new AbortController().signal);
+    const leaders = (await consumersOf(log.topology.manager, 'LEASE')).map(({ cluster: where }) => where?.leader);
+    const far = cluster.servers.find(({ name }) => name !== own?.name && leaders.includes(name));
+    expect(leaders).toContain(far?.name);
+    await far?.kill();
+    await far?.start();
+    for (const name of names) {
+      const put = async () => (await leases.put(`${name}.1`, 'heard').catch(() => null)) !== null;
+      await until('a write is taken', put);
+    }
+    // Far sooner than the client would find out by itself: after a minute of silence.
+    const heard = () => names.every((name) => changes.map(told).includes(`${name}.1=heard`));
+    await until('all of them have heard', heard, 30_000);
+  },
+);

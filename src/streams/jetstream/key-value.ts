@@ -1,27 +1,28 @@
-import { DeliverPolicy, jetstream } from '@nats-io/jetstream';
+import { jetstream } from '@nats-io/jetstream';
 import type { JetStreamClient, JsMsg } from '@nats-io/jetstream';
 import type { KV } from '@nats-io/kv';
 import type { MsgHdrs, NatsConnection } from '@nats-io/transport-node';
 import type { KeyValue, KeyValueChange, KeyValueEntry } from '../key-value.ts';
-import { delay } from '../../lib/backoff.ts';
-import { faultPoint } from '../../lib/fault-points.ts';
 import { UnavailableError } from '../../lib/unavailable.ts';
+import { KeyValueWatch } from './key-value-watch.ts';
 import { purgeInSteps } from './purge.ts';
 import { ApiCode, apiCode, isWrongLastSequence } from './errors.ts';
 
-/** How often a watch asks whether entries that it has not heard of are still there, ms. */
-const CHECK_MS = 500;
 /** Each try but the first means that another writer won. */
 const SHRED_TRIES = 20;
 
 /** A JetStream bucket. */
 export class JetStreamKeyValue implements KeyValue {
+  readonly #connection: NatsConnection;
   readonly #js: JetStreamClient;
   readonly #kv: KV;
   readonly #bucket: string;
   readonly #onRoundTrip: () => void;
+  readonly #watches = new Set<KeyValueWatch>();
+  #isHearing = false;
 
   constructor(connection: NatsConnection, bucket: { kv: KV; name: string; onRoundTrip?: () => void }) {
+    this.#connection = connection;
     this.#js = jetstream(connection);
     this.#kv = bucket.kv;
     this.#bucket = bucket.name;
@@ -115,48 +116,31 @@ export class JetStreamKeyValue implements KeyValue {
 
   async watch(prefix: string, onChange: (change: KeyValueChange) => void, signal: AbortSignal): Promise<void> {
     const subjects = `$KV.${this.#bucket}.`;
-    await this.#reach(async () => {
-      const consumer = await this.#js.consumers.getPushConsumer(`KV_${this.#bucket}`, {
-        filter_subjects: prefix === '' ? `${subjects}>` : `${subjects}${prefix}.>`,
-        deliver_policy: DeliverPolicy.LastPerSubject,
-      });
-      const { num_pending } = await consumer.info(true);
-      await faultPoint('watch.counted');
-      let isWhole = false;
-      let received = 0;
-      await new Promise<void>((resolve, reject) => {
-        signal.addEventListener('abort', () => resolve(), { once: true });
-        const callback = (message: JsMsg): void => {
-          if (signal.aborted) return;
-          received = message.info.deliverySequence;
-          onChange(changeOf(message, subjects.length));
-          // Not counted down from the first number: an entry may expire before it is delivered.
-          if (message.info.pending === 0) whole();
-        };
-        const whole = (): void => {
-          isWhole = true;
-          resolve();
-        };
-        // If the last ones expired or were purged before delivery, no message says that it is the last.
-        const check = async (): Promise<void> => {
-          while (!isWhole && !signal.aborted) {
-            await delay(CHECK_MS, signal);
-            const info = await consumer.info().catch(() => null);
-            if (info?.num_pending === 0 && info.delivered.consumer_seq <= received) whole();
-          }
-        };
-        const begin = async (): Promise<void> => {
-          const messages = await consumer.consume({ callback });
-          const stop = (): void => messages.stop();
-          signal.addEventListener('abort', stop, { once: true });
-          if (signal.aborted) stop();
-          // Only once the subscription exists: of what is written earlier only the newest value would be heard.
-          if (num_pending === 0 || signal.aborted) whole();
-          await check();
-        };
-        begin().catch(reject);
-      });
+    const watch = new KeyValueWatch({
+      js: this.#js,
+      stream: `KV_${this.#bucket}`,
+      filter: prefix === '' ? `${subjects}>` : `${subjects}${prefix}.>`,
+      onMessage: (message) => onChange(changeOf(message, subjects.length)),
+      signal,
     });
+    if (!this.#isHearing) void this.#hearReconnections();
+    this.#watches.add(watch);
+    const forget = (): void => void this.#watches.delete(watch);
+    signal.addEventListener('abort', forget, { once: true });
+    try {
+      await this.#reach(async () => await watch.start());
+    } catch (error) {
+      forget();
+      throw error;
+    }
+  }
+
+  /** Until the connection is closed. */
+  async #hearReconnections(): Promise<void> {
+    this.#isHearing = true;
+    for await (const { type } of this.#connection.status()) {
+      if (type === 'reconnect') for (const watch of this.#watches) watch.again();
+    }
   }
 
   async #reach<T>(operation: () => Promise<T>): Promise<T> {
