@@ -66,15 +66,24 @@ interface PoolOptions {
 
 /**
  * Opens the pool for the Host's own work. A projector brings the database up to date first; the other roles start on
- * what is there, and what needs more answers 503 until then. @throws StartError
+ * what is there, and what needs more answers 503 until then.
+ * @param isUpToDate what `checkSchema` said before the log was there; false: or could not say
+ * @throws StartError
  */
-export async function openPool(options: PoolOptions, log: LogPorts, metrics: Metrics): Promise<ReadStore> {
+export async function openPool(
+  options: PoolOptions,
+  log: LogPorts,
+  { metrics, isUpToDate }: { readonly metrics: Metrics; readonly isUpToDate: Promise<boolean> },
+): Promise<ReadStore> {
   const { databaseUrl, config } = options;
   const isProjector = config.roles.includes('projector');
   const { own } = sharesOf(config, log.source.shards);
+  const prepare = async (): Promise<void> => {
+    // Most starts find nothing to do, and take no lock.
+    if (!(await isUpToDate)) await (isProjector ? migrate(databaseUrl) : checkSchema(databaseUrl));
+  };
   try {
-    const prepared = isProjector ? migrate(databaseUrl) : checkSchema(databaseUrl);
-    await prepared.catch(async (error: unknown) => await withoutDatabase(error, options, log));
+    await prepare().catch(async (error: unknown) => await withoutDatabase(error, options, log));
   } catch (cause) {
     throw databaseRefusal(cause);
   }

@@ -10,7 +10,9 @@ import { Previews } from '../streams/previews.ts';
 import type { Stack } from '../lib/stack.ts';
 import { Directory } from '../projections/directory/directory.ts';
 import { OwnWrites } from '../projections/own-writes.ts';
+import { checkSchema } from '../projections/read-store/migrate.ts';
 import type { ReadStore } from '../projections/read-store/pool.ts';
+import { SCHEMAS } from '../projections/schemas.ts';
 import type { MemoryPorts } from '../streams/memory/servers.ts';
 import { openArtifacts } from './artifacts.ts';
 import type { Artifacts } from './artifacts.ts';
@@ -92,12 +94,17 @@ export async function openServices(options: HostOptions, stack: Stack): Promise<
   const { config, clock, logger } = options;
   const metrics = new Metrics(options.memory === undefined);
   if (options.process !== undefined) metrics.registry.setDefaultLabels({ process: options.process });
+  // Meanwhile: a connection to the database takes half as long as all that is asked of the log.
+  const isUpToDate = checkSchema(options.databaseUrl).catch(() => false);
+  stack.defer('schema', async () => void (await isUpToDate));
   const log = await openLogOf(options, metrics, stack);
-  const pool = await openPool(options, log, metrics);
+  const pool = await openPool(options, log, { metrics, isUpToDate });
   stack.defer('read store', async () => await pool.end());
   const tenantReads = await openReads(options, log, { metrics, stack });
   const directory = await openDirectory(log, logger, stack);
   const models = openReadModels({ log, pool, tenantReads, metrics, stack });
+  // It is asked again once all is there: the first connection of the pool is opened while the log tells of the other nodes.
+  void models.built.settled(Object.values(SCHEMAS), 0);
   const { registry, presence } = await openPresence(options, log, stack);
   const ownWrites = new OwnWrites({ ...models, ...models.reads.sessions, source: log.source, clock });
   const write = writeSide({

@@ -108,14 +108,18 @@ async function inTransaction<T>(client: Client, work: () => Promise<T>): Promise
 }
 
 /**
- * Refuses a database from which newer versions have removed something that this one reads. Missing migrations of this
- * version are not checked here: what needs them is not available until a projector, or `agent-host migrate`, has
- * applied them.
+ * Whether all migrations of this version are applied; changes nothing. Refuses a database from which newer versions have
+ * removed something that this one reads. What needs a migration that is missing is not available until a projector, or
+ * `agent-host migrate`, has applied it.
  * @throws NewerSchemaError, or what says that the database cannot be used
  */
-export async function checkSchema(url: string): Promise<void> {
+export async function checkSchema(url: string): Promise<boolean> {
   const files = await migrations();
-  await withConnection(url, async (client) => refuseNewer(await readNoted(client), files));
+  return await withConnection(url, async (client) => {
+    const noted = await readNoted(client);
+    refuseNewer(noted, files);
+    return files.every((file) => isNoted(noted, file));
+  });
 }
 
 /** Whether the database has been used by a Host. @throws when it cannot be reached */
