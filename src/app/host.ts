@@ -119,7 +119,7 @@ export async function assembleHost(options: HostOptions, stack: Stack): Promise<
   const isLeaving = (): boolean => leaving.signal.aborted;
   const node = await openNode(services, { engine, streams, isLeaving, stack });
   const server = await serverOf(node, () => draining.signal.aborted);
-  // Last: the projectors open two connections for each stream, of which each takes some 13 ms.
+  // Last: the projectors open a connection for each stream and more, of which each takes some 13 ms.
   if (isBuilt) feedReadModels();
   const endServer = async ({ drainMs, othersServe }: Ending): Promise<void> => {
     draining.abort();

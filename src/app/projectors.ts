@@ -1,3 +1,4 @@
+import { optional } from '../domain/kernel/optional.ts';
 import { KeyedQueue } from '../lib/keyed-queue.ts';
 import type { Logger } from '../lib/logger.ts';
 import { agentsProjection } from '../projections/agents/projection.ts';
@@ -27,11 +28,17 @@ export const PROJECTIONS: readonly ProjectionGroup[] = [
   sandboxesProjection,
 ];
 
-/**
- * Connections to Postgres over which the read models of one stream are written: sessions, of which each turn writes, have
- * one, and what else there is shares one.
- */
-export const WRITING = 2;
+/** Streams whose read models are written over one connection, but for those of sessions, of which each turn writes. */
+const STREAMS_SHARING = 4;
+
+/** Connections to Postgres over which a node writes the read models of so many streams: sessions have one for each. */
+export function writingConnections(shards: number): number {
+  return shards + sharedConnections(shards);
+}
+
+function sharedConnections(shards: number): number {
+  return Math.ceil(shards / STREAMS_SHARING);
+}
 
 export interface ProjectorsOptions {
   readonly pool: ReadStore;
@@ -62,9 +69,10 @@ export function startProjectors({ databaseUrl, ...deps }: ProjectorsOptions): ()
   // Where others lead, all of them together hold a connection or two.
   const checks = new KeyedQueue({ lengthMax: Infinity, waitMs: Infinity });
   const inTurn = async (work: () => Promise<void>): Promise<void> => await checks.run('', work, { urgent: true });
-  const shared = Array.from({ length: log.source.shards }, () => writesOf(pool));
+  const { shards } = log.source;
+  const shared = Array.from({ length: sharedConnections(shards) }, () => writesOf(pool));
   const named = PROJECTIONS.flatMap((group) =>
-    shared.map((others, shard) => {
+    Array.from({ length: shards }, (_, shard) => {
       const onProgress = (reached: { schema: string; shard: number; position: number }): void => {
         progress.reached(reached);
         metrics.projected.set({ group: group.name, shard: reached.shard }, reached.position);
@@ -76,7 +84,7 @@ export function startProjectors({ databaseUrl, ...deps }: ProjectorsOptions): ()
         group,
         shard,
         pool,
-        ...(group === sessionsProjection ? {} : { shared: others }),
+        ...optional({ shared: group === sessionsProjection ? undefined : shared[Math.floor(shard / STREAMS_SHARING)] }),
         restore,
         source: log.source,
         seals: log.seals,

@@ -19,5 +19,5 @@ test.each([1, 4, 8])('the processes of a Host fit beside each other on a log of 
 test('a number that is given is kept, unless a projector needs more', () => {
   const config = readConfig({ AGENT_HOST_DATABASE_CONNECTIONS: '15' });
   expect(poolSize({ ...config, servingProcesses: 3 }, 4)).toBe(15);
-  expect(() => poolSize(config, 8)).toThrow(/is 15, and a projector of 8 shards needs 20/);
+  expect(() => poolSize(config, 16)).toThrow(/is 15, and a projector of 16 shards needs 24/);
 });

@@ -7,7 +7,7 @@ import type { Logger } from '../lib/logger.ts';
 import type { Config } from './config.ts';
 import type { LogPorts } from './log.ts';
 import type { Metrics } from './metrics/metrics.ts';
-import { restoring, WRITING } from './projectors.ts';
+import { restoring, writingConnections } from './projectors.ts';
 import type { Stack } from '../lib/stack.ts';
 import { StartError } from '../lib/start-error.ts';
 
@@ -23,17 +23,17 @@ const READING_LEAST = 5;
 /** How many connections a node reads with, or one of so many processes of a Host that serve requests. */
 function readingOf(servingProcesses: number | undefined, shards: number): number {
   if (servingProcesses === undefined) return READING;
-  const share = Math.floor((TOGETHER - WRITING * shards - OWN) / servingProcesses);
+  const share = Math.floor((TOGETHER - writingConnections(shards) - OWN) / servingProcesses);
   return Math.min(READING, Math.max(READING_LEAST, share));
 }
 
 /**
- * A node's maximum of connections, of a log of so many shards. A projector holds two for each shard: where it leads, as
- * long as it does; where another leads, while it checks. @throws StartError
+ * A node's maximum of connections, of a log of so many shards. A projector holds those that it writes over where it leads,
+ * as long as it does; where another leads, while it checks. @throws StartError
  */
 export function poolSize({ databaseConnections: given, servingProcesses, roles }: Config, shards: number): number {
   const isReading = roles.includes('commands') || roles.includes('reads');
-  const leading = roles.includes('projector') ? WRITING * shards : 0;
+  const leading = roles.includes('projector') ? writingConnections(shards) : 0;
   const size = given ?? leading + (isReading ? readingOf(servingProcesses, shards) : OWN);
   if (leading === 0 || size >= leading + OWN) return size;
   throw new StartError(
@@ -43,7 +43,7 @@ export function poolSize({ databaseConnections: given, servingProcesses, roles }
 
 /** Of these, the reads of tenants have their own, so that what the node asks for itself never waits behind them. */
 function sharesOf(config: Config, shards: number): { readonly own: number; readonly reading: number } {
-  const leading = config.roles.includes('projector') ? WRITING * shards : 0;
+  const leading = config.roles.includes('projector') ? writingConnections(shards) : 0;
   const left = poolSize(config, shards) - leading;
   const own = Math.min(OWN, Math.floor(left / 2));
   return { own: leading + own, reading: left - own };

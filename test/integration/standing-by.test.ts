@@ -3,7 +3,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { z } from 'zod';
 import { openLog } from '#src/app/log.ts';
 import { Metrics } from '#src/app/metrics/metrics.ts';
-import { PROJECTIONS, startProjectors, WRITING } from '#src/app/projectors.ts';
+import { PROJECTIONS, startProjectors, writingConnections } from '#src/app/projectors.ts';
 import { BuiltModels } from '#src/projections/built.ts';
 import { ProjectionProgress } from '#src/projections/progress.ts';
 import { withConnection } from '#src/projections/read-store/connection.ts';
@@ -15,7 +15,7 @@ import { until } from '../support/wait-until.ts';
 
 /** A node whose read models another one feeds. */
 
-const SHARDS = 4;
+const SHARDS = 5;
 const LOCK = `select pg_advisory_lock(hashtextextended('projector.' || schema || '.' || shard, 0))
   from unnest($1::text[]) as schema, generate_series(0, ${SHARDS - 1}) as shard`;
 /** The connection of each lock. */
@@ -38,7 +38,7 @@ afterAll(async () => {
   await disposables.disposeAsync();
 });
 
-test('its projectors ask over a connection or two, and lead over two for each stream, also after these were cut', async () => {
+test('its projectors ask over a connection or two, and lead over one for each stream and one more for four, also after these were cut', async () => {
   await using database = await postgres.migrated();
   const { logger, lines } = capturedLog();
   const metrics = new Metrics();
@@ -74,13 +74,13 @@ test('its projectors ask over a connection or two, and lead over two for each st
     const leading = async (cut: readonly number[] = []): Promise<readonly number[] | false> => {
       const pids = await pool.anyFirst(LOCKS);
       const connections = [...new Set(pids)];
-      const isAll = pids.length === all && connections.length === WRITING * SHARDS;
+      const isAll = pids.length === all && connections.length === writingConnections(SHARDS);
       return isAll && !connections.some((pid) => cut.includes(pid)) && connections;
     };
     const first = await until('all of them lead', async () => await leading());
-    expect(await database.terminate('lock holders')).toBe(WRITING * SHARDS);
+    expect(await database.terminate('lock holders')).toBe(writingConnections(SHARDS));
     await until('all of them lead again', async () => await leading(first));
-    expect(pool.state().acquiredConnections).toBe(WRITING * SHARDS);
+    expect(pool.state().acquiredConnections).toBe(writingConnections(SHARDS));
     await stop();
     expect(await pool.anyFirst(LOCKS), 'none of their locks goes back to the pool').toEqual([]);
     expect(lines.filter(({ level }) => level >= 50)).toEqual([]);

@@ -231,9 +231,10 @@ describe('connections to Postgres', () => {
     expect(read('deploy/compose.yaml')).toContain('max_connections=300');
     expect(read('deploy/compose.yaml')).toContain(`${usual} connections, ${replacing} while`);
     expect(read('docs/operations/several-nodes.md')).toContain(`is ${usual}, and ${replacing} while`);
-    const each = sizeOf('projector', '2') - sizeOf('projector', '1');
+    const [four, eight] = [sizeOf('projector', '4'), sizeOf('projector', '8')];
     const scale = read('docs/scale.md');
-    expect(scale).toContain(`nodes(projector) × (4 + ${each} × shards)`);
+    expect(eight - four).toBe(4 + 1);
+    expect(scale).toContain(`nodes(projector) × (${four - 4 - 1} + shards + ⌈shards ÷ 4⌉)`);
     expect(scale).toContain(`two of each ${usual}; with 64 shards a projector alone has ${sizeOf('projector', '64')}`);
   });
 
