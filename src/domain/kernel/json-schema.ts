@@ -50,8 +50,14 @@ const OPTIONS: Options = {
   code: { regExp: linearPattern, optimize: false },
 };
 
-const DRAFT_7 = prepared(new Ajv(OPTIONS));
-const DRAFT_2020 = prepared(new Ajv2020(OPTIONS));
+/** Made for the first schema: no start of a Host compiles one, and it takes 20 ms to make them (docs/benchmark-results.md). */
+let draft7: Ajv | null = null;
+let draft2020: Ajv | null = null;
+
+function compilerOf({ $schema: draft }: JsonSchema): Ajv {
+  if (typeof draft === 'string' && draft.includes('draft-07')) return (draft7 ??= prepared(new Ajv(OPTIONS)));
+  return (draft2020 ??= prepared(new Ajv2020(OPTIONS)));
+}
 
 function prepared(compiler: Ajv): Ajv {
   formats.default(compiler).removeKeyword('uniqueItems').addKeyword(UNIQUE_ITEMS);
@@ -97,8 +103,7 @@ function compile(schema: JsonSchema): ValidateFunction | Error {
 
 function compileNew(schema: JsonSchema, text: string): ValidateFunction | Error {
   if (text.length > CHARS_MAX) return new Error(`the schema is longer than ${CHARS_MAX} characters`);
-  const draft = schema['$schema'];
-  const compiler = typeof draft === 'string' && draft.includes('draft-07') ? DRAFT_7 : DRAFT_2020;
+  const compiler = compilerOf(schema);
   // Keeping track of what was evaluated is quadratic in the schema's size.
   const tracks = text.includes('"unevaluated');
   if (tracks && text.length > TRACKING_CHARS_MAX) {
