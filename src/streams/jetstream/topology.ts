@@ -109,8 +109,9 @@ function givenUp(cause: unknown, { replicas }: TopologyOptions): NatsSetupError 
 async function makeTopology(connection: NatsConnection, options: TopologyOptions): Promise<Topology> {
   const manager = await jetstreamManager(connection, { sendRequiredApiLevel: true });
   await checkWhole(manager);
-  const shards = await ensureShards(manager, options);
-  await ensureStream(manager, workStream(options.replicas));
+  const work = await configOf(manager, WORK_STREAM);
+  const shards = await ensureShards(manager, options, work !== null);
+  await ensureStream(manager, workStream(options.replicas), work);
   await manager.consumers.add(WORK_STREAM, {
     durable_name: WORK_CONSUMER,
     ack_policy: 'explicit',
@@ -134,17 +135,18 @@ async function makeTopology(connection: NatsConnection, options: TopologyOptions
     // Read from the leader only: a replica that is behind would take a data key for missing.
     make('SECRETS', { allow_direct: false }),
   ]);
-  for (const name of BUCKET_NAMES) await updateBucket(manager, `KV_${name}`, options.replicas);
+  const streams = await Promise.all(BUCKET_NAMES.map(async (name) => await manager.streams.info(`KV_${name}`)));
+  for (const { config } of streams) await updateBucket(manager, config, options.replicas);
   await allLed(manager);
   return { manager, shards, buckets: { directory, snapshots, leases, secrets } };
 }
 
 /** What an interrupted restore has left is not an installation, and one that moves to more shards is none meanwhile. */
 async function checkWhole(manager: JetStreamManager): Promise<void> {
-  if ((await configOf(manager, RESTORE_MARK)) !== null) {
+  const [restoring, moving] = await Promise.all([configOf(manager, RESTORE_MARK), configOf(manager, RESHARD_MARK)]);
+  if (restoring !== null) {
     throw new NatsSetupError('A restore into this NATS has not ended. Wait for it, or run agent-host restore again.');
   }
-  const moving = await configOf(manager, RESHARD_MARK);
   if (moving === null) return;
   const to = moving.metadata?.['to'] ?? '';
   throw new NatsSetupError(
@@ -187,19 +189,25 @@ async function allLed(manager: JetStreamManager): Promise<void> {
   }
 }
 
-/** Makes missing shards; of an installation that was complete once, none may be missing. Returns how many there are. */
-async function ensureShards(manager: JetStreamManager, { shards: wanted, replicas }: TopologyOptions): Promise<number> {
-  // Checked before the shards: it is made after them, so where it exists they all did.
-  const wasComplete = (await configOf(manager, WORK_STREAM)) !== null;
+/**
+ * Makes missing shards; of an installation that was complete once, none may be missing. Returns how many there are.
+ * @param wasComplete whether there was a work queue, which is made after the shards, before they were looked at
+ */
+async function ensureShards(
+  manager: JetStreamManager,
+  { shards: wanted, replicas }: TopologyOptions,
+  wasComplete: boolean,
+): Promise<number> {
   const shards = shardsBy(await firstShard(manager, { shards: wanted ?? NEW_LOG_SHARDS, replicas }, wasComplete));
   if (wanted !== undefined && shards !== wanted) {
     throw new NatsSetupError(
       `This installation has ${shards} log shards, AGENT_HOST_LOG_SHARDS says ${wanted}. Only agent-host reshard changes the number: leave it unset, or set it to ${shards}.`,
     );
   }
-  for (let shard = 0; shard < shards; shard++) {
-    if (wasComplete && (await configOf(manager, streamName(shard))) === null) throw lostShard(shard);
-    await ensureStream(manager, eventStream(shard, { shards, replicas }));
+  const configs = Array.from({ length: shards }, async (_, shard) => await configOf(manager, streamName(shard)));
+  for (const [shard, present] of (await Promise.all(configs)).entries()) {
+    if (wasComplete && present === null) throw lostShard(shard);
+    await ensureStream(manager, eventStream(shard, { shards, replicas }), present);
   }
   return shards;
 }
@@ -257,11 +265,10 @@ function workStream(replicas: number): Partial<StreamConfig> & { name: string } 
  * An existing bucket is taken as it is: one that a single server made, or that was restored from one, has one copy, and
  * one of an older version may be compressed.
  */
-async function updateBucket(manager: JetStreamManager, stream: string, replicas: number): Promise<void> {
-  const { config } = await manager.streams.info(stream);
+async function updateBucket(manager: JetStreamManager, config: StreamConfig, replicas: number): Promise<void> {
   const wanted = { num_replicas: Math.max(config.num_replicas, replicas), compression: StoreCompression.None };
   if (config.num_replicas === wanted.num_replicas && config.compression === wanted.compression) return;
-  await manager.streams.update(stream, { ...config, ...wanted });
+  await manager.streams.update(config.name, { ...config, ...wanted });
 }
 
 /**
@@ -271,8 +278,8 @@ async function updateBucket(manager: JetStreamManager, stream: string, replicas:
 async function ensureStream(
   manager: JetStreamManager,
   wanted: Partial<StreamConfig> & { name: string },
+  present: StreamConfig | null,
 ): Promise<void> {
-  const present = await configOf(manager, wanted.name);
   if (present === null) {
     await manager.streams.add(wanted);
     await faultPoint('topology.made');
