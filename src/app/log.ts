@@ -2,14 +2,17 @@ import type { KeyObject } from 'node:crypto';
 import { SealedSecrets } from '../drivers/secrets/sealed-secrets.ts';
 import { isUnavailableError } from '../lib/unavailable.ts';
 import type { Logger } from '../lib/logger.ts';
+import { OutageLog } from '../lib/outage-log.ts';
 import { createCodec } from '../streams/codec.ts';
 import type { Codec } from '../streams/codec.ts';
 import { Continuity } from '../streams/continuity.ts';
 import type { CommitSource, EventStore } from '../streams/event-store.ts';
 import { JetStreamCommitSource } from '../streams/jetstream/commit-source.ts';
 import { closeNats, connectNats, NatsSetupError, watchConnection } from '../streams/jetstream/connection.ts';
+import type { NatsConnections } from '../streams/jetstream/connection.ts';
 import { JetStreamEventStore } from '../streams/jetstream/event-store.ts';
 import { JetStreamKeyValue } from '../streams/jetstream/key-value.ts';
+import type { BucketOptions } from '../streams/jetstream/key-value.ts';
 import { JetStreamLiveFeed } from '../streams/jetstream/live-feed.ts';
 import { natsSignals } from '../streams/jetstream/signals.ts';
 import { ensureTopology, presentTopology } from '../streams/jetstream/topology.ts';
@@ -100,12 +103,8 @@ export async function openLog({ url, caFile, name, replicas, ...options }: LogOp
       ? await ensureTopology(appends, { shards: options.shards, replicas })
       : { ...(await presentTopology(appends)), ...options.asItIs };
   });
-  const bucket = (kv: (typeof buckets)['leases'], bucketName: string): KeyValue =>
-    new JetStreamKeyValue(appends, {
-      kv,
-      name: bucketName,
-      onRoundTrip: () => metrics.roundTrips.inc({ operation: `kv.${bucketName}` }),
-    });
+  const bucket = (kv: BucketOptions['kv'], bucketName: string): KeyValue =>
+    openBucket(appends, kv, bucketName, options);
   const secretBucket = bucket(buckets.secrets, 'SECRETS');
   const keyring = new Keyring({ bucket: secretBucket, hostKey, earlierHostKeys, logger });
   try {
@@ -160,6 +159,21 @@ export async function openLog({ url, caFile, name, replicas, ...options }: LogOp
       await closeNats(connections);
     },
   };
+}
+
+function openBucket(
+  connection: NatsConnections['appends'],
+  kv: BucketOptions['kv'],
+  name: string,
+  { metrics, logger }: Pick<LogOptions, 'metrics' | 'logger'>,
+): KeyValue {
+  const outage = new OutageLog(logger, `hearing of changes in the bucket ${name}`);
+  return new JetStreamKeyValue(connection, {
+    kv,
+    name,
+    onRoundTrip: () => metrics.roundTrips.inc({ operation: `kv.${name}` }),
+    onContinued: (error) => (error === null ? outage.worked() : outage.failed(error)),
+  });
 }
 
 async function plainly<T>(open: () => Promise<T>): Promise<T> {

@@ -1,5 +1,6 @@
+import { setTimeout as pause } from 'node:timers/promises';
 import type { ConsumerInfo, JetStreamManager } from '@nats-io/jetstream';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { onFaultPoint } from '#src/lib/fault-points.ts';
 import { JetStreamKeyValue } from '#src/streams/jetstream/key-value.ts';
 import type { KeyValue, KeyValueChange } from '#src/streams/key-value.ts';
@@ -12,6 +13,8 @@ import { TestNats } from '../support/nats.ts';
 import { TcpProxy } from '../support/tcp-proxy.ts';
 import { until } from '../support/wait-until.ts';
 
+/** Long enough for a client to connect again and ask. */
+const STANDS_STILL_MS = 2_000;
 const disposables = new AsyncDisposableStack();
 let nats: TestNats;
 let fixture: KeyValueFixture;
@@ -100,27 +103,96 @@ test('a watch has nothing on the disk of the server, and its end leaves nothing 
   expect(changes).toEqual([]);
 });
 
-test('a watch hears once of each change that came while its connection was away, in their order', async () => {
-  await using proxy = await TcpProxy.start(nats.port);
-  await using log = await openLog(nats.urlThrough(proxy.port));
-  const remote = new JetStreamKeyValue(log.connections.appends, {
-    kv: log.topology.buckets.directory,
-    name: 'DIRECTORY',
+describe('a watch whose connection goes away', () => {
+  const directoryOf = ({ connections, topology }: TestLog): KeyValue =>
+    new JetStreamKeyValue(connections.appends, { kv: topology.buckets.directory, name: 'DIRECTORY' });
+
+  test('hears once of each change that came meanwhile, in their order', async () => {
+    await using proxy = await TcpProxy.start(nats.port);
+    await using log = await openLog(nats.urlThrough(proxy.port));
+    const remote = directoryOf(log);
+    await directory.put('away.1', 'before');
+    const changes = await watching(remote, 'away');
+    const rounds = ['a', 'b', 'c'];
+    for (const [n, round] of rounds.entries()) {
+      proxy.goAway();
+      await directory.put('away.2', `first ${round}`);
+      await directory.put('away.1', round);
+      await directory.remove('away.2');
+      proxy.pass();
+      await until('what came last is heard', () => changes.length >= 1 + 2 * (n + 1));
+    }
+    await directory.put('away.1', 'after');
+    await until('it is heard', () => changes.map(told).at(-1) === 'away.1=after');
+    // Of two values of one key in between, a bucket keeps the newest.
+    const newest = rounds.flatMap((round) => [`away.1=${round}`, '-away.2']);
+    expect(changes.map(told)).toEqual(['away.1=before', ...newest, 'away.1=after']);
   });
-  await directory.put('away.1', 'before');
-  const changes = await watching(remote, 'away');
-  const rounds = ['a', 'b', 'c'];
-  for (const [n, round] of rounds.entries()) {
-    proxy.goAway();
-    await directory.put('away.2', `first ${round}`);
-    await directory.put('away.1', round);
-    await directory.remove('away.2');
+
+  test('again while it is being continued does not wait for what is never answered', async () => {
+    await using own = await TestNats.start();
+    await using proxy = await TcpProxy.start(own.port);
+    await using log = await openLog(own.urlThrough(proxy.port));
+    const remote = directoryOf(log);
+    const changes = await watching(remote, 'flapping');
+    proxy.holdRequestsWith('CONSUMER.CREATE');
+    // Without it the server would still deliver to the consumer that there was.
+    await own.kill();
+    await own.restart();
+    await pause(STANDS_STILL_MS);
+    await using direct = await openLog(own.url);
+    await directoryOf(direct).put('flapping.1', 'heard');
+    expect(changes).toEqual([]);
+    proxy.cutAll();
     proxy.pass();
-    await until('what came last is heard', () => changes.length >= 1 + 2 * (n + 1));
-  }
-  // Of two values of one key in between, a bucket keeps the newest.
-  const newest = rounds.flatMap((round) => [`away.1=${round}`, '-away.2']);
-  expect(changes.map(told)).toEqual(['away.1=before', ...newest]);
+    const began = performance.now();
+    await until('it is heard', () => changes.length > 0);
+    // The client waits for five seconds for an answer.
+    expect(performance.now() - began).toBeLessThan(2_500);
+    await directoryOf(direct).put('flapping.1', 'again');
+    await until('what comes later, too', () => changes.length > 1);
+    expect(changes.map(told)).toEqual(['flapping.1=heard', 'flapping.1=again']);
+  });
+
+  test('hears of a stream that was made again meanwhile, whose numbers begin at 1', async () => {
+    await using own = await TestNats.start();
+    await using proxy = await TcpProxy.start(own.port);
+    await using log = await openLog(own.urlThrough(proxy.port));
+    const remote = directoryOf(log);
+    for (const n of [1, 2, 3, 4, 5]) await remote.put(`made.${n}`, 'old');
+    const changes = await watching(remote, 'made');
+    expect(changes).toHaveLength(5);
+    proxy.goAway();
+    await using direct = await openLog(own.url);
+    await direct.topology.manager.streams.delete('KV_DIRECTORY');
+    await using made = await openLog(own.url);
+    await directoryOf(made).put('made.1', 'new');
+    proxy.pass();
+    await until('the new one is heard', () => changes.map(told).includes('made.1=new'));
+    await directoryOf(made).put('made.2', 'newer');
+    await until('what comes later, too', () => changes.map(told).at(-1) === 'made.2=newer');
+    expect(changes).toHaveLength(7);
+  });
+
+  test('says why it cannot be continued', async () => {
+    await using own = await TestNats.start();
+    await using proxy = await TcpProxy.start(own.port);
+    await using log = await openLog(own.urlThrough(proxy.port));
+    const said: unknown[] = [];
+    const { directory: kv } = log.topology.buckets;
+    const remote = new JetStreamKeyValue(log.connections.appends, {
+      kv,
+      name: 'DIRECTORY',
+      onContinued: (error) => void said.push(error),
+    });
+    await watching(remote, 'refused');
+    proxy.cutAll();
+    await until('it is continued', () => said.includes(null));
+    await own.forbid('$JS.API.CONSUMER.CREATE.KV_DIRECTORY.>');
+    proxy.cutAll();
+    const why = await until('it says so', () => said.find((error) => error !== null));
+    expect(why).toBeInstanceOf(Error);
+  });
 });
 
 test(

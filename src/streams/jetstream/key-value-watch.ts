@@ -16,14 +16,18 @@ export interface WatchOptions {
   /** Which subjects of it. */
   readonly filter: string;
   readonly onMessage: (message: JsMsg) => void;
+  /** Called with why it could not be continued after the connection was away, and with null once it has been. */
+  readonly onContinued: (error: unknown) => void;
   readonly signal: AbortSignal;
 }
 
-/** A consumer, and the number of its newest delivery. */
 interface Following {
   readonly consumer: PushConsumer;
-  readonly messages: ConsumerMessages;
-  readonly received: () => number;
+  messages: ConsumerMessages | null;
+  /** Number of its newest delivery. */
+  received: number;
+  /** What it still delivers is not heard. */
+  isLeft: boolean;
 }
 
 /**
@@ -36,57 +40,91 @@ interface Following {
  */
 export class KeyValueWatch {
   readonly #options: WatchOptions;
-  /** Aborts when everything that was there has been reported. */
+  /** Aborts when everything that was there has been reported, or the watch has ended. */
   readonly #whole = new AbortController();
+  readonly #ended = new AbortController();
   #following: Following | null = null;
   /** Sequence of the newest message that was reported; 0: none was. */
   #last = 0;
-  #isOutdated = false;
-  #isReplacing = false;
+  /** Number of the newest attempt to follow: only that one counts, an earlier one may never be answered. */
+  #attempt = 0;
 
   constructor(options: WatchOptions) {
     this.#options = options;
   }
 
-  /** Resolves once everything that is there has been reported. @throws what the client throws */
+  /**
+   * Resolves once everything that is there has been reported, or the signal aborts. @throws what the client throws, or that
+   * the connection was closed; the watch has ended then
+   */
   async start(): Promise<void> {
     const { signal } = this.#options;
-    if (signal.aborted) return;
-    signal.addEventListener('abort', () => this.#end(), { once: true });
-    await this.#follow();
+    signal.addEventListener('abort', () => this.end(), { once: true, signal: this.#ended.signal });
+    const attempt = ++this.#attempt;
+    try {
+      await this.#follow(attempt);
+    } catch (error) {
+      // Unless the connection was away meanwhile, and another attempt has begun.
+      if (attempt === this.#attempt) {
+        this.end();
+        throw error;
+      }
+    }
     const { signal: whole } = this.#whole;
     while (!whole.aborted) {
       await delay(CHECK_MS, whole);
       if (!whole.aborted) await this.#check();
     }
+    if (this.#ended.signal.aborted && !signal.aborted) throw new Error('the connection was closed');
   }
 
   /** The connection was away, and perhaps the server: continues behind what was heard last. */
   again(): void {
-    this.#isOutdated = true;
-    if (!this.#isReplacing) void this.#replace();
+    void this.#replace(++this.#attempt);
   }
 
-  async #replace(): Promise<void> {
-    const { signal } = this.#options;
-    this.#isReplacing = true;
-    for (let failures = 0; this.#isOutdated && !signal.aborted;) {
-      this.#isOutdated = false;
+  /** Hears nothing more. */
+  end(): void {
+    this.#ended.abort();
+    this.#whole.abort();
+    this.#leave();
+  }
+
+  #leave(): void {
+    if (this.#following !== null) leave(this.#following);
+    this.#following = null;
+  }
+
+  #isOver(attempt: number): boolean {
+    return this.#ended.signal.aborted || attempt !== this.#attempt;
+  }
+
+  async #replace(attempt: number): Promise<void> {
+    for (let failures = 0; !this.#isOver(attempt); failures++) {
       try {
-        await this.#follow();
-        failures = 0;
-      } catch {
-        // As long as the server does not answer, who uses the bucket hears that.
-        this.#isOutdated = true;
-        failures++;
-        await delay(backoffMs(failures, AGAIN_MS), signal);
+        await this.#startOverIfCut();
+        await this.#follow(attempt);
+        this.#options.onContinued(null);
+        return;
+      } catch (error) {
+        if (!this.#isOver(attempt)) this.#options.onContinued(error);
+        await delay(backoffMs(failures, AGAIN_MS), this.#ended.signal);
       }
     }
-    this.#isReplacing = false;
   }
 
-  async #follow(): Promise<void> {
-    const { js, stream, filter, onMessage, signal } = this.#options;
+  /** A stream that was made again, or has lost its end, gives numbers again that were heard of: all that is there is news. */
+  async #startOverIfCut(): Promise<void> {
+    const { js, stream } = this.#options;
+    const manager = await js.jetstreamManager(false);
+    const { state } = await manager.streams.info(stream);
+    if (state.last_seq >= this.#last) return;
+    this.#leave();
+    this.#last = 0;
+  }
+
+  async #follow(attempt: number): Promise<void> {
+    const { js, stream, filter, onMessage } = this.#options;
     const consumer = await js.consumers.getPushConsumer(stream, {
       filter_subjects: filter,
       ...(this.#last === 0 ? { deliver_policy: DeliverPolicy.LastPerSubject } : { opt_start_seq: this.#last + 1 }),
@@ -94,11 +132,11 @@ export class KeyValueWatch {
     });
     const { num_pending } = await consumer.info(true);
     await faultPoint('watch.counted');
-    let received = 0;
+    const following: Following = { consumer, messages: null, received: 0, isLeft: false };
     const callback = (message: JsMsg): void => {
-      if (signal.aborted) return;
-      received = message.info.deliverySequence;
-      // The one that it replaces may have delivered it meanwhile.
+      if (following.isLeft) return;
+      following.received = message.info.deliverySequence;
+      // The one that it replaces, or a server of a cluster that is behind, may have delivered it.
       if (message.seq > this.#last) {
         this.#last = message.seq;
         onMessage(message);
@@ -106,31 +144,25 @@ export class KeyValueWatch {
       // Not counted down from the first number: an entry may expire before it is delivered.
       if (message.info.pending === 0) this.#whole.abort();
     };
-    const messages = await consumer.consume({ callback });
-    const before = this.#following;
-    this.#following = { consumer, messages, received: () => received };
-    if (before !== null) leave(before);
-    if (signal.aborted) this.#end();
+    following.messages = await consumer.consume({ callback });
+    if (this.#isOver(attempt)) return leave(following);
+    this.#leave();
+    this.#following = following;
     // Only once the subscription exists: of what is written earlier only the newest value would be heard.
-    else if (num_pending === 0) this.#whole.abort();
+    if (num_pending === 0) this.#whole.abort();
   }
 
   /** If the last ones expired or were purged before delivery, no message says that it is the last. */
   async #check(): Promise<void> {
     const following = this.#following;
     const info = await following?.consumer.info().catch(() => null);
-    if (info?.num_pending === 0 && info.delivered.consumer_seq <= (following?.received() ?? 0)) this.#whole.abort();
-  }
-
-  #end(): void {
-    this.#whole.abort();
-    if (this.#following !== null) leave(this.#following);
-    this.#following = null;
+    if (info?.num_pending === 0 && info.delivered.consumer_seq <= (following?.received ?? 0)) this.#whole.abort();
   }
 }
 
 /** The server would forget the consumer by itself, after five minutes. */
-function leave({ consumer, messages }: Following): void {
-  messages.stop();
-  consumer.delete().catch(() => undefined);
+function leave(following: Following): void {
+  following.isLeft = true;
+  following.messages?.stop();
+  following.consumer.delete().catch(() => undefined);
 }

@@ -11,6 +11,14 @@ import { ApiCode, apiCode, isWrongLastSequence } from './errors.ts';
 /** Each try but the first means that another writer won. */
 const SHRED_TRIES = 20;
 
+export interface BucketOptions {
+  readonly kv: KV;
+  readonly name: string;
+  readonly onRoundTrip?: () => void;
+  /** Called with why a watch could not be continued after the connection was away, and with null once one has been. */
+  readonly onContinued?: (error: unknown) => void;
+}
+
 /** A JetStream bucket. */
 export class JetStreamKeyValue implements KeyValue {
   readonly #connection: NatsConnection;
@@ -18,15 +26,17 @@ export class JetStreamKeyValue implements KeyValue {
   readonly #kv: KV;
   readonly #bucket: string;
   readonly #onRoundTrip: () => void;
+  readonly #onContinued: (error: unknown) => void;
   readonly #watches = new Set<KeyValueWatch>();
   #isHearing = false;
 
-  constructor(connection: NatsConnection, bucket: { kv: KV; name: string; onRoundTrip?: () => void }) {
+  constructor(connection: NatsConnection, bucket: BucketOptions) {
     this.#connection = connection;
     this.#js = jetstream(connection);
     this.#kv = bucket.kv;
     this.#bucket = bucket.name;
     this.#onRoundTrip = bucket.onRoundTrip ?? ((): void => undefined);
+    this.#onContinued = bucket.onContinued ?? ((): void => undefined);
   }
 
   async get(key: string): Promise<KeyValueEntry | null> {
@@ -115,12 +125,14 @@ export class JetStreamKeyValue implements KeyValue {
   }
 
   async watch(prefix: string, onChange: (change: KeyValueChange) => void, signal: AbortSignal): Promise<void> {
+    if (signal.aborted) return;
     const subjects = `$KV.${this.#bucket}.`;
     const watch = new KeyValueWatch({
       js: this.#js,
       stream: `KV_${this.#bucket}`,
       filter: prefix === '' ? `${subjects}>` : `${subjects}${prefix}.>`,
       onMessage: (message) => onChange(changeOf(message, subjects.length)),
+      onContinued: this.#onContinued,
       signal,
     });
     if (!this.#isHearing) void this.#hearReconnections();
@@ -130,17 +142,19 @@ export class JetStreamKeyValue implements KeyValue {
     try {
       await this.#reach(async () => await watch.start());
     } catch (error) {
+      signal.removeEventListener('abort', forget);
       forget();
       throw error;
     }
   }
 
-  /** Until the connection is closed. */
+  /** Until the connection is closed, and with it all watches. */
   async #hearReconnections(): Promise<void> {
     this.#isHearing = true;
     for await (const { type } of this.#connection.status()) {
       if (type === 'reconnect') for (const watch of this.#watches) watch.again();
     }
+    for (const watch of this.#watches) watch.end();
   }
 
   async #reach<T>(operation: () => Promise<T>): Promise<T> {
