@@ -96,7 +96,6 @@ export async function openServices(options: HostOptions, stack: Stack): Promise<
   if (options.process !== undefined) metrics.registry.setDefaultLabels({ process: options.process });
   // Meanwhile: a connection to the database takes half as long as all that is asked of the log.
   const isUpToDate = checkSchema(options.databaseUrl).catch(() => false);
-  stack.defer('schema', async () => void (await isUpToDate));
   const log = await openLogOf(options, metrics, stack);
   const pool = await openPool(options, log, { metrics, isUpToDate });
   stack.defer('read store', async () => await pool.end());

@@ -19,6 +19,8 @@ const LOCK_MS = 2_000;
 /** Between two attempts, so that waiting statements get their turn. */
 const PAUSE_MS = { baseMs: 250, capMs: 5_000 };
 const WITHIN_MS = 60_000;
+/** Who only looks waits for no lock, and not for a database that has stopped answering. */
+const ANSWER_MS = 10_000;
 
 /** The database was made by a newer version of this program, which has removed what this one uses. */
 export class NewerSchemaError extends Error {}
@@ -115,11 +117,12 @@ async function inTransaction<T>(client: Client, work: () => Promise<T>): Promise
  */
 export async function checkSchema(url: string): Promise<boolean> {
   const files = await migrations();
-  return await withConnection(url, async (client) => {
+  const look = async (client: Client): Promise<boolean> => {
     const noted = await readNoted(client);
     refuseNewer(noted, files);
     return files.every((file) => isNoted(noted, file));
-  });
+  };
+  return await withConnection(url, look, { answerMs: ANSWER_MS });
 }
 
 /** Whether the database has been used by a Host. @throws when it cannot be reached */

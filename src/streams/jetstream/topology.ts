@@ -265,10 +265,14 @@ function workStream(replicas: number): Partial<StreamConfig> & { name: string } 
  * An existing bucket is taken as it is: one that a single server made, or that was restored from one, has one copy, and
  * one of an older version may be compressed.
  */
-async function updateBucket(manager: JetStreamManager, config: StreamConfig, replicas: number): Promise<void> {
-  const wanted = { num_replicas: Math.max(config.num_replicas, replicas), compression: StoreCompression.None };
-  if (config.num_replicas === wanted.num_replicas && config.compression === wanted.compression) return;
-  await manager.streams.update(config.name, { ...config, ...wanted });
+async function updateBucket(manager: JetStreamManager, present: StreamConfig, replicas: number): Promise<void> {
+  const wanted = ({ num_replicas }: StreamConfig): Partial<StreamConfig> => ({
+    num_replicas: Math.max(num_replicas, replicas),
+    compression: StoreCompression.None,
+  });
+  if (isAs(present, wanted(present))) return;
+  const { config: newest } = await manager.streams.info(present.name);
+  await manager.streams.update(newest.name, { ...newest, ...wanted(newest) });
 }
 
 /**
@@ -285,15 +289,25 @@ async function ensureStream(
     await faultPoint('topology.made');
     return;
   }
-  const config = {
+  if (isAs(present, adjusted(wanted, present))) return;
+  // What was read may be some requests old: another node may have added copies since.
+  const newest = (await configOf(manager, wanted.name)) ?? present;
+  await manager.streams.update(wanted.name, adjusted(wanted, newest));
+}
+
+/** What a stream that is there may become. */
+function adjusted(wanted: Partial<StreamConfig>, present: StreamConfig): Partial<StreamConfig> {
+  return {
     ...wanted,
     num_replicas: Math.max(present.num_replicas, wanted.num_replicas ?? 1),
     // A server never takes this back; versions before 0.13 said it.
     deny_delete: present.deny_delete,
   };
-  const same = Object.entries(config).every(([name, value]) => {
+}
+
+function isAs(present: StreamConfig, config: Partial<StreamConfig>): boolean {
+  return Object.entries(config).every(([name, value]) => {
     const was: unknown = Reflect.get(present, name);
     return JSON.stringify(was) === JSON.stringify(value);
   });
-  if (!same) await manager.streams.update(config.name, config);
 }
