@@ -69,7 +69,7 @@ const lightBuiltins: Plugin = {
   resolveId: (source, _importer, { kind }) => {
     const name = source.replace(/^node:/, '');
     if (name === 'http2' && kind === 'require-call') return WHEN_USED;
-    return name in LEFT_OUT ? `${LIGHT}${name}` : null;
+    return Object.hasOwn(LEFT_OUT, name) ? `${LIGHT}${name}` : null;
   },
   load: (id) => {
     if (id === WHEN_USED)

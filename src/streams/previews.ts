@@ -23,8 +23,10 @@ export type OnPreview = (text: string) => void;
  */
 export class Previews {
   readonly #signals: Signals;
-  /** What readers of all nodes have asked for of late. */
-  // By size: with a greatest number of entries it makes room for all of them at once, 10 ms of a start.
+  /**
+   * What readers of all nodes have asked for of late. By size: with a greatest number of entries it makes room for all of
+   * them at once, 10 ms of a start.
+   */
   readonly #asked = new LRUCache<string, true>({ maxSize: ASKED_MAX, sizeCalculation: () => 1, ttl: ASKED_MS });
   /** The readers of this node. */
   readonly #readers = new Map<string, { readonly told: Set<OnPreview>; readonly unlisten: () => void }>();

@@ -107,6 +107,18 @@ describe('a watch whose connection goes away', () => {
   const directoryOf = ({ connections, topology }: TestLog): KeyValue =>
     new JetStreamKeyValue(connections.appends, { kv: topology.buckets.directory, name: 'DIRECTORY' });
 
+  /** Its four connections are back: one that was closed right after a cut was once seen to throw of a write after the end. */
+  async function isBack({ connections: { appends, reads, live, consumers } }: TestLog): Promise<void> {
+    for (const connection of [appends, reads, live, consumers]) {
+      const answers = async () =>
+        await connection.flush().then(
+          () => true,
+          () => false,
+        );
+      await until('the connection is back', answers);
+    }
+  }
+
   test('hears once of each change that came meanwhile, in their order', async () => {
     await using proxy = await TcpProxy.start(nats.port);
     await using log = await openLog(nats.urlThrough(proxy.port));
@@ -127,6 +139,35 @@ describe('a watch whose connection goes away', () => {
     // Of two values of one key in between, a bucket keeps the newest.
     const newest = rounds.flatMap((round) => [`away.1=${round}`, '-away.2']);
     expect(changes.map(told)).toEqual(['away.1=before', ...newest, 'away.1=after']);
+    await isBack(log);
+  });
+
+  test('again and again while others write hears of everything once', async () => {
+    await using proxy = await TcpProxy.start(nats.port);
+    await using log = await openLog(nats.urlThrough(proxy.port));
+    const changes = await watching(directoryOf(log), 'busy');
+    const written: string[] = [];
+    let isOver = false;
+    const write = async (): Promise<void> => {
+      for (let n = 0; !isOver; n++) {
+        await directory.put(`busy.${n}`, 'x');
+        written.push(`busy.${n}=x`);
+      }
+    };
+    const writing = write();
+    try {
+      for (let cut = 0; cut < 60; cut++) {
+        proxy.cutAll();
+        const before = changes.length;
+        await until('it hears again', () => changes.length > before);
+      }
+    } finally {
+      isOver = true;
+      await writing;
+    }
+    await until('it has heard of all', () => changes.length >= written.length);
+    expect(changes.map(told)).toEqual(written);
+    await isBack(log);
   });
 
   test('again while it is being continued does not wait for what is never answered', async () => {
@@ -152,6 +193,7 @@ describe('a watch whose connection goes away', () => {
     await directoryOf(direct).put('flapping.1', 'again');
     await until('what comes later, too', () => changes.length > 1);
     expect(changes.map(told)).toEqual(['flapping.1=heard', 'flapping.1=again']);
+    await isBack(log);
   });
 
   test('hears of a stream that was made again meanwhile, whose numbers begin at 1', async () => {
@@ -172,6 +214,7 @@ describe('a watch whose connection goes away', () => {
     await directoryOf(made).put('made.2', 'newer');
     await until('what comes later, too', () => changes.map(told).at(-1) === 'made.2=newer');
     expect(changes).toHaveLength(7);
+    await isBack(log);
   });
 
   test('says why it cannot be continued', async () => {
@@ -192,6 +235,7 @@ describe('a watch whose connection goes away', () => {
     proxy.cutAll();
     const why = await until('it says so', () => said.find((error) => error !== null));
     expect(why).toBeInstanceOf(Error);
+    await isBack(log);
   });
 });
 

@@ -102,7 +102,7 @@ export class KeyValueWatch {
   async #replace(attempt: number): Promise<void> {
     for (let failures = 0; !this.#isOver(attempt); failures++) {
       try {
-        await this.#startOverIfCut();
+        await this.#startOverIfCut(attempt);
         await this.#follow(attempt);
         this.#options.onContinued(null);
         return;
@@ -114,11 +114,13 @@ export class KeyValueWatch {
   }
 
   /** A stream that was made again, or has lost its end, gives numbers again that were heard of: all that is there is news. */
-  async #startOverIfCut(): Promise<void> {
+  async #startOverIfCut(attempt: number): Promise<void> {
     const { js, stream } = this.#options;
+    // Not what is heard until the answer is read: the server may have given it before.
+    const last = this.#last;
     const manager = await js.jetstreamManager(false);
     const { state } = await manager.streams.info(stream);
-    if (state.last_seq >= this.#last) return;
+    if (state.last_seq >= last || this.#isOver(attempt)) return;
     this.#leave();
     this.#last = 0;
   }
