@@ -145,13 +145,13 @@ describe('a watch whose connection goes away', () => {
   test('again and again while others write hears of everything once', async () => {
     await using proxy = await TcpProxy.start(nats.port);
     await using log = await openLog(nats.urlThrough(proxy.port));
-    const changes = await watching(directoryOf(log), 'busy');
+    const changes = await watching(directoryOf(log), 'crowded');
     const written: string[] = [];
     let isOver = false;
     const write = async (): Promise<void> => {
       for (let n = 0; !isOver; n++) {
-        await directory.put(`busy.${n}`, 'x');
-        written.push(`busy.${n}=x`);
+        await directory.put(`crowded.${n}`, 'x');
+        written.push(`crowded.${n}=x`);
       }
     };
     const writing = write();
