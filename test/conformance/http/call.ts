@@ -56,6 +56,7 @@ export async function makeWorld(target: BadInputTarget): Promise<World> {
     const { asOf: _asOf, ...rest } = z.looseObject({}).parse(answer.json);
     return rest;
   };
+  await rowsShowAll(tenant);
   const stored = async (): Promise<unknown> => ({
     items: await tenant.items(ROOM),
     reads: await Promise.all(read.map(async (path) => await shown(tenant, path))),
@@ -64,6 +65,19 @@ export async function makeWorld(target: BadInputTarget): Promise<World> {
     messages: await target.logMessages?.(),
   });
   return { tenant, foreign, studioKey, executorToken, stored };
+}
+
+/** Resolves when the lists and counts show what was made above: they follow the log, so a look right away sees less. */
+async function rowsShowAll(tenant: TenantClient): Promise<void> {
+  const sessionsEnded = z.object({ sessions: z.array(z.object({ lastTurn: z.object({}) })).length(2) });
+  const counts = { sessions: 2, activeTurns: 0, executors: 1, artifactBytes: 2 };
+  await until('the rows show all that was made', async () => {
+    const status = z.looseObject({ counts: z.record(z.string(), z.number()) });
+    const sessions = sessionsEnded.safeParse((await tenant.request({ path: '/v1/sessions' })).json);
+    const shown = status.safeParse((await tenant.request({ path: '/v1/tenant' })).json);
+    if (!sessions.success || !shown.success) return false;
+    return Object.entries(counts).every(([name, count]) => shown.data.counts[name] === count);
+  });
 }
 
 /** One route, called rightly but for what a case changes. */
