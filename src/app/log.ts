@@ -173,6 +173,7 @@ function openBucket(
     name,
     onRoundTrip: () => metrics.roundTrips.inc({ operation: `kv.${name}` }),
     onContinued: (error) => (error === null ? outage.worked() : outage.failed(error)),
+    onUntaken: (key, error) => logger.error({ err: error, bucket: name, key }, 'ALARM: an entry cannot be taken'),
   });
 }
 

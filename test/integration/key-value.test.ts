@@ -61,6 +61,36 @@ test.each(['all', 'the last'])(
   },
 );
 
+test('a watch says which change could not be taken, also of those that were there, and hears of the others', async () => {
+  await using own = await TestNats.start();
+  await using log = await openLog(own.url);
+  const untaken: string[] = [];
+  const bucket = new JetStreamKeyValue(log.connections.appends, {
+    kv: log.topology.buckets.directory,
+    name: 'DIRECTORY',
+    onUntaken: (key, error) => void untaken.push(`${key}: ${String(error)}`),
+  });
+  for (const [n, value] of ['{}', 'not JSON', '[]'].entries()) await bucket.put(`untaken.${n}`, value);
+  const stop = new AbortController();
+  const taken: string[] = [];
+  await bucket.watch(
+    'untaken',
+    (change) => {
+      if (change.kind === 'put') JSON.parse(change.entry.value);
+      taken.push(told(change));
+    },
+    stop.signal,
+  );
+  expect(taken).toEqual(['untaken.0={}', 'untaken.2=[]']);
+  for (const [n, value] of ['no more', '3'].entries()) await bucket.put(`untaken.later.${n}`, value);
+  await until('what comes later is heard', () => taken.includes('untaken.later.1=3'));
+  stop.abort();
+  expect(untaken).toEqual([
+    expect.stringMatching(/^untaken\.1: SyntaxError/),
+    expect.stringMatching(/^untaken\.later\.0: SyntaxError/),
+  ]);
+});
+
 test('a watch goes on after the server was killed, within a second of its return', { timeout: 180_000 }, async () => {
   const changes = await watching(directory, 'revoked');
   const tookMs = [];

@@ -17,6 +17,8 @@ export interface BucketOptions {
   readonly onRoundTrip?: () => void;
   /** Called with why a watch could not be continued after the connection was away, and with null once one has been. */
   readonly onContinued?: (error: unknown) => void;
+  /** Called with the key of a change that could not be taken, and why; the watch hears of the next one. */
+  readonly onUntaken?: (key: string, error: unknown) => void;
 }
 
 /** A JetStream bucket. */
@@ -27,6 +29,7 @@ export class JetStreamKeyValue implements KeyValue {
   readonly #bucket: string;
   readonly #onRoundTrip: () => void;
   readonly #onContinued: (error: unknown) => void;
+  readonly #onUntaken: (key: string, error: unknown) => void;
   readonly #watches = new Set<KeyValueWatch>();
   #isHearing = false;
 
@@ -37,6 +40,7 @@ export class JetStreamKeyValue implements KeyValue {
     this.#bucket = bucket.name;
     this.#onRoundTrip = bucket.onRoundTrip ?? ((): void => undefined);
     this.#onContinued = bucket.onContinued ?? ((): void => undefined);
+    this.#onUntaken = bucket.onUntaken ?? ((): void => undefined);
   }
 
   async get(key: string): Promise<KeyValueEntry | null> {
@@ -131,7 +135,14 @@ export class JetStreamKeyValue implements KeyValue {
       js: this.#js,
       stream: `KV_${this.#bucket}`,
       filter: prefix === '' ? `${subjects}>` : `${subjects}${prefix}.>`,
-      onMessage: (message) => onChange(changeOf(message, subjects.length)),
+      onMessage: (message) => {
+        try {
+          onChange(changeOf(message, subjects.length));
+        } catch (error) {
+          // The client would hand on nothing more, and a start that waits for all that is there would wait for ever.
+          this.#onUntaken(message.subject.slice(subjects.length), error);
+        }
+      },
       onContinued: this.#onContinued,
       signal,
     });
