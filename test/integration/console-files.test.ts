@@ -34,7 +34,7 @@ async function ask(headers: Record<string, string>, method = 'GET') {
   return { headers: answer.headers, bytes: await buffer(answer) };
 }
 
-test('a page comes compressed to who takes that, also to two at once, and as it is to others', async () => {
+test('a page comes compressed to who takes that, also to two at once', async () => {
   const taken = { 'accept-encoding': 'br, gzip' };
   const [first, second] = await Promise.all([ask(taken), ask(taken)]);
   expect(gunzipSync(first.bytes)).toEqual(PAGE);
@@ -46,7 +46,20 @@ test('a page comes compressed to who takes that, also to two at once, and as it 
   });
   const head = await ask(taken, 'HEAD');
   expect([head.headers['content-length'], head.bytes.length]).toEqual([first.headers['content-length'], 0]);
-  const plain = await ask({});
-  expect(plain.headers['content-encoding']).toBeUndefined();
-  expect(plain.bytes).toEqual(PAGE);
 });
+
+test.each([undefined, 'br', 'gzip;q=0', 'br, gzip; q=0.000', 'x-gzip'])(
+  'a page comes as it is to a client that takes %s',
+  async (encodings) => {
+    const plain = await ask(encodings === undefined ? {} : { 'accept-encoding': encodings });
+    expect(plain.headers['content-encoding']).toBeUndefined();
+    expect(plain.bytes).toEqual(PAGE);
+  },
+);
+
+test.each(['gzip', 'br;q=1.0, GZIP;q=0.5', 'deflate ,gzip ;q=1'])(
+  'a page comes compressed to a client that takes %s',
+  async (encodings) => {
+    expect((await ask({ 'accept-encoding': encodings })).headers['content-encoding']).toBe('gzip');
+  },
+);

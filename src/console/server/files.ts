@@ -18,6 +18,8 @@ interface File {
 export type Files = ReadonlyMap<string, File>;
 
 const zip = promisify(gzip);
+/** One of the encodings that a client names; with a weight of 0 it does not take it (RFC 9110, 12.5.3). */
+const GZIP = /^\s*gzip\s*(;\s*q=(?!0(\.0*)?\s*$).*)?$/i;
 const PAGE = '/index.html';
 /** The build names these by their content. */
 const ASSETS = '/assets/';
@@ -54,7 +56,9 @@ export async function answerFile(
   const isPage = !path.startsWith(ASSETS) && accept.includes('text/html');
   const file = files.get(path) ?? (isPage || path === '/' ? files.get(PAGE) : undefined);
   if (file === undefined) return refuse(response, 404, { code: 'not_found', message: 'there is no such page' });
-  const isZipped = /\bgzip\b/.test(String(encodings));
+  const isZipped = String(encodings)
+    .split(',')
+    .some((encoding) => GZIP.test(encoding));
   const bytes = isZipped ? await file.zipped() : file.bytes;
   response.writeHead(status, {
     ...SECURITY_HEADERS,
