@@ -2,8 +2,8 @@ import { spawnSync } from 'node:child_process';
 import { cpSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
-import { afterAll, beforeAll, expect, test, vi } from 'vitest';
-import { ROOT } from './tree.ts';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { ROOT } from '../tidy/tree.ts';
 
 /** The last line of `npm test` is believed by people and machines, so it is counted here over a tree with known sins. */
 const IMPORT = "import { beforeAll, test } from 'vitest';\n";
@@ -18,9 +18,6 @@ const FILES = {
   'test/support/global-setup.ts': "export default function setup() { throw new Error('set-up'); }\n",
   'test/chaos/loose.test.ts': `${IMPORT}test('g', () => { void Promise.reject(new Error('nobody waits')); });\n`,
 };
-
-/** Each case starts vitest again, up to three times, on a machine that is busy with the rest of the check. */
-vi.setConfig({ testTimeout: 60_000 });
 
 let root: string;
 
