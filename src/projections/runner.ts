@@ -19,7 +19,7 @@ import { BetweenBatches } from './between-batches.ts';
 import { BATCH_MAX, Gathering } from './gathering.ts';
 import { projected } from './projected.ts';
 import type { DeferredWork, ProjectionGroup, WriteConnection } from './projection.ts';
-import { BY_KEY } from './read-store/long-work.ts';
+import { BY_KEY, NOTICES_THE_GONE } from './read-store/long-work.ts';
 import { isGone, isUnavailable } from './read-store/pool.ts';
 import { SharedConnection } from './shared-connection.ts';
 import type { HeldConnection } from './shared-connection.ts';
@@ -32,6 +32,7 @@ const LEADING = new Map([
   ['statement_timeout', '0'],
   ['transaction_timeout', '0'],
   ['idle_session_timeout', '0'],
+  ...NOTICES_THE_GONE,
   ...BY_KEY,
 ]);
 

@@ -76,6 +76,12 @@ export class TcpProxy implements AsyncDisposable {
     for (const pair of this.#pairs) this.#holdBack(pair);
   }
 
+  /** The same for the connections that are there; new ones are as ever. */
+  holdPresent(ways: readonly Way[] = ['requests', 'replies']): void {
+    this.hold(ways);
+    this.#held = new Set();
+  }
+
   /** A connection whose client sends a text stands still from there on, until `pass`; the others go on. */
   holdRequestsWith(text: string): void {
     this.#heldWith = text;

@@ -22,6 +22,18 @@ export const BY_KEY: Settings = new Map(
   ]),
 );
 
+/**
+ * The database notices within 25 s that the process at the other end is gone. One whose machine loses its power or its
+ * network says nothing, and by what systems come with its locks stay for two hours: no other node could lead its read models.
+ * Ignored where a connection is not one of TCP.
+ */
+export const NOTICES_THE_GONE: Settings = new Map([
+  ['tcp_keepalives_idle', '10'],
+  ['tcp_keepalives_interval', '5'],
+  ['tcp_keepalives_count', '3'],
+  ['tcp_user_timeout', '25000'],
+]);
+
 /** Of a session of the database, by their names. */
 export type Settings = ReadonlyMap<string, string>;
 
@@ -29,7 +41,8 @@ const row = z.object({ name: z.string(), value: z.string() });
 
 /**
  * A connection for work that takes as long as the read models are large: a replay, a rebuild, an erasure. No limit ends
- * it, neither the pool's nor one that an operator gave to the database or the role; and it finds its rows by their keys.
+ * it, neither the pool's nor one that an operator gave to the database or the role, as long as its process is there; and it
+ * finds its rows by their keys.
  */
 export async function forLongWork<T>(
   pool: DatabasePool,
@@ -37,14 +50,21 @@ export async function forLongWork<T>(
 ): Promise<T> {
   return await pool.connect(
     async (connection) =>
-      await withSettings(connection, new Map([...UNLIMITED, ...BY_KEY]), async () => await work(connection)),
+      await withSettings(
+        connection,
+        new Map([...UNLIMITED, ...NOTICES_THE_GONE, ...BY_KEY]),
+        async () => await work(connection),
+      ),
   );
 }
 
 /** The same for a connection of its own. */
 export async function endLimits(client: Client): Promise<void> {
-  const names = [...UNLIMITED.keys()];
-  await client.query(`select set_config(name, '0', false) from pg_settings where name = any($1)`, [names]);
+  const wanted = asRecords(new Map([...UNLIMITED, ...NOTICES_THE_GONE]));
+  await client.query(
+    `select set_config(name, value, false) from pg_settings join json_to_recordset($1) as wanted(name text, value text) using (name)`,
+    [wanted],
+  );
 }
 
 /** Works with other settings of a session, and leaves those that it had. */
@@ -67,11 +87,14 @@ export async function withSettings<T>(
  * greatest value, stays off.
  */
 export async function changeSettings(connection: CommonQueryMethods, settings: Settings): Promise<Settings> {
-  const wanted = [...settings].map(([name, value]) => ({ name, value }));
   const before = await connection.any(sql.type(row)`
     with before as materialized (
       select name, current_setting(name) as value, case max_val when '0' then '0' else wanted.value end as next
-      from pg_settings join json_to_recordset(${JSON.stringify(wanted)}) as wanted(name text, value text) using (name))
+      from pg_settings join json_to_recordset(${asRecords(settings)}) as wanted(name text, value text) using (name))
     select name, value, set_config(name, next, false) as now from before`);
   return new Map(before.map(({ name, value }) => [name, value]));
+}
+
+function asRecords(settings: Settings): string {
+  return JSON.stringify([...settings].map(([name, value]) => ({ name, value })));
 }

@@ -4,6 +4,8 @@ import { createPool, SchemaValidationError } from 'slonik';
 import type { DatabasePool, Driver, DriverFactory, Interceptor } from 'slonik';
 import { ReadTooLongError } from '../unavailable.ts';
 import { isUnavailableError, UnavailableError } from '../../lib/unavailable.ts';
+import { SILENCE_MS, socketOf } from './connection.ts';
+import { silentConnections } from './silent-connections.ts';
 import { tlsOf } from './tls.ts';
 
 /** The pool of connections, by its own name: only the read side knows which library provides it. */
@@ -77,11 +79,13 @@ const unprepared: Interceptor = {
 /**
  * The driver asks for the types over a connection of its own and listens for no error of it (slonik 49.10): one that is cut
  * between its answer and its end would end the process. So every connection has a listener from the moment it is opened;
- * its user is told by the statement that fails.
+ * its user is told by the statement that fails. Nor does the driver let the system ask whether the database is there.
  */
 const connect: unknown = Reflect.get(Client.prototype, 'connect');
 Reflect.set(Client.prototype, 'connect', function heard(this: Client, ...args: readonly unknown[]): unknown {
   this.on('error', () => undefined);
+  socketOf(this)?.setKeepAlive(true, SILENCE_MS);
+  silentConnections.watch(this);
   return typeof connect === 'function' ? Reflect.apply(connect, this, args) : undefined;
 });
 
