@@ -113,6 +113,17 @@ describe('while a server is away', () => {
     expect((await send(cut.url, { path: '/health' })).status).toBe(200);
   });
 
+  test('reads that a lost network has swallowed do not keep their connections from the next ones', async () => {
+    const read = async (): Promise<number> => (await tenant.request({ path: '/v1/sessions' })).status;
+    // More than there are places for one tenant: each has a connection then.
+    const statuses = async (): Promise<Set<number>> => new Set(await Promise.all(Array.from({ length: 30 }, read)));
+    for (let round = 0; round < 5; round++) expect(await statuses()).toEqual(new Set([200]));
+    database.holdPresent();
+    await statuses();
+    await until('reads are answered', async () => (await read()) === 200);
+    expect(await statuses()).toEqual(new Set([200]));
+  });
+
   test('without the database a command of a long session is accepted, and a repeated one recognised, however old', async () => {
     await tenant.openSession('long');
     const keyOf = (n: number) => ({ idempotencyKey: `k-${n}`, requestId: `r-${n}` });

@@ -4,18 +4,22 @@ import { CONNECT_MS, socketOf } from './connection.ts';
 
 /** How often the connections are looked at, ms. */
 const LOOK_MS = 5_000;
-/** How long a statement has had no byte of an answer before the database is asked whether it works on it, ms. */
-const SILENT_MS = 12_000;
+/**
+ * After each so many looks in a row at which a statement had no byte of an answer the database is asked whether it works on it:
+ * first after 10 to 20 s. Looks, not time: what came while this process stood still has not been read yet.
+ */
+const SILENT_LOOKS = 3;
 /** So long the database has not worked on a statement that is not just being sent or answered, s. */
 const IDLE_SECONDS = 5;
 /** Between what both sides take for the age of a connection, s: it has to be let in first. */
 const AGE_SECONDS = CONNECT_MS / 1_000 + 5;
 
-/** When a connection last said something, or waited for nothing, by `performance.now()`. */
 interface Seen {
-  readonly openedMs: number;
+  /** ms since 1970 */
+  readonly openedAt: number;
   bytesRead: number;
-  sinceMs: number;
+  /** Looks in a row at which it has waited, and nothing more had been read. */
+  looks: number;
 }
 
 /**
@@ -33,8 +37,7 @@ class SilentConnections {
 
   /** Until it ends. */
   watch(client: Client): void {
-    const nowMs = performance.now();
-    this.#seen.set(client, { openedMs: nowMs, bytesRead: 0, sinceMs: nowMs });
+    this.#seen.set(client, { openedAt: Date.now(), bytesRead: 0, looks: 0 });
     client.connection.once('end', () => this.#forget(client));
     this.#timer ??= setInterval(() => void this.#look(), LOOK_MS).unref();
   }
@@ -47,43 +50,39 @@ class SilentConnections {
   }
 
   async #look(): Promise<void> {
-    const silent = [...this.#seen.keys()].filter((client) => this.#isSilent(client));
+    const silent: Asked[] = [];
+    for (const [client, seen] of this.#seen) {
+      if (isSilent(client, seen)) seen.looks++;
+      else Object.assign(seen, { bytesRead: socketOf(client)?.bytesRead ?? 0, looks: 0 });
+      if (seen.looks > 0 && seen.looks % SILENT_LOOKS === 0) silent.push({ client, seen });
+    }
     if (silent.length === 0 || this.#isAsking) return;
     this.#isAsking = true;
     try {
       const byServer = [...Map.groupBy(silent, serverOf).values()];
-      await Promise.all(byServer.map(async (ofOne) => await this.#endLost(ofOne)));
+      await Promise.all(byServer.map(endLost));
     } finally {
       this.#isAsking = false;
     }
   }
+}
 
-  async #endLost(silent: readonly Client[]): Promise<void> {
-    const nowMs = performance.now();
-    const asked = silent.map((client) => ({ client, ageMs: nowMs - (this.#seen.get(client)?.openedMs ?? nowMs) }));
-    // A database that cannot be asked is none to connect to instead.
-    const lost = await lostOf(asked).catch(() => []);
-    // What came meanwhile is an answer.
-    for (const client of lost) if (this.#isSilent(client)) client.connection.stream.destroy(lostError());
-  }
+function isSilent(client: Client, { bytesRead }: Seen): boolean {
+  return isWaiting(client) && socketOf(client)?.bytesRead === bytesRead;
+}
 
-  #isSilent(client: Client): boolean {
-    const seen = this.#seen.get(client);
-    const socket = socketOf(client);
-    if (seen === undefined || socket === null) return false;
-    const nowMs = performance.now();
-    if (socket.bytesRead === seen.bytesRead && isWaiting(client)) return nowMs - seen.sinceMs >= SILENT_MS;
-    seen.bytesRead = socket.bytesRead;
-    seen.sinceMs = nowMs;
-    return false;
-  }
+async function endLost(silent: readonly Asked[]): Promise<void> {
+  // A database that cannot be asked is none to connect to instead.
+  const lost = await lostOf(silent).catch(() => []);
+  // What came meanwhile is an answer.
+  for (const { client, seen } of lost) if (isSilent(client, seen)) client.connection.stream.destroy(lostError());
 }
 
 export const silentConnections = new SilentConnections();
 
 interface Asked {
   readonly client: Client;
-  readonly ageMs: number;
+  readonly seen: Seen;
 }
 
 const ANSWER_MS = 5_000;
@@ -102,7 +101,7 @@ const LOST = `
 const lostRows = z.array(z.object({ pid: z.number() }));
 
 /** Asks the server of these connections. @throws when it cannot be asked */
-async function lostOf(asked: readonly Asked[]): Promise<readonly Client[]> {
+async function lostOf(asked: readonly Asked[]): Promise<readonly Asked[]> {
   const [first] = asked;
   if (first === undefined) return [];
   const { host, port, user, password, database, ssl } = first.client;
@@ -113,16 +112,16 @@ async function lostOf(asked: readonly Asked[]): Promise<readonly Client[]> {
   own.on('error', () => undefined);
   await own.connect();
   try {
-    const ages = asked.map(({ ageMs }) => ageMs / 1_000);
+    const ages = asked.map(({ seen }) => (Date.now() - seen.openedAt) / 1_000);
     const { rows } = await own.query(LOST, [asked.map(({ client }) => pidOf(client)), ages, pidOf(own)]);
     const pids = new Set(lostRows.parse(rows).map(({ pid }) => pid));
-    return asked.map(({ client }) => client).filter((client) => pids.has(pidOf(client)));
+    return asked.filter(({ client }) => pids.has(pidOf(client)));
   } finally {
     await own.end();
   }
 }
 
-function serverOf({ host, port, user }: Client): string {
+function serverOf({ client: { host, port, user } }: Asked): string {
   return `${user} ${host} ${port}`;
 }
 
