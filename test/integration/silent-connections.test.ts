@@ -1,11 +1,17 @@
+import { once } from 'node:events';
+import { existsSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
+import { connect, createServer, Socket } from 'node:net';
 import { sql } from 'slonik';
 import type { DatabasePoolConnection } from 'slonik';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { z } from 'zod';
-import { forLongWork } from '#src/projections/read-store/long-work.ts';
+import { withConnection } from '#src/projections/read-store/connection.ts';
+import { prepared } from '#src/projections/prepared.ts';
+import { endLimits, forLongWork } from '#src/projections/read-store/long-work.ts';
 import { isUnavailable, openReadStore } from '#src/projections/read-store/pool.ts';
 import type { ReadStore } from '#src/projections/read-store/pool.ts';
+import { writesOf } from '#src/projections/runner.ts';
 import { TestPostgres } from '../support/postgres.ts';
 import { TcpProxy } from '../support/tcp-proxy.ts';
 import type { Way } from '../support/tcp-proxy.ts';
@@ -53,6 +59,47 @@ async function throughProxy(): Promise<Place> {
   };
 }
 
+/** How a message begins by which Postgres says which process a session has. */
+const KEY_DATA = Buffer.from([...Buffer.from('K'), 0, 0, 0, 12]);
+
+interface Changes {
+  readonly request?: (chunk: Buffer, from: Socket) => Buffer;
+  readonly reply?: (chunk: Buffer, from: Socket) => Buffer;
+}
+
+/** A pool behind something that changes what it passes on. */
+async function relayed({ request, reply }: Changes): Promise<{ readonly pool: ReadStore } & AsyncDisposable> {
+  const through = new URL(url);
+  const sockets = new Set<Socket>();
+  const listener = createServer((client) => {
+    const server = connect({ host: '127.0.0.1', port: Number(new URL(url).port) });
+    for (const [from, to, change] of [
+      [client, server, request],
+      [server, client, reply],
+    ] as const) {
+      sockets.add(from);
+      from.on('error', () => undefined).on('close', () => void to.destroy());
+      from.on('data', (chunk: Buffer) => void to.write(change === undefined ? chunk : change(chunk, from)));
+    }
+  });
+  listener.listen(0, '127.0.0.1');
+  await once(listener, 'listening');
+  const address = listener.address();
+  through.port = String(typeof address === 'object' ? address?.port : undefined);
+  const pool = await openReadStore({
+    ...{ url: through.href, maximumConnections: 3, leavesNothing: true, prepares: true, statementMs: 100_000 },
+  });
+  return {
+    pool,
+    [Symbol.asyncDispose]: async () => {
+      await pool.end().catch(() => undefined);
+      for (const socket of sockets) socket.destroy();
+      listener.close();
+      await once(listener, 'close');
+    },
+  };
+}
+
 const locked = z.object({ locked: z.boolean() });
 const tryLock = async (connection: DatabasePoolConnection, lock: number): Promise<boolean> =>
   await connection.oneFirst(sql.type(locked)`select pg_try_advisory_lock(${lock}) as locked`);
@@ -89,6 +136,41 @@ describe('a statement without an answer', { concurrent: true }, () => {
     expect(await forLongWork(place.pool, work)).toBe('well');
   });
 
+  test('that is long and comes slowly is waited for', { timeout: 120_000 }, async () => {
+    // 2 MB/s, without the network's own room for bytes on their way: 32 s for all of it.
+    const slowly = (chunk: Buffer, from: Socket): Buffer => {
+      from.pause();
+      setTimeout(() => from.resume(), chunk.length / 2_000);
+      return chunk;
+    };
+    await using relay = await relayed({ request: slowly });
+    const lengthOf = (text: string) =>
+      prepared('length', sql.type(z.object({ length: z.number() }))`select length(${text}::text) as length`);
+    const length = await relay.pool.connect(async (connection) => {
+      // Of one that is prepared, nothing but its values is sent: Postgres is idle until it has them all.
+      await connection.oneFirst(lengthOf('short'));
+      return await connection.oneFirst(lengthOf('x'.repeat(64_000_000)));
+    });
+    expect(length).toBe(64_000_000);
+  });
+
+  test('is waited for where a pooler gives sessions numbers of its own', { timeout: 120_000 }, async () => {
+    let renamed = 0;
+    const rename = (chunk: Buffer): Buffer => {
+      const at = chunk.indexOf(KEY_DATA);
+      if (at < 0) return chunk;
+      renamed++;
+      chunk.writeInt32BE(1_000_000 + renamed, at + KEY_DATA.length);
+      return chunk;
+    };
+    await using relay = await relayed({ reply: rename });
+    const rested = z.object({ rested: z.string() });
+    const work = sql.type(rested)`select 'well' || pg_sleep(32) as rested`;
+    expect(await forLongWork(relay.pool, async (connection) => await connection.oneFirst(work))).toBe('well');
+    // The driver's connection, the pool's, and those that asked.
+    expect(renamed).toBeGreaterThan(2);
+  });
+
   test('of a database that answers no connection is waited for until it does', { timeout: 120_000 }, async () => {
     await using place = await throughProxy();
     const { proxy, pool } = place;
@@ -116,7 +198,45 @@ async function timers(port: number): Promise<{ of: 'client' | 'server'; kind: st
   });
 }
 
-test.skipIf(process.platform !== 'linux')(
+const asked = z.object({ idle: z.string() });
+const askedAfter = sql.type(asked)`select current_setting('tcp_keepalives_idle') as idle`;
+
+test('Postgres asks after 10 s of silence for those whose sessions nothing else ends, and only for them', async () => {
+  await using place = await throughProxy();
+  const { pool } = place;
+  const before = await pool.oneFirst(askedAfter);
+  expect(before).not.toBe('10');
+  expect(await forLongWork(pool, async (connection) => await connection.oneFirst(askedAfter))).toBe('10');
+  const leading = await writesOf(pool).hold(async (held) => {
+    await held.settle();
+    return await held.use(async (connection) => await connection.oneFirst(askedAfter));
+  });
+  expect(leading).toBe('10');
+  await withConnection(url, async (client) => {
+    await endLimits(client);
+    const { rows } = await client.query(`select current_setting('tcp_keepalives_idle') as idle,
+      current_setting('statement_timeout') as statement, current_setting('tcp_user_timeout') as sent`);
+    expect(rows).toEqual([{ idle: '10', statement: '0', sent: process.platform === 'linux' ? '25000' : '0' }]);
+  });
+  expect(await pool.oneFirst(askedAfter)).toBe(before);
+});
+
+test('each connection of the Host asks after 10 s of silence', async () => {
+  await using place = await throughProxy();
+  const asks = vi.spyOn(Socket.prototype, 'setKeepAlive');
+  try {
+    await place.pool.oneFirst(askedAfter);
+    // The driver's own, and the pool's.
+    expect(asks.mock.calls).toEqual([
+      [true, 10_000],
+      [true, 10_000],
+    ]);
+  } finally {
+    asks.mockRestore();
+  }
+});
+
+test.runIf(existsSync('/proc/net/tcp'))(
   'the system asks after silence on both sides whether the other is there, of work that nothing else ends',
   async () => {
     await using place = await throughProxy();

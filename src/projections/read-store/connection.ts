@@ -45,6 +45,8 @@ export async function withConnection<T>(
 /** What is of interest of a socket, by TLS or not. */
 export interface ConnectionSocket {
   readonly bytesRead: number;
+  /** Bytes that the system has not taken yet. */
+  readonly writableLength: number;
   setKeepAlive(enable: boolean, initialDelayMs: number): unknown;
 }
 
@@ -54,5 +56,5 @@ export function socketOf({ connection: { stream } }: Client): ConnectionSocket |
 }
 
 function isSocket(stream: object): stream is ConnectionSocket {
-  return 'bytesRead' in stream && 'setKeepAlive' in stream;
+  return 'bytesRead' in stream && 'writableLength' in stream && 'setKeepAlive' in stream;
 }

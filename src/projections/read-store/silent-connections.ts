@@ -37,6 +37,7 @@ class SilentConnections {
 
   /** Until it ends. */
   watch(client: Client): void {
+    if (socketOf(client) === null) return;
     this.#seen.set(client, { openedAt: Date.now(), bytesRead: 0, looks: 0 });
     client.connection.once('end', () => this.#forget(client));
     this.#timer ??= setInterval(() => void this.#look(), LOOK_MS).unref();
@@ -67,8 +68,10 @@ class SilentConnections {
   }
 }
 
+/** A long statement that is still on its way over a slow network is not one that the database does not work on. */
 function isSilent(client: Client, { bytesRead }: Seen): boolean {
-  return isWaiting(client) && socketOf(client)?.bytesRead === bytesRead;
+  const socket = socketOf(client);
+  return isWaiting(client) && socket?.bytesRead === bytesRead && socket.writableLength === 0;
 }
 
 async function endLost(silent: readonly Asked[]): Promise<void> {
