@@ -1,6 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { connect } from '@nats-io/transport-node';
 import type { NatsConnection } from '@nats-io/transport-node';
+import { hearErrorsToTheEnd } from './broken-socket.ts';
 
 /** Older servers silently drop the options that they do not know. */
 export const REQUIRED_SERVER = { major: 2, minor: 12 } as const;
@@ -33,6 +34,7 @@ export class NatsSetupError extends Error {}
  * @throws NatsSetupError
  */
 export async function connectNats(url: string, name: string, { caFile }: NatsTrust = {}): Promise<NatsConnections> {
+  hearErrorsToTheEnd();
   const options = { ...connectionOptions(url), ...(await trusting(url, caFile)) };
   const open = async (part: string): Promise<NatsConnection> => {
     try {
