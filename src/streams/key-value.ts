@@ -7,7 +7,7 @@ export interface KeyValueEntry {
 
 export type KeyValueChange =
   | { readonly kind: 'put'; readonly entry: KeyValueEntry }
-  | { readonly kind: 'removed'; readonly key: string; readonly revision: number };
+  | { readonly kind: 'removed'; readonly key: string };
 
 /**
  * A small replicated map. Keys have letters, digits, `.`, `_`, `-`, `=`; values are text.
@@ -26,11 +26,11 @@ export interface KeyValue {
   swap(key: string, value: string, options: { expected: number; ttlMs?: number }): Promise<number | null>;
   remove(key: string): Promise<void>;
   /**
-   * Removes an entry and overwrites its bytes where they are stored; without a marker, watchers are not notified. What an
-   * earlier value of the key was is not overwritten.
+   * Removes an entry and overwrites its bytes where they are stored; without a marker, so that watchers may hear of it much
+   * later, or never. What an earlier value of the key was is not overwritten.
    */
   shred(key: string): Promise<void>;
-  /** Removes every key below a prefix (`prefix.…`) without leaving markers; watchers are not notified. */
+  /** Removes every key below a prefix (`prefix.…`) without leaving markers: watchers may hear of it much later, or never. */
   erase(prefix: string): Promise<void>;
   /** Resolves once everything that is there has been reported; then continues until the signal aborts. */
   watch(prefix: string, onChange: (change: KeyValueChange) => void, signal: AbortSignal): Promise<void>;

@@ -136,10 +136,31 @@ test('an answer that was under way brings back no tenant that has gone meanwhile
   const directory = new Directory({ bucket: late, sealer: log.keyring, logger: capturedLog().logger });
   await directory.start();
   const asked = directory.refresh(id);
-  tell({ kind: 'removed', key: `tenant.${id}`, revision: (entry?.revision ?? 0) + 1 });
+  tell({ kind: 'removed', key: `tenant.${id}` });
   await new Promise((resolve) => setImmediate(resolve));
   answered.resolve(entry);
   expect([await asked, knows(directory, id), directory.tenant(id)]).toEqual([false, false, undefined]);
+  directory.stop();
+});
+
+test('a tenant that came again with the id of one that went is asked for as any other', async () => {
+  const [writer, id] = [await node(), await created()];
+  const { state, position } = await tenants.refresh(refOf(id));
+  await writer.publish(state, position);
+  const entry = await bucket.newest(`tenant.${id}`);
+  if (entry === null) throw new Error('there is no entry');
+  let tell: Parameters<KeyValue['watch']>[1] = () => undefined;
+  const watched = overriding(bucket, {
+    watch: async (_prefix: string, onChange: typeof tell) => await Promise.resolve(void (tell = onChange)),
+  });
+  const directory = new Directory({ bucket: watched, sealer: log.keyring, logger: capturedLog().logger });
+  await directory.start();
+  tell({ kind: 'removed', key: `tenant.${id}` });
+  tell({ kind: 'put', entry });
+  await until('it is known', () => knows(directory, id));
+  // A later key of it, of which the watch has not told yet.
+  await writer.publish(state, position + 1);
+  expect(await directory.refresh(id)).toBe(true);
   directory.stop();
 });
 

@@ -1,5 +1,6 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import type { ConsumerInfo, JetStreamManager } from '@nats-io/jetstream';
+import { Kvm } from '@nats-io/kv';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { onFaultPoint } from '#src/lib/fault-points.ts';
 import { JetStreamKeyValue } from '#src/streams/jetstream/key-value.ts';
@@ -17,6 +18,7 @@ import { until } from '../support/wait-until.ts';
 const STANDS_STILL_MS = 2_000;
 const disposables = new AsyncDisposableStack();
 let nats: TestNats;
+let nearby: TestLog;
 let fixture: KeyValueFixture;
 let directory: KeyValue;
 
@@ -26,6 +28,7 @@ const leasesOf = (log: TestLog): KeyValue =>
 beforeAll(async () => {
   nats = disposables.use(await TestNats.start());
   const log = disposables.use(await openLog(nats.url));
+  nearby = log;
   directory = new JetStreamKeyValue(log.connections.appends, { kv: log.topology.buckets.directory, name: 'DIRECTORY' });
   const rival = leasesOf(disposables.use(await openLog(nats.url)));
   fixture = {
@@ -172,6 +175,48 @@ describe('a watch whose connection goes away', () => {
     await isBack(log);
   });
 
+  test('hears that an entry has expired, also when nothing tells of it any more', async () => {
+    await using proxy = await TcpProxy.start(nats.port);
+    await using log = await openLog(nats.urlThrough(proxy.port));
+    const [seconds, name] = [1_000, 'SHORT'];
+    const kv = await new Kvm(log.connections.appends).create(name, { markerTTL: seconds });
+    const remote = new JetStreamKeyValue(log.connections.appends, { kv, name });
+    const own = new JetStreamKeyValue(nearby.connections.appends, {
+      kv: await new Kvm(nearby.connections.appends).open(name),
+      name,
+    });
+    for (const key of ['a.gone', 'a.gone-and-back']) await remote.swap(key, 'short', { expected: 0, ttlMs: seconds });
+    await remote.put('a.stays', 'long');
+    const changes = await watching(remote, 'a');
+    expect(changes.map(told).toSorted()).toEqual(['a.gone-and-back=short', 'a.gone=short', 'a.stays=long']);
+    proxy.goAway();
+    const { manager } = nearby.topology;
+    const subjects = async () =>
+      Object.keys((await manager.streams.info(`KV_${name}`, { subjects_filter: '>' })).state.subjects ?? {});
+    await until('their markers are gone, too', async () => (await subjects()).length === 1);
+    await own.put('a.gone-and-back', 'new');
+    proxy.pass();
+    await until('it is heard', () => changes.map(told).includes('-a.gone'));
+    await until('what came is heard', () => changes.map(told).includes('a.gone-and-back=new'));
+    await own.put('a.stays', 'later');
+    await until('what comes later, too', () => changes.map(told).at(-1) === 'a.stays=later');
+    expect(changes).toHaveLength(6);
+    await isBack(log);
+  });
+
+  test('is silent: its consumer is made again, although the connection was never away', async () => {
+    await using log = await openLog(nats.url);
+    const remote = directoryOf(log);
+    const changes = await watching(remote, 'silent');
+    for (const { name } of await consumersOf(log.topology.manager, 'DIRECTORY'))
+      await log.topology.manager.consumers.delete('KV_DIRECTORY', name);
+    await remote.put('silent.1', 'heard');
+    await until('it is heard', () => changes.map(told).includes('silent.1=heard'), 15_000);
+    await remote.put('silent.2', 'again');
+    await until('what comes later, too', () => changes.map(told).at(-1) === 'silent.2=again');
+    expect(changes).toHaveLength(2);
+  });
+
   test('again and again while others write hears of everything once', async () => {
     await using proxy = await TcpProxy.start(nats.port);
     await using log = await openLog(nats.urlThrough(proxy.port));
@@ -243,7 +288,9 @@ describe('a watch whose connection goes away', () => {
     await until('the new one is heard', () => changes.map(told).includes('made.1=new'));
     await directoryOf(made).put('made.2', 'newer');
     await until('what comes later, too', () => changes.map(told).at(-1) === 'made.2=newer');
-    expect(changes).toHaveLength(7);
+    // And of what the new one does not have.
+    const gone = [2, 3, 4, 5].map((n) => `-made.${n}`);
+    expect(changes.map(told).slice(5).toSorted()).toEqual([...gone, 'made.1=new', 'made.2=newer']);
     await isBack(log);
   });
 
@@ -286,13 +333,17 @@ test(
     const far = cluster.servers.find(({ name }) => name !== own?.name && leaders.includes(name));
     expect(leaders).toContain(far?.name);
     await far?.kill();
+    const isHeard = async (value: string): Promise<void> => {
+      for (const name of names) {
+        const put = async () => (await leases.put(`${name}.1`, value).catch(() => null)) !== null;
+        await until('a write is taken', put);
+      }
+      // Far sooner than the client would find out by itself: after a minute of silence.
+      const heard = () => names.every((name) => changes.map(told).includes(`${name}.1=${value}`));
+      await until('all of them have heard', heard, 20_000);
+    };
+    await isHeard('while it is away');
     await far?.start();
-    for (const name of names) {
-      const put = async () => (await leases.put(`${name}.1`, 'heard').catch(() => null)) !== null;
-      await until('a write is taken', put);
-    }
-    // Far sooner than the client would find out by itself: after a minute of silence.
-    const heard = () => names.every((name) => changes.map(told).includes(`${name}.1=heard`));
-    await until('all of them have heard', heard, 30_000);
+    await isHeard('with it again');
   },
 );

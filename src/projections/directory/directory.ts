@@ -165,6 +165,8 @@ export class Directory {
       this.#forget(id);
       return;
     }
+    // It is there again: what is asked of it from here on is of the new one.
+    this.#gone.delete(id);
     for (let attempt = 0; !this.#stop.signal.aborted; attempt++) {
       try {
         this.#remember(await this.#opened(change.entry.value));

@@ -1,5 +1,7 @@
-import { DeliverPolicy } from '@nats-io/jetstream';
-import type { ConsumerMessages, JetStreamClient, JsMsg, PushConsumer } from '@nats-io/jetstream';
+import { createInbox, nanos, nuid } from '@nats-io/transport-node';
+import type { MsgHdrs } from '@nats-io/transport-node';
+import { AckPolicy, DeliverPolicy } from '@nats-io/jetstream';
+import type { ConsumerMessages, JetStreamClient, JsMsg } from '@nats-io/jetstream';
 import { backoffMs, delay } from '../../lib/backoff.ts';
 import { faultPoint } from '../../lib/fault-points.ts';
 
@@ -7,8 +9,10 @@ import { faultPoint } from '../../lib/fault-points.ts';
 const CHECK_MS = 500;
 /** Between two attempts to replace a consumer. */
 const AGAIN_MS = { baseMs: 100, capMs: 2_000 };
-/** The client hands on what its options for an ordered consumer do not name (nats.js 3). */
-const IN_MEMORY = { mem_storage: true } as const;
+/** How often the server says that there is nothing to say, ms; where it has not for twice as long, nobody serves the consumer. */
+const HEARTBEAT_MS = 2_000;
+/** After which the server forgets a consumer that nobody listens to, ms. */
+const FORGOTTEN_MS = 300_000;
 
 export interface WatchOptions {
   readonly js: JetStreamClient;
@@ -16,13 +20,15 @@ export interface WatchOptions {
   /** Which subjects of it. */
   readonly filter: string;
   readonly onMessage: (message: JsMsg) => void;
+  /** Called with a subject whose newest message has gone, where it was not heard how. */
+  readonly onGone: (subject: string) => void;
   /** Called with why it could not be continued after the connection was away, and with null once it has been. */
   readonly onContinued: (error: unknown) => void;
   readonly signal: AbortSignal;
 }
 
 interface Following {
-  readonly consumer: PushConsumer;
+  readonly name: string;
   messages: ConsumerMessages | null;
   /** Number of its newest delivery. */
   received: number;
@@ -35,8 +41,10 @@ interface Following {
  *
  * The server keeps the consumer in memory: on disk it takes 5 ms to make, and a server that starts first restores those of
  * the last five minutes, 2.5 ms each, eight for each Host that had ended (docs/benchmark-results.md). A server by itself
- * that starts again has forgotten it, so it is replaced whenever the connection was away. One of a cluster makes it again,
- * also while this client is connected to another server: its deliveries then begin at 1, and the client replaces it.
+ * that starts again has forgotten it, and of a cluster it dies with the one server that has it, which need not be the one
+ * that this client is connected to. So it is replaced whenever the connection was away, when it is silent, and when its
+ * deliveries do not follow each other. The client's ordered consumers do so, too, after a minute of silence; they stop for
+ * good when that fails for two, and what has expired meanwhile, marker and all, they never tell.
  */
 export class KeyValueWatch {
   readonly #options: WatchOptions;
@@ -46,6 +54,8 @@ export class KeyValueWatch {
   #following: Following | null = null;
   /** Sequence of the newest message that was reported; 0: none was. */
   #last = 0;
+  /** What is there as far as it was reported: the sequences of the newest messages, by subject. */
+  readonly #present = new Map<string, number>();
   /** Number of the newest attempt to follow: only that one counts, an earlier one may never be answered. */
   #attempt = 0;
 
@@ -78,9 +88,9 @@ export class KeyValueWatch {
     if (this.#ended.signal.aborted && !signal.aborted) throw new Error('the connection was closed');
   }
 
-  /** The connection was away, and perhaps the server: continues behind what was heard last. */
+  /** The connection was away, or who serves the consumer: continues behind what was heard last. */
   again(): void {
-    void this.#replace(++this.#attempt);
+    if (!this.#ended.signal.aborted) void this.#replace(++this.#attempt);
   }
 
   /** Hears nothing more. */
@@ -91,8 +101,17 @@ export class KeyValueWatch {
   }
 
   #leave(): void {
-    if (this.#following !== null) leave(this.#following);
+    if (this.#following !== null) void this.#stop(this.#following);
     this.#following = null;
+  }
+
+  /** The server would forget the consumer by itself, after five minutes. */
+  async #stop(following: Following): Promise<void> {
+    const { js, stream } = this.#options;
+    following.isLeft = true;
+    following.messages?.stop();
+    const manager = await js.jetstreamManager(false);
+    await manager.consumers.delete(stream, following.name).catch(() => undefined);
   }
 
   #isOver(attempt: number): boolean {
@@ -104,11 +123,13 @@ export class KeyValueWatch {
       try {
         await this.#startOverIfCut(attempt);
         await this.#follow(attempt);
+        await this.#reportGone(attempt);
         this.#options.onContinued(null);
         return;
       } catch (error) {
-        if (!this.#isOver(attempt)) this.#options.onContinued(error);
         await delay(backoffMs(failures, AGAIN_MS), this.#ended.signal);
+        // A connection that is closed ends its watches a moment later.
+        if (!this.#isOver(attempt)) this.#options.onContinued(error);
       }
     }
   }
@@ -125,46 +146,93 @@ export class KeyValueWatch {
     this.#last = 0;
   }
 
+  /** A marker stays for a minute, so a later look at what expired meanwhile finds nothing of it. */
+  async #reportGone(attempt: number): Promise<void> {
+    const { js, stream, filter, onGone } = this.#options;
+    const before = new Map(this.#present);
+    const manager = await js.jetstreamManager(false);
+    const { state } = await manager.streams.info(stream, { subjects_filter: filter });
+    if (this.#isOver(attempt)) return;
+    for (const [subject, seq] of before) {
+      // It may have been heard of since.
+      if (state.subjects?.[subject] !== undefined || this.#present.get(subject) !== seq) continue;
+      this.#present.delete(subject);
+      onGone(subject);
+    }
+  }
+
   async #follow(attempt: number): Promise<void> {
-    const { js, stream, filter, onMessage } = this.#options;
-    const consumer = await js.consumers.getPushConsumer(stream, {
-      filter_subjects: filter,
-      ...(this.#last === 0 ? { deliver_policy: DeliverPolicy.LastPerSubject } : { opt_start_seq: this.#last + 1 }),
-      ...IN_MEMORY,
+    const { js, stream, filter } = this.#options;
+    const manager = await js.jetstreamManager(false);
+    const { name, config, num_pending } = await manager.consumers.add(stream, {
+      // By a name: what a node may do is granted for requests that name the consumer and what it filters.
+      ...{ name: `watch_${nuid.next()}`, filter_subject: filter, deliver_subject: createInbox() },
+      ...{ ack_policy: AckPolicy.None, flow_control: true },
+      ...{ mem_storage: true, num_replicas: 1, idle_heartbeat: nanos(HEARTBEAT_MS) },
+      inactive_threshold: nanos(FORGOTTEN_MS),
+      ...(this.#last === 0
+        ? { deliver_policy: DeliverPolicy.LastPerSubject }
+        : { deliver_policy: DeliverPolicy.StartSequence, opt_start_seq: this.#last + 1 }),
     });
-    const { num_pending } = await consumer.info(true);
     await faultPoint('watch.counted');
-    const following: Following = { consumer, messages: null, received: 0, isLeft: false };
-    const callback = (message: JsMsg): void => {
-      if (following.isLeft) return;
-      following.received = message.info.deliverySequence;
-      // The one that it replaces, or a server of a cluster that is behind, may have delivered it.
-      if (message.seq > this.#last) {
-        this.#last = message.seq;
-        onMessage(message);
-      }
-      // Not counted down from the first number: an entry may expire before it is delivered.
-      if (message.info.pending === 0) this.#whole.abort();
-    };
-    following.messages = await consumer.consume({ callback });
-    if (this.#isOver(attempt)) return leave(following);
+    const following: Following = { name, messages: null, received: 0, isLeft: false };
+    const consumer = await js.consumers.getBoundPushConsumer({
+      ...config,
+      deliver_subject: config.deliver_subject ?? '',
+    });
+    following.messages = await consumer.consume({ callback: (message) => this.#take(following, message) });
+    void this.#watchOver(following, following.messages);
+    if (this.#isOver(attempt)) return await this.#stop(following);
     this.#leave();
     this.#following = following;
     // Only once the subscription exists: of what is written earlier only the newest value would be heard.
     if (num_pending === 0) this.#whole.abort();
   }
 
+  #take(following: Following, message: JsMsg): void {
+    if (following.isLeft) return;
+    const { deliverySequence, pending } = message.info;
+    const isNext = deliverySequence === following.received + 1;
+    following.received = deliverySequence;
+    // Something is missing, or a server has made the consumer again.
+    if (!isNext) return this.#lost(following);
+    // The one that it replaces, or a server of a cluster that is behind, may have delivered it.
+    if (message.seq > this.#last) {
+      this.#last = message.seq;
+      if (isRemoval(message.headers)) this.#present.delete(message.subject);
+      else this.#present.set(message.subject, message.seq);
+      this.#options.onMessage(message);
+    }
+    // Not counted down from the first number: an entry may expire before it is delivered.
+    if (pending === 0) this.#whole.abort();
+  }
+
+  /** Until nothing comes of it any more, for whatever reason. */
+  async #watchOver(following: Following, messages: ConsumerMessages): Promise<void> {
+    for await (const { type } of messages.status()) {
+      if (type === 'heartbeats_missed' || type === 'consumer_deleted') this.#lost(following);
+    }
+    this.#lost(following);
+  }
+
+  #lost(following: Following): void {
+    if (following.isLeft || following !== this.#following) return;
+    following.isLeft = true;
+    this.again();
+  }
+
   /** If the last ones expired or were purged before delivery, no message says that it is the last. */
   async #check(): Promise<void> {
     const following = this.#following;
-    const info = await following?.consumer.info().catch(() => null);
-    if (info?.num_pending === 0 && info.delivered.consumer_seq <= (following?.received ?? 0)) this.#whole.abort();
+    if (following === null) return;
+    const { js, stream } = this.#options;
+    const manager = await js.jetstreamManager(false);
+    const info = await manager.consumers.info(stream, following.name).catch(() => null);
+    if (info?.num_pending === 0 && info.delivered.consumer_seq <= following.received) this.#whole.abort();
   }
 }
 
-/** The server would forget the consumer by itself, after five minutes. */
-function leave(following: Following): void {
-  following.isLeft = true;
-  following.messages?.stop();
-  following.consumer.delete().catch(() => undefined);
+/** Removals and expiries are messages with one of these headers and no body. */
+export function isRemoval(headers: MsgHdrs | undefined): boolean {
+  return headers?.has('KV-Operation') === true || headers?.has('Nats-Marker-Reason') === true;
 }

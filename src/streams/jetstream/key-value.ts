@@ -1,10 +1,10 @@
 import { jetstream } from '@nats-io/jetstream';
 import type { JetStreamClient, JsMsg } from '@nats-io/jetstream';
 import type { KV } from '@nats-io/kv';
-import type { MsgHdrs, NatsConnection } from '@nats-io/transport-node';
+import type { NatsConnection } from '@nats-io/transport-node';
 import type { KeyValue, KeyValueChange, KeyValueEntry } from '../key-value.ts';
 import { UnavailableError } from '../../lib/unavailable.ts';
-import { KeyValueWatch } from './key-value-watch.ts';
+import { isRemoval, KeyValueWatch } from './key-value-watch.ts';
 import { purgeInSteps } from './purge.ts';
 import { ApiCode, apiCode, isWrongLastSequence } from './errors.ts';
 
@@ -131,18 +131,21 @@ export class JetStreamKeyValue implements KeyValue {
   async watch(prefix: string, onChange: (change: KeyValueChange) => void, signal: AbortSignal): Promise<void> {
     if (signal.aborted) return;
     const subjects = `$KV.${this.#bucket}.`;
+    const tell = (change: KeyValueChange, key: string): void => {
+      try {
+        onChange(change);
+      } catch (error) {
+        // The client would hand on nothing more, and a start that waits for all that is there would wait for ever.
+        this.#onUntaken(key, error);
+      }
+    };
+    const keyOf = (subject: string): string => subject.slice(subjects.length);
     const watch = new KeyValueWatch({
       js: this.#js,
       stream: `KV_${this.#bucket}`,
       filter: prefix === '' ? `${subjects}>` : `${subjects}${prefix}.>`,
-      onMessage: (message) => {
-        try {
-          onChange(changeOf(message, subjects.length));
-        } catch (error) {
-          // The client would hand on nothing more, and a start that waits for all that is there would wait for ever.
-          this.#onUntaken(message.subject.slice(subjects.length), error);
-        }
-      },
+      onMessage: (message) => tell(changeOf(message, keyOf(message.subject)), keyOf(message.subject)),
+      onGone: (subject) => tell({ kind: 'removed', key: keyOf(subject) }, keyOf(subject)),
       onContinued: this.#onContinued,
       signal,
     });
@@ -177,15 +180,8 @@ export class JetStreamKeyValue implements KeyValue {
   }
 }
 
-function changeOf(message: JsMsg, prefixLength: number): KeyValueChange {
-  const key = message.subject.slice(prefixLength);
-  const revision = message.seq;
+function changeOf(message: JsMsg, key: string): KeyValueChange {
   return isRemoval(message.headers)
-    ? { kind: 'removed', key, revision }
-    : { kind: 'put', entry: { key, value: message.string(), revision } };
-}
-
-/** Removals and expiries are messages with one of these headers and no body. */
-function isRemoval(headers: MsgHdrs | undefined): boolean {
-  return headers?.has('KV-Operation') === true || headers?.has('Nats-Marker-Reason') === true;
+    ? { kind: 'removed', key }
+    : { kind: 'put', entry: { key, value: message.string(), revision: message.seq } };
 }

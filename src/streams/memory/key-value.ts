@@ -107,5 +107,5 @@ export class MemoryKeyValue implements KeyValue {
 }
 
 function changeOf(key: string, { value, revision }: Slot): KeyValueChange {
-  return value === null ? { kind: 'removed', key, revision } : { kind: 'put', entry: { key, value, revision } };
+  return value === null ? { kind: 'removed', key } : { kind: 'put', entry: { key, value, revision } };
 }
