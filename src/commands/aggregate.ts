@@ -12,6 +12,7 @@ import type { BudgetEvent } from '../domain/budget/events.ts';
 import { BUDGET_FOLD_VERSION, evolveBudgets, initialBudgets } from '../domain/budget/state.ts';
 import type { BudgetState } from '../domain/budget/state.ts';
 import type { DomainEvent, Evolve } from '../domain/kernel/decision.ts';
+import { jsonChars } from '../domain/kernel/json-chars.ts';
 import { quotaEventSchemas } from '../domain/quota/events.ts';
 import type { QuotaEvent } from '../domain/quota/events.ts';
 import { evolveQuota, initialQuota, QUOTA_FOLD_VERSION } from '../domain/quota/state.ts';
@@ -27,7 +28,7 @@ import type { SessionEvent } from '../domain/session/events.ts';
 import { addReceipt } from '../domain/session/receipts.ts';
 import type { Receipt } from '../domain/session/receipts.ts';
 import { evolveSession, initialSession, SESSION_FOLD_VERSION } from '../domain/session/state.ts';
-import type { SessionState } from '../domain/session/state.ts';
+import type { OpenSession, SessionState } from '../domain/session/state.ts';
 import { tenantEventSchemas } from '../domain/tenant/events.ts';
 import type { TenantEvent } from '../domain/tenant/events.ts';
 import { evolveTenant, initialTenant } from '../domain/tenant/state.ts';
@@ -81,7 +82,7 @@ export const agentType: AggregateType<AgentState, AgentEvent> = {
   evolve: evolveAgent,
   schemas: agentEventSchemas,
   foldVersion: null,
-  weigh: (state) => (state.status === 'absent' ? 200 : 1_000 + state.manifest.instructions.length),
+  weigh: (state) => (state.status === 'absent' ? 200 : 1_000 + jsonChars(state.manifest) * CHAR_BYTES),
 };
 
 export const artifactType: AggregateType<ArtifactState, ArtifactEvent> = {
@@ -141,6 +142,8 @@ export const rosterType: AggregateType<RosterState, RosterEvent> = {
 const RECEIPT_BYTES = 300;
 const FORK_BYTES = 400;
 const SESSION_ARTIFACT_BYTES = 100;
+/** Of a character of JSON, with the objects that it becomes: 1.15 were measured of manifests and declarations of tools. */
+const CHAR_BYTES = 1.2;
 
 export const sessionType: AggregateType<SessionState, SessionEvent> = {
   kind: 'session',
@@ -152,12 +155,12 @@ export const sessionType: AggregateType<SessionState, SessionEvent> = {
   foldVersion: SESSION_FOLD_VERSION,
   weigh: (state) => {
     if (state.status === 'absent') return 200;
-    const { manifest, conversation, receipts, forks, origin, artifacts } = state;
+    const { conversation, receipts, forks, origin, artifacts } = state;
     const kept = receipts.chunks.reduce((sum, chunk) => sum + chunk.length, 0);
     return (
       2_000 +
-      manifest.instructions.length +
       conversation.chars * 2 +
+      charsBeside(state) * CHAR_BYTES +
       kept * RECEIPT_BYTES +
       (Object.keys(forks).length + (origin?.ancestry.length ?? 0)) * FORK_BYTES +
       artifacts.count * SESSION_ARTIFACT_BYTES +
@@ -165,3 +168,16 @@ export const sessionType: AggregateType<SessionState, SessionEvent> = {
     );
   },
 };
+
+/** What a session holds beside its conversation, and what sends it decides the size of: characters of JSON. */
+function charsBeside({ manifest, agents, mcp, queue, turn, failed }: OpenSession): number {
+  const threads = [...Object.values(turn?.threads ?? {}), ...(failed === null ? [] : [failed.root])];
+  const parts = [
+    ...[manifest, agents, mcp, ...queue],
+    ...[turn?.manifest, turn?.agents, ...Object.values(turn?.work.actions ?? {})],
+    ...[failed?.manifest, failed?.agents],
+    ...threads.flatMap((thread) => [thread.mcp, thread.openToolCalls]),
+  ];
+  const conversations = threads.reduce((sum, { conversation }) => sum + (conversation?.chars ?? 0), 0);
+  return parts.reduce((sum, part) => sum + (part == null ? 0 : jsonChars(part)), conversations);
+}

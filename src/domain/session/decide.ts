@@ -1,8 +1,10 @@
 import { DEFAULT_MAX_STEPS, DEFAULT_MAX_TURN_SECONDS } from '../agent/manifest.ts';
 import type { Manifest, ModelSelection, UsedAgents } from '../agent/manifest.ts';
 import type { Decision } from '../kernel/decision.ts';
+import { jsonChars } from '../kernel/json-chars.ts';
 import { optional, withoutNulls } from '../kernel/optional.ts';
 import { reject } from '../kernel/rejection.ts';
+import type { Rejection } from '../kernel/rejection.ts';
 import * as process from '../turn/process.ts';
 import type { TurnContext } from '../turn/context.ts';
 import type { TurnPlan } from '../turn/events.ts';
@@ -116,6 +118,11 @@ export interface CommandReply {
 
 /** Messages that may wait for their turns. */
 export const QUEUE_MAX = 100;
+/**
+ * As JSON they have so many characters together at most, with the manifests that they brought, unless one waits alone:
+ * whoever loads the session holds all of them, and where none of their turns can run, all end in one commit.
+ */
+export const QUEUE_CHARS_MAX = 1_048_576;
 
 /**
  * A message starts a turn. Where the accepting process can run the turn itself, the claim and the first model request
@@ -134,9 +141,8 @@ export function decideMessage(
   const { maxTurnSeconds, ...started } = plan;
   if (state.turn !== null) {
     if (command.whenBusy === 'queue') {
-      if (state.queue.length >= QUEUE_MAX) return queueFull();
       draft.add({ type: 'turn.queued', data: plan });
-      return accepted(draft, turnId, context);
+      return queueFull(draft) ?? accepted(draft, turnId, context);
     }
     if (command.whenBusy !== 'interrupt') return busy(state.turn.turnId);
     process.interrupt(draft);
@@ -155,9 +161,17 @@ function busy(activeTurnId: string): Decision<SessionEvent, CommandReply> {
   return reject('session_busy', message, { activeTurnId });
 }
 
-function queueFull(): Decision<SessionEvent, CommandReply> {
-  const message = `${QUEUE_MAX} messages wait for their turns. Wait until one of these has ended.`;
-  return reject('limit_exceeded', message, { details: { limit: 'queue' } });
+/** Null: what waits now may wait. */
+function queueFull({ state }: SessionDraft): Rejection | null {
+  const queue = state.status === 'open' ? state.queue : [];
+  const refused = (why: string): Rejection =>
+    reject('limit_exceeded', `${why} Wait until one of these has ended.`, { details: { limit: 'queue' } });
+  if (queue.length > QUEUE_MAX) return refused(`${QUEUE_MAX} messages wait for their turns.`);
+  const chars = queue.reduce((sum, message) => sum + jsonChars(message), 0);
+  if (queue.length === 1 || chars <= QUEUE_CHARS_MAX) return null;
+  return refused(
+    `With this one, the messages that wait for their turns would have over ${QUEUE_CHARS_MAX} characters.`,
+  );
 }
 
 /** What was decided, with what the deciding process has to know. */

@@ -81,6 +81,24 @@ function opening(target: () => HttpTarget): void {
     expect(Math.abs(Date.parse(list.asOf) - Date.now())).toBeLessThan(60_000);
   });
 
+  test('agents used as tools may be too long together, also those that a message brings', async () => {
+    const tenant = await newTenant(target());
+    const instructions = 'x'.repeat(480_000);
+    const ids = await Promise.all(
+      [1, 2, 3, 4, 5].map(async (n) => await tenant.saveAgent(`long-${n}`, { instructions })),
+    );
+    const using = (count: number) => ids.slice(0, count).map((agentId) => ({ agentId, description: 'Helps.' }));
+    await tenant.saveAgent('some', { agents: using(4) });
+    await tenant.saveAgent('many', { agents: using(5) });
+    const id = fresh('s');
+    expect((await open(tenant, id, { agentId: 'some' })).status).toBe(200);
+    const tooMany = await open(tenant, fresh('s'), { agentId: 'many' });
+    expect(refused(tooMany, 413, 'limit_exceeded').details).toEqual({ limit: 'usedAgents' });
+    const manifest = { instructions: 'Be brief.', agents: using(5) };
+    const brought = await tenant.command(id, { type: 'message', content: 'x', manifest });
+    expect(refused(brought, 413, 'limit_exceeded').details).toEqual({ limit: 'usedAgents' });
+  });
+
   test('20 at the same time on two nodes open one', async () => {
     const tenant = await newTenant(target());
     const clients = target().nodes.map((node) => tenant.at(node));
