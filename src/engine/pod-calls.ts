@@ -9,7 +9,7 @@ import type { CallStart } from '../domain/sandbox/decide-pod.ts';
 import type { ExecFigures, ToolOutcome } from '../domain/sandbox/events.ts';
 import { podBounds } from '../domain/sandbox/pod.ts';
 import type { OpenSandbox } from '../domain/sandbox/state.ts';
-import type { SandboxToolCall } from '../domain/sandbox/tools.ts';
+import { looksOnly } from '../domain/sandbox/tools.ts';
 import { SandboxUnavailableError, VolumeLostError } from '../drivers/sandbox/port.ts';
 import type { SandboxAnswer } from '../drivers/sandbox/port.ts';
 import { faultPoint } from '../lib/fault-points.ts';
@@ -18,8 +18,6 @@ import { putInputs, wantsInputs } from './pod-inputs.ts';
 import { agentOf, figuresOf, outcomeOf } from './sandbox-call.ts';
 import type { Execution, SandboxCallDeps, WantedSandboxCall } from './sandbox-call.ts';
 
-/** Calls that look at files only can be made again. */
-const PURE: ReadonlySet<SandboxToolCall['name']> = new Set(['read', 'grep', 'glob']);
 const NOTHING = { durationMs: 0, queuedMs: 0, cpuMs: 0, bytesWritten: 0 };
 const LOST =
   'the node that ran the command is gone; it may have run in part, or to its end. See what it has done before you run it again';
@@ -82,7 +80,7 @@ export class PodCaller {
 
   async #once(wanted: WantedSandboxCall, execution: Execution, pod: OnPod): Promise<Recorded | Rejection> {
     const { tool } = execution;
-    const start = PURE.has(tool.name) ? ({ kind: 'begins' } as const) : await this.#begin(wanted, execution);
+    const start = looksOnly(tool.name) ? ({ kind: 'begins' } as const) : await this.#begin(wanted, execution);
     if (start.kind === 'rejected') return start;
     if (start.kind === 'recorded') return { ...start.call, files: null };
     if (start.kind === 'begun') return await this.#record(wanted, execution, uncertain());

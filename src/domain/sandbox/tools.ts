@@ -50,6 +50,13 @@ export const SANDBOX_TOOL_INPUTS = {
 
 export type SandboxToolName = keyof typeof SANDBOX_TOOL_INPUTS;
 
+const LOOKS_ONLY: ReadonlySet<string> = new Set<SandboxToolName>(['read', 'grep', 'glob']);
+
+/** Whether a tool looks at files only, so that a call of it can be made again. */
+export function looksOnly(name: string): boolean {
+  return LOOKS_ONLY.has(name);
+}
+
 /** A call of a built-in tool, with an input that has been checked against its schema. */
 export type SandboxToolCall = {
   [Name in SandboxToolName]: { readonly name: Name; readonly input: z.infer<(typeof SANDBOX_TOOL_INPUTS)[Name]> };

@@ -116,7 +116,7 @@ export type SessionState = AbsentSession | OpenSession;
 export const initialSession: SessionState = { status: 'absent' };
 
 /** Part of a snapshot's name: raise it whenever the meaning of the folded state changes. */
-export const SESSION_FOLD_VERSION = 13;
+export const SESSION_FOLD_VERSION = 14;
 
 /** Total: it never throws, and an event that cannot apply changes nothing. */
 export function evolveSession(state: SessionState, event: SessionEvent, meta: EventMeta): SessionState {

@@ -5,7 +5,7 @@ import type { EventMeta } from '../kernel/decision.ts';
 import { restAfter } from './attendance.ts';
 import { answeredQuestion, uncertainCalls } from './mcp-calls.ts';
 import type { TurnEvent } from './events.ts';
-import { evolveThread, ROOT, startThread, usageAfter } from './thread.ts';
+import { evolveThread, heldThread, ROOT, startThread, usageAfter } from './thread.ts';
 import type { Thread } from './thread.ts';
 import { ZERO_TOTAL } from './usage.ts';
 import type { Usage } from './usage.ts';
@@ -68,7 +68,7 @@ export function evolveTurn(turn: ActiveTurn | null, event: TurnEvent, meta: Even
       return null;
     case 'segment.claimed': {
       const { epoch, workerId } = event.data;
-      return { ...turn, claim: { epoch, workerId }, wanted: false, restsUntil: null, epoch };
+      return { ...turn, claim: { epoch, workerId }, wanted: false, restsUntil: null, epoch, threads: held(turn) };
     }
     case 'segment.released':
       return { ...turn, claim: null, ...restAfter(event.data) };
@@ -119,6 +119,11 @@ function answered(turn: ActiveTurn, interactionId: string, value: { value?: unkn
       threads = { ...threads, [id]: { ...thread, blockedBy, mcp } };
   }
   return { ...turn, work, threads };
+}
+
+/** The threads of a turn that a worker has claimed. */
+function held({ threads }: ActiveTurn): ActiveTurn['threads'] {
+  return Object.fromEntries(Object.entries(threads).map(([id, thread]) => [id, heldThread(thread)]));
 }
 
 function evolveThreads(turn: ActiveTurn, event: TurnEvent, meta: EventMeta): ActiveTurn {

@@ -1,5 +1,6 @@
 import type { AgentRef } from '../action/events.ts';
 import type { HookPoint } from '../agent/manifest.ts';
+import { looksOnly } from '../sandbox/tools.ts';
 import { evolveConversation, measured, startConversation } from './conversation.ts';
 import type { Conversation } from './conversation.ts';
 import type { ToolCall, TurnEvent } from './events.ts';
@@ -25,6 +26,8 @@ export interface PendingCall {
 /** A call of a built-in tool that has no result yet. */
 export interface OpenSandboxCall extends ToolCall {
   readonly actionId: string;
+  /** A worker has had the turn since it was requested, so that it may have begun. */
+  readonly held: boolean;
 }
 
 /** The thread of the session's own agent; threads of agents used as tools have their delegation's id. */
@@ -156,10 +159,11 @@ export function startThread(
 export function resumeThread(failed: Thread, startedAt: string): Thread {
   const { phase, answered, openToolCalls, doubtful, calledTools, lastText, lastCostUsd, lastTokens } = failed;
   const { stepInstructions, stepTools, stopped, truncated } = failed;
-  const stood = { phase, answered, openToolCalls, doubtful, calledTools, lastText, lastCostUsd, lastTokens };
+  const inDoubt = [...doubtful, ...callsInDoubt(failed).map(({ callId }) => callId)];
+  const stood = { phase, answered, openToolCalls, calledTools, lastText, lastCostUsd, lastTokens };
   return {
     ...startThread(null, startedAt),
-    ...stood,
+    ...{ ...stood, doubtful: inDoubt },
     ...{ stepInstructions, stepTools, stopped, truncated },
     // What its models were shown stays the same for the calls that they have made.
     mcp: { ...NO_MCP, tools: failed.mcp.tools },
@@ -216,7 +220,8 @@ function evolveSteps(before: Thread, event: TurnEvent, when: EventInTurn): Threa
     }
     case 'sandbox.requested': {
       const { actionId, callId, name, input } = event.data;
-      return { ...thread, sandboxCalls: [...thread.sandboxCalls, { actionId, callId, name, input }] };
+      const call = { actionId, callId, name, input, held: when.isHeld };
+      return { ...thread, sandboxCalls: [...thread.sandboxCalls, call] };
     }
     case 'outputs.requested':
       return { ...thread, outputs: 'requested' };
@@ -282,6 +287,20 @@ function doubtfulAfter({ mcp, doubtful }: Thread, event: TurnEvent): readonly st
   const { callId, effectId } = event.data;
   const call = mcp.calls.find((one) => one.effectId === effectId);
   return call === undefined || call.repeatable ? doubtful : [...doubtful, callId];
+}
+
+/** After a claim of the turn. */
+export function heldThread(thread: Thread): Thread {
+  if (thread.sandboxCalls.every(({ held }) => held)) return thread;
+  return { ...thread, sandboxCalls: thread.sandboxCalls.map((call) => ({ ...call, held: true })) };
+}
+
+/**
+ * The call of a built-in tool that may be under way, unless it can be made again: those behind it have not begun. Whether
+ * it has begun, and whether it changes history or a machine, is known to the sandbox and not to the session.
+ */
+export function callsInDoubt({ sandboxCalls }: Thread): readonly OpenSandboxCall[] {
+  return sandboxCalls.slice(0, 1).filter(({ held, name }) => held && !looksOnly(name));
 }
 
 function answered(thread: Thread, callId: string): Thread {

@@ -173,6 +173,26 @@ export function podSuite(backend: 'bubblewrap' | 'kubernetes', target: () => Htt
       expect((await get(sandboxId, '/files/f')).text).toBe('kept\n');
     });
 
+    test('run a command once that their deadline ended, also when they are taken up again', async () => {
+      const { id, sandboxId } = await opened();
+      await played(id, [bash('true'), { text: 'done' }]);
+      const model = { provider: 'fixture', model: 'any' };
+      const manifest = { instructions: 'Answer.', model, sandboxTools: true, limits: { maxTurnSeconds: 6 } };
+      const steps = [bash('echo run >> sent; sleep 60'), { text: 'done' }];
+      const content = JSON.stringify({ fixture: steps });
+      const { json } = await tenant.command(id, { type: 'message', content, manifest });
+      const turnId = String(Reflect.get(Object(json), 'turnId'));
+      const end = await tenant.turnEnd(id, turnId, TURN_MS);
+      expect(end).toMatchObject({ type: 'turn.failed', payload: { error: { code: 'turn_timeout' } } });
+      expect((await get(sandboxId, '/files/sent')).text).toBe('run\n');
+      const again = await there.command(id, { type: 'retry' });
+      const resumed = String(Reflect.get(Object(again.json), 'turnId'));
+      expect((await tenant.turnEnd(id, resumed, TURN_MS)).type).toBe('turn.completed');
+      expect((await get(sandboxId, '/files/sent')).text).toBe('run\n');
+      const effects = (await tenant.items(id)).filter(({ type }) => type === 'effect.uncertain');
+      expect(effects).toMatchObject([{ turnId, payload: { kind: 'sandbox', reason: 'cancelled' } }]);
+    });
+
     test('find the files of their source', async () => {
       const upload = { method: 'POST', path: '/v1/artifacts?name=hello.sh', body: Buffer.from('echo hello\n') };
       const { artifactId } = shaped(await tenant.request(upload), 201, artifacts.uploaded).artifact;

@@ -3,6 +3,7 @@ import { optional } from '../../kernel/optional.ts';
 import { toMs } from '../../kernel/time.ts';
 import type { TurnError } from '../events.ts';
 import type { Running } from '../running.ts';
+import { callsInDoubt } from '../thread.ts';
 import type { Thread } from '../thread.ts';
 import { cancelMcpCalls, leaveMcpCalls } from './mcp-ending.ts';
 import type { Step } from './step.ts';
@@ -28,8 +29,7 @@ export function failThread(at: Running, error: TurnError): Step {
   const { turnId } = at;
   const { agent, callId } = at.thread;
   if (agent === null || callId === null) return failTurn(at, error);
-  giveUpCall(at, 'cancelled');
-  cancelMcpCalls(at);
+  cancelCalls(at);
   withdraw(at, agent.delegationId);
   const outcome = { kind: 'failed', ...error } as const;
   at.add({ type: 'delegation.completed', data: { turnId, agent, callId, status: 'failed', outcome } });
@@ -59,10 +59,7 @@ export function expireTurn(at: Running, nowMs: number): Step {
 
 /** Ends everything that the turn has in progress: model calls, agents used as tools, what was offered and asked. */
 function breakOff(at: Running): void {
-  for (const thread of at.threads()) {
-    giveUpCall(thread, 'cancelled');
-    cancelMcpCalls(thread);
-  }
+  for (const thread of at.threads()) cancelCalls(thread);
   for (const thread of at.threads()) {
     const { agent, callId } = thread.thread;
     if (agent === null || callId === null) continue;
@@ -71,6 +68,15 @@ function breakOff(at: Running): void {
     at.add({ type: 'delegation.completed', data: ended });
   }
   withdraw(at, null);
+}
+
+/** Ends the calls that a thread has under way, and says of which it is not known whether they happened. */
+function cancelCalls(at: Running): void {
+  giveUpCall(at, 'cancelled');
+  for (const { actionId: effectId, callId } of callsInDoubt(at.thread)) {
+    at.add({ type: 'effect.uncertain', data: { ...at.stamp, effectId, kind: 'sandbox', reason: 'cancelled', callId } });
+  }
+  cancelMcpCalls(at);
 }
 
 /** A worker no longer runs the turn: whether its unanswered calls happened is not known. */
