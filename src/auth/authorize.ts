@@ -37,6 +37,12 @@ export const ACCESS = {
   executorWork: { kinds: EXECUTOR, scopes: [] },
 } as const satisfies Readonly<Record<string, Access>>;
 
+/** What a part of a request needs besides the scope of its route. Null: the caller has it, or acts for no subject. */
+export function requireScope(caller: Caller, scope: Scope, part: string): AuthRefusal | null {
+  if (caller.subject === null || caller.scopes.includes(scope)) return null;
+  return refuse('scope_required', `The subject lacks a scope for ${part}.`, { scopes: [scope] });
+}
+
 /** Pure: the whole matrix can be tested without a server. */
 export function authorize(caller: Caller, access: Access): AuthRefusal | null {
   if (!access.kinds.includes(caller.kind)) {

@@ -11,7 +11,7 @@ import {
 } from '../projections/unavailable.ts';
 import { UploadBrokenError } from '../commands/artifact/reservation.ts';
 import { ArtifactGoneError } from '../commands/artifact/read.ts';
-import { bodyTooLarge } from './gate.ts';
+import { bodyTooLarge, clientGone } from './gate.ts';
 import { ProblemError, refused } from './problem.ts';
 import type { Problem } from './problem.ts';
 
@@ -107,6 +107,11 @@ function fastifyError(error: unknown): { code: string; statusCode: number } {
   if (!(error instanceof Error)) return { code: '', statusCode: 500 };
   const { code, statusCode } = error as Partial<FastifyError>;
   return { code: typeof code === 'string' ? code : '', statusCode: typeof statusCode === 'number' ? statusCode : 500 };
+}
+
+/** What ends a request whose client has left in the middle of its body. Null: the error is another one. */
+export function brokenBody(error: unknown, { raw }: FastifyRequest): Problem | null {
+  return error instanceof Error && error === raw.errored && raw.socket.destroyed ? clientGone().problem : null;
 }
 
 /** The internal error's answer: no detail leaks, the log line has the same request id. */

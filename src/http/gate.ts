@@ -110,16 +110,36 @@ export async function takeShare(
 ): Promise<void> {
   const { caller } = request;
   if (caller === null || request.routeOptions.config.rules?.rawBody === true) return;
-  let end = shares.takeNow(caller.tenantId);
-  if (end === null) {
-    const gone = new AbortController();
-    const leave = (): void => gone.abort();
-    reply.raw.once('close', leave);
-    end = await shares.take(caller.tenantId, gone.signal);
-    reply.raw.removeListener('close', leave);
+  // A response says once that it is closed: one that has said so already would keep its share.
+  if (isGone(request)) throw clientGone();
+  const end = shares.takeNow(caller.tenantId) ?? (await waitForShare(caller.tenantId, reply, shares));
+  if (isGone(request)) {
+    end();
+    throw clientGone();
   }
   request.endWork = end;
   reply.raw.once('close', () => endWork(request));
+}
+
+async function waitForShare(tenantId: string, reply: FastifyReply, shares: GateOptions['shares']): Promise<() => void> {
+  const gone = new AbortController();
+  const leave = (): void => gone.abort(clientGone());
+  reply.raw.once('close', leave);
+  try {
+    return await shares.take(tenantId, gone.signal);
+  } finally {
+    reply.raw.removeListener('close', leave);
+  }
+}
+
+function isGone({ raw }: FastifyRequest): boolean {
+  return raw.socket.destroyed;
+}
+
+/** Ends the work on a request whose client has left: it reads no answer. */
+export function clientGone(): ProblemError {
+  const message = 'The connection was closed before the request was answered.';
+  return new ProblemError({ code: 'invalid_request', message });
 }
 
 /** More calls do nothing. */

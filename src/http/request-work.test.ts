@@ -1,12 +1,13 @@
 import { once } from 'node:events';
 import { connect } from 'node:net';
+import type { Socket } from 'node:net';
 import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
+import { pino } from 'pino';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import type { Authenticator } from '../auth/authenticate.ts';
 import { ACCESS } from '../auth/authorize.ts';
 import type { Caller } from '../auth/caller.ts';
 import { monotonicClock, systemClock } from '../lib/clock.ts';
-import { createLogger } from '../lib/logger.ts';
 import type { TailHub } from '../streams/tail-hub.ts';
 import { Fairness } from './fairness.ts';
 import { callerOf } from './gate.ts';
@@ -26,10 +27,16 @@ const RATES = { credentialPerSecond: 1_000, tenantPerSecond: 1_000, failuresPerS
 let inWork: number;
 let seen: number;
 let letIn: Promise<void> | null;
+/** Resolves when the next request asks for its share, and when its credential is looked at. */
+let asked: PromiseWithResolvers<void>;
+let presented: PromiseWithResolvers<void>;
+/** Resolves when a credential has been checked. */
+let checked: Promise<void>;
+/** What the server has logged. */
+let lines: string[];
 let server: Awaited<ReturnType<typeof createServer>>;
 let streams: EventStreams;
 let address: URL;
-let closed: Promise<unknown>;
 let reached: PromiseWithResolvers<void>;
 let answers: PromiseWithResolvers<void>;
 
@@ -40,7 +47,10 @@ function begin(): () => void {
 }
 
 const shares = {
-  takeNow: () => (letIn === null ? begin() : null),
+  takeNow: () => {
+    asked.resolve();
+    return letIn === null ? begin() : null;
+  },
   take: async (_: string, signal: AbortSignal) => {
     await Promise.race([letIn, once(signal, 'abort').then(() => signal.throwIfAborted())]);
     return begin();
@@ -50,11 +60,16 @@ const shares = {
 const routes: FastifyPluginAsyncZod = async (app) => {
   const schema = { hide: true };
   const config = { rules: { access: ACCESS.sessions } };
-  app.get('/work', { config, schema }, async (_request, reply) => {
-    closed = once(reply.raw, 'close');
+  app.get('/work', { config, schema }, async () => {
     reached.resolve();
     await answers.promise;
     return { is: 'done' };
+  });
+  app.post('/work', { config, schema }, async () => await Promise.resolve({ is: 'done' }));
+  app.get('/breaks', { config, schema }, async () => {
+    reached.resolve();
+    await answers.promise;
+    throw new Error('a bug');
   });
   app.get('/fails', { config, schema }, async () => await Promise.reject(notFound('session')));
   app.get('/stream', { config, schema }, async (request, reply) => {
@@ -69,16 +84,22 @@ const routes: FastifyPluginAsyncZod = async (app) => {
 };
 
 beforeEach(async () => {
-  [inWork, seen, letIn] = [0, 0, null];
+  [inWork, seen, letIn, checked, lines] = [0, 0, null, Promise.resolve(), []];
   [reached, answers] = [Promise.withResolvers(), Promise.withResolvers()];
+  [asked, presented] = [Promise.withResolvers(), Promise.withResolvers()];
   const limits = {
     ...{ bufferBytes: 1_000, totalBytes: 1_000_000, keepaliveMs: 60_000, perTenantMax: 10 },
     clock: systemClock,
   };
   const feeds = { hub: { keptBytes: 0 } as TailHub, previews: { follow: () => () => undefined } };
   streams = new EventStreams(feeds, limits, () => 'stands');
-  const logger = await createLogger({ level: 'silent', pretty: false });
-  const authenticator = { authenticate: async () => await Promise.resolve(caller) } as unknown as Authenticator;
+  const logger = pino({ level: 'error' }, { write: (line: string) => void lines.push(line) });
+  const authenticate = async (): Promise<Caller> => {
+    presented.resolve();
+    await checked;
+    return caller;
+  };
+  const authenticator = { authenticate } as unknown as Authenticator;
   server = await createServer({
     ...{ logger, version: '0.0.0', trustedProxies: [], routes: [routes], isDraining: () => false },
     gate: {
@@ -97,6 +118,30 @@ afterEach(async () => {
   streams.stop();
   await server.close();
 });
+
+/** A client that sends the text, and may leave: the server has seen it go when that resolves. */
+function connected(text: string): { leave: (onClose?: () => void) => Promise<void> } {
+  const accepted = once(server.server, 'connection');
+  const socket = connect(Number(address.port), address.hostname);
+  socket.write(text);
+  return {
+    leave: async (onClose = () => undefined) => {
+      const [ofServer] = (await accepted) as [Socket];
+      ofServer.prependOnceListener('close', onClose);
+      const ended = once(ofServer, 'close');
+      socket.destroy();
+      await ended;
+    },
+  };
+}
+
+function head(request: string, bodyBytes = 0): string {
+  const lengths = bodyBytes === 0 ? '' : `content-type: application/json\r\ncontent-length: ${bodyBytes}\r\n`;
+  return `${request} HTTP/1.1\r\nhost: here\r\nauthorization: Bearer key\r\nsvc-protocol: 8\r\n${lengths}\r\n`;
+}
+
+const BODY = '{"a":1}';
+const POST = head('POST /work', BODY.length);
 
 const get = async (path: string): Promise<Response> => await fetch(new URL(path, address), { headers: HEADERS });
 
@@ -121,13 +166,61 @@ test('until it has become a stream', async () => {
 });
 
 test('until its client has left', async () => {
-  const socket = connect(Number(address.port), address.hostname);
-  socket.write(`GET /work HTTP/1.1\r\nhost: here\r\nauthorization: Bearer key\r\nsvc-protocol: 8\r\n\r\n`);
+  const { leave } = connected(head('GET /work'));
   await reached.promise;
   expect(inWork).toBe(1);
-  socket.destroy();
-  await closed;
+  await leave();
   expect(inWork).toBe(0);
+});
+
+test.each([
+  ['a whole body', BODY],
+  ['a part of one', BODY.slice(0, 3)],
+])('one whose client leaves while its credential is looked at, with %s, has no share', async (_, body) => {
+  const known = Promise.withResolvers<void>();
+  checked = known.promise;
+  const { leave } = connected(POST + body);
+  await presented.promise;
+  await leave();
+  known.resolve();
+  expect(await (await get('/open')).json()).toEqual({ seen: 0 });
+  expect([inWork, lines]).toEqual([0, []]);
+});
+
+test('one whose client leaves while it waits gives up its place', async () => {
+  letIn = Promise.withResolvers<void>().promise;
+  const { leave } = connected(POST + BODY);
+  await asked.promise;
+  await leave();
+  expect(await (await get('/open')).json()).toEqual({ seen: 0 });
+  expect([inWork, lines]).toEqual([0, []]);
+});
+
+test('one whose turn comes as its client leaves gives its share back', async () => {
+  const admitted = Promise.withResolvers<void>();
+  letIn = admitted.promise;
+  const { leave } = connected(POST + BODY);
+  await asked.promise;
+  await leave(admitted.resolve);
+  expect(await (await get('/open')).json()).toEqual({ seen: 1 });
+  expect([inWork, lines]).toEqual([0, []]);
+});
+
+test('one whose client leaves in the middle of its body is nothing to log', async () => {
+  const { leave } = connected(POST + BODY.slice(0, 3));
+  await asked.promise;
+  await leave();
+  expect(await (await get('/open')).json()).toEqual({ seen: 1 });
+  expect([inWork, lines]).toEqual([0, []]);
+});
+
+test('a failure is logged although its client has left', async () => {
+  const { leave } = connected(head('GET /breaks'));
+  await reached.promise;
+  await leave();
+  answers.resolve();
+  await get('/open');
+  expect(lines.map((line) => String(Object(JSON.parse(line)).msg))).toEqual(['a request failed']);
 });
 
 test('an upload has shares of its own, and who needs no credential has none', async () => {

@@ -7,7 +7,7 @@ import { setImmediate } from 'node:timers/promises';
 import type { Logger } from '../lib/logger.ts';
 import { limitBodyTime } from './body-time.ts';
 import { addDocument } from './document.ts';
-import { internalProblem, problemOf } from './errors.ts';
+import { brokenBody, internalProblem, problemOf } from './errors.ts';
 import { endWork, passGate, passUnknown, refuseOrigin, takeShare } from './gate.ts';
 import type { GateOptions } from './gate.ts';
 import { notFound, problemBody, statusOf } from './problem.ts';
@@ -118,7 +118,8 @@ function addHooks(app: FastifyInstance, { gate, timeouts, isDraining, onResponse
     done();
   });
   app.setErrorHandler(async (error, request, reply) => {
-    const problem = problemOf(error, gate.bodyBytesMax) ?? internalProblem(error, request);
+    const known = problemOf(error, gate.bodyBytesMax) ?? brokenBody(error, request);
+    const problem = known ?? internalProblem(error, request);
     // Nothing is down when a tenant asks for too much; that is counted, not logged for each request.
     if (problem.code === 'unavailable' && !(error instanceof ReadsBusyError))
       request.log.warn({ err: error, requestId: request.id }, 'a dependency is unavailable');
@@ -158,11 +159,11 @@ async function sendProblem(reply: FastifyReply, problem: Problem, requestId: str
     .send(JSON.stringify(problemBody(problem, requestId)));
 }
 
-/** A DELETE with the JSON media type and no body is what many clients send. */
+/** Many clients send the JSON media type without a body. A route that needs one refuses that by its schema. */
 function acceptEmptyJson(app: FastifyInstance): void {
   const parse = app.getDefaultJsonParser('error', 'error');
   app.addContentTypeParser('application/json', { parseAs: 'string' }, (request, body: string, done) => {
-    if (body === '' && request.method === 'DELETE') done(null, undefined);
+    if (body === '') done(null, undefined);
     else void parse(request, body, done);
   });
 }

@@ -1,8 +1,11 @@
+import type { FastifyError, FastifyInstance } from 'fastify';
 import type { IncomingMessage } from 'node:http';
 import { INVALID_CREDENTIAL } from '../auth/authenticate.ts';
 import { UploadBrokenError } from '../commands/artifact/reservation.ts';
 import { FairBudget } from '../lib/fair-budget.ts';
 import { ProblemError } from './problem.ts';
+
+type BodyReader = Pick<FastifyInstance, 'removeAllContentTypeParsers' | 'addContentTypeParser' | 'setErrorHandler'>;
 
 export interface UploadLimits {
   /** Uploads that one node takes at the same time: in all, of one tenant, and of one person. */
@@ -152,6 +155,26 @@ async function* chunksOf(request: IncomingMessage, silence: Patience): AsyncGene
   } finally {
     silence.end(0);
   }
+}
+
+/**
+ * Leaves the bodies of a plugin's routes in the connection: the use case reads them, as fast as it takes them. For a
+ * Content-Type that cannot be read, the framework's own refusal would ask for JSON.
+ */
+export function leaveBodies(app: BodyReader): void {
+  app.removeAllContentTypeParsers();
+  app.addContentTypeParser('*', (_request, _payload, done) => done(null));
+  app.setErrorHandler(async (error: FastifyError, request) => {
+    await Promise.resolve();
+    const isFile = request.routeOptions.config.rules?.rawBody === true;
+    throw isFile && error.code === 'FST_ERR_CTP_INVALID_MEDIA_TYPE' ? noMediaType() : error;
+  });
+}
+
+export function noMediaType(): ProblemError {
+  const issues = [{ path: 'header.content-type', message: 'must be a media type of 255 characters at most' }];
+  const message = 'The Content-Type header is not a media type. Correct it, or omit it.';
+  return new ProblemError({ code: 'invalid_request', message, details: { issues } });
 }
 
 const DRAIN_MS = 2_000;

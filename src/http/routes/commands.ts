@@ -1,6 +1,6 @@
 import type { FastifyRequest } from 'fastify';
 import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
-import { ACCESS } from '../../auth/authorize.ts';
+import { ACCESS, requireScope } from '../../auth/authorize.ts';
 import { actorOf, artifactOutOfReach, outOfReach } from '../../auth/caller.ts';
 import type { Caller } from '../../auth/caller.ts';
 import { sendCommand } from '../../commands/session/send-command.ts';
@@ -23,7 +23,7 @@ import { sessionRef } from './sessions.ts';
 const docs = operations('Sessions', {
   sendCommand: [
     'Send a command; a message starts a turn',
-    'Accepted means durable. The same idempotencyKey with the same body gives the first answer again, for as long as the session exists.',
+    'Accepted means durable. The same idempotencyKey with the same body gives the first answer again, for as long as the session exists. For a subject, a message with a manifest needs agents:write besides: 403 scope_required.',
   ],
 });
 
@@ -51,6 +51,7 @@ export function commandRoutes(deps: CommandRouteDeps): FastifyPluginAsyncZod {
         const caller = callerOf(request);
         refuseOtherRole(caller, request.body);
         if (request.body.type === 'message') {
+          refuseManifest(caller, request.body);
           requireAgentsOf(caller, request.body.manifest ?? {});
           requireCallableServers(deps.egress, request.body.manifest);
         }
@@ -125,6 +126,15 @@ function refuseOtherRole({ kind }: Caller, { type }: CommandBody): void {
       ? 'An executor credential may send action_result only; use an application key.'
       : 'Only the executor credential of the agent may send action_result.';
   throw new ProblemError({ code: 'key_role_mismatch', message });
+}
+
+/**
+ * A manifest of a message's own could leave out what the agent asks approval for, so a person needs the scope for it.
+ * @throws ProblemError scope_required
+ */
+function refuseManifest(caller: Caller, { manifest }: CommandBody & { readonly type: 'message' }): void {
+  const refusal = manifest === undefined ? null : requireScope(caller, 'agents:write', 'a manifest in a message');
+  if (refusal !== null) throw new ProblemError(refusal);
 }
 
 /**

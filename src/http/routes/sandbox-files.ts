@@ -15,6 +15,7 @@ import { operations } from '../described.ts';
 import { callerOf } from '../gate.ts';
 import { misplaced, placeOf, recordPlace } from '../history-place.ts';
 import { accepted, refused } from '../problem.ts';
+import { leaveBodies } from '../upload-body.ts';
 import type { Uploads } from '../upload-body.ts';
 import * as wire from '../wire/sandboxes.ts';
 import { inputOf, reachedSandbox } from './sandboxes.ts';
@@ -84,9 +85,7 @@ export function sandboxFileRoutes(deps: SandboxRouteDeps): FastifyPluginAsyncZod
 /** Puts files into a sandbox and takes them out, while no turn runs on it. */
 export function sandboxWriteRoutes(deps: SandboxRouteDeps & { readonly uploads: Uploads }): FastifyPluginAsyncZod {
   return async (app) => {
-    // The body is left in the connection: it is read up to a file's maximum length.
-    app.removeAllContentTypeParsers();
-    app.addContentTypeParser('*', (_request, _payload, done) => done(null));
+    leaveBodies(app);
     const config = { rules: { access: ACCESS.writeSandboxes, rawBody: true as const } };
     const bodyLimit = Number.MAX_SAFE_INTEGER;
     const written = { 200: wire.fileWritten };

@@ -1,4 +1,4 @@
-import type { FastifyError, FastifyRequest } from 'fastify';
+import type { FastifyRequest } from 'fastify';
 import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
 import { ACCESS } from '../../auth/authorize.ts';
 import { actorOf } from '../../auth/caller.ts';
@@ -12,6 +12,7 @@ import { mediaTypeOf } from '../../lib/media-type.ts';
 import { operations } from '../described.ts';
 import { callerOf } from '../gate.ts';
 import { accepted, ProblemError, refused, withinReach } from '../problem.ts';
+import { leaveBodies, noMediaType } from '../upload-body.ts';
 import { toArtifactResponse, toVersionResponse } from '../wire/artifact.ts';
 import * as wire from '../wire/artifacts.ts';
 import { reachOf, refOf } from './artifacts.ts';
@@ -29,13 +30,7 @@ const docs = operations('Artifacts', {
 /** Files sent as raw bytes in one request, stored as they arrive. */
 export function uploadRoutes(deps: ArtifactRouteDeps): FastifyPluginAsyncZod {
   return async (app) => {
-    // The body is left in the connection: the use case reads it, as fast as the store takes it.
-    app.removeAllContentTypeParsers();
-    app.addContentTypeParser('*', (_request, _payload, done) => done(null));
-    app.setErrorHandler(async (error: FastifyError) => {
-      await Promise.resolve();
-      throw error.code === 'FST_ERR_CTP_INVALID_MEDIA_TYPE' ? noMediaType() : error;
-    });
+    leaveBodies(app);
     const config = { rules: { access: ACCESS.artifacts, rawBody: true as const } };
     const bodyLimit = Number.MAX_SAFE_INTEGER;
     app.post(
@@ -106,12 +101,6 @@ function sentType(header: string | undefined): string | null {
   if (header === undefined || header.trim() === '') return null;
   if (isMediaType(header)) return header;
   throw noMediaType();
-}
-
-function noMediaType(): ProblemError {
-  const issues = [{ path: 'header.content-type', message: 'must be a media type of 255 characters at most' }];
-  const message = 'The Content-Type header is not a media type. Correct it, or omit it.';
-  return new ProblemError({ code: 'invalid_request', message, details: { issues } });
 }
 
 /**

@@ -4,6 +4,7 @@ import { text } from '../../domain/kernel/schemas.ts';
 import { modelPrice, PRICES_MAX } from '../../domain/tenant/model-prices.ts';
 import type { TenantModelPrice } from '../../domain/tenant/model-prices.ts';
 import { isCallableBase } from '../../lib/egress.ts';
+import { url } from './parts.ts';
 
 /** Shapes of the model settings. Keys come in and never go out. */
 
@@ -11,10 +12,7 @@ const requestId = text(1, 256).optional();
 const { provider, model } = modelSelection.shape;
 const remoteProvider = provider.exclude(['fixture']);
 const apiKey = z.string().regex(/^[\x21-\x7e]{1,4096}$/, 'must be 1 to 4096 visible ASCII characters');
-const baseUrl = z
-  .url()
-  .max(2_000)
-  .refine((url) => isCallableBase(url), 'must be an https or http address without credentials, query or fragment');
+const baseUrl = url(isCallableBase, 'must be an https or http address without credentials, query or fragment');
 
 const saved = modelSelection.extend({
   baseUrl: baseUrl.optional(),

@@ -14,6 +14,18 @@ export function count(min: number, max: number, byDefault: number) {
     .meta({ type: 'integer', minimum: min, maximum: max, default: byDefault });
 }
 
+const URL_CHARS_MAX = 2_000;
+const storable = text(0, URL_CHARS_MAX);
+
+/** An absolute URL that every store can hold, kept as it was sent. */
+export function url(isAllowed: (value: string) => boolean, message: string) {
+  return z
+    .url()
+    .max(URL_CHARS_MAX)
+    .refine((value) => storable.safeParse(value).success, 'must not contain a NUL character or a lone surrogate')
+    .refine(isAllowed, message);
+}
+
 export const requestId = text(1, 256);
 export const idempotencyKey = text(1, 256);
 /** What is not a cursor is refused where it is read. */

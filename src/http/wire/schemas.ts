@@ -10,7 +10,7 @@ import { isCallableForm, isLoopbackHost } from '../../lib/egress.ts';
 import { record } from './events.ts';
 import { PROBLEM_CODES } from '../problem.ts';
 import { modelSeed, tenantModel } from './model.ts';
-import { count, cursor, idempotencyKey, nullableCursor, requestId, sha256, timestamp } from './parts.ts';
+import { count, cursor, idempotencyKey, nullableCursor, requestId, sha256, timestamp, url } from './parts.ts';
 
 /** Shapes of requests and responses: they validate, and the OpenAPI document is made from them. */
 
@@ -137,13 +137,10 @@ const publicKey = jsonObject
     (key) => ['d', 'p', 'q', 'dp', 'dq', 'qi', 'k', 'oth'].every((name) => !(name in key)),
     'must be a public key',
   );
-const jwksUrl = z
-  .url()
-  .max(2_000)
-  .refine(
-    (url) => isCallableForm(url) && (url.startsWith('https:') || isLoopbackHost(new URL(url).hostname)),
-    'must be https, or http on loopback, without credentials',
-  );
+const jwksUrl = url(
+  (value) => isCallableForm(value) && (value.startsWith('https:') || isLoopbackHost(new URL(value).hostname)),
+  'must be https, or http on loopback, without credentials',
+);
 const issuerFields = {
   issuer: text(1, 500),
   audience: text(1, 500),
@@ -160,7 +157,7 @@ export const issuerPath = z.strictObject({ name: clientId });
 export const saveIssuerBody = z
   .strictObject({ requestId: requestId.optional(), ...issuerFields })
   .refine(
-    ({ jwksUrl: url, jwks }) => (url === undefined) !== (jwks === undefined),
+    ({ jwksUrl: address, jwks }) => (address === undefined) !== (jwks === undefined),
     'needs exactly one of jwksUrl and jwks',
   );
 export const issuer = z

@@ -3,7 +3,7 @@ import { clientId, jsonObject, text } from '../../domain/kernel/schemas.ts';
 import { CREDENTIAL_TYPES } from '../../domain/vault/events.ts';
 import { isCallableBase, isCallableForm, isLoopbackHost } from '../../lib/egress.ts';
 import { hasSubjectForm, isSubject } from '../../auth/subject.ts';
-import { idempotencyKey, nullableCursor, requestId, timestamp } from './parts.ts';
+import { idempotencyKey, nullableCursor, requestId, timestamp, url } from './parts.ts';
 import { listQuery } from './schemas.ts';
 
 /** Shapes of vaults and credentials. Secrets come in and never go out. */
@@ -17,13 +17,10 @@ const secret = z
   .regex(/^[\x21-\x7e]+$/, 'must be visible ASCII characters')
   .max(SECRET_CHARS_MAX);
 /** Otherwise a secret is sent there in the clear. */
-const address = z
-  .url()
-  .max(2_000)
-  .refine(
-    (url) => isCallableBase(url) && (url.startsWith('https:') || isLoopbackHost(new URL(url).hostname)),
-    'must be https, or http on loopback, without credentials, query or fragment',
-  );
+const address = url(
+  (value) => isCallableBase(value) && (value.startsWith('https:') || isLoopbackHost(new URL(value).hostname)),
+  'must be https, or http on loopback, without credentials, query or fragment',
+);
 const subject = z
   .string()
   .refine((value) => hasSubjectForm(value), 'must be 1 to 200 visible ASCII characters')
@@ -104,13 +101,10 @@ export const credential = z
 export const authorizeBody = z.strictObject({
   requestId: requestId.optional(),
   /** Where the browser returns to: a page of the application, which forwards what it is given. */
-  redirectUri: z
-    .url()
-    .max(2_000)
-    .refine(
-      (url) => isCallableForm(url) && (url.startsWith('https:') || isLoopbackHost(new URL(url).hostname)),
-      'must be https, or http on loopback, without credentials',
-    ),
+  redirectUri: url(
+    (value) => isCallableForm(value) && (value.startsWith('https:') || isLoopbackHost(new URL(value).hostname)),
+    'must be https, or http on loopback, without credentials',
+  ),
   scopes: scopes.optional(),
 });
 export const authorizeAnswer = z.object({ url: z.string(), expiresAt: timestamp });

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { z } from 'zod';
 import type { RawRequest } from '../../support/client.ts';
-import { TOO_MUCH } from './call.ts';
+import { invalid, TOO_MUCH } from './call.ts';
 import type { Call, World } from './call.ts';
 import { refused } from './target.ts';
 
@@ -14,9 +14,10 @@ export function anyRoute(call: Call): void {
       expect(code).toBe('origin_rejected');
     }
   });
+}
 
-  if (call.row.rawBody === true) return;
-
+/** Of a route whose body, if it has one, is JSON. */
+export function jsonRoute(call: Call): void {
   test('a body of another media type, or too long a one', async () => {
     for (const type of [
       'text/plain',
@@ -32,6 +33,24 @@ export function anyRoute(call: Call): void {
     const headers = { authorization: undefined, 'svc-protocol': undefined };
     const { details } = refused(await call.send({ headers, body: 'x'.repeat(TOO_MUCH) }), 413, 'limit_exceeded');
     expect(details).toEqual({ limit: 'body', limitBytes: 1_048_576 });
+  });
+}
+
+/** Of a route whose body is a file. */
+export function fileType(call: Call): void {
+  test('a Content-Type that is not a media type', async () => {
+    const answer = await call.send({ headers: { 'content-type': 'nonsense' }, body: 'bytes' });
+    expect(invalid(answer)).toEqual([expect.stringMatching(/^header\.content-type: /)]);
+  });
+}
+
+/** Of a route that takes no body. */
+export function emptyBody(call: Call): void {
+  test('the JSON media type without a body is not a wrong body', async () => {
+    const headers = { 'content-type': 'application/json', 'content-length': '0' };
+    const issues = invalid(await call.send({ path: `${call.path()}?nope=1`, headers }));
+    expect(issues).toContainEqual(expect.stringMatching(/^querystring: .*nope/));
+    expect(issues.filter((issue) => issue.startsWith(':') || issue.startsWith('body'))).toEqual([]);
   });
 }
 

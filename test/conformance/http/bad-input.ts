@@ -2,7 +2,7 @@ import { beforeAll, describe, expect, test } from 'vitest';
 import { z } from 'zod';
 import { send } from '../../support/client.ts';
 import { bodies, noHttp } from './bad-bodies.ts';
-import { anyRoute, guarded } from './bad-headers.ts';
+import { anyRoute, emptyBody, fileType, guarded, jsonRoute } from './bad-headers.ts';
 import { cursors, parameters, queries } from './bad-queries.ts';
 import { Call, makeWorld } from './call.ts';
 import type { BadInputTarget, World } from './call.ts';
@@ -37,7 +37,11 @@ export function badInputSuite(target: () => BadInputTarget): void {
 
   describe.each(Object.entries(ROUTES))('%s', (name, row) => {
     const call = new Call(name, row, () => ({ target: target(), world }));
+    const isFile = row.rawBody === true;
     anyRoute(call);
+    if (isFile) fileType(call);
+    else jsonRoute(call);
+    if (!isFile && row.bodies === undefined && row.realm !== 'open') emptyBody(call);
     if (row.realm !== 'open') guarded(call, () => world);
     if (row.params !== undefined) parameters(call);
     if (row.realm !== 'open') queries(call);

@@ -1,7 +1,9 @@
 import { randomUUID } from 'node:crypto';
 import { describe, expect, test } from 'vitest';
 import * as wire from '#src/http/wire/schemas.ts';
+import { TenantClient } from '../../support/client.ts';
 import type { Answer } from '../../support/client.ts';
+import { claims, registration, SigningKey } from '../../support/tokens.ts';
 import { historyHolds, newSession, newTenant, refused, shaped } from './target.ts';
 import type { HttpTarget } from './target.ts';
 
@@ -54,6 +56,29 @@ function messages(target: () => HttpTarget): void {
     await tenant.turnEnd(id, next);
     const { calls } = await tenant.calls(id);
     expect(calls.map(({ model }) => model)).toEqual(['another', 'any']);
+  });
+
+  test('with a manifest needs agents:write of a person: it could leave out what the agent asks approval for', async () => {
+    const tenant = await newTenant(target());
+    const id = await newSession(tenant, { subject: 'ann' });
+    const signing = new SigningKey('k1');
+    const body = registration([signing]);
+    shaped(await tenant.request({ method: 'PUT', path: '/v1/tenant/issuers/people', body }), 200, wire.issuer);
+    const holding = (scope: string): TenantClient[] => [
+      tenant.as('ann', scope),
+      new TenantClient({ ...tenant.credentials, key: signing.token(claims({ scope })) }),
+    ];
+    const manifest = { instructions: 'Other.', model: { provider: 'fixture', model: 'another' } };
+    const message = { type: 'message', content: 'hello', manifest };
+    for (const person of holding('sessions:own agents:read')) {
+      const { details } = refused(await person.command(id, message), 403, 'scope_required');
+      expect(details).toEqual({ scopes: ['agents:write'] });
+    }
+    expect(await tenant.items(id)).toEqual([]);
+    for (const sender of [tenant, ...holding('sessions:own agents:write')]) {
+      const { turnId } = accepted(await sender.command(id, message));
+      expect((await tenant.turnEnd(id, turnId)).type).toBe('turn.completed');
+    }
   });
 
   test('is refused while a turn is active, which the refusal names', async () => {
@@ -270,5 +295,26 @@ function idempotency(target: () => HttpTarget): void {
     ];
     expect(new Set(receipts.map(({ cursor }) => cursor)).size).toBe(3);
     expect(await tenant.items(one)).toHaveLength(2);
+  });
+
+  test('messages that wait may be so long together that all of their turns can end at once', async () => {
+    const tenant = await newTenant(target());
+    const id = await newSession(tenant);
+    await tenant.play(id, [{ text: 'late', delayMs: 60_000 }]);
+    // Without a model: a turn with it fails as soon as it starts.
+    const send = async (chars: number) =>
+      await tenant.command(id, {
+        type: 'message',
+        content: 'x',
+        whenBusy: 'queue',
+        manifest: { instructions: 'x'.repeat(chars) },
+      });
+    const waiting = [accepted(await send(400_000)), accepted(await send(400_000))];
+    expect(refused(await send(400_000), 409, 'limit_exceeded').details).toEqual({ limit: 'queue' });
+    accepted(await send(1));
+    accepted(await tenant.command(id, { type: 'cancel' }));
+    const ends = await Promise.all(waiting.map(async ({ turnId }) => await tenant.turnEnd(id, turnId)));
+    expect(ends.map(({ type }) => type)).toEqual(['turn.failed', 'turn.failed']);
+    expect((await tenant.session(id)).activeTurnId).toBeNull();
   });
 }

@@ -11,6 +11,7 @@ const badAddresses = [
     'http://localhost.models.example',
     'http://10.0.0.1',
   ],
+  ...['https://models.example/a\u0000', 'https://models.example/\ud800'],
   ...['https://name:word@models.example', 'https://name@models.example', 'https://models.example/v1?key=x'],
   ...[
     'https://169.254.169.254/latest',

@@ -87,7 +87,9 @@ export function sandboxSuite(target: () => HttpTarget): void {
       expect(shaped(await get(id), 200, boxes.sandbox).files).toEqual({ count: 2, bytes: 11 });
       shaped(await remove(id, '/files/deep%2Fin%2Fit.txt'), 200, boxes.fileDeleted);
       refused(await get(id, '/files/deep%2Fin%2Fit.txt'), 404, 'not_found');
-      shaped(await post(id, '/reset'), 200, boxes.sandbox);
+      const typed = { 'content-type': 'application/json' };
+      const reset = { method: 'POST', path: at(id, '/reset'), headers: typed };
+      shaped(await there.request(reset), 200, boxes.sandbox);
       expect(shaped(await get(id, '/tree'), 200, boxes.tree).files).toEqual([]);
     });
 

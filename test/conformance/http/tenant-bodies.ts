@@ -63,6 +63,8 @@ export const issuers: readonly BodyRow[] = [
       'https://169.254.169.254/keys',
       'https://[64:ff9b::a9fe:a9fe]/keys',
       'https://metadata.google.internal/keys',
+      'https://issuer.example/a\u0000',
+      'https://issuer.example/\ud800',
       'https://name:word@issuer.example/keys',
       'https://name@issuer.example/keys',
       `https://issuer.example/${'x'.repeat(2_000)}`,

@@ -14,6 +14,7 @@ const badNames: readonly Json[] = ['', 'x'.repeat(201), 'a\u0000'].map((name) =>
 const BAD_ADDRESSES = [
   ...['', 'mcp', '/mcp', 'a.example/mcp', 'ftp://a.example/mcp', 'file:///etc/passwd'],
   ...['http://a.example/mcp', 'http://127.0.0.1.a.example/mcp', 'http://10.0.0.1/mcp', 'https://169.254.169.254/mcp'],
+  ...['https://a.example/a\u0000', 'https://a.example/\ud800'],
   ...['https://name:word@a.example/mcp', 'https://a.example/mcp?x=1', 'https://a.example/mcp#x'],
   `https://a.example/${'x'.repeat(2_000)}`,
 ];
@@ -122,6 +123,7 @@ export const VAULT_ROUTES: Readonly<Record<string, RouteRow>> = {
           ...['', '/back', 'http://app.example/back', 'app:back', 'https://name@app.example'].map((redirectUri) => ({
             redirectUri,
           })),
+          ...['https://app.example/a\u0000', 'https://app.example/\ud800'].map((redirectUri) => ({ redirectUri })),
           ...['', 'a b'].map((scope) => ({ scopes: [scope] })),
         ],
       },
