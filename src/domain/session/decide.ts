@@ -120,7 +120,7 @@ export interface CommandReply {
 export const QUEUE_MAX = 100;
 /**
  * As JSON they have so many characters together at most, with the manifests that they brought, unless one waits alone:
- * whoever loads the session holds all of them, and where none of their turns can run, all end in one commit.
+ * every process that loads the session holds all of them, and where none of their turns can run, all end in one commit.
  */
 export const QUEUE_CHARS_MAX = 1_048_576;
 

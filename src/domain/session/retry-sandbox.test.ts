@@ -85,7 +85,7 @@ test('each end puts the next call under way', () => {
 });
 
 describe('a call that no worker has had', () => {
-  /** Answered past the deadline, so its call is opened by the turn that goes on, for which there is no worker. */
+  /** Answered past the deadline, so its call is opened by the turn that continues, for which there is no worker. */
   const unheld = (): Scenario => {
     const scenario = new Scenario({ sandboxTools: true, limits: LIMITS });
     scenario.message();

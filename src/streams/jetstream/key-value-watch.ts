@@ -9,9 +9,9 @@ import { faultPoint } from '../../lib/fault-points.ts';
 const CHECK_MS = 500;
 /** Between two attempts to replace a consumer. */
 const AGAIN_MS = { baseMs: 100, capMs: 2_000 };
-/** How often the server says that there is nothing to say, ms; where it has not for twice as long, nobody serves the consumer. */
+/** How often the server says that there is nothing to say, ms; where it has not for twice as long, no server has the consumer. */
 const HEARTBEAT_MS = 2_000;
-/** After which the server forgets a consumer that nobody listens to, ms. */
+/** After which the server forgets a consumer without a listener, ms. */
 const FORGOTTEN_MS = 300_000;
 
 export interface WatchOptions {
