@@ -149,7 +149,8 @@ async function several(start: Start, { dataDir, servers }: Ground, stack: Stack)
   const { supervisor, ...listening } = await supervise({ config, servers, program, stop, killMs, logger }, stack);
   // On a terminal it says that the terminal is gone, and the Host goes with it.
   const isOnTerminal = process.stdin.isTTY || process.stdout.isTTY;
-  if (!isOnTerminal) signals.onHangUp = () => void supervisor.restart();
+  // A restart that fails ends the Host, which says why.
+  if (!isOnTerminal) signals.onHangUp = () => void supervisor.restart().catch(() => undefined);
   return listening;
 }
 

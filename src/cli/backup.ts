@@ -55,12 +55,10 @@ export async function backup(config: Config, args: readonly string[]): Promise<n
     const shards = await shardsOf(archive);
     const index: ObjectIndex = new Map();
     await copyMissing({ from, to, known }, index);
-    const streams = await copyStreams(archive, { directory, id, shards });
+    const { streams, hostKeyCheck } = await copyStreams(archive, { directory, id, shards });
     await copyMissing({ from, to, known }, index);
     const file = `objects-${id}.txt`;
     const objects = { file, ...(await writeIndex(join(directory, file), index)), ...totalsOf(index) };
-    const hostKeyCheck = await archive.value('SECRETS', HOST_KEY_CHECK);
-    if (hostKeyCheck === null) throw new StartError('this installation has no Host key yet; start a Host on it first');
     const rest = { version: await version(), begunAt, endedAt: new Date().toISOString(), shards, hostKeyCheck };
     await writeManifest(directory, { format: MANIFEST_FORMAT, id, ...rest, streams, objects });
     await removeOlder(directory, id);
@@ -111,7 +109,7 @@ async function shardsOf(archive: StreamArchive): Promise<number> {
 async function copyStreams(
   archive: StreamArchive,
   { directory, id, shards }: { directory: string; id: string; shards: number },
-): Promise<StreamEntry[]> {
+): Promise<{ streams: StreamEntry[]; hostKeyCheck: string }> {
   const events = Array.from({ length: shards }, (_, shard) => `EVT_${shard}`);
   const copy = async (name: string, cut?: Cut): Promise<StreamEntry> => {
     const { config, state, chunks } = await archive.copy(name);
@@ -128,8 +126,24 @@ async function copyStreams(
   const entries = [await copy(DIRECTORY)];
   const cut = await archive.cut(events);
   for (const name of events) entries.push(await copy(name, cut));
-  entries.push(await copy(SECRETS));
-  return entries.toReversed();
+  const check = async (): Promise<string | null> => await archive.value('SECRETS', HOST_KEY_CHECK);
+  const keys = await underOneHostKey(check, async () => await copy(SECRETS));
+  return { streams: [...entries, keys.copied].toReversed(), hostKeyCheck: keys.hostKeyCheck };
+}
+
+/** Copies the keys, and says by what their Host key is known. @throws StartError when that has been changed meanwhile */
+export async function underOneHostKey<T>(
+  check: () => Promise<string | null>,
+  copy: () => Promise<T>,
+): Promise<{ readonly copied: T; readonly hostKeyCheck: string }> {
+  const hostKeyCheck = await check();
+  if (hostKeyCheck === null) throw new StartError('this installation has no Host key yet; start a Host on it first');
+  const copied = await copy();
+  // A restore that is given the one key would find that it does not open what the other one has wrapped.
+  if ((await check()) !== hostKeyCheck) {
+    throw new StartError('the Host key was changed meanwhile; run the backup again');
+  }
+  return { copied, hostKeyCheck };
 }
 
 function totalsOf(index: ObjectIndex): Pick<Manifest['objects'], 'count' | 'totalBytes'> {

@@ -35,7 +35,7 @@ export class SharedConnection {
     const open = (this.#open ??= this.#opened());
     open.holders++;
     try {
-      return await Promise.race([work(open), open.died]);
+      return await open.unlessDied(work(open));
     } finally {
       open.holders--;
       if (open.holders === 0) {
@@ -51,8 +51,7 @@ export class SharedConnection {
   }
 
   #opened(): OpenConnection {
-    const open = new OpenConnection(this.#pool, this.#settings);
-    open.died.catch(() => this.#forget(open));
+    const open = new OpenConnection(this.#pool, this.#settings, () => this.#forget(open));
     return open;
   }
 
@@ -63,16 +62,16 @@ export class SharedConnection {
 
 class OpenConnection implements HeldConnection {
   holders = 0;
-  /** Rejects when it cannot be opened, or has died. */
-  readonly died: Promise<never>;
   readonly #settings: Settings;
+  /** Of those who hold it: tells them why it cannot be opened, or has died. */
+  readonly #tell = new Set<(why: unknown) => void>();
   readonly #ended: Promise<void>;
   readonly #opening = Promise.withResolvers<DatabasePoolConnection>();
   readonly #closing = Promise.withResolvers<void>();
   readonly #turns = new KeyedQueue({ lengthMax: Infinity, waitMs: Infinity });
   #before: Promise<Settings> | null = null;
 
-  constructor(pool: DatabasePool, settings: Settings) {
+  constructor(pool: DatabasePool, settings: Settings, onDied: () => void) {
     this.#settings = settings;
     this.#ended = pool.connect(async (connection) => {
       this.#opening.resolve(connection);
@@ -80,13 +79,27 @@ class OpenConnection implements HeldConnection {
       // The next one to have it of the pool finds it as it was.
       if (this.#before !== null) await changeSettings(connection, await this.#before);
     });
-    const { promise: died, reject } = Promise.withResolvers<never>();
-    this.died = died;
     this.#ended.catch((error: unknown) => {
-      reject(error);
+      onDied();
+      for (const tell of this.#tell) tell(error);
       this.#opening.reject(error);
     });
     this.#opening.promise.catch(() => undefined);
+  }
+
+  /**
+   * What the work returns. @throws what it throws, or why the connection has died meanwhile. It is no race with that
+   * death: a promise keeps all that ever waited for it, and a connection may live for days.
+   */
+  async unlessDied<T>(work: Promise<T>): Promise<T> {
+    const { promise, resolve, reject } = Promise.withResolvers<T>();
+    this.#tell.add(reject);
+    work.then(resolve, reject);
+    try {
+      return await promise;
+    } finally {
+      this.#tell.delete(reject);
+    }
   }
 
   async use<T>(work: (connection: DatabasePoolConnection) => Promise<T>): Promise<T> {

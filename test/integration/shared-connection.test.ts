@@ -1,3 +1,5 @@
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import { sql } from 'slonik';
 import type { FragmentSqlToken } from 'slonik';
 import { afterAll, beforeAll, expect, test } from 'vitest';
@@ -132,6 +134,24 @@ test('when it dies all who hold it are told, whatever they wait for, and the nex
     const next = await shared.hold(pidOf);
     expect(next).not.toBe(pid);
     expect(pool.state(), 'which is back in the pool').toMatchObject({ acquiredConnections: 0 });
+  });
+});
+
+test('who has left leaves nothing behind, as long as another one stays', async () => {
+  setFlagsFromString('--expose-gc');
+  await opened(async (shared) => {
+    const other = holding(shared);
+    await other.held;
+    const heldMany = async (count: number): Promise<number> => {
+      for (let held = 0; held < count; held++) await shared.hold(async () => await Promise.resolve());
+      runInNewContext('gc()');
+      return process.memoryUsage().heapUsed;
+    };
+    const before = await heldMany(2_000);
+    const holds = 20_000;
+    expect(((await heldMany(holds)) - before) / holds).toBeLessThan(50);
+    other.leave();
+    await other.ended;
   });
 });
 

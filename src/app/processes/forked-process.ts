@@ -37,8 +37,10 @@ export class ForkedProcess implements KeptProcess {
   readonly exited: Promise<string>;
   readonly #worker: Worker;
   readonly #killMs: number;
-  readonly #questions = new Map<number, (text: string) => void>();
+  /** Those that are open. */
+  readonly #questions = new Map<number, (text: string | null) => void>();
   #asked = 0;
+  #hasEnded = false;
 
   constructor(worker: Worker, { start, killMs, shutDown }: ForkOptions) {
     this.#worker = worker;
@@ -54,12 +56,17 @@ export class ForkedProcess implements KeptProcess {
       else if (told.kind === 'shut-down') shutDown();
       else this.#questions.get(told.id)?.(told.text);
     });
-    worker.on('exit', (code, signal) => {
+    const ended = (how: string): void => {
+      this.#hasEnded = true;
       started.resolve({ failed: null });
-      exited.resolve(signal ?? `exit code ${code}`);
+      exited.resolve(how);
+      for (const answer of this.#questions.values()) answer(null);
+    };
+    worker.on('exit', (code, signal) => ended(signal ?? `exit code ${code}`));
+    worker.on('error', (error: NodeJS.ErrnoException) => {
+      // One that could not be forked never exits. Of another one it is a message to it when it has just ended.
+      if (worker.process.pid === undefined) ended(error.code ?? error.message);
     });
-    // A message to one that has just ended.
-    worker.on('error', () => undefined);
     this.#tell({ kind: 'start', ...start });
   }
 
@@ -78,16 +85,17 @@ export class ForkedProcess implements KeptProcess {
   }
 
   async ask(what: Question): Promise<string | null> {
+    if (this.#hasEnded) return null;
     const id = this.#asked++;
-    const answer = Promise.withResolvers<string>();
+    // Not a race with its end: a promise keeps all that ever waited for it, and that one stays open for days.
+    const answer = Promise.withResolvers<string | null>();
     this.#questions.set(id, answer.resolve);
-    this.#tell({ kind: 'ask', id, what });
-    const settled = new AbortController();
-    const nothing = Promise.race([this.exited, delay(ANSWER_MS, settled.signal)]).then(() => null);
+    const timer = setTimeout(() => answer.resolve(null), ANSWER_MS);
     try {
-      return await Promise.race([answer.promise, nothing]);
+      this.#tell({ kind: 'ask', id, what });
+      return await answer.promise;
     } finally {
-      settled.abort();
+      clearTimeout(timer);
       this.#questions.delete(id);
     }
   }

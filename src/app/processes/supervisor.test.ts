@@ -109,6 +109,54 @@ test('a restart takes one after the other', async () => {
   await supervisor.stop('enough');
 });
 
+test('a restart waits for a replacement that cannot start at once', async () => {
+  const { supervisor, starts, failures } = supervised((number, start) => {
+    const isAway = number === 1 && start > 1 && start < 5;
+    return isAway ? new Played().end(new StartError('NATS cannot be reached')) : new Played().up('127.0.0.1:1');
+  });
+  await supervisor.start();
+  await supervisor.restart();
+  expect(starts).toEqual([2, 1, 1, 1, 1, 1, 2]);
+  expect([failures, supervisor.replaced]).toEqual([[], 3]);
+  await supervisor.stop('enough');
+});
+
+test('a replacement that fails ten times in a row ends the restart, and the Host', async () => {
+  const reason = new StartError('NATS cannot be reached');
+  const { supervisor, starts, failures } = supervised((number, start) => {
+    const isAway = number === 1 && start > 1;
+    return isAway ? new Played().end(reason) : new Played().up('127.0.0.1:1');
+  });
+  await supervisor.start();
+  await expect(supervisor.restart()).rejects.toBe(reason);
+  expect(starts).toEqual([2, ...Array.from({ length: 11 }, () => 1)]);
+  expect(failures).toEqual([reason]);
+  await supervisor.stop('enough');
+});
+
+test('what failed before a process was ready does not count after a restart', async () => {
+  const { supervisor, failures } = supervised((number, start) => {
+    const isAway = number === 1 && ((start > 1 && start < 8) || (start > 8 && start < 15));
+    return isAway ? new Played().end() : new Played().up('127.0.0.1:1');
+  });
+  await supervisor.start();
+  await supervisor.restart();
+  await supervisor.restart();
+  expect([failures, supervisor.replaced]).toEqual([[], 12]);
+  await supervisor.stop('enough');
+});
+
+test('one that cannot be forked is tried again', async () => {
+  const { supervisor, starts, failures } = supervised((number, start) => {
+    if (number === 1 && start === 1) throw new Error('spawn ENOMEM');
+    return new Played().up('127.0.0.1:1');
+  });
+  await supervisor.start();
+  expect(starts).toEqual([2, 1, 1]);
+  expect([failures, supervisor.replaced]).toEqual([[], 1]);
+  await supervisor.stop('enough');
+});
+
 test('each process hears which embedded servers have ended', async () => {
   const made: Played[] = [];
   const { supervisor } = supervised(() => {

@@ -3,7 +3,7 @@ import { backoffMs, delay } from '../../lib/backoff.ts';
 import type { Logger } from '../../lib/logger.ts';
 import { StartError } from '../../lib/start-error.ts';
 import type { Question } from './messages.ts';
-import type { KeptProcess } from './forked-process.ts';
+import type { KeptProcess, Started } from './forked-process.ts';
 import type { PlannedProcess } from './plan.ts';
 
 export interface SupervisorOptions {
@@ -33,6 +33,8 @@ interface Place {
   readonly planned: PlannedProcess;
   current: KeptProcess | null;
   isReady: boolean;
+  /** At some time, so that what it needs was there. */
+  wasReady: boolean;
   /** It is restarted by us. */
   isLeaving: boolean;
   restarts: number;
@@ -53,7 +55,7 @@ export class Supervisor {
   constructor(options: SupervisorOptions) {
     this.#options = options;
     this.#places = options.plan.map((planned) => ({
-      ...{ planned, current: null, isReady: false, isLeaving: false, restarts: 0 },
+      ...{ planned, current: null, isReady: false, wasReady: false, isLeaving: false, restarts: 0 },
       ...{ ready: Promise.withResolvers(), kept: Promise.resolve() },
     }));
     this.#failed.promise.catch(() => undefined);
@@ -75,7 +77,7 @@ export class Supervisor {
     return this.#address ?? '';
   }
 
-  /** Restarts one after the other; each is ready before the next goes. */
+  /** Restarts one after the other; each is ready before the next goes. @throws StartError what `onFailed` was told */
   async restart(): Promise<void> {
     const { logger } = this.#options;
     if (this.#isRestarting || this.#stop.signal.aborted) {
@@ -138,46 +140,58 @@ export class Supervisor {
   }
 
   async #keep(place: Place): Promise<void> {
-    const { fork, logger, pause = PAUSE_MS } = this.#options;
-    const { planned } = place;
+    const { logger, pause = PAUSE_MS } = this.#options;
+    const { number } = place.planned;
     const { signal } = this.#stop;
     for (let deaths = 0, failedStarts = 0; !signal.aborted;) {
       const begun = performance.now();
-      const process = fork(planned);
-      place.current = process;
-      const started = await process.started;
-      const isStarted = 'address' in started;
-      if (isStarted) this.#isUp(place, started.address);
-      const how = await process.exited;
-      place.current = null;
-      place.isReady = false;
+      const { started, how } = await this.#runOne(place);
       if (signal.aborted) return;
+      const isStarted = 'address' in started;
+      failedStarts = isStarted ? 0 : failedStarts + 1;
       if (place.isLeaving) {
         place.isLeaving = false;
         continue;
       }
       if (isStarted) place.ready = Promise.withResolvers();
-      failedStarts = isStarted ? 0 : failedStarts + 1;
       if (isStarted && performance.now() - begun >= HEALTHY_MS) deaths = 0;
       const reason = isStarted ? null : started.failed;
       if (this.#isHopeless(place, reason, failedStarts)) return;
       place.restarts++;
-      logger.error({ of: planned.number, how, reason: reason?.message }, 'a process has ended and is started again');
+      logger.error({ of: number, how, reason: reason?.message }, 'a process has ended and is started again');
       await delay(backoffMs(deaths++, pause), signal);
     }
+  }
+
+  /** From its start to its end; one that the system has no room for has ended, too. */
+  async #runOne(place: Place): Promise<{ readonly started: Started; readonly how: string }> {
+    let process: KeptProcess;
+    try {
+      process = this.#options.fork(place.planned);
+    } catch (error) {
+      return { started: { failed: null }, how: error instanceof Error ? error.message : String(error) };
+    }
+    place.current = process;
+    const started = await process.started;
+    if ('address' in started) this.#isUp(place, started.address);
+    const how = await process.exited;
+    place.current = null;
+    place.isReady = false;
+    return { started, how };
   }
 
   #isUp(place: Place, address: string | null): void {
     const { logger } = this.#options;
     place.isReady = true;
+    place.wasReady = true;
     this.#address ??= address;
     logger.info({ of: place.planned.number, roles: place.planned.roles }, 'a process is ready');
     place.ready.resolve();
   }
 
   /** Before the first is ready, what an operator can mend ends the start; later it may be mended meanwhile. */
-  #isHopeless({ planned, restarts }: Place, reason: StartError | null, failedStarts: number): boolean {
-    const isFirst = reason !== null && failedStarts === restarts + 1;
+  #isHopeless({ planned, wasReady }: Place, reason: StartError | null, failedStarts: number): boolean {
+    const isFirst = reason !== null && !wasReady;
     if (!isFirst && failedStarts < STARTS_MAX) return false;
     const what = `process ${planned.number} has ended ${failedStarts} times before it was ready; its log says why`;
     const failure = reason ?? new StartError(what);
