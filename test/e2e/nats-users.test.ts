@@ -5,16 +5,21 @@ import { join } from 'node:path';
 import { jetstreamManager } from '@nats-io/jetstream';
 import { connect } from '@nats-io/transport-node';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { z } from 'zod';
+import { sandboxList } from '#src/http/wire/sandboxes.ts';
 import { connectNats } from '#src/streams/jetstream/connection.ts';
 import { agentHost } from '../support/agent-host.ts';
+import { ArtifactClient } from '../support/artifacts.ts';
+import { AuthServer } from '../support/auth-server.ts';
 import { AdminClient } from '../support/client.ts';
-import type { TenantClient } from '../support/client.ts';
+import type { EventRecord, TenantClient } from '../support/client.ts';
 import { Balancer } from '../support/cluster/balancer.ts';
 import { ClusterPostgres } from '../support/cluster/postgres.ts';
 import { SecuredNats } from '../support/cluster/secured-nats.ts';
-import { startHost } from '../support/host.ts';
+import { isRunning, startHost } from '../support/host.ts';
 import type { Host } from '../support/host.ts';
 import { checkHistory, SessionClient } from '../support/load.ts';
+import { guarded, ScriptedServer } from '../support/mcp-servers.ts';
 import { seededRandom } from '../support/random.ts';
 import { until } from '../support/wait-until.ts';
 
@@ -24,6 +29,9 @@ import { until } from '../support/wait-until.ts';
  */
 const random = seededRandom('nats-users');
 const START_MS = 120_000;
+const TURN_MS = 120_000;
+/** Twice as long a sandbox is left alone whose session may be about to be opened. */
+const OPERATION_SECONDS = '5';
 const SHARDS = '2';
 
 let stack: AsyncDisposableStack;
@@ -49,7 +57,10 @@ beforeAll(async () => {
       await startHost({ env: { ...(await environment(user)), AGENT_HOST_ROLES: role, ...env }, startMs: START_MS }),
     );
   // Nobody else may make streams.
-  projector = await start('projector', 'projector', { AGENT_HOST_ADMIN_KEY: adminKey });
+  projector = await start('projector', 'projector', {
+    AGENT_HOST_ADMIN_KEY: adminKey,
+    AGENT_HOST_OPERATION_SECONDS: OPERATION_SECONDS,
+  });
   const key = { AGENT_HOST_ADMIN_KEY: adminKey };
   const [commands, reading] = await Promise.all([
     start('commands', 'api', key),
@@ -115,6 +126,89 @@ test('turns, files, budgets, deletions: no role needs more than it is given', as
   expect(await nats.violations()).toEqual([]);
 });
 
+/** Waits until it is done, and no longer than until a server refuses something: what it refuses is tried for ever. */
+async function unrefused(what: string, isDone: () => Promise<boolean>): Promise<void> {
+  await until(what, async () => (await nats.violations()).length > 0 || (await isDone()), TURN_MS);
+  expect(await nats.violations()).toEqual([]);
+}
+
+const call = (name: string, input: object = {}) => ({ toolCalls: [{ name, input }] });
+
+/** Plays a turn with one call, which succeeds. */
+async function played(id: string, step: object, body: Record<string, unknown>): Promise<void> {
+  await tenant.openSession(id, body);
+  const { turnId } = await tenant.play(id, [step, { text: 'done' }]);
+  const own = async (): Promise<EventRecord[]> => (await tenant.items(id)).filter((item) => item.turnId === turnId);
+  const ends = ['turn.completed', 'turn.failed', 'turn.cancelled'];
+  await unrefused(`the turn of ${id} ends`, async () => (await own()).some(({ type }) => ends.includes(type)));
+  const items = await own();
+  expect(items.at(-1)?.type).toBe('turn.completed');
+  const outcomes = items.flatMap((item) => (item.type === 'action.completed' ? [item.payload.outcome] : []));
+  expect(outcomes).toMatchObject([{ kind: 'completed' }]);
+}
+
+async function post(path: string, body: object): Promise<string> {
+  const ids = { requestId: 'r', idempotencyKey: path };
+  const answer = await tenant.request({ method: 'POST', path, body: { ...ids, ...body } });
+  expect(answer.status, answer.text).toBe(201);
+  return z.looseObject({ id: z.string() }).parse(answer.json).id;
+}
+
+test('a command in a sandbox, and what it leaves in outputs: the engine needs no more', async () => {
+  await tenant.saveAgent('coder', { sandboxTools: true });
+  await played('coding', call('bash', { command: 'mkdir outputs; echo result > outputs/f' }), { agentId: 'coder' });
+  expect(await new ArtifactClient(tenant).told('coding')).toEqual(['artifact.created outputs 1']);
+});
+
+test('a result that is too long for the history: the engine needs no more', async () => {
+  await using server = await ScriptedServer.start();
+  server.script = () => ({ content: [{ type: 'text', text: 'long '.repeat(60_000) }] });
+  await tenant.saveAgent('reader', { mcpServers: [{ name: 'docs', url: server.url }] });
+  await played('reading', call('docs_act'), { agentId: 'reader' });
+  expect(await new ArtifactClient(tenant).told('reading')).toEqual(['artifact.created act.txt 1']);
+});
+
+test('a call with a credential whose token has to be refreshed: the engine needs no more', async () => {
+  await using auth = await AuthServer.start();
+  await using server = await ScriptedServer.start();
+  auth.resource = (request, response) => server.handle(request, response);
+  const seen = guarded(server, () => auth.accessToken);
+  const url = `${auth.origin}/mcp`;
+  const { tokenEndpoint, refreshToken } = auth;
+  const refresh = { tokenEndpoint, clientId: 'c', refreshToken };
+  const vaultId = await post('/v1/vaults', { name: 'v', subject: 'ann' });
+  const given = { type: 'oauth', url, accessToken: 'stale', refresh };
+  await post(`/v1/vaults/${vaultId}/credentials`, { name: 'n', auth: given });
+  await tenant.saveAgent('caller', { mcpServers: [{ name: 'docs', url }] });
+  await played('calling', call('docs_act'), { agentId: 'caller', vaultIds: [vaultId] });
+  expect(auth.used).toEqual([refreshToken]);
+  expect([seen[0], seen.at(-1)]).toEqual(['Bearer stale', `Bearer ${auth.accessToken}`]);
+});
+
+test('a sandbox whose session went without it: the projector needs no more to remove it', async () => {
+  await tenant.saveAgent('leaver', { sandboxTools: true });
+  const { sandboxId } = await tenant.openSession('leaving', { agentId: 'leaver' });
+  const there = async (): Promise<boolean> => {
+    const { sandboxes } = sandboxList.parse((await tenant.request({ path: '/v1/sandboxes' })).json);
+    return sandboxes.some(({ id }) => id === sandboxId);
+  };
+  // It holds bytes of the tenant's total.
+  const file = {
+    path: `/v1/sandboxes/${sandboxId ?? ''}/files/f`,
+    headers: { 'content-type': 'text/plain' },
+    body: 'a file',
+  };
+  expect((await tenant.request({ method: 'PUT', ...file })).status).toBeLessThan(300);
+  await until('it is listed', there);
+  const dies = { AGENT_HOST_ADMIN_KEY: adminKey, AGENT_HOST_FAULT_POINTS: 'session.deleted=kill' };
+  const env = { ...(await environment('api')), ...dies, AGENT_HOST_ROLES: 'commands' };
+  await using victim = await startHost({ env, startMs: START_MS });
+  const gone = tenant.at(victim).request({ method: 'DELETE', path: '/v1/sessions/leaving' });
+  await expect(gone).rejects.toThrow('DELETE /v1/sessions/leaving: ');
+  await until('the node is dead', () => !isRunning(victim));
+  await unrefused('the sandbox is gone', async () => !(await there()));
+});
+
 /** Commits of a session in the log. */
 async function storedOf(tenantId: string, id: string): Promise<number> {
   const connections = await connectNats(await nats.urlOf('operator'), 'test', { caFile: nats.caFile });
@@ -155,15 +249,25 @@ test.each([
       'live.x',
       'evt.0.t.tenant.t',
       'evt.0.t.agent.a',
-      '$KV.SECRETS.x',
+      '$KV.SECRETS.key.x',
+      '$KV.SECRETS.erased.x',
       '$KV.DIRECTORY.x',
       '$JS.API.STREAM.DELETE.EVT_0',
       '$JS.API.STREAM.PURGE.KV_SECRETS',
-      '$JS.API.STREAM.MSG.DELETE.KV_SECRETS',
       '$JS.API.STREAM.MSG.DELETE.EVT_0',
     ],
   ],
-  ['projector', ['live.x', 'evt.0.t.agent.a', 'evt.0.t.budget.b', '$JS.API.STREAM.DELETE.EVT_0', 'work.0.t.session.s']],
+  [
+    'projector',
+    [
+      'live.x',
+      'evt.0.t.agent.a',
+      'evt.0.t.budget.b',
+      'evt.0.t.vault.v',
+      '$JS.API.STREAM.DELETE.EVT_0',
+      'work.0.t.session.s',
+    ],
+  ],
   [
     'backup',
     [
