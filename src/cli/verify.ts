@@ -2,6 +2,8 @@ import { snapshotRef } from '../commands/repository.ts';
 import { recordedPositions } from '../projections/recorded.ts';
 import type { RecordedPosition } from '../projections/recorded.ts';
 import type { ChainProblem, ChainVerifier, Witness } from '../streams/chain-verifier.ts';
+import { followTo } from '../streams/follow-to.ts';
+import { SealBrokenError, TenantErasedError } from '../streams/sealed-bytes.ts';
 import { subjectOf } from '../streams/subjects.ts';
 import type { Config } from '../app/config.ts';
 import { EVENT_SCHEMAS } from '../app/event-schemas.ts';
@@ -63,25 +65,30 @@ export async function auditVerify(config: Config, args: readonly string[]): Prom
 async function verifyStream(log: LogPorts, state: VerifyState, shard: number, signal: AbortSignal): Promise<void> {
   const newest = await log.source.newest(shard, 'all');
   const progress = progressPrinter();
-  const done = new AbortController();
-  const following = { shard, kinds: 'all', after: state.positionOf(shard), buffer: BUFFER } as const;
+  const following = {
+    shard,
+    kinds: 'all',
+    after: state.positionOf(shard),
+    end: newest,
+    signal,
+    buffer: BUFFER,
+  } as const;
   let savedAt = performance.now();
-  if (newest <= following.after || signal.aborted) return;
-  for await (const batch of log.source.follow({ ...following, signal: AbortSignal.any([done.signal, signal]) })) {
+  for await (const batch of followTo(log.source, following)) {
     for (const followed of batch) state.take(shard, followed);
-    const position = state.positionOf(shard);
-    progress.show({ group: 'log', shard, position, newest });
-    if (position >= newest) break;
+    progress.show({ group: 'log', shard, position: state.positionOf(shard), newest });
     if (performance.now() - savedAt < SAVE_EVERY_MS) continue;
     await state.save();
     savedAt = performance.now();
   }
-  done.abort();
   progress.done();
 }
 
 /** Snapshots name the commit that they were made from, by position, hash. */
-async function snapshotWitnesses({ snapshots, folds }: LogPorts): Promise<Witness[]> {
+export async function snapshotWitnesses({
+  snapshots,
+  folds,
+}: Pick<LogPorts, 'snapshots' | 'folds'>): Promise<Witness[]> {
   const keys = new Set<string>();
   const listed = new AbortController();
   await snapshots.watch('', (change) => void (change.kind === 'put' && keys.add(change.entry.key)), listed.signal);
@@ -100,7 +107,10 @@ async function snapshotWitnesses({ snapshots, folds }: LogPorts): Promise<Witnes
 }
 
 /** Commits that were seen elsewhere and are not in the log: its end may have been cut off, which no chain shows. */
-async function missingOnes(host: RunningHost, { verifier }: VerifyState): Promise<ChainProblem[]> {
+export async function missingOnes(
+  host: { readonly log: Pick<LogPorts, 'store' | 'keyring'>; readonly pool: RunningHost['pool'] },
+  { verifier }: Pick<VerifyState, 'verifier'>,
+): Promise<ChainProblem[]> {
   const problems: ChainProblem[] = [];
   const check = async (seen: readonly RecordedPosition[], by: string): Promise<void> => {
     for (const { ref, position } of seen) {
@@ -117,10 +127,28 @@ async function missingOnes(host: RunningHost, { verifier }: VerifyState): Promis
   return problems;
 }
 
-async function isLost(log: LogPorts, verifier: ChainVerifier, { ref, position }: RecordedPosition): Promise<boolean> {
+async function isLost(
+  log: Pick<LogPorts, 'store' | 'keyring'>,
+  verifier: ChainVerifier,
+  { ref, position }: RecordedPosition,
+): Promise<boolean> {
   if (position <= (verifier.heads.get(subjectOf(ref))?.position ?? 0)) return false;
-  // A tenant being deleted leaves the log first. What was stored since its stream was read is not lost.
-  return !log.keyring.unfinished.includes(ref.tenant) && (await log.store.head(ref)) < position;
+  // What was stored since its stream was read is not lost.
+  if ((await log.store.head(ref)) >= position) return false;
+  return !(await isDeleted(log.keyring, ref.tenant));
+}
+
+/** Whether a tenant has left the log: its key is destroyed before its commits go, and the tombstone of the key stays. */
+async function isDeleted(keyring: LogPorts['keyring'], tenant: string): Promise<boolean> {
+  if (keyring.unfinished.includes(tenant)) return true;
+  try {
+    await keyring.obtain(tenant);
+    return false;
+  } catch (error) {
+    if (error instanceof TenantErasedError) return true;
+    if (error instanceof SealBrokenError) return false;
+    throw error;
+  }
 }
 
 function lost(verifier: ChainVerifier, { ref, position }: RecordedPosition, by: string): ChainProblem {

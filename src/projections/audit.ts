@@ -31,7 +31,7 @@ export interface AuditOptions extends RebuildOptions {
  * Replays the log into a scratch schema and compares it row for row with the live read model, as of the start of the
  * audit: a snapshot of the database freezes it, while projectors and readers continue. An audit that was interrupted
  * leaves its schema, and the next one continues in it.
- * @throws FencedError when another audit of the group is running, or a tenant was deleted meanwhile
+ * @throws FencedError when another audit of the group is running, or meanwhile a tenant was deleted or the group rebuilt
  */
 export async function audit(options: AuditOptions): Promise<Compared> {
   const { pool } = options;
@@ -39,7 +39,11 @@ export async function audit(options: AuditOptions): Promise<Compared> {
   return await forLongWork(pool, async (live) => {
     await beginSnapshot(live, options.group);
     try {
-      return await forLongWork(pool, async (connection) => await auditAlone(live, connection, options));
+      const schemaId = await schemaIdOf(live, options.group);
+      return await forLongWork(
+        pool,
+        async (connection) => await auditAlone(live, connection, { ...options, schemaId }),
+      );
     } finally {
       await live.query(sql.unsafe`rollback`);
     }
@@ -66,10 +70,28 @@ async function beginSnapshot(
   }
 }
 
+interface Begun extends AuditOptions {
+  /** Of the live schema in the snapshot: a rebuild puts another in its place. */
+  readonly schemaId: string;
+}
+
+/** As the connection sees it. */
+async function schemaIdOf(connection: DatabasePoolConnection, { schema }: ProjectionGroup): Promise<string> {
+  return await connection.oneFirst(
+    sql.type(z.object({ id: z.string() }))`select oid::text as id from pg_namespace where nspname = ${schema}`,
+  );
+}
+
+/** Names lead to the tables of a rebuild as soon as it has swapped, and the snapshot shows none of what is in these. */
+async function refuseRebuilt(connection: DatabasePoolConnection, { group, schemaId }: Begun): Promise<void> {
+  if ((await schemaIdOf(connection, group)) === schemaId) return;
+  throw new FencedError(`a rebuild of ${group.name} ended during the audit; run it again`);
+}
+
 async function auditAlone(
   live: DatabasePoolConnection,
   connection: DatabasePoolConnection,
-  options: AuditOptions,
+  options: Begun,
 ): Promise<Compared> {
   const { group } = options;
   const scratch = auditedIn(group);
@@ -85,7 +107,10 @@ async function auditAlone(
     await connection.query(sql.unsafe`drop schema ${sql.identifier([scratch])} cascade`);
     return result;
   } catch (error) {
-    if (await exists(connection, scratch)) throw error;
+    if (await exists(connection, scratch)) {
+      await refuseRebuilt(connection, options);
+      throw error;
+    }
     throw new FencedError(`a tenant was deleted during the audit of ${group.name}; run it again`, { cause: error });
   } finally {
     await connection.query(sql.unsafe`select pg_advisory_unlock(${lock})`);
@@ -151,9 +176,10 @@ async function replay(
 async function compareAll(
   snapshot: DatabasePoolConnection,
   connection: DatabasePoolConnection,
-  { group, onDifference, shownMax }: AuditOptions,
+  options: Begun,
   scratch: string,
 ): Promise<Compared> {
+  const { group, onDifference, shownMax } = options;
   const total = { rows: 0, differences: 0 };
   for (const name of [...group.tables, 'parked']) {
     const sides = {
@@ -161,8 +187,12 @@ async function compareAll(
       replayed: { connection, table: [scratch, name] },
     } as const;
     const table = `${group.schema}.${name}`;
-    const shown = { max: shownMax - total.differences, tell: (one: Difference) => onDifference({ ...one, table }) };
-    const found = await compareTables(sides, shown);
+    const shown: Difference[] = [];
+    const tell = (one: Difference): void => void shown.push(one);
+    const found = await compareTables(sides, { max: shownMax - total.differences, tell });
+    // Before any difference of it is reported.
+    await refuseRebuilt(connection, options);
+    for (const one of shown) onDifference({ ...one, table });
     total.rows += found.rows;
     total.differences += found.differences;
   }

@@ -2,6 +2,7 @@ import type { DatabasePool, DatabasePoolConnection } from 'slonik';
 import { optional } from '../domain/kernel/optional.ts';
 import { commitPlace } from '../streams/event-store.ts';
 import type { CommitSource, FollowedCommit } from '../streams/event-store.ts';
+import { followTo } from '../streams/follow-to.ts';
 import { finishDeferred } from './between-batches.ts';
 import { readCheckpoint } from './checkpoint.ts';
 import type { WriteConnection } from './projection.ts';
@@ -27,7 +28,7 @@ export interface ReplayEnd {
   readonly place: { readonly shard: number; readonly position: number } | null;
 }
 
-/** How far a stream is read. */
+/** How far a stream is read, if the log still has commits up to there. */
 export interface StreamEnd {
   readonly position: number;
   /** Null: up to the position. */
@@ -60,22 +61,17 @@ export interface FillOptions extends Pick<BatchOptions, 'group' | 'schema' | 'sh
 export async function fill(connection: WriteConnection, options: FillOptions): Promise<void> {
   const { source, group, schema, shard, batchMax = FILL_BATCH_MAX, onProgress } = options;
   const end = options.end ?? { position: await source.newest(shard, group.kinds), until: null };
-  const done = new AbortController();
-  const signal = options.signal === undefined ? done.signal : AbortSignal.any([done.signal, options.signal]);
+  const { signal } = options;
   let position = await readCheckpoint(connection, schema, shard);
-  const following = { shard, kinds: group.kinds, after: position, signal, buffer: batchMax };
+  const following = { shard, kinds: group.kinds, after: position, end: end.position, signal, buffer: batchMax };
   // One that is resumed may have applied all, and not have removed what that put off.
-  for await (const all of position < end.position ? source.follow(following) : []) {
+  for await (const all of followTo(source, following)) {
     const batch = all.filter((followed) => isWithin(followed, shard, end));
     if (batch.length > 0) position = await applyBatch(connection, { ...options, from: position, batch });
     onProgress({ group: group.name, shard, position, newest: end.position, ...countsOf(batch) });
-    if (batch.length < all.length || position >= end.position) break;
+    if (batch.length < all.length) break;
   }
-  done.abort();
-  await finishDeferred(connection, group.deferred?.(schema, shard), {
-    position,
-    ...optional({ signal: options.signal }),
-  });
+  await finishDeferred(connection, group.deferred?.(schema, shard), { position, ...optional({ signal }) });
 }
 
 function isWithin(followed: FollowedCommit, shard: number, { position: last, until }: StreamEnd): boolean {

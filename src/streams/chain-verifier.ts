@@ -39,8 +39,8 @@ type Schemas = Readonly<Record<string, Readonly<Record<string, z.ZodType>>>>;
 
 /**
  * Checks a stream from its beginning: the commits of an aggregate are numbered without a gap, each carries the hash of
- * the one before it, and each event has its shape. After a deletion a chain begins wherever the deletion is. It holds
- * about 300 bytes per aggregate.
+ * the one before it, and each event has its shape. After a deletion a chain begins wherever the deletion is, also where
+ * commits before it have been seen. It holds about 300 bytes per aggregate.
  */
 export class ChainVerifier {
   readonly #schemas: Schemas;
@@ -104,7 +104,7 @@ export class ChainVerifier {
     this.#witnesses.delete(key);
     const chained = commit.prev !== undefined;
     if (!chained) this.unchained++;
-    const since = before === undefined ? (rev === 1 ? 0 : position) : before.since;
+    const since = sinceOf(before, stored);
     this.#heads.set(subject, { rev, hash, position, commitId, chained, unreadable: 0, since });
     return problems;
   }
@@ -113,8 +113,9 @@ export class ChainVerifier {
   #links(subject: string, before: ChainHead | undefined, { ref, position, commit }: StoredCommit): ChainProblem[] {
     const { rev, prev, commitId } = commit;
     const at = { subject, position, commitId };
+    const isDeletion = isDeletionIn(commit);
     // Of a deleted session only the deletion is left.
-    if (before === undefined && commit.events.some(({ type }) => type === 'session.deleted')) return [];
+    if (before === undefined && isDeletion) return [];
     const head = before ?? beginning(ref);
     if (prev === undefined && head.chained) {
       return [{ ...at, what: `commit ${rev} carries no hash of the one before it, unlike those before` }];
@@ -122,6 +123,8 @@ export class ChainVerifier {
     const missing = rev - head.rev - 1;
     // Those that could not be read have been reported.
     if (missing > 0 && missing <= head.unreadable) return [];
+    // It has removed them since those before them were read.
+    if (missing > 0 && isDeletion) return [];
     if (missing !== 0)
       return [{ ...at, what: `commit ${rev} follows commit ${head.rev} at ${head.position}${hint(missing)}` }];
     if (prev === undefined || prev === head.hash) return [];
@@ -141,6 +144,16 @@ export class ChainVerifier {
       return [{ ...at, what: `${type} has another shape: ${parsed.error.issues[0]?.message ?? ''}` }];
     });
   }
+}
+
+function isDeletionIn({ events }: StoredCommit['commit']): boolean {
+  return events.some(({ type }) => type === 'session.deleted');
+}
+
+/** Position of the deletion that the chain begins with after this commit. */
+function sinceOf(before: ChainHead | undefined, { position, commit }: StoredCommit): number {
+  if (before === undefined) return commit.rev === 1 ? 0 : position;
+  return isDeletionIn(commit) && commit.rev > before.rev + 1 ? position : before.since;
 }
 
 function hint(missing: number): string {

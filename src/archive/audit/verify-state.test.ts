@@ -72,6 +72,21 @@ test('a verification that is interrupted anywhere finds the same when it continu
   }
 });
 
+test('a session that is deleted while the log is read is no problem, nor what snapshots have seen of it', async () => {
+  const state = await VerifyState.load(null, { schemas, shards: 1 });
+  const { verifier } = state;
+  for (const position of [2, 4]) verifier.expect({ ref: ref('s'), position, hash: `s${position}` });
+  state.take(0, stored(1, 's', commitOf('s', 1)));
+  state.take(0, stored(2, 's', commitOf('s', 2)));
+  state.take(0, stored(5, 's', commitOf('s', 5, {}, 'session.deleted')));
+  expect(state.problems).toEqual([]);
+  expect(verifier.unseen).toEqual([]);
+  state.take(0, stored(6, 's', commitOf('s', 6)));
+  expect(state.problems).toEqual([]);
+  state.take(0, stored(8, 's', commitOf('s', 8)));
+  expect(state.problems).toMatchObject([{ position: 8, what: 'commit 8 follows commit 6 at 6: 1 missing' }]);
+});
+
 test('a file that is something else is refused, and left as it is', async () => {
   const directory = await mkdtemp(join(tmpdir(), 'agent-host-verify-'));
   try {

@@ -9,6 +9,7 @@ import type { TenantView } from './views.ts';
 import { tableOf } from '../schemas.ts';
 
 const row = z.object({ id: z.string(), doc: sealed });
+const listedRow = row.extend({ createdAt: z.string() });
 
 const countsRow = z.object({ agents: z.int(), sessions: z.int(), activeTurns: z.int(), pendingActions: z.int() });
 const totalsRow = z.object({
@@ -21,15 +22,23 @@ const totalsRow = z.object({
 const auditRow = z.object({ at: z.string(), place: z.string(), doc: sealed });
 
 export interface TenantQueries {
-  /** Newest first; `after` is the creation time and id of the last one seen. */
-  list(page: { limit: number; after: readonly string[] | null }): Promise<readonly TenantView[]>;
+  /**
+   * Newest first; `after` is the creation time and id of the last one seen. Fewer than the limit: there are no more, as
+   * those that are being erased are passed over.
+   */
+  list(page: ListPage): Promise<readonly TenantView[]>;
   get(id: string): Promise<TenantView | null>;
   /** Of the other read models; a little behind the log at most. */
   counts(tenant: string): Promise<TenantCounts>;
   /** Over all tenants. */
   totals(): Promise<HostTotals>;
   /** Newest first; `after` is the time and place of the last one seen. */
-  audit(tenant: string, page: { limit: number; after: readonly string[] | null }): Promise<readonly PlacedAuditEntry[]>;
+  audit(tenant: string, page: ListPage): Promise<readonly PlacedAuditEntry[]>;
+}
+
+interface ListPage {
+  readonly limit: number;
+  readonly after: readonly string[] | null;
 }
 
 export interface TenantCounts {
@@ -56,24 +65,7 @@ export interface PlacedAuditEntry {
 
 export function tenantQueries({ pool: own, reads, seals }: GroupReads): TenantQueries {
   return {
-    list: async ({ limit, after }) => {
-      const [createdAt = '', id = ''] = after ?? [];
-      const from = after === null ? sql.fragment`true` : sql.fragment`(created_at, id) < (${createdAt}, ${id})`;
-      const rows = await reads.read(
-        OPERATOR,
-        async (pool) =>
-          await pool.any(
-            sql.type(
-              row,
-            )`select id, doc from ${tableOf('tenants', 'tenant')} where ${from} order by created_at desc, id desc limit ${limit}`,
-          ),
-      );
-      return await openDocuments<TenantView>(
-        seals,
-        'tenant',
-        rows.map(({ id: tenant, doc }) => ({ key: [tenant, tenant], doc })),
-      );
-    },
+    list: async (page) => await listed({ reads, seals }, page),
     get: async (id) => {
       const found = await reads.read(
         id,
@@ -111,10 +103,32 @@ export function tenantQueries({ pool: own, reads, seals }: GroupReads): TenantQu
   };
 }
 
+/** Reads on in place of tenants whose key is destroyed and whose rows are still there, as many rows at a time. */
+async function listed({ reads, seals }: SealedReads, { limit, after }: ListPage): Promise<readonly TenantView[]> {
+  const tenants: TenantView[] = [];
+  for (let [behind, isMore] = [after, true]; isMore && tenants.length < limit;) {
+    const [createdAt = '', id = ''] = behind ?? [];
+    const from = behind === null ? sql.fragment`true` : sql.fragment`(created_at, id) < (${createdAt}, ${id})`;
+    const rows = await reads.read(
+      OPERATOR,
+      async (pool) =>
+        await pool.any(sql.type(listedRow)`
+          select id, created_at as "createdAt", doc from ${tableOf('tenants', 'tenant')}
+          where ${from} order by created_at desc, id desc limit ${limit}`),
+    );
+    const found = rows.map(({ id: tenant, doc }) => ({ key: [tenant, tenant], doc }));
+    tenants.push(...(await openDocuments<TenantView>(seals, 'tenant', found)));
+    const last = rows.at(-1);
+    behind = last === undefined ? behind : [last.createdAt, last.id];
+    isMore = rows.length === limit;
+  }
+  return tenants.slice(0, limit);
+}
+
 async function auditTrail(
   { reads, seals }: SealedReads,
   tenant: string,
-  { limit, after }: { readonly limit: number; readonly after: readonly string[] | null },
+  { limit, after }: ListPage,
 ): Promise<readonly PlacedAuditEntry[]> {
   const from = after === null ? sql.fragment`true` : sql.fragment`(at, place) < (${after[0] ?? ''}, ${after[1] ?? ''})`;
   const rows = await reads.read(
