@@ -1,6 +1,7 @@
 import type { CommandLoop } from '../commands/execute.ts';
 import type { Repository } from '../commands/repository.ts';
 import type { DeleteTenantDeps } from '../commands/tenant/delete-tenant.ts';
+import { reopenOverdue } from '../commands/tenant/reopen-tenant.ts';
 import { decideCancel } from '../domain/session/decide.ts';
 import type { SessionEvent } from '../domain/session/events.ts';
 import type { SessionState } from '../domain/session/state.ts';
@@ -45,6 +46,7 @@ export function tenantDeletion(deps: DeletionDeps): {
   readonly remove: DeleteTenantDeps;
 } {
   const { log, pool, directory, queries, loop, tenants, sessions, clock, logger } = deps;
+  const publish: DeleteTenantDeps['publish'] = async (tenant, position) => await directory.publish(tenant, position);
   const deletion = new TenantDeletion({
     store: log.store,
     snapshots: log.snapshots,
@@ -60,8 +62,10 @@ export function tenantDeletion(deps: DeletionDeps): {
           ...log.keyring.unfinished,
         ]),
       ],
+      draining: () => directory.tenants.flatMap(({ id, state }) => (state === 'draining' ? [id] : [])),
       remove: async (tenantId) => await directory.remove(tenantId),
     },
+    reopenOverdue: async (tenantId) => await reopenOverdue({ loop, tenants, publish, clock }, tenantId),
     caughtUp: async () => await caughtUp(deps),
     eraseRows: async (tenantId, kinds) => await eraseRows(pool, PROJECTIONS, tenantId, kinds),
     scrubRows: async () => await scrub({ pool, logger }),
@@ -72,7 +76,8 @@ export function tenantDeletion(deps: DeletionDeps): {
   const remove: DeleteTenantDeps = {
     loop,
     tenants,
-    publish: async (tenant, position) => await directory.publish(tenant, position),
+    publish,
+    clock,
     activeSessions: async (tenantId) => {
       await caughtUp(deps);
       return await queries.active(tenantId);

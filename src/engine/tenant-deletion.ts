@@ -1,6 +1,6 @@
 import { backoffMs, delay } from '../lib/backoff.ts';
 import { BackgroundTask } from '../lib/background-task.ts';
-import type { OnRound } from '../lib/background-task.ts';
+import type { OnRound, Round } from '../lib/background-task.ts';
 import { faultPoint } from '../lib/fault-points.ts';
 import type { FaultPoint } from '../lib/fault-points.ts';
 import type { Logger } from '../lib/logger.ts';
@@ -23,8 +23,12 @@ export interface TenantDeletionDeps {
   /** Tenants that this node knows to be in deletion, and how their last trace is removed. */
   readonly directory: {
     readonly deleting: () => readonly string[];
+    /** Those that are about to be: they take no message until their deletion begins or is given up. */
+    readonly draining: () => readonly string[];
     readonly remove: (tenantId: string) => Promise<void>;
   };
+  /** Opens a tenant again if its drain is overdue: who began it is gone. */
+  readonly reopenOverdue: (tenantId: string) => Promise<void>;
   /** Resolves when the read models have everything that the log holds now. @throws when that takes too long */
   readonly caughtUp: () => Promise<void>;
   /** Removes the tenant's rows from every read model, or from those that are made of such aggregates. */
@@ -52,12 +56,13 @@ const RETRY_MS = { baseMs: SWEEP_MS, capMs: 3_600_000 };
  *     objects → snapshots, secrets → the tenant's own subject → rows of that again → files of unsealed rows → directory entry →
  *     tombstone
  *
- * It takes no input: whatever is in deletion is deleted, no matter who asked for it.
+ * It takes no input: whatever is in deletion is deleted, no matter who asked for it. What was only about to be, when the
+ * node that was asked ended, is open again once the time that it was given is over.
  */
 export class TenantDeletion {
   readonly #deps: TenantDeletionDeps;
   readonly #outage: OutageLog;
-  readonly #sweeping: BackgroundTask;
+  readonly #tasks: readonly BackgroundTask[];
   readonly #running = new Map<string, Promise<void>>();
   /** Tenants that the last sweep could not delete. */
   readonly #failed = new Map<string, { readonly attempts: number; readonly dueAtMs: number }>();
@@ -65,18 +70,21 @@ export class TenantDeletion {
   constructor(deps: TenantDeletionDeps) {
     this.#deps = deps;
     this.#outage = new OutageLog(deps.logger, 'the deletion of a tenant');
-    this.#sweeping = new BackgroundTask({
-      ...{ name: 'tenant-deletion', what: 'the search for tenants to delete', pauseMs: SWEEP_MS },
-      ...{ work: async () => await this.#sweep(), logger: deps.logger, onRound: deps.onRound },
-    });
+    const every = (name: string, what: string, work: (round: Round) => Promise<void>) =>
+      new BackgroundTask({ name, what, work, pauseMs: SWEEP_MS, logger: deps.logger, onRound: deps.onRound });
+    // Two tasks: a deletion may take an hour, for which no other tenant stays closed.
+    this.#tasks = [
+      every('tenant-deletion', 'the search for tenants to delete', async () => await this.#sweep()),
+      every('tenant-reopening', 'the opening of tenants', async (round) => await this.#reopen(round)),
+    ];
   }
 
   start(): void {
-    this.#sweeping.start();
+    for (const task of this.#tasks) task.start();
   }
 
   async stop(): Promise<void> {
-    await this.#sweeping.stop();
+    await Promise.all(this.#tasks.map(async (task) => await task.stop()));
     await Promise.allSettled(this.#running.values());
   }
 
@@ -102,6 +110,15 @@ export class TenantDeletion {
         (error: unknown) => this.#backOff(tenantId, error),
       );
     }
+  }
+
+  async #reopen({ signal }: Round): Promise<void> {
+    const failures: unknown[] = [];
+    for (const tenantId of this.#deps.directory.draining()) {
+      if (signal.aborted) return;
+      await this.#deps.reopenOverdue(tenantId).catch((error: unknown) => failures.push(error));
+    }
+    if (failures.length > 0) throw failures[0];
   }
 
   #worked(tenantId: string): void {

@@ -118,6 +118,36 @@ test('a drained tenant takes no new message, lets running turns end, and is gone
   );
 });
 
+test('a tenant that a node drained when it was killed is closed until the timeout, and no longer', async () => {
+  await using host = await startHost();
+  const tenant = await tenantWithHistory(new AdminClient(host));
+  await tenant.play('one', HANGING);
+  const removing = remove(new AdminClient(host), tenant, '?activeWork=drain&timeoutSeconds=5').catch(() => null);
+  await until('it is drained', async () => {
+    const { text } = await tenant.command('two', { type: 'message', content: 'more' });
+    return text.includes('tenant_draining');
+  });
+  await host.kill();
+  await removing;
+  await host.restart();
+  const again = tenant.at(host);
+  const { turnId } = await until(
+    'it takes messages again',
+    async () => {
+      const { status, json } = await again.command('two', { type: 'message', content: 'open again' });
+      return status === 202 ? (json as { turnId: string }) : undefined;
+    },
+    120_000,
+  );
+  await again.turnEnd('two', turnId);
+  const { json } = await again.request({ path: '/v1/tenant/audit' });
+  const { entries } = json as { entries: { action: string; at: string; details: Record<string, unknown> }[] };
+  const [reopened, drained] = entries;
+  expect(reopened).toMatchObject({ action: 'tenant.reopened', details: { activeTurns: 0, interrupted: true } });
+  expect(drained).toMatchObject({ action: 'tenant.drained', details: { activeWork: 'drain' } });
+  expect(reopened?.at.localeCompare(drained?.details['until'] as string)).toBe(1);
+});
+
 const POINTS = [
   ...[
     'quiet',

@@ -139,6 +139,24 @@ describe('while a server is away', () => {
     expect(await tenant.cancel('long', {}, { idempotencyKey: 'new', requestId: 'r' })).not.toEqual(first);
   });
 
+  test.each(['refuse', 'drain'])(
+    'without the database a deletion (%s) is refused, and the tenant open again',
+    async (activeWork) => {
+      const admin = new AdminClient(cut);
+      const path = `/v1/admin/tenants/${tenant.tenantId}?activeWork=${activeWork}&timeoutSeconds=600`;
+      {
+        await using _ = takeAway(database);
+        await lacksDatabase();
+        const answer = await admin.request({ method: 'DELETE', path, timeoutMs: 100_000 });
+        expect(refused(answer, 503, 'unavailable').details).toEqual({ dependency: 'database' });
+      }
+      for (const node of [cut, whole]) {
+        const { turnId } = await tenant.at(node).message('room', `after ${activeWork}`);
+        await tenant.turnEnd('room', turnId);
+      }
+    },
+  );
+
   test('without the log a command is refused or accepted for good, never both', async () => {
     const before = (await tenant.items('room')).length;
     const key = { idempotencyKey: 'over the outage', requestId: 'r' };

@@ -68,11 +68,13 @@ function deletion(
     },
     directory: {
       deleting: () => (present ? [tenantId] : []),
+      draining: () => [],
       remove: async () => {
         told.push('removed');
         await Promise.resolve();
       },
     },
+    reopenOverdue: async () => await Promise.resolve(),
     caughtUp: async () => await Promise.resolve(),
     eraseRows: async (id, kinds) => {
       told.push(kinds === undefined ? 'rows' : `rows of ${kinds.join()}`);

@@ -3,8 +3,9 @@ import type { BudgetRaise } from '../budget/decide.ts';
 import type { BudgetDefinition } from '../budget/events.ts';
 import type { Decision } from '../kernel/decision.ts';
 import { reject } from '../kernel/rejection.ts';
+import { toMs } from '../kernel/time.ts';
 import type { ActiveWork, Issuer, TenantEvent } from './events.ts';
-import { ISSUERS_MAX, KEYS_MAX } from './limits.ts';
+import { DRAIN_MARGIN_MS, ISSUERS_MAX, KEYS_MAX } from './limits.ts';
 import type { TenantState } from './state.ts';
 
 export interface CreateTenant {
@@ -117,22 +118,74 @@ export function decideDeleteIssuer(state: TenantState, name: string): Decision<T
   return { kind: 'accepted', events: [{ type: 'issuer.deleted', data: { name } }], reply: null };
 }
 
-/** Before anything is deleted, and whatever the policy: no new work may begin while running work is counted. */
-export function decideDrain(state: TenantState, activeWork: ActiveWork): Decision<TenantEvent, { deleting: boolean }> {
+export interface DrainTenant {
+  readonly activeWork: ActiveWork;
+  /** When the request gives up. */
+  readonly until: string;
+}
+
+/**
+ * Before anything is deleted, and whatever the policy: no new work may begin while running work is counted. A drain lasts
+ * until the last of its requests gives up.
+ */
+export function decideDrain(
+  state: TenantState,
+  { activeWork, until }: DrainTenant,
+): Decision<TenantEvent, { deleting: boolean }> {
   if (state.status === 'absent') return reject('not_found', 'No such tenant.');
-  if (state.status !== 'open') return { kind: 'unchanged', reply: { deleting: state.status === 'deleting' } };
-  return { kind: 'accepted', events: [{ type: 'tenant.drained', data: { activeWork } }], reply: { deleting: false } };
+  const deleting = state.status === 'deleting';
+  const isCovered = state.drain !== null && toMs(state.drain.until) >= toMs(until);
+  if (deleting || isCovered) return { kind: 'unchanged', reply: { deleting } };
+  return { kind: 'accepted', events: [{ type: 'tenant.drained', data: { activeWork, until } }], reply: { deleting } };
 }
 
-/** Work was still active: the tenant is open again, as if nothing had been requested. */
-export function decideReopen(state: TenantState, activeTurns: number): Decision<TenantEvent, null> {
-  if (state.status !== 'draining') return { kind: 'unchanged', reply: null };
-  return { kind: 'accepted', events: [{ type: 'tenant.reopened', data: { activeTurns } }], reply: null };
+export interface ReopenTenant {
+  /** Of the request that gives up. */
+  readonly until: string;
+  /** Null: they could not be counted. */
+  readonly activeTurns: number | null;
 }
 
-export function decideDelete(state: TenantState, activeWork: ActiveWork): Decision<TenantEvent, null> {
+/**
+ * The request deletes nothing: the tenant is open again, as if nothing had been requested, unless another request drains it
+ * for longer.
+ */
+export function decideReopen(
+  state: TenantState,
+  { until, activeTurns }: ReopenTenant,
+): Decision<TenantEvent, { isOpen: boolean }> {
+  if (state.status === 'absent') return reject('not_found', 'No such tenant.');
+  if (state.drain?.until !== until) return { kind: 'unchanged', reply: { isOpen: state.status === 'open' } };
+  return { kind: 'accepted', events: [reopened(activeTurns)], reply: { isOpen: true } };
+}
+
+/** A drain whose requests have all ended without a word, with their node, is over when their time is. */
+export function decideReopenOverdue(state: TenantState, nowMs: number): Decision<TenantEvent, null> {
+  const drain = state.status === 'absent' ? null : state.drain;
+  if (drain === null || nowMs < toMs(drain.until) + DRAIN_MARGIN_MS) return { kind: 'unchanged', reply: null };
+  return { kind: 'accepted', events: [reopened(null)], reply: null };
+}
+
+function reopened(activeTurns: number | null): TenantEvent {
+  const data = activeTurns === null ? { activeTurns: 0, interrupted: true as const } : { activeTurns };
+  return { type: 'tenant.reopened', data };
+}
+
+export interface DeleteTenant {
+  readonly activeWork: ActiveWork;
+  /** The drain in which nothing was found to be active; null: there was none. */
+  readonly since: number | null;
+}
+
+/** There is no way back. What was counted in one drain says nothing once the tenant has been open again. */
+export function decideDelete(state: TenantState, { activeWork, since }: DeleteTenant): Decision<TenantEvent, null> {
   if (state.status === 'absent') return reject('not_found', 'No such tenant.');
   if (state.status === 'deleting') return { kind: 'unchanged', reply: null };
+  if (state.drain === null || state.drain.since !== since) {
+    return reject('active_work', 'The tenant was opened again before its deletion could begin. Send it again.', {
+      details: { activeTurns: 0 },
+    });
+  }
   return { kind: 'accepted', events: [{ type: 'tenant.deleting', data: { activeWork } }], reply: null };
 }
 

@@ -63,10 +63,13 @@ export const tenantEventSchemas = {
   /** A key for a provider is in the secret store under this id, which says nothing about it. */
   'model-credential.saved': z.strictObject({ provider, secretId: z.string(), rotated: z.boolean() }),
   'model-credential.deleted': z.strictObject({ provider }),
-  /** No new message is accepted; running turns may end. */
-  'tenant.drained': z.strictObject({ activeWork }),
-  /** The deletion was abandoned before it began: work was still active. */
-  'tenant.reopened': z.strictObject({ activeTurns: z.int() }),
+  /**
+   * No new message is accepted; running turns may end. Once more while it drains: another request gives it more time.
+   * `until`: when the request gives up; nodes of 0.12 record none, and skip it.
+   */
+  'tenant.drained': z.strictObject({ activeWork, until: z.string().optional() }),
+  /** The deletion was abandoned before it began: work was still active, or (`interrupted`) could not be counted. */
+  'tenant.reopened': z.strictObject({ activeTurns: z.int(), interrupted: z.literal(true).optional() }),
   /** From here on there is no way back: the keys are invalid, and the tenant's data is deleted step by step. */
   'tenant.deleting': z.strictObject({ activeWork }),
   /** What model calls may cost; the spending itself is kept apart, in an aggregate of its own. */

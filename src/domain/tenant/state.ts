@@ -2,7 +2,9 @@ import type { ModelSelection } from '../agent/manifest.ts';
 import type { TenantModelPrice } from './model-prices.ts';
 import type { BudgetDefinition } from '../budget/events.ts';
 import type { EventMeta } from '../kernel/decision.ts';
+import { toMs, toTimestamp } from '../kernel/time.ts';
 import type { Issuer, ModelProvider, TenantEvent } from './events.ts';
+import { DRAIN_MS_MAX } from './limits.ts';
 
 export type KeyRole = 'application' | 'management' | 'studio';
 
@@ -35,8 +37,18 @@ export type Providers = Readonly<Partial<Record<ModelProvider, ProviderState>>>;
 /** Of a provider that is not configured. */
 export const NO_PROVIDER: ProviderState = { baseUrl: null, credential: null };
 
+/** While no new message is accepted, and the tenant may open again. */
+export interface TenantDrain {
+  /** Position of the commit that closed the tenant: no message was accepted since. */
+  readonly since: number;
+  /** When the last request that drains it gives up. */
+  readonly until: string;
+}
+
 export interface KnownTenant {
   readonly status: 'open' | 'draining' | 'deleting';
+  /** Null: the tenant is not draining. */
+  readonly drain: TenantDrain | null;
   readonly id: string;
   readonly name: string;
   readonly keys: readonly TenantKey[];
@@ -104,12 +116,21 @@ export function evolveTenant(state: TenantState, event: TenantEvent, meta: Event
     case 'tenant.seeded':
       return { ...next, fixtureModel: true };
     case 'tenant.drained':
-      return state.status === 'open' ? { ...next, status: 'draining' } : state;
+      return state.status === 'deleting' ? state : { ...next, status: 'draining', drain: drained(state, event, meta) };
     case 'tenant.reopened':
-      return state.status === 'draining' ? { ...next, status: 'open' } : state;
+      return state.status === 'draining' ? { ...next, status: 'open', drain: null } : state;
     case 'tenant.deleting':
-      return { ...next, status: 'deleting' };
+      return { ...next, status: 'deleting', drain: null };
   }
+}
+
+/** Where no end is recorded, the tenant is drained for as long as any request may have asked for. */
+function drained(
+  { drain }: KnownTenant,
+  { data }: Extract<TenantEvent, { type: 'tenant.drained' }>,
+  { at, position }: EventMeta,
+): TenantDrain {
+  return { since: drain?.since ?? position, until: data.until ?? toTimestamp(toMs(at) + DRAIN_MS_MAX) };
 }
 
 function provided({ providers }: KnownTenant, name: ModelProvider, change: Partial<ProviderState>): Providers {
@@ -119,6 +140,7 @@ function provided({ providers }: KnownTenant, name: ModelProvider, change: Parti
 function created(data: Extract<TenantEvent, { type: 'tenant.created' }>['data'], at: string): KnownTenant {
   return {
     status: 'open',
+    drain: null,
     id: data.tenantId,
     name: data.name,
     keys: [
