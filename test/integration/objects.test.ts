@@ -15,6 +15,7 @@ import { directoryObjects } from '#src/drivers/objects/directory.ts';
 import { MemoryObjects } from '#src/drivers/objects/memory.ts';
 import { s3Objects } from '#src/drivers/objects/s3.ts';
 import { systemClock } from '#src/lib/clock.ts';
+import { delay } from '#src/lib/backoff.ts';
 import { newId } from '#src/lib/ids.ts';
 import { bytesOf, chunks, listed, objectSuite } from '../conformance/objects.ts';
 import { TestS3 } from '../support/s3.ts';
@@ -25,6 +26,8 @@ describe('memory', () => {
   objectSuite(async () => await Promise.resolve(new MemoryObjects(systemClock)), { inMemory: true });
 });
 
+/** More than what sockets, pipes and streams between a store and its reader hold. */
+const LARGE_BYTES = 33_554_432;
 const AT = { tenant: 'tn_1', owner: 'af_1', name: 'up_1' };
 
 describe('a directory', () => {
@@ -210,5 +213,67 @@ describe('S3', () => {
     expect(await store.put(at, chunks(Buffer.from('again')))).toBe(5);
     expect((await bytesOf(await store.open(at)))?.toString()).toBe('again');
     store.close();
+  });
+
+  describe('and the network stands still', () => {
+    const SILENCE_MS = 2_000;
+    /** Three tries, and what the library waits between them. */
+    const BOUND_MS = 20_000;
+    const unavailable = { dependency: 'objects' };
+    const begun = () => {
+      const startedMs = performance.now();
+      return { inTime: () => expect(performance.now() - startedMs).toBeLessThan(BOUND_MS) };
+    };
+
+    test('every request ends as the store being unavailable, and the next ones go through', async () => {
+      await using proxy = await TcpProxy.start(server.port);
+      const store = s3Objects({ ...server.options(proxy.port), silenceMs: SILENCE_MS });
+      const at = { ...AT, name: 'up_silent' };
+      // What is held back may arrive later.
+      const other = { ...AT, name: 'up_other' };
+      await store.put(at, chunks(Buffer.from('before')));
+      proxy.hold();
+      const { inTime } = begun();
+      await Promise.all([
+        expect(store.check()).rejects.toMatchObject(unavailable),
+        expect(store.put(other, chunks(Buffer.from('x')))).rejects.toMatchObject(unavailable),
+        expect(store.open(at)).rejects.toMatchObject(unavailable),
+        expect(store.remove(other)).rejects.toMatchObject(unavailable),
+        expect(listed(store, at.tenant)).rejects.toMatchObject(unavailable),
+      ]);
+      inTime();
+      proxy.pass();
+      expect((await bytesOf(await store.open(at)))?.toString()).toBe('before');
+      store.close();
+    });
+
+    test('in the middle of a body, its reader is told so', async () => {
+      await using proxy = await TcpProxy.start(server.port);
+      const store = s3Objects({ ...server.options(proxy.port), silenceMs: SILENCE_MS });
+      const at = { ...AT, name: 'up_half' };
+      await s3Objects(server.options()).put(at, chunks(Buffer.alloc(LARGE_BYTES)));
+      const body = await store.open(at);
+      proxy.hold(['replies']);
+      const { inTime } = begun();
+      await expect(bytesOf(body)).rejects.toMatchObject(unavailable);
+      inTime();
+      proxy.pass();
+      store.close();
+    });
+
+    test('a reader that takes longer than that for what it has loses nothing', async () => {
+      const store = s3Objects({ ...server.options(), silenceMs: SILENCE_MS });
+      const at = { ...AT, name: 'up_slow' };
+      await s3Objects(server.options()).put(at, chunks(Buffer.alloc(LARGE_BYTES, 7)));
+      const body = await store.open(at);
+      let bytes = 0;
+      for await (const chunk of body ?? []) {
+        // The time that passes is what is tested.
+        if (bytes === 0) await delay(3 * SILENCE_MS);
+        bytes += Buffer.from(chunk as Uint8Array).length;
+      }
+      expect(bytes).toBe(LARGE_BYTES);
+      store.close();
+    });
   });
 });

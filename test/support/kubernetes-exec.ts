@@ -22,10 +22,10 @@ export interface ExecFault {
   /**
    * `open`: the connection is cut before the command begins. `begun`: when it has begun. `ended`: when it has ended,
    * before its status is sent. `delayed`: when its input is there, and the command begins with `deliver`. `vanished`: with its
-   * pod. `late`: its pod has just ended, so that it fails. A number: as many bytes of its output arrive, and its status says
+   * pod. `late`: its pod has just ended, so that it fails. `mute`: the connection stays, and nothing comes of it. A number: as many bytes of its output arrive, and its status says
    * that all is well.
    */
-  readonly at: 'open' | 'begun' | 'ended' | 'delayed' | 'vanished' | 'late' | number;
+  readonly at: 'open' | 'begun' | 'ended' | 'delayed' | 'vanished' | 'late' | 'mute' | number;
 }
 
 /** Execs over WebSockets, as an API server and a kubelet make them together. */
@@ -93,6 +93,7 @@ export class ExecServer {
         connection.on('close', () => this.#sockets.delete(connection));
         return void this.#cluster.vanish(pod.metadata.name).then(() => finish(1));
       }
+      if (at === 'mute') return void connection.on('close', () => this.#sockets.delete(connection));
       const child = container.exec(command, url.searchParams.get('stdin') === 'true');
       connection.on('close', () => {
         this.#sockets.delete(connection);

@@ -64,6 +64,7 @@ const NOT_CONNECTED = new Set([
 export class Leg {
   readonly #options: LegOptions;
   readonly #places: (() => void)[] = [];
+  #isClosed = false;
   #requests = 0;
   #failure: LegFailure | null = null;
   /** What the next POST carries, if an answer is expected. */
@@ -109,8 +110,9 @@ export class Leg {
     }
   };
 
-  /** Gives back what its answers held. */
+  /** Gives back what its answers held, and what they get from now on. */
   close(): void {
+    this.#isClosed = true;
     for (const release of this.#places.splice(0)) release();
   }
 
@@ -232,7 +234,13 @@ export class Leg {
   ): AsyncGenerator<Uint8Array> {
     const exceeded = (what: string): Error => this.#failedWith({ kind: 'too_large', reason: `its answer ${what}` });
     const enlarge = async (): Promise<void> => {
-      this.#places.push(await this.#options.largePlace());
+      const release = await this.#options.largePlace();
+      this.#places.push(release);
+      // It may have been granted at the moment at which it was no longer wanted.
+      if (this.#isClosed) {
+        this.close();
+        throw new Error('closed');
+      }
     };
     const until = signal === null ? this.#options.signal : AbortSignal.any([signal, this.#options.signal]);
     yield* metered(body, { isStream, signal: until, enlarge, exceeded });

@@ -15,6 +15,7 @@ import { UnavailableError } from '../../lib/unavailable.ts';
 import { FairBudget } from '../../lib/fair-budget.ts';
 import { addressOf, pathOf } from './port.ts';
 import type { ByteRange, ObjectAddress, ObjectStore, PutOptions, StoredObject } from './port.ts';
+import { S3Body } from './s3-body.ts';
 import { optional } from '../../domain/kernel/optional.ts';
 
 export interface S3Options {
@@ -28,6 +29,8 @@ export interface S3Options {
   readonly pathStyle: boolean;
   /** What all writes in progress may hold in memory together, bytes; absent: 256 MiB. */
   readonly bufferBytesMax?: number | undefined;
+  /** An exchange with the store is aborted after this long without a byte, ms; absent: 30 s. */
+  readonly silenceMs?: number | undefined;
 }
 
 /** A part of a multipart upload, bytes: the least that S3 accepts, and the most that waits in memory, twice. */
@@ -37,7 +40,6 @@ const BUFFER_BYTES_MAX = 268_435_456;
 /** A write that has waited this long for its memory is aborted, ms. */
 const BUFFER_WAIT_MS = 30_000;
 const CONNECT_MS = 2_000;
-/** An exchange with the store is aborted after this long without a byte, ms. */
 const SILENCE_MS = 30_000;
 const TRIES = 3;
 const SOCKETS_MAX = 256;
@@ -51,9 +53,12 @@ class S3Objects implements ObjectStore {
   readonly #client: S3Client;
   readonly #bucket: string;
   readonly #buffers: FairBudget;
+  readonly #silenceMs: number;
 
-  constructor({ endpoint, bucket, region, credentials, pathStyle, bufferBytesMax = BUFFER_BYTES_MAX }: S3Options) {
+  constructor({ endpoint, bucket, region, credentials, pathStyle, ...limits }: S3Options) {
+    const { bufferBytesMax = BUFFER_BYTES_MAX, silenceMs = SILENCE_MS } = limits;
     this.#bucket = bucket;
+    this.#silenceMs = silenceMs;
     // Half of it: slow senders of one tenant, which hold what they have for a long time, leave the others the rest.
     this.#buffers = new FairBudget({ total: bufferBytesMax, perName: Math.max(WRITE_BYTES, bufferBytesMax / 2) });
     this.#client = new S3Client({
@@ -62,7 +67,8 @@ class S3Objects implements ObjectStore {
       maxAttempts: TRIES,
       requestHandler: {
         connectionTimeout: CONNECT_MS,
-        requestTimeout: SILENCE_MS,
+        // `requestTimeout` would cut long uploads that continue.
+        socketTimeout: silenceMs,
         httpAgent: { maxSockets: SOCKETS_MAX },
         httpsAgent: { maxSockets: SOCKETS_MAX },
       },
@@ -137,10 +143,9 @@ class S3Objects implements ObjectStore {
   async open(address: ObjectAddress, range?: ByteRange): Promise<Readable | null> {
     const part = range === undefined ? {} : { Range: `bytes=${range.first}-${range.last}` };
     const command = new GetObjectCommand({ Bucket: this.#bucket, Key: keyOf(address), ...part });
+    const body = new S3Body(command, this.#silenceMs);
     const found = await storing(async () => await this.#client.send(command).catch(nullIfAbsent));
-    if (found === null) return null;
-    if (!(found.Body instanceof Readable)) throw new UnavailableError('objects', 'the object store sent no body');
-    return found.Body;
+    return found === null ? null : body.read(found.Body);
   }
 
   async remove(address: ObjectAddress): Promise<void> {

@@ -1,4 +1,3 @@
-import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { setPriority } from 'node:os';
@@ -8,6 +7,7 @@ import { BODY_BYTES_MAX, frame, FrameReader, HEADER_BYTES_MAX } from './frames.t
 import type { Frame } from './frames.ts';
 import type { Command } from './confinement.ts';
 import type { ToChild } from './messages.ts';
+import { spawned } from './spawned.ts';
 
 /** Lower priority than the Host, and than the other children once a call of it takes long. */
 const NICE = 5;
@@ -39,8 +39,9 @@ export class SandboxChild {
   #lastWords = '';
   #isGone = false;
 
+  /** @throws SandboxUnavailableError */
   constructor(command: Command) {
-    const child = spawn(command.file, [...command.args], {
+    const child = spawned(command, {
       env: {},
       cwd: '/',
       stdio: ['pipe', 'pipe', 'pipe', 'pipe'],
@@ -48,7 +49,9 @@ export class SandboxChild {
       detached: true,
     });
     this.#process = child;
+    // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- a pipe that this process writes
     this.#input = child.stdio[0] as Writable;
+    // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- a pipe that this process reads
     this.#output = (child.stdio[1] as Readable)[Symbol.asyncIterator]() as AsyncIterator<Buffer>;
     for (const pipe of child.stdio) pipe?.on('error', () => undefined);
     child.stderr?.on('data', (chunk: Buffer) => {

@@ -74,6 +74,8 @@ export class ScriptRun {
     const long = setTimeout(() => this.#child.demote(), LONG_MS);
     this.#giveTime(timeoutMs);
     try {
+      // It may have been aborted while the child started, of which a listener hears nothing.
+      signal.throwIfAborted();
       await this.#child.send(this.#runMessage(command));
       return await this.#converse();
     } catch (error) {

@@ -58,6 +58,8 @@ class VirtualSandboxes implements SandboxDriver {
   #bubblewrap: string | null;
   readonly #fileTurns: FairTurns;
   #missing: string | null = null;
+  /** Whether a child was ready inside bubblewrap once: a start that fails later does not show that it does not work here. */
+  #hasConfined = false;
   #isStopped = false;
 
   constructor(options: VirtualOptions) {
@@ -141,8 +143,11 @@ class VirtualSandboxes implements SandboxDriver {
     const { program, memoryMiB, bubblewrap, log } = this.#options;
     const confined = this.#bubblewrap;
     const first = await ready(new SandboxChild(childCommand(program, memoryMiB, confined)));
-    if (typeof first !== 'string') return first;
-    if (confined !== null && bubblewrap === 'auto') {
+    if (typeof first !== 'string') {
+      this.#hasConfined ||= confined !== null;
+      return first;
+    }
+    if (confined !== null && bubblewrap === 'auto' && !this.#hasConfined) {
       const second = await ready(new SandboxChild(childCommand(program, memoryMiB, null)));
       if (typeof second === 'string') throw new SandboxUnavailableError(second);
       this.#bubblewrap = null;

@@ -25,6 +25,8 @@ export interface CommandOptions {
 
 /** After its own time, for a command to be heard of, ms. */
 const GRACE_MS = 60_000;
+/** For one connection to tell how the command did, from its end; then it is asked again by another, ms. */
+const ANSWER_MS = 20_000;
 const BACKOFF = { baseMs: 50, capMs: 2_000 };
 /** For a command to be ended, ms; then its pod is. */
 const KILL_MS = 20_000;
@@ -93,11 +95,13 @@ async function untilEnded(options: CommandOptions, id: string, signal: AbortSign
   const leader = Buffer.from(leaderOf(variables));
   const args = [id, fence.hostEpoch, fence.epoch, seconds, script.length, OUTPUT_BYTES_MAX, leader.length];
   const program = { script: RUN, args, stdin: Buffer.concat([leader, script]) };
-  const lateMs = performance.now() + seconds * 1_000 + GRACE_MS;
+  const overMs = performance.now() + seconds * 1_000;
+  const lateMs = overMs + GRACE_MS;
   let mayHaveBegun = false;
   for (let attempt = 0; ; attempt++) {
     signal.throwIfAborted();
-    const end = await shell.once(program, signal);
+    const silent = AbortSignal.timeout(Math.ceil(Math.max(0, overMs - performance.now()) + ANSWER_MS));
+    const end = await shell.once(program, AbortSignal.any([signal, silent]));
     signal.throwIfAborted();
     const hadOpened = mayHaveBegun;
     mayHaveBegun ||= end.opened;

@@ -1,4 +1,4 @@
-import { mkdtemp, rm } from 'node:fs/promises';
+import { access, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { MANIFEST_ENTRIES_MAX } from '../../../domain/sandbox/manifest.ts';
@@ -44,6 +44,9 @@ const WAITING = 4_096;
 const WAITING_PER_TENANT = 1_024;
 /** Volumes whose size is remembered. */
 const COUNTED = 1_000;
+/** For which it is taken as given that no pod can run here, ms: to find out takes processes. */
+const REFUSED_MS = 10_000;
+const UNKNOWN = 'it could not be found out whether a pod can run';
 
 /** Pods on this machine: bubblewrap for each command, and a directory for each volume. */
 export function openPods(options: PodOptions): PodDriver {
@@ -59,6 +62,8 @@ class Pods implements PodDriver {
   readonly #calls = new Set<Promise<unknown>>();
   readonly #used = new WeightedLru<{ readonly bytes: number }>(COUNTED);
   #ground: Promise<Ground | string> | null = null;
+  /** The last answer that no pod can run. */
+  #refused: Promise<Ground | string> | null = null;
   #sockets: Promise<string> | null = null;
   /** Volumes without a label that were spoken of. */
   readonly #told = new Set<string>();
@@ -72,12 +77,15 @@ class Pods implements PodDriver {
   }
 
   async status(): Promise<PodStatus> {
-    const found = await this.#found();
+    const found = await this.#found().catch(() => UNKNOWN);
     if (typeof found === 'string') return { available: false, backend: null, reason: found };
     return { available: true, backend: 'bubblewrap' };
   }
 
   async provision(volume: PodVolume, _: PodMachine, { manifest, contents }: FirstFiles): Promise<void> {
+    const found = await this.#found();
+    // A volume that is made meanwhile would have no user of its own, also once it turns out that pods can run.
+    if (typeof found === 'string') throw new SandboxUnavailableError(found);
     const volumes = await this.#volumes();
     if ((await volumes.find(volume)) === null) await volumes.make(volume, manifest, contents);
   }
@@ -153,7 +161,8 @@ class Pods implements PodDriver {
     this.#stopping.abort(stopped());
     this.#turns.refuse(stopped());
     await Promise.all(this.#calls);
-    if (this.#sockets !== null) await rm(await this.#sockets, { recursive: true, force: true });
+    const sockets = await this.#sockets?.catch(() => null);
+    if (sockets !== null && sockets !== undefined) await rm(sockets, { recursive: true, force: true });
   }
 
   async #run(call: PodCall, signal: AbortSignal): Promise<SandboxAnswer> {
@@ -186,7 +195,7 @@ class Pods implements PodDriver {
     if (typeof found === 'string') throw new SandboxUnavailableError(found);
     const usedBytes = this.#used.get(volume.workspace)?.bytes ?? (await this.#count(volume));
     const count = async () => await this.#count(volume);
-    const sockets = async () => await (this.#sockets ??= mkdtemp(join(tmpdir(), 'agent-host-')));
+    const sockets = async () => await this.#socketDirectory();
     const { bridge } = this.#options;
     return await runScript({ call, volume, ground: found, usedBytes, count, bridge, sockets, queuedMs }, signal);
   }
@@ -216,7 +225,39 @@ class Pods implements PodDriver {
 
   async #found(): Promise<Ground | string> {
     if (!this.#options.enabled) return 'they are switched off by AGENT_HOST_PODS';
-    return await (this.#ground ??= ground(this.#options));
+    const finding = (this.#ground ??= ground(this.#options));
+    try {
+      const found = await finding;
+      if (typeof found === 'string') this.#forgetGround(finding);
+      return found;
+    } catch (cause) {
+      if (this.#ground === finding) this.#ground = null;
+      throw new SandboxUnavailableError(UNKNOWN, { cause });
+    }
+  }
+
+  /** What has failed may work later; it is tried again once it was answered for a while. */
+  #forgetGround(finding: Promise<Ground | string>): void {
+    if (this.#refused === finding) return;
+    this.#refused = finding;
+    setTimeout(() => {
+      this.#ground = null;
+    }, REFUSED_MS).unref();
+  }
+
+  /** Made again where it could not be made, or is gone: what is old in such a place may be cleaned up. */
+  async #socketDirectory(): Promise<string> {
+    for (let attempt = 1; ; attempt++) {
+      const making = (this.#sockets ??= mkdtemp(join(tmpdir(), 'agent-host-')));
+      try {
+        const directory = await making;
+        await access(directory);
+        return directory;
+      } catch (cause) {
+        if (this.#sockets === making) this.#sockets = null;
+        if (attempt === 2) throw new SandboxUnavailableError('there is no place for the sockets of pods', { cause });
+      }
+    }
   }
 }
 

@@ -1,10 +1,10 @@
-import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import type { Readable, Writable } from 'node:stream';
 import { delay } from '../../../lib/backoff.ts';
 import { HEAD_BYTES, keptText, TAIL_BYTES } from '../output.ts';
 import type { PodEnding } from '../pod-endings.ts';
+import { spawned } from '../spawned.ts';
 import { FD, innerUid } from './command.ts';
 import type { ConfinedCommand } from './command.ts';
 
@@ -49,8 +49,9 @@ export class PodProcess {
   #ending: ProcessEnding | null = null;
   #isGone = false;
 
+  /** @throws SandboxUnavailableError */
   constructor({ command, filter, uid }: PodProcessOptions) {
-    const child = spawn(command.file, [...command.args], {
+    const child = spawned(command, {
       env: {},
       cwd: '/',
       stdio: ['ignore', ...Array.from({ length: FD.options }, () => 'pipe' as const)],

@@ -50,7 +50,11 @@ export async function runScript(options: ScriptOptions, signal: AbortSignal): Pr
 }
 
 async function proxyOf(network: PodNetwork, directory: string): Promise<PodProxy> {
-  return await openProxy(join(directory, randomUUID().slice(0, 8)), network);
+  try {
+    return await openProxy(join(directory, randomUUID().slice(0, 8)), network);
+  } catch (cause) {
+    throw new SandboxUnavailableError('the network of a pod could not be opened', { cause });
+  }
 }
 
 interface Means {
