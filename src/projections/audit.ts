@@ -118,11 +118,11 @@ async function auditAlone(
 }
 
 /**
- * What a scratch schema is made for: another version may make other rows, and another end position is not this
- * replay's.
+ * What a scratch schema is made for: another version may make other rows, another end position is not this replay's, and
+ * a log that was moved to more streams has the same commits in others.
  */
-function purposeOf({ version, until }: AuditOptions): string {
-  return JSON.stringify({ version, until });
+function purposeOf({ version, until, source }: AuditOptions): string {
+  return JSON.stringify({ version, until, shards: source.shards });
 }
 
 /** Whether an audit like this one was interrupted, and the live read model has not gone back since. */

@@ -16,6 +16,7 @@ import { randomHistory } from '../support/random-sessions.ts';
 import { openLog } from '../support/jetstream.ts';
 import type { TestLog } from '../support/jetstream.ts';
 import { TestNats } from '../support/nats.ts';
+import { overriding } from '../support/overriding.ts';
 import { asInLog, groupOf, project } from '../support/read-side.ts';
 import { useServers } from '../support/servers.ts';
 import { until } from '../support/wait-until.ts';
@@ -96,6 +97,14 @@ test('an audit that was interrupted is gone on with, and leaves nothing behind w
   expect(interrupted.replayed + rest.replayed).toBe(commits.length);
   expect(await database.schemas()).not.toContain('sessions_3_audit');
   expect((await audited(pool)).replayed).toBe(commits.length);
+});
+
+test('what was replayed of a log with other streams is replayed anew', async () => {
+  await using database = await projected();
+  const { source } = servers.log;
+  await audited(database.pool, { source: overriding(source, { shards: source.shards + 1 }), failAfter: 1 });
+  const again = await audited(database.pool);
+  expect(again).toMatchObject({ replayed: commits.length, result: { differences: 0 } });
 });
 
 test('what was replayed to another end, or by another version, is replayed anew', async () => {

@@ -254,6 +254,8 @@ export function sandboxSuite(target: () => HttpTarget): void {
       refused(await asks(['other'], fresh('absent')), 404, 'not_found');
       refused(await asks(['other'], shared), 404, 'not_found');
       shaped(await asks([], sandboxId ?? ''), 200, boxes.sandbox);
+      const listed = await send(url, { path: '/v1/sandboxes', headers: token([]) });
+      expect(shaped(listed, 200, boxes.sandboxList).sandboxes.map(({ id }) => id)).toEqual([sandboxId]);
       const attach = { method: 'PUT', path: `/v1/sessions/${fresh('s')}`, body: { ...body, sandbox: { id: shared } } };
       refused(await send(url, { ...attach, headers: token(['other']) }), 403, 'not_granted');
       const attached = shaped(await send(url, { ...attach, headers: token([shared]) }), 200, wire.session);
