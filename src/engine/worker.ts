@@ -5,7 +5,7 @@ import type { TurnContext } from '../domain/turn/context.ts';
 import * as process from '../domain/turn/process.ts';
 import { hasJobs, isReady, retryDueMs } from '../domain/turn/jobs.ts';
 import { signInsOf } from '../domain/turn/sign-ins.ts';
-import { rootOf } from '../domain/turn/state.ts';
+import { nextSandboxCall, rootOf } from '../domain/turn/state.ts';
 import type { ActiveTurn } from '../domain/turn/state.ts';
 import { isUnavailableError } from '../lib/unavailable.ts';
 import { backoffMs, delay } from '../lib/backoff.ts';
@@ -355,7 +355,7 @@ export class Worker implements TurnRunner {
 
   #startCalls(calls: Calls, wanted: Omit<WantedCall, 'thread' | 'pending'>): void {
     const { ref, session, turn } = wanted;
-    const [call] = Object.values(turn.threads).flatMap(({ sandboxCalls }) => sandboxCalls);
+    const call = nextSandboxCall(turn);
     // One after the other: they work on the same files.
     const run = async () => call && (await this.#sandboxes?.run({ ref, session, turn, call }));
     if (call !== undefined) calls.start('sandbox', run);

@@ -6,7 +6,7 @@ import { restAfter } from './attendance.ts';
 import { answeredQuestion, uncertainCalls } from './mcp-calls.ts';
 import type { TurnEvent } from './events.ts';
 import { evolveThread, heldThread, ROOT, startThread, usageAfter } from './thread.ts';
-import type { Thread } from './thread.ts';
+import type { OpenSandboxCall, Thread } from './thread.ts';
 import { ZERO_TOTAL } from './usage.ts';
 import type { Usage } from './usage.ts';
 
@@ -53,6 +53,15 @@ export interface ActiveTurn {
 /** The session's own agent in a turn. */
 export function rootOf(turn: ActiveTurn): Thread {
   return turn.threads[ROOT] ?? startThread(null, turn.startedAt);
+}
+
+/**
+ * The call of a built-in tool that is run next, or under way: the one that was requested first. A worker that takes the turn
+ * over has to come to the same: the sandbox knows of one call whether it has begun.
+ */
+export function nextSandboxCall({ threads }: ActiveTurn): OpenSandboxCall | undefined {
+  const calls = Object.values(threads).flatMap(({ sandboxCalls }) => sandboxCalls);
+  return calls.toSorted((one, other) => one.number - other.number)[0];
 }
 
 /**
@@ -131,7 +140,8 @@ function evolveThreads(turn: ActiveTurn, event: TurnEvent, meta: EventMeta): Act
   const id = threadOf(next, event);
   const thread = id === null ? undefined : next.threads[id];
   if (id === null || thread === undefined) return next;
-  const evolved = evolveThread(thread, event, { epoch: turn.epoch, isHeld: turn.claim !== null, at: meta.at });
+  const when = { epoch: turn.epoch, isHeld: turn.claim !== null, made: next.made, at: meta.at };
+  const evolved = evolveThread(thread, event, when);
   return evolved === thread ? next : { ...next, threads: { ...next.threads, [id]: evolved } };
 }
 

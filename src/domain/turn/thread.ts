@@ -26,6 +26,8 @@ export interface PendingCall {
 /** A call of a built-in tool that has no result yet. */
 export interface OpenSandboxCall extends ToolCall {
   readonly actionId: string;
+  /** Its number among all that the turn has made: the calls of all threads are run in their order. */
+  readonly number: number;
   /** A worker has had the turn since it was requested, so that it may have begun. */
   readonly held: boolean;
 }
@@ -187,6 +189,8 @@ export function hookName({ at, scope }: HookPoint): string {
 export interface EventInTurn {
   readonly epoch: number;
   readonly isHeld: boolean;
+  /** How much the turn has made, with the event. */
+  readonly made: number;
   readonly at: string;
 }
 
@@ -220,7 +224,7 @@ function evolveSteps(before: Thread, event: TurnEvent, when: EventInTurn): Threa
     }
     case 'sandbox.requested': {
       const { actionId, callId, name, input } = event.data;
-      const call = { actionId, callId, name, input, held: when.isHeld };
+      const call = { actionId, callId, name, input, number: when.made, held: when.isHeld };
       return { ...thread, sandboxCalls: [...thread.sandboxCalls, call] };
     }
     case 'outputs.requested':

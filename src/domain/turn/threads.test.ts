@@ -2,6 +2,7 @@ import { describe, expect, test } from 'vitest';
 import { done, Scenario } from '../../../test/support/turn-scenario.ts';
 import { OTHER_WORKER, usage } from '../../../test/support/sessions.ts';
 import type { ModelOutcome } from './model-outcome.ts';
+import { nextSandboxCall } from './state.ts';
 import { statusOf } from './summary.ts';
 import { withOwnIds } from './steps/tools.ts';
 
@@ -358,4 +359,26 @@ describe('a conversation that does not fit the model', () => {
     scenario.message();
     expect(scenario.settle(overflow)).toEqual(['model.failed', 'turn.failed']);
   });
+});
+
+test('built-in tools of several agents are run in the order in which they were called, whichever agent began first', () => {
+  const agents = [{ agentId: 'helper', description: 'Helps.' }];
+  const scenario = new Scenario({ agents }, { helper: { sandboxTools: true } });
+  scenario.message();
+  scenario.answer('', [
+    { name: 'helper', input: { task: 'first' } },
+    { name: 'helper', input: { task: 'second' } },
+  ]);
+  const [first = '', second = ''] = Object.keys(scenario.turn.threads).filter((id) => id !== 'root');
+  const bash = [{ name: 'bash', input: { command: 'echo' } }];
+  const next = () => nextSandboxCall(scenario.turn)?.actionId;
+  expect(next()).toBeUndefined();
+  scenario.answer('', bash, second);
+  const called = scenario.last('sandbox.requested').actionId;
+  scenario.answer('', bash, first);
+  expect(scenario.last('sandbox.requested').actionId).not.toBe(called);
+  expect(next()).toBe(called);
+  // Another worker comes to the same.
+  scenario.takeOver(OTHER_WORKER);
+  expect(next()).toBe(called);
 });
