@@ -110,8 +110,10 @@ export class KeyValueWatch {
     const { js, stream } = this.#options;
     following.isLeft = true;
     following.messages?.stop();
-    const manager = await js.jetstreamManager(false);
-    await manager.consumers.delete(stream, following.name).catch(() => undefined);
+    const removed = js
+      .jetstreamManager(false)
+      .then(async ({ consumers }) => await consumers.delete(stream, following.name));
+    await removed.catch(() => undefined);
   }
 
   #isOver(attempt: number): boolean {
@@ -154,8 +156,12 @@ export class KeyValueWatch {
     const { state } = await manager.streams.info(stream, { subjects_filter: filter });
     if (this.#isOver(attempt)) return;
     for (const [subject, seq] of before) {
+      if (state.subjects?.[subject] !== undefined) continue;
+      // A list of several pages leaves one out when another goes meanwhile.
+      const isThere = (await manager.streams.getMessage(stream, { last_by_subj: subject })) !== null;
+      if (this.#isOver(attempt)) return;
       // It may have been heard of since.
-      if (state.subjects?.[subject] !== undefined || this.#present.get(subject) !== seq) continue;
+      if (isThere || this.#present.get(subject) !== seq) continue;
       this.#present.delete(subject);
       onGone(subject);
     }
