@@ -169,14 +169,18 @@ export const sessionType: AggregateType<SessionState, SessionEvent> = {
   },
 };
 
-/** What a session holds beside its conversation, and what sends it decides the size of: characters of JSON. */
+/**
+ * What a session holds beside its conversation, and what sends it decides the size of: characters of JSON. Of values that
+ * stay while what holds them changes with each event, so that the counts are remembered.
+ */
 function charsBeside({ manifest, agents, mcp, queue, turn, failed }: OpenSession): number {
   const threads = [...Object.values(turn?.threads ?? {}), ...(failed === null ? [] : [failed.root])];
   const parts = [
-    ...[manifest, agents, mcp, ...queue],
+    ...[manifest, agents, ...queue],
+    ...Object.values(mcp ?? {}).map(({ tools }) => tools),
     ...[turn?.manifest, turn?.agents, ...Object.values(turn?.work.actions ?? {})],
     ...[failed?.manifest, failed?.agents],
-    ...threads.flatMap((thread) => [thread.mcp, thread.openToolCalls]),
+    ...threads.flatMap((thread) => [thread.mcp.tools, thread.mcp.calls, thread.openToolCalls]),
   ];
   const conversations = threads.reduce((sum, { conversation }) => sum + (conversation?.chars ?? 0), 0);
   return parts.reduce((sum, part) => sum + (part == null ? 0 : jsonChars(part)), conversations);
