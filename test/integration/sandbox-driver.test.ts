@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process';
-import { chmodSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -70,6 +70,7 @@ function failingOnce() {
   return {
     driver,
     fail: () => writeFileSync(fail, ''),
+    hasFailed: () => !existsSync(fail),
     [Symbol.asyncDispose]: async () => {
       await driver.stop();
       rmSync(directory, { recursive: true });
@@ -89,6 +90,7 @@ describe.runIf(confinements().includes('required'))('bubblewrap that fails once'
       expect(isTriedAgain || (answer as SandboxAnswer).outcome === 'completed').toBe(true);
       expect(one.driver.status().confinement).toBe('bubblewrap');
     }
+    expect(one.hasFailed()).toBe(true);
     expect(await new TestSandbox(one.driver, 'tn_e').bash('echo 3')).toMatchObject({ outcome: 'completed' });
   });
 
