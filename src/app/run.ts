@@ -75,8 +75,8 @@ async function startComponents(start: Start, stack: Stack): Promise<void> {
     await dataDir.withdraw('listen');
     await dataDir.withdraw('metrics-listen');
   });
-  await dataDir.publish('metrics-listen', host.metricsAddress);
-  await dataDir.publish('listen', host.address);
+  dataDir.publish('metrics-listen', host.metricsAddress);
+  dataDir.publish('listen', host.address);
   const link = await consoleLink(start, { dataDir, address: host.address }, stack);
   report(welcome(config, { ...host, link, dataDir: dataDir.path, seconds: (performance.now() - begun) / 1000 }));
   if (isAlone) stack.defer('early optimization', optimizeOnceSettled());
@@ -94,7 +94,7 @@ async function consoleLink(
   const adminKey = config.adminKey ?? (await dataDir.adminKey());
   const door = await openConsole({ config: config.console, address, adminKey, program }, stack);
   stack.defer('console file', async () => await dataDir.withdraw('console-listen'));
-  await dataDir.publish('console-listen', `127.0.0.1:${door.port}`);
+  dataDir.publish('console-listen', `127.0.0.1:${door.port}`);
   return door.link();
 }
 

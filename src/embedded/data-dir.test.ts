@@ -1,4 +1,4 @@
-import { mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
@@ -25,10 +25,11 @@ test('keeps the node id, the admin key and the key-encryption key', async () => 
 
 test('publishes addresses for its own account only, and withdraws them', async () => {
   const dataDir = await openDataDir(path);
-  await dataDir.publish('listen', 'http://127.0.0.1:1');
-  await dataDir.publish('listen', 'http://127.0.0.1:2');
+  dataDir.publish('listen', 'http://127.0.0.1:1');
+  dataDir.publish('listen', 'http://127.0.0.1:2');
   expect(await readFile(join(path, 'listen'), 'utf8')).toBe('http://127.0.0.1:2\n');
   expect((await stat(join(path, 'listen'))).mode & 0o777).toBe(0o600);
+  expect((await readdir(path)).filter((name) => name.includes('.tmp'))).toEqual([]);
   await dataDir.withdraw('listen');
   await dataDir.withdraw('listen');
   await expect(readFile(join(path, 'listen'))).rejects.toThrow(/ENOENT/);

@@ -4,7 +4,7 @@ import { join, resolve } from 'node:path';
 import { StartError } from '../lib/start-error.ts';
 import { tryClaim } from './claim.ts';
 import type { ClaimAttempt } from './claim.ts';
-import { readOrCreateSecret, writeAtomically } from '../lib/files.ts';
+import { readOrCreateSecret, replaceFile } from '../lib/files.ts';
 
 /** The files by which other processes find a running Host. The addresses hold credentials, so all are 0600. */
 export type PublishedFile = 'listen' | 'metrics-listen' | 'console-listen' | 'nats-url' | 'database-url';
@@ -20,7 +20,7 @@ export interface DataDir {
   /** The key that wraps tenants' data keys, 32 bytes as base64; made at the first call and kept in `kek`. Losing it loses every secret. */
   kek(): Promise<string>;
   /** Tells other processes where something is. */
-  publish(file: PublishedFile, text: string): Promise<void>;
+  publish(file: PublishedFile, text: string): void;
   /** Undoes that; at a graceful stop, so that no client follows a dead address. */
   withdraw(file: PublishedFile): Promise<void>;
   /** Lets another Host have the directory. */
@@ -50,7 +50,7 @@ export async function openDataDir(path: string, claimed?: string): Promise<DataD
       adminKey: () =>
         readOrCreateSecret(join(absolute, 'admin-key'), () => `hk_${randomBytes(32).toString('base64url')}`),
       kek: () => readKek(join(absolute, 'kek')),
-      publish: (file, text) => writeAtomically(join(absolute, file), `${text}\n`, 0o600),
+      publish: (file, text) => replaceFile(join(absolute, file), `${text}\n`, 0o600),
       withdraw: (file) => rm(join(absolute, file), { force: true }),
       release: () => claim.release(),
     };

@@ -3,7 +3,7 @@ import { mkdir, readdir, rm } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { join, resolve } from 'node:path';
 import { StartError } from '../lib/start-error.ts';
-import { readIfPresent, readOrCreateSecret, writeAtomically } from '../lib/files.ts';
+import { readIfPresent, readOrCreateSecret, replaceFile } from '../lib/files.ts';
 import { endOnAbort, endPredecessor, spawnGuarded } from './guarded-process.ts';
 import type { Exit, GuardedProcess } from './guarded-process.ts';
 import { logTail, openLog } from './log-file.ts';
@@ -60,7 +60,7 @@ export async function startNatsServer(options: NatsServerOptions): Promise<Embed
   await endPredecessor({ pidFile, mark: config, name: 'nats-server', signal: 'SIGTERM', report: options.report });
   await removePortsFiles(directory);
   const password = await readOrCreateSecret(join(directory, 'nats-password'), () => randomBytes(24).toString('hex'));
-  await writeAtomically(config, configuration(directory, options.port ?? -1, password), 0o600);
+  replaceFile(config, configuration(directory, options.port ?? -1, password), 0o600);
   const log = await openLog(logFile);
   try {
     const logStart = (await log.stat()).size;

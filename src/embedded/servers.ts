@@ -83,8 +83,8 @@ export async function startServers(options: ServersOptions): Promise<Servers> {
   };
   const natsUrl = config.natsUrl ?? nats?.url ?? '';
   const databaseUrl = config.databaseUrl ?? postgres?.url ?? '';
-  if (nats !== undefined) await dataDir.publish('nats-url', natsUrl);
-  if (postgres !== undefined) await dataDir.publish('database-url', databaseUrl);
+  if (nats !== undefined) dataDir.publish('nats-url', natsUrl);
+  if (postgres !== undefined) dataDir.publish('database-url', databaseUrl);
   return {
     natsUrl,
     databaseUrl,
