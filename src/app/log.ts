@@ -15,7 +15,7 @@ import { JetStreamKeyValue } from '../streams/jetstream/key-value.ts';
 import type { BucketOptions } from '../streams/jetstream/key-value.ts';
 import { JetStreamLiveFeed } from '../streams/jetstream/live-feed.ts';
 import { natsSignals } from '../streams/jetstream/signals.ts';
-import { ensureTopology, presentTopology } from '../streams/jetstream/topology.ts';
+import { ensureTopology, LEASE_MARKER_MS, presentTopology } from '../streams/jetstream/topology.ts';
 import { JetStreamWorkQueue } from '../streams/jetstream/work-queue.ts';
 import { WrongHostKeyError } from '../streams/host-key-check.ts';
 import { Keyring } from '../streams/keyring.ts';
@@ -103,9 +103,8 @@ export async function openLog({ url, caFile, name, replicas, ...options }: LogOp
       ? await ensureTopology(appends, { shards: options.shards, replicas })
       : { ...(await presentTopology(appends)), ...options.asItIs };
   });
-  const bucket = (kv: BucketOptions['kv'], bucketName: string): KeyValue =>
-    openBucket(appends, kv, bucketName, options);
-  const secretBucket = bucket(buckets.secrets, 'SECRETS');
+  const bucket = (part: Bucket): KeyValue => openBucket(appends, part, options);
+  const secretBucket = bucket({ kv: buckets.secrets, name: 'SECRETS' });
   const keyring = new Keyring({ bucket: secretBucket, hostKey, earlierHostKeys, logger });
   try {
     await plainly(async () => await keyring.start());
@@ -119,7 +118,7 @@ export async function openLog({ url, caFile, name, replicas, ...options }: LogOp
   if (options.isLive) liveFeed.start();
   const history = new JetStreamCommitSource({ connection: consumers, manager, codec, shards });
   const feed = new Continuity({ feed: liveFeed, source: history, logger: options.logger });
-  const snapshots = bucket(buckets.snapshots, 'SNAPSHOT');
+  const snapshots = bucket({ kv: buckets.snapshots, name: 'SNAPSHOT' });
   return {
     codec: plain,
     store: new JetStreamEventStore({
@@ -133,10 +132,10 @@ export async function openLog({ url, caFile, name, replicas, ...options }: LogOp
     source: options.isLive ? new LiveCommitSource(history, feed) : history,
     work: new JetStreamWorkQueue(consumers),
     signals: natsSignals(consumers),
-    directory: bucket(buckets.directory, 'DIRECTORY'),
+    directory: bucket({ kv: buckets.directory, name: 'DIRECTORY' }),
     snapshots,
     folds: sealedSnapshots(snapshots, keyring),
-    leases: bucket(buckets.leases, 'LEASE'),
+    leases: bucket({ kv: buckets.leases, name: 'LEASE', markerMs: LEASE_MARKER_MS }),
     keyring,
     seals: new RowSeals(keyring, plain),
     secrets: new SealedSecrets(keyring, secretBucket),
@@ -161,16 +160,17 @@ export async function openLog({ url, caFile, name, replicas, ...options }: LogOp
   };
 }
 
+type Bucket = Pick<BucketOptions, 'kv' | 'name' | 'markerMs'>;
+
 function openBucket(
   connection: NatsConnections['appends'],
-  kv: BucketOptions['kv'],
-  name: string,
+  bucket: Bucket,
   { metrics, logger }: Pick<LogOptions, 'metrics' | 'logger'>,
 ): KeyValue {
+  const { name } = bucket;
   const outage = new OutageLog(logger, `hearing of changes in the bucket ${name}`);
   return new JetStreamKeyValue(connection, {
-    kv,
-    name,
+    ...bucket,
     onRoundTrip: () => metrics.roundTrips.inc({ operation: `kv.${name}` }),
     onContinued: (error) => (error === null ? outage.worked() : outage.failed(error)),
     onUntaken: (key, error) => logger.error({ err: error, bucket: name, key }, 'ALARM: an entry cannot be taken'),

@@ -4,6 +4,7 @@ import { Kvm } from '@nats-io/kv';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { onFaultPoint } from '#src/lib/fault-points.ts';
 import { JetStreamKeyValue } from '#src/streams/jetstream/key-value.ts';
+import { LEASE_MARKER_MS } from '#src/streams/jetstream/topology.ts';
 import type { KeyValue, KeyValueChange } from '#src/streams/key-value.ts';
 import { keyValueConformance, newKey, told, watching } from '../conformance/key-value.ts';
 import type { KeyValueFixture } from '../conformance/key-value.ts';
@@ -23,7 +24,9 @@ let fixture: KeyValueFixture;
 let directory: KeyValue;
 
 const leasesOf = (log: TestLog): KeyValue =>
-  new JetStreamKeyValue(log.connections.appends, { kv: log.topology.buckets.leases, name: 'LEASE' });
+  new JetStreamKeyValue(log.connections.appends, {
+    ...{ kv: log.topology.buckets.leases, name: 'LEASE', markerMs: LEASE_MARKER_MS },
+  });
 
 beforeAll(async () => {
   nats = disposables.use(await TestNats.start());
@@ -42,6 +45,32 @@ afterAll(async () => {
 });
 
 keyValueConformance('on JetStream', async () => await Promise.resolve(fixture));
+
+test('what was removed from a bucket whose markers expire leaves nothing behind, and may come again', async () => {
+  const [markerMs, name] = [1_000, 'MARKERS'];
+  const { connections, topology } = nearby;
+  const kv = await new Kvm(connections.appends).create(name, { markerTTL: markerMs });
+  const bucket = new JetStreamKeyValue(connections.appends, { kv, name, markerMs });
+  const changes = await watching(bucket, 'worker');
+  for (const key of ['worker.1', 'worker.2', 'worker.3']) {
+    await bucket.swap(key, 'here', { expected: 0, ttlMs: 60_000 });
+    await bucket.remove(key);
+  }
+  // While the marker is still there, too.
+  const again = await bucket.swap('worker.3', 'again', { expected: 0 });
+  expect(again).not.toBeNull();
+  const left = async (): Promise<string[]> =>
+    Object.keys((await topology.manager.streams.info(`KV_${name}`, { subjects_filter: '>' })).state.subjects ?? {});
+  await until('the markers are gone', async () => (await left()).length === 1, 20_000);
+  expect(await left()).toEqual([`$KV.${name}.worker.3`]);
+  expect(await bucket.swap('worker.1', 'again', { expected: 0 })).not.toBeNull();
+  await until('all is heard', () => changes.map(told).at(-1) === 'worker.1=again');
+  expect(new Set(changes.map(told))).toEqual(
+    new Set(
+      ['1', '2', '3'].flatMap((n) => [`worker.${n}=here`, `-worker.${n}`]).concat('worker.3=again', 'worker.1=again'),
+    ),
+  );
+});
 
 test.each(['all', 'the last'])(
   'a watch begins although %s of its first entries went before they were delivered',

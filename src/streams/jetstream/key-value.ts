@@ -14,6 +14,8 @@ const SHRED_TRIES = 20;
 export interface BucketOptions {
   readonly kv: KV;
   readonly name: string;
+  /** How long the marker of a removed entry stays, ms, in a bucket that is made for markers that expire; absent: for ever. */
+  readonly markerMs?: number;
   readonly onRoundTrip?: () => void;
   /** Called with why a watch could not be continued after the connection was away, and with null once one has been. */
   readonly onContinued?: (error: unknown) => void;
@@ -27,6 +29,7 @@ export class JetStreamKeyValue implements KeyValue {
   readonly #js: JetStreamClient;
   readonly #kv: KV;
   readonly #bucket: string;
+  readonly #markerMs: number | undefined;
   readonly #onRoundTrip: () => void;
   readonly #onContinued: (error: unknown) => void;
   readonly #onUntaken: (key: string, error: unknown) => void;
@@ -38,6 +41,7 @@ export class JetStreamKeyValue implements KeyValue {
     this.#js = jetstream(connection);
     this.#kv = bucket.kv;
     this.#bucket = bucket.name;
+    this.#markerMs = bucket.markerMs;
     this.#onRoundTrip = bucket.onRoundTrip ?? ((): void => undefined);
     this.#onContinued = bucket.onContinued ?? ((): void => undefined);
     this.#onUntaken = bucket.onUntaken ?? ((): void => undefined);
@@ -79,7 +83,7 @@ export class JetStreamKeyValue implements KeyValue {
   }
 
   async #publish(key: string, value: string, options: { expected: number; ttlMs?: number }): Promise<number | null> {
-    const ttl = options.ttlMs === undefined ? {} : { ttl: `${Math.max(1, Math.round(options.ttlMs / 1000))}s` };
+    const ttl = options.ttlMs === undefined ? {} : { ttl: secondsOf(options.ttlMs) };
     this.#onRoundTrip();
     try {
       const expect = { lastSubjectSequence: options.expected };
@@ -93,8 +97,11 @@ export class JetStreamKeyValue implements KeyValue {
 
   async remove(key: string): Promise<void> {
     this.#onRoundTrip();
+    const markerMs = this.#markerMs;
     await this.#reach(async () => {
-      await this.#kv.delete(key);
+      // Only a purge takes a time to live. Each process has keys of its own: markers that stay would be one more for each ever started.
+      if (markerMs === undefined) await this.#kv.delete(key);
+      else await this.#kv.purge(key, { ttl: secondsOf(markerMs) });
     });
   }
 
@@ -178,6 +185,11 @@ export class JetStreamKeyValue implements KeyValue {
       throw new UnavailableError('streams', 'the key-value store cannot be reached', { cause });
     }
   }
+}
+
+/** A time to live as the server takes it, which knows whole seconds. */
+function secondsOf(ms: number): string {
+  return `${Math.max(1, Math.round(ms / 1000))}s`;
 }
 
 function changeOf(message: JsMsg, key: string): KeyValueChange {

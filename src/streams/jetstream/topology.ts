@@ -47,6 +47,9 @@ export interface Topology {
 
 const BUCKET_NAMES = ['DIRECTORY', 'SNAPSHOT', 'LEASE', 'SECRETS'] as const;
 
+/** How long the marker of a lease stays that has expired or was removed, ms. Who hears nothing for longer asks what is gone. */
+export const LEASE_MARKER_MS = 60_000;
+
 export const WORK_STREAM = 'WORK';
 export const WORK_CONSUMER = 'engine';
 /** How long a worker that died keeps an item that it took. */
@@ -131,7 +134,7 @@ async function makeTopology(connection: NatsConnection, options: TopologyOptions
     make('DIRECTORY'),
     make('SNAPSHOT'),
     // Markers tell watchers that a lease expired; without them an expired key would vanish silently.
-    make('LEASE', { markerTTL: 60_000 }),
+    make('LEASE', { markerTTL: LEASE_MARKER_MS }),
     // Read from the leader only: a replica that is behind would take a data key for missing.
     make('SECRETS', { allow_direct: false }),
   ]);
