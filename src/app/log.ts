@@ -15,7 +15,7 @@ import { JetStreamKeyValue } from '../streams/jetstream/key-value.ts';
 import type { BucketOptions } from '../streams/jetstream/key-value.ts';
 import { JetStreamLiveFeed } from '../streams/jetstream/live-feed.ts';
 import { natsSignals } from '../streams/jetstream/signals.ts';
-import { ensureTopology, LEASE_MARKER_MS, presentTopology } from '../streams/jetstream/topology.ts';
+import { ensureTopology, LEASES, presentTopology } from '../streams/jetstream/topology.ts';
 import { JetStreamWorkQueue } from '../streams/jetstream/work-queue.ts';
 import { WrongHostKeyError } from '../streams/host-key-check.ts';
 import { Keyring } from '../streams/keyring.ts';
@@ -135,7 +135,7 @@ export async function openLog({ url, caFile, name, replicas, ...options }: LogOp
     directory: bucket({ kv: buckets.directory, name: 'DIRECTORY' }),
     snapshots,
     folds: sealedSnapshots(snapshots, keyring),
-    leases: bucket({ kv: buckets.leases, name: 'LEASE', markerMs: LEASE_MARKER_MS }),
+    leases: bucket({ kv: buckets.leases, ...LEASES }),
     keyring,
     seals: new RowSeals(keyring, plain),
     secrets: new SealedSecrets(keyring, secretBucket),

@@ -3,7 +3,7 @@ import { capacityOf } from './capacity/model.ts';
 import type { Capacity, Pair, Use } from './capacity/model.ts';
 import { scrape } from './capacity/scrape.ts';
 import type { Config } from '../app/config.ts';
-import { readIfPresent } from '../lib/files.ts';
+import { readPublished } from '../embedded/data-dir.ts';
 import { StartError } from '../lib/start-error.ts';
 import { readArguments } from './arguments.ts';
 
@@ -43,10 +43,10 @@ export async function capacity(config: Config, args: readonly string[]): Promise
 }
 
 async function ownUrl({ dataDir }: Config): Promise<string> {
-  const address = await readIfPresent(`${dataDir}/metrics-listen`);
+  const address = await readPublished(dataDir, 'metrics-listen');
   if (address === undefined)
     throw new StartError(`no Host runs on ${dataDir}; start it, or name the /metrics of nodes`);
-  return `http://${address.trim()}/metrics`;
+  return `http://${address}/metrics`;
 }
 
 function numberOf(text: unknown, option: string, otherwise: number): number {

@@ -4,7 +4,8 @@ import { FencedError } from '../projections/checkpoint.ts';
 import { openReadStore } from '../projections/read-store/pool.ts';
 import type { ReadStore } from '../projections/read-store/pool.ts';
 import type { Config } from '../app/config.ts';
-import { readIfPresent } from '../lib/files.ts';
+import { readPublished } from '../embedded/data-dir.ts';
+import type { PublishedFile } from '../embedded/data-dir.ts';
 import { hostKeysOfRunning } from '../app/host-key.ts';
 import { openLog } from '../app/log.ts';
 import type { LogPorts } from '../app/log.ts';
@@ -59,10 +60,10 @@ export async function databaseUrlOf(config: Config): Promise<string> {
   return config.databaseUrl ?? (await published(config, 'database-url', 'DATABASE_URL'));
 }
 
-async function published(config: Config, file: string, variable: string): Promise<string> {
-  const text = await readIfPresent(`${config.dataDir}/${file}`);
+async function published(config: Config, file: PublishedFile, variable: string): Promise<string> {
+  const text = await readPublished(config.dataDir, file);
   if (text === undefined) {
     throw new StartError(`no Host runs on ${config.dataDir}; start it, or set ${variable}`);
   }
-  return text.trim();
+  return text;
 }

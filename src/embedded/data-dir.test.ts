@@ -1,9 +1,9 @@
-import { mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { StartError } from '../lib/start-error.ts';
-import { openDataDir } from './data-dir.ts';
+import { openDataDir, readPublished } from './data-dir.ts';
 
 let path = '';
 beforeEach(async () => {
@@ -27,12 +27,16 @@ test('publishes addresses for its own account only, and withdraws them', async (
   const dataDir = await openDataDir(path);
   dataDir.publish('listen', 'http://127.0.0.1:1');
   dataDir.publish('listen', 'http://127.0.0.1:2');
-  expect(await readFile(join(path, 'listen'), 'utf8')).toBe('http://127.0.0.1:2\n');
+  expect(await readPublished(path, 'listen')).toBe('http://127.0.0.1:2');
   expect((await stat(join(path, 'listen'))).mode & 0o777).toBe(0o600);
+  await mkdir(join(path, 'nats-url'));
+  expect(() => dataDir.publish('nats-url', 'in the way is a directory')).toThrow(/EISDIR/);
   expect((await readdir(path)).filter((name) => name.includes('.tmp'))).toEqual([]);
   await dataDir.withdraw('listen');
   await dataDir.withdraw('listen');
-  await expect(readFile(join(path, 'listen'))).rejects.toThrow(/ENOENT/);
+  expect(await readPublished(path, 'listen')).toBeUndefined();
+  await writeFile(join(path, 'listen'), '');
+  expect(await readPublished(path, 'listen')).toBeUndefined();
   await dataDir.release();
 });
 

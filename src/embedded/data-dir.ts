@@ -4,10 +4,16 @@ import { join, resolve } from 'node:path';
 import { StartError } from '../lib/start-error.ts';
 import { tryClaim } from './claim.ts';
 import type { ClaimAttempt } from './claim.ts';
-import { readOrCreateSecret, replaceFile } from '../lib/files.ts';
+import { readIfPresent, readOrCreateSecret, replaceFile } from '../lib/files.ts';
 
 /** The files by which other processes find a running Host. The addresses hold credentials, so all are 0600. */
 export type PublishedFile = 'listen' | 'metrics-listen' | 'console-listen' | 'nats-url' | 'database-url';
+
+/** What the Host on a data directory tells there; undefined: none runs, or a power cut has left the file empty. */
+export async function readPublished(dataDir: string, file: PublishedFile): Promise<string | undefined> {
+  const text = (await readIfPresent(join(dataDir, file)))?.trim();
+  return text === '' ? undefined : text;
+}
 
 /** A data directory that this process, and no other, is using. */
 export interface DataDir {

@@ -41,8 +41,8 @@ export async function writeAtomically(path: string, text: string, mode: number):
 
 /**
  * Writes a file that is true only while this process runs: a reader sees the old text or the new one, never a part; after a
- * power cut it may be empty. The thread waits, for a tenth of a millisecond: at the end of a start the event loop is so
- * busy that the ten trips of `writeAtomically` to the thread pool took 190 ms (docs/benchmark-results.md).
+ * power cut it may be empty. The thread waits, for 0.2 ms (measured): at the end of a start the event loop is so busy that
+ * the nine trips of `writeAtomically` to the thread pool took 190 ms (docs/benchmark-results.md).
  */
 export function replaceFile(path: string, text: string, mode: number): void {
   const temporary = temporaryOf(path);

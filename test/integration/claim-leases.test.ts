@@ -5,7 +5,7 @@ import { ClaimLeases } from '#src/engine/claim-leases.ts';
 import { delay } from '#src/lib/backoff.ts';
 import { newId } from '#src/lib/ids.ts';
 import { JetStreamKeyValue } from '#src/streams/jetstream/key-value.ts';
-import { LEASE_MARKER_MS } from '#src/streams/jetstream/topology.ts';
+import { LEASES } from '#src/streams/jetstream/topology.ts';
 import { newRef } from '../support/commits.ts';
 import { TestModel, TestNodes } from '../support/engine.ts';
 import { capturedLog } from '../support/logger.ts';
@@ -34,11 +34,7 @@ async function leasesOf(
   { hears = false, answers = (): boolean => true } = {},
 ): Promise<ClaimLeases> {
   const { connections, topology } = servers.log;
-  const leases = new JetStreamKeyValue(connections.appends, {
-    kv: topology.buckets.leases,
-    name: 'LEASE',
-    markerMs: LEASE_MARKER_MS,
-  });
+  const leases = new JetStreamKeyValue(connections.appends, { kv: topology.buckets.leases, ...LEASES });
   const ask = async () => {
     if (!answers()) throw new Error('the log does not answer');
     await Promise.resolve();

@@ -2,15 +2,19 @@ import { setTimeout as pause } from 'node:timers/promises';
 import type { ConsumerInfo, JetStreamManager } from '@nats-io/jetstream';
 import { Kvm } from '@nats-io/kv';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { openLog as openHostLog } from '#src/app/log.ts';
+import { Metrics } from '#src/app/metrics/metrics.ts';
 import { onFaultPoint } from '#src/lib/fault-points.ts';
 import { JetStreamKeyValue } from '#src/streams/jetstream/key-value.ts';
-import { LEASE_MARKER_MS } from '#src/streams/jetstream/topology.ts';
+import { LEASES } from '#src/streams/jetstream/topology.ts';
 import type { KeyValue, KeyValueChange } from '#src/streams/key-value.ts';
 import { keyValueConformance, newKey, told, watching } from '../conformance/key-value.ts';
 import type { KeyValueFixture } from '../conformance/key-value.ts';
 import { NatsCluster } from '../support/cluster/nats-cluster.ts';
+import { TEST_HOST_KEY } from '../support/host-keys.ts';
 import { openLog } from '../support/jetstream.ts';
 import type { TestLog } from '../support/jetstream.ts';
+import { capturedLog } from '../support/logger.ts';
 import { TestNats } from '../support/nats.ts';
 import { TcpProxy } from '../support/tcp-proxy.ts';
 import { until } from '../support/wait-until.ts';
@@ -24,9 +28,7 @@ let fixture: KeyValueFixture;
 let directory: KeyValue;
 
 const leasesOf = (log: TestLog): KeyValue =>
-  new JetStreamKeyValue(log.connections.appends, {
-    ...{ kv: log.topology.buckets.leases, name: 'LEASE', markerMs: LEASE_MARKER_MS },
-  });
+  new JetStreamKeyValue(log.connections.appends, { kv: log.topology.buckets.leases, ...LEASES });
 
 beforeAll(async () => {
   nats = disposables.use(await TestNats.start());
@@ -70,6 +72,23 @@ test('what was removed from a bucket whose markers expire leaves nothing behind,
       ['1', '2', '3'].flatMap((n) => [`worker.${n}=here`, `-worker.${n}`]).concat('worker.3=again', 'worker.1=again'),
     ),
   );
+});
+
+test('a lease that a node gives up leaves a marker for a minute', async () => {
+  const { logger } = capturedLog();
+  const log = await openHostLog({
+    ...{ url: nats.url, name: 'host', shards: undefined, replicas: 1, isLive: false },
+    ...{ hostKey: TEST_HOST_KEY, metrics: new Metrics(), logger },
+  });
+  try {
+    await log.leases.put('node.gone', 'here');
+    await log.leases.remove('node.gone');
+  } finally {
+    await log.close();
+  }
+  const { streams } = nearby.topology.manager;
+  const marker = await streams.getMessage('KV_LEASE', { last_by_subj: '$KV.LEASE.node.gone' });
+  expect(marker?.header.get('Nats-TTL')).toBe('60s');
 });
 
 test.each(['all', 'the last'])(

@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest';
 import { sealingKey } from '#src/lib/sealed-box.ts';
 import { JetStreamKeyValue } from '#src/streams/jetstream/key-value.ts';
+import { LEASES } from '#src/streams/jetstream/topology.ts';
 import { AdminClient } from '../support/client.ts';
 import { startHost } from '../support/host.ts';
 import { openLog } from '../support/jetstream.ts';
@@ -13,7 +14,7 @@ test('while a node is there that does not know something, nothing new is recorde
   await using host = await startHost();
   const hostKey = sealingKey(Buffer.from(await host.file('kek'), 'base64'));
   await using log = await openLog(await host.file('nats-url'), { hostKey });
-  const leases = new JetStreamKeyValue(log.connections.appends, { kv: log.topology.buckets.leases, name: 'LEASE' });
+  const leases = new JetStreamKeyValue(log.connections.appends, { kv: log.topology.buckets.leases, ...LEASES });
   const admin = new AdminClient(host);
   const tenant = await admin.createTenant();
   const mcpServers = [{ name: 'docs', url: 'https://mcp.example.org/mcp', required: false }];

@@ -21,7 +21,7 @@ import { newId } from '#src/lib/ids.ts';
 import { UnavailableError } from '#src/lib/unavailable.ts';
 import type { CommitSource } from '#src/streams/event-store.ts';
 import { JetStreamKeyValue } from '#src/streams/jetstream/key-value.ts';
-import { LEASE_MARKER_MS } from '#src/streams/jetstream/topology.ts';
+import { LEASES } from '#src/streams/jetstream/topology.ts';
 import { JetStreamWorkQueue } from '#src/streams/jetstream/work-queue.ts';
 import type { KeyValue } from '#src/streams/key-value.ts';
 import type { AggregateRef } from '#src/streams/subjects.ts';
@@ -129,11 +129,7 @@ export class TestNode implements AsyncDisposable {
     const { buckets } = log.topology;
     const { logger, lines } = capturedLog();
     this.lines = lines;
-    this.leases = new JetStreamKeyValue(log.connections.appends, {
-      kv: buckets.leases,
-      name: 'LEASE',
-      markerMs: LEASE_MARKER_MS,
-    });
+    this.leases = new JetStreamKeyValue(log.connections.appends, { kv: buckets.leases, ...LEASES });
     this.snapshots = new JetStreamKeyValue(log.connections.appends, { kv: buckets.snapshots, name: 'SNAPSHOT' });
     const { loop, workerId, nodeId, leases } = this;
     const sessions = new Repository({ type: sessionType, store: log.store, cacheBytes: 10_000_000 });

@@ -1,4 +1,5 @@
 import type { Config } from '../../app/config.ts';
+import { readPublished } from '../../embedded/data-dir.ts';
 import { readIfPresent } from '../../lib/files.ts';
 import { misuse } from '../../lib/start-error.ts';
 import type { Environment } from './context-file.ts';
@@ -10,7 +11,7 @@ import type { Environment } from './context-file.ts';
 export async function adminKeyFor(url: string, { dataDir }: Config, env: Environment): Promise<string> {
   const given = env['AGENT_HOST_ADMIN_KEY'];
   if (given !== undefined && given !== '') return given;
-  const own = (await readIfPresent(`${dataDir}/listen`))?.trim();
+  const own = await readPublished(dataDir, 'listen');
   const isOwn = own !== undefined && URL.parse(url)?.origin === URL.parse(`http://${own}`)?.origin;
   const key = isOwn ? (await readIfPresent(`${dataDir}/admin-key`))?.trim() : undefined;
   return key ?? misuse(`the key of the Host admin of ${url} is missing; set AGENT_HOST_ADMIN_KEY`);

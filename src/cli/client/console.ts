@@ -2,7 +2,8 @@ import { createInterface } from 'node:readline';
 import type { Config } from '../../app/config.ts';
 import { openDoor } from '../../console/server/door.ts';
 import type { Door } from '../../console/server/door.ts';
-import { hasCode, readIfPresent } from '../../lib/files.ts';
+import { readPublished } from '../../embedded/data-dir.ts';
+import { hasCode } from '../../lib/files.ts';
 import { EXIT, misuse, StartError } from '../../lib/start-error.ts';
 import { numberOf, readArguments } from '../arguments.ts';
 import { optionsOf } from '../catalog/callers.ts';
@@ -61,8 +62,8 @@ export async function showConsole(
 /** Asks the console of the Host that runs on the data directory. @throws StartError */
 async function newLink(config: Config, env: Environment): Promise<string> {
   const { dataDir } = config;
-  const address = (await readIfPresent(`${dataDir}/console-listen`))?.trim();
-  const host = (await readIfPresent(`${dataDir}/listen`))?.trim();
+  const address = await readPublished(dataDir, 'console-listen');
+  const host = await readPublished(dataDir, 'listen');
   if (address === undefined || host === undefined)
     throw new StartError(
       `no Host with a console runs on ${dataDir}; start it, or leave --link out for a console of your own`,

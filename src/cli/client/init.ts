@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import type { Config } from '../../app/config.ts';
-import { readIfPresent } from '../../lib/files.ts';
+import { readPublished } from '../../embedded/data-dir.ts';
 import { EXIT, StartError } from '../../lib/start-error.ts';
 import { readArguments } from '../arguments.ts';
 import { optionsOf } from '../catalog/callers.ts';
@@ -64,11 +64,11 @@ async function refuseToForget(env: Environment, name: string): Promise<void> {
 }
 
 async function ownUrl({ dataDir }: Config): Promise<string> {
-  const address = await readIfPresent(`${dataDir}/listen`);
+  const address = await readPublished(dataDir, 'listen');
   if (address === undefined)
     throw new StartError(`no Host runs on ${dataDir}; start it with npm start, or name one with --url`, {
       code: 'unreachable',
       exitCode: EXIT.unreachable,
     });
-  return `http://${address.trim()}`;
+  return `http://${address}`;
 }

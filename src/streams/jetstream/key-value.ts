@@ -99,7 +99,7 @@ export class JetStreamKeyValue implements KeyValue {
     this.#onRoundTrip();
     const markerMs = this.#markerMs;
     await this.#reach(async () => {
-      // Only a purge takes a time to live. Each process has keys of its own: markers that stay would be one more for each ever started.
+      // Only a purge takes a time to live. Nodes have keys of their own: markers that stay would be more with each ever started.
       if (markerMs === undefined) await this.#kv.delete(key);
       else await this.#kv.purge(key, { ttl: secondsOf(markerMs) });
     });

@@ -47,8 +47,8 @@ export interface Topology {
 
 const BUCKET_NAMES = ['DIRECTORY', 'SNAPSHOT', 'LEASE', 'SECRETS'] as const;
 
-/** How long the marker of a lease stays that has expired or was removed, ms. Who hears nothing for longer asks what is gone. */
-export const LEASE_MARKER_MS = 60_000;
+/** The bucket of leases. Their markers, of those that expired or were removed, stay for a minute: who hears nothing for longer asks what is gone. */
+export const LEASES = { name: 'LEASE', markerMs: 60_000 } as const;
 
 export const WORK_STREAM = 'WORK';
 export const WORK_CONSUMER = 'engine';
@@ -134,7 +134,7 @@ async function makeTopology(connection: NatsConnection, options: TopologyOptions
     make('DIRECTORY'),
     make('SNAPSHOT'),
     // Markers tell watchers that a lease expired; without them an expired key would vanish silently.
-    make('LEASE', { markerTTL: LEASE_MARKER_MS }),
+    make(LEASES.name, { markerTTL: LEASES.markerMs }),
     // Read from the leader only: a replica that is behind would take a data key for missing.
     make('SECRETS', { allow_direct: false }),
   ]);
