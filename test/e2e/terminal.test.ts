@@ -1,6 +1,6 @@
 import { execFileSync, spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
-import { readFile, stat, writeFile } from 'node:fs/promises';
+import { mkdtemp, readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { commandLine } from '#src/lib/process-identity.ts';
@@ -209,10 +209,14 @@ describe('at the terminal', () => {
     expect(stdout).toBe('echo: by hand\n');
   });
 
-  /** A chat in a terminal of its own. */
+  /**
+   * A chat in a terminal of its own. So is its socket: a server told to end listens for a moment longer, and takes
+   * the next one's session down with it (55 of 300, by hand).
+   */
   async function checkInTerminal(args: readonly string[], talk: (terminal: Terminal) => Promise<void>): Promise<void> {
+    const socket = join(await mkdtemp(join(host.dataDir, 'tmux-')), 'socket');
     const tmux = (...words: readonly string[]): string =>
-      execFileSync('tmux', ['-S', join(host.dataDir, 'tmux'), '-f', '/dev/null', ...words], {
+      execFileSync('tmux', ['-S', socket, '-f', '/dev/null', ...words], {
         encoding: 'utf8',
         env: { ...env, PATH: process.env['PATH'] ?? '', TERM: 'xterm' },
       });
