@@ -1,18 +1,10 @@
 import { Wake } from '../lib/wake.ts';
 
-/** Why a call of a turn could not be made or recorded. */
-export interface CallFailure {
-  readonly error: unknown;
-  /** Calls of the turn that have failed this way before. */
-  readonly failures: number;
-}
-
 /** The model calls of one turn that are in progress in this process. */
 export class Calls {
   readonly wake = new Wake();
   readonly #running = new Map<string, Promise<void>>();
-  #failure: CallFailure | null = null;
-  #failures = 0;
+  #failure: { readonly error: unknown } | null = null;
 
   get size(): number {
     return this.#running.size;
@@ -22,7 +14,7 @@ export class Calls {
     if (this.#running.has(callId)) return;
     const mine = run()
       .catch((error: unknown) => {
-        this.#failure = { error, failures: this.#failures++ };
+        this.#failure = { error };
       })
       .finally(() => {
         this.#running.delete(callId);
@@ -31,10 +23,11 @@ export class Calls {
     this.#running.set(callId, mine);
   }
 
-  takeFailure(): CallFailure | null {
+  /** @throws why a call could not be made or recorded, once */
+  throwFailure(): void {
     const failure = this.#failure;
     this.#failure = null;
-    return failure;
+    if (failure !== null) throw failure.error;
   }
 
   async settled(): Promise<void> {

@@ -16,7 +16,6 @@ import { refKey } from '../streams/subjects.ts';
 import type { AggregateRef } from '../streams/subjects.ts';
 import type { WorkItem, WorkQueue } from '../streams/work-queue.ts';
 import { Calls } from './calls.ts';
-import type { CallFailure } from './calls.ts';
 import type { ClaimLeases } from './claim-leases.ts';
 import type { WorkerLiveness } from './liveness.ts';
 import { McpCaller } from './mcp-calls.ts';
@@ -196,33 +195,12 @@ export class Worker implements TurnRunner {
     const mine = (before ?? Promise.resolve())
       .then(async () => {
         const mineToFree = held ?? this.#places.hold(ref.tenant);
-        await this.#untilDone(ref).finally(() => mineToFree.free());
+        await this.#drive(ref).finally(() => mineToFree.free());
       })
       .finally(() => {
         if (this.#running.get(key) === mine) this.#running.delete(key);
       });
     this.#running.set(key, mine);
-  }
-
-  /**
-   * A turn that this process holds is never just dropped: its lease would keep others away. Outages of the log are
-   * waited out; a bug ends the turn as failed.
-   */
-  async #untilDone(ref: AggregateRef): Promise<void> {
-    for (let attempt = 0; ; attempt++) {
-      try {
-        await this.#drive(ref);
-        return;
-      } catch (error) {
-        this.#options.logger.error(
-          { err: error, session: ref.id, tenant: ref.tenant },
-          'a turn could not be driven on',
-        );
-        if (!isUnavailableError(error, 'streams')) await this.#failTurn(ref).catch(() => undefined);
-        if (this.#stopping.signal.aborted) return;
-        await delay(backoffMs(attempt, RETRY), this.#stopping.signal);
-      }
-    }
   }
 
   async #failTurn(ref: AggregateRef): Promise<void> {
@@ -307,7 +285,11 @@ export class Worker implements TurnRunner {
     return claim !== null && claim.workerId !== workerId && !liveness.isAlive(claim.workerId);
   }
 
-  /** Runs the turn's effects, those of several agents concurrently, for as long as the turn is ours. */
+  /**
+   * Runs the turn's effects, those of several agents concurrently, for as long as the turn is ours. A turn that this
+   * process holds is never just dropped: its lease would keep others away. What fails is met here, while the turn's
+   * other calls, which may take long, continue.
+   */
   async #drive(ref: AggregateRef): Promise<void> {
     const { sessions, clock } = this.#options;
     const calls = new Calls();
@@ -315,42 +297,50 @@ export class Worker implements TurnRunner {
     const onStop = (): void => calls.wake.raise();
     this.#stopping.signal.addEventListener('abort', onStop);
     const unheard = clock.onJump?.(onStop);
-    try {
-      for (;;) {
-        const failure = calls.takeFailure();
-        if (failure !== null) await this.#meetFailure(ref, failure);
-        const { state, position } = await sessions.load(ref);
-        const session = this.#owned(state);
-        if (session === null) break;
-        const { turn } = session;
-        this.#startCalls(calls, { ref, session, turn, position });
-        const isStopping = this.#stopping.signal.aborted && calls.size === 0;
-        const dueMs = retryDueMs(turn);
-        if ((isReady(turn, clock()) || isStopping) && (await this.#advance(ref, position))) continue;
-        await calls.wake.wait(dueMs === null ? null : Math.max(1, dueMs - clock()));
+    let isDone = false;
+    for (let failures = 0; !isDone;) {
+      try {
+        isDone = await this.#driveOn(ref, calls);
+      } catch (error) {
+        await this.#meetFailure(ref, error, failures++);
+        isDone = this.#stopping.signal.aborted;
       }
-    } finally {
-      this.#stopping.signal.removeEventListener('abort', onStop);
-      unheard?.();
-      unwatch();
-      await calls.settled();
-      await this.#sandboxes?.leave(ref);
     }
+    this.#stopping.signal.removeEventListener('abort', onStop);
+    unheard?.();
+    unwatch();
+    await calls.settled();
+    await this.#sandboxes?.leave(ref);
   }
 
   /**
-   * One call could not be made or recorded, while others of the turn may continue for long. Outages of the log are
-   * waited out and the call is made again, for it is still needed; a bug ends the turn, and with it the other calls.
-   * @throws whatever it was, when the worker stops: the turn is then another worker's
+   * Makes the calls that the turn waits for and records what is due, then waits for a reason to look again. Returns
+   * whether the turn is no longer ours.
+   * @throws why a call could not be made or recorded, or the session not read
    */
-  async #meetFailure(ref: AggregateRef, { error, failures }: CallFailure): Promise<void> {
-    if (this.#stopping.signal.aborted) throw error;
-    this.#options.logger.error({ err: error, session: ref.id, tenant: ref.tenant }, 'a call of a turn has failed');
-    if (isUnavailableError(error, 'streams')) {
-      await delay(backoffMs(failures, RETRY), this.#stopping.signal);
-    } else {
-      await this.#failTurn(ref);
-    }
+  async #driveOn(ref: AggregateRef, calls: Calls): Promise<boolean> {
+    const { sessions, clock } = this.#options;
+    calls.throwFailure();
+    const { state, position } = await sessions.load(ref);
+    const session = this.#owned(state);
+    if (session === null) return true;
+    const { turn } = session;
+    this.#startCalls(calls, { ref, session, turn, position });
+    const isStopping = this.#stopping.signal.aborted && calls.size === 0;
+    const dueMs = retryDueMs(turn);
+    if ((isReady(turn, clock()) || isStopping) && (await this.#advance(ref, position))) return false;
+    await calls.wake.wait(dueMs === null ? null : Math.max(1, dueMs - clock()));
+    return false;
+  }
+
+  /**
+   * A step or a call of the turn has failed. Outages of the log are waited out, and it is made again, for it is still
+   * needed; a bug ends the turn as failed, and with it its other calls.
+   */
+  async #meetFailure(ref: AggregateRef, error: unknown, failures: number): Promise<void> {
+    this.#options.logger.error({ err: error, session: ref.id, tenant: ref.tenant }, 'a turn could not be driven on');
+    if (!isUnavailableError(error, 'streams')) await this.#failTurn(ref).catch(() => undefined);
+    await delay(backoffMs(failures, RETRY), this.#stopping.signal);
   }
 
   #startCalls(calls: Calls, wanted: Omit<WantedCall, 'thread' | 'pending'>): void {

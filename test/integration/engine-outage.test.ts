@@ -6,11 +6,12 @@ import { newId } from '#src/lib/ids.ts';
 import { UnavailableError } from '#src/lib/unavailable.ts';
 import type { AggregateRef } from '#src/streams/subjects.ts';
 import { newRef } from '../support/commits.ts';
-import { answered, Gate, TestModel, TestNode, TestNodes, untilAborted } from '../support/engine.ts';
+import { answered, calling, Gate, TestModel, TestNode, TestNodes, untilAborted } from '../support/engine.ts';
 import type { NodeOptions } from '../support/engine.ts';
 import { openLog } from '../support/jetstream.ts';
 import type { TestLog } from '../support/jetstream.ts';
 import { TestNats } from '../support/nats.ts';
+import { MANIFEST, usage } from '../support/sessions.ts';
 import { TcpProxy } from '../support/tcp-proxy.ts';
 import { until } from '../support/wait-until.ts';
 
@@ -121,6 +122,34 @@ test('the log has the answer but cannot say so: it is neither recorded twice nor
   expect(model.calls).toHaveLength(1);
   // Only the recording was tried again.
   expect(settled).toEqual(model.calls.map(({ callId }) => callId));
+});
+
+test('the log is away when an agent is due, while the call of another takes long: it does not wait for that call', async () => {
+  const gate = new Gate();
+  const model = new TestModel(async ({ messages }, _signal, n) => {
+    if (n === 1) return calling('helper', 'helper');
+    if (JSON.stringify(messages).includes('task 1')) await gate.opened;
+    // The first attempt of the other; its next one is due after the log has gone away.
+    else if (n <= 3)
+      return { kind: 'failed', error: { code: 'overloaded', message: 'Busy.' }, retryAfterMs: 4_000, usage: usage() };
+    return answered('paid for');
+  });
+  const node = await started(faulty, { model });
+  const ref = newRef();
+  const agents = { helper: { version: 1, manifest: MANIFEST } };
+  const observer = new TestNode(direct);
+  await observer.openSession(ref, {}, { agents });
+  await begun(node, ref);
+  await until('the first attempt has failed', async () => (await observer.types(ref)).includes('model.failed'));
+  await nats.kill();
+  await until('its next cannot be recorded', () =>
+    node.lines.some(({ msg }) => msg === 'a turn could not be driven on'),
+  );
+  await nats.restart();
+  await until('it is made', () => model.calls.length === 4, 20_000);
+  gate.open();
+  expect((await observer.turnEnds(ref)).type).toBe('turn.completed');
+  expect(model.calls).toHaveLength(5);
 });
 
 test('a claim arrives after everybody has given it up: its worker runs the turn', async () => {

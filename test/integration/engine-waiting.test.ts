@@ -3,12 +3,11 @@ import { decideApprove } from '#src/domain/session/answer.ts';
 import { decideActionResult, decideClaim } from '#src/domain/session/claims.ts';
 import type { Action } from '#src/domain/action/state.ts';
 import type { SessionState } from '#src/domain/session/state.ts';
-import type { ModelOutcome } from '#src/domain/turn/model-outcome.ts';
 import type { AggregateRef } from '#src/streams/subjects.ts';
 import { newRef } from '../support/commits.ts';
-import { answered, Gate, TestModel, TestNodes, untilAborted } from '../support/engine.ts';
+import { answered, calling, Gate, TestModel, TestNodes, untilAborted } from '../support/engine.ts';
 import type { TestNode } from '../support/engine.ts';
-import { MANIFEST, usage } from '../support/sessions.ts';
+import { MANIFEST } from '../support/sessions.ts';
 import { useServers } from '../support/servers.ts';
 import { until } from '../support/wait-until.ts';
 
@@ -22,13 +21,6 @@ afterEach(async () => {
 
 const find = { name: 'find', inputSchema: {} };
 const careful = { ...find, name: 'careful', approval: 'always' as const };
-
-const calling = (...names: string[]): ModelOutcome => ({
-  kind: 'completed',
-  text: '',
-  toolCalls: names.map((name, n) => ({ callId: `c${n}`, name, input: { task: `task ${n}` } })),
-  usage: usage(),
-});
 
 const turnIn = (state: SessionState) => (state.status === 'open' ? state.turn : null);
 

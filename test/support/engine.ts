@@ -57,6 +57,14 @@ export class TestModel implements ModelDriver {
 
 export const answered = (text: string): ModelOutcome => ({ kind: 'completed', text, toolCalls: [], usage: usage() });
 
+/** Calls of tools or agents, each with a task of its own: `task 0`, `task 1`. */
+export const calling = (...names: string[]): ModelOutcome => ({
+  kind: 'completed',
+  text: '',
+  toolCalls: names.map((name, n) => ({ callId: `c${n}`, name, input: { task: `task ${n}` } })),
+  usage: usage(),
+});
+
 /** Settles when the signal aborts, as a driver has to. */
 export async function untilAborted(signal: AbortSignal): Promise<ModelOutcome> {
   if (!signal.aborted) await new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve()));
