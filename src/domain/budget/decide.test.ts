@@ -110,6 +110,21 @@ describe('a call', () => {
     expect(Object.keys(state.underWay)).toEqual(['mc_2']);
     expect(spentAt(state.budgets[0] as never, later).tokens).toBe(70);
   });
+
+  test('that never ends is not in the way for ever, also where no call may start because of it', () => {
+    const first = having(budget({ period: 'day', limitTokens: 100 }));
+    const lost = reserve(first, call(1, { before: { costUsd: 0, tokens: 90 } }), '2026-01-31T10:00:00.000Z').state;
+    const next = call(2, { before: { costUsd: 0, tokens: 20 } });
+    const sameDay = reserve(lost, next, '2026-01-31T14:00:00.000Z');
+    expect(sameDay.refusedBy).toBe('b');
+    expect(sameDay.state.underWay).toEqual({});
+    expect(reserve(sameDay.state, next, '2026-02-01T00:00:00.000Z').refusedBy).toBeNull();
+    // Noticed on the next day, it is nothing of that day's.
+    const later = '2026-02-01T12:00:00.000Z';
+    const nextDay = reserve(lost, next, later);
+    expect(nextDay.refusedBy).toBeNull();
+    expect(spentAt(nextDay.state.budgets[0] as never, later).tokens).toBe(0);
+  });
 });
 
 test.each([

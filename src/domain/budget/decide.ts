@@ -1,18 +1,14 @@
 import { Draft } from '../kernel/decision.ts';
 import type { Decision } from '../kernel/decision.ts';
 import { reject } from '../kernel/rejection.ts';
-import { toMs } from '../kernel/time.ts';
 import { allotmentFor, heldOf, limitsIn, silentSince } from './allot.ts';
 import type { AllotmentWish, Amount, DrawnOn } from './allot.ts';
 import type { BudgetDefinition, BudgetEvent, CountedCall } from './events.ts';
 import { openingsOf, startedBefore } from './opening.ts';
 import type { LedgerReading } from './opening.ts';
-import { counts, evolveBudgets, hasSettled, spentAt } from './state.ts';
+import { counts, evolveBudgets, hasSettled, isLost, spentAt } from './state.ts';
 import type { Budget, BudgetState } from './state.ts';
 import { optional } from '../kernel/optional.ts';
-
-/** A call that has not ended after this long, ms, never will: it is assumed to have cost what was expected. */
-export const LOST_AFTER_MS = 3_600_000;
 
 /** @param ledger of the budgets that begin with this list; null: none begins */
 export function decideSaveBudgets(
@@ -114,6 +110,8 @@ export function decideReserve(state: BudgetState, call: ExpectedCall, at: string
   const draft = new Draft<BudgetState, BudgetEvent>(state, evolveBudgets, at);
   for (const { allotmentId } of silentSince(state, at))
     draft.add({ type: 'allotment.returned', data: { allotmentId } });
+  const lost = Object.values(state.underWay).filter((other) => isLost(other, at));
+  for (const { at: _since, ...other } of lost) draft.add({ type: 'spend.settled', data: other });
   const { callId, agentId, sessionId, wish } = call;
   const expected = expectedOf(state, call);
   const one = { callId, agentId, sessionId, ...expected };
@@ -122,13 +120,12 @@ export function decideReserve(state: BudgetState, call: ExpectedCall, at: string
     const awaits = inTheWay(withoutLoose(draft.state), one, at) === null;
     if (awaits && hasOpen(draft.state)) draft.add({ type: 'allotments.recalled', data: {} });
     const reply = { refusedBy: awaits ? null : refusedBy, reserved: false, awaits };
-    // Nothing waits for the rest: it is recorded with the next call that may start.
-    return awaits && draft.events.length > 0
+    // What lost calls hold is settled in any case: they would be in the way in every later period, too. Nothing waits for
+    // the rest, which is recorded with the next call that may start.
+    return draft.events.length > 0 && (awaits || lost.length > 0)
       ? { kind: 'accepted', events: draft.events, reply }
       : { kind: 'unchanged', reply };
   }
-  const lost = Object.values(state.underWay).filter((other) => toMs(at) - toMs(other.at) > LOST_AFTER_MS);
-  for (const { at: _since, ...other } of lost) draft.add({ type: 'spend.settled', data: other });
   draft.add({ type: 'spend.reserved', data: one });
   const granted = wish === undefined ? null : allotmentFor(draft.state, call, { wish, expected, at });
   if (granted !== null) draft.add(granted);

@@ -1,4 +1,5 @@
 import type { EventMeta } from '../kernel/decision.ts';
+import { toMs } from '../kernel/time.ts';
 import { evolveAllotments, isOfAllotment, recalled } from './allotments.ts';
 import type { Allotments } from './allotments.ts';
 import type { BudgetDefinition, BudgetEvent, BudgetOpening, CountedCall } from './events.ts';
@@ -32,8 +33,11 @@ export const initialBudgets: BudgetState = { budgets: [], underWay: {}, settled:
 /** A call is settled right before its end is recorded, and again only when that was not acknowledged: a moment later. */
 const SETTLED_MAX = 100;
 
+/** A call that has not ended after this long, ms, never will: it is assumed to have cost what was expected. */
+export const LOST_AFTER_MS = 3_600_000;
+
 /** Part of a snapshot's name: raise it whenever the meaning of the folded state changes. */
-export const BUDGET_FOLD_VERSION = 4;
+export const BUDGET_FOLD_VERSION = 5;
 
 /** Total: an event that cannot apply changes nothing. */
 export function evolveBudgets(state: BudgetState, event: BudgetEvent, { at }: EventMeta): BudgetState {
@@ -63,7 +67,10 @@ export function evolveBudgets(state: BudgetState, event: BudgetEvent, { at }: Ev
       const { [event.data.callId]: known, ...underWay } = state.underWay;
       if (known === undefined && hasSettled(state, event.data.callId)) return state;
       const settled = [...state.settled, { ...event.data, at }].slice(-SETTLED_MAX);
-      return { ...state, budgets: state.budgets.map((budget) => spent(budget, event.data, at)), underWay, settled };
+      // A lost call was paid for when it began, whenever it is noticed that it is lost.
+      const since = known !== undefined && isLost(known, at) ? known.at : at;
+      const budgets = state.budgets.map((budget) => spent(budget, event.data, { at, since }));
+      return { ...state, budgets, underWay, settled };
     }
   }
 }
@@ -83,6 +90,11 @@ export function counts(budget: BudgetDefinition, call: Pick<CountedCall, 'agentI
 export function spentAt(budget: Budget, at: string): { readonly usd: number; readonly tokens: number } {
   const isNow = budget.periodKey === periodKey(budget.period, at);
   return isNow ? { usd: budget.spentUsd, tokens: budget.spentTokens } : { usd: 0, tokens: 0 };
+}
+
+/** Whether a call that is under way has been so for too long to end. */
+export function isLost(call: { readonly at: string }, at: string): boolean {
+  return toMs(at) - toMs(call.at) > LOST_AFTER_MS;
 }
 
 export function hasSettled({ settled }: BudgetState, callId: string): boolean {
@@ -132,14 +144,19 @@ export function hasUsed({ costUsd, tokens }: Pick<CountedCall, 'costUsd' | 'toke
   return costUsd > 0 || tokens > 0;
 }
 
-function spent(budget: Budget, call: CountedCall, at: string): Budget {
+function spent(
+  budget: Budget,
+  call: CountedCall,
+  { at, since }: { readonly at: string; readonly since: string },
+): Budget {
   if (!counts(budget, call)) return budget;
   const before = spentAt(budget, at);
+  const isOfNow = periodKey(budget.period, since) === periodKey(budget.period, at);
   return {
     ...budget,
     periodKey: periodKey(budget.period, at),
-    spentUsd: before.usd + call.costUsd,
-    spentTokens: before.tokens + call.tokens,
+    spentUsd: before.usd + (isOfNow ? call.costUsd : 0),
+    spentTokens: before.tokens + (isOfNow ? call.tokens : 0),
     calls: budget.calls + (hasUsed(call) ? 1 : 0),
     callsUsd: budget.callsUsd + call.costUsd,
     callsTokens: budget.callsTokens + call.tokens,
