@@ -20,8 +20,9 @@ export interface EffectDeps extends TurnStepDeps {
 /** An effect that the log has recorded as started. */
 export interface WantedEffect {
   readonly ref: AggregateRef;
+  /** The turn as this worker has claimed it. */
   readonly turn: ActiveTurn;
-  /** Whether the fold still waits for its outcome. */
+  /** Whether the fold still waits for its outcome, while the turn is {@link isOurs}. */
   readonly isWanted: (state: SessionState) => boolean;
 }
 
@@ -38,6 +39,15 @@ const TIMER_MAX_MS = 2_147_483_647;
 const RETRY = { baseMs: 100, capMs: 2_000 };
 
 /**
+ * Whether the turn is still held by the claim under which the effect began. A later one fences it: ids of calls, of
+ * threads above all, may be those of an effect of the successor, or of the session's next turn.
+ */
+export function isOurs(state: SessionState, { turnId, epoch }: ActiveTurn): boolean {
+  if (state.status !== 'open' || state.turn?.turnId !== turnId) return false;
+  return state.turn.claim?.epoch === epoch;
+}
+
+/**
  * Runs an effect for as long as the log, whichever node writes it, needs it; the turn's deadline ends it in the log.
  */
 export async function whileWanted(
@@ -47,12 +57,12 @@ export async function whileWanted(
 ): Promise<void> {
   const unwanted = new AbortController();
   // Made for the few effects that reach the deadline: a controller costs as much as the rest of this.
-  const late: { over?: AbortController } = {};
+  const late: { over?: AbortController; ended?: Promise<void> } = {};
   const unwatch = watch(deps, wanted, unwanted);
   const leftMs = Date.parse(wanted.turn.deadlineAt) - deps.clock();
   const expiry = (): void => {
     late.over = new AbortController();
-    void expire(deps, wanted.ref, late.over.signal);
+    late.ended = expire(deps, wanted.ref, late.over.signal);
   };
   const deadline = setTimeout(expiry, Math.min(Math.max(0, leftMs) + 1, TIMER_MAX_MS));
   try {
@@ -61,18 +71,20 @@ export async function whileWanted(
     unwatch();
     clearTimeout(deadline);
     late.over?.abort(OVER);
+    // What it records may begin the session's next turn in this worker's name.
+    await late.ended;
   }
 }
 
 function watch(
   { sessions, logger }: EffectDeps,
-  { ref, isWanted }: WantedEffect,
+  { ref, turn, isWanted }: WantedEffect,
   unwanted: AbortController,
 ): () => void {
   const check = async (position: number | null): Promise<void> => {
     const known = await sessions.load(ref);
     const current = position !== null && known.position >= position ? known : await sessions.refresh(ref);
-    if (!isWanted(current.state)) unwanted.abort(OVER);
+    if (!isOurs(current.state, turn) || !isWanted(current.state)) unwanted.abort(OVER);
   };
   return sessions.watch(ref, (position) => {
     check(position).catch((error: unknown) => {

@@ -28,7 +28,7 @@ import { Wake } from '../lib/wake.ts';
 import type { Previews } from '../streams/previews.ts';
 import type { AggregateRef } from '../streams/subjects.ts';
 import type { Calls } from './calls.ts';
-import { handBack, untilLogged, whileWanted } from './effect.ts';
+import { handBack, isOurs, untilLogged, whileWanted } from './effect.ts';
 import type { EffectDeps } from './effect.ts';
 import { mcpResult } from './mcp-results.ts';
 import { turnStep } from './turn-step.ts';
@@ -82,7 +82,9 @@ export class McpCaller {
   start(calls: Calls, wanted: Pick<WantedListing, 'ref' | 'session' | 'turn'>): void {
     for (const [threadId, thread] of Object.entries(wanted.turn.threads)) {
       const { listing, calls: open } = thread.mcp;
-      if (listing) calls.start(`tools ${threadId}`, async () => await this.#list({ ...wanted, threadId, thread }));
+      // Another turn's threads have the same ids, and what they want may be of other servers.
+      const key = `tools of ${wanted.turn.turnId} ${threadId}`;
+      if (listing) calls.start(key, async () => await this.#list({ ...wanted, threadId, thread }));
       for (const call of open) {
         if (call.status !== 'called') continue;
         calls.start(call.effectId, async () => await this.#call({ ...wanted, thread, call }));
@@ -102,7 +104,7 @@ export class McpCaller {
       },
       async (listed) => {
         await turnStep(this.#steps, { ref, causation: turn.turnId }, (draft, context) => {
-          if (isWanted(draft.state)) settleMcpTools(draft, { threadId, listed }, context);
+          if (isOurs(draft.state, turn) && isWanted(draft.state)) settleMcpTools(draft, { threadId, listed }, context);
         });
       },
     );
@@ -118,7 +120,7 @@ export class McpCaller {
       async (signal) => await this.#attempt(wanted, signal),
       async (end) => {
         await turnStep(this.#steps, { ref, causation: effectId }, (draft, context) => {
-          settleMcp(draft, { effectId, end }, context);
+          if (isOurs(draft.state, turn)) settleMcp(draft, { effectId, end }, context);
         });
       },
     );

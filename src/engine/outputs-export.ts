@@ -20,7 +20,7 @@ import { firstOf } from '../lib/abort.ts';
 import { faultPoint } from '../lib/fault-points.ts';
 import { mediaTypeOf } from '../lib/media-type.ts';
 import type { AggregateRef } from '../streams/subjects.ts';
-import { handBack, whileWanted } from './effect.ts';
+import { handBack, isOurs, whileWanted } from './effect.ts';
 import type { EffectDeps } from './effect.ts';
 import { turnStep } from './turn-step.ts';
 import { whileAway } from './while-away.ts';
@@ -60,7 +60,7 @@ export class OutputsExporter {
         const trying = { logger: this.#steps.logger, session: ref.id, signal: ended.signal };
         const end = await whileAway(trying, async () => await this.#attempt(completing, ended.signal));
         await faultPoint('outputs.exported');
-        if (end !== null) await this.#settle(ref, end);
+        if (end !== null) await this.#settle(completing, end);
         else if (!unwanted.aborted) await handBack(this.#steps, ref);
       } finally {
         ended.release();
@@ -117,9 +117,9 @@ export class OutputsExporter {
     return holder === null || holder.turnId === turnId ? state : null;
   }
 
-  async #settle(ref: AggregateRef, end: OutputsEnd): Promise<void> {
+  async #settle({ ref, turn }: CompletingTurn, end: OutputsEnd): Promise<void> {
     await turnStep(this.#steps, { ref, causation: 'outputs' }, (draft, context) => {
-      process.settleExport(draft, end, context);
+      if (isOurs(draft.state, turn)) process.settleExport(draft, end, context);
     });
   }
 }

@@ -25,7 +25,7 @@ import { firstOf } from '../lib/abort.ts';
 import { backoffMs, delay } from '../lib/backoff.ts';
 import { faultPoint } from '../lib/fault-points.ts';
 import type { AggregateRef } from '../streams/subjects.ts';
-import { handBack, whileWanted } from './effect.ts';
+import { handBack, isOurs, whileWanted } from './effect.ts';
 import type { EffectDeps } from './effect.ts';
 import { inputsOf, storeInputs } from './message-inputs.ts';
 import type { Inputs } from './message-inputs.ts';
@@ -67,7 +67,7 @@ export class SandboxCaller {
       try {
         const trying = { logger: this.#steps.logger, session: ref.id, signal: ended.signal };
         const end = await whileAway(trying, async () => await this.#attempt(wanted, ended.signal));
-        if (end !== null) await this.#settle(ref, end);
+        if (end !== null) await this.#settle(wanted, end);
         else if (!unwanted.aborted) await handBack(this.#steps, ref);
       } finally {
         ended.release();
@@ -218,9 +218,9 @@ export class SandboxCaller {
     return outcome.reply;
   }
 
-  async #settle(ref: AggregateRef, end: SandboxCallEnd): Promise<void> {
+  async #settle({ ref, turn }: WantedSandboxCall, end: SandboxCallEnd): Promise<void> {
     await turnStep(this.#steps, { ref, causation: end.callId }, (draft, context) => {
-      if (isOpen(draft.state, end.callId)) process.settleSandbox(draft, end, context);
+      if (isOurs(draft.state, turn) && isOpen(draft.state, end.callId)) process.settleSandbox(draft, end, context);
     });
   }
 

@@ -302,8 +302,9 @@ export class Worker implements TurnRunner {
       try {
         isDone = await this.#driveOn(ref, calls);
       } catch (error) {
-        await this.#meetFailure(ref, error, failures++);
+        // One that stops meanwhile still has to hand the turn back.
         isDone = this.#stopping.signal.aborted;
+        await this.#meetFailure(ref, error, failures++);
       }
     }
     this.#stopping.signal.removeEventListener('abort', onStop);
@@ -315,21 +316,28 @@ export class Worker implements TurnRunner {
 
   /**
    * Makes the calls that the turn waits for and records what is due, then waits for a reason to look again. Returns
-   * whether the turn is no longer ours.
+   * whether the turn is no longer ours, and none of its calls is left: what one of them has still recorded may have
+   * begun the session's next turn, in this worker's name.
    * @throws why a call could not be made or recorded, or the session not read
    */
   async #driveOn(ref: AggregateRef, calls: Calls): Promise<boolean> {
     const { sessions, clock } = this.#options;
     calls.throwFailure();
+    const isLast = calls.size === 0;
     const { state, position } = await sessions.load(ref);
     const session = this.#owned(state);
-    if (session === null) return true;
+    if (session === null) {
+      if (!isLast) await calls.wake.wait(null);
+      return isLast;
+    }
     const { turn } = session;
     this.#startCalls(calls, { ref, session, turn, position });
-    const isStopping = this.#stopping.signal.aborted && calls.size === 0;
+    const isStopping = this.#stopping.signal.aborted;
+    const isOver = isStopping && calls.size === 0;
     const dueMs = retryDueMs(turn);
-    if ((isReady(turn, clock()) || isStopping) && (await this.#advance(ref, position))) return false;
-    await calls.wake.wait(dueMs === null ? null : Math.max(1, dueMs - clock()));
+    if ((isReady(turn, clock()) || isOver) && (await this.#advance(ref, position))) return false;
+    // While it stops, no retry begins: it waits for the calls that it still has.
+    await calls.wake.wait(dueMs === null || isStopping ? null : Math.max(1, dueMs - clock()));
     return false;
   }
 

@@ -1,3 +1,6 @@
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import type { EventRecord, TenantClient } from '../support/client.ts';
 import { startHost } from '../support/host.ts';
@@ -136,6 +139,27 @@ test('a server that is away fails a turn that requires it, and no other', async 
   expect(end).toMatchObject({ type: 'turn.failed', payload: { error: { code: 'mcp_unavailable' } } });
   const items = await played(await opened({ name: 'gone', url, required: false }), [{ text: 'done' }]);
   expect(items.find(({ type }) => type === 'mcp.state')?.payload).toMatchObject({ state: 'unavailable' });
+});
+
+test('a turn that is interrupted while its server is asked for its tools does not hold up the next, of other servers', async () => {
+  let asked = 0;
+  const silent = createServer(() => asked++);
+  await once(silent.listen(0, '127.0.0.1'), 'listening');
+  try {
+    const id = await opened({ name: 'silent', url: `http://127.0.0.1:${(silent.address() as AddressInfo).port}/mcp` });
+    await tenant.play(id, [{ text: 'first' }]);
+    await until('the server is asked', () => asked > 0, TURN_MS);
+    const mcpServers = [{ name: 'modern', url: modern.url }];
+    const manifest = { instructions: 'Help.', model: { provider: 'fixture', model: 'any' }, mcpServers };
+    const content = JSON.stringify({ fixture: [{ text: 'second' }] });
+    const answer = await tenant.command(id, { type: 'message', whenBusy: 'interrupt', content, manifest });
+    const { turnId } = JSON.parse(answer.text) as { turnId: string };
+    const end = await tenant.turnEnd(id, turnId, TURN_MS);
+    expect(end).toMatchObject({ type: 'turn.completed', payload: { output: 'second' } });
+  } finally {
+    silent.closeAllConnections();
+    silent.close();
+  }
 });
 
 test('the reference server of the older revisions: text, an image, a file, a question in the middle of a call', async () => {

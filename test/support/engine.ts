@@ -1,4 +1,5 @@
 import { budgetType, sessionType, vaultType } from '#src/commands/aggregate.ts';
+import type { ArtifactDeps } from '#src/commands/artifact/deps.ts';
 import { CommandLoop } from '#src/commands/execute.ts';
 import { Repository } from '#src/commands/repository.ts';
 import type { Manifest, UsedAgents } from '#src/domain/agent/manifest.ts';
@@ -8,11 +9,13 @@ import type { SessionEvent } from '#src/domain/session/events.ts';
 import type { SessionState } from '#src/domain/session/state.ts';
 import type { TurnContext } from '#src/domain/turn/context.ts';
 import type { ModelOutcome } from '#src/domain/turn/model-outcome.ts';
+import type { McpDriver } from '#src/drivers/mcp/port.ts';
 import type { ModelDriver, ModelRequest, OnModelDelta } from '#src/drivers/model/port.ts';
 import { BudgetGate } from '#src/engine/budget-gate.ts';
 import { ClaimLeases } from '#src/engine/claim-leases.ts';
 import { InheritedConversations } from '#src/engine/inherited-conversations.ts';
 import { Dispatcher } from '#src/engine/dispatcher.ts';
+import type { McpCallDeps } from '#src/engine/mcp-calls.ts';
 import { WorkerLiveness } from '#src/engine/liveness.ts';
 import { Worker } from '#src/engine/worker.ts';
 import { systemClock } from '#src/lib/clock.ts';
@@ -89,8 +92,15 @@ export class Gate {
   }
 }
 
+/** Whatever stores a result fails. */
+function mcpCalls(driver: McpDriver | undefined): McpCallDeps | null {
+  return driver === undefined ? null : { driver, artifacts: {} as ArtifactDeps };
+}
+
 export interface NodeOptions {
   readonly model?: ModelDriver;
+  /** Lists tools of MCP servers; no result of these tools is stored. Absent: no agent has servers. */
+  readonly mcp?: McpDriver;
   readonly work?: (queue: WorkQueue) => WorkQueue;
   readonly source?: CommitSource;
   readonly follow?: CommitSource['follow'];
@@ -199,7 +209,7 @@ export class TestNode implements AsyncDisposable {
       budgets,
       files,
       sandboxes: null,
-      mcp: null,
+      mcp: mcpCalls(options.mcp),
       previews,
       callMs: options.callMs ?? 600_000,
     };
