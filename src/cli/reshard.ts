@@ -13,6 +13,7 @@ import { createLogger } from '../lib/logger.ts';
 import type { Logger } from '../lib/logger.ts';
 import { Stack } from '../lib/stack.ts';
 import { misuse, StartError } from '../lib/start-error.ts';
+import { FencedError } from '../projections/checkpoint.ts';
 import { isMigrated, migrate } from '../projections/read-store/migrate.ts';
 import { openReadStore } from '../projections/read-store/pool.ts';
 import { rebuild } from '../projections/rebuild.ts';
@@ -57,7 +58,9 @@ export async function reshard(config: Config, args: readonly string[]): Promise<
   try {
     return await move(await open(config, to, stack), to, values.json);
   } catch (error) {
-    throw error instanceof NatsSetupError ? new StartError(error.message, { cause: error }) : error;
+    // Of read models that another command is rebuilding, the message says what to do; this one then ends the move.
+    const isPlain = error instanceof NatsSetupError || error instanceof FencedError;
+    throw isPlain ? new StartError(error.message, { cause: error }) : error;
   } finally {
     await stack.unwind();
   }

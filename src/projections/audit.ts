@@ -2,7 +2,7 @@ import { sql } from 'slonik';
 import type { DatabasePoolConnection } from 'slonik';
 import { z } from 'zod';
 import { delay } from '../lib/backoff.ts';
-import { auditedIn, FencedError, readCheckpoint } from './checkpoint.ts';
+import { auditedIn, FencedError, readCheckpoint, workAlone } from './checkpoint.ts';
 import { compareTables } from './compare-tables.ts';
 import type { Compared, Difference } from './compare-tables.ts';
 import { fillAll } from './fill.ts';
@@ -95,26 +95,21 @@ async function auditAlone(
 ): Promise<Compared> {
   const { group } = options;
   const scratch = auditedIn(group);
-  const lock = sql.fragment`hashtextextended(${`audit.${group.schema}`}, 0)`;
-  const isAlone = await connection.oneFirst(
-    sql.type(z.object({ alone: z.boolean() }))`select pg_try_advisory_lock(${lock}) as alone`,
-  );
-  if (!isAlone) throw new FencedError(`another audit of ${group.name} is under way; wait for it`);
-  try {
-    if (!(await isBegun(live, connection, options))) await begin(connection, options);
-    await replay(live, connection, options, scratch);
-    const result = await compareAll(live, connection, options, scratch);
-    await connection.query(sql.unsafe`drop schema ${sql.identifier([scratch])} cascade`);
-    return result;
-  } catch (error) {
-    if (await exists(connection, scratch)) {
-      await refuseRebuilt(connection, options);
-      throw error;
+  return await workAlone(connection, 'audit', group, async () => {
+    try {
+      if (!(await isBegun(live, connection, options))) await begin(connection, options);
+      await replay(live, connection, options, scratch);
+      const result = await compareAll(live, connection, options, scratch);
+      await connection.query(sql.unsafe`drop schema ${sql.identifier([scratch])} cascade`);
+      return result;
+    } catch (error) {
+      if (await exists(connection, scratch)) {
+        await refuseRebuilt(connection, options);
+        throw error;
+      }
+      throw new FencedError(`a tenant was deleted during the audit of ${group.name}; run it again`, { cause: error });
     }
-    throw new FencedError(`a tenant was deleted during the audit of ${group.name}; run it again`, { cause: error });
-  } finally {
-    await connection.query(sql.unsafe`select pg_advisory_unlock(${lock})`);
-  }
+  });
 }
 
 /**

@@ -1,5 +1,5 @@
 import { sql } from 'slonik';
-import type { CommonQueryMethods } from 'slonik';
+import type { CommonQueryMethods, DatabasePoolConnection } from 'slonik';
 import { z } from 'zod';
 import type { ProjectionGroup } from './projection.ts';
 import { prepared } from './prepared.ts';
@@ -95,4 +95,28 @@ export async function holdGroup(
       ? sql.unsafe`select pg_advisory_xact_lock_shared(${lock})`
       : sql.unsafe`select pg_advisory_xact_lock(${lock})`,
   );
+}
+
+/**
+ * Works while no one else rebuilds, or audits, the same group: each fills a schema of one name, and begins by dropping it.
+ * The lock is of the connection and goes with it, so no process that has died is waited for.
+ * @throws FencedError when another does
+ */
+export async function workAlone<T>(
+  connection: DatabasePoolConnection,
+  what: 'rebuild' | 'audit',
+  { name, schema }: ProjectionGroup,
+  work: () => Promise<T>,
+): Promise<T> {
+  const lock = sql.fragment`hashtextextended(${`${what}.${schema}`}, 0)`;
+  const isAlone = await connection.oneFirst(
+    sql.type(z.object({ alone: z.boolean() }))`select pg_try_advisory_lock(${lock}) as alone`,
+  );
+  if (!isAlone) throw new FencedError(`another ${what} of ${name} is under way; wait for it`);
+  try {
+    return await work();
+  } finally {
+    // A connection that has died holds no lock, and its user has been told.
+    await connection.query(sql.unsafe`select pg_advisory_unlock(${lock})`).catch(() => undefined);
+  }
 }

@@ -1,7 +1,7 @@
 import { sql } from 'slonik';
 import type { DatabasePoolConnection } from 'slonik';
 import { z } from 'zod';
-import { besideOf, FencedError, holdGroup, replacedOf } from './checkpoint.ts';
+import { besideOf, FencedError, holdGroup, replacedOf, workAlone } from './checkpoint.ts';
 import { fill, fillAll } from './fill.ts';
 import type { FillAllOptions } from './fill.ts';
 import type { ProjectionGroup } from './projection.ts';
@@ -16,23 +16,30 @@ export type RebuildOptions = Omit<FillAllOptions, 'schema' | 'batchMax'>;
  * Rebuilds a group's read models from the log in a schema beside the live one, and swaps the two by renaming. The
  * live projector continues meanwhile; it finds its checkpoint moved and reads on from the new one. Read models are
  * rebuilt, never repaired.
- * @throws FencedError when nothing was swapped: a tenant was deleted meanwhile, or more commits were parked than before.
+ * @throws FencedError when nothing was swapped: another rebuild is under way, a tenant was deleted meanwhile, or more commits
+ * were parked than before.
  */
 export async function rebuild(options: RebuildOptions): Promise<void> {
   const { pool, group } = options;
-  const next = besideOf(group);
+  // Until the last table is dropped: one that began while another swaps would wait for its tables, and drop those then live.
   await forLongWork(pool, async (connection) => {
-    await makeBeside(connection, group, next);
-    try {
-      const streams = Array.from({ length: options.source.shards }, (_, shard) => ({ shard }));
-      await fillAll(connection, { ...options, schema: next }, streams);
-      await swap(connection, options, next);
-    } catch (error) {
-      if (await exists(connection, next)) throw error;
-      const advice = 'nothing was swapped; run it again';
-      throw new FencedError(`a tenant was deleted during the rebuild of ${group.name}: ${advice}`, { cause: error });
-    }
+    await workAlone(connection, 'rebuild', group, async () => await rebuildAlone(connection, options));
   });
+}
+
+async function rebuildAlone(connection: DatabasePoolConnection, options: RebuildOptions): Promise<void> {
+  const { group } = options;
+  const next = besideOf(group);
+  await makeBeside(connection, group, next);
+  try {
+    const streams = Array.from({ length: options.source.shards }, (_, shard) => ({ shard }));
+    await fillAll(connection, { ...options, schema: next }, streams);
+    await swap(connection, options, next);
+  } catch (error) {
+    if (await exists(connection, next)) throw error;
+    const advice = 'nothing was swapped; run it again';
+    throw new FencedError(`a tenant was deleted during the rebuild of ${group.name}: ${advice}`, { cause: error });
+  }
 }
 
 /** Whether a schema exists. */

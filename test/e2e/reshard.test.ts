@@ -4,7 +4,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { jetstream, jetstreamManager } from '@nats-io/jetstream';
 import type { JetStreamManager } from '@nats-io/jetstream';
+import { Client } from 'pg';
 import { expect, test } from 'vitest';
+import { SCHEMAS } from '#src/projections/schemas.ts';
 import { closeNats, connectNats } from '#src/streams/jetstream/connection.ts';
 import { agentHost } from '../support/agent-host.ts';
 import type { Ended } from '../support/agent-host.ts';
@@ -181,6 +183,14 @@ test('nothing is moved while a node runs elsewhere, nor of a log that is damaged
   await turn(tenant, 's');
   // Its entry outlives it, and expires while the command looks.
   await host.kill();
+  const rebuilding = new Client({ connectionString: servers.DATABASE_URL });
+  await rebuilding.connect();
+  await rebuilding.query('select pg_advisory_lock(hashtextextended($1, 0))', [`rebuild.${SCHEMAS.sessions}`]);
+  expect(await reshard(env, 2)).toMatchObject({
+    code: 1,
+    text: expect.stringMatching(/^agent-host: another rebuild of sessions is under way; wait for it$/m),
+  });
+  await rebuilding.end();
   expect(await reshard(env, 2)).toMatchObject({ code: 0 });
 
   const connections = await connectNats(nats.url, 'test');

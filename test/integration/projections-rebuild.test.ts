@@ -4,6 +4,7 @@ import { expect, test } from 'vitest';
 import { z } from 'zod';
 import { onFaultPoint } from '#src/lib/fault-points.ts';
 import { newId } from '#src/lib/ids.ts';
+import { FencedError } from '#src/projections/checkpoint.ts';
 import { eraseRows } from '#src/projections/erase.ts';
 import type { ReadStore } from '#src/projections/read-store/pool.ts';
 import { rebuild } from '#src/projections/rebuild.ts';
@@ -154,4 +155,51 @@ test('a stream that cannot be read ends the reading of others and the rebuild, a
   }
   await rebuilt(pool, log);
   expect(await rowsOf(database)).not.toEqual(before);
+});
+
+test('of two rebuilds of the same read models the second is told to wait, and the live rows stay', async () => {
+  await using database = await servers.postgres.migrated();
+  const pool = await database.pool();
+  const { source } = servers.log;
+  const [early, late] = [newId('tn'), newId('tn')];
+  await append(early);
+  // The swap has commits of its own to read, and stands between its first look at the new schema and the renaming.
+  const [inSwap, release] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  let [asked, follows] = [0, 0];
+  const slow: CommitSource = overriding(source, {
+    newest: async (shard, kinds) => {
+      const newest = await source.newest(shard, kinds);
+      asked += 1;
+      if (asked === 1) await append(late);
+      return newest;
+    },
+    follow: async function* (options) {
+      follows += 1;
+      if (follows === 2) {
+        inSwap.resolve();
+        await release.promise;
+      }
+      yield* source.follow(options);
+    },
+  });
+  const first = rebuilt(pool, { ...servers.log, source: slow });
+  await Promise.race([inSwap.promise, first]);
+  expect(follows).toBe(2);
+  let isRefused = false;
+  const second = rebuilt(pool).catch((error: unknown) => {
+    isRefused = true;
+    return error;
+  });
+  const waiting = `select from pg_locks where not granted`;
+  await until('it is refused, or waits', async () => isRefused || (await database.query(waiting)).length > 0);
+  release.resolve();
+  await first;
+  const refusal = await second;
+  const rows = JSON.stringify(await rowsOf(database));
+  for (const tenant of [early, late]) expect(rows).toContain(tenant);
+  expect(refusal).toBeInstanceOf(FencedError);
+  expect(refusal).toMatchObject({ message: 'another rebuild of sessions is under way; wait for it' });
+  // Nothing of the first is left that would refuse the next.
+  await rebuilt(pool);
+  expect(JSON.stringify(await rowsOf(database))).toBe(rows);
 });
