@@ -1,5 +1,7 @@
 import { expect, test } from 'vitest';
 import { PROJECTIONS } from '#src/app/projectors.ts';
+import { OpenActions } from '#src/projections/actions/open-actions.ts';
+import { actionIndex } from '#src/projections/actions/queries.ts';
 import { ProjectionProgress } from '#src/projections/progress.ts';
 import { restoreReadStore } from '#src/projections/restore.ts';
 import { Projector } from '#src/projections/runner.ts';
@@ -307,4 +309,69 @@ test('the rows of a session whose deletion is parked are not shown', async () =>
   const page = await queries.history(ref, PAGE);
   expect(page.records.map(({ position }) => position)).toEqual([stored[3]?.position]);
   expect(await queries.get(ref, null)).toMatchObject({ createdPosition: stored[2]?.position });
+});
+
+test('a node that starts while an action is parked offers it to its executor all the same', async () => {
+  const tenant = newId('tn');
+  const executor = { tenantId: tenant, agentId: 'a' };
+  const refs = ['first', 'parked', 'last'].map((id): AggregateRef => ({ tenant, kind: 'session', id }));
+  const at = '2026-01-01T00:00:00.000Z';
+  const commitOf = (rev: number, events: readonly object[], v = 1): Commit => ({
+    ...{ v: 1, at, actor: 'application:test', causation: 'r', rev, commitId: newId('co') },
+    events: events.map((event) => ({ id: newId('ev'), v, ...event }) as Commit['events'][number]),
+  });
+  const pending = (actionId: string, generation = 1) => ({
+    type: 'action.pending',
+    data: { turnId: 'tu', actionId, generation, kind: 'tool', agentId: 'a', callId: 'c', input: {} },
+  });
+  const claim = { claimId: 'cl', requestId: 'r', leaseExpiresAt: at, leaseMs: 1, timeoutAt: at };
+  const claimed = (actionId: string) => ({
+    type: 'action.claimed',
+    data: { turnId: 'tu', actionId, generation: 1, ...claim },
+  });
+  const uncertain = (actionId: string) => ({
+    type: 'action.uncertain',
+    data: { turnId: 'tu', actionId, generation: 1 },
+  });
+  const ended = (actionId: string) => ({ type: 'action.withdrawn', data: { turnId: 'tu', actionId } });
+  const [first, middle, last] = refs as [AggregateRef, AggregateRef, AggregateRef];
+  const opened = [created({ agentId: 'a' })];
+  // Around the parked one, actions of which the read model has the rows, at each point of their lives.
+  const stored = await appended([
+    {
+      ref: first,
+      commit: commitOf(1, [...opened, pending('ac_1'), pending('ac_2'), pending('ac_3'), pending('ac_4')]),
+    },
+    { ref: first, commit: commitOf(2, [claimed('ac_1')]) },
+    { ref: middle, commit: commitOf(1, opened) },
+    { ref: middle, commit: commitOf(2, [pending('ac_5')], 2) },
+    { ref: first, commit: commitOf(3, [claimed('ac_2'), ended('ac_1')]) },
+    { ref: last, commit: commitOf(1, [...opened, pending('ac_6'), pending('ac_7'), pending('ac_8')]) },
+    { ref: last, commit: commitOf(2, [claimed('ac_6'), claimed('ac_7'), ended('ac_7')]) },
+    { ref: first, commit: commitOf(4, [uncertain('ac_2'), ended('ac_3')]) },
+    { ref: first, commit: commitOf(5, [pending('ac_2', 2)]) },
+  ]);
+  await using database = await servers.postgres.migrated();
+  await using newer = await newerLog([commitOf(1, [pending('')])]);
+  {
+    await using old = await projecting(database, servers.log.source);
+    await until('all is applied or parked', () => old.position() >= (stored.at(-1)?.position ?? 0));
+  }
+  const pool = await database.pool();
+  const { source, seals } = newer;
+  const { logger } = capturedLog();
+  const away = async () => await Promise.reject(new Error('away'));
+  const lists = [];
+  for (const seed of [async () => await actionIndex({ pool, reads: unshared(pool), seals }).open(), away]) {
+    const open = new OpenActions({ source, seed, logger });
+    await open.start();
+    await open.reached();
+    const pendingNow = open.pending(executor, 200).map(({ actionId, generation }) => ({ actionId, generation }));
+    const known = Array.from({ length: 8 }, (_, n) => open.find(executor, `ac_${n + 1}`)?.status);
+    lists.push({ pendingNow, known });
+    await open.stop();
+  }
+  const [seeded, whole] = lists;
+  expect(seeded?.pendingNow.map(({ actionId }) => actionId)).toEqual(['ac_2', 'ac_4', 'ac_5', 'ac_8']);
+  expect(seeded).toEqual(whole);
 });

@@ -32,7 +32,7 @@ export interface OpenAction {
 
 /** The open actions in the read model: a starting point. */
 export interface OpenActionsSeed {
-  /** By stream, how far the rows have come. */
+  /** By stream, up to where the rows have every commit; they may have some of those behind it. */
   readonly positions: ReadonlyMap<number, number>;
   readonly actions: readonly (Omit<OpenAction, 'requestId' | 'position'> & ExecutorRef)[];
 }
@@ -60,8 +60,9 @@ interface AgentActions {
 
 /**
  * The open actions of all sessions, in memory, from the log: executors find their work here, whether the database is
- * available or not. It starts from the read model; a node that starts without it reads the log from its beginning. An
- * entry is some hundred bytes; what an action asks for is in the fold of its session.
+ * available or not. It starts from the read model, and reads the log from the first commit that its rows lack; an action
+ * of which it reads events again is, after the last of them, where its row had it. A node that starts without the read
+ * model reads the log from its beginning. An entry is some hundred bytes; what an action asks for is in the fold of its session.
  */
 export class OpenActions {
   readonly #deps: OpenActionsDeps;

@@ -27,7 +27,7 @@ export interface InteractionFilter {
  */
 export interface ActionIndex {
   /**
-   * Every action that has not ended, and how far the rows have come.
+   * Every action that has not ended, and up to where the rows lack nothing.
    * @throws UnavailableError (database)
    */
   open(): Promise<OpenActionsSeed>;
@@ -76,9 +76,11 @@ export function actionIndex({ pool: own, reads, seals }: GroupReads): ActionInde
   return {
     open: async () =>
       await reading(async () => {
-        // One statement: rows and positions are of the same moment.
+        // One statement: rows and positions are of the same moment. The checkpoint has passed what is parked.
         const { positions, actions } = await own.one(sql.type(openRow)`
-          select (select json_object_agg(shard, position) from ${tableOf('sessions', 'checkpoint')}) as positions,
+          select (select json_object_agg(shard, least(position,
+                (select min(parked.position) - 1 from ${tableOf('sessions', 'parked')} as parked where parked.shard = checkpoint.shard)))
+              from ${tableOf('sessions', 'checkpoint')} as checkpoint) as positions,
             (select json_agg(json_build_object('tenantId', tenant, 'agentId', agent_id, 'actionId', id,
                 'sessionId', session_id, 'generation', generation, 'status', status, 'createdAt', created_at))
               from ${tableOf('sessions', 'action')} where status in ('pending', 'claimed', 'asked', 'uncertain')) as actions`);
