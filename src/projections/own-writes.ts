@@ -2,7 +2,7 @@ import type { Clock } from '../lib/clock.ts';
 import type { StoredCommit } from '../streams/commit.ts';
 import type { CommitSource } from '../streams/event-store.ts';
 import { readCheckpoint } from './checkpoint.ts';
-import { completeTo } from './complete-to.ts';
+import { completeTo, OF_SESSIONS } from './complete-to.ts';
 import { NewestWrites } from './newest-writes.ts';
 import type { ProjectionProgress } from './progress.ts';
 import type { TenantReads } from './read-store/tenant-reads.ts';
@@ -52,7 +52,7 @@ export class OwnWrites {
   async shown(tenant: string): Promise<number> {
     const behind = (await this.#newest.reached(tenant, WITHIN_MS)).filter(({ isReached }) => !isReached);
     const applied = await Promise.all(behind.map(async ({ shard }) => await this.#completeTo(tenant, shard)));
-    const whole = await completeTo(this.#deps, tenant);
+    const whole = await completeTo(this.#deps, OF_SESSIONS, tenant);
     return Math.min(this.#deps.clock(), ...applied, whole ?? Number.POSITIVE_INFINITY);
   }
 

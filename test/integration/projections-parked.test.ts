@@ -9,7 +9,8 @@ import { sessionQueries } from '#src/projections/sessions/queries.ts';
 import { SCHEMAS } from '#src/projections/schemas.ts';
 import type { HistoryRequest } from '#src/projections/sessions/history.ts';
 import type { SessionQueries } from '#src/projections/sessions/queries.ts';
-import { usageQueries } from '#src/projections/usage/queries.ts';
+import { usageQueries, wholeUsageQueries } from '#src/projections/usage/queries.ts';
+import { sandboxUsageQueries } from '#src/projections/usage/sandbox-usage.ts';
 import { createCodec } from '#src/streams/codec.ts';
 import type { Commit, StoredCommit } from '#src/streams/commit.ts';
 import type { CommitSource } from '#src/streams/event-store.ts';
@@ -17,7 +18,7 @@ import { sealedCodec } from '#src/streams/sealed-codec.ts';
 import { refKey } from '#src/streams/subjects.ts';
 import type { AggregateRef } from '#src/streams/subjects.ts';
 import { newId } from '#src/lib/ids.ts';
-import { newRef } from '../support/commits.ts';
+import { newCommit, newRef } from '../support/commits.ts';
 import { openLog } from '../support/jetstream.ts';
 import type { TestLog } from '../support/jetstream.ts';
 import { capturedLog } from '../support/logger.ts';
@@ -214,6 +215,19 @@ test('sums say up to when they are whole, and no budget begins with them', async
   const settled = async () => await Promise.resolve([]);
   const opening = usage.ledger(tenant, { budgets: [], at: at.to, settled });
   await expect(opening).rejects.toThrow('parked');
+
+  // What sandboxes took is in the same answer.
+  const ran = { ref: { tenant, kind: 'sandbox', id: 'sb' }, commit: ofNewerVersion(newCommit(1)) } as const;
+  const other = { ref: { ...ran.ref, tenant: newId('tn') }, commit: ofNewerVersion(newCommit(1)) } as const;
+  const late = await appended([ran, other]);
+  await project(pool, groupOf('sandboxes'), { from: 0, commits: await asInLog(servers.log, late) });
+  const whole = wholeUsageQueries(usage, sandboxUsageQueries(parts));
+  const lastMs = ((await newer.source.timeAfter(0, ['sandbox'], (late[1]?.position ?? 0) - 1)) ?? 0) - 1;
+  const session = { ...other.ref, kind: 'session' } as const;
+  expect((await whole.tenant(other.ref.tenant, request)).completeTo).toBe(lastMs);
+  expect((await whole.session(session, null, at.from)).completeTo).toBe(lastMs);
+  expect((await whole.tenant(tenant, request)).completeTo).toBe(await stamp(parked[0] ?? 0));
+  expect((await whole.tenant(newId('tn'), request)).completeTo).toBeNull();
   await newer[Symbol.asyncDispose]();
   await database[Symbol.asyncDispose]();
 });

@@ -16,7 +16,7 @@ import type { TestLog } from './jetstream.ts';
 import { capturedLog } from './logger.ts';
 import { fixedSeals } from './seals.ts';
 
-export function groupOf(name: 'tenants' | 'agents' | 'sessions'): ProjectionGroup {
+export function groupOf(name: 'tenants' | 'agents' | 'sessions' | 'sandboxes'): ProjectionGroup {
   const group = PROJECTIONS.find((one) => one.name === name);
   if (group === undefined) throw new Error(`no projection group ${name}`);
   return group;

@@ -3,7 +3,7 @@ import type { LedgerReading } from '../../domain/budget/opening.ts';
 import type { CommitSource, EventStore } from '../../streams/event-store.ts';
 import { subjectOf } from '../../streams/subjects.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
-import { completeTo } from '../complete-to.ts';
+import { completeTo, earliest, OF_SESSIONS } from '../complete-to.ts';
 import type { ProjectionProgress } from '../progress.ts';
 import type { TenantReads } from '../read-store/tenant-reads.ts';
 import { ParkedCommitError } from '../unavailable.ts';
@@ -48,16 +48,21 @@ export function wholeUsageQueries(
   sandboxes: SandboxUsageQueries,
 ): WholeUsageQueries {
   return {
-    session: async (ref, turnId, since) => ({
-      ...(await calls.session(ref, turnId)),
-      ...(await sandboxes.session(ref, turnId, since)),
-    }),
+    session: async (ref, turnId, since) => {
+      const ofCalls = await calls.session(ref, turnId);
+      const ofSandboxes = await sandboxes.session(ref, turnId, since);
+      return { ...ofCalls, ...ofSandboxes, completeTo: bothTo(ofCalls, ofSandboxes) };
+    },
     tenant: async (tenant, request) => {
-      const report = await calls.tenant(tenant, request);
-      const both = together(report, await sandboxes.tenant(tenant, request), request.limit);
-      return { ...both, completeTo: report.completeTo };
+      const ofCalls = await calls.tenant(tenant, request);
+      const ofSandboxes = await sandboxes.tenant(tenant, request);
+      return { ...together(ofCalls, ofSandboxes, request.limit), completeTo: bothTo(ofCalls, ofSandboxes) };
     },
   };
+}
+
+function bothTo(calls: Complete, sandboxes: Complete): number | null {
+  return earliest([calls.completeTo, sandboxes.completeTo]);
 }
 
 interface Deps {
@@ -83,16 +88,16 @@ export function usageQueries(deps: Deps): UsageQueries {
                 and position > ${removedUpTo(ref)}) as summed`),
       );
       const lacking = sql.fragment`subject = ${subjectOf(ref)}`;
-      return { ...totalOf(row), completeTo: await completeTo(deps, ref.tenant, lacking) };
+      return { ...totalOf(row), completeTo: await completeTo(deps, OF_SESSIONS, ref.tenant, lacking) };
     },
     tenant: async (tenant, request) => {
       await reached(deps);
       const report = await tenantUsage(reads, tenant, { ...request, shards: deps.source.shards });
-      return { ...report, completeTo: await completeTo(deps, tenant) };
+      return { ...report, completeTo: await completeTo(deps, OF_SESSIONS, tenant) };
     },
     ledger: async (tenant, request) => {
       await reached(deps);
-      if ((await completeTo(deps, tenant)) !== null)
+      if ((await completeTo(deps, OF_SESSIONS, tenant)) !== null)
         throw new ParkedCommitError('a commit of this tenant is parked, what it spent is not known');
       return await readLedger(reads, tenant, request);
     },

@@ -4,6 +4,7 @@ import { z } from 'zod';
 import { compareBytes } from '../../lib/compare-bytes.ts';
 import type { CommitSource } from '../../streams/event-store.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
+import { completeTo, OF_SANDBOXES } from '../complete-to.ts';
 import type { ProjectionProgress } from '../progress.ts';
 import type { TenantReads } from '../read-store/tenant-reads.ts';
 import { sumsOfExecs, SUM_COLUMNS } from '../sandboxes/sums.ts';
@@ -11,9 +12,9 @@ import { SCHEMAS, tableOf } from '../schemas.ts';
 import { bucketsOf, HOUR_MS } from './buckets.ts';
 import type { Buckets } from './buckets.ts';
 import { behind, reachedAll } from '../reached-all.ts';
-import type { SandboxTotal, UsageRequest } from './report.ts';
+import type { Complete, SandboxTotal, UsageRequest } from './report.ts';
 
-export interface SandboxReport {
+export interface SandboxReport extends Complete {
   /** In the order of their keys, by code point; none by model. */
   readonly groups: readonly (SandboxTotal & { readonly key: string })[];
   readonly total: SandboxTotal;
@@ -22,7 +23,7 @@ export interface SandboxReport {
 /** What calls of sandboxes took, those of deleted sessions and sandboxes too. With everything acknowledged before the call. */
 export interface SandboxUsageQueries {
   /** @param since when the session was opened: an earlier one may have had its id. @throws UnavailableError (database) */
-  session(ref: AggregateRef, turnId: string | null, since: string): Promise<SandboxTotal>;
+  session(ref: AggregateRef, turnId: string | null, since: string): Promise<SandboxTotal & Complete>;
   /** @throws UnavailableError (database) */
   tenant(tenant: string, request: UsageRequest): Promise<SandboxReport>;
 }
@@ -61,11 +62,13 @@ export function sandboxUsageQueries(deps: Deps): SandboxUsageQueries {
             select ${sumsOfExecs()} from ${tableOf('sandboxes', 'exec')}
             where tenant = ${ref.tenant} and session_id = ${ref.id} and ${turn} and at >= ${since}`),
       );
-      return totalOf(row);
+      // A sandbox serves several sessions: of a commit that is parked, none can be ruled out.
+      return { ...totalOf(row), completeTo: await completeTo(deps, OF_SANDBOXES, ref.tenant) };
     },
     tenant: async (tenant, request) => {
       await reached(deps);
-      return await tenantSandboxUsage(deps.reads, tenant, { ...request, shards: deps.source.shards });
+      const report = await tenantSandboxUsage(deps.reads, tenant, { ...request, shards: deps.source.shards });
+      return { ...report, completeTo: await completeTo(deps, OF_SANDBOXES, tenant) };
     },
   };
 }
@@ -79,7 +82,7 @@ async function tenantSandboxUsage(
   reads: TenantReads,
   tenant: string,
   { from, to, ...request }: UsageRequest & { readonly shards: number },
-): Promise<SandboxReport> {
+): Promise<Omit<SandboxReport, keyof Complete>> {
   const { groupBy, after, limit } = request;
   const buckets = groupBy === 'session' ? bucketsOf(from, to, HOUR_MS) : bucketsOf(from, to);
   const kept = sql.array([...buckets.kept], 'text');
