@@ -1,6 +1,7 @@
 import { optional } from '../domain/kernel/optional.ts';
 import { KeyedQueue } from '../lib/keyed-queue.ts';
 import type { Logger } from '../lib/logger.ts';
+import { OnceMore } from '../lib/once-more.ts';
 import { agentsProjection } from '../projections/agents/projection.ts';
 import { artifactsProjection } from '../projections/artifacts/projection.ts';
 import { recordBuilt } from '../projections/built.ts';
@@ -55,16 +56,13 @@ export interface ProjectorsOptions {
 export function startProjectors({ databaseUrl, ...deps }: ProjectorsOptions): () => Promise<void> {
   const { pool, log, progress, metrics, logger } = deps;
   const stop = new AbortController();
-  let recording = Promise.resolve();
-  const record = (): void => {
-    recording = recording.then(async () => await recordAll(deps, stop.signal));
-  };
+  const recording = new OnceMore(async () => await recordAll(deps, stop.signal));
   const restoreAll = restoring(databaseUrl, log, logger);
   const restore = async (signal: AbortSignal): Promise<void> => {
     deps.built.forget();
     await restoreAll(signal);
-    // Its replacement may be empty.
-    record();
+    // Its replacement may be empty. Each projector comes here, round after round, until it is there.
+    recording.ask();
   };
   // Where others lead, all of them together hold a connection or two.
   const checks = new KeyedQueue({ lengthMax: Infinity, waitMs: Infinity });
@@ -101,12 +99,12 @@ export function startProjectors({ databaseUrl, ...deps }: ProjectorsOptions): ()
   const projectors = [...byTopic.values()];
   const unlisten = log.signals.listen(`${ROWS_WANTED}>`, (topic) => byTopic.get(topic)?.hurry());
   for (const projector of projectors) projector.start();
-  record();
+  recording.ask();
   return async () => {
     stop.abort();
     unlisten();
     await Promise.all(projectors.map(async (projector) => await projector.stop()));
-    await recording;
+    await recording.settled();
   };
 }
 
