@@ -4,9 +4,10 @@ import { ulid } from 'ulid';
 import { directoryObjects } from '../drivers/objects/directory.ts';
 import { HOST_KEY_CHECK } from '../streams/wrapped-keys.ts';
 import { closeNats, connectNats, NatsSetupError } from '../streams/jetstream/connection.ts';
-import { RESHARD_MARK } from '../streams/jetstream/shard-streams.ts';
+import { eventStream, RESHARD_MARK } from '../streams/jetstream/shard-streams.ts';
 import { RESTORE_MARK, StreamArchive } from '../streams/jetstream/stream-archive.ts';
-import type { Cut } from '../streams/jetstream/stream-archive.ts';
+import type { Cut, StreamCopy } from '../streams/jetstream/stream-archive.ts';
+import { shardOfStreamName, streamName } from '../streams/subjects.ts';
 import { openObjects } from '../app/artifacts.ts';
 import { writeStream } from '../archive/backup/files.ts';
 import { MANIFEST_FORMAT, readManifest, writeManifest } from '../archive/backup/manifest.ts';
@@ -55,7 +56,8 @@ export async function backup(config: Config, args: readonly string[]): Promise<n
     const shards = await shardsOf(archive);
     const index: ObjectIndex = new Map();
     await copyMissing({ from, to, known }, index);
-    const { streams, hostKeyCheck } = await copyStreams(archive, { directory, id, shards });
+    const { streams, configs, hostKeyCheck } = await copyStreams(archive, { directory, id, shards });
+    await refuseMoved(archive, { shards, configs });
     await copyMissing({ from, to, known }, index);
     const file = `objects-${id}.txt`;
     const objects = { file, ...(await writeIndex(join(directory, file), index)), ...totalsOf(index) };
@@ -101,18 +103,48 @@ async function shardsOf(archive: StreamArchive): Promise<number> {
   const names = await archive.names();
   if (names.includes(RESTORE_MARK)) throw new StartError('a restore into this NATS has not ended; wait for it');
   if (names.includes(RESHARD_MARK)) throw new StartError('a move to more shards has not ended; wait for it');
-  const shards = names.filter((name) => name.startsWith('EVT_')).length;
+  const shards = names.filter(isShard).length;
   if (shards > 0 && [SECRETS, DIRECTORY].every((name) => names.includes(name))) return shards;
   throw new StartError('this NATS holds no installation; check NATS_URL, or start a Host on it first');
+}
+
+const isShard = (name: string): boolean => name.startsWith('EVT_');
+
+/** What of a stream's configuration says which histories it holds. */
+type Holding = Pick<StreamCopy['config'], 'name' | 'subjects'>;
+
+/**
+ * A move to more shards takes histories out of streams and into others, which were not there when the copying began. One
+ * that was taken back has left the log as it was, but maybe not the copies: these say that they hold fewer histories.
+ * @throws StartError when there was one, or is
+ */
+export async function refuseMoved(
+  archive: Pick<StreamArchive, 'names'>,
+  { shards, configs }: { readonly shards: number; readonly configs: readonly Holding[] },
+): Promise<void> {
+  const names = await archive.names();
+  const isMoving = names.includes(RESHARD_MARK) || names.filter(isShard).length !== shards;
+  if (!isMoving && configs.every((config) => holdsItsOwn(config, shards))) return;
+  throw new StartError(
+    'the log was moved to more shards meanwhile, and what was copied is not whole; take the backup again once agent-host reshard has ended',
+  );
+}
+
+function holdsItsOwn({ name, subjects: held }: Holding, shards: number): boolean {
+  if (!isShard(name)) return true;
+  const { subjects } = eventStream(shardOfStreamName(name), { shards, replicas: 1 });
+  return subjects.every((subject) => held.includes(subject));
 }
 
 async function copyStreams(
   archive: StreamArchive,
   { directory, id, shards }: { directory: string; id: string; shards: number },
-): Promise<{ streams: StreamEntry[]; hostKeyCheck: string }> {
-  const events = Array.from({ length: shards }, (_, shard) => `EVT_${shard}`);
+): Promise<{ streams: StreamEntry[]; configs: Holding[]; hostKeyCheck: string }> {
+  const events = Array.from({ length: shards }, (_, shard) => streamName(shard));
+  const configs: Holding[] = [];
   const copy = async (name: string, cut?: Cut): Promise<StreamEntry> => {
     const { config, state, chunks } = await archive.copy(name);
+    configs.push(config);
     const file = `${name}-${id}.snapshot`;
     const progress = new ByteProgress(name);
     const seal = await writeStream(join(directory, file), chunks, progress);
@@ -128,7 +160,7 @@ async function copyStreams(
   for (const name of events) entries.push(await copy(name, cut));
   const check = async (): Promise<string | null> => await archive.value('SECRETS', HOST_KEY_CHECK);
   const keys = await underOneHostKey(check, async () => await copy(SECRETS));
-  return { streams: [...entries, keys.copied].toReversed(), hostKeyCheck: keys.hostKeyCheck };
+  return { streams: [...entries, keys.copied].toReversed(), configs, hostKeyCheck: keys.hostKeyCheck };
 }
 
 /** Copies the keys, and says by what their Host key is known. @throws StartError when that has been changed meanwhile */
