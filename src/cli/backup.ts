@@ -9,7 +9,8 @@ import { RESTORE_MARK, StreamArchive } from '../streams/jetstream/stream-archive
 import type { Cut, StreamCopy } from '../streams/jetstream/stream-archive.ts';
 import { shardOfStreamName, streamName } from '../streams/subjects.ts';
 import { openObjects } from '../app/artifacts.ts';
-import { writeStream } from '../archive/backup/files.ts';
+import { damageOf, writeStream } from '../archive/backup/files.ts';
+import type { FileSeal } from '../archive/backup/files.ts';
 import { MANIFEST_FORMAT, readManifest, writeManifest } from '../archive/backup/manifest.ts';
 import type { Manifest, StreamEntry } from '../archive/backup/manifest.ts';
 import { copyMissing, readIndex, removeOthers, writeIndex } from '../archive/backup/objects.ts';
@@ -50,7 +51,7 @@ export async function backup(config: Config, args: readonly string[]): Promise<n
     await checkObjects(config);
     const from = await openObjects(config, config.dataDir, stack);
     const to = await directoryObjects(join(directory, 'objects'));
-    const known: ObjectIndex = before === null ? new Map() : await readIndex(join(directory, before.objects.file));
+    const known = before === null ? new Map<string, FileSeal>() : await knownOf(directory, before);
     const id = ulid();
     const begunAt = new Date().toISOString();
     const shards = await shardsOf(archive);
@@ -97,6 +98,15 @@ async function isDirectory(path: string): Promise<boolean> {
   } catch {
     return false;
   }
+}
+
+/** The objects of the backup before; null: its list is damaged, and none of its files can be checked. */
+async function knownOf(directory: string, { objects: { file, ...seal } }: Manifest): Promise<ObjectIndex | null> {
+  const path = join(directory, file);
+  const damage = await damageOf(path, seal);
+  if (damage === null) return await readIndex(path);
+  process.stderr.write(`${path} ${damage}: all objects are copied again\n`);
+  return null;
 }
 
 async function shardsOf(archive: StreamArchive): Promise<number> {

@@ -53,18 +53,24 @@ export async function writeStream(
   return sealing.result();
 }
 
-/** @throws StartError when the file is not the one that was sealed */
-export async function verifyFile(path: string, expected: FileSeal, progress?: ByteProgress): Promise<void> {
-  const damaged = (why: string): StartError =>
-    new StartError(`the backup is damaged: ${path} ${why}; take another backup, nothing has been restored`);
+/** What is wrong with a file that was sealed; null: nothing. */
+export async function damageOf(path: string, expected: FileSeal, progress?: ByteProgress): Promise<string | null> {
   try {
     const sealing = new Sealing();
     for await (const _chunk of sealing.through(createReadStream(path, { highWaterMark: 1_048_576 }), progress));
     const { bytes, sha256 } = sealing.result();
-    if (bytes !== expected.bytes) throw damaged(`has ${bytes} bytes instead of ${expected.bytes}`);
-    if (sha256 !== expected.sha256) throw damaged('has another SHA-256 than its manifest says');
+    if (bytes !== expected.bytes) return `has ${bytes} bytes instead of ${expected.bytes}`;
+    return sha256 === expected.sha256 ? null : 'has another SHA-256 than its manifest says';
   } catch (error) {
-    if (error instanceof StartError) throw error;
-    throw damaged(`cannot be read (${error instanceof Error ? error.message : String(error)})`);
+    return `cannot be read (${error instanceof Error ? error.message : String(error)})`;
   }
+}
+
+/** @throws StartError when the file is not the one that was sealed */
+export async function verifyFile(path: string, expected: FileSeal, progress?: ByteProgress): Promise<void> {
+  const damage = await damageOf(path, expected, progress);
+  if (damage === null) return;
+  throw new StartError(
+    `the backup is damaged: ${path} ${damage}; nothing has been restored; use another backup, or while the installation is there take another backup, which may go into the same directory and copies what is damaged again`,
+  );
 }

@@ -45,31 +45,50 @@ interface Copying {
   readonly progress: ByteProgress;
 }
 
+interface Missing {
+  readonly from: ObjectStore;
+  readonly to: ObjectStore;
+  /** What an earlier backup has there; null: there is one, and what it has is not known. */
+  readonly known: ObjectIndex | null;
+}
+
 /**
  * Copies every object of a store that the index does not name yet, and names it there. An object never changes under
- * its address: what an earlier backup named, or an interrupted one copied, is not fetched again.
+ * its address: what an earlier backup named, or an interrupted one copied, is not fetched again. But it is read where it
+ * lies, and is copied again when it is no longer what was copied then: otherwise a disk that damages one file would make
+ * every later backup useless, which is found when it is needed.
  */
-export async function copyMissing(
-  { from, to, known }: { readonly from: ObjectStore; readonly to: ObjectStore; readonly known: ObjectIndex },
-  index: ObjectIndex,
-): Promise<void> {
+export async function copyMissing({ from, to, known }: Missing, index: ObjectIndex): Promise<void> {
   const progress = new ByteProgress('objects');
+  const reading = new ByteProgress('objects that were there');
   const there = await sizesOf(to);
   let copied = 0;
   for await (const page of from.list()) {
     await eachOf(page, async (object) => {
       const path = pathOfObject(object);
       if (index.has(path)) return;
-      const isThere = there.get(path) === object.bytes;
-      const before = isThere ? (known.get(path) ?? (await sealOf(to, object))) : null;
-      const seal = before ?? (await copyObject({ from, to, progress }, object));
+      const isThere = known !== null && there.get(path) === object.bytes;
+      const kept = isThere ? await keptSeal(to, object, { known: known.get(path), reading }) : null;
+      const seal = kept ?? (await copyObject({ from, to, progress }, object));
       // Null: it was removed between the list and the copy.
       if (seal === null) return;
       index.set(path, seal);
-      if (before === null) copied++;
+      if (kept === null) copied++;
     });
   }
   progress.end(`, ${copied} copied, ${index.size} in all`);
+}
+
+/** Null when what is there is not what was known of it, or cannot be read. */
+async function keptSeal(
+  to: ObjectStore,
+  object: ObjectAddress,
+  { known, reading }: { readonly known: FileSeal | undefined; readonly reading: ByteProgress },
+): Promise<FileSeal | null> {
+  const seal = await sealOf(to, object, reading).catch(() => null);
+  if (seal !== null && seal.sha256 === (known ?? seal).sha256) return seal;
+  process.stderr.write(`${pathOfObject(object)}: damaged in the backup, copied again\n`);
+  return null;
 }
 
 /** Null when the object is gone. */
@@ -81,11 +100,11 @@ async function copyObject({ from, to, progress }: Copying, object: ObjectAddress
   return sealing.result();
 }
 
-async function sealOf(store: ObjectStore, object: ObjectAddress): Promise<FileSeal | null> {
+async function sealOf(store: ObjectStore, object: ObjectAddress, progress: ByteProgress): Promise<FileSeal | null> {
   const source = await store.open(object);
   if (source === null) return null;
   const sealing = new Sealing();
-  for await (const _chunk of sealing.through(source));
+  for await (const _chunk of sealing.through(source, progress));
   return sealing.result();
 }
 
