@@ -55,7 +55,7 @@ async function auditGroup(
   const progress = progressPrinter();
   const counts = { commits: 0, events: 0 };
   let rate = '';
-  const { rows, differences } = await audit({
+  const { rows, differences, deletedSessions } = await audit({
     ...{ ...options, shownMax },
     onProgress: (applied) => {
       progress.show(applied);
@@ -71,8 +71,18 @@ async function auditGroup(
   progress.done();
   const seconds = secondsSince(begun);
   const text = `${projection}: ${rows} rows compared in ${seconds} s, ${differences} differ${rate}\n`;
-  print([{ projection, rows, differences, seconds }], json, () => text);
+  print(
+    [{ projection, rows, differences, deletedSessions, seconds }],
+    json,
+    () => text + leftOut(projection, deletedSessions),
+  );
   return differences;
+}
+
+/** The commits of a session that is deleted leave the log, so what its rows were made of cannot be replayed. */
+function leftOut(projection: string, deletedSessions: number): string {
+  if (deletedSessions === 0) return '';
+  return `${projection}: sessions that were deleted meanwhile: ${deletedSessions}; their rows and the sums of their tenants were not compared\n`;
 }
 
 /** A time, or the cursor of a record: everything up to its commit, and in other streams up to its time. */

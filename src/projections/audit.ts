@@ -5,6 +5,7 @@ import { delay } from '../lib/backoff.ts';
 import { auditedIn, FencedError, readCheckpoint, workAlone } from './checkpoint.ts';
 import { compareTables } from './compare-tables.ts';
 import type { Compared, Difference } from './compare-tables.ts';
+import { DeletedMeanwhile } from './deleted-meanwhile.ts';
 import { fillAll } from './fill.ts';
 import type { ReplayEnd, StreamEnd } from './fill.ts';
 import { forLongWork } from './read-store/long-work.ts';
@@ -27,13 +28,18 @@ export interface AuditOptions extends RebuildOptions {
   readonly shownMax: number;
 }
 
+export interface Audited extends Compared {
+  /** After the start of the audit, and before their commits were replayed: neither their rows nor sums of their tenants count. */
+  readonly deletedSessions: number;
+}
+
 /**
  * Replays the log into a scratch schema and compares it row for row with the live read model, as of the start of the
  * audit: a snapshot of the database freezes it, while projectors and readers continue. An audit that was interrupted
  * leaves its schema, and the next one continues in it.
  * @throws FencedError when another audit of the group is running, or meanwhile a tenant was deleted or the group rebuilt
  */
-export async function audit(options: AuditOptions): Promise<Compared> {
+export async function audit(options: AuditOptions): Promise<Audited> {
   const { pool } = options;
   // By hand: two connections work concurrently here, which the library's transactions refuse.
   return await forLongWork(pool, async (live) => {
@@ -92,7 +98,7 @@ async function auditAlone(
   live: DatabasePoolConnection,
   connection: DatabasePoolConnection,
   options: Begun,
-): Promise<Compared> {
+): Promise<Audited> {
   const { group } = options;
   const scratch = auditedIn(group);
   return await workAlone(connection, 'audit', group, async () => {
@@ -173,8 +179,10 @@ async function compareAll(
   connection: DatabasePoolConnection,
   options: Begun,
   scratch: string,
-): Promise<Compared> {
-  const { group, onDifference, shownMax } = options;
+): Promise<Audited> {
+  const { group, source, onDifference, shownMax } = options;
+  const deleted = new DeletedMeanwhile({ snapshot, source, group });
+  const isExplained: DeletedMeanwhile['explains'] = async (row) => await deleted.explains(row);
   const total = { rows: 0, differences: 0 };
   for (const name of [...group.tables, 'parked']) {
     const sides = {
@@ -184,12 +192,12 @@ async function compareAll(
     const table = `${group.schema}.${name}`;
     const shown: Difference[] = [];
     const tell = (one: Difference): void => void shown.push(one);
-    const found = await compareTables(sides, { max: shownMax - total.differences, tell });
+    const found = await compareTables(sides, { max: shownMax - total.differences, tell, isExplained });
     // Before any difference of it is reported.
     await refuseRebuilt(connection, options);
     for (const one of shown) onDifference({ ...one, table });
     total.rows += found.rows;
     total.differences += found.differences;
   }
-  return total;
+  return { ...total, deletedSessions: deleted.sessions };
 }

@@ -26,10 +26,18 @@ export interface Sides {
   readonly replayed: Side;
 }
 
+/** A row of a side that the other one has not, by the columns of its key, as text. */
+export interface Differing {
+  readonly side: Side;
+  readonly key: Readonly<Record<string, string>>;
+}
+
 /** Who gets the first differences; the others are only counted. */
 export interface Shown {
   readonly max: number;
   readonly tell: (difference: Difference) => void;
+  /** Whether a row may differ, so that it is not counted; absent: none may. */
+  readonly isExplained?: (row: Differing) => Promise<boolean>;
 }
 
 /** Rows of either side that are held at a time: their keys and digests, not their contents. */
@@ -111,7 +119,10 @@ class Comparison {
     }
   }
 
-  async #differs(side: Difference['side'], { connection, table }: Side, key: Key): Promise<void> {
+  async #differs(side: Difference['side'], of: Side, key: Key): Promise<void> {
+    const { connection, table } = of;
+    const named = Object.fromEntries(this.#columns.map((name, at) => [name, key[at] ?? '']));
+    if ((await this.#shown.isExplained?.({ side: of, key: named })) === true) return;
     this.#differences++;
     if (this.#differences > this.#shown.max) return;
     const row = await connection.oneFirst(sql.type(textRow)`

@@ -10,6 +10,8 @@ import type { ReadStore } from '#src/projections/read-store/pool.ts';
 import { BATCH_MAX } from '#src/projections/gathering.ts';
 import { rebuild } from '#src/projections/rebuild.ts';
 import type { StoredCommit } from '#src/streams/commit.ts';
+import { subjectOf } from '#src/streams/subjects.ts';
+import type { AggregateRef } from '#src/streams/subjects.ts';
 import { capturedLog } from '../support/logger.ts';
 import { seededRandom } from '../support/random.ts';
 import { randomHistory } from '../support/random-sessions.ts';
@@ -171,4 +173,70 @@ test('an audit does not wait for the newest commits where they were those of a t
   const { result, replayed } = await audited(pool, { source, seals });
   expect(result).toMatchObject({ differences: 0 });
   expect(replayed).toBe(stays.length);
+});
+
+/** Deletes a session as its node does: the fact, and then nothing of what was before it. Returns what it is called. */
+async function deleteSession(log: TestLog, { ref, position, commit }: StoredCommit): Promise<AggregateRef> {
+  const made = { v: 1, rev: commit.rev + 1, commitId: newId('co'), at: commit.at, actor: 'application:test' } as const;
+  const events = [{ id: newId('ev'), type: 'session.deleted', v: 1, data: {} }];
+  const deleted = await log.store.append(ref, position, { ...made, causation: 'r', events });
+  if (deleted.kind !== 'appended') throw new Error('a conflict with nobody');
+  await log.store.eraseBefore(ref, deleted.position);
+  return ref;
+}
+
+test('what a session had that is deleted after the snapshot is no difference, and a row of another one is', async () => {
+  await using nats = await TestNats.start();
+  await using log = await openLog(nats.url);
+  await using database = await servers.postgres.migrated();
+  const pool = await database.pool();
+  const [some, other] = [newId('tn'), newId('tn')];
+  const stored = [
+    ...(await append(log, { sessions: 3, commits: 60, tenant: some })),
+    ...(await append(log, { sessions: 2, commits: 40, tenant: other })),
+  ];
+  const { source, seals } = log;
+  await project(pool, sessions, { from: 0, commits: await asInLog(log, stored), seals });
+  const last = stored.findLast(({ ref }) => ref.tenant === some);
+  if (last === undefined) throw new Error('no session');
+  const gone = await deleteSession(log, last);
+  const { schema } = sessions;
+  // As a projector leaves it that could not apply one of its commits.
+  await database.query(
+    `insert into ${schema}.parked (shard, position, subject, error) values (0, ${last.position}, '${subjectOf(gone)}', 'why')`,
+  );
+  const calm = await audited(pool, { source, seals });
+  expect(calm.result).toMatchObject({ differences: 0, deletedSessions: 1 });
+
+  const kept = stored.find(({ ref }) => ref.tenant === some && ref.id !== gone.id)?.ref.id ?? '';
+  await database.query(`update ${schema}.session set status = 'lost' where tenant = '${some}' and id = '${kept}'`);
+  await database.query(`update ${schema}.tally set sessions = 77 where tenant = '${other}'`);
+  await database.query(
+    `insert into ${schema}.parked (shard, position, subject, error) values (0, 1, 'evt.0.${some}.session.x', 'why')`,
+  );
+  const told: unknown[] = [];
+  const tampered = await audited(pool, { source, seals, onDifference: ({ table }) => void told.push(table) });
+  expect(tampered.result).toMatchObject({ differences: 5, deletedSessions: 1 });
+  expect(told).toEqual([...twice(`${schema}.session`), ...twice(`${schema}.tally`), `${schema}.parked`]);
+});
+
+/** On each side there is a row that the other one has not. */
+const twice = (table: string): readonly string[] => [table, table];
+
+test('a session that is deleted while its commits are replayed is no difference either', async () => {
+  await using nats = await TestNats.start();
+  await using log = await openLog(nats.url);
+  await using database = await servers.postgres.migrated();
+  const pool = await database.pool();
+  const stored = await append(log, { sessions: 2, commits: BATCH_MAX + 50, tenant: newId('tn') });
+  const { source, seals } = log;
+  await project(pool, sessions, { from: 0, commits: await asInLog(log, stored), seals });
+  const last = stored.at(-1);
+  if (last === undefined) throw new Error('no session');
+  // It has read the first batch by then.
+  const calm = onFaultPoint('projection.applied', async () => {
+    calm();
+    await deleteSession(log, last);
+  });
+  expect((await audited(pool, { source, seals })).result).toMatchObject({ differences: 0, deletedSessions: 1 });
 });
