@@ -34,7 +34,8 @@ export class SseStream {
   readonly #owner: StreamOwner;
   #lastWrite = performance.now();
   #waiting: (() => void)[] = [];
-  #ended = false;
+  #endedMs = Number.POSITIVE_INFINITY;
+  #closed = false;
   #rest: Rest | null = null;
   /** How much was sent of a text whose rest was dropped. */
   #sentOfLost: number | null = null;
@@ -56,7 +57,7 @@ export class SseStream {
   }
 
   get ended(): boolean {
-    return this.#ended;
+    return this.#endedMs !== Number.POSITIVE_INFINITY;
   }
 
   /** Whether it takes nothing more now. */
@@ -69,9 +70,9 @@ export class SseStream {
     return this.#slowSinceMs;
   }
 
-  /** Bytes that wait for the reader in this process. */
+  /** Bytes that wait for the reader in this process: also what an ended stream has still to send. */
   get heldBytes(): number {
-    return this.#ended ? 0 : this.#socket.writableLength + (this.#rest?.text.length ?? 0);
+    return this.#closed || this.#socket.destroyed ? 0 : this.#socket.writableLength + (this.#rest?.text.length ?? 0);
   }
 
   get #isAmid(): boolean {
@@ -80,7 +81,7 @@ export class SseStream {
 
   /** A few bytes, whole, as they go over the wire. Nothing is sent on an ended stream, or amid a longer text. */
   send(text: string): void {
-    if (this.#ended || this.#isAmid) return;
+    if (this.ended || this.#isAmid) return;
     this.#lastWrite = performance.now();
     this.#socket.write(text);
     this.tellHeld();
@@ -99,7 +100,7 @@ export class SseStream {
    * `again`, the next text must be this one.
    */
   push(text: string): boolean {
-    if (this.#ended) return true;
+    if (this.ended) return true;
     const bytes = Buffer.byteLength(text);
     const sent = this.#sentOfLost ?? 0;
     this.#sentOfLost = null;
@@ -116,9 +117,9 @@ export class SseStream {
 
   /** Resolves when the reader has taken something, or is gone. */
   async drained(): Promise<Drained> {
-    if (this.#ended || !this.#isAmid) return 'taken';
+    if (this.ended || !this.#isAmid) return 'taken';
     await new Promise<void>((resolve) => this.#waiting.push(resolve));
-    if (this.#ended) return 'taken';
+    if (this.ended) return 'taken';
     if (this.#rest !== null) return 'some';
     return this.#sentOfLost === null ? 'taken' : 'again';
   }
@@ -141,18 +142,24 @@ export class SseStream {
   }
 
   end(reason: TailEnd = 'stopped'): void {
-    if (this.#ended) return;
-    this.gone();
+    const isFirst = !this.ended;
+    this.#stop();
     // A reader that does not take what is there would not take the end either.
     if (reason === 'slow') this.#socket.destroy();
-    else this.#socket.end();
+    else if (isFirst) this.#socket.end();
+    this.tellHeld();
   }
 
+  /** Ended by that moment of the monotonic clock, and not taken to its end: the reader is cut off. */
+  cutOff(endedByMs: number): void {
+    if (!this.#closed && this.#endedMs <= endedByMs) this.end('slow');
+  }
+
+  /** The connection is closed. */
   gone(): void {
-    this.#ended = true;
-    this.#rest = null;
+    this.#closed = true;
+    this.#stop();
     this.tellHeld();
-    this.#wake();
   }
 
   /** A comment line, when nothing has been written since. */
@@ -180,8 +187,15 @@ export class SseStream {
     return isAll;
   }
 
+  /** Nothing more is written. */
+  #stop(): void {
+    if (!this.ended) this.#endedMs = performance.now();
+    this.#rest = null;
+    this.#wake();
+  }
+
   #taken(): void {
-    if (this.#ended) return;
+    if (this.ended) return;
     this.#pushRest();
     this.#wake();
   }

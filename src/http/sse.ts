@@ -61,10 +61,16 @@ export type CredentialFingerprint = (caller: Caller) => string | null;
 /** How long the rest of a text is kept that the reader does not take. */
 const REST_MS = 500;
 
-/** How often the streams are swept: for silent ones, and for those whose credential has expired. */
+/** A reader of a stream that has ended has this long to take what was sent. */
+const LAST_MS = 5_000;
+
+/** How often the streams are swept: for silent ones, expired credentials, and ends that are not read. */
 const SWEEP_MS = 1_000;
 
-/** All open event streams of this node: one timer keeps the silent ones alive and ends the expired ones. */
+/**
+ * All open event streams of this node: one timer keeps the silent ones alive, ends the expired ones, and closes what has
+ * ended and is not read.
+ */
 export class EventStreams {
   readonly #feeds: StreamFeeds;
   readonly #limits: StreamLimits;
@@ -179,8 +185,10 @@ export class EventStreams {
     const now = this.#limits.clock();
     const silentSince = performance.now() - this.#limits.keepaliveMs;
     const oldest = performance.now() - REST_MS;
+    const endedBy = performance.now() - LAST_MS;
     for (const stream of this.#streams) {
       stream.letGo(oldest);
+      stream.cutOff(endedBy);
       const { expiresAt } = stream.caller;
       if (expiresAt !== null && expiresAt <= now) stream.end();
       else stream.keepAlive(silentSince);

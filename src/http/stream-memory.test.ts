@@ -15,16 +15,20 @@ afterEach(() => {
 /** Readers that take nothing: each holds what it was sent until it is cut off. */
 function readers() {
   const held = new Map<SseStream, number>();
+  const cut: number[] = [];
   const streams = { [Symbol.iterator]: () => held.keys() };
   const memory = new StreamMemory({ totalBytes: TOTAL_BYTES, streams, beside: () => 0 });
   let made = 0;
-  const send = (bytes: number): void => {
-    const stream: Pick<SseStream, 'tellHeld' | 'letGo' | 'slowSinceMs' | 'heldBytes' | 'end'> = {
+  const send = (bytes: number, ended = false): void => {
+    const n = made++;
+    const stream: Pick<SseStream, 'tellHeld' | 'letGo' | 'slowSinceMs' | 'heldBytes' | 'ended' | 'end'> = {
       tellHeld: () => undefined,
       letGo: () => undefined,
-      slowSinceMs: made++,
+      slowSinceMs: n,
       heldBytes: bytes,
+      ended,
       end: () => {
+        cut.push(n);
         held.delete(stream as SseStream);
         memory.changed(-bytes);
       },
@@ -32,7 +36,7 @@ function readers() {
     held.set(stream as SseStream, bytes);
     memory.changed(bytes);
   };
-  return { memory, send };
+  return { memory, send, cut };
 }
 
 test('readers that fall silent right after a count are counted again when the next count is due', () => {
@@ -43,6 +47,13 @@ test('readers that fall silent right after a count are counted again when the ne
   while (memory.bytes <= TOTAL_BYTES) send(150);
   expect(memory.bytes).toBeGreaterThan(TOTAL_BYTES);
   vi.advanceTimersByTime(50);
+  expect(memory.bytes).toBeLessThanOrEqual(TOTAL_BYTES);
+});
+
+test('what has ended and still waits is cut off before any reader is', () => {
+  const { memory, send, cut } = readers();
+  for (let n = 0; n < 6; n++) send(190, n === 4);
+  expect(cut).toEqual([4, 0]);
   expect(memory.bytes).toBeLessThanOrEqual(TOTAL_BYTES);
 });
 

@@ -17,7 +17,8 @@ export interface StreamMemoryOptions {
 
 /**
  * What waits for all readers of this node. Past the bound, texts are dropped that can be read from the log again, then
- * those that have been slow longest are cut off: they resume where they were, here or on another node.
+ * streams that have ended are cut off, then those that have been slow longest: these resume where they were, here or on
+ * another node.
  */
 export class StreamMemory {
   readonly #options: StreamMemoryOptions;
@@ -63,10 +64,14 @@ export class StreamMemory {
     if (this.bytes <= totalBytes) return;
     for (const stream of streams) stream.letGo(Number.POSITIVE_INFINITY);
     if (this.bytes <= totalBytes) return;
-    const slowest = [...streams].toSorted((a, b) => a.slowSinceMs - b.slowSinceMs || b.heldBytes - a.heldBytes);
-    for (const stream of slowest) {
+    for (const stream of [...streams].toSorted(firstToGo)) {
       if (this.bytes <= totalBytes * LEFT) return;
       if (stream.heldBytes > 0) stream.end('slow');
     }
   }
+}
+
+function firstToGo(a: SseStream, b: SseStream): number {
+  if (a.ended !== b.ended) return a.ended ? -1 : 1;
+  return a.slowSinceMs - b.slowSinceMs || b.heldBytes - a.heldBytes;
 }
