@@ -13,6 +13,7 @@ import { ArtifactReconciler } from '../engine/artifact-reconciler.ts';
 import type { ModelCallDeps } from '../engine/model-call.ts';
 import type { ArtifactRouteDeps } from '../http/routes/artifacts.ts';
 import type { SessionRouteDeps } from '../http/routes/sessions.ts';
+import { Downloads } from '../http/downloads.ts';
 import { Uploads } from '../http/upload-body.ts';
 import type { Clock } from '../lib/clock.ts';
 import type { Logger } from '../lib/logger.ts';
@@ -88,7 +89,7 @@ export async function openArtifacts(options: ArtifactsOptions): Promise<Artifact
   }
   const links = new LinkSigner(adminKey, clock);
   return {
-    routes: { ...deps, queries, uploads, links },
+    routes: { ...deps, queries, uploads, downloads: new Downloads(config.artifacts.uploads), links },
     use: async (tenantId) => await artifactUse(deps, tenantId),
     removeOf: async ({ tenant, id }, shown) => {
       try {

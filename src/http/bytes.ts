@@ -1,6 +1,7 @@
 import { create } from 'content-disposition';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { Readable } from 'node:stream';
+import type { Downloads } from './downloads.ts';
 import { ProblemError } from './problem.ts';
 
 /** Bytes that a route sends: whole, or the requested range. */
@@ -30,7 +31,12 @@ function secured(reply: FastifyReply, name: string, contentType: string): Fastif
 }
 
 /** Answers with bytes of a known length: ranges, entity tags, HEAD. */
-export async function sendBytes(request: FastifyRequest, reply: FastifyReply, bytes: SentBytes): Promise<FastifyReply> {
+export async function sendBytes(
+  downloads: Downloads,
+  request: FastifyRequest,
+  reply: FastifyReply,
+  bytes: SentBytes,
+): Promise<FastifyReply> {
   const { size } = bytes;
   const tag = `"${bytes.sha256}"`;
   // A 304 carries what the 200 would (RFC 9110, section 15.4.5).
@@ -41,23 +47,26 @@ export async function sendBytes(request: FastifyRequest, reply: FastifyReply, by
   secured(reply, bytes.name, bytes.contentType);
   if (range === null) {
     reply.header('content-length', size);
-    return await reply.send(request.method === 'HEAD' ? nothing() : await bytes.open());
+    return await reply.send(request.method === 'HEAD' ? nothing() : downloads.patient(await bytes.open(), reply.raw));
   }
   reply
     .code(206)
     .header('content-length', range.last - range.first + 1)
     .header('content-range', `bytes ${range.first}-${range.last}/${size}`);
-  return await reply.send(request.method === 'HEAD' ? nothing() : await bytes.open(range));
+  return await reply.send(
+    request.method === 'HEAD' ? nothing() : downloads.patient(await bytes.open(range), reply.raw),
+  );
 }
 
 /** Answers with bytes that are generated as they are sent. */
 export async function sendMade(
+  downloads: Downloads,
   request: FastifyRequest,
   reply: FastifyReply,
   made: Pick<SentBytes, 'name' | 'contentType'> & { readonly open: () => Promise<Readable> },
 ): Promise<FastifyReply> {
   secured(reply, made.name, made.contentType);
-  return await reply.send(request.method === 'HEAD' ? nothing() : await made.open());
+  return await reply.send(request.method === 'HEAD' ? nothing() : downloads.patient(await made.open(), reply.raw));
 }
 
 /** For HEAD: the framework keeps the length that was set when the body is a stream. */

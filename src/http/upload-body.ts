@@ -3,19 +3,17 @@ import type { IncomingMessage } from 'node:http';
 import { INVALID_CREDENTIAL } from '../auth/authenticate.ts';
 import { UploadBrokenError } from '../commands/artifact/reservation.ts';
 import { FairBudget } from '../lib/fair-budget.ts';
+import { Patience } from './patience.ts';
+import type { PatienceLimits } from './patience.ts';
 import { ProblemError } from './problem.ts';
 
 type BodyReader = Pick<FastifyInstance, 'removeAllContentTypeParsers' | 'addContentTypeParser' | 'setErrorHandler'>;
 
-export interface UploadLimits {
+export interface UploadLimits extends PatienceLimits {
   /** Uploads that one node takes at the same time: in all, of one tenant, and of one person. */
   readonly concurrent: number;
   readonly perTenant: number;
   readonly perSubject: number;
-  /** A sender silent for this long is given up, ms. */
-  readonly silenceMs: number;
-  /** The least that a sender must send, averaged over the time of a silence, bytes per second. */
-  readonly leastBytesPerSecond: number;
   /** Bytes of bodies that are held in memory whole, together; one tenant has half of them while others want some. */
   readonly memoryBytes: number;
 }
@@ -106,37 +104,6 @@ export class Uploads {
     if (whose === null) return;
     const message = `Too many uploads ${whose === '' ? '' : `${whose} `}are in progress on this node. Send it again in a moment.`;
     throw new ProblemError({ code: 'rate_limited', message, headers: { 'retry-after': '1' } });
-  }
-}
-
-/**
- * Bounds how long the sender is waited for. It begins with the time of one silence; waiting uses that up, and what is
- * sent fills it again at the least rate. An occasional byte does not help.
- */
-class Patience {
-  readonly #limits: UploadLimits;
-  readonly #onSpent: () => void;
-  #leftMs: number;
-  #since = 0;
-  #timer: NodeJS.Timeout | undefined;
-
-  constructor(limits: UploadLimits, onSpent: () => void) {
-    this.#limits = limits;
-    this.#onSpent = onSpent;
-    this.#leftMs = limits.silenceMs;
-  }
-
-  begin(): void {
-    this.#since = performance.now();
-    this.#timer = setTimeout(this.#onSpent, Math.max(0, this.#leftMs));
-  }
-
-  /** @param bytes what came */
-  end(bytes: number): void {
-    clearTimeout(this.#timer);
-    const { silenceMs, leastBytesPerSecond } = this.#limits;
-    const earnedMs = (bytes * 1_000) / leastBytesPerSecond;
-    this.#leftMs = Math.min(silenceMs, this.#leftMs - (performance.now() - this.#since) + earnedMs);
   }
 }
 

@@ -270,3 +270,31 @@ describe('the sender goes away', () => {
     expect(z.object({ usedBytes: z.int() }).parse(limits.json).usedBytes).toBe(0);
   });
 });
+
+test('readers that take nothing of a file lose their connection, with a credential and with a link', async () => {
+  await using host = await startHost({ env: { AGENT_HOST_UPLOAD_SILENCE_SECONDS: '5' } });
+  const files = new ArtifactClient(await new AdminClient(host).createTenant());
+  await files.tenant.saveAgent();
+  const bytes = randomBytes(32 * MIB);
+  const { artifactId } = (await files.upload({ name: 'large' }, bytes)).artifact;
+  const link = (await files.link(artifactId)).path;
+  const paths = [`/v1/artifacts/${artifactId}/versions/1/content`, `/v1/artifacts/${artifactId}/versions/1/zip`, link];
+  const head = Object.entries(files.tenant.headers).map(([name, value]) => `${name}: ${value}`);
+  const { port, hostname } = new URL(host.url);
+  const sockets = Array.from({ length: 30 }, (_, n) => {
+    const path = paths[n % paths.length] ?? '';
+    const socket = connect({ host: hostname, port: Number(port) });
+    socket.on('error', () => undefined);
+    const headers = path === link ? [] : head;
+    socket.write([`GET ${path} HTTP/1.1`, 'host: a', ...headers].join('\r\n').concat('\r\n\r\n'));
+    return socket;
+  });
+  await Promise.all(sockets.map(async (socket) => await once(socket, 'readable')));
+  // An empty line before a next request means nothing; where there is no connection any more, it is refused.
+  const isClosed = (socket: (typeof sockets)[number]): boolean => {
+    if (!socket.destroyed) socket.write('\r\n');
+    return socket.destroyed;
+  };
+  await until('they are closed', () => sockets.filter(isClosed).length === sockets.length, SETTLED_MS);
+  expect((await files.content(artifactId)).bytes.equals(bytes)).toBe(true);
+});

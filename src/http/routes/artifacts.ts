@@ -22,6 +22,7 @@ import type { SessionQueries } from '../../projections/sessions/queries.ts';
 import type { AggregateRef } from '../../streams/subjects.ts';
 import { sendBytes, sendMade } from '../bytes.ts';
 import { operations } from '../described.ts';
+import type { Downloads } from '../downloads.ts';
 import type { Freshness } from '../freshness.ts';
 import { callerOf } from '../gate.ts';
 import { ListRequest } from '../list-request.ts';
@@ -70,6 +71,7 @@ export interface ArtifactRouteDeps extends ArtifactDeps {
   readonly caughtUp: () => Promise<void>;
   readonly links: LinkSigner;
   readonly uploads: Uploads;
+  readonly downloads: Downloads;
 }
 
 /** Files and folders with their versions, for those who reach their sessions. */
@@ -298,7 +300,7 @@ async function sendVersion(
   found: FoundVersion,
 ): Promise<FastifyReply> {
   const { version } = found;
-  return await sendBytes(request, reply, {
+  return await sendBytes(deps.downloads, request, reply, {
     name: found.artifact.name,
     ...version,
     open: async (range) => await openFile(deps, found, version, range),
@@ -316,7 +318,7 @@ async function sendFile(
   if ('kind' in file) throw refused(file);
   const name = file.path.slice(file.path.lastIndexOf('/') + 1);
   const open = async (range?: { first: number; last: number }) => await openFile(deps, found, file, range);
-  return await sendBytes(request, reply, { ...file, name, open });
+  return await sendBytes(deps.downloads, request, reply, { ...file, name, open });
 }
 
 async function sendZip(
@@ -326,7 +328,11 @@ async function sendZip(
   found: FoundVersion,
 ): Promise<FastifyReply> {
   const open = async () => await zipOf(deps, found);
-  return await sendMade(request, reply, { name: `${found.artifact.name}.zip`, contentType: 'application/zip', open });
+  return await sendMade(deps.downloads, request, reply, {
+    name: `${found.artifact.name}.zip`,
+    contentType: 'application/zip',
+    open,
+  });
 }
 
 function isFolder(): ProblemError {

@@ -12,6 +12,7 @@ import type { Rejection } from '../../domain/kernel/rejection.ts';
 import { mediaTypeOf } from '../../lib/media-type.ts';
 import { sendBytes } from '../bytes.ts';
 import { operations } from '../described.ts';
+import type { Downloads } from '../downloads.ts';
 import { callerOf } from '../gate.ts';
 import { misplaced, placeOf, recordPlace } from '../history-place.ts';
 import { accepted, refused } from '../problem.ts';
@@ -38,8 +39,10 @@ const docs = operations('Sandboxes', {
   deleteSandboxFile: ['Take a file or a directory out of a sandbox', 'With a turn running: 409 sandbox_busy.'],
 });
 
+type FileReadDeps = SandboxRouteDeps & { readonly downloads: Downloads };
+
 /** The files of a sandbox: after the newest call that changed something, or as they were at a record of a session. */
-export function sandboxFileRoutes(deps: SandboxRouteDeps): FastifyPluginAsyncZod {
+export function sandboxFileRoutes(deps: FileReadDeps): FastifyPluginAsyncZod {
   return async (app) => {
     const read = { rules: { access: ACCESS.readSandboxes } };
     app.get(
@@ -161,13 +164,13 @@ function done<T extends { readonly kind: 'done' }>(outcome: T | Rejection): T {
 }
 
 async function sendFile(
-  deps: SandboxRouteDeps,
+  deps: FileReadDeps,
   request: FastifyRequest,
   reply: FastifyReply,
   { path, ...past }: Past & Place,
 ): Promise<FastifyReply> {
   const { file } = done(await findFile(deps, { ...(await readingOf(deps, request, past)), path }));
-  return await sendBytes(request, reply, {
+  return await sendBytes(deps.downloads, request, reply, {
     name: path.slice(path.lastIndexOf('/') + 1),
     contentType: typeOf(path),
     size: file.size,
