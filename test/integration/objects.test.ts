@@ -134,6 +134,24 @@ describe('S3', () => {
     store.close();
   });
 
+  test('readers that take nothing of what they opened keep no other request from the store', async () => {
+    const store = s3Objects(server.options());
+    const at = { ...AT, name: 'up_unread' };
+    await store.put(at, chunks(Buffer.alloc(1_048_576)));
+    // As many as the driver has connections for.
+    const bodies = await Promise.all(Array.from({ length: 256 }, async () => await store.open(at)));
+    const other = { ...AT, name: 'up_beside' };
+    const outcomes = await Promise.allSettled([
+      store.check(),
+      store.put(other, chunks(Buffer.from('x'))),
+      store.remove({ ...AT, name: 'up_absent' }),
+      listed(store, AT.tenant),
+    ]);
+    expect(outcomes.filter(({ status }) => status === 'rejected')).toEqual([]);
+    for (const body of bodies) body?.destroy();
+    store.close();
+  });
+
   test('a bucket that is not there, and a server that is not there', async () => {
     const options = server.options();
     const wrong = [

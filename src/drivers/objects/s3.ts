@@ -42,6 +42,7 @@ const BUFFER_WAIT_MS = 30_000;
 const CONNECT_MS = 2_000;
 const SILENCE_MS = 30_000;
 const TRIES = 3;
+/** Of bodies that are read, and as many of everything else. */
 const SOCKETS_MAX = 256;
 
 /** Objects in an S3 bucket, `<tenant>/<owner>/<name>`. An upload is visible once S3 has assembled its parts. */
@@ -51,6 +52,8 @@ export function s3Objects(options: S3Options): ObjectStore & { readonly close: (
 
 class S3Objects implements ObjectStore {
   readonly #client: S3Client;
+  /** Bodies are as slow as their readers: connections of their own keep them from holding up writes and checks. */
+  readonly #reads: S3Client;
   readonly #bucket: string;
   readonly #buffers: FairBudget;
   readonly #silenceMs: number;
@@ -61,23 +64,27 @@ class S3Objects implements ObjectStore {
     this.#silenceMs = silenceMs;
     // Half of it: slow senders of one tenant, which hold what they have for a long time, leave the others the rest.
     this.#buffers = new FairBudget({ total: bufferBytesMax, perName: Math.max(WRITE_BYTES, bufferBytesMax / 2) });
-    this.#client = new S3Client({
-      region,
-      forcePathStyle: pathStyle,
-      maxAttempts: TRIES,
-      requestHandler: {
-        connectionTimeout: CONNECT_MS,
-        // `requestTimeout` would cut long uploads that continue.
-        socketTimeout: silenceMs,
-        httpAgent: { maxSockets: SOCKETS_MAX },
-        httpsAgent: { maxSockets: SOCKETS_MAX },
-      },
-      ...optional({ endpoint, credentials }),
-    });
+    const client = (): S3Client =>
+      new S3Client({
+        region,
+        forcePathStyle: pathStyle,
+        maxAttempts: TRIES,
+        requestHandler: {
+          connectionTimeout: CONNECT_MS,
+          // `requestTimeout` would cut long uploads that continue.
+          socketTimeout: silenceMs,
+          httpAgent: { maxSockets: SOCKETS_MAX },
+          httpsAgent: { maxSockets: SOCKETS_MAX },
+        },
+        ...optional({ endpoint, credentials }),
+      });
+    this.#client = client();
+    this.#reads = client();
   }
 
   close(): void {
     this.#client.destroy();
+    this.#reads.destroy();
   }
 
   async check(): Promise<void> {
@@ -144,7 +151,7 @@ class S3Objects implements ObjectStore {
     const part = range === undefined ? {} : { Range: `bytes=${range.first}-${range.last}` };
     const command = new GetObjectCommand({ Bucket: this.#bucket, Key: keyOf(address), ...part });
     const body = new S3Body(command, this.#silenceMs);
-    const found = await storing(async () => await this.#client.send(command).catch(nullIfAbsent));
+    const found = await storing(async () => await this.#reads.send(command).catch(nullIfAbsent));
     return found === null ? null : body.read(found.Body);
   }
 
