@@ -26,6 +26,8 @@ interface Listening {
   readonly waiting: Set<OnWork>;
   /** Offered since the last signal, at most as many as one names. */
   readonly offered: Map<string, OpenAction>;
+  /** More were offered than that: which ones, the open actions know. */
+  isOver: boolean;
   isTelling: boolean;
   unlisten: () => void;
 }
@@ -70,10 +72,11 @@ export class WorkSignals implements WorkFeed {
   #begin(key: string, executor: ExecutorRef): Listening {
     const listening: Listening = {
       ...{ executor, told: new Set<OnWork>(), waiting: new Set<OnWork>(), offered: new Map<string, OpenAction>() },
-      ...{ isTelling: false, unlisten: () => undefined },
+      ...{ isOver: false, isTelling: false, unlisten: () => undefined },
     };
     listening.unlisten = this.#deps.open.listen(executor, (action) => {
       if (listening.offered.size < NAMED_MAX) listening.offered.set(action.actionId, action);
+      else listening.isOver = true;
       this.#tell(listening);
     });
     this.#listening.set(key, listening);
@@ -88,7 +91,8 @@ export class WorkSignals implements WorkFeed {
   }
 
   async #tellAll(listening: Listening): Promise<void> {
-    while (listening.waiting.size + listening.offered.size > 0 && !this.#stop.signal.aborted) {
+    const isDue = (): boolean => listening.isOver || listening.waiting.size + listening.offered.size > 0;
+    while (isDue() && !this.#stop.signal.aborted) {
       try {
         await this.#tellOnce(listening);
         this.#outage.worked();
@@ -100,8 +104,10 @@ export class WorkSignals implements WorkFeed {
     listening.isTelling = false;
   }
 
-  async #tellOnce({ executor, told, waiting, offered }: Listening): Promise<void> {
+  async #tellOnce(listening: Listening): Promise<void> {
     const { open, show } = this.#deps;
+    const { executor, told, waiting, offered, isOver } = listening;
+    if (isOver) this.#refill(listening);
     const fresh = [...waiting];
     // What was there before them, too.
     if (fresh.length > 0) await open.reached();
@@ -110,18 +116,35 @@ export class WorkSignals implements WorkFeed {
       return now?.status === 'pending' && now.generation === generation;
     };
     const before = fresh.length > 0 ? open.pending(executor, NAMED_MAX) : [];
-    const named = [...offered.values()].filter(isWaiting);
+    const named = [...offered.values()].filter(isWaiting).slice(0, NAMED_MAX);
     const views = await show(executor, [...new Set([...before, ...named])]);
     for (const { actionId } of named) offered.delete(actionId);
     for (const [actionId, action] of offered) if (!isWaiting(action)) offered.delete(actionId);
-    for (const onWork of fresh) {
-      // One that has left meanwhile gets no signal.
-      if (!waiting.delete(onWork)) continue;
-      told.add(onWork);
-      if (views.length > 0) onWork(views);
-    }
+    welcome(listening, fresh, views);
     const news = views.filter(({ actionId }) => named.some((one) => one.actionId === actionId));
-    if (news.length === 0) return;
-    for (const onWork of told) if (!fresh.includes(onWork)) onWork(news);
+    if (news.length > 0) for (const onWork of told) if (!fresh.includes(onWork)) onWork(news);
+    // All have ended, and the open actions are yet to hear of it: others may come after these.
+    if (isOver && news.length === 0 && named.length === NAMED_MAX) await this.#lookAgain(listening);
+  }
+
+  /** Those offered first may be gone by now, and a signal that names none is not sent. */
+  #refill(listening: Listening): void {
+    const { executor, offered } = listening;
+    listening.isOver = false;
+    for (const action of this.#deps.open.pending(executor, NAMED_MAX)) offered.set(action.actionId, action);
+  }
+
+  async #lookAgain(listening: Listening): Promise<void> {
+    listening.isOver = true;
+    await delay(RETRY_MS, this.#stop.signal);
+  }
+}
+
+function welcome({ told, waiting }: Listening, fresh: readonly OnWork[], views: readonly ActionView[]): void {
+  for (const onWork of fresh) {
+    // One that has left meanwhile gets no signal.
+    if (!waiting.delete(onWork)) continue;
+    told.add(onWork);
+    if (views.length > 0) onWork(views);
   }
 }
