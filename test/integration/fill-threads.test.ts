@@ -110,7 +110,7 @@ test('threads fill streams beside the one that rebuilds or audits, and the rows 
     ...{ ...options, threads, until: null, version: '1', shownMax: 0, onDifference: () => undefined },
     onProgress: (applied) => void (commits += applied.commits),
   });
-  expect(audited).toEqual({ rows: Object.values(alone).flat().length - SHARDS, differences: 0 });
+  expect(audited).toEqual({ deletedSessions: 0, rows: Object.values(alone).flat().length - SHARDS, differences: 0 });
   expect(commits).toBe(at.commits);
   expect(filled.length).toBeGreaterThanOrEqual(4);
   // What a thread does is told of, too.
