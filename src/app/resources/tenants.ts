@@ -16,7 +16,7 @@ export function adminResource(node: Node): readonly ServedRoutes[] {
   const { options, log, pool, directory, progress, write, artifacts, queries, freshness, answers } = node;
   const { metrics, stack } = node;
   const { objects } = artifacts.routes;
-  const { reads } = node;
+  const { reads, heard } = node;
   const { deletion, remove } = tenantDeletion({
     ...{
       log,
@@ -36,8 +36,10 @@ export function adminResource(node: Node): readonly ServedRoutes[] {
   const { loop, tenants } = write;
   const { publish, idOf, prepare } = answers;
   const create = { loop, tenants, adminKey: options.adminKey, publish, idOf, prepare };
-  const sandboxesOf = async (tenantId: string): Promise<number> =>
-    await sandboxQueries(reads.sandboxes).count(tenantId);
+  const sandboxesOf = async (tenantId: string): Promise<number> => {
+    await heard.sandboxes.reached(tenantId);
+    return await sandboxQueries(reads.sandboxes).count(tenantId);
+  };
   const routes = adminRoutes({
     ...{ create, remove, queries: queries.tenants, artifactUse: artifacts.use, sandboxesOf, freshness },
   });
