@@ -3,6 +3,7 @@ import type { Rejection } from '../../domain/kernel/rejection.ts';
 import type { SessionSandbox } from '../../domain/session/events.ts';
 import { virtualSpec } from '../../domain/sandbox/spec.ts';
 import type { SandboxChoice } from '../../domain/sandbox/spec.ts';
+import type { SandboxState } from '../../domain/sandbox/state.ts';
 import type { ForkSandbox } from '../../domain/session/fork-events.ts';
 import type { RecordPlace } from '../../domain/session/fork-state.ts';
 import type { OpenSession } from '../../domain/session/state.ts';
@@ -98,7 +99,7 @@ export interface ForkInput extends CommitMeta {
 /**
  * A sandbox for a fork, with the files as they were at its record. Also where the parent shares one: the fork gets its own. What
  * a pod has on its volume is not part of the history: the fork's begins with what the parent's began with. None where the
- * parent has none.
+ * parent has none; of a pod that was deleted, an empty one as the session's agent asks for.
  */
 async function forkSandbox(
   deps: SandboxDeps,
@@ -108,19 +109,27 @@ async function forkSandbox(
   if (session.sandbox === undefined) return { kind: 'done', sandbox: undefined };
   const { state: box } = await deps.sandboxes.refresh(sandboxRef(ref.tenant, session.sandbox.sandboxId));
   const sandboxId = newId('sb');
+  const pod = podOf(box, session);
   const sandbox: ForkSandbox =
-    box.status === 'open' && box.kind === 'pod'
-      ? { sandboxId, kind: 'pod', spec: box.spec, files: box.first }
-      : {
+    pod === null
+      ? {
           sandboxId,
           spec: virtualSpec.parse(box.status === 'open' ? box.spec : {}),
           files: await filesAt(deps, parent, at),
-        };
+        }
+      : { sandboxId, kind: 'pod', ...pod };
   const { subject } = session;
   const refusal = await makePromised(deps, {
     ...{ tenant: ref.tenant, sessionId: childId, subject, sandbox, actor, causation },
   });
   return refusal ?? { kind: 'done', sandbox };
+}
+
+/** Null: it is a virtual one. */
+function podOf(box: SandboxState, { manifest }: OpenSession): Pick<ForkSandbox, 'spec' | 'files'> | null {
+  if (box.status === 'open') return box.kind === 'pod' ? { spec: box.spec, files: box.first } : null;
+  // Deleted: which kind it was is known from the agent alone.
+  return manifest.sandbox?.kind === 'pod' ? { spec: manifest.sandbox.spec ?? {}, files: null } : null;
 }
 
 export interface PromisedInput extends CommitMeta {

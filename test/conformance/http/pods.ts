@@ -221,6 +221,18 @@ export function podSuite(backend: 'bubblewrap' | 'kubernetes', target: () => Htt
     refused(await get(sandboxId, '/files/own.txt'), 404, 'not_found');
   });
 
+  test('a fork of a session whose pod was deleted works in a pod, too, as its agent asks for', async () => {
+    const [agentId, id, child] = [fresh('agent'), fresh('s'), fresh('f')];
+    const sandbox = { kind: 'pod', spec: { memory: '256Mi' } };
+    await tenant.saveAgent(agentId, { sandbox, sandboxTools: true });
+    const { sandboxId } = await tenant.openSession(id, { agentId });
+    expect((await tenant.request({ method: 'DELETE', path: at(sandboxId ?? '') })).status).toBe(200);
+    const body = { requestId: 'r', idempotencyKey: child, id: child };
+    const asked = await there.request({ method: 'POST', path: `/v1/sessions/${id}/fork`, body });
+    const fork = shaped(asked, 201, wire.session);
+    expect(await shown(fork.sandboxId ?? '')).toMatchObject(sandbox);
+  });
+
   test('files of a message are below inputs before the first call, and a turn may change them', async () => {
     const { id, sandboxId } = await opened();
     const artifactOf = async (name: string, body: Buffer) => {
