@@ -11,6 +11,8 @@ export interface SentBytes {
   readonly contentType: string;
   readonly size: number;
   readonly sha256: string;
+  /** Whose share in what a node sends (downloads.ts). */
+  readonly of: string;
   readonly open: (range?: { readonly first: number; readonly last: number }) => Promise<Readable>;
 }
 
@@ -37,7 +39,9 @@ export async function sendBytes(
   reply: FastifyReply,
   bytes: SentBytes,
 ): Promise<FastifyReply> {
-  const { size } = bytes;
+  const { size, of } = bytes;
+  const sent = async (open: () => Promise<Readable>): Promise<Readable> =>
+    request.method === 'HEAD' ? nothing() : await downloads.body({ request, response: reply.raw, of, open });
   const tag = `"${bytes.sha256}"`;
   // A 304 carries what the 200 would (RFC 9110, section 15.4.5).
   reply.headers({ etag: tag, 'accept-ranges': 'bytes', 'cache-control': CACHE_CONTROL });
@@ -47,15 +51,13 @@ export async function sendBytes(
   secured(reply, bytes.name, bytes.contentType);
   if (range === null) {
     reply.header('content-length', size);
-    return await reply.send(request.method === 'HEAD' ? nothing() : downloads.patient(await bytes.open(), reply.raw));
+    return await reply.send(await sent(bytes.open));
   }
   reply
     .code(206)
     .header('content-length', range.last - range.first + 1)
     .header('content-range', `bytes ${range.first}-${range.last}/${size}`);
-  return await reply.send(
-    request.method === 'HEAD' ? nothing() : downloads.patient(await bytes.open(range), reply.raw),
-  );
+  return await reply.send(await sent(async () => await bytes.open(range)));
 }
 
 /** Answers with bytes that are generated as they are sent. */
@@ -63,10 +65,12 @@ export async function sendMade(
   downloads: Downloads,
   request: FastifyRequest,
   reply: FastifyReply,
-  made: Pick<SentBytes, 'name' | 'contentType'> & { readonly open: () => Promise<Readable> },
+  made: Pick<SentBytes, 'name' | 'contentType' | 'of'> & { readonly open: () => Promise<Readable> },
 ): Promise<FastifyReply> {
   secured(reply, made.name, made.contentType);
-  return await reply.send(request.method === 'HEAD' ? nothing() : downloads.patient(await made.open(), reply.raw));
+  const { of, open } = made;
+  const sent = request.method === 'HEAD' ? nothing() : await downloads.body({ request, response: reply.raw, of, open });
+  return await reply.send(sent);
 }
 
 /** For HEAD: the framework keeps the length that was set when the body is a stream. */

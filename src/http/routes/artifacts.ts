@@ -302,6 +302,7 @@ async function sendVersion(
   const { version } = found;
   return await sendBytes(deps.downloads, request, reply, {
     name: found.artifact.name,
+    of: shareOf(request, found),
     ...version,
     open: async (range) => await openFile(deps, found, version, range),
   });
@@ -318,7 +319,7 @@ async function sendFile(
   if ('kind' in file) throw refused(file);
   const name = file.path.slice(file.path.lastIndexOf('/') + 1);
   const open = async (range?: { first: number; last: number }) => await openFile(deps, found, file, range);
-  return await sendBytes(deps.downloads, request, reply, { ...file, name, open });
+  return await sendBytes(deps.downloads, request, reply, { ...file, name, of: shareOf(request, found), open });
 }
 
 async function sendZip(
@@ -331,8 +332,14 @@ async function sendZip(
   return await sendMade(deps.downloads, request, reply, {
     name: `${found.artifact.name}.zip`,
     contentType: 'application/zip',
+    of: shareOf(request, found),
     open,
   });
+}
+
+/** Readers with a link need no credential for it: theirs are not taken from those of the tenant itself. */
+function shareOf({ caller }: FastifyRequest, { tenant }: FoundVersion): string {
+  return caller === null ? `links of ${tenant}` : tenant;
 }
 
 function isFolder(): ProblemError {

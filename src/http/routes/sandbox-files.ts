@@ -173,6 +173,7 @@ async function sendFile(
   return await sendBytes(deps.downloads, request, reply, {
     name: path.slice(path.lastIndexOf('/') + 1),
     contentType: typeOf(path),
+    of: callerOf(request).tenantId,
     size: file.size,
     sha256: file.sha256,
     open: file.open,
