@@ -107,7 +107,7 @@ export async function openServices(options: HostOptions, stack: Stack): Promise<
   const { registry, presence } = await openPresence(options, log, stack);
   const ownWrites = new OwnWrites({ ...models, ...models.reads.sessions, source: log.source, clock });
   const write = writeSide({
-    ...{ log, config, clock, metrics, ownWrites, logger },
+    ...{ log, config, clock, metrics, ownWrites, heard: models.heard, logger },
     traced: await tracesOf(options, metrics, stack),
   });
   const reads = models.reads.artifacts;

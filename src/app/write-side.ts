@@ -20,6 +20,7 @@ import type { OwnWrites } from '../projections/own-writes.ts';
 import type { Config } from './config.ts';
 import type { LogPorts } from './log.ts';
 import type { Metrics } from './metrics/metrics.ts';
+import type { HeardWrites } from './read-models.ts';
 import type { Recorded } from './traces.ts';
 
 interface WriteSideDeps {
@@ -31,6 +32,8 @@ interface WriteSideDeps {
   readonly traced: Recorded | null;
   /** What lists of sessions are to show as soon as it is projected. */
   readonly ownWrites: OwnWrites;
+  /** The same of other lists. What this node has recorded may come back by the live feed after it has been answered. */
+  readonly heard: Pick<HeardWrites, 'sandboxes'>;
   readonly logger: Logger;
 }
 
@@ -38,7 +41,7 @@ interface WriteSideDeps {
  * The command loop, and the folds of every kind of aggregate, which the live feed keeps up to date; `caches` are all
  * that hold a tenant's data in memory.
  */
-export function writeSide({ log, config, clock, metrics, traced, ownWrites, logger }: WriteSideDeps) {
+export function writeSide({ log, config, clock, metrics, traced, ownWrites, heard, logger }: WriteSideDeps) {
   const onSnapshotError = (error: unknown): void => {
     metrics.snapshotFailures.inc();
     logger.warn({ err: error }, 'a snapshot could not be written');
@@ -67,7 +70,10 @@ export function writeSide({ log, config, clock, metrics, traced, ownWrites, logg
   const artifacts = new Repository({ type: artifactType, ...snapshotted, cacheBytes: small });
   const quotas = new Repository({ type: quotaType, ...snapshotted, cacheBytes: small });
   const vaults = new Repository({ type: vaultType, ...snapshotted, cacheBytes: small });
-  const sandboxes = new Repository({ type: sandboxType, ...snapshotted, cacheBytes: small });
+  const sandboxes = new Repository({
+    ...{ type: sandboxType, ...snapshotted, cacheBytes: small },
+    onAppended: (_, stored) => heard.sandboxes.heard(stored),
+  });
   const rosters = new Repository({ type: rosterType, ...snapshotted, cacheBytes: small });
   log.feed.listen({
     onCommit: (commit) => {

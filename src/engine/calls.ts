@@ -1,6 +1,6 @@
 import { Wake } from '../lib/wake.ts';
 
-/** The model calls of one turn that are in progress in this process. */
+/** What this process is doing for a session's turn: calls of models, servers and sandboxes, and what a turn before left. */
 export class Calls {
   readonly wake = new Wake();
   readonly #running = new Map<string, Promise<void>>();

@@ -128,8 +128,10 @@ async function forkSandbox(
 /** Null: it is a virtual one. */
 function podOf(box: SandboxState, { manifest }: OpenSession): Pick<ForkSandbox, 'spec' | 'files'> | null {
   if (box.status === 'open') return box.kind === 'pod' ? { spec: box.spec, files: box.first } : null;
-  // Deleted: which kind it was is known from the agent alone.
-  return manifest.sandbox?.kind === 'pod' ? { spec: manifest.sandbox.spec ?? {}, files: null } : null;
+  // Deleted: which kind it was is known from the agent alone, and what it began with is gone.
+  if (manifest.sandbox?.kind !== 'pod') return null;
+  const { source: _, ...spec } = manifest.sandbox.spec ?? {};
+  return { spec, files: null };
 }
 
 export interface PromisedInput extends CommitMeta {
